@@ -1,0 +1,6 @@
+//! Serves machine-learning models over the Open Inference (V2) protocol.
+//!
+//! The modules in reading order, from the outside in: a module may use those listed below it, never those above.
+
+pub mod settings;
+pub mod runtimes;

@@ -1,0 +1,3 @@
+//! The `mlserver` executable.
+
+fn main() {}

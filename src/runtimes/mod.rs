@@ -1,0 +1,3 @@
+//! What evaluates models: one module per family of artefacts.
+
+pub mod trees;

@@ -1,0 +1,1 @@
+//! Tree ensembles of `XGBoost` and `LightGBM`, evaluated natively.

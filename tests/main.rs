@@ -1,0 +1,1 @@
+//! Integration tests: a module per subcommand or protocol.
