@@ -1,1 +1,3 @@
 //! Integration tests: a module per subcommand or protocol.
+
+mod trees;
