@@ -1,5 +1,8 @@
 //! Tree ensembles: golden cases that the libraries answered, and damaged model files.
 
+#![expect(clippy::unwrap_used, reason = "a test that finds its files damaged has failed")]
+#![expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "expectations are read as `f64`")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
