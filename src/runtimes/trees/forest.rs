@@ -16,7 +16,7 @@ use super::planes::{Planes, ROWS};
 use super::scalar::Scalar;
 
 /// Trees that are walked in lockstep.
-const LANES: usize = 8;
+const LANES: usize = 6;
 /// Node bytes that a block of rows goes through before the next ones are touched.
 const CACHED: usize = 64 * 1024;
 /// Steps between two looks whether all lanes have arrived.
@@ -374,12 +374,16 @@ impl Index for u32 {
 #[inline]
 fn advance(group: &Group, slots: &mut [usize; LANES], step: impl Fn(usize) -> usize) {
     for _ in 0..group.shallow {
-        *slots = slots.map(&step);
+        for slot in slots.iter_mut() {
+            *slot = step(*slot);
+        }
     }
     let mut left = group.deep - group.shallow;
     while left > 0 {
         for _ in 0..STRIDE {
-            *slots = slots.map(&step);
+            for slot in slots.iter_mut() {
+            *slot = step(*slot);
+        }
         }
         left = left.saturating_sub(STRIDE);
     }
