@@ -57,6 +57,7 @@ fn number(value: &Value) -> f64 {
 #[test]
 fn golden_cases_agree_with_their_libraries() {
     let cases = golden_cases();
+    assert!(!cases.is_empty(), "no golden cases below tests/goldens/trees");
     let mut failures = Vec::new();
     for path in &cases {
         let text = fs::read_to_string(path).unwrap();
@@ -91,6 +92,81 @@ fn golden_cases() -> Vec<PathBuf> {
         .collect();
     cases.sort();
     cases
+}
+
+/// Small model files of every library, version and format.
+fn small_models() -> Vec<(String, Vec<u8>)> {
+    let mut models = std::collections::BTreeMap::new();
+    for path in golden_cases() {
+        let text = fs::read_to_string(&path).unwrap();
+        let case: Case = serde_json::from_str(&text).unwrap();
+        for file in case.models {
+            let model = path.with_file_name(&file);
+            let size = fs::metadata(&model).unwrap().len();
+            let format = model.extension().unwrap().to_owned();
+            let models: &mut Vec<_> = models.entry((path.parent().unwrap().to_owned(), format)).or_default();
+            models.push((size, case.library.clone(), model));
+        }
+    }
+    let smallest = |mut models: Vec<(u64, String, PathBuf)>| {
+        models.sort();
+        // The very smallest have no trees worth damaging.
+        models.into_iter().skip(3).step_by(5).take(4)
+    };
+    models.into_values().flat_map(smallest).map(|(_, library, path)| (library, fs::read(path).unwrap())).collect()
+}
+
+/// Loads what may be a model; if it is one, it has to answer too.
+fn try_out(library: &str, bytes: &[u8]) {
+    let Ok(model) = load(library, bytes) else { return };
+    let columns = model.n_features();
+    if columns > 1000 {
+        return;
+    }
+    let rows = 70;
+    let values: Vec<f32> =
+        (0..rows * columns).map(|at| if at % 11 == 0 { f32::NAN } else { at as f32 / 7.0 - 9.0 }).collect();
+    let matrix = Matrix::new(Values::F32(&values), rows, columns).unwrap();
+    for output in [Output::Predict, Output::Margin] {
+        model.predict(matrix, output).unwrap();
+    }
+}
+
+#[test]
+fn truncated_models_are_refused() {
+    for (library, bytes) in small_models() {
+        // LightGBM's parameters and some of XGBoost's last fields are not needed.
+        let step = (bytes.len() / 200).max(1);
+        for length in (0..bytes.len()).step_by(step) {
+            try_out(&library, &bytes[..length]);
+        }
+        assert!(load(&library, &bytes[..bytes.len() / 2]).is_err());
+    }
+}
+
+#[test]
+fn damaged_models_never_panic() {
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut next = |limit: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        usize::try_from(random % limit as u64).unwrap()
+    };
+    for (library, bytes) in small_models() {
+        for _ in 0..100 {
+            let mut damaged = bytes.clone();
+            for _ in 0..=next(4) {
+                let at = next(damaged.len());
+                damaged[at] = match next(3) {
+                    0 => damaged[at] ^ (1 << next(8)),
+                    1 => b"0123456789-.eE[]{},\"="[next(19)],
+                    _ => u8::try_from(next(256)).unwrap(),
+                };
+            }
+            try_out(&library, &damaged);
+        }
+    }
 }
 
 /// Asks the model for everything that the case knows; all rows at once, and the first ones one by one.

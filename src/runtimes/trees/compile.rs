@@ -245,7 +245,9 @@ impl<T: Scalar> Compiler<T> {
     /// What the split at a slot asks.
     fn asks(&self, slot: usize, threshold: T) -> Asks<T> {
         let Some(set) = self.sets.get(self.set_of[slot] as usize) else {
-            return Asks::AtMost(threshold);
+            // A test that never holds is that for a member of the empty set.
+            let never = Asks::Among { categories: Vec::new(), missing: false, lowest: T::ZERO };
+            return if threshold.is_nan() { never } else { Asks::AtMost(threshold) };
         };
         let words = &self.words[set.start as usize..][..set.len as usize];
         let bits = words.iter().zip(0..).flat_map(|(word, index)| {
@@ -438,4 +440,75 @@ fn narrow<T: Scalar>(nodes: &[Node<T, u32>]) -> Option<Vec<Node<T, u16>>> {
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CategorySet, Compiler, Leaf, Shape, Source, Test};
+    use crate::runtimes::trees::forest::{Nodes, View};
+
+    type Node = Option<(i64, [i64; 2])>;
+
+    /// Compiles a tree of splits and, where there is none, leaves.
+    fn add(nodes: &[Node], output: i64) -> Result<usize, String> {
+        let mut compiler = Compiler::new(&Shape { features: 2, outputs: 1, width: 1, tiny: 0.0 });
+        let describe = |node: usize| {
+            Ok(match nodes[node] {
+                Some((feature, children)) => {
+                    let test = Test::AtMost { threshold: 0.5_f32, view: View::Plain, missing: false };
+                    Source::Split { feature, test, children }
+                }
+                None => Source::Leaf(Leaf::Value(1.0)),
+            })
+        };
+        compiler.add(nodes.len(), output, describe).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn damaged_trees_are_refused() {
+        assert_eq!(add(&[Some((1, [1, 2])), None, None], 0), Ok(3));
+        assert_eq!(add(&[None, None, None], 0), Ok(1));
+        let error = |nodes: &[Node]| add(nodes, 0).unwrap_err();
+        assert_eq!(error(&[]), "tree 0: it has no node");
+        assert_eq!(error(&[Some((0, [1, 3])), None, None]), "tree 0: node 0 has child 3, but there are 3 nodes");
+        assert_eq!(error(&[Some((0, [1, -7])), None]), "tree 0: node 0 has child -7, but there are 2 nodes");
+        assert_eq!(error(&[Some((0, [1, 1])), None]), "tree 0: node 1 is reached twice, at last from node 0");
+        let cycle = [Some((0, [1, 2])), Some((0, [0, 2])), None];
+        assert_eq!(error(&cycle), "tree 0: node 0 is reached twice, at last from node 1");
+        assert_eq!(error(&[Some((2, [1, 2])), None, None]), "tree 0: node 0 tests feature 2, but there are 2 features");
+        assert_eq!(
+            error(&[Some((-1, [1, 2])), None, None]),
+            "tree 0: node 0 tests feature -1, but there are 2 features"
+        );
+        assert_eq!(add(&[None], 1).unwrap_err(), "tree 0: it adds to output 1, but there are 1 outputs");
+    }
+
+    #[test]
+    fn a_long_chain_needs_wide_nodes() {
+        let depth = 40_000;
+        let mut compiler = Compiler::new(&Shape { features: 1, outputs: 1, width: 1, tiny: 0.0 });
+        let describe = |node: usize| {
+            let child = i64::try_from(node + 1).unwrap();
+            let test = Test::AtMost { threshold: 0.5_f32, view: View::Plain, missing: true };
+            let children = [child, child + depth];
+            let leaf = node >= usize::try_from(depth).unwrap();
+            Ok(if leaf { Source::Leaf(Leaf::Value(1.0)) } else { Source::Split { feature: 0, test, children } })
+        };
+        assert_eq!(compiler.add(2 * 40_000 + 1, 0, describe).unwrap(), 80_001);
+        // The nodes stand in the order of their depth, so even here a child is near.
+        let forest = compiler.finish();
+        assert!(matches!(forest.nodes, Nodes::Narrow(_)));
+        assert!(forest.planes.is_none());
+    }
+
+    #[test]
+    fn far_categories_are_listed() {
+        let mut compiler = Compiler::new(&Shape { features: 1, outputs: 1, width: 1, tiny: 0.0_f32 });
+        let mut set = |list: &[u32]| compiler.set(CategorySet::List(list.to_vec()), 0.0, false).unwrap();
+        let near = set(&[70, 64, 99]);
+        assert_eq!((near.sparse, near.base, near.len), (false, 64, 2));
+        let far = set(&[16_000_000, 3]);
+        assert_eq!((far.sparse, far.len), (true, 2));
+        assert_eq!(set(&[]).len, 0);
+    }
 }

@@ -408,3 +408,170 @@ fn step<T: Scalar, I: Index>(nodes: &[Node<T, I>], row: &[T], slot: usize) -> us
     let second = !(row[node.column.column()] <= node.threshold);
     slot.wrapping_add(node.offset.offset()).wrapping_add(usize::from(second))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{Just, Strategy, any, prop, prop_assert_eq, prop_oneof, proptest};
+
+    use super::{Forest, View};
+    use crate::runtimes::trees::compile::{CategorySet, Compiler, Leaf, Shape, Source, Test};
+    use crate::runtimes::trees::data::Input;
+
+    const FEATURES: usize = 4;
+    const OUTPUTS: usize = 2;
+    const TINY: f64 = 1e-3;
+
+    /// A tree to evaluate in the most obvious way.
+    #[derive(Debug, Clone)]
+    enum Node {
+        Leaf(f64),
+        Numeric { feature: usize, threshold: f64, view: View, missing: bool, children: Box<[Self; 2]> },
+        Category { feature: usize, set: Vec<u32>, missing: bool, children: Box<[Self; 2]> },
+    }
+
+    impl Node {
+        fn evaluate(&self, row: &[f64]) -> f64 {
+            let prepared = |feature: usize| if row[feature].abs() <= TINY { 0.0 } else { row[feature] };
+            let (first, children) = match self {
+                Self::Leaf(value) => return *value,
+                Self::Numeric { feature, threshold, view, missing, children } => {
+                    let mut x = prepared(*feature);
+                    match view {
+                        View::MissingIsZero if x.is_nan() => x = 0.0,
+                        View::ZeroIsMissing if x == 0.0 => x = f64::NAN,
+                        _ => {}
+                    }
+                    (if x.is_nan() { *missing } else { x <= *threshold }, children)
+                }
+                Self::Category { feature, set, missing, children } => {
+                    let x = prepared(*feature);
+                    let is = |category: &u32| f64::from(*category) <= x && x < f64::from(*category) + 1.0;
+                    let known = set.iter().any(is);
+                    (if x.is_nan() { *missing } else { known }, children)
+                }
+            };
+            children[usize::from(!first)].evaluate(row)
+        }
+
+        /// Numbers the nodes, root first.
+        fn flatten<'a>(&'a self, nodes: &mut Vec<(&'a Self, [i64; 2])>) -> i64 {
+            let index = nodes.len();
+            nodes.push((self, [-1; 2]));
+            if let Self::Numeric { children, .. } | Self::Category { children, .. } = self {
+                let [first, second] = &**children;
+                nodes[index].1 = [first.flatten(nodes), second.flatten(nodes)];
+            }
+            i64::try_from(index).unwrap()
+        }
+    }
+
+    fn value() -> impl Strategy<Value = f64> {
+        let grid = (-8..8_i32).prop_map(|step| f64::from(step) / 2.0);
+        let special =
+            prop::sample::select(vec![f64::NAN, 0.0, -0.0, 1e-4, -1e-4, f64::INFINITY, f64::NEG_INFINITY, 1e300]);
+        prop_oneof![3 => grid, 1 => special, 1 => (0..70_u32).prop_map(f64::from)]
+    }
+
+    fn tree() -> impl Strategy<Value = Node> {
+        let leaf = (-1000..1000_i32).prop_map(|value| Node::Leaf(f64::from(value) * 0.1));
+        leaf.prop_recursive(7, 120, 2, |inner| {
+            let view = prop_oneof![Just(View::Plain), Just(View::MissingIsZero), Just(View::ZeroIsMissing)];
+            let children = [inner.clone(), inner];
+            let set = prop::collection::vec(prop_oneof![4 => 0..70_u32, 1 => 0..5000_u32], 0..6);
+            let threshold = value().prop_filter("a number", |threshold| !threshold.is_nan());
+            let numeric = (0..FEATURES, threshold, view, any::<bool>(), children.clone()).prop_map(
+                |(feature, threshold, view, missing, children)| Node::Numeric {
+                    feature,
+                    threshold,
+                    view,
+                    // What is missing counts as zero, so it cannot have a side of its own.
+                    missing: if view == View::MissingIsZero { 0.0 <= threshold } else { missing },
+                    children: Box::new(children),
+                },
+            );
+            let category = (0..FEATURES, set, any::<bool>(), children).prop_map(|(feature, set, missing, children)| {
+                Node::Category { feature, set, missing, children: Box::new(children) }
+            });
+            prop_oneof![3 => numeric, 1 => category]
+        })
+    }
+
+    fn compile(trees: &[Node]) -> Forest<f64> {
+        let mut compiler = Compiler::new(&Shape { features: FEATURES, outputs: OUTPUTS, width: 1, tiny: TINY });
+        for (index, tree) in trees.iter().enumerate() {
+            let mut nodes = Vec::new();
+            tree.flatten(&mut nodes);
+            let output = i64::try_from(index % OUTPUTS).unwrap();
+            let reached = compiler.add(nodes.len(), output, |node| {
+                let (node, children) = nodes[node];
+                let (feature, test) = match node {
+                    Node::Leaf(value) => return Ok(Source::Leaf(Leaf::Value(*value))),
+                    Node::Numeric { feature, threshold, view, missing, .. } => {
+                        (feature, Test::AtMost { threshold: *threshold, view: *view, missing: *missing })
+                    }
+                    Node::Category { feature, set, missing, .. } => {
+                        let categories = CategorySet::List(set.clone());
+                        (feature, Test::Among { categories, lowest: 0.0, missing: *missing })
+                    }
+                };
+                Ok(Source::Split { feature: i64::try_from(*feature).unwrap(), test, children })
+            });
+            assert_eq!(reached.unwrap(), nodes.len());
+        }
+        compiler.finish()
+    }
+
+    fn sums(forest: &Forest<f64>, values: &[f64]) -> Vec<f64> {
+        let mut sums = vec![0.0; values.len() / FEATURES * OUTPUTS];
+        forest.add(&Input { values, features: FEATURES, convert: |value| value }, &mut sums);
+        sums
+    }
+
+    proptest! {
+        #[test]
+        fn all_ways_through_a_forest_agree(
+            trees in prop::collection::vec(tree(), 0..15),
+            rows in prop::collection::vec(prop::array::uniform4(value()), 1..150),
+        ) {
+            let expected: Vec<f64> = rows
+                .iter()
+                .flat_map(|row| {
+                    let mut sums = [0.0; OUTPUTS];
+                    trees.iter().enumerate().for_each(|(index, tree)| sums[index % OUTPUTS] += tree.evaluate(row));
+                    sums
+                })
+                .collect();
+            let values = rows.concat();
+            let mut forest = compile(&trees);
+            let planes = forest.planes.take();
+            prop_assert_eq!(&sums(&forest, &values), &expected);
+            for (row, expected) in rows.iter().zip(expected.chunks(OUTPUTS)) {
+                prop_assert_eq!(sums(&forest, row), expected);
+            }
+            let mut planes = planes.expect("small trees can have planes");
+            planes.cost = 0;
+            forest.planes = Some(planes);
+            prop_assert_eq!(&sums(&forest, &values), &expected);
+        }
+    }
+
+    #[test]
+    fn thresholds_beyond_a_byte_begin_a_stage() {
+        let stump = |threshold: i32| Node::Numeric {
+            feature: 0,
+            threshold: f64::from(threshold),
+            view: View::Plain,
+            missing: threshold % 3 == 0,
+            children: Box::new([Node::Leaf(1.0), Node::Leaf(f64::from(threshold))]),
+        };
+        let trees: Vec<Node> = (0..1500).map(stump).collect();
+        let mut forest = compile(&trees);
+        forest.planes.as_mut().unwrap().cost = 0;
+        let values: Vec<f64> = (-10..1600).flat_map(|x| [f64::from(x), 0.0, 0.0, 0.0]).collect();
+        for (row, found) in values.chunks(FEATURES).zip(sums(&forest, &values).chunks(OUTPUTS)) {
+            let expected =
+                |output| trees.iter().skip(output).step_by(2).fold(0.0, |sum, tree| sum + tree.evaluate(row));
+            assert_eq!(found, [expected(0), expected(1)]);
+        }
+    }
+}

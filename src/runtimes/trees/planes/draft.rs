@@ -30,7 +30,7 @@ pub(in crate::runtimes::trees) struct SplitShape<T> {
 
 /// What sends a row to the first child.
 pub(in crate::runtimes::trees) enum Asks<T> {
-    /// A value up to this.
+    /// A value up to this, which is a number.
     AtMost(T),
     /// One of these categories, or if so said a missing value.
     Among { categories: Vec<u32>, missing: bool, lowest: T },
@@ -56,7 +56,9 @@ impl<T: Scalar> Planes<T> {
                     let needed = categories.iter().max().map_or(0, |highest| highest.saturating_add(1));
                     let count = counts.entry(split.column).or_insert(0);
                     *count = needed.max(*count);
-                    lowest_category = *lowest;
+                    if !categories.is_empty() {
+                        lowest_category = *lowest;
+                    }
                 }
             }
             if !drafts.last_mut()?.admit(&tree) {
@@ -74,8 +76,7 @@ impl<T: Scalar> Planes<T> {
 
 impl<T: Scalar> TreeShape<T> {
     fn is_possible(&self) -> bool {
-        let always_fails = |split: &SplitShape<T>| matches!(split.asks, Asks::AtMost(cut) if cut.is_nan());
-        self.values.len() <= LEAVES && !self.splits.iter().any(always_fails)
+        self.values.len() <= LEAVES
     }
 }
 
