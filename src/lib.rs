@@ -2,6 +2,9 @@
 //!
 //! The modules in reading order, from the outside in: a module may use those listed below it, never those above.
 
+pub mod codecs;
+pub mod compute;
 pub mod runtimes;
 pub mod settings;
+pub mod telemetry;
 pub mod types;

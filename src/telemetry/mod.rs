@@ -1,0 +1,4 @@
+//! Logs and metrics: what the server tells about itself.
+
+pub mod logging;
+pub mod metrics;
