@@ -2,5 +2,6 @@
 //!
 //! The modules in reading order, from the outside in: a module may use those listed below it, never those above.
 
+pub mod repository;
 pub mod runtimes;
 pub mod settings;

@@ -1,0 +1,5 @@
+//!
+
+mod version;
+
+pub use version::{compare_versions, default_version};
