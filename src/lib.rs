@@ -4,6 +4,7 @@
 
 pub mod codecs;
 pub mod compute;
+pub mod repository;
 pub mod runtimes;
 pub mod settings;
 pub mod telemetry;
