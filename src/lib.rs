@@ -5,3 +5,4 @@
 pub mod repository;
 pub mod runtimes;
 pub mod settings;
+pub mod ui;
