@@ -2,6 +2,8 @@
 //!
 //! The modules in reading order, from the outside in: a module may use those listed below it, never those above.
 
+pub mod cli;
+pub mod commands;
 pub mod repository;
 pub mod runtimes;
 pub mod settings;
