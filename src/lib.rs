@@ -2,10 +2,13 @@
 //!
 //! The modules in reading order, from the outside in: a module may use those listed below it, never those above.
 
+pub mod cli;
 pub mod codecs;
+pub mod commands;
 pub mod compute;
 pub mod repository;
 pub mod runtimes;
 pub mod settings;
 pub mod telemetry;
 pub mod types;
+pub mod ui;

@@ -35,6 +35,8 @@ pub struct Field {
     pub null: Null,
     pub help: &'static str,
     pub availability: Availability,
+    /// A number, apart from the default, which asks for nothing that is missing.
+    pub harmless: Option<i64>,
 }
 
 /// The values a field accepts.
@@ -104,7 +106,7 @@ impl Field {
             Preset::Null => Null::Allowed,
             _ => Null::Refused,
         };
-        Self { name, kind, preset, null, help, availability: Availability::Served }
+        Self { name, kind, preset, null, help, availability: Availability::Served, harmless: None }
     }
 
     /// Lets an explicit `null` through.
@@ -121,6 +123,12 @@ impl Field {
 
     pub(super) const fn not_yet(mut self, instead: &'static str) -> Self {
         self.availability = Availability::NotYet(instead);
+        self
+    }
+
+    /// Takes a value out of the warning that the field is not served.
+    pub(super) const fn except(mut self, harmless: i64) -> Self {
+        self.harmless = Some(harmless);
         self
     }
 

@@ -90,7 +90,7 @@ impl ModelSettings {
 
     /// Reads a settings file. Name and artefact default to its folder.
     pub fn load(path: &Path, sources: &Sources, strict: bool) -> Result<Loaded<Self>, SettingsError> {
-        let path = sources.working_directory().join(path);
+        let path: PathBuf = sources.working_directory().join(path).components().collect();
         let missing = || FileError::Read { path: path.clone(), error: io::ErrorKind::NotFound.into() };
         let object = file::read_object(&path).and_then(|object| object.ok_or_else(missing)).map_err(Problem::File)?;
         let layer = Layer { object, source: Source::File(path.as_path().into()) };
@@ -102,7 +102,7 @@ impl ModelSettings {
     /// Reads the model which the environment describes, or nothing if it names no implementation.
     pub fn from_environment(sources: &Sources, strict: bool) -> Result<Option<Loaded<Self>>, SettingsError> {
         let implementation = format!("{MODEL_PREFIX}IMPLEMENTATION");
-        if sources.lookup(&implementation).next().is_none() {
+        if sources.lookup(&implementation).next().is_none_or(|(name, _)| name.is_empty()) {
             return Ok(None);
         }
         Resolver::new(sources, strict).finish(&MODEL, &[]).map(Some)

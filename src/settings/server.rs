@@ -104,7 +104,7 @@ impl Settings {
             object: Map::from_iter([("model_repository_root".to_owned(), root)]),
             source: Source::Argument("FOLDER"),
         }];
-        let path = sources.working_directory().join(folder).join(SETTINGS_FILE);
+        let path: PathBuf = sources.working_directory().join(folder).join(SETTINGS_FILE).components().collect();
         match file::read_object(&path) {
             Ok(Some(object)) => layers.push(Layer { object, source: Source::File(path.into()) }),
             Ok(None) => {}

@@ -35,7 +35,8 @@ pub static SERVER: Group = Group {
             Preset::Int(1),
             "Worker processes per pool; 0 runs models in the server process",
         )
-        .not_yet(NO_WORKERS),
+        .not_yet(NO_WORKERS)
+        .except(0),
         Field::new("parallel_workers_timeout", ANY_INT, Preset::Int(5), "Seconds to wait for each worker at shutdown")
             .not_yet(NO_WORKERS),
         Field::new(
@@ -241,7 +242,8 @@ pub static MODEL: Group = Group {
         Field::new("inputs", Kind::GroupList(&TENSOR), Preset::TextList(&[]), "Inputs in the model's metadata"),
         Field::new("outputs", Kind::GroupList(&TENSOR), Preset::TextList(&[]), "Outputs in the model's metadata"),
         Field::new("max_batch_size", ANY_INT, Preset::Int(0), "Largest batch of requests; 0 and 1 switch batching off")
-            .not_yet(NO_BATCHING),
+            .not_yet(NO_BATCHING)
+            .except(1),
         Field::new(
             "max_batch_time",
             Kind::Float { min: f64::NEG_INFINITY, max: MAX_SECONDS },
@@ -258,7 +260,8 @@ pub static MODEL: Group = Group {
         .null_is_preset(),
         Field::new("cache_enabled", Kind::Bool, Preset::Bool(false), "Cache the model's responses").not_yet(NO_CACHE),
         Field::new("parallel_workers", ANY_INT, Preset::Null, "Deprecated; 0 keeps the model in the server process")
-            .not_yet(NO_WORKERS),
+            .not_yet(NO_WORKERS)
+            .except(0),
         Field::new("warm_workers", Kind::Bool, Preset::Bool(false), "Deprecated").no_effect("workers are always warm"),
     ],
 };
