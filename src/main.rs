@@ -28,6 +28,7 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli, ui: &mut Ui) -> Result<(), CommandError> {
     match &cli.command {
+        Command::Start(args) => commands::start::run(args, &SystemEnvironment),
         Command::Config(args) => commands::config::run(args, &SystemEnvironment, ui),
     }
 }

@@ -21,5 +21,6 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Start(start::StartArgs),
     Config(config::ConfigArgs),
 }

@@ -78,6 +78,14 @@ impl<'a> Decoded<'a> {
         }
     }
 
+    /// Returns the number of rows.
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Array(tensor) => tensor.shape.first().copied().unwrap_or(1),
+            Self::Frame(columns) => columns.first().map_or(0, |column| column.len()),
+        }
+    }
+
     /// Rounds every number to `f32`. A tensor that is FP32 already is borrowed.
     pub fn to_f32(&self) -> Array<'a, f32> {
         self.collect(Number::to_f32)
@@ -102,17 +110,15 @@ impl<'a> Decoded<'a> {
         match self {
             Self::Array(tensor) => {
                 let columns = tensor.shape.last().copied().unwrap_or(1);
-                let rows =
-                    tensor.len().checked_div(columns).unwrap_or_else(|| tensor.shape.first().copied().unwrap_or(0));
                 let values = tensor.elements::<T>().unwrap_or_else(|| {
                     let mut values = Vec::with_capacity(tensor.len());
                     for_each(tensor, |_, number| values.push(convert(number)));
                     Cow::Owned(values)
                 });
-                Array { values, rows, columns }
+                Array { values, rows: self.rows(), columns }
             }
             Self::Frame(columns) => {
-                let rows = columns.first().map_or(0, |column| column.len());
+                let rows = self.rows();
                 let mut values = vec![T::zeroed(); rows * columns.len()];
                 for (index, column) in columns.iter().enumerate() {
                     for_each(column, |row, number| values[row * columns.len() + index] = convert(number));

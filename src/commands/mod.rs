@@ -1,6 +1,7 @@
 //! What the subcommands do, one file each, and how they end.
 
 pub mod config;
+pub mod start;
 
 /// The command did what it was asked for.
 pub const SUCCESS: u8 = 0;
@@ -8,6 +9,8 @@ pub const SUCCESS: u8 = 0;
 pub const FAILURE: u8 = 1;
 /// The command line could not be understood.
 pub const USAGE: u8 = 2;
+/// A second signal ended the server before every request had its answer.
+pub const FORCED: u8 = 3;
 
 /// Why a command failed, for the person who ran it.
 #[derive(Debug)]

@@ -162,6 +162,14 @@ impl Tensor {
         self.len() == 0
     }
 
+    /// Returns the number of bytes that the elements take.
+    pub fn byte_len(&self) -> usize {
+        match &self.data {
+            TensorData::Fixed(bytes) => bytes.len(),
+            TensorData::Variable(elements) => elements.iter().map(<[u8]>::len).sum(),
+        }
+    }
+
     /// Borrows the elements as numbers, or `None` when `T` is not the element of this datatype.
     ///
     /// Copies only when the buffer is not aligned for `T`, as a slice of a larger message may be.
