@@ -204,7 +204,7 @@ mod tests {
 
     fn request(inputs: Vec<Tensor>, content_type: Option<&str>) -> InferenceRequest {
         let parameters = content_type.map(Parameters::with_content_type).unwrap_or_default();
-        InferenceRequest { inputs, parameters, ..InferenceRequest::default() }
+        InferenceRequest { parameters, inputs, ..InferenceRequest::default() }
     }
 
     fn tensor<T: crate::types::Element>(name: &str, shape: &[usize], elements: &[T]) -> Tensor {
@@ -245,11 +245,11 @@ mod tests {
         let exact = (1_i64 << 25) + 1;
         let array = request(vec![tensor("x", &[1, 1], &[exact])], None);
         assert!(
-            matches!(decode(&array, None).unwrap().to_widest(), Matrix::F32(array) if array.values[0] == 33_554_432.0)
+            matches!(decode(&array, None).unwrap().to_widest(), Matrix::F32(array) if array.values[0].to_bits() == 33_554_432_f32.to_bits())
         );
         let frame = request(vec![tensor("x", &[1], &[exact])], Some("pd"));
         assert!(
-            matches!(decode(&frame, None).unwrap().to_widest(), Matrix::F64(array) if array.values[0] == 33_554_433.0)
+            matches!(decode(&frame, None).unwrap().to_widest(), Matrix::F64(array) if array.values[0].to_bits() == 33_554_433_f64.to_bits())
         );
     }
 
@@ -259,8 +259,8 @@ mod tests {
         let named = request(inputs, Some("pd"));
         let decoded = decode(&named, None).unwrap();
         assert_eq!(decoded.to_f32().values.as_ref(), [1.0, 0.5, 2.0, 1.5]);
-        let names = ["a".to_owned(), "c".to_owned()];
-        let error = decoded.check(2, Some(&names)).unwrap_err();
+        let trained_with = ["a".to_owned(), "c".to_owned()];
+        let error = decoded.check(2, Some(&trained_with)).unwrap_err();
         assert_eq!(error.to_string(), "column 1 is `b`, but this model was trained with `c` in that place");
         assert_eq!(decoded.check(3, None), Err(CodecError::Columns { found: 2, features: 3 }));
         let by_default = request(named.inputs.clone(), None);

@@ -207,7 +207,7 @@ fn resolve_shape(shape: &[i64], tensor: &Tensor) -> Result<Vec<usize>, ReadError
         }
     }
     if let Some(index) = open {
-        if known == 0 || found % known != 0 {
+        if known == 0 || !found.is_multiple_of(known) {
             return Err(unknown());
         }
         resolved[index] = found / known;
@@ -300,7 +300,7 @@ struct FixedSink<'l, T, L> {
 impl<T: JsonElement, L: Fn() -> String> FixedSink<'_, T, L> {
     /// Everything that is not a number.
     #[cold]
-    fn other(&self, cursor: &mut Cursor<'_>) -> Result<Option<T>, ReadError> {
+    fn other(cursor: &mut Cursor<'_>) -> Result<Option<T>, ReadError> {
         Ok(match cursor.byte() {
             Some(b'"') => T::from_text(&cursor.string()?),
             _ if cursor.literal("null") => T::from_null(),
@@ -327,7 +327,7 @@ impl<T: JsonElement, L: Fn() -> String> Sink for FixedSink<'_, T, L> {
                 cursor.position += length;
                 T::from_number(number)
             }
-            None => self.other(cursor)?,
+            None => Self::other(cursor)?,
         };
         element.ok_or_else(|| self.wrong())?.push(&mut self.buffer);
         self.count += 1;
