@@ -81,6 +81,8 @@ def raw_predict(booster, x, margin, linear):
             cut["iteration_range"] = (0, int(best) + 1)
         else:
             cut["ntree_limit"] = (int(best) + 1) * parallel_trees(booster)
+    elif V < (1, 0) and not linear:
+        cut["ntree_limit"] = 1 << 20  # without a limit this version drops trees of dart at random
     if V >= (1, 4) and not linear:
         kind = "margin" if margin else "value"
         return booster.inplace_predict(x, predict_type=kind, missing=np.nan, **cut)
