@@ -1,1 +1,5 @@
 //! Integration tests: a module per subcommand or protocol.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
+mod config;
+mod trees;

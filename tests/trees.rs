@@ -1,0 +1,149 @@
+//! Tree ensembles: golden cases that the libraries answered, and damaged model files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mlserver::runtimes::trees::{Matrix, Model, Output, PredictError, Scores, Values};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Relative difference that a score may have.
+const TOLERANCE: f64 = 1e-6;
+
+#[derive(Deserialize)]
+struct Case {
+    library: String,
+    /// Files of the same model, which have to answer alike.
+    models: Vec<String>,
+    input: Tensor,
+    expect: Expected,
+}
+
+#[derive(Deserialize)]
+struct Expected {
+    predict: Tensor,
+    predict_proba: Option<Tensor>,
+    margin: Option<Tensor>,
+    predict_proba_error: bool,
+}
+
+#[derive(Deserialize)]
+struct Tensor {
+    datatype: String,
+    shape: Vec<usize>,
+    data: Vec<Value>,
+}
+
+impl Tensor {
+    fn numbers(&self) -> Vec<f64> {
+        self.data.iter().map(number).collect()
+    }
+}
+
+fn number(value: &Value) -> f64 {
+    match value {
+        Value::Null => f64::NAN,
+        Value::Bool(flag) => f64::from(u8::from(*flag)),
+        Value::String(text) => text.parse().unwrap(),
+        other => other.as_f64().unwrap(),
+    }
+}
+
+#[test]
+fn golden_cases_agree_with_their_libraries() {
+    let cases = golden_cases();
+    let mut failures = Vec::new();
+    for path in &cases {
+        let text = fs::read_to_string(path).unwrap();
+        let case: Case = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        for file in &case.models {
+            let model = path.with_file_name(file);
+            let answers = fs::read(&model)
+                .map_err(|error| error.to_string())
+                .and_then(|bytes| load(&case.library, &bytes))
+                .and_then(|model| check(&model, &case));
+            if let Err(difference) = answers {
+                failures.push(format!("{} of {}: {difference}", file, path.display()));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} of {} cases:\n{}", failures.len(), cases.len(), failures.join("\n"));
+}
+
+fn load(library: &str, bytes: &[u8]) -> Result<Model, String> {
+    let loaded = if library == "xgboost" { Model::load_xgboost(bytes) } else { Model::load_lightgbm(bytes) };
+    loaded.map_err(|error| error.to_string())
+}
+
+fn golden_cases() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/trees");
+    let mut cases: Vec<PathBuf> = fs::read_dir(root)
+        .into_iter()
+        .flatten()
+        .flat_map(|folder| fs::read_dir(folder.unwrap().path()).into_iter().flatten())
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.to_str().is_some_and(|path| path.ends_with(".case.json")))
+        .collect();
+    cases.sort();
+    cases
+}
+
+/// Asks the model for everything that the case knows; all rows at once, and the first ones one by one.
+fn check(model: &Model, case: &Case) -> Result<(), String> {
+    let numbers = case.input.numbers();
+    let [rows, columns] = case.input.shape[..] else { return Err("input is no matrix".to_owned()) };
+    let expected = [
+        (Output::Predict, Some(&case.expect.predict)),
+        (Output::PredictProba, case.expect.predict_proba.as_ref()),
+        (Output::Margin, case.expect.margin.as_ref()),
+    ];
+    // Integers and booleans of any width are cast to single precision before they reach a model.
+    let singles: Vec<f32> = numbers.iter().map(|number| *number as f32).collect();
+    let double = case.input.datatype == "FP64";
+    for (output, expected) in expected {
+        let Some(expected) = expected else { continue };
+        let wanted = expected.numbers();
+        let width = wanted.len() / rows.max(1);
+        for (start, count) in std::iter::once((0, rows)).chain((0..rows.min(20)).map(|row| (row, 1))) {
+            let range = start * columns..(start + count) * columns;
+            let values = if double { Values::F64(&numbers[range]) } else { Values::F32(&singles[range]) };
+            let matrix = Matrix::new(values, count, columns).unwrap();
+            let found = model.predict(matrix, output).map_err(|error| format!("{output:?}: {error}"))?;
+            let shape = [count, found.columns];
+            let wanted = &wanted[start * width..(start + count) * width];
+            compare(&found.values, shape, expected, wanted)
+                .map_err(|difference| format!("{output:?} of {count} rows from {start}: {difference}"))?;
+        }
+    }
+    if case.expect.predict_proba_error {
+        let matrix = Matrix::new(Values::F64(&numbers), rows, columns).unwrap();
+        let error = model.predict(matrix, Output::PredictProba).err();
+        if error != Some(PredictError::NoProbabilities { kind: model.kind() }) {
+            return Err(format!("PredictProba: {error:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn compare(found: &Scores, shape: [usize; 2], expected: &Tensor, wanted: &[f64]) -> Result<(), String> {
+    let (datatype, numbers): (_, Vec<f64>) = match found {
+        Scores::I32(values) => ("INT32", values.iter().map(|value| f64::from(*value)).collect()),
+        Scores::I64(values) => ("INT64", values.iter().map(|value| *value as f64).collect()),
+        Scores::F32(values) => ("FP32", values.iter().map(|value| f64::from(*value)).collect()),
+        Scores::F64(values) => ("FP64", values.clone()),
+    };
+    if (datatype, shape[1]) != (&expected.datatype, expected.shape[1]) {
+        let (wanted, shape_wanted) = (&expected.datatype, &expected.shape);
+        return Err(format!("{datatype} {shape:?} instead of {wanted} {shape_wanted:?}"));
+    }
+    let exact = datatype.starts_with("INT");
+    let close = |(found, wanted): (&f64, &f64)| {
+        found == wanted
+            || found.is_nan() && wanted.is_nan()
+            || !exact && (found - wanted).abs() <= TOLERANCE * found.abs().max(wanted.abs())
+    };
+    match numbers.iter().zip(wanted).position(|pair| !close(pair)) {
+        Some(at) => Err(format!("value {at} is {} instead of {}", numbers[at], wanted[at])),
+        None => Ok(()),
+    }
+}
