@@ -2,4 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod config;
+mod start;
+mod support;
 mod trees;
