@@ -155,10 +155,32 @@ impl Connection {
                 (http::HeaderName::try_from(name).unwrap(), http::HeaderValue::try_from(value).unwrap())
             })
             .collect();
-        let length = headers.get("content-length").map_or(0, |value| value.to_str().unwrap().parse().unwrap());
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body).unwrap();
+        let body = if headers.contains_key("transfer-encoding") {
+            self.chunks()
+        } else {
+            let length = headers.get("content-length").map_or(0, |value| value.to_str().unwrap().parse().unwrap());
+            self.exactly(length)
+        };
         Answer { status, headers, body }
+    }
+
+    fn exactly(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn chunks(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        loop {
+            let size = self.until(b"\r\n");
+            let size = usize::from_str_radix(size.trim_end(), 16).unwrap();
+            body.extend(self.exactly(size));
+            assert_eq!(self.exactly(2), b"\r\n");
+            if size == 0 {
+                return body;
+            }
+        }
     }
 
     /// Reads all that comes until the server closes the connection, however it does.
@@ -171,11 +193,15 @@ impl Connection {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// Reads up to the empty line that ends a head; what is there when the connection ends otherwise.
     fn head(&mut self) -> String {
+        self.until(b"\r\n\r\n")
+    }
+
+    /// Reads up to and with `end`; what is there when the connection ends before.
+    fn until(&mut self, end: &[u8]) -> String {
         let mut bytes = Vec::new();
         let mut byte = [0];
-        while !bytes.ends_with(b"\r\n\r\n") && self.0.read(&mut byte).unwrap() == 1 {
+        while !bytes.ends_with(end) && self.0.read(&mut byte).unwrap() == 1 {
             bytes.push(byte[0]);
         }
         String::from_utf8(bytes).unwrap()
