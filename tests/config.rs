@@ -284,11 +284,31 @@ fn help_of_the_program() {
     Usage: mlserver <COMMAND>
 
     Commands:
+      start   Start serving the models of a folder
       config  Inspect settings
 
     Options:
       -h, --help     Print help
       -V, --version  Print version
+    --- stderr
+    ");
+}
+
+#[test]
+fn help_of_start() {
+    insta::assert_snapshot!(Case::new().run(&["start", "--help"]), @r"
+    status: 0
+    --- stdout
+    Start serving the models of a folder
+
+    Usage: mlserver start [OPTIONS] <FOLDER>
+
+    Arguments:
+      <FOLDER>  Folder with `settings.json` and the models, each with a `model-settings.json`
+
+    Options:
+          --strict  Refuse unknown keys in settings files
+      -h, --help    Print help
     --- stderr
     ");
 }
@@ -334,7 +354,7 @@ fn help_of_config_show() {
 
 #[test]
 fn usage_errors_exit_with_2() {
-    for arguments in [&[] as &[&str], &["bogus"], &["config"], &["config", "show", "--format", "xml"]] {
+    for arguments in [&[] as &[&str], &["bogus"], &["start"], &["config"], &["config", "show", "--format", "xml"]] {
         let shown = Case::new().run(arguments);
         assert!(shown.starts_with("status: 2\n--- stdout\n--- stderr\n"), "{arguments:?}: {shown}");
     }

@@ -2,4 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod config;
+mod rest;
+mod start;
+mod support;
 mod trees;

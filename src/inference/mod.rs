@@ -109,10 +109,15 @@ impl Inference {
 
     /// Finds the model that a request asks for, before its body is read.
     ///
+    /// A request that has its target counts as under way: [`Inference::stop`] refuses only those after it.
+    ///
     /// # Errors
     ///
-    /// Fails when there is none.
+    /// Fails when there is no such model, and once the server stops.
     pub fn target(&self, name: &str, version: Option<&str>) -> Result<Target, InferenceError> {
+        if self.is_stopping() {
+            return Err(InferenceError::Stopping);
+        }
         let model = self.registry.find(name, version).inspect_err(|_| self.registry.count_unknown_model())?;
         Ok(Target { model, with_version: version.is_some() })
     }
@@ -144,9 +149,6 @@ impl Inference {
 
     async fn predict(&self, target: &Target, request: InferenceRequest) -> Result<InferenceResponse, InferenceError> {
         let Target { model, with_version } = target;
-        if self.is_stopping() {
-            return Err(InferenceError::Stopping);
-        }
         let State::Ready(runtime) = &model.state else {
             let version = model.version.clone().filter(|_| *with_version);
             return Err(InferenceError::NotReady { name: model.name.clone(), version });

@@ -39,13 +39,14 @@ impl Artefact {
         let base = settings.folder().map_or_else(|| working_directory.to_owned(), Path::to_owned);
         // Made absolute by its parts only: resolving `..` here would go astray behind a symbolic link.
         let path: PathBuf = working_directory.join(base).join(relative).components().collect();
-        if path.is_file() {
-            return Ok(Self::Path(path));
-        }
         if path.is_dir() {
             let known = well_known_names(&settings.implementation).iter().map(|name| path.join(name));
             let found = known.into_iter().find(|candidate| candidate.is_file());
             return Ok(Self::Path(found.unwrap_or(path)));
+        }
+        // Whatever else can be read, a named pipe among them.
+        if path.exists() {
+            return Ok(Self::Path(path));
         }
         Err(ArtefactError::Missing { model: model(), path })
     }

@@ -36,10 +36,10 @@ pub struct Discovery {
 /// Why something in the repository was skipped.
 #[derive(Debug, Error)]
 pub enum DiscoveryError {
-    #[error("failed to load the model settings at `{}`: {source}", path.display())]
-    Settings { path: PathBuf, source: SettingsError },
-    #[error("failed to load the model settings of the environment: {source}")]
-    Environment { source: SettingsError },
+    #[error("failed to load the model settings at `{}`: {error}", path.display())]
+    Settings { path: PathBuf, error: SettingsError },
+    #[error("failed to load the model settings of the environment: {error}")]
+    Environment { error: SettingsError },
     #[error("cannot search `{}`: {error}", path.display())]
     Folder { path: PathBuf, error: io::Error },
     #[error("`{}` is nested deeper than {MAX_DEPTH} folders and is not searched", path.display())]
@@ -78,13 +78,13 @@ impl Repository {
         for path in walk.files {
             match ModelSettings::load(&path, &self.sources, self.strict) {
                 Ok(model) => discovery.models.push(model),
-                Err(source) => discovery.errors.push(DiscoveryError::Settings { path, source }),
+                Err(error) => discovery.errors.push(DiscoveryError::Settings { path, error }),
             }
         }
         if discovery.models.is_empty() {
             match ModelSettings::from_environment(&self.sources, self.strict) {
                 Ok(model) => discovery.models.extend(model),
-                Err(source) => discovery.errors.push(DiscoveryError::Environment { source }),
+                Err(error) => discovery.errors.push(DiscoveryError::Environment { error }),
             }
         }
         discovery

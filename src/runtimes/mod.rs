@@ -7,7 +7,8 @@ mod tree_model;
 pub mod trees;
 
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ pub enum RuntimeError {
     Panicked(#[source] tokio::task::JoinError),
     /// The evaluator contradicts the checks before it; our bug.
     #[error("the model refused a request that had been checked: {0}")]
-    Inconsistent(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Inconsistent(Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// Why a model could not be loaded.
@@ -112,14 +113,25 @@ pub fn load(settings: &ModelSettings, artefact: &Path, compute: &ComputePool) ->
     Ok(Arc::new(TreeModel::new(family, model, settings, compute.clone())))
 }
 
+/// Reads a whole file, or a named pipe until its writer closes it.
 fn read(path: &Path, family: Family) -> Result<Vec<u8>, LoadError> {
     let failed = |source| LoadError::Read { path: path.to_owned(), source };
+    let too_large = |size| LoadError::TooLarge { path: path.to_owned(), size };
     let metadata = std::fs::metadata(path).map_err(failed)?;
     if metadata.is_dir() {
         return Err(LoadError::Directory { path: path.to_owned(), expected: family.well_known_names() });
     }
     if metadata.len() > MAX_ARTEFACT_BYTES {
-        return Err(LoadError::TooLarge { path: path.to_owned(), size: metadata.len() });
+        return Err(too_large(metadata.len()));
     }
-    std::fs::read(path).map_err(failed)
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    let expected = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
+    bytes.try_reserve_exact(expected).map_err(|error| failed(error.into()))?;
+    // The size of what is no regular file shows only at its end.
+    file.take(MAX_ARTEFACT_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    match bytes.len() as u64 {
+        size if size > MAX_ARTEFACT_BYTES => Err(too_large(size)),
+        _ => Ok(bytes),
+    }
 }

@@ -22,12 +22,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A listener that cannot be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("the {purpose} server cannot listen on {host}:{port}: {source}")]
+#[error("the {purpose} server cannot listen on {host}:{port}: {error}")]
 pub struct BindError {
     pub purpose: &'static str,
     pub host: String,
     pub port: u16,
-    pub source: io::Error,
+    pub error: io::Error,
 }
 
 /// Opens a listener. Port 0 takes a free port; ask the listener for it.
@@ -37,7 +37,7 @@ pub struct BindError {
 /// Fails with the address when it is in use, not ours or not an address.
 pub async fn bind(purpose: &'static str, host: &str, port: u16) -> Result<TcpListener, BindError> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    TcpListener::bind((bare, port)).await.map_err(|source| BindError { purpose, host: host.to_owned(), port, source })
+    TcpListener::bind((bare, port)).await.map_err(|error| BindError { purpose, host: host.to_owned(), port, error })
 }
 
 /// Serves HTTP/1 and HTTP/2 on one listener until `stop`, then until every connection has ended.
