@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod config;
+mod metrics;
 mod rest;
 mod start;
 mod support;
