@@ -1,6 +1,7 @@
 //! Integration tests: a module per subcommand or protocol.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+mod bad_input;
 mod config;
 mod metrics;
 mod rest;
