@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod config;
+mod layers;
 mod metrics;
 mod rest;
 mod start;

@@ -231,7 +231,7 @@ fn what_clients_make_up_adds_no_labels() {
         server.post(&format!("/v2/models/nope{index}/infer"), ONE_ROW).error(404);
         server.post(&format!("/v2/models/iris-xgboost/versions/{index}/infer"), ONE_ROW).error(404);
         server.get(&format!("/nothing/{index}")).error(404);
-        server.request(http::Method::from_bytes(format!("M{index}").as_bytes()).unwrap(), "/v2", &[], b"").error(405);
+        server.request(&http::Method::from_bytes(format!("M{index}").as_bytes()).unwrap(), "/v2", &[], b"").error(405);
     }
     let scrape = Scrape::of(&server);
     assert_eq!(scrape.count("model_infer_request_failure_total", &UNKNOWN), 40);
