@@ -307,14 +307,14 @@ impl<T: Scalar> Categories<T> {
 }
 
 impl<T: Scalar> LinearLeaves<T> {
-    /// The leaf's linear model; nothing if it has none, or if an input of it is missing or infinite.
+    /// The leaf's linear model; nothing if it has none, or if an input of it is missing.
     #[inline]
     fn value(&self, slot: usize, row: &[T]) -> Option<T> {
         let leaf = self.leaves.get(self.leaf_of[slot] as usize)?;
         let mut sum = leaf.constant;
         for &(column, coefficient) in &self.terms[leaf.start as usize..leaf.end as usize] {
             let value = row[column as usize];
-            if !value.is_finite() {
+            if value.is_nan() {
                 return None;
             }
             sum += coefficient * value;

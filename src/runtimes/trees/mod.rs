@@ -50,7 +50,7 @@ impl Model {
         let mut raw = xgboost::read(bytes)?;
         let features = raw.num_feature();
         let feature_names = raw.take_feature_names()?;
-        let evaluator = Evaluator::Xgboost(xgboost::Evaluator::new(raw, bytes.len())?);
+        let evaluator = Evaluator::Xgboost(xgboost::Evaluator::new(&raw, bytes.len())?);
         Ok(Self { features, feature_names, evaluator })
     }
 

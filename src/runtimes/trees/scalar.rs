@@ -15,7 +15,6 @@ pub(super) trait Scalar:
     fn from_f64(value: f64) -> Self;
     fn abs(self) -> Self;
     fn is_nan(self) -> bool;
-    fn is_finite(self) -> bool;
     /// The `u` for which `x <= u` says the same as `x < self`, for every `x`; NaN, which nothing is below, if none is.
     fn below(self) -> Self;
     /// Truncates to an unsigned number; negative values give 0, those beyond the range its end.
@@ -46,11 +45,6 @@ impl Scalar for f32 {
     #[inline]
     fn is_nan(self) -> bool {
         self.is_nan()
-    }
-
-    #[inline]
-    fn is_finite(self) -> bool {
-        self.is_finite()
     }
 
     fn below(self) -> Self {
@@ -87,11 +81,6 @@ impl Scalar for f64 {
     #[inline]
     fn is_nan(self) -> bool {
         self.is_nan()
-    }
-
-    #[inline]
-    fn is_finite(self) -> bool {
-        self.is_finite()
     }
 
     fn below(self) -> Self {

@@ -279,10 +279,15 @@ trait Sink {
     fn run(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ReadError> {
         loop {
             self.element(cursor)?;
-            if !cursor.take(b',') {
+            // Most text has no white space here, or one space behind the comma.
+            if cursor.byte() == Some(b',') {
+                cursor.position += 1;
+            } else if !cursor.take(b',') {
                 return Ok(());
             }
-            if cursor.peek() == Some(b'[') {
+            let next = cursor.byte();
+            let next = if matches!(next, Some(b' ' | b'\n' | b'\t' | b'\r')) { cursor.peek() } else { next };
+            if next == Some(b'[') {
                 return Err(self.ragged());
             }
         }

@@ -57,7 +57,7 @@ impl Evaluator {
         self.forest.steps()
     }
 
-    /// The sums of all trees; averages in a random forest.
+    /// The sums of all trees, in a random forest too.
     pub(in crate::runtimes::trees) fn margins(&self, rows: Matrix<'_>) -> Prediction {
         Prediction { values: Scores::F64(self.sums(rows)), columns: self.forest.outputs }
     }
@@ -65,6 +65,11 @@ impl Evaluator {
     /// What `predict` of the booster returns.
     pub(in crate::runtimes::trees) fn predict(&self, rows: Matrix<'_>) -> Prediction {
         let mut sums = self.sums(rows);
+        if let Some(iterations) = self.iterations {
+            for sum in &mut sums {
+                *sum /= iterations;
+            }
+        }
         self.link.apply(&mut sums, self.forest.outputs);
         Prediction { values: Scores::F64(sums), columns: self.forest.outputs }
     }
@@ -74,11 +79,6 @@ impl Evaluator {
         match rows.values() {
             Values::F32(values) => self.forest.add(&rows.input(values, f64::from_f32), &mut sums),
             Values::F64(values) => self.forest.add(&rows.input(values, f64::from_f64), &mut sums),
-        }
-        if let Some(iterations) = self.iterations {
-            for sum in &mut sums {
-                *sum /= iterations;
-            }
         }
         sums
     }

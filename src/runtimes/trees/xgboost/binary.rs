@@ -1,6 +1,6 @@
 //! The binary format: current until 1.x, writable until 3.0, unreadable to the library from 3.1.
 
-use super::raw::{Attributes, RawBooster, RawModel, RawTree, RawTrees};
+use super::raw::{Attributes, RawBooster, RawModel, RawTree, RawTrees, Version};
 use crate::runtimes::trees::error::{LoadError, TreeFault, quote, quote_bytes};
 
 const LEARNER: usize = 136;
@@ -29,13 +29,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<RawModel, LoadError> {
     let found = || quote_bytes(&bytes[start..]);
     let wanted = "the parameters of a binary XGBoost model";
     let not_a_model = || LoadError::Syntax { offset: start, wanted, found: found() };
-    let major = learner.u32(24);
+    let version = Version(learner.u32(20), learner.u32(24));
     let mut model = RawModel {
         base_score: vec![learner.f32(0)],
         num_feature: learner.u32(4) as usize,
         num_class: usize::try_from(learner.i32(8)).map_err(|_| not_a_model())?,
-        num_target: learner.u32(32) as usize,
-        base_is_margin: major == 0,
+        num_target: learner.u32(28) as usize,
+        version,
         ..RawModel::default()
     };
     // Bytes that are no model at all are best told by the two flags and the names that follow.
@@ -57,7 +57,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<RawModel, LoadError> {
     if has_attributes == 1 {
         model.attributes = cursor.attributes()?;
     }
-    if model.objective == "count:poisson" && major == 0 {
+    if model.objective == "count:poisson" && version < Version(1, 0) {
         cursor.text("the objective's parameter")?;
     }
     Ok(model)

@@ -8,6 +8,7 @@ mod linear;
 mod objective;
 mod raw;
 mod schema;
+mod trees;
 mod ubjson;
 
 pub(super) use self::evaluator::Evaluator;

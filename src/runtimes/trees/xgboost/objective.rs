@@ -1,5 +1,6 @@
 //! Objectives: how a base score becomes a margin, and a margin a prediction.
 
+use super::raw::Version;
 use crate::runtimes::trees::error::{LoadError, quote};
 
 /// From the sum over all trees to a prediction.
@@ -39,20 +40,27 @@ impl Link {
         })
     }
 
-    /// From a base score on the prediction's scale to a margin.
-    pub(super) fn margin(self, base_score: f32) -> f32 {
+    /// From a base score in a file to a margin.
+    pub(super) fn margin(self, base_score: f32, version: Version) -> f32 {
         match self {
-            Self::Sigmoid => -(1.0 / base_score - 1.0).ln(),
+            _ if version < Version(1, 0) => base_score,
+            Self::Sigmoid => {
+                let clamp = version >= Version(3, 2);
+                let probability = if clamp { base_score.clamp(1e-6, 1.0 - 1e-6) } else { base_score };
+                -(1.0 / probability - 1.0).ln()
+            }
             Self::Exp => base_score.ln(),
             Self::Identity | Self::Hinge | Self::Softmax | Self::Argmax => base_score,
         }
     }
 
     /// Transforms margins in place, `outputs` to a row. [`Link::Argmax`] is left to the caller.
-    pub(super) fn apply(self, margins: &mut [f32], outputs: usize) {
+    pub(super) fn apply(self, margins: &mut [f32], outputs: usize, version: Version) {
+        // The cap keeps the exponential finite, so that nothing becomes exactly zero.
+        let cap = if version >= Version(1, 6) { 88.7 } else { f32::INFINITY };
         match self {
             Self::Identity | Self::Argmax => {}
-            Self::Sigmoid => margins.iter_mut().for_each(|margin| *margin = sigmoid(*margin)),
+            Self::Sigmoid => margins.iter_mut().for_each(|margin| *margin = sigmoid(*margin, cap)),
             Self::Exp => margins.iter_mut().for_each(|margin| *margin = margin.exp()),
             Self::Hinge => margins.iter_mut().for_each(|margin| *margin = if *margin > 0.0 { 1.0 } else { 0.0 }),
             Self::Softmax => margins.chunks_exact_mut(outputs).for_each(softmax),
@@ -60,9 +68,9 @@ impl Link {
     }
 }
 
-/// The logistic function. The cap keeps the exponential finite, as the library does.
-fn sigmoid(margin: f32) -> f32 {
-    1.0 / (1.0 + (-margin).min(88.7).exp())
+/// The logistic function.
+fn sigmoid(margin: f32, cap: f32) -> f32 {
+    1.0 / (1.0 + (-margin).min(cap).exp())
 }
 
 /// Replaces margins by probabilities. The sum is taken in double precision, as the library does.

@@ -5,18 +5,22 @@ use crate::runtimes::trees::error::LoadError;
 /// All of a file that prediction needs.
 #[derive(Debug, Default)]
 pub(in crate::runtimes::trees) struct RawModel {
+    /// The library's version that wrote the file.
+    pub(super) version: Version,
     pub(super) num_feature: usize,
     /// 0 unless there are several classes.
     pub(super) num_class: usize,
     pub(super) num_target: usize,
     pub(super) base_score: Vec<f32>,
-    /// Whether the base score is a margin already, as before 1.0.
-    pub(super) base_is_margin: bool,
     pub(super) feature_names: Option<Vec<String>>,
     pub(super) objective: String,
     pub(super) attributes: Attributes,
     pub(super) booster: RawBooster,
 }
+
+/// Major and minor version; 0.0 for all before 1.0.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Version(pub(super) u32, pub(super) u32);
 
 /// The attributes that change an answer.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use super::document::Document;
 use super::json::Json;
-use super::raw::{RawBooster, RawModel, RawTree, RawTrees};
+use super::raw::{RawBooster, RawModel, RawTree, RawTrees, Version};
 use super::ubjson::Ubjson;
 use crate::runtimes::trees::error::{LoadError, TreeFault, quote};
 
@@ -22,6 +22,13 @@ pub(super) fn read_ubjson(bytes: &[u8]) -> Result<RawModel, LoadError> {
     Ok(model)
 }
 
+/// The outermost object.
+#[derive(Default)]
+struct Top {
+    learner: Option<RawModel>,
+    version: Option<Version>,
+}
+
 /// What a gradient booster consists of, as long as it is not known which kind it is.
 #[derive(Default)]
 struct BoosterParts {
@@ -34,23 +41,31 @@ struct BoosterParts {
 }
 
 fn read<D: Document>(document: &mut D) -> Result<RawModel, LoadError> {
-    let mut learner = None;
+    let mut top = Top::default();
     document.object(&mut |document, key| match key {
-        "learner" => {
-            learner = Some(read_learner(document)?);
-            Ok(())
-        }
         // A pickled booster wraps the model once more.
-        "Model" => document.object(&mut |document, key| match key {
-            "learner" => {
-                learner = Some(read_learner(document)?);
-                Ok(())
-            }
-            _ => document.skip(),
-        }),
-        _ => document.skip(),
+        "Model" => document.object(&mut |document, key| top.read(document, key)),
+        _ => top.read(document, key),
     })?;
-    learner.ok_or(LoadError::MissingField { field: "learner" })
+    let mut model = top.learner.ok_or(LoadError::MissingField { field: "learner" })?;
+    model.version = top.version.ok_or(LoadError::MissingField { field: "version" })?;
+    Ok(model)
+}
+
+impl Top {
+    fn read<D: Document>(&mut self, document: &mut D, key: &str) -> Result<(), LoadError> {
+        match key {
+            "learner" => self.learner = Some(read_learner(document)?),
+            "version" => {
+                let parts: Vec<_> = document.integers()?.into_iter().map(u32::try_from).collect();
+                if let [Ok(major), Ok(minor), ..] = parts[..] {
+                    self.version = Some(Version(major, minor));
+                }
+            }
+            _ => document.skip()?,
+        }
+        Ok(())
+    }
 }
 
 fn read_learner<D: Document>(document: &mut D) -> Result<RawModel, LoadError> {
