@@ -1,7 +1,10 @@
 //! Integration tests: a module per subcommand or protocol.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+mod bad_input;
 mod config;
+mod layers;
+mod metrics;
 mod rest;
 mod start;
 mod support;

@@ -134,17 +134,17 @@ fn other_methods_are_405_and_name_what_is_allowed() {
     let methods = [Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS, Method::PATCH];
     for path in gets {
         for method in &methods {
-            let answer = server.request(method.clone(), path, &[], b"");
+            let answer = server.request(method, path, &[], b"");
             assert_eq!(answer.error(405), format!("{path} does not answer {method}"));
             assert_eq!(answer.header("allow"), "GET,HEAD");
         }
     }
     for method in [Method::GET, Method::PUT, Method::DELETE, Method::OPTIONS] {
-        let answer = server.request(method.clone(), INFER, &[], b"");
+        let answer = server.request(&method, INFER, &[], b"");
         assert_eq!(answer.error(405), format!("{INFER} does not answer {method}"));
         assert_eq!(answer.header("allow"), "POST");
     }
-    let head = server.request(Method::HEAD, "/v2", &[], b"");
+    let head = server.request(&Method::HEAD, "/v2", &[], b"");
     assert_eq!((head.status, head.body.len()), (200, 0));
 }
 
@@ -374,7 +374,7 @@ fn a_long_answer_is_compressed_for_those_who_take_it() {
         // The client below shows what is on the wire, unlike one that decodes by itself.
         let body = rows(rows_);
         let mut connection = server.connect();
-        let head: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let head = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect::<Vec<_>>().concat();
         let length = body.len();
         connection.write(format!(
             "POST {INFER} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{head}content-length: {length}\r\n\r\n{body}"
@@ -555,7 +555,7 @@ fn an_allowed_preflight_is_granted() {
     for origin in ["https://a.example", "https://x.b.example"] {
         let headers =
             [("origin", origin), ("access-control-request-method", "POST"), ("access-control-request-headers", "x-h")];
-        let answer = server.request(Method::OPTIONS, INFER, &headers, b"");
+        let answer = server.request(&Method::OPTIONS, INFER, &headers, b"");
         assert_eq!(answer.status, 200);
         assert_eq!(answer.header("access-control-allow-origin"), origin);
         assert_eq!(answer.header("access-control-allow-methods"), "GET,POST");
@@ -575,9 +575,9 @@ fn another_origin_is_not_granted() {
     let server = cors();
     for origin in ["https://evil.example", "https://a.example.evil", "https://x.b.example.evil", "null"] {
         let headers = [("origin", origin), ("access-control-request-method", "POST")];
-        let preflight = server.request(Method::OPTIONS, INFER, &headers, b"");
+        let preflight = server.request(&Method::OPTIONS, INFER, &headers, b"");
         assert!(!preflight.headers.contains_key("access-control-allow-origin"), "{origin}");
-        let simple = server.request(Method::GET, "/v2", &[("origin", origin)], b"");
+        let simple = server.request(&Method::GET, "/v2", &[("origin", origin)], b"");
         assert_eq!(simple.status, 200);
         assert!(!simple.headers.contains_key("access-control-allow-origin"), "{origin}");
     }
@@ -597,7 +597,7 @@ fn a_simple_request_says_who_may_read_it() {
 #[test]
 fn without_settings_nothing_is_said_about_origins() {
     let server = iris();
-    let answer = server.request(Method::GET, "/v2", &[("origin", "https://a.example")], b"");
+    let answer = server.request(&Method::GET, "/v2", &[("origin", "https://a.example")], b"");
     assert!(!answer.headers.keys().any(|name| name.as_str().starts_with("access-control")), "{answer:?}");
 }
 

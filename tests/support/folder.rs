@@ -52,7 +52,7 @@ impl Folder {
         fs::copy(artefact, folder_path.join("model.json")).unwrap();
         let mut all = json!({"implementation": "mlserver_xgboost.XGBoostModel"});
         all.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
-        self.file(&format!("{folder}/model-settings.json"), &all.to_string())
+        self.file(&format!("{folder}/model-settings.json"), all.to_string())
     }
 
     /// Writes a file, and the folders above it.

@@ -76,7 +76,7 @@ impl Client {
 
     #[track_caller]
     pub(crate) fn get(&self, path: &str) -> Answer {
-        self.request(Method::GET, path, &[], b"")
+        self.request(&Method::GET, path, &[], b"")
     }
 
     /// Posts JSON.
@@ -87,16 +87,16 @@ impl Client {
 
     #[track_caller]
     pub(crate) fn post_with(&self, path: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Answer {
-        self.request(Method::POST, path, headers, body.as_ref())
+        self.request(&Method::POST, path, headers, body.as_ref())
     }
 
     #[track_caller]
-    pub(crate) fn request(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    pub(crate) fn request(&self, method: &Method, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let mut request = Request::builder().method(method.clone()).uri(format!("{}{path}", self.base));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let sent = if method == Method::POST {
+        let sent = if *method == Method::POST {
             self.agent.run(request.body(body).unwrap())
         } else {
             self.agent.run(request.body(()).unwrap())
@@ -186,9 +186,8 @@ impl Connection {
     /// Reads all that comes until the server closes the connection, however it does.
     pub(crate) fn rest(&mut self) -> String {
         let mut bytes = Vec::new();
-        match self.0.read_to_end(&mut bytes) {
-            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
-            Ok(_) => {}
+        if let Err(error) = self.0.read_to_end(&mut bytes) {
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         }
         String::from_utf8(bytes).unwrap()
     }

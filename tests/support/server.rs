@@ -303,6 +303,6 @@ impl Log {
 
     fn text(&self) -> String {
         let (lines, _) = &*self.0;
-        lines.lock().unwrap().lines.iter().map(|line| format!("{line}\n")).collect()
+        lines.lock().unwrap().lines.iter().flat_map(|line| [line, "\n"]).collect()
     }
 }

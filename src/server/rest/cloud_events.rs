@@ -15,6 +15,9 @@ const ID: HeaderName = HeaderName::from_static("ce-id");
 const REQUEST_ID: HeaderName = HeaderName::from_static("ce-requestid");
 const NAMESPACE: HeaderName = HeaderName::from_static("ce-namespace");
 
+/// The longest id, in bytes, that becomes a header: clients and proxies refuse answers with long headers.
+const MAX_ID: usize = 1024;
+
 /// Which message the headers describe.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Message {
@@ -52,7 +55,7 @@ impl CloudEvents {
         headers.insert(SPEC_VERSION, HeaderValue::from_static("0.3"));
         headers.insert(TYPE, HeaderValue::from_static(kind));
         let model = value(model);
-        let id = if id.is_empty() { None } else { value(id) };
+        let id = if id.is_empty() || id.len() > MAX_ID { None } else { value(id) };
         let optional = [
             (SOURCE, self.source.clone()),
             (MODEL_ID, model.clone()),
@@ -110,7 +113,7 @@ mod tests {
 
     #[test]
     fn an_id_that_no_header_holds_is_left_out() {
-        for id in ["", "a\nb"] {
+        for id in ["", "a\nb", &"a".repeat(MAX_ID + 1)] {
             assert!(headers(Message::Request, id).iter().all(|(name, _)| name != "ce-id" && name != "ce-requestid"));
         }
     }
