@@ -20,7 +20,8 @@ const TOLERANCE: f64 = 1e-6;
 
 #[derive(Deserialize)]
 struct Case {
-    case: String,
+    #[serde(rename = "case")]
+    name: String,
     library: String,
     model: String,
     input: String,
@@ -42,7 +43,7 @@ fn main() -> Result<()> {
     let manifest = fs::read(folder.join("manifest.json")).context("reading the manifest")?;
     let cases: Vec<Case> = serde_json::from_slice(&manifest).context("reading the manifest")?;
     for case in &cases {
-        run(folder, case).with_context(|| format!("in case {}", case.case))?;
+        run(folder, case).with_context(|| format!("in case {}", case.name))?;
     }
     Ok(())
 }
@@ -59,8 +60,8 @@ fn run(folder: &Path, case: &Case) -> Result<()> {
     for rows in [1, case.rows] {
         let matrix = data.rows(case, rows)?;
         let median = median(|| model.predict(matrix, Output::Predict).map(drop))?;
-        let steps = model.steps_per_row();
-        println!("{}", json!({"case": case.case, "rows": rows, "median_ns": median, "steps_per_row": steps}));
+        let estimate = model.estimate(rows).as_nanos();
+        println!("{}", json!({"case": case.name, "rows": rows, "median_ns": median, "estimate_ns": estimate}));
     }
     Ok(())
 }

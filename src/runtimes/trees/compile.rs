@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::error::{LoadError, TreeFault};
 use super::forest::{Categories, Column, Forest, Group, Index, LinearLeaf, LinearLeaves, NONE, Node, Nodes, Set, View};
-use super::planes::{Planes, SplitShape, TreeShape};
+use super::planes::{Asks, Planes, SplitShape, TreeShape};
 use super::scalar::Scalar;
 
 /// The offset of a leaf: one back, because its test fails and that leads one on.
@@ -217,7 +217,7 @@ impl<T: Scalar> Compiler<T> {
             /// The first child of a split has been passed.
             Passed(usize),
         }
-        if self.width != 1 || tree.categorical || !self.leaves.is_empty() {
+        if self.width != 1 || !self.leaves.is_empty() {
             return None;
         }
         let mut shape = TreeShape { output: tree.output, splits: Vec::new(), values: Vec::new() };
@@ -234,11 +234,26 @@ impl<T: Scalar> Compiler<T> {
                     let first = slot + offset as usize;
                     steps.extend([Step::Enter(first + 1), Step::Passed(shape.splits.len()), Step::Enter(first)]);
                     let leaves = shape.values.len();
-                    shape.splits.push(SplitShape { column, threshold, first: leaves..leaves });
+                    let asks = self.asks(slot, threshold);
+                    shape.splits.push(SplitShape { column, asks, first: leaves..leaves });
                 }
             }
         }
         Some(shape)
+    }
+
+    /// What the split at a slot asks.
+    fn asks(&self, slot: usize, threshold: T) -> Asks<T> {
+        let Some(set) = self.sets.get(self.set_of[slot] as usize) else {
+            return Asks::AtMost(threshold);
+        };
+        let words = &self.words[set.start as usize..][..set.len as usize];
+        let bits = words.iter().zip(0..).flat_map(|(word, index)| {
+            let set_bits = (0..32).filter(move |bit| word >> bit & 1 == 1);
+            set_bits.map(move |bit| set.base + index * 32 + bit)
+        });
+        let categories = if set.sparse { words.to_vec() } else { bits.collect() };
+        Asks::Among { categories, missing: set.missing, lowest: set.lowest }
     }
 
     /// Makes room for `count` neighbouring nodes, and returns the slot of the first.

@@ -12,11 +12,13 @@
 //! once, with one column for each view of a feature that some split tests, and after that the walk reads columns.
 
 use super::data::Input;
-use super::planes::{Planes, ROWS};
+use super::planes::{Planes, ROWS, Scratch};
 use super::scalar::Scalar;
 
 /// Trees that are walked in lockstep.
-const LANES: usize = 8;
+const LANES: usize = 6;
+/// Nanoseconds for a step of a walk that may meet a categorical split; others take about one.
+const CATEGORICAL: usize = 4;
 /// Node bytes that a block of rows goes through before the next ones are touched.
 const CACHED: usize = 64 * 1024;
 /// Steps between two looks whether all lanes have arrived.
@@ -163,9 +165,17 @@ impl<T: Scalar> Forest<T> {
         }
     }
 
-    /// Steps that one row takes at most.
-    pub(super) fn steps(&self) -> usize {
-        self.groups.iter().map(|group| group.deep * group.trees).sum()
+    /// About how many nanoseconds so many rows take.
+    pub(super) fn cost(&self, rows: usize) -> usize {
+        let walk = self.row_cost().saturating_mul(rows);
+        let blocks = self.planes.as_ref().map_or(usize::MAX, |planes| planes.cost.saturating_mul(rows.div_ceil(ROWS)));
+        walk.min(blocks)
+    }
+
+    /// About how many nanoseconds one row takes.
+    fn row_cost(&self) -> usize {
+        let steps = |group: &Group| group.deep * group.trees * if group.categorical { CATEGORICAL } else { 1 };
+        self.groups.iter().map(steps).sum::<usize>() + self.columns.len()
     }
 
     fn add_rows<I: Index, S: Copy, F: Fn(S) -> T>(
@@ -186,7 +196,8 @@ impl<T: Scalar> Forest<T> {
         // A row has at least one column, because a leaf reads one too.
         let columns = self.columns.len().max(1);
         let rows = input.values.len() / features;
-        let steps = self.steps();
+        let row_cost = self.row_cost();
+        let mut scratch = Scratch::default();
         let mut block = vec![T::NAN; columns * ROWS.min(rows)];
         let blocks = input.values.chunks(ROWS * features).zip(sums.chunks_mut(ROWS * self.outputs));
         for (source, sums) in blocks {
@@ -195,8 +206,8 @@ impl<T: Scalar> Forest<T> {
             }
             let rows = block.chunks_exact(columns);
             let count = sums.len() / self.outputs;
-            if let Some(planes) = self.planes.as_ref().filter(|planes| planes.cost < steps * count) {
-                planes.add(&block[..count * columns], columns, sums, self.outputs);
+            if let Some(planes) = self.planes.as_ref().filter(|planes| planes.cost < row_cost * count) {
+                planes.add((&block[..count * columns], columns), (sums, self.outputs), &mut scratch);
             } else if count == 1 {
                 for (row, sums) in rows.zip(sums.chunks_exact_mut(self.outputs)) {
                     self.walk(nodes, &self.groups, row, sums);
@@ -374,12 +385,16 @@ impl Index for u32 {
 #[inline]
 fn advance(group: &Group, slots: &mut [usize; LANES], step: impl Fn(usize) -> usize) {
     for _ in 0..group.shallow {
-        *slots = slots.map(&step);
+        for slot in slots.iter_mut() {
+            *slot = step(*slot);
+        }
     }
     let mut left = group.deep - group.shallow;
     while left > 0 {
         for _ in 0..STRIDE {
-            *slots = slots.map(&step);
+            for slot in slots.iter_mut() {
+                *slot = step(*slot);
+            }
         }
         left = left.saturating_sub(STRIDE);
     }

@@ -16,6 +16,7 @@ mod scalar;
 mod xgboost;
 
 use std::fmt;
+use std::time::Duration;
 
 pub use self::data::{Matrix, Output, Prediction, Scores, Values};
 pub use self::error::{LoadError, PredictError, TreeFault};
@@ -80,12 +81,13 @@ impl Model {
         }
     }
 
-    /// Steps through nodes that one row takes at most; each takes a nanosecond or less.
-    pub fn steps_per_row(&self) -> usize {
-        match &self.evaluator {
-            Evaluator::Xgboost(evaluator) => evaluator.steps(),
-            Evaluator::Lightgbm(evaluator) => evaluator.steps(),
-        }
+    /// Estimates how long the evaluation of so many rows takes on one thread, within a factor of a few.
+    pub fn estimate(&self, rows: usize) -> Duration {
+        let nanoseconds = match &self.evaluator {
+            Evaluator::Xgboost(evaluator) => evaluator.cost(rows),
+            Evaluator::Lightgbm(evaluator) => evaluator.cost(rows),
+        };
+        Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 
     /// Evaluates the model on every row.

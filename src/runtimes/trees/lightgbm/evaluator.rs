@@ -53,8 +53,8 @@ pub(in crate::runtimes::trees) fn load(bytes: &[u8]) -> Result<(Evaluator, Vec<S
 }
 
 impl Evaluator {
-    pub(in crate::runtimes::trees) fn steps(&self) -> usize {
-        self.forest.steps()
+    pub(in crate::runtimes::trees) fn cost(&self, rows: usize) -> usize {
+        self.forest.cost(rows)
     }
 
     /// The sums of all trees, in a random forest too.

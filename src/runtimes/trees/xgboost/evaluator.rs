@@ -67,10 +67,10 @@ impl Evaluator {
         self.kind
     }
 
-    pub(in crate::runtimes::trees) fn steps(&self) -> usize {
+    pub(in crate::runtimes::trees) fn cost(&self, rows: usize) -> usize {
         match &self.booster {
-            Booster::Trees(forest) => forest.steps(),
-            Booster::Linear(linear) => linear.steps(),
+            Booster::Trees(forest) => forest.cost(rows),
+            Booster::Linear(linear) => linear.cost().saturating_mul(rows),
         }
     }
 

@@ -37,8 +37,8 @@ impl Linear {
         }
     }
 
-    /// Multiplications for one row.
-    pub(super) fn steps(&self) -> usize {
+    /// About how many nanoseconds one row takes.
+    pub(super) fn cost(&self) -> usize {
         self.features * self.outputs
     }
 }
