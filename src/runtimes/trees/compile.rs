@@ -8,7 +8,11 @@ use std::collections::HashMap;
 
 use super::error::{LoadError, TreeFault};
 use super::forest::{Categories, Column, Forest, Group, Index, LinearLeaf, LinearLeaves, NONE, Node, Nodes, Set, View};
+use super::planes::{Planes, SplitShape, TreeShape};
 use super::scalar::Scalar;
+
+/// The offset of a leaf: one back, because its test fails and that leads one on.
+const LEAF: u32 = u32::MAX;
 
 /// A node as a loader sees it.
 pub(super) enum Source<'a, T> {
@@ -131,6 +135,7 @@ impl<T: Scalar> Compiler<T> {
 
     /// Packs everything.
     pub(super) fn finish(self) -> Forest<T> {
+        let planes = Planes::new(self.trees.iter().map(|tree| self.shape(tree)));
         let groups = self.trees.chunks(Forest::<T>::LANES).map(group).collect();
         let categories =
             (!self.sets.is_empty()).then_some(Categories { set_of: self.set_of, sets: self.sets, words: self.words });
@@ -146,6 +151,7 @@ impl<T: Scalar> Compiler<T> {
             outputs: self.outputs,
             groups,
             columns: self.columns,
+            planes,
             tiny: self.tiny,
             categories,
             linear,
@@ -204,6 +210,37 @@ impl<T: Scalar> Compiler<T> {
         Ok(reached)
     }
 
+    /// The form of a tree for many rows, if it has one.
+    fn shape(&self, tree: &Tree) -> Option<TreeShape<T>> {
+        enum Step {
+            Enter(usize),
+            /// The first child of a split has been passed.
+            Passed(usize),
+        }
+        if self.width != 1 || tree.categorical || !self.leaves.is_empty() {
+            return None;
+        }
+        let mut shape = TreeShape { output: tree.output, splits: Vec::new(), values: Vec::new() };
+        let mut steps = vec![Step::Enter(tree.root as usize)];
+        while let Some(step) = steps.pop() {
+            match step {
+                Step::Passed(split) => shape.splits[split].first.end = shape.values.len(),
+                Step::Enter(slot) => {
+                    let Node { threshold, column, offset } = self.nodes[slot];
+                    if offset == LEAF {
+                        shape.values.push(self.values[slot]);
+                        continue;
+                    }
+                    let first = slot + offset as usize;
+                    steps.extend([Step::Enter(first + 1), Step::Passed(shape.splits.len()), Step::Enter(first)]);
+                    let leaves = shape.values.len();
+                    shape.splits.push(SplitShape { column, threshold, first: leaves..leaves });
+                }
+            }
+        }
+        Some(shape)
+    }
+
     /// Makes room for `count` neighbouring nodes, and returns the slot of the first.
     fn reserve(&mut self, count: usize) -> Result<usize, LoadError> {
         let first = self.nodes.len();
@@ -211,7 +248,7 @@ impl<T: Scalar> Compiler<T> {
         if i32::try_from(end).is_err() {
             return Err(LoadError::TooLarge { what: "nodes", count: end, limit: i32::MAX as usize });
         }
-        self.nodes.resize(end, Node { threshold: T::NAN, column: 0, offset: u32::MAX });
+        self.nodes.resize(end, Node { threshold: T::NAN, column: 0, offset: LEAF });
         self.values.resize(end * self.width, T::ZERO);
         self.set_of.resize(end, NONE);
         self.leaf_of.resize(end, NONE);

@@ -12,12 +12,11 @@
 //! once, with one column for each view of a feature that some split tests, and after that the walk reads columns.
 
 use super::data::Input;
+use super::planes::{Planes, ROWS};
 use super::scalar::Scalar;
 
 /// Trees that are walked in lockstep.
 const LANES: usize = 8;
-/// Rows that are laid out together and share the nodes in the cache.
-const ROWS: usize = 64;
 /// Node bytes that a block of rows goes through before the next ones are touched.
 const CACHED: usize = 64 * 1024;
 /// Steps between two looks whether all lanes have arrived.
@@ -142,6 +141,8 @@ pub(super) struct Forest<T> {
     pub(super) outputs: usize,
     pub(super) groups: Vec<Group>,
     pub(super) columns: Vec<Column<T>>,
+    /// The same trees for many rows, if they can have that form.
+    pub(super) planes: Option<Planes<T>>,
     /// Values up to this size count as zero.
     pub(super) tiny: T,
     pub(super) categories: Option<Categories<T>>,
@@ -185,6 +186,7 @@ impl<T: Scalar> Forest<T> {
         // A row has at least one column, because a leaf reads one too.
         let columns = self.columns.len().max(1);
         let rows = input.values.len() / features;
+        let steps = self.steps();
         let mut block = vec![T::NAN; columns * ROWS.min(rows)];
         let blocks = input.values.chunks(ROWS * features).zip(sums.chunks_mut(ROWS * self.outputs));
         for (source, sums) in blocks {
@@ -192,7 +194,10 @@ impl<T: Scalar> Forest<T> {
                 self.lay_out(source, &input.convert, row);
             }
             let rows = block.chunks_exact(columns);
-            if sums.len() == self.outputs {
+            let count = sums.len() / self.outputs;
+            if let Some(planes) = self.planes.as_ref().filter(|planes| planes.cost < steps * count) {
+                planes.add(&block[..count * columns], columns, sums, self.outputs);
+            } else if count == 1 {
                 for (row, sums) in rows.zip(sums.chunks_exact_mut(self.outputs)) {
                     self.walk(nodes, &self.groups, row, sums);
                 }

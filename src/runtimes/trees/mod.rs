@@ -11,6 +11,7 @@ mod data;
 mod error;
 mod forest;
 mod lightgbm;
+mod planes;
 mod scalar;
 mod xgboost;
 

@@ -1,0 +1,128 @@
+//! Times the native evaluators on the models and matrices that `evaluate.py` wrote, and checks the answers.
+//!
+//! Usage: `cargo run --release --example evaluate -- FOLDER`. Prints a line of JSON for one row and one for all rows of
+//! each case; the time is the median over repetitions, in nanoseconds a call.
+#![expect(clippy::print_stdout, reason = "the report goes to standard output")]
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use mlserver::runtimes::trees::{Matrix, Model, Output, Scores, Values};
+use serde::Deserialize;
+use serde_json::json;
+
+/// How long each measurement takes.
+const BUDGET: Duration = Duration::from_secs(1);
+/// Relative difference that a score may have.
+const TOLERANCE: f64 = 1e-6;
+
+#[derive(Deserialize)]
+struct Case {
+    case: String,
+    library: String,
+    model: String,
+    input: String,
+    dtype: String,
+    rows: usize,
+    cols: usize,
+    expected: String,
+}
+
+/// The elements of a matrix file.
+enum Data {
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+}
+
+fn main() -> Result<()> {
+    let folder = std::env::args().nth(1).context("usage: evaluate FOLDER")?;
+    let folder = Path::new(&folder);
+    let manifest = fs::read(folder.join("manifest.json")).context("reading the manifest")?;
+    let cases: Vec<Case> = serde_json::from_slice(&manifest).context("reading the manifest")?;
+    for case in &cases {
+        run(folder, case).with_context(|| format!("in case {}", case.case))?;
+    }
+    Ok(())
+}
+
+fn run(folder: &Path, case: &Case) -> Result<()> {
+    let bytes = fs::read(folder.join(&case.model))?;
+    let model = match case.library.as_str() {
+        "xgboost" => Model::load_xgboost(&bytes)?,
+        "lightgbm" => Model::load_lightgbm(&bytes)?,
+        other => bail!("unknown library {other}"),
+    };
+    let data = Data::read(&folder.join(&case.input), &case.dtype)?;
+    check(&model.predict(data.rows(case, case.rows)?, Output::Predict)?.values, &folder.join(&case.expected))?;
+    for rows in [1, case.rows] {
+        let matrix = data.rows(case, rows)?;
+        let median = median(|| model.predict(matrix, Output::Predict).map(drop))?;
+        let steps = model.steps_per_row();
+        println!("{}", json!({"case": case.case, "rows": rows, "median_ns": median, "steps_per_row": steps}));
+    }
+    Ok(())
+}
+
+impl Data {
+    fn read(path: &Path, dtype: &str) -> Result<Self> {
+        let bytes = fs::read(path)?;
+        match dtype {
+            "float32" => Ok(Self::F32(singles(&bytes))),
+            "float64" => Ok(Self::F64(doubles(&bytes))),
+            other => bail!("unknown dtype {other}"),
+        }
+    }
+
+    /// The first rows.
+    fn rows(&self, case: &Case, rows: usize) -> Result<Matrix<'_>> {
+        let count = rows * case.cols;
+        let values = match self {
+            Self::F32(values) => Values::F32(values.get(..count).context("the matrix file is too short")?),
+            Self::F64(values) => Values::F64(values.get(..count).context("the matrix file is too short")?),
+        };
+        Ok(Matrix::new(values, rows, case.cols)?)
+    }
+}
+
+/// Compares with what the library answered, in the datatype of the answer.
+fn check(scores: &Scores, path: &Path) -> Result<()> {
+    let bytes = fs::read(path)?;
+    let (found, expected): (Vec<f64>, Vec<f64>) = match scores {
+        Scores::F32(values) => (widen(values), widen(&singles(&bytes))),
+        Scores::F64(values) => (values.clone(), doubles(&bytes)),
+        other => bail!("expected scores, found {other:?}"),
+    };
+    ensure!(found.len() == expected.len(), "{} values instead of {}", found.len(), expected.len());
+    for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        let difference = (found - expected).abs();
+        ensure!(difference <= TOLERANCE * expected.abs(), "value {row} is {found} instead of {expected}");
+    }
+    Ok(())
+}
+
+fn singles(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+fn doubles(bytes: &[u8]) -> Vec<f64> {
+    bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect()
+}
+
+fn widen(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|value| f64::from(*value)).collect()
+}
+
+/// The median time of a call.
+fn median<E>(mut call: impl FnMut() -> Result<(), E>) -> Result<u128, E> {
+    let mut times = Vec::new();
+    let start = Instant::now();
+    while start.elapsed() < BUDGET || times.len() < 5 {
+        let before = Instant::now();
+        call()?;
+        times.push(before.elapsed().as_nanos());
+    }
+    times.sort_unstable();
+    Ok(times[times.len() / 2])
+}
