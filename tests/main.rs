@@ -5,6 +5,7 @@ mod bad_input;
 mod config;
 mod layers;
 mod metrics;
+mod readme;
 mod rest;
 mod start;
 mod support;
