@@ -1,6 +1,7 @@
 //! Requests for tree ensembles: from tensors to the evaluator and back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::trees::{Kind, LoadError, Matrix as Rows, Model, Output, PredictError, Prediction, Scores, Values};
 use super::{BoxFuture, Runtime, RuntimeError};
@@ -9,9 +10,9 @@ use crate::compute::ComputePool;
 use crate::settings::ModelSettings;
 use crate::types::{InferenceRequest, InferenceResponse, Parameters, Tensor};
 
-/// Predictions of up to this many steps through tree nodes run where the request is: at a nanosecond or so a step, they
-/// take less time than handing them to another thread would.
-const INLINE_STEPS: usize = 50_000;
+/// Predictions that are estimated to take no longer run where the request is: handing them to another thread takes up to
+/// as long, and a connection's other work can wait that long.
+const INLINE: Duration = Duration::from_micros(50);
 
 /// Which library's rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,8 +96,8 @@ impl Runtime for TreeModel {
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             let (outputs, rows) = self.prepare(&request)?;
-            let steps = self.model.steps_per_row().max(1).saturating_mul(rows).saturating_mul(outputs.len());
-            if steps <= INLINE_STEPS {
+            let outputs_count = u32::try_from(outputs.len()).unwrap_or(u32::MAX);
+            if self.model.estimate(rows).saturating_mul(outputs_count) <= INLINE {
                 return evaluate(&self.model, self.family, self.content_type.as_deref(), &request, &outputs);
             }
             let (model, family, content_type) = (Arc::clone(&self.model), self.family, self.content_type.clone());
