@@ -8,6 +8,10 @@ use mlserver::commands::{self, CommandError};
 use mlserver::settings::SystemEnvironment;
 use mlserver::ui::Ui;
 
+/// Requests allocate a few dozen small pieces each; see BENCHMARKS.md for what this one makes of it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let mut ui = Ui::standard();
     let cli = match Cli::try_parse() {
