@@ -229,9 +229,15 @@ fn a_model_without_version_answers_by_default() {
 }
 
 #[test]
-fn a_name_and_version_given_twice_are_loaded_once() {
-    let twice = json!({"name": "m", "parameters": {"version": "1"}});
-    let server = TestServer::start(Folder::new().with_iris("a", &twice).with_iris("b", &twice));
+fn of_a_name_and_version_given_twice_the_later_stays() {
+    let twice = |platform: &str| json!({"name": "m", "platform": platform, "parameters": {"version": "1"}});
+    let folder = Folder::new().with_iris("a", &twice("first")).with_iris("b", &twice("second"));
+    let server = TestServer::start(folder);
+    // Both are loaded, one after the other.
+    let both = || server.log().matches("Loaded model 'm' successfully.").count() == 2;
+    let loaded = (0..10_000).any(|_| server.get("/v2/health/live").status == 200 && both());
+    assert!(loaded, "{}", server.log());
+    assert_eq!(server.get("/v2/models/m").ok()["platform"], "second");
     assert_eq!(server.post("/v2/models/m/infer", ONE_ROW).ok()["model_version"], "1");
 }
 

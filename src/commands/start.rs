@@ -1,5 +1,6 @@
 //! `mlserver start`: serve the models of a folder until a signal.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,27 +159,41 @@ fn address(listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string())
 }
 
-/// Loads all models and returns how many failed. Each is loaded as soon as the compute pool has a thread for it.
+/// Loads all models and returns how many failed. Each is loaded as soon as the compute pool has a thread for it, but
+/// those that share name and version one after the other, so that always the same one of them stays.
 async fn load_all(registry: &Registry, models: Vec<ModelSettings>) -> usize {
-    let mut loads = tokio::task::JoinSet::new();
+    let mut queues: BTreeMap<(String, Option<String>), Vec<ModelSettings>> = BTreeMap::new();
     for settings in models {
+        queues.entry((settings.name.clone(), settings.parameters.version.clone())).or_default().push(settings);
+    }
+    let mut loads = tokio::task::JoinSet::new();
+    for queue in queues.into_values() {
         let registry = registry.clone();
         loads.spawn(async move {
-            let (name, version) = (settings.name.clone(), settings.parameters.version.clone());
-            match registry.load(settings).await {
-                Ok(model) => {
-                    let backend = model.metadata.parameters.0.get("backend").and_then(|name| name.as_str());
-                    info!(model = name, version, backend, "Loaded model '{name}' successfully.");
-                    true
-                }
-                Err(error) => {
-                    error!(model = name, version, "Couldn't load model '{name}': {}", chain(&error));
-                    false
-                }
+            let mut failed = 0;
+            for settings in queue {
+                failed += usize::from(!load(&registry, settings).await);
             }
+            failed
         });
     }
-    loads.join_all().await.into_iter().filter(|loaded| !loaded).count()
+    loads.join_all().await.into_iter().sum()
+}
+
+/// Loads a model, logs how that went and tells whether it is loaded.
+async fn load(registry: &Registry, settings: ModelSettings) -> bool {
+    let (name, version) = (settings.name.clone(), settings.parameters.version.clone());
+    match registry.load(settings).await {
+        Ok(model) => {
+            let backend = model.metadata.parameters.0.get("backend").and_then(|name| name.as_str());
+            info!(model = name, version, backend, "Loaded model '{name}' successfully.");
+            true
+        }
+        Err(error) => {
+            error!(model = name, version, "Couldn't load model '{name}': {}", chain(&error));
+            false
+        }
+    }
 }
 
 /// Ends the server: no new requests, then an answer to those under way, for at most `grace`.
