@@ -1,6 +1,18 @@
 //! Serves machine-learning models over the Open Inference (V2) protocol.
 //!
-//! The modules in reading order, from the outside in: a module may use those listed below it, never those above.
+//! The modules from the outside in; which may use which is in `ARCHITECTURE.md`, and `tests/layers.rs` holds it.
 
+pub mod cli;
+pub mod codecs;
+pub mod commands;
+pub mod compute;
+pub mod inference;
+pub mod registry;
+pub mod repository;
 pub mod runtimes;
+pub mod server;
 pub mod settings;
+pub mod shutdown;
+pub mod telemetry;
+pub mod types;
+pub mod ui;

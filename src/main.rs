@@ -1,3 +1,38 @@
 //! The `mlserver` executable.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use mlserver::cli::{Cli, Command};
+use mlserver::commands::{self, CommandError};
+use mlserver::settings::SystemEnvironment;
+use mlserver::ui::Ui;
+
+/// Requests allocate a few dozen small pieces each; see BENCHMARKS.md for what this one makes of it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let mut ui = Ui::standard();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => {
+            ui.usage(&answer);
+            return ExitCode::from(if answer.use_stderr() { commands::USAGE } else { commands::SUCCESS });
+        }
+    };
+    match run(&cli, &mut ui) {
+        Ok(()) => ExitCode::from(commands::SUCCESS),
+        Err(failure) => {
+            ui.error(&failure.error);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn run(cli: &Cli, ui: &mut Ui) -> Result<(), CommandError> {
+    match &cli.command {
+        Command::Start(args) => commands::start::run(args, &SystemEnvironment),
+        Command::Config(args) => commands::config::run(args, &SystemEnvironment, ui),
+    }
+}

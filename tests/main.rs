@@ -1,3 +1,12 @@
 //! Integration tests: a module per subcommand or protocol.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+mod bad_input;
+mod config;
+mod layers;
+mod metrics;
+mod readme;
+mod rest;
+mod start;
+mod support;
 mod trees;

@@ -1,3 +1,137 @@
-//! What evaluates models: one module per family of artefacts.
+//! What evaluates models.
+//!
+//! A [`Runtime`] answers requests for one loaded model. [`load`] decides which runtime that is: native when the
+//! implementation and the artefact allow it.
 
+mod tree_model;
 pub mod trees;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::codecs::CodecError;
+use crate::compute::ComputePool;
+use crate::settings::ModelSettings;
+use crate::types::{InferenceRequest, InferenceResponse};
+use tree_model::{Family, TreeModel};
+
+/// The largest artefact that is read into memory, in bytes.
+pub const MAX_ARTEFACT_BYTES: u64 = 8 << 30;
+
+/// A future that any runtime may return.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A loaded model.
+pub trait Runtime: fmt::Debug + Send + Sync {
+    /// Returns the name under which metadata and logs show what evaluates the model.
+    fn backend(&self) -> &'static str;
+
+    /// Tells whether `predict` looks at the headers of requests; if not, the server does not prepare them.
+    fn reads_headers(&self) -> bool {
+        true
+    }
+
+    /// Answers one request.
+    ///
+    /// The answer's name, version and id are set by the caller. Dropping the future abandons the answer, though not
+    /// always the work.
+    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>>;
+}
+
+/// Why a model could not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The request cannot be read as this model reads requests.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// The request asks for an output that the runtime does not have.
+    #[error("{runtime} only supports {supported} as outputs ({found} was received)")]
+    UnsupportedOutput { runtime: &'static str, supported: &'static str, found: String },
+    /// The request asks for an output that this model does not have.
+    #[error("{model} models do not support '{output}`")]
+    ModelWithoutOutput { model: &'static str, output: &'static str },
+    /// The model's own code gave up; our bug.
+    #[error("the prediction ended unexpectedly; the log has the details")]
+    Panicked(#[source] tokio::task::JoinError),
+    /// The evaluator contradicts the checks before it; our bug.
+    #[error("the model refused a request that had been checked: {0}")]
+    Inconsistent(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Why a model could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error(
+        "implementation `{implementation}` needs a Python runtime, which this server does not have yet; served natively are {native}"
+    )]
+    NeedsPython { implementation: String, native: &'static str },
+    #[error("`parameters.extra.backend` is `{found}`, expected `native` or `auto`")]
+    Backend { found: String },
+    #[error("cannot read `{}`", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("`{}` is a directory without a model file: expected one of {expected}", path.display())]
+    Directory { path: PathBuf, expected: &'static str },
+    #[error("`{}` has {size} bytes, more than the {MAX_ARTEFACT_BYTES} that are read", path.display())]
+    TooLarge { path: PathBuf, size: u64 },
+    #[error("`{}` is not a model that can be served natively", path.display())]
+    Artefact { path: PathBuf, source: trees::LoadError },
+}
+
+/// Loads a model from its artefact. Reads files and computes: call it on a thread that may block.
+///
+/// # Errors
+///
+/// [`LoadError`] names the file or the setting, and the reason.
+pub fn load(settings: &ModelSettings, artefact: &Path, compute: &ComputePool) -> Result<Arc<dyn Runtime>, LoadError> {
+    let family = match settings.implementation.as_str() {
+        "mlserver_xgboost.XGBoostModel" | "mlserver_xgboost.xgboost.XGBoostModel" => Family::XgBoost,
+        "mlserver_lightgbm.LightGBMModel" | "mlserver_lightgbm.lightgbm.LightGBMModel" => Family::LightGbm,
+        other => {
+            let implementation = other.to_owned();
+            return Err(LoadError::NeedsPython {
+                implementation,
+                native: "`mlserver_xgboost.XGBoostModel` and `mlserver_lightgbm.LightGBMModel`",
+            });
+        }
+    };
+    match settings.parameters.extra.get("backend") {
+        None | Some(Value::Null) => {}
+        Some(Value::String(backend)) if backend == "native" || backend == "auto" => {}
+        Some(other) => {
+            let found = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
+            return Err(LoadError::Backend { found });
+        }
+    }
+    let bytes = read(artefact, family)?;
+    let model = family.load(&bytes).map_err(|source| LoadError::Artefact { path: artefact.to_owned(), source })?;
+    Ok(Arc::new(TreeModel::new(family, model, settings, compute.clone())))
+}
+
+/// Reads a whole file, or a named pipe until its writer closes it.
+fn read(path: &Path, family: Family) -> Result<Vec<u8>, LoadError> {
+    let failed = |source| LoadError::Read { path: path.to_owned(), source };
+    let too_large = |size| LoadError::TooLarge { path: path.to_owned(), size };
+    let metadata = std::fs::metadata(path).map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(LoadError::Directory { path: path.to_owned(), expected: family.well_known_names() });
+    }
+    if metadata.len() > MAX_ARTEFACT_BYTES {
+        return Err(too_large(metadata.len()));
+    }
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    let expected = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
+    bytes.try_reserve_exact(expected).map_err(|error| failed(error.into()))?;
+    // The size of what is no regular file shows only at its end.
+    file.take(MAX_ARTEFACT_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    match bytes.len() as u64 {
+        size if size > MAX_ARTEFACT_BYTES => Err(too_large(size)),
+        _ => Ok(bytes),
+    }
+}

@@ -76,11 +76,12 @@ impl<'a> Ubjson<'a> {
     /// A length: an integer of any width that the file can still hold, at `size` bytes an item.
     fn length(&mut self, size: usize, reading: &'static str) -> Result<usize, LoadError> {
         let before = self.position;
-        // A marker of anything else must not be followed: a string's own length could lead here again and again.
+        // Looked at before it is read: a text's length cannot be a text, whose length cannot be a text, and so on.
         if !matches!(self.peek(reading)?, b'i' | b'U' | b'I' | b'l' | b'L') {
             return Err(self.unexpected("a length"));
         }
         let Scalar::Integer(length) = self.scalar(reading)? else {
+            self.position = before;
             return Err(self.unexpected("a length"));
         };
         let Ok(length) = usize::try_from(length) else {

@@ -1,0 +1,359 @@
+"""Measures the native evaluators beside the C++ libraries, one thread each, on models both read.
+
+    python3.11 benches/serving/evaluate.py --env ~/.cache/mlserver-bench --out /tmp/evaluate
+
+Writes to `--out` what both sides work on: models, matrices and expected answers, listed in `manifest.json`. Then, in
+alternating rounds, times XGBoost and LightGBM through every Python path worth the name and our side by
+`cargo run --release --example evaluate -- FOLDER`, which also checks its answers against the expected ones. Prints
+Markdown. The libraries are installed into `--env` the first time; the script itself needs Python alone.
+
+A manifest is a list of cases: `case`, `library`, `model` (file), `input` (file: `rows` x `cols` numbers of `dtype`,
+little endian, row by row), `expected` (file: one number for each row, float32 for XGBoost, float64 for LightGBM).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PINS = ["xgboost==3.2.0", "lightgbm==4.7.0", "numpy==2.4.4", "scipy==1.17.1", "narwhals==2.28.0"]
+ROWS, COLUMNS = 10_000, 25
+TREES = (100, 500)
+# how long one measurement of one round takes
+BUDGET_S = 1.0
+
+
+class Failed(Exception):
+    """The run cannot go on; the message says why."""
+
+
+# --- inside the libraries' environment -------------------------------------------------------------------------------
+
+
+def write_all(folder: Path) -> None:
+    """Trains the models and writes everything that the manifest names."""
+    import lightgbm as lgb
+    import numpy as np
+    import xgboost as xgb
+
+    rng = np.random.default_rng(11)
+
+    def rows(count: int) -> Any:
+        x = rng.normal(size=(count, COLUMNS)).astype(np.float32)
+        x[rng.uniform(size=x.shape) < 0.02] = np.nan
+        return x
+
+    x = rows(20_000)
+    filled = np.nan_to_num(x.astype(np.float64), nan=0.5)
+    # effects of one and of two columns, so that trees stay full up to the last one
+    score = np.sin(filled[:, :10] * 2).sum(axis=1) + (filled[:, 10:17] * filled[:, 17:24]).sum(axis=1)
+    y = (score + rng.normal(size=len(x)) > 0).astype(np.float32)
+    test = rows(ROWS)
+    test.astype("<f4").tofile(folder / "rows.f32")
+    test.astype("<f8").tofile(folder / "rows.f64")
+    cases = []
+    for trees in TREES:
+        params = {"objective": "binary:logistic", "max_depth": 6, "eta": 0.1, "seed": 1, "nthread": 1}
+        model = xgb.train(params, xgb.DMatrix(x, y), trees)
+        name = f"xgboost-{trees}"
+        model.save_model(folder / f"{name}.json")
+        expected = xgb.Booster(model_file=folder / f"{name}.json").inplace_predict(test)
+        expected.astype("<f4").tofile(folder / f"{name}.expected.f32")
+        cases.append(
+            {
+                "case": name,
+                "library": "xgboost",
+                "model": f"{name}.json",
+                "input": "rows.f32",
+                "dtype": "float32",
+                "rows": ROWS,
+                "cols": COLUMNS,
+                "expected": f"{name}.expected.f32",
+                "trees": trees,
+            }
+        )
+        params = {"objective": "binary", "num_leaves": 31, "learning_rate": 0.1, "seed": 1, "num_threads": 1}
+        booster = lgb.train({**params, "verbose": -1}, lgb.Dataset(x.astype(np.float64), y), trees)
+        name = f"lightgbm-{trees}"
+        booster.save_model(folder / f"{name}.txt")
+        expected = np.asarray(lgb.Booster(model_file=folder / f"{name}.txt").predict(test.astype(np.float64)))
+        expected.astype("<f8").tofile(folder / f"{name}.expected.f64")
+        cases.append(
+            {
+                "case": name,
+                "library": "lightgbm",
+                "model": f"{name}.txt",
+                "input": "rows.f64",
+                "dtype": "float64",
+                "rows": ROWS,
+                "cols": COLUMNS,
+                "expected": f"{name}.expected.f64",
+                "trees": trees,
+            }
+        )
+    (folder / "manifest.json").write_text(json.dumps(cases, indent=1) + "\n")
+    (folder / "made-from.txt").write_text(made_from())
+
+
+def made_from() -> str:
+    """What the files hang on: when it changes they are written anew."""
+    return "\n".join([*PINS, hashlib.sha256(Path(__file__).read_bytes()).hexdigest()])
+
+
+def median_ns(call: Callable[[], object], before: Callable[[], object] | None = None) -> float:
+    """Median time of a call; calls that are too short for the clock are timed in groups."""
+    for _ in range(3):
+        if before:
+            before()
+        call()
+    start = time.perf_counter_ns()
+    call()
+    single = time.perf_counter_ns() - start
+    group = 1 if before else max(1, min(100, 50_000 // max(single, 1)))
+    times: list[float] = []
+    began = time.perf_counter()
+    while time.perf_counter() - began < BUDGET_S or len(times) < 5:
+        if before:
+            before()
+        start = time.perf_counter_ns()
+        for _ in range(group):
+            call()
+        times.append((time.perf_counter_ns() - start) / group)
+    return statistics.median(times)
+
+
+def measure_all(folder: Path) -> None:
+    """Times each path of each case; a line of JSON for each."""
+    import numpy as np
+
+    for case in json.loads((folder / "manifest.json").read_text()):
+        x = np.fromfile(folder / case["input"], dtype=case["dtype"]).reshape(case["rows"], case["cols"])
+        expected = np.fromfile(folder / case["expected"], dtype=case["dtype"])
+        paths = xgboost_paths if case["library"] == "xgboost" else lightgbm_paths
+        for count in (1, case["rows"]):
+            for path, call, before in paths(str(folder / case["model"]), np.ascontiguousarray(x[:count])):
+                if before:
+                    before()
+                if not np.array_equal(np.asarray(call()).ravel(), expected[:count]):
+                    raise Failed(f"{case['case']}: {path} does not give the expected answers")
+                found = median_ns(call, before)
+                print(json.dumps({"case": case["case"], "rows": count, "path": path, "median_ns": found}), flush=True)
+
+
+def xgboost_paths(model: str, x: Any) -> list[tuple[str, Callable[[], Any], Callable[[], Any] | None]]:
+    import ctypes
+
+    import numpy as np
+    import xgboost as xgb
+    from xgboost import core
+
+    booster = xgb.Booster({"nthread": 1}, model_file=model)
+    booster.set_param({"nthread": 1})
+    # the C function behind inplace_predict, with everything made beforehand
+    interface = json.dumps(
+        {"data": [x.ctypes.data, True], "shape": list(x.shape), "typestr": "<f4", "version": 3}
+    ).encode()
+    config = json.dumps(
+        {
+            "type": 0,
+            "training": False,
+            "iteration_begin": 0,
+            "iteration_end": 0,
+            "missing": float("nan"),
+            "strict_shape": False,
+            "cache_id": 0,
+        }
+    ).encode()
+    shape = ctypes.POINTER(ctypes.c_uint64)()
+    dim = ctypes.c_uint64()
+    result = ctypes.POINTER(ctypes.c_float)()
+    references = (ctypes.byref(shape), ctypes.byref(dim), ctypes.byref(result))
+    function, handle = core._LIB.XGBoosterPredictFromDense, booster.handle
+
+    def c_function() -> Any:
+        if function(handle, interface, config, None, *references) != 0:
+            raise Failed("XGBoosterPredictFromDense failed")
+        # nothing is copied while this is timed: the answer stays where the library put it
+        return answer
+
+    if function(handle, interface, config, None, *references) != 0:
+        raise Failed("XGBoosterPredictFromDense failed")
+    answer = np.ctypeslib.as_array(result, (len(x),))
+    matrix: list[Any] = []
+
+    def fresh() -> None:
+        # a matrix that was predicted before is answered from a cache
+        matrix[:] = [xgb.DMatrix(x, nthread=1)]
+
+    return [
+        ("Booster.inplace_predict", lambda: booster.inplace_predict(x), None),
+        ("inplace_predict, validate_features=False", lambda: booster.inplace_predict(x, validate_features=False), None),
+        ("XGBoosterPredictFromDense by ctypes", c_function, None),
+        ("Booster.predict of a ready DMatrix", lambda: booster.predict(matrix[0]), fresh),
+    ]
+
+
+def lightgbm_paths(model: str, x: Any) -> list[tuple[str, Callable[[], Any], Callable[[], Any] | None]]:
+    import ctypes
+
+    import lightgbm as lgb
+    import numpy as np
+
+    booster = lgb.Booster(model_file=model)
+    library, handle = lgb.basic._LIB, booster._handle  # type: ignore[attr-defined]
+    rows, columns = x.shape
+    answer = np.zeros(rows)
+    length = ctypes.c_int64()
+    data = ctypes.c_void_p(x.ctypes.data)
+    out = answer.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
+    double, normal, row_major = ctypes.c_int(1), ctypes.c_int(0), ctypes.c_int(1)
+    first, every, wide, parameters = ctypes.c_int(0), ctypes.c_int(-1), ctypes.c_int32(columns), b"num_threads=1"
+    size = ctypes.byref(length)
+
+    def checked(status: int) -> Any:
+        if status != 0:
+            raise Failed("LightGBM: " + library.LGBM_GetLastError().decode())
+        return answer
+
+    paths: list[tuple[str, Callable[[], Any], Callable[[], Any] | None]] = [
+        ("Booster.predict, num_threads=1", lambda: booster.predict(x, num_threads=1), None),
+    ]
+    if rows == 1:
+        fast = ctypes.c_void_p()
+        checked(
+            library.LGBM_BoosterPredictForMatSingleRowFastInit(
+                handle, normal, first, every, double, wide, parameters, ctypes.byref(fast)
+            )
+        )
+        function = library.LGBM_BoosterPredictForMatSingleRowFast
+
+        def one_row() -> Any:
+            return checked(function(fast, data, size, out))
+
+        paths.append(("LGBM_BoosterPredictForMatSingleRowFast by ctypes", one_row, None))
+    else:
+        whole, tall = library.LGBM_BoosterPredictForMat, ctypes.c_int32(rows)
+
+        def all_rows() -> Any:
+            return checked(
+                whole(handle, data, double, tall, wide, row_major, normal, first, every, parameters, size, out)
+            )
+
+        paths.append(("LGBM_BoosterPredictForMat by ctypes", all_rows, None))
+    return paths
+
+
+# --- outside ---------------------------------------------------------------------------------------------------------
+
+
+def install(folder: Path) -> Path:
+    """The Python of the libraries' environment; made if it is not there or was made from other pins."""
+    python = folder / "libraries" / "bin" / "python"
+    made = folder / "libraries" / "made-from.txt"
+    if not (python.exists() and made.exists() and made.read_text() == "\n".join(PINS)):
+        print(f"installing XGBoost and LightGBM into {folder / 'libraries'}", file=sys.stderr, flush=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder / "libraries")], check=True)
+        # without dependencies: XGBoost would bring in GPU libraries
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        subprocess.run([*pip, *PINS], check=True)
+        made.write_text("\n".join(PINS))
+    return python
+
+
+def lines_of(command: list[str], environment: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise Failed(f"`{' '.join(command[:6])} …` ended with {done.returncode}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def table(cases: list[dict[str, Any]], theirs: dict[Any, list[float]], ours: dict[Any, list[float]]) -> None:
+    def shown(nanoseconds: float) -> str:
+        return f"{nanoseconds / 1e6:.2f} ms" if nanoseconds >= 1e6 else f"{nanoseconds / 1e3:.2f} µs"
+
+    fastest = {}
+    print("\n| case | rows | C++ library, path | median | |\n|---|---:|---|---:|---|")
+    for case in cases:
+        for rows in (1, case["rows"]):
+            paths = {
+                key[2]: statistics.median(found) for key, found in theirs.items() if key[:2] == (case["case"], rows)
+            }
+            best = min(paths, key=lambda path: paths[path])
+            fastest[case["case"], rows] = paths[best]
+            for path, found in paths.items():
+                print(f"| {case['case']} | {rows} | {path} | {shown(found)} | {'fastest' if path == best else ''} |")
+    print("\n| case | rows | C++, fastest path | ours | ratio | target |\n|---|---:|---:|---:|---:|---|")
+    for rows in sorted({row for _, row in fastest}):
+        for case in cases:
+            key = (case["case"], rows)
+            if key not in ours:
+                raise Failed(f"our side gave no figure for {key}")
+            mine = statistics.median(ours[key])
+            target = ""
+            if rows == 1 and case["trees"] == 100:
+                target = "over 1, at most 3 µs"
+            elif rows != 1 and case["trees"] == 500:
+                target = "at least 1"
+            ratio = fastest[key] / mine
+            print(f"| {case['case']} | {rows} | {shown(fastest[key])} | {shown(mine)} | {ratio:.2f} | {target} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures the native evaluators beside the C++ libraries.")
+    parser.add_argument("--env", type=Path, help="folder for the libraries' virtual environment")
+    parser.add_argument("--out", type=Path, required=True, help="folder for models, matrices and the manifest")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds, each of both sides")
+    parser.add_argument("--evaluate", type=Path, help="our side's program (default: cargo run --example evaluate)")
+    parser.add_argument("--write-only", action="store_true", help="write the files and measure nothing")
+    parser.add_argument("--inside", choices=["write", "measure"], help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    out = args.out.resolve()
+    try:
+        if args.inside:
+            (write_all if args.inside == "write" else measure_all)(out)
+            return
+        if args.env is None:
+            raise Failed("--env is needed: the folder for the libraries' environment")
+        python = install(args.env.resolve())
+        out.mkdir(parents=True, exist_ok=True)
+        inside = [str(python), str(Path(__file__).resolve()), "--out", str(out), "--inside"]
+        made = out / "made-from.txt"
+        if not (made.exists() and made.read_text() == made_from()):
+            print("training the models", file=sys.stderr, flush=True)
+            subprocess.run([*inside, "write"], check=True)
+        if args.write_only:
+            print(f"wrote {out / 'manifest.json'}; nothing was measured, by --write-only")
+            return
+        cases = json.loads((out / "manifest.json").read_text())
+        rust = [str(args.evaluate.resolve())] if args.evaluate else []
+        rust = rust or ["cargo", "run", "--quiet", "--release", "--example", "evaluate", "--"]
+        single = dict(os.environ, OMP_NUM_THREADS="1")
+        theirs: dict[Any, list[float]] = {}
+        ours: dict[Any, list[float]] = {}
+        load = os.getloadavg()[0]
+        for turn in range(args.rounds):
+            print(f"round {turn + 1} of {args.rounds}", file=sys.stderr, flush=True)
+            for line in lines_of([*rust, str(out)]):
+                ours.setdefault((line["case"], line["rows"]), []).append(line["median_ns"])
+            for line in lines_of([*inside, "measure"], single):
+                theirs.setdefault((line["case"], line["rows"], line["path"]), []).append(line["median_ns"])
+        cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        print(f"{cpu.group(1) if cpu else 'unknown processor'}, one thread, load {load:.1f} at the start")
+        table(cases, theirs, ours)
+    except Failed as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

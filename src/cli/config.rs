@@ -1,0 +1,40 @@
+//! The arguments of `mlserver config`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+/// Inspect settings
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    Show(ShowArgs),
+}
+
+/// Print every effective setting and where it came from
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Folder that would be started
+    #[arg(default_value = ".")]
+    pub folder: PathBuf,
+
+    /// Refuse unknown keys in settings files
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Print lines of text or one JSON object
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    #[default]
+    Text,
+    Json,
+}

@@ -1,0 +1,16 @@
+//! The arguments of `mlserver start`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Start serving the models of a folder
+#[derive(Debug, Args)]
+pub struct StartArgs {
+    /// Folder with `settings.json` and the models, each with a `model-settings.json`
+    pub folder: PathBuf,
+
+    /// Refuse unknown keys in settings files
+    #[arg(long)]
+    pub strict: bool,
+}

@@ -1,0 +1,61 @@
+//! Content types: how a native runtime reads a request as numbers.
+//!
+//! The content type comes from the request, else from the model's settings, else it is `np`. `np` reads one tensor as an
+//! array, `pd` reads one column from each input. As in the original, a content type that nobody knows counts as none.
+
+mod matrix;
+
+pub use matrix::{Array, Decoded, Matrix};
+
+use crate::types::{Datatype, InferenceRequest};
+
+/// Why a request's tensors cannot be read as the model needs them. Always the client's to mend.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CodecError {
+    #[error(
+        "There was an error encoding / decoding the payload: The '{codec}' codec only supports a single input tensor ({found} were received)"
+    )]
+    SingleTensor { codec: &'static str, found: usize },
+    #[error("input `{input}` is {datatype}, but this model takes numbers")]
+    NotNumeric { input: String, datatype: Datatype },
+    #[error("input `{input}` has the content type `{content_type}`, but this model takes numbers: use `np` or `pd`")]
+    ContentType { input: String, content_type: String },
+    #[error("input `{input}` has the shape {found:?}, but this model takes [rows, {features}]")]
+    Shape { input: String, found: Vec<usize>, features: usize },
+    #[error("column `{input}` has {found} rows, but column `{first}` has {rows}")]
+    Rows { input: String, found: usize, first: String, rows: usize },
+    #[error("column `{input}` is there twice")]
+    DuplicateColumn { input: String },
+    #[error("the request has {found} columns, but this model takes {features}")]
+    Columns { found: usize, features: usize },
+    #[error("column {index} is `{found}`, but this model was trained with `{wanted}` in that place")]
+    ColumnName { index: usize, found: String, wanted: String },
+}
+
+/// Content types whose values are not numbers.
+const NOT_NUMBERS: [&str; 3] = ["str", "base64", "datetime"];
+
+/// Reads a request by its content type.
+///
+/// # Errors
+///
+/// Fails when the inputs do not suit the content type, or are not numbers.
+pub fn decode<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<Decoded<'a>, CodecError> {
+    for input in &request.inputs {
+        if input.datatype == Datatype::Bytes {
+            return Err(CodecError::NotNumeric { input: input.name.clone(), datatype: input.datatype });
+        }
+        if let Some(content_type) = input.parameters.content_type()
+            && NOT_NUMBERS.contains(&content_type)
+        {
+            return Err(CodecError::ContentType { input: input.name.clone(), content_type: content_type.to_owned() });
+        }
+    }
+    match request.parameters.content_type().or(default) {
+        Some("pd") => Decoded::frame(&request.inputs),
+        _ => match &request.inputs[..] {
+            [input] => Ok(Decoded::Array(input)),
+            inputs => Err(CodecError::SingleTensor { codec: "np", found: inputs.len() }),
+        },
+    }
+}

@@ -1,0 +1,126 @@
+//! `mlserver config show`: the effective settings, as the server would read them at start.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use anyhow::anyhow;
+use serde_json::{Value, json};
+
+use crate::cli::config::{ConfigArgs, ConfigCommand, Format, ShowArgs};
+use crate::repository::{Discovery, Repository};
+use crate::settings::{Entry, Environment, Loaded, ModelSettings, Settings, Sources};
+use crate::ui::Ui;
+
+use super::CommandError;
+
+/// Runs `mlserver config`.
+pub fn run(args: &ConfigArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
+    match &args.command {
+        ConfigCommand::Show(args) => show(args, environment, ui),
+    }
+}
+
+/// Prints the settings; what is wrong with them goes to the other stream.
+///
+/// A model that cannot be read is an error of its own, and fails the command only in strict mode.
+fn show(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
+    let sources = Sources::read(environment)?;
+    let server = Settings::load(&args.folder, &sources, args.strict)?;
+    let discovery = Repository::new(&args.folder, sources, args.strict).discover();
+    report(&server, &discovery, ui);
+    match args.format {
+        Format::Text => text(&server, &discovery, ui)?,
+        Format::Json => ui.line(format_args!("{:#}", to_json(&server, &discovery)))?,
+    }
+    match discovery.errors.len() {
+        1.. if args.strict => Err(anyhow!("not every model in `{}` can be read", args.folder.display()).into()),
+        _ => Ok(()),
+    }
+}
+
+/// Reports each warning once: what the environment sets, it sets for every model.
+fn report(server: &Loaded<Settings>, discovery: &Discovery, ui: &mut Ui) {
+    let of_models = discovery.models.iter().flat_map(|model| &model.warnings);
+    let mut reported = HashSet::new();
+    for warning in server.warnings.iter().chain(of_models) {
+        let message = warning.to_string();
+        if !reported.contains(&message) {
+            ui.warning(&message);
+            reported.insert(message);
+        }
+    }
+    for error in &discovery.errors {
+        ui.problem(error);
+    }
+}
+
+fn text(server: &Loaded<Settings>, discovery: &Discovery, ui: &mut Ui) -> std::io::Result<()> {
+    ui.line("server")?;
+    entries(&server.entries, ui)?;
+    for model in &discovery.models {
+        ui.line(format_args!("\n{}", Title(&model.settings)))?;
+        entries(&model.entries, ui)?;
+    }
+    Ok(())
+}
+
+/// Prints a line per value, with the sources in one column.
+fn entries(entries: &[Entry], ui: &mut Ui) -> std::io::Result<()> {
+    /// A value that is longer moves its source to the right, and only its own.
+    const WIDEST: usize = 48;
+    let lines: Vec<String> = entries.iter().map(|entry| format!("{} = {}", entry.key, entry.value)).collect();
+    let lengths = lines.iter().map(|line| line.chars().count());
+    let width = lengths.filter(|length| *length <= WIDEST).max().unwrap_or(0);
+    for (line, entry) in lines.iter().zip(entries) {
+        ui.line(format_args!("  {line:width$}  ({})", entry.source))?;
+    }
+    Ok(())
+}
+
+/// Names a model, its version, and the file which describes it.
+struct Title<'a>(&'a ModelSettings);
+
+impl fmt::Display for Title<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "model `{}`", self.0.name)?;
+        if let Some(version) = self.0.version() {
+            write!(f, " version `{version}`")?;
+        }
+        match &self.0.source {
+            Some(path) => write!(f, " in {}", path.display()),
+            None => f.write_str(" from the environment"),
+        }
+    }
+}
+
+fn to_json(server: &Loaded<Settings>, discovery: &Discovery) -> Value {
+    let models: Vec<Value> = discovery.models.iter().map(model_to_json).collect();
+    let errors: Vec<String> = discovery.errors.iter().map(ToString::to_string).collect();
+    json!({
+        "server": {"settings": entries_to_json(&server.entries), "warnings": messages(&server.warnings)},
+        "models": models,
+        "errors": errors,
+    })
+}
+
+fn model_to_json(model: &Loaded<ModelSettings>) -> Value {
+    json!({
+        "name": model.settings.name,
+        "version": model.settings.version(),
+        "file": model.settings.source.as_ref().map(|path| path.to_string_lossy()),
+        "settings": entries_to_json(&model.entries),
+        "warnings": messages(&model.warnings),
+    })
+}
+
+fn entries_to_json(entries: &[Entry]) -> Value {
+    let fields = entries.iter().map(|entry| {
+        let shown = json!({"value": entry.value, "source": entry.source.to_json()});
+        (entry.key.clone(), shown)
+    });
+    Value::Object(fields.collect())
+}
+
+fn messages(warnings: &[impl ToString]) -> Vec<String> {
+    warnings.iter().map(ToString::to_string).collect()
+}

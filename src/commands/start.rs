@@ -1,0 +1,226 @@
+//! `mlserver start`: serve the models of a folder until a signal.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use super::{CommandError, FAILURE, FORCED};
+use crate::cli::start::StartArgs;
+use crate::compute::ComputePool;
+use crate::inference::Inference;
+use crate::registry::{Registry, chain};
+use crate::repository::{Discovery, Repository};
+use crate::server::rest::{self, RestMetrics};
+use crate::server::{self, bind};
+use crate::settings::{Environment, ModelSettings, Settings, Sources, Warning};
+use crate::shutdown::Signals;
+use crate::telemetry::inference::InferenceMetrics;
+use crate::telemetry::logging::{self, LogFormat};
+use crate::telemetry::metrics::Registry as MetricsRegistry;
+use crate::types::ServerMetadata;
+
+/// Runs `mlserver start`.
+pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), CommandError> {
+    let sources = Sources::read(environment)?;
+    let loaded = Settings::load(&args.folder, &sources, args.strict)?;
+    logging::start(LogFormat { structured: loaded.settings.use_structured_logging, debug: loaded.settings.debug });
+    let repository = Repository::new(&args.folder, sources, args.strict);
+    let models = discover(&repository, &loaded.settings, &loaded.warnings, args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let outcome = runtime.block_on(serve(loaded.settings, models, repository.working_directory()));
+    // What still computes has been given up already; nobody waits for it.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Finds the models, and says what is odd about their settings and the server's.
+fn discover(
+    repository: &Repository,
+    settings: &Settings,
+    warnings: &[Warning],
+    args: &StartArgs,
+) -> Result<Vec<ModelSettings>, CommandError> {
+    let discovery = if settings.load_models_at_startup {
+        repository.discover()
+    } else {
+        Discovery { models: Vec::new(), errors: Vec::new() }
+    };
+    let of_models = discovery.models.iter().flat_map(|model| &model.warnings);
+    let mut reported = Vec::new();
+    for warning in warnings.iter().chain(of_models) {
+        let message = warning.to_string();
+        if !reported.contains(&message) {
+            warn!("{message}");
+            reported.push(message);
+        }
+    }
+    for problem in &discovery.errors {
+        error!("{}", chain(problem));
+    }
+    if args.strict && !discovery.errors.is_empty() {
+        return Err(anyhow!("not every model in `{}` can be read", args.folder.display()).into());
+    }
+    if discovery.models.is_empty() && settings.load_models_at_startup {
+        let reason = if args.folder.exists() { "holds no model settings" } else { "does not exist" };
+        warn!("`{}` {reason}: no model is served.", args.folder.display());
+    }
+    Ok(discovery.models.into_iter().map(|model| model.settings).collect())
+}
+
+/// The parts of a server that is up.
+struct Up {
+    inference: Inference,
+    /// Ends the listeners that answer requests, then the one that tells about them.
+    stop_requests: CancellationToken,
+    stop_metrics: CancellationToken,
+    requests: JoinHandle<()>,
+    metrics: Option<JoinHandle<()>>,
+}
+
+async fn serve(settings: Settings, models: Vec<ModelSettings>, directory: &Path) -> Result<(), CommandError> {
+    let mut signals = Signals::listen().context("cannot listen for signals")?;
+    let grace = settings.shutdown_grace_period;
+    let exit_on_load_failure = settings.exit_on_load_failure;
+    let up = listen(settings, &models, directory).await?;
+
+    let loading = load_all(up.inference.registry(), models);
+    let signal = tokio::select! {
+        failed = loading => {
+            if failed > 0 {
+                error!("Some of the models failed to load during startup!");
+                if exit_on_load_failure {
+                    end(up, grace, &mut signals).await?;
+                    let error = anyhow!("{failed} of the models failed to load; `exit_on_load_failure` false serves the others");
+                    return Err(CommandError { error, code: FAILURE });
+                }
+            }
+            signals.next().await
+        }
+        signal = signals.next() => signal,
+    };
+    info!("Received {signal}: answering the requests under way, for at most {} s.", grace.as_secs_f64());
+    end(up, grace, &mut signals).await
+}
+
+/// Opens every listener and serves it. Readiness waits for all of `models`.
+async fn listen(settings: Settings, models: &[ModelSettings], directory: &Path) -> Result<Up, CommandError> {
+    let mut metrics = MetricsRegistry::default();
+    let compute = ComputePool::for_this_machine();
+    let registry = Registry::new(compute.clone(), InferenceMetrics::register(&mut metrics), directory.to_owned());
+    for model in models {
+        registry.announce(model);
+    }
+    let inference = Inference::new(registry, settings.max_in_flight);
+    let rest_metrics = settings
+        .metrics_endpoint
+        .is_some()
+        .then(|| RestMetrics::register(&mut metrics, &settings.metrics_rest_server_prefix));
+    let cors = settings.cors_settings.as_ref().map(rest::cors_layer).transpose()?;
+    let options = rest::Options {
+        metadata: ServerMetadata {
+            name: settings.server_name,
+            version: settings.server_version,
+            extensions: settings.extensions,
+        },
+        root_path: settings.root_path,
+        max_body_bytes: settings.http_max_body_bytes.get(),
+        gzip: settings.gzip_enabled,
+        cors,
+    };
+    let rest_listener = bind("HTTP", &settings.host, settings.http_port).await?;
+    let metrics_listener = match &settings.metrics_endpoint {
+        Some(endpoint) => Some((bind("metrics", &settings.host, settings.metrics_port).await?, endpoint)),
+        None => None,
+    };
+
+    info!("HTTP server running on http://{}", address(&rest_listener));
+    let (stop_requests, stop_metrics) = (CancellationToken::new(), CancellationToken::new());
+    let app = rest::router(inference.clone(), compute, rest_metrics, options);
+    let header_timeout = settings.http_header_timeout;
+    let requests = tokio::spawn(server::serve(rest_listener, app, header_timeout, stop_requests.clone()));
+    let metrics = metrics_listener.map(|(listener, endpoint)| {
+        let address = address(&listener);
+        info!("Metrics server running on http://{address}");
+        info!("Prometheus scraping endpoint can be accessed on http://{address}{endpoint}");
+        let app = server::metrics::router(endpoint, Arc::new(metrics));
+        tokio::spawn(server::serve(listener, app, header_timeout, stop_metrics.clone()))
+    });
+    Ok(Up { inference, stop_requests, stop_metrics, requests, metrics })
+}
+
+fn address(listener: &TcpListener) -> String {
+    listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string())
+}
+
+/// Loads all models and returns how many failed. Each is loaded as soon as the compute pool has a thread for it, but
+/// those that share name and version one after the other, so that always the same one of them stays.
+async fn load_all(registry: &Registry, models: Vec<ModelSettings>) -> usize {
+    let mut queues: BTreeMap<(String, Option<String>), Vec<ModelSettings>> = BTreeMap::new();
+    for settings in models {
+        queues.entry((settings.name.clone(), settings.parameters.version.clone())).or_default().push(settings);
+    }
+    let mut loads = tokio::task::JoinSet::new();
+    for queue in queues.into_values() {
+        let registry = registry.clone();
+        loads.spawn(async move {
+            let mut failed = 0;
+            for settings in queue {
+                failed += usize::from(!load(&registry, settings).await);
+            }
+            failed
+        });
+    }
+    loads.join_all().await.into_iter().sum()
+}
+
+/// Loads a model, logs how that went and tells whether it is loaded.
+async fn load(registry: &Registry, settings: ModelSettings) -> bool {
+    let (name, version) = (settings.name.clone(), settings.parameters.version.clone());
+    match registry.load(settings).await {
+        Ok(model) => {
+            let backend = model.metadata.parameters.0.get("backend").and_then(|name| name.as_str());
+            info!(model = name, version, backend, "Loaded model '{name}' successfully.");
+            true
+        }
+        Err(error) => {
+            error!(model = name, version, "Couldn't load model '{name}': {}", chain(&error));
+            false
+        }
+    }
+}
+
+/// Ends the server: no new requests, then an answer to those under way, for at most `grace`.
+///
+/// # Errors
+///
+/// A second signal ends it at once, which is a failure of its own because requests may be lost.
+async fn end(up: Up, grace: Duration, signals: &mut Signals) -> Result<(), CommandError> {
+    up.inference.stop();
+    up.stop_requests.cancel();
+    let drained = async {
+        // Fails only when the task has panicked, and then there is nothing left to wait for.
+        let _ = up.requests.await;
+        up.stop_metrics.cancel();
+        if let Some(metrics) = up.metrics {
+            let _ = metrics.await;
+        }
+    };
+    tokio::select! {
+        () = drained => info!("Stopped."),
+        () = tokio::time::sleep(grace) => {
+            warn!("Stopped with {} requests under way: `shutdown_grace_period` is over.", up.inference.in_flight());
+        }
+        signal = signals.next() => {
+            let error = anyhow!("stopped at once by a second signal ({signal}), with {} requests under way", up.inference.in_flight());
+            return Err(CommandError { error, code: FORCED });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! The one path that every request takes, whichever transport brought it.
+//!
+//! Find the model, take a permit, ask its runtime, record. A caller that drops the future leaves the path wherever it is,
+//! and its permit is free again.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use tokio::sync::Semaphore;
+use tracing::{debug, error};
+
+use crate::registry::{Model, NotFound, Registry, State, chain};
+use crate::runtimes::RuntimeError;
+use crate::types::{InferenceRequest, InferenceResponse};
+
+/// Why a request was not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum InferenceError {
+    #[error(transparent)]
+    NotFound(#[from] NotFound),
+    #[error("Model {name}{} is not ready yet.", version.as_deref().map(|v| format!(" with version {v}")).unwrap_or_default())]
+    NotReady { name: String, version: Option<String> },
+    /// As many requests as the server admits are under way.
+    #[error("the server is answering {limit} requests already, as many as `max_in_flight` admits; try again later")]
+    Overloaded { limit: usize },
+    #[error("the server is shutting down; try another one")]
+    Stopping,
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+}
+
+/// The kinds of failure. Each transport has one table from these to its own statuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    NotFound,
+    NotReady,
+    /// The request cannot be answered by this model, however often it is sent.
+    BadRequest,
+    Overloaded,
+    Stopping,
+    /// Our bug.
+    Internal,
+}
+
+impl InferenceError {
+    /// Returns the kind, which decides the status.
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::NotFound(_) => Kind::NotFound,
+            Self::NotReady { .. } => Kind::NotReady,
+            Self::Overloaded { .. } => Kind::Overloaded,
+            Self::Stopping => Kind::Stopping,
+            Self::Runtime(error) => match error {
+                RuntimeError::Codec(_)
+                | RuntimeError::UnsupportedOutput { .. }
+                | RuntimeError::ModelWithoutOutput { .. } => Kind::BadRequest,
+                RuntimeError::Panicked(_) | RuntimeError::Inconsistent(_) => Kind::Internal,
+            },
+        }
+    }
+}
+
+/// The path of requests. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Inference {
+    registry: Registry,
+    admission: Arc<Semaphore>,
+    max_in_flight: usize,
+    stopping: Arc<AtomicBool>,
+}
+
+/// A model that a request has found, and how it asked.
+#[derive(Debug, Clone)]
+pub struct Target {
+    pub model: Arc<Model>,
+    /// The request named the version, rather than taking the default.
+    with_version: bool,
+}
+
+impl Inference {
+    /// Makes the path to the models of `registry`, for at most `max_in_flight` requests at once.
+    pub fn new(registry: Registry, max_in_flight: NonZeroUsize) -> Self {
+        let max_in_flight = max_in_flight.get().min(Semaphore::MAX_PERMITS);
+        let stopping = Arc::new(AtomicBool::new(false));
+        Self { registry, admission: Arc::new(Semaphore::new(max_in_flight)), max_in_flight, stopping }
+    }
+
+    /// Returns the models that requests can reach.
+    pub const fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Refuses requests from now on; those under way go on.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Tells whether [`Inference::stop`] has been called, after which the server is not ready.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of requests under way.
+    pub fn in_flight(&self) -> usize {
+        self.max_in_flight - self.admission.available_permits()
+    }
+
+    /// Finds the model that a request asks for, before its body is read.
+    ///
+    /// A request that has its target counts as under way: [`Inference::stop`] refuses only those after it.
+    ///
+    /// # Errors
+    ///
+    /// Fails when there is no such model, and once the server stops.
+    pub fn target(&self, name: &str, version: Option<&str>) -> Result<Target, InferenceError> {
+        if self.is_stopping() {
+            return Err(InferenceError::Stopping);
+        }
+        let model = self.registry.find(name, version).inspect_err(|_| self.registry.count_unknown_model())?;
+        Ok(Target { model, with_version: version.is_some() })
+    }
+
+    /// Answers a request.
+    ///
+    /// # Errors
+    ///
+    /// [`InferenceError::kind`] tells the kinds of failure apart.
+    pub async fn infer(&self, target: &Target, request: InferenceRequest) -> Result<InferenceResponse, InferenceError> {
+        let model = &target.model;
+        let started = Instant::now();
+        let id = request.id.clone();
+        let result = self.predict(target, request).await;
+        model.metrics(target.with_version).record(started.elapsed(), result.is_ok());
+        match result {
+            Ok(mut response) => {
+                response.model_name.clone_from(&model.name);
+                response.model_version.clone_from(&model.version);
+                response.id = id;
+                Ok(response)
+            }
+            Err(failure) => {
+                log_failure(model, &id, &failure);
+                Err(failure)
+            }
+        }
+    }
+
+    async fn predict(&self, target: &Target, request: InferenceRequest) -> Result<InferenceResponse, InferenceError> {
+        let Target { model, with_version } = target;
+        let State::Ready(runtime) = &model.state else {
+            let version = model.version.clone().filter(|_| *with_version);
+            return Err(InferenceError::NotReady { name: model.name.clone(), version });
+        };
+        let _permit =
+            self.admission.try_acquire().map_err(|_| InferenceError::Overloaded { limit: self.max_in_flight })?;
+        Ok(runtime.predict(request).await?)
+    }
+}
+
+fn log_failure(model: &Model, id: &str, failure: &InferenceError) {
+    let (name, version) = (model.name.as_str(), model.version.as_deref());
+    let reason = chain(failure);
+    if failure.kind() == Kind::BadRequest {
+        debug!(model = name, version, request_id = id, reason, "Refused a request.");
+    } else {
+        error!(model = name, version, request_id = id, reason, "Failed to answer a request.");
+    }
+}

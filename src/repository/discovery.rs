@@ -1,0 +1,326 @@
+//! Finds the models below a folder.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::settings::{Loaded, MODEL_SETTINGS_FILE, ModelSettings, SettingsError, Sources};
+
+/// How deep folders are searched; deeper ones are a mistake, or a trap.
+const MAX_DEPTH: usize = 64;
+/// How many folders are searched: links may make many of few.
+const MAX_FOLDERS: usize = 100_000;
+
+/// The folder that holds the models, and how their settings are read.
+#[derive(Debug, Clone)]
+pub struct Repository {
+    root: PathBuf,
+    sources: Sources,
+    strict: bool,
+}
+
+/// What a look at the repository found.
+#[derive(Debug, Default)]
+pub struct Discovery {
+    /// The models, in the order in which they are loaded.
+    ///
+    /// A name may come several times, with different versions or even with the same: the later then replaces the
+    /// earlier.
+    pub models: Vec<Loaded<ModelSettings>>,
+    /// What could not be read and was skipped.
+    pub errors: Vec<DiscoveryError>,
+}
+
+/// Why something in the repository was skipped.
+#[derive(Debug, Error)]
+pub enum DiscoveryError {
+    #[error("failed to load the model settings at `{}`: {error}", path.display())]
+    Settings { path: PathBuf, error: SettingsError },
+    #[error("failed to load the model settings of the environment: {error}")]
+    Environment { error: SettingsError },
+    #[error("cannot search `{}`: {error}", path.display())]
+    Folder { path: PathBuf, error: io::Error },
+    #[error("`{}` is nested deeper than {MAX_DEPTH} folders and is not searched", path.display())]
+    TooDeep { path: PathBuf },
+    #[error("more than {MAX_FOLDERS} folders in `{}`: the rest is not searched", path.display())]
+    TooMany { path: PathBuf },
+}
+
+impl Repository {
+    /// Returns the repository in a folder, which need not exist.
+    pub fn new(root: &Path, sources: Sources, strict: bool) -> Self {
+        let root = sources.working_directory().join(root).components().collect();
+        Self { root, sources, strict }
+    }
+
+    /// Returns the absolute path of the folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Returns the folder against which the paths of models without a settings file are resolved.
+    pub fn working_directory(&self) -> &Path {
+        self.sources.working_directory()
+    }
+
+    /// Searches the folder, or asks the environment for a model if the folder holds none.
+    pub fn discover(&self) -> Discovery {
+        let mut walk = Walk::default();
+        if self.root.exists() {
+            walk.folder(&self.root);
+            if walk.folders > MAX_FOLDERS {
+                walk.errors.push(DiscoveryError::TooMany { path: self.root.clone() });
+            }
+        }
+        let mut discovery = Discovery { models: Vec::new(), errors: walk.errors };
+        for path in walk.files {
+            match ModelSettings::load(&path, &self.sources, self.strict) {
+                Ok(model) => discovery.models.push(model),
+                Err(error) => discovery.errors.push(DiscoveryError::Settings { path, error }),
+            }
+        }
+        if discovery.models.is_empty() {
+            match ModelSettings::from_environment(&self.sources, self.strict) {
+                Ok(model) => discovery.models.extend(model),
+                Err(error) => discovery.errors.push(DiscoveryError::Environment { error }),
+            }
+        }
+        discovery
+    }
+}
+
+/// A walk in a fixed order: the settings file of a folder, then its folders by name.
+#[derive(Default)]
+struct Walk {
+    files: Vec<PathBuf>,
+    errors: Vec<DiscoveryError>,
+    /// The real paths of the folders above, to notice a link to one of them.
+    above: Vec<PathBuf>,
+    folders: usize,
+}
+
+impl Walk {
+    fn folder(&mut self, path: &Path) {
+        self.folders += 1;
+        if self.folders > MAX_FOLDERS {
+            return;
+        }
+        if self.above.len() >= MAX_DEPTH {
+            self.errors.push(DiscoveryError::TooDeep { path: path.to_owned() });
+            return;
+        }
+        let children = match path.canonicalize() {
+            // A link to a folder above: what it holds is found already.
+            Ok(real) if self.above.contains(&real) => return,
+            Ok(real) => {
+                self.above.push(real);
+                children(path)
+            }
+            Err(error) => Err(error),
+        };
+        match children {
+            Ok(children) => self.children(path, children),
+            Err(error) => self.errors.push(DiscoveryError::Folder { path: path.to_owned(), error }),
+        }
+        self.above.pop();
+    }
+
+    fn children(&mut self, path: &Path, children: Vec<PathBuf>) {
+        let settings = path.join(MODEL_SETTINGS_FILE);
+        // Also a link that leads nowhere counts as a file, so that it is reported.
+        if settings.symlink_metadata().is_ok() && !settings.is_dir() {
+            self.files.push(settings);
+        }
+        for child in children {
+            self.folder(&child);
+        }
+    }
+}
+
+/// Returns the folders in a folder that are not hidden, by name.
+fn children(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut folders = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        let child = entry.path();
+        if !hidden && child.is_dir() {
+            folders.push(child);
+        }
+    }
+    folders.sort();
+    Ok(folders)
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use crate::settings::env::MapEnvironment;
+
+    use super::*;
+
+    const XGBOOST: &str = r#"{"implementation": "mlserver_xgboost.XGBoostModel"}"#;
+
+    fn tree(files: &[(&str, &str)]) -> TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (file, content) in files {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        root
+    }
+
+    fn discover_with(root: &TempDir, environment: &MapEnvironment) -> Discovery {
+        Repository::new(root.path(), Sources::read(environment).unwrap(), false).discover()
+    }
+
+    fn discover(root: &TempDir) -> Discovery {
+        discover_with(root, &MapEnvironment::new(root.path()))
+    }
+
+    fn names(discovery: &Discovery) -> Vec<&str> {
+        discovery.models.iter().map(|model| model.settings.name.as_str()).collect()
+    }
+
+    fn versioned(name: &str, version: &str) -> String {
+        format!(r#"{{"name": "{name}", "implementation": "a.B", "parameters": {{"version": "{version}"}}}}"#)
+    }
+
+    #[test]
+    fn folders_are_searched_by_name_and_hidden_ones_are_not() {
+        let root = tree(&[
+            ("model-settings.json", r#"{"name": "root", "implementation": "a.B"}"#),
+            ("b/model-settings.json", XGBOOST),
+            ("a/deep/er/model-settings.json", XGBOOST),
+            ("a/model-settings.json", XGBOOST),
+            (".hidden/model-settings.json", XGBOOST),
+            ("a/.git/model-settings.json", XGBOOST),
+            ("c/.model-settings.json", XGBOOST),
+            ("c/other.json", XGBOOST),
+        ]);
+        let discovery = discover(&root);
+        assert_eq!(names(&discovery), ["root", "a", "er", "b"]);
+        assert!(discovery.errors.is_empty());
+        let source = discovery.models[2].settings.source.clone().unwrap();
+        assert_eq!(source, root.path().join("a/deep/er/model-settings.json"));
+    }
+
+    #[test]
+    fn a_hidden_root_is_searched() {
+        let root = tree(&[(".models/a/model-settings.json", XGBOOST)]);
+        let sources = Sources::read(&MapEnvironment::new(root.path())).unwrap();
+        let discovery = Repository::new(Path::new(".models"), sources, false).discover();
+        assert_eq!(names(&discovery), ["a"]);
+    }
+
+    #[test]
+    fn versions_of_a_name_are_all_found() {
+        let (one, two) = (versioned("m", "1"), versioned("m", "2"));
+        let root = tree(&[("m/1/model-settings.json", &one), ("m/2/model-settings.json", &two)]);
+        let discovery = discover(&root);
+        let versions: Vec<_> = discovery.models.iter().map(|model| model.settings.version()).collect();
+        assert_eq!(versions, [Some("1"), Some("2")]);
+        assert_eq!(names(&discovery), ["m", "m"]);
+        // The folder is named after the version.
+        assert!(discovery.models.iter().all(|model| model.warnings.is_empty()));
+    }
+
+    #[test]
+    fn invalid_files_are_reported_and_skipped() {
+        let root = tree(&[
+            ("a/model-settings.json", "{"),
+            ("b/model-settings.json", "{}"),
+            ("c/model-settings.json", XGBOOST),
+        ]);
+        let discovery = discover(&root);
+        assert_eq!(names(&discovery), ["c"]);
+        let errors: Vec<String> = discovery
+            .errors
+            .iter()
+            .map(|error| error.to_string().replace(root.path().to_str().unwrap(), "[DIR]"))
+            .collect();
+        insta::assert_snapshot!(errors.join("\n"), @r"
+        failed to load the model settings at `[DIR]/a/model-settings.json`: `[DIR]/a/model-settings.json` is not valid JSON: EOF while parsing an object at line 1 column 1
+        failed to load the model settings at `[DIR]/b/model-settings.json`: `implementation` is missing in `[DIR]/b/model-settings.json`, and `MLSERVER_MODEL_IMPLEMENTATION` is not set
+        ");
+    }
+
+    #[test]
+    fn the_environments_model_stands_in_only_where_no_file_is_valid() {
+        let root = tree(&[("a/model-settings.json", "{")]);
+        let environment = MapEnvironment::new(root.path())
+            .with("MLSERVER_MODEL_IMPLEMENTATION", "mlserver_xgboost.XGBoostModel")
+            .with("MLSERVER_MODEL_NAME", "env");
+        let discovery = discover_with(&root, &environment);
+        assert_eq!((names(&discovery), discovery.errors.len()), (vec!["env"], 1));
+
+        let root = tree(&[("a/model-settings.json", r#"{"name": "a"}"#)]);
+        let discovery = discover_with(&root, &environment);
+        assert_eq!((names(&discovery), discovery.errors.len()), (vec!["a"], 0));
+    }
+
+    #[test]
+    fn a_missing_folder_holds_no_models() {
+        let root = tree(&[]);
+        let sources = Sources::read(&MapEnvironment::new(root.path())).unwrap();
+        let discovery = Repository::new(Path::new("none"), sources, false).discover();
+        assert!(discovery.models.is_empty() && discovery.errors.is_empty());
+    }
+
+    #[test]
+    fn a_file_in_the_folders_place_is_reported() {
+        let root = tree(&[("model.json", "{}")]);
+        let sources = Sources::read(&MapEnvironment::new(root.path())).unwrap();
+        let discovery = Repository::new(Path::new("model.json"), sources, false).discover();
+        assert!(matches!(discovery.errors.as_slice(), [DiscoveryError::Folder { .. }]));
+    }
+
+    #[test]
+    fn too_deep_a_folder_is_reported() {
+        let deep = format!("{}model-settings.json", "d/".repeat(MAX_DEPTH));
+        let root = tree(&[("a/model-settings.json", XGBOOST), (&deep, XGBOOST)]);
+        let discovery = discover(&root);
+        assert_eq!(names(&discovery), ["a"]);
+        assert!(matches!(discovery.errors.as_slice(), [DiscoveryError::TooDeep { .. }]));
+    }
+
+    #[cfg(unix)]
+    mod links {
+        use std::os::unix::fs::symlink;
+
+        use super::*;
+
+        #[test]
+        fn linked_folders_are_searched_and_loops_end() {
+            let root = tree(&[("real/model-settings.json", XGBOOST)]);
+            let other = tree(&[("far/model-settings.json", XGBOOST)]);
+            symlink(root.path().join("real"), root.path().join("alias")).unwrap();
+            symlink(other.path(), root.path().join("other")).unwrap();
+            symlink(root.path(), root.path().join("real/loop")).unwrap();
+            symlink("itself", root.path().join("itself")).unwrap();
+            let discovery = discover(&root);
+            assert_eq!(names(&discovery), ["alias", "far", "real"]);
+            assert!(discovery.errors.is_empty());
+        }
+
+        /// Kubernetes mounts a config map as links through a hidden folder.
+        #[test]
+        fn linked_files_are_read() {
+            let root = tree(&[("m/..data/model-settings.json", XGBOOST)]);
+            symlink("..data/model-settings.json", root.path().join("m/model-settings.json")).unwrap();
+            assert_eq!(names(&discover(&root)), ["m"]);
+        }
+
+        #[test]
+        fn a_link_to_nowhere_is_reported() {
+            let root = tree(&[("m/weights", "")]);
+            symlink("gone.json", root.path().join("m/model-settings.json")).unwrap();
+            let discovery = discover(&root);
+            assert!(matches!(discovery.errors.as_slice(), [DiscoveryError::Settings { .. }]));
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Models on disk: which ones a folder holds, where their artefacts are, and which version answers by default.
+//!
+//! Nothing is cached: every look walks the folder again, so that an index shows what is there now. All of it blocks on
+//! the file system; call it from a blocking thread.
+
+mod artefact;
+mod discovery;
+mod version;
+
+pub use artefact::{Artefact, ArtefactError, well_known_names};
+pub use discovery::{Discovery, DiscoveryError, Repository};
+pub use version::{compare_versions, default_version};

@@ -1,0 +1,150 @@
+//! Requests for tree ensembles: from tensors to the evaluator and back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::trees::{Kind, LoadError, Matrix as Rows, Model, Output, PredictError, Prediction, Scores, Values};
+use super::{BoxFuture, Runtime, RuntimeError};
+use crate::codecs::{self, Matrix};
+use crate::compute::ComputePool;
+use crate::settings::ModelSettings;
+use crate::types::{InferenceRequest, InferenceResponse, Parameters, Tensor};
+
+/// Predictions that are estimated to take no longer run where the request is: handing them to another thread takes up to
+/// as long, and a connection's other work can wait that long.
+const INLINE: Duration = Duration::from_micros(50);
+
+/// Which library's rules apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    XgBoost,
+    LightGbm,
+}
+
+impl Family {
+    pub(super) fn load(self, bytes: &[u8]) -> Result<Model, LoadError> {
+        match self {
+            Self::XgBoost => Model::load_xgboost(bytes),
+            Self::LightGbm => Model::load_lightgbm(bytes),
+        }
+    }
+
+    pub(super) const fn well_known_names(self) -> &'static str {
+        match self {
+            Self::XgBoost => "model.bst, model.json, model.ubj",
+            Self::LightGbm => "model.bst",
+        }
+    }
+}
+
+/// A loaded tree ensemble.
+#[derive(Debug)]
+pub(super) struct TreeModel {
+    family: Family,
+    model: Arc<Model>,
+    content_type: Option<String>,
+    compute: ComputePool,
+}
+
+impl TreeModel {
+    pub(super) fn new(family: Family, model: Model, settings: &ModelSettings, compute: ComputePool) -> Self {
+        Self { family, model: Arc::new(model), content_type: settings.parameters.content_type.clone(), compute }
+    }
+
+    /// Returns the outputs to compute, in the order asked.
+    fn outputs(&self, request: &InferenceRequest) -> Result<Vec<Output>, RuntimeError> {
+        // LightGBM's runtime answers `predict` whatever is asked for; so the original.
+        if self.family == Family::LightGbm || request.outputs.is_empty() {
+            return Ok(vec![Output::Predict]);
+        }
+        let named = request.outputs.iter().map(|output| match output.name.as_str() {
+            "predict" => Ok(Output::Predict),
+            "predict_proba" if self.model.kind() == Kind::Classifier => Ok(Output::PredictProba),
+            "predict_proba" => Err(RuntimeError::ModelWithoutOutput { model: "XGBRegressor", output: "predict_proba" }),
+            other => Err(RuntimeError::UnsupportedOutput {
+                runtime: "XGBoostModel",
+                supported: "'predict' and 'predict_proba'",
+                found: other.to_owned(),
+            }),
+        });
+        named.collect()
+    }
+
+    /// Checks the request and counts its rows.
+    fn prepare(&self, request: &InferenceRequest) -> Result<(Vec<Output>, usize), RuntimeError> {
+        let outputs = self.outputs(request)?;
+        let decoded = codecs::decode(request, self.content_type.as_deref())?;
+        let names = match self.family {
+            Family::XgBoost => self.model.feature_names(),
+            // LightGBM takes a frame's columns by their place.
+            Family::LightGbm => None,
+        };
+        decoded.check(self.model.n_features(), names)?;
+        Ok((outputs, decoded.rows()))
+    }
+}
+
+impl Runtime for TreeModel {
+    fn backend(&self) -> &'static str {
+        "native"
+    }
+
+    fn reads_headers(&self) -> bool {
+        false
+    }
+
+    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        Box::pin(async move {
+            let (outputs, rows) = self.prepare(&request)?;
+            let outputs_count = u32::try_from(outputs.len()).unwrap_or(u32::MAX);
+            if self.model.estimate(rows).saturating_mul(outputs_count) <= INLINE {
+                return evaluate(&self.model, self.family, self.content_type.as_deref(), &request, &outputs);
+            }
+            let (model, family, content_type) = (Arc::clone(&self.model), self.family, self.content_type.clone());
+            self.compute
+                .run(move || evaluate(&model, family, content_type.as_deref(), &request, &outputs))
+                .await
+                .map_err(RuntimeError::Panicked)?
+        })
+    }
+}
+
+fn evaluate(
+    model: &Model,
+    family: Family,
+    content_type: Option<&str>,
+    request: &InferenceRequest,
+    outputs: &[Output],
+) -> Result<InferenceResponse, RuntimeError> {
+    let decoded = codecs::decode(request, content_type)?;
+    let matrix = match family {
+        Family::XgBoost => Matrix::F32(decoded.to_f32()),
+        Family::LightGbm => decoded.to_widest(),
+    };
+    let inconsistent = |error: PredictError| RuntimeError::Inconsistent(Box::new(error));
+    let rows = match &matrix {
+        Matrix::F32(array) => Rows::new(Values::F32(&array.values), array.rows, array.columns),
+        Matrix::F64(array) => Rows::new(Values::F64(&array.values), array.rows, array.columns),
+    }
+    .map_err(inconsistent)?;
+    let mut tensors = Vec::with_capacity(outputs.len());
+    for &output in outputs {
+        let prediction = model.predict(rows, output).map_err(inconsistent)?;
+        let name = if output == Output::PredictProba { "predict_proba" } else { "predict" };
+        tensors.push(tensor(name, rows.rows(), &prediction)?);
+    }
+    Ok(InferenceResponse { outputs: tensors, ..InferenceResponse::default() })
+}
+
+fn tensor(name: &str, rows: usize, prediction: &Prediction) -> Result<Tensor, RuntimeError> {
+    let shape = vec![rows, prediction.columns];
+    let tensor = match &prediction.values {
+        Scores::I32(values) => Tensor::from_elements(name, shape, values),
+        Scores::I64(values) => Tensor::from_elements(name, shape, values),
+        Scores::F32(values) => Tensor::from_elements(name, shape, values),
+        Scores::F64(values) => Tensor::from_elements(name, shape, values),
+    };
+    let mut tensor = tensor.map_err(|error| RuntimeError::Inconsistent(Box::new(error)))?;
+    tensor.parameters = Parameters::with_content_type("np");
+    Ok(tensor)
+}

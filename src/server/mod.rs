@@ -1,0 +1,81 @@
+//! Listeners: bind, serve, drain. The modules below only translate between their protocol and [`crate::inference`].
+
+pub mod metrics;
+mod respond;
+pub mod rest;
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+/// How long to wait before accepting again when the process is out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A listener that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("the {purpose} server cannot listen on {host}:{port}: {error}")]
+pub struct BindError {
+    pub purpose: &'static str,
+    pub host: String,
+    pub port: u16,
+    pub error: io::Error,
+}
+
+/// Opens a listener. Port 0 takes a free port; ask the listener for it.
+///
+/// # Errors
+///
+/// Fails with the address when it is in use, not ours or not an address.
+pub async fn bind(purpose: &'static str, host: &str, port: u16) -> Result<TcpListener, BindError> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    TcpListener::bind((bare, port)).await.map_err(|error| BindError { purpose, host: host.to_owned(), port, error })
+}
+
+/// Serves HTTP/1 and HTTP/2 on one listener until `stop`, then until every connection has ended.
+///
+/// After `stop` nothing is accepted any more, idle connections are closed, and those with a request get its answer. The
+/// caller bounds that wait. `header_timeout` bounds how long a connection may take to send a request's head.
+pub async fn serve(listener: TcpListener, app: Router, header_timeout: Duration, stop: CancellationToken) {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(header_timeout);
+    builder.http2().timer(TokioTimer::new());
+    let connections = GracefulShutdown::new();
+    loop {
+        let (stream, peer) = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    debug!(%error, "Cannot accept a connection.");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            },
+        };
+        // Answers are written whole, so waiting to fill packets only delays them. Without it, too, all is served.
+        let _ = stream.set_nodelay(true);
+        let service = TowerToHyperService::new(app.clone());
+        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+        let connection = connections.watch(connection);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                log_disconnect(peer, error.as_ref());
+            }
+        });
+    }
+    drop(listener);
+    connections.shutdown().await;
+}
+
+fn log_disconnect(peer: SocketAddr, error: &(dyn std::error::Error + Send + Sync)) {
+    debug!(%peer, %error, "A connection ended early.");
+}

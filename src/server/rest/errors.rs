@@ -1,0 +1,94 @@
+//! The one table from kinds of failure to HTTP statuses.
+
+use axum::response::Response;
+use http::header::RETRY_AFTER;
+use http::{HeaderValue, StatusCode};
+
+use super::body::BodyError;
+use super::respond;
+use crate::inference::{InferenceError, Kind};
+use crate::types::json::{ReadError, WriteError};
+
+/// Everything that can go wrong between a request and its answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RequestError {
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Inference(#[from] InferenceError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error("the server failed while handling the request; the log has the details")]
+    Panicked(#[from] tokio::task::JoinError),
+}
+
+impl RequestError {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Body(error) => match error {
+                BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+                BodyError::Interrupted(_) | BodyError::Gzip(_) => StatusCode::BAD_REQUEST,
+                BodyError::Encoding { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                BodyError::ContentType { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            },
+            Self::Read(error) if error.is_mismatch() => StatusCode::BAD_REQUEST,
+            Self::Read(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Inference(error) => kind_status(error.kind()),
+            Self::Write(_) | Self::Panicked(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    pub(super) fn response(&self) -> Response {
+        let status = self.status();
+        let mut response = respond::error(status, &self.to_string());
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+const fn kind_status(kind: Kind) -> StatusCode {
+    match kind {
+        Kind::NotFound => StatusCode::NOT_FOUND,
+        // 400, and not 503, is what the protocol and the original say.
+        Kind::NotReady | Kind::BadRequest => StatusCode::BAD_REQUEST,
+        Kind::Overloaded | Kind::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::NotFound;
+
+    #[tokio::test]
+    async fn every_kind_of_failure_has_its_status() {
+        let panic = || tokio::spawn(async { panic!("boom") });
+        let table: Vec<(RequestError, u16)> = vec![
+            (BodyError::TooLarge { limit: 1 }.into(), 413),
+            (BodyError::Gzip(std::io::Error::other("bad")).into(), 400),
+            (BodyError::Interrupted("gone".into()).into(), 400),
+            (BodyError::Encoding { found: "br".to_owned() }.into(), 415),
+            (BodyError::ContentType { found: "text/plain".to_owned() }.into(), 422),
+            (ReadError::Missing { path: "inputs".to_owned() }.into(), 422),
+            (ReadError::Ragged { input: "x".to_owned(), index: 0 }.into(), 400),
+            (InferenceError::NotFound(NotFound::Model { name: "m".to_owned() }).into(), 404),
+            (InferenceError::NotReady { name: "m".to_owned(), version: None }.into(), 400),
+            (InferenceError::Overloaded { limit: 1 }.into(), 503),
+            (InferenceError::Stopping.into(), 503),
+            (WriteError::NotUtf8 { output: "o".to_owned(), index: 0 }.into(), 500),
+            (panic().await.unwrap_err().into(), 500),
+        ];
+        for (error, status) in table {
+            let response = error.response();
+            assert_eq!(response.status(), status, "{error:?}");
+            assert_eq!(response.headers().contains_key(RETRY_AFTER), status == 503, "{error:?}");
+        }
+        assert_eq!(kind_status(Kind::BadRequest), 400);
+        assert_eq!(kind_status(Kind::Internal), 500);
+    }
+}

@@ -1,0 +1,68 @@
+//! Liveness and readiness.
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::json;
+
+use super::errors::RequestError;
+use super::route::ModelRoute;
+use super::{Shared, respond};
+use crate::inference::InferenceError;
+use crate::registry::{self, Model};
+
+/// What a readiness answer says of a model.
+#[derive(Serialize)]
+struct ModelReadiness<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<&'a str>,
+    state: &'static str,
+    reason: &'a str,
+}
+
+impl<'a> From<&'a Model> for ModelReadiness<'a> {
+    fn from(model: &'a Model) -> Self {
+        let reason = match &model.state {
+            registry::State::Ready(_) => "",
+            registry::State::Loading => "the model is being loaded",
+            registry::State::Failed { reason } => reason,
+        };
+        Self { name: &model.name, version: model.version.as_deref(), state: model.state.name(), reason }
+    }
+}
+
+pub(super) async fn live() -> Response {
+    respond::json(StatusCode::OK, &json!({ "live": true }))
+}
+
+/// Ready when every model of the server is.
+pub(super) async fn ready(State(app): State<Shared>) -> Response {
+    if app.inference.is_stopping() {
+        let body = json!({ "ready": false, "error": "the server is shutting down", "models": [] });
+        return respond::json(StatusCode::BAD_REQUEST, &body);
+    }
+    let models = app.inference.registry().models();
+    let waiting = models.iter().filter(|model| !model.state.is_ready()).count();
+    if waiting == 0 {
+        return respond::json(StatusCode::OK, &json!({ "ready": true }));
+    }
+    let error = format!("{waiting} of {} models are not ready", models.len());
+    let models: Vec<ModelReadiness<'_>> = models.iter().map(|model| model.as_ref().into()).collect();
+    respond::json(StatusCode::BAD_REQUEST, &json!({ "ready": false, "error": error, "models": models }))
+}
+
+pub(super) async fn model_ready(State(app): State<Shared>, route: ModelRoute) -> Response {
+    let model = match app.inference.registry().find(&route.name, route.version.as_deref()) {
+        Ok(model) => model,
+        Err(error) => return RequestError::from(InferenceError::from(error)).response(),
+    };
+    if model.state.is_ready() {
+        return respond::json(StatusCode::OK, &json!({ "name": model.name, "ready": true }));
+    }
+    let readiness = ModelReadiness::from(model.as_ref());
+    let error = format!("Model {} is not ready yet.", model.name);
+    let body = json!({ "name": model.name, "ready": false, "error": error, "state": readiness.state, "reason": readiness.reason });
+    respond::json(StatusCode::BAD_REQUEST, &body)
+}

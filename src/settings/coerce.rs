@@ -1,0 +1,196 @@
+//! Turns what a source holds into the form a field wants, as leniently as the original and no more.
+//!
+//! Booleans may be words or 0 and 1, numbers may be text, whole numbers may have a fraction of zero. Text is strict: a
+//! number where text belongs is an error, because it usually lost something on the way (`1.10` became `1.1`).
+
+use serde_json::{Number, Value};
+
+use super::field::Kind;
+
+/// Returns the canonical form of a value, or nothing if the kind does not accept it.
+///
+/// Nested groups are not its business: their fields have kinds of their own.
+pub(super) fn coerce(kind: &Kind, value: Value) -> Option<Value> {
+    match kind {
+        Kind::Bool => boolean(&value).map(Value::from),
+        Kind::Int { min, max } => integer(&value).filter(|number| (min..=max).contains(&number)).map(Value::from),
+        Kind::Float { min, max } => {
+            float(&value).filter(|number| (min..=max).contains(&number)).and_then(Number::from_f64).map(Value::Number)
+        }
+        Kind::Text => value.is_string().then_some(value),
+        Kind::Route => value.as_str().is_some_and(|path| path.is_empty() || path.starts_with('/')).then_some(value),
+        Kind::TextList => value.as_array().is_some_and(|items| items.iter().all(Value::is_string)).then_some(value),
+        Kind::IntList => {
+            let items = value.as_array()?;
+            let numbers: Option<Vec<i64>> = items.iter().map(integer).collect();
+            numbers.map(Value::from)
+        }
+        Kind::Object | Kind::Group(_) => value.is_object().then_some(value),
+        Kind::GroupList(_) => value.is_array().then_some(value),
+        Kind::ObjectOrText => (value.is_object() || value.is_string()).then_some(value),
+    }
+}
+
+fn boolean(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(value) => Some(*value),
+        Value::Number(number) => match number.as_f64()? {
+            0.0 => Some(false),
+            1.0 => Some(true),
+            _ => None,
+        },
+        Value::String(text) => match text.to_ascii_lowercase().as_str() {
+            "true" | "1" | "yes" | "on" | "t" | "y" => Some(true),
+            "false" | "0" | "no" | "off" | "f" | "n" => Some(false),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn integer(value: &Value) -> Option<i64> {
+    match value {
+        Value::Bool(value) => Some(i64::from(*value)),
+        Value::Number(number) => number.as_i64().or_else(|| whole(number.as_f64()?)),
+        Value::String(text) => {
+            let digits = without_separators(text.trim())?;
+            let whole_part = match digits.split_once('.') {
+                Some((whole_part, zeros)) if zeros.bytes().all(|byte| byte == b'0') => whole_part,
+                Some(_) => return None,
+                None => &digits,
+            };
+            whole_part.parse().ok()
+        }
+        _ => None,
+    }
+}
+
+/// Returns the integer that a float stands for, if it is one that floats can hold exactly.
+fn whole(number: f64) -> Option<i64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if number.fract() != 0.0 || number.abs() > EXACT {
+        return None;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number of at most 53 bits fits")]
+    Some(number as i64)
+}
+
+fn float(value: &Value) -> Option<f64> {
+    match value {
+        Value::Bool(value) => Some(f64::from(u8::from(*value))),
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => without_separators(text.trim())?.parse().ok().filter(|number: &f64| number.is_finite()),
+        _ => None,
+    }
+}
+
+/// Removes the underscores of Python's `1_000`, which may only stand between digits.
+fn without_separators(text: &str) -> Option<String> {
+    let groups: Vec<&str> = text.split('_').collect();
+    let separated = groups.windows(2).all(|pair| {
+        pair[0].ends_with(|last: char| last.is_ascii_digit())
+            && pair[1].starts_with(|first: char| first.is_ascii_digit())
+    });
+    separated.then(|| groups.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const INT: Kind = Kind::Int { min: -5, max: 5000 };
+    const FLOAT: Kind = Kind::Float { min: 0.0, max: 10.0 };
+
+    #[test]
+    fn booleans_are_words_or_bits() {
+        for yes in [json!(true), json!(1), json!(1.0), json!("1"), json!("true"), json!("TRUE")] {
+            assert_eq!(coerce(&Kind::Bool, yes.clone()), Some(json!(true)), "{yes}");
+        }
+        for word in ["yes", "Yes", "on", "t", "y", "T", "Y"] {
+            assert_eq!(coerce(&Kind::Bool, json!(word)), Some(json!(true)), "{word}");
+        }
+        for word in ["0", "false", "no", "off", "f", "n", "OFF"] {
+            assert_eq!(coerce(&Kind::Bool, json!(word)), Some(json!(false)), "{word}");
+        }
+        for bad in [json!(2), json!("maybe"), json!(""), json!(" true"), json!(null), json!([])] {
+            assert_eq!(coerce(&Kind::Bool, bad.clone()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn integers_may_be_text_but_not_fractions() {
+        let cases = [
+            (json!(7), Some(7)),
+            (json!(7.0), Some(7)),
+            (json!(true), Some(1)),
+            (json!("7"), Some(7)),
+            (json!(" 7 "), Some(7)),
+            (json!("+7"), Some(7)),
+            (json!("-5"), Some(-5)),
+            (json!("1_000"), Some(1000)),
+            (json!("7.00"), Some(7)),
+            (json!("7."), Some(7)),
+            (json!(7.5), None),
+            (json!("7.5"), None),
+            (json!("1__0"), None),
+            (json!("_1"), None),
+            (json!("7e1"), None),
+            (json!(""), None),
+            (json!(-6), None),
+            (json!(5001), None),
+            (json!(1e300), None),
+            (json!(u64::MAX), None),
+            (json!("99999999999999999999"), None),
+            (json!(null), None),
+            (json!([1]), None),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(coerce(&INT, value.clone()), expected.map(Value::from), "{value}");
+        }
+    }
+
+    #[test]
+    fn numbers_may_be_text_and_are_finite() {
+        let cases = [
+            (json!(1), Some(1.0)),
+            (json!(0.5), Some(0.5)),
+            (json!("0.5"), Some(0.5)),
+            (json!(" 1e0 "), Some(1.0)),
+            (json!(false), Some(0.0)),
+            (json!("inf"), None),
+            (json!("nan"), None),
+            (json!(-0.1), None),
+            (json!(10.1), None),
+            (json!("fast"), None),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(coerce(&FLOAT, value.clone()), expected.map(Value::from), "{value}");
+        }
+    }
+
+    #[test]
+    fn text_is_strict() {
+        assert_eq!(coerce(&Kind::Text, json!("1")), Some(json!("1")));
+        for bad in [json!(1), json!(true), json!(null), json!({})] {
+            assert_eq!(coerce(&Kind::Text, bad.clone()), None, "{bad}");
+        }
+        assert_eq!(coerce(&Kind::TextList, json!(["a"])), Some(json!(["a"])));
+        assert_eq!(coerce(&Kind::TextList, json!(["a", 1])), None);
+        assert_eq!(coerce(&Kind::TextList, json!("a")), None);
+    }
+
+    #[test]
+    fn routes_start_with_a_slash() {
+        assert_eq!(coerce(&Kind::Route, json!("/metrics")), Some(json!("/metrics")));
+        assert_eq!(coerce(&Kind::Route, json!("")), Some(json!("")));
+        assert_eq!(coerce(&Kind::Route, json!("metrics")), None);
+    }
+
+    #[test]
+    fn lists_of_integers_are_lenient_per_item() {
+        assert_eq!(coerce(&Kind::IntList, json!([-1, "3", 2.0])), Some(json!([-1, 3, 2])));
+        assert_eq!(coerce(&Kind::IntList, json!([1, "x"])), None);
+    }
+}

@@ -1,0 +1,34 @@
+//! Reads canonical values into the types of the settings structs.
+
+use std::time::Duration;
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+/// Reads seconds; as in the original, fewer than none are none.
+pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let seconds = f64::deserialize(deserializer)?;
+    Duration::try_from_secs_f64(seconds.max(0.0)).map_err(D::Error::custom)
+}
+
+/// Reads whole seconds; as in the original, fewer than none are none.
+pub(super) fn whole_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let seconds = i64::deserialize(deserializer)?;
+    Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+}
+
+/// Reads a count; as in the original, fewer than none are none.
+pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    Ok(usize::try_from(i64::deserialize(deserializer)?).unwrap_or(0))
+}
+
+/// Reads a limit, of which -1 is none.
+pub(super) fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    Ok(usize::try_from(i64::deserialize(deserializer)?).unwrap_or(usize::MAX))
+}
+
+/// Reads text that means nothing when it is empty.
+pub(super) fn non_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    Ok(text.filter(|text| !text.is_empty()))
+}

@@ -1,0 +1,305 @@
+//! Every environment variable the server reads, and the one way to read them.
+//!
+//! The variables of settings are made from the tables in `table`: `MLSERVER_` and the upper-case name of a server
+//! setting, `MLSERVER_MODEL_` and that of a model setting or parameter. Their names are matched in any case, and lists
+//! and objects are JSON. What else starts with `MLSERVER_` is listed here.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::field::Field;
+use super::file;
+use super::nearest::nearest;
+use super::problem::{FileError, Problem, SettingsError, Warning};
+use super::source::Source;
+use super::table::{GROUPS, SERVER_PREFIX};
+use super::{dotenv, field::Group};
+
+/// The folder with the models, in a container's start command.
+pub const MODELS_DIR: &str = "MLSERVER_MODELS_DIR";
+/// The packed environment to activate, in a container's start command.
+pub const ENV_TARBALL: &str = "MLSERVER_ENV_TARBALL";
+/// The folder of the server, in a container's start command.
+pub const PATH: &str = "MLSERVER_PATH";
+
+/// Variables that others read: containers, `mlserver infer`, and runtimes with settings of their own.
+const FOREIGN: [&str; 7] = [
+    MODELS_DIR,
+    ENV_TARBALL,
+    PATH,
+    "MLSERVER_INFER_",
+    "MLSERVER_MODEL_HUGGINGFACE_",
+    "MLSERVER_MODEL_ALIBI_DETECT_",
+    "MLSERVER_MODEL_ALIBI_EXPLAIN_",
+];
+
+/// What a process is started with, apart from its arguments.
+pub trait Environment {
+    /// Returns all variables whose name and value are text.
+    fn variables(&self) -> Vec<(String, String)>;
+
+    /// Returns the folder against which relative paths are resolved.
+    fn working_directory(&self) -> PathBuf;
+}
+
+/// The environment of this process.
+#[derive(Debug, Clone, Copy)]
+pub struct SystemEnvironment;
+
+impl Environment for SystemEnvironment {
+    fn variables(&self) -> Vec<(String, String)> {
+        let text = |value: OsString| value.into_string().ok();
+        std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()
+    }
+
+    fn working_directory(&self) -> PathBuf {
+        std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."))
+    }
+}
+
+/// An environment made up for a test.
+#[derive(Debug, Clone, Default)]
+pub struct MapEnvironment {
+    pub variables: Vec<(String, String)>,
+    pub working_directory: PathBuf,
+}
+
+impl MapEnvironment {
+    /// Returns an environment whose working directory is the given folder.
+    pub fn new(working_directory: impl Into<PathBuf>) -> Self {
+        Self { variables: Vec::new(), working_directory: working_directory.into() }
+    }
+
+    /// Adds a variable.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+impl Environment for MapEnvironment {
+    fn variables(&self) -> Vec<(String, String)> {
+        self.variables.clone()
+    }
+
+    fn working_directory(&self) -> PathBuf {
+        self.working_directory.clone()
+    }
+}
+
+/// A variable which sets a field.
+#[derive(Debug)]
+pub struct Variable {
+    pub name: String,
+    pub field: &'static Field,
+}
+
+/// Returns the variables of all settings, in the order of the tables.
+pub fn variables() -> impl Iterator<Item = Variable> {
+    GROUPS.into_iter().flat_map(|group: &'static Group| {
+        group.fields.iter().filter_map(|field| {
+            let name = group.env_name(field)?;
+            Some(Variable { name, field })
+        })
+    })
+}
+
+/// The sources that stay the same while the server runs, read once: the environment and the `.env` file.
+///
+/// A clone is cheap.
+#[derive(Debug, Clone)]
+pub struct Sources(Arc<Snapshot>);
+
+#[derive(Debug)]
+struct Snapshot {
+    environment: Variables,
+    dotenv: Variables,
+    dotenv_path: Arc<Path>,
+    bad_dotenv_lines: Vec<usize>,
+    working_directory: PathBuf,
+}
+
+/// Name as written and value, by lower-case name.
+type Variables = BTreeMap<String, (String, String)>;
+
+impl Sources {
+    /// Takes a snapshot of the environment and of the `.env` file in its working directory.
+    pub fn read(environment: &dyn Environment) -> Result<Self, SettingsError> {
+        let working_directory = environment.working_directory();
+        let variables = environment.variables();
+        let dotenv_path: Arc<Path> = working_directory.join(".env").into();
+        let dotenv = if dotenv_path.is_file() {
+            read_dotenv(&dotenv_path, &variables).map_err(Problem::File)?
+        } else {
+            dotenv::Dotenv::default()
+        };
+        Ok(Self(Arc::new(Snapshot {
+            environment: by_lower_name(variables),
+            dotenv: by_lower_name(dotenv.variables),
+            dotenv_path,
+            bad_dotenv_lines: dotenv.bad_lines,
+            working_directory,
+        })))
+    }
+
+    /// Returns sources that set nothing.
+    pub(super) fn empty() -> Self {
+        Self(Arc::new(Snapshot {
+            environment: Variables::new(),
+            dotenv: Variables::new(),
+            dotenv_path: Path::new(".env").into(),
+            bad_dotenv_lines: Vec::new(),
+            working_directory: PathBuf::new(),
+        }))
+    }
+
+    /// Returns the folder against which relative paths are resolved.
+    pub fn working_directory(&self) -> &Path {
+        &self.0.working_directory
+    }
+
+    /// Returns a field's values in the environment and the `.env` file, the winner first.
+    pub(super) fn lookup(&self, variable: &str) -> impl Iterator<Item = (&str, Source)> {
+        let name = variable.to_lowercase();
+        let snapshot = &self.0;
+        let set = snapshot.environment.get(&name).map(|(name, value)| {
+            let source = Source::Environment(name.clone());
+            (value.as_str(), source)
+        });
+        let written = snapshot.dotenv.get(&name).map(|(name, value)| {
+            let source = Source::Dotenv { path: Arc::clone(&snapshot.dotenv_path), name: name.clone() };
+            (value.as_str(), source)
+        });
+        set.into_iter().chain(written)
+    }
+
+    /// Returns what looks like a mistake in the variables: lines that are none, names that nearly are a setting's.
+    pub(super) fn warnings(&self) -> Vec<Warning> {
+        let snapshot = &self.0;
+        let known: Vec<String> = variables().map(|variable| variable.name).collect();
+        let bad_lines = snapshot
+            .bad_dotenv_lines
+            .iter()
+            .map(|line| Warning::DotenvLine { path: Arc::clone(&snapshot.dotenv_path), line: *line });
+        let set = snapshot.environment.values().map(|(name, _)| Source::Environment(name.clone()));
+        let written = snapshot
+            .dotenv
+            .values()
+            .map(|(name, _)| Source::Dotenv { path: Arc::clone(&snapshot.dotenv_path), name: name.clone() });
+        let misspelt = set.chain(written).filter_map(|source_of| {
+            let (Source::Environment(name) | Source::Dotenv { name, .. }) = &source_of else {
+                return None;
+            };
+            let nearest = misspelling(name, &known)?;
+            Some(Warning::UnknownVariable { source_of, nearest })
+        });
+        bad_lines.chain(misspelt).collect()
+    }
+}
+
+/// Returns the variable which an unknown name was probably meant to be.
+fn misspelling(name: &str, known: &[String]) -> Option<String> {
+    let name = name.to_uppercase();
+    let own = name.strip_prefix(SERVER_PREFIX)?;
+    let foreign =
+        FOREIGN.iter().any(|prefix| if prefix.ends_with('_') { name.starts_with(prefix) } else { name == *prefix });
+    if foreign || known.contains(&name) {
+        return None;
+    }
+    let candidates = known.iter().filter_map(|known| known.strip_prefix(SERVER_PREFIX));
+    nearest(own, candidates).map(|found| format!("{SERVER_PREFIX}{found}"))
+}
+
+fn read_dotenv(path: &Path, outer: &[(String, String)]) -> Result<dotenv::Dotenv, FileError> {
+    let bytes = file::read(path)?.unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(dotenv::parse(&text, |wanted| outer.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone())))
+}
+
+/// Indexes variables by their name in lower case; of several spellings the upper-case one wins, else the last.
+fn by_lower_name(variables: Vec<(String, String)>) -> Variables {
+    let mut index = Variables::new();
+    for (name, value) in variables {
+        let key = name.to_lowercase();
+        let settled = index.get(&key).is_some_and(|(other, _)| *other != name && *other == other.to_uppercase());
+        if !settled {
+            index.insert(key, (name, value));
+        }
+    }
+    index
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn sources(environment: &MapEnvironment) -> Sources {
+        Sources::read(environment).unwrap()
+    }
+
+    fn first<'a>(sources: &'a Sources, name: &str) -> Option<&'a str> {
+        sources.lookup(name).next().map(|(value, _)| value)
+    }
+
+    #[test]
+    fn names_are_matched_in_any_case_and_upper_case_wins() {
+        let folder = tempfile::tempdir().unwrap();
+        let environment = MapEnvironment::new(folder.path())
+            .with("MLSERVER_HOST", "upper")
+            .with("mlserver_host", "lower")
+            .with("mlserver_http_port", "9");
+        let sources = sources(&environment);
+        assert_eq!(first(&sources, "MLSERVER_HOST"), Some("upper"));
+        assert_eq!(first(&sources, "MLSERVER_HTTP_PORT"), Some("9"));
+        assert_eq!(first(&sources, "MLSERVER_GRPC_PORT"), None);
+    }
+
+    #[test]
+    fn the_environment_beats_the_dotenv_file() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(".env"), "MLSERVER_HOST=file\nmlserver_debug=1\n").unwrap();
+        let sources = sources(&MapEnvironment::new(folder.path()).with("MLSERVER_HOST", "set"));
+        let hosts: Vec<&str> = sources.lookup("MLSERVER_HOST").map(|(value, _)| value).collect();
+        assert_eq!(hosts, ["set", "file"]);
+        assert_eq!(first(&sources, "MLSERVER_DEBUG"), Some("1"));
+    }
+
+    #[test]
+    fn only_names_near_a_setting_are_called_unknown() {
+        let known: Vec<String> = variables().map(|variable| variable.name).collect();
+        let cases = [
+            ("MLSERVER_HTTP_PROT", Some("MLSERVER_HTTP_PORT")),
+            ("mlserver_debg", Some("MLSERVER_DEBUG")),
+            ("MLSERVER_MODEL_URL", Some("MLSERVER_MODEL_URI")),
+            ("MLSERVER_HTTP_PORT", None),
+            ("MLSERVER_MODELS_DIR", None),
+            ("MLSERVER_ENV_TARBALL", None),
+            ("MLSERVER_PATH", None),
+            ("MLSERVER_INFER_URL", None),
+            ("MLSERVER_MODEL_HUGGINGFACE_TASK", None),
+            // What Kubernetes sets for a service called `mlserver`.
+            ("MLSERVER_PORT", None),
+            ("MLSERVER_SERVICE_HOST", None),
+            ("MLSERVER_PORT_8080_TCP_ADDR", None),
+            ("HTTP_PROT", None),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(misspelling(name, &known).as_deref(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn variables_are_distinct() {
+        let mut names: Vec<String> = variables().map(|variable| variable.name).collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        // Server and CORS, and model and parameters, share a prefix; a name in both would set both.
+        assert_eq!(names.len(), count);
+    }
+}

@@ -1,0 +1,201 @@
+//! What a table of settings is made of: fields, the values they accept, and their defaults.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+/// A named set of fields which are read from one object and one prefix of environment variables.
+#[derive(Debug)]
+pub struct Group {
+    /// What messages call the group.
+    pub title: &'static str,
+    /// The prefix of its environment variables; without one, the group is read from files only.
+    pub env_prefix: Option<&'static str>,
+    /// Its fields, in the order in which they are shown.
+    pub fields: &'static [Field],
+    /// What becomes of keys that no field has.
+    pub unknown: Unknown,
+}
+
+/// What becomes of a key that is not in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unknown {
+    /// It is ignored with a warning, and refused in strict mode.
+    Warn,
+    /// It is kept for the runtime, under `extras`.
+    Keep,
+}
+
+/// One setting.
+#[derive(Debug)]
+pub struct Field {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub preset: Preset,
+    pub null: Null,
+    pub help: &'static str,
+    pub availability: Availability,
+    /// A number, apart from the default, which asks for nothing that is missing.
+    pub harmless: Option<i64>,
+}
+
+/// The values a field accepts.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    Bool,
+    Int {
+        min: i64,
+        max: i64,
+    },
+    Float {
+        min: f64,
+        max: f64,
+    },
+    Text,
+    /// The path of an HTTP route; the empty string switches the route off.
+    Route,
+    TextList,
+    IntList,
+    Object,
+    /// A path, or an object in its place.
+    ObjectOrText,
+    /// A nested object with fields of its own.
+    Group(&'static Group),
+    /// A list of such objects.
+    GroupList(&'static Group),
+}
+
+/// The value of a field that no source sets.
+#[derive(Debug, Clone, Copy)]
+pub enum Preset {
+    /// There is none: a source must set the field.
+    Required,
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(&'static str),
+    TextList(&'static [&'static str]),
+    EmptyObject,
+    /// A name inside the working directory.
+    InWorkingDirectory(&'static str),
+}
+
+/// What an explicit `null` means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Null {
+    Refused,
+    Allowed,
+    /// The same as leaving the field out.
+    Preset,
+}
+
+/// Whether a value has an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Availability {
+    Served,
+    /// The value is read and checked, but what it asks for does not exist yet, and what is done instead.
+    NotYet(&'static str),
+    /// The original accepts the field without acting on it, and so do we.
+    NoEffect(&'static str),
+}
+
+impl Field {
+    pub(super) const fn new(name: &'static str, kind: Kind, preset: Preset, help: &'static str) -> Self {
+        let null = match preset {
+            Preset::Null => Null::Allowed,
+            _ => Null::Refused,
+        };
+        Self { name, kind, preset, null, help, availability: Availability::Served, harmless: None }
+    }
+
+    /// Lets an explicit `null` through.
+    pub(super) const fn nullable(mut self) -> Self {
+        self.null = Null::Allowed;
+        self
+    }
+
+    /// Reads an explicit `null` as the default.
+    pub(super) const fn null_is_preset(mut self) -> Self {
+        self.null = Null::Preset;
+        self
+    }
+
+    pub(super) const fn not_yet(mut self, instead: &'static str) -> Self {
+        self.availability = Availability::NotYet(instead);
+        self
+    }
+
+    /// Takes a value out of the warning that the field is not served.
+    pub(super) const fn except(mut self, harmless: i64) -> Self {
+        self.harmless = Some(harmless);
+        self
+    }
+
+    pub(super) const fn no_effect(mut self, reason: &'static str) -> Self {
+        self.availability = Availability::NoEffect(reason);
+        self
+    }
+}
+
+impl Group {
+    /// Returns the field's environment variable, in the case the documentation uses.
+    pub fn env_name(&self, field: &Field) -> Option<String> {
+        self.env_prefix.map(|prefix| format!("{prefix}{}", field.name.to_uppercase()))
+    }
+
+    /// Returns the field of that name.
+    pub fn field(&self, name: &str) -> Option<&'static Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+}
+
+impl Kind {
+    /// Says in words what the kind accepts.
+    pub fn expected(&self) -> String {
+        match self {
+            Self::Bool => "true or false".to_owned(),
+            Self::Int { min, max } => match (*min > i64::MIN, *max < i64::MAX) {
+                (true, true) => format!("an integer from {min} to {max}"),
+                (true, false) => format!("an integer of at least {min}"),
+                (false, _) => "an integer".to_owned(),
+            },
+            Self::Float { min, max } => {
+                if min.is_finite() {
+                    format!("a number from {min} to {max}")
+                } else {
+                    format!("a number up to {max}")
+                }
+            }
+            Self::Text => "a string".to_owned(),
+            Self::Route => "a path that starts with `/`, or an empty string".to_owned(),
+            Self::TextList => "a list of strings".to_owned(),
+            Self::IntList => "a list of integers".to_owned(),
+            Self::Object | Self::Group(_) => "an object".to_owned(),
+            Self::ObjectOrText => "a path or an object".to_owned(),
+            Self::GroupList(_) => "a list of objects".to_owned(),
+        }
+    }
+
+    /// Whether the text of an environment variable is JSON.
+    pub fn is_json_in_environment(&self) -> bool {
+        matches!(self, Self::TextList | Self::IntList | Self::Object | Self::Group(_) | Self::GroupList(_))
+    }
+}
+
+impl Preset {
+    /// Returns the default as a value, or nothing where a source must set it.
+    pub(super) fn value(&self, working_directory: &Path) -> Option<Value> {
+        Some(match *self {
+            Self::Required => return None,
+            Self::Null => Value::Null,
+            Self::Bool(value) => Value::from(value),
+            Self::Int(value) => Value::from(value),
+            Self::Float(value) => Value::from(value),
+            Self::Text(value) => Value::from(value),
+            Self::TextList(values) => Value::from(values),
+            Self::EmptyObject => Value::Object(Map::new()),
+            Self::InWorkingDirectory(name) => Value::from(working_directory.join(name).to_string_lossy().into_owned()),
+        })
+    }
+}

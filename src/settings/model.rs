@@ -1,0 +1,147 @@
+//! The settings of a model: `model-settings.json`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::convert;
+use super::env::Sources;
+use super::file;
+use super::problem::{FileError, Problem, SettingsError, Warning};
+use super::resolve::{Layer, Loaded, Resolver};
+use super::source::Source;
+use super::table::{MODEL, MODEL_PREFIX};
+
+/// The file which makes a folder a model's.
+pub const MODEL_SETTINGS_FILE: &str = "model-settings.json";
+
+/// The effective settings of one version of a model. The table `MODEL` says what each means.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSettings {
+    /// May be empty only for the model of the environment.
+    pub name: String,
+    pub implementation: String,
+    pub platform: String,
+    pub versions: Vec<String>,
+    pub inputs: Vec<TensorMetadata>,
+    pub outputs: Vec<TensorMetadata>,
+    #[serde(deserialize_with = "convert::count")]
+    pub max_batch_size: usize,
+    #[serde(deserialize_with = "convert::seconds")]
+    pub max_batch_time: Duration,
+    pub parameters: ModelParameters,
+    pub cache_enabled: bool,
+    pub parallel_workers: Option<i64>,
+    pub warm_workers: bool,
+    /// The absolute path of the file; nothing for a model of the environment.
+    #[serde(skip)]
+    pub source: Option<PathBuf>,
+}
+
+/// Where a model is, and what its runtime needs. The table `PARAMETERS` says what each means.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelParameters {
+    #[serde(deserialize_with = "convert::non_empty")]
+    pub uri: Option<String>,
+    /// Nothing for an unversioned model.
+    #[serde(deserialize_with = "convert::non_empty")]
+    pub version: Option<String>,
+    pub content_type: Option<String>,
+    pub format: Option<String>,
+    pub environment_tarball: Option<PathBuf>,
+    pub environment_path: Option<PathBuf>,
+    pub inference_pool_gid: Option<String>,
+    pub autogenerate_inference_pool_gid: bool,
+    pub extra: Map<String, Value>,
+    /// The keys that no table has, as the file wrote them.
+    pub extras: Map<String, Value>,
+}
+
+/// What a model's metadata says about an input or output.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TensorMetadata {
+    pub name: String,
+    pub datatype: String,
+    pub shape: Vec<i64>,
+    pub parameters: Map<String, Value>,
+}
+
+impl ModelSettings {
+    /// Returns the settings of a model that sets nothing else.
+    pub fn new(name: &str, implementation: &str) -> Self {
+        let layer = Layer {
+            object: Map::from_iter([
+                ("name".to_owned(), Value::from(name)),
+                ("implementation".to_owned(), Value::from(implementation)),
+            ]),
+            source: Source::Default,
+        };
+        Resolver::new(&Sources::empty(), false)
+            .finish(&MODEL, &[layer])
+            .expect("the defaults of the table are valid")
+            .settings
+    }
+
+    /// Reads a settings file. Name and artefact default to its folder.
+    pub fn load(path: &Path, sources: &Sources, strict: bool) -> Result<Loaded<Self>, SettingsError> {
+        let path: PathBuf = sources.working_directory().join(path).components().collect();
+        let missing = || FileError::Read { path: path.clone(), error: io::ErrorKind::NotFound.into() };
+        let object = file::read_object(&path).and_then(|object| object.ok_or_else(missing)).map_err(Problem::File)?;
+        let layer = Layer { object, source: Source::File(path.as_path().into()) };
+        let mut loaded: Loaded<Self> = Resolver::new(sources, strict).finish(&MODEL, &[layer])?;
+        loaded.place(path);
+        Ok(loaded)
+    }
+
+    /// Reads the model which the environment describes, or nothing if it names no implementation.
+    pub fn from_environment(sources: &Sources, strict: bool) -> Result<Option<Loaded<Self>>, SettingsError> {
+        let implementation = format!("{MODEL_PREFIX}IMPLEMENTATION");
+        if sources.lookup(&implementation).next().is_none_or(|(name, _)| name.is_empty()) {
+            return Ok(None);
+        }
+        Resolver::new(sources, strict).finish(&MODEL, &[]).map(Some)
+    }
+
+    /// Returns the version, or nothing for an unversioned model.
+    pub fn version(&self) -> Option<&str> {
+        self.parameters.version.as_deref()
+    }
+
+    /// Returns the folder of the settings file, against which its paths are resolved.
+    pub fn folder(&self) -> Option<&Path> {
+        self.source.as_deref().and_then(Path::parent)
+    }
+}
+
+impl Loaded<ModelSettings> {
+    /// Fills in what the place of the settings file says.
+    fn place(&mut self, path: PathBuf) {
+        let Some(folder) = path.parent().map(Path::to_owned) else {
+            return;
+        };
+        let folder_name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
+        if self.settings.name.is_empty() {
+            if let Some(name) = folder_name {
+                self.show("name", name.as_str(), Source::Folder);
+                self.settings.name = name;
+            }
+        } else {
+            let name = Some(self.settings.name.as_str());
+            if name != folder_name.as_deref() && self.settings.version() != folder_name.as_deref() {
+                self.warnings.push(Warning::NameDiffers { name: self.settings.name.clone(), folder: folder.clone() });
+            }
+        }
+        if self.settings.parameters.uri.is_none() {
+            let uri = folder.to_string_lossy().into_owned();
+            self.show("parameters.uri", uri.as_str(), Source::Folder);
+            self.settings.parameters.uri = Some(uri);
+        }
+        self.settings.source = Some(path);
+    }
+}

@@ -1,0 +1,131 @@
+//! What can be wrong with settings: problems that stop, warnings that do not.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+use thiserror::Error;
+
+use super::source::Source;
+
+/// Settings that cannot be used, with every reason at once.
+#[derive(Debug, Error)]
+pub struct SettingsError {
+    pub problems: Vec<Problem>,
+}
+
+/// One reason why settings cannot be used.
+#[derive(Debug, Error)]
+pub enum Problem {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("{}: expected {expected}, found {}", place(key, source_of), as_written(value, source_of))]
+    Invalid { key: String, value: Value, expected: String, source_of: Source },
+    #[error("{}: expected {expected} as JSON, found `{}`: {error}", place(key, source_of), shorten_text(text))]
+    InvalidJson { key: String, text: String, expected: String, error: serde_json::Error, source_of: Source },
+    #[error("`{key}` is missing in {}{}", missing_in(file.as_deref()), variable_hint(variable.as_deref()))]
+    Missing { key: String, file: Option<PathBuf>, variable: Option<String> },
+    #[error("unknown key {}{}", place(key, source_of), nearest_hint(nearest.as_deref()))]
+    UnknownKey { key: String, nearest: Option<String>, source_of: Source },
+}
+
+/// Why a settings file cannot be read.
+#[derive(Debug, Error)]
+pub enum FileError {
+    #[error("cannot read `{}`: {error}", path.display())]
+    Read { path: PathBuf, error: io::Error },
+    #[error("`{}` is larger than {limit} bytes", path.display())]
+    TooLarge { path: PathBuf, limit: u64 },
+    #[error("`{}` is not valid JSON: {error}", path.display())]
+    Syntax { path: PathBuf, error: serde_json::Error },
+    #[error("`{}` does not hold an object but {}", path.display(), shorten(found))]
+    NotAnObject { path: PathBuf, found: Value },
+}
+
+/// Something an operator should know which does not stop the server.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum Warning {
+    #[error("unknown key {}{}", place(key, source_of), nearest_hint(nearest.as_deref()))]
+    UnknownKey { key: String, nearest: Option<String>, source_of: Source },
+    #[error("unknown {}{}", variable(source_of), nearest_hint(Some(nearest)))]
+    UnknownVariable { source_of: Source, nearest: String },
+    #[error("{} is not served yet: {instead}", place(key, source_of))]
+    NotServed { key: String, instead: &'static str, source_of: Source },
+    #[error("{} has no effect: {reason}", place(key, source_of))]
+    NoEffect { key: String, reason: &'static str, source_of: Source },
+    #[error("line {line} of `{}` is not a variable and is ignored", path.display())]
+    DotenvLine { path: Arc<Path>, line: usize },
+    #[error("model name `{name}` differs from the name of its folder `{}`", folder.display())]
+    NameDiffers { name: String, folder: PathBuf },
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [problem] = self.problems.as_slice() {
+            return write!(f, "{problem}");
+        }
+        write!(f, "{} problems with the settings", self.problems.len())?;
+        self.problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+    }
+}
+
+impl From<Problem> for SettingsError {
+    fn from(problem: Problem) -> Self {
+        Self { problems: vec![problem] }
+    }
+}
+
+/// Names a value by its key and the place where it was written.
+fn place(key: &str, source: &Source) -> String {
+    match source {
+        Source::File(path) => format!("`{key}` in `{}`", path.display()),
+        Source::Environment(_) | Source::Dotenv { .. } => {
+            format!("`{key}` from {}", variable(source))
+        }
+        Source::Argument(name) => format!("`{key}` from argument `{name}`"),
+        Source::Folder | Source::Default => format!("`{key}`"),
+    }
+}
+
+fn variable(source: &Source) -> String {
+    match source {
+        Source::Environment(name) => format!("environment variable `{name}`"),
+        Source::Dotenv { path, name } => format!("variable `{name}` of `{}`", path.display()),
+        other => other.to_string(),
+    }
+}
+
+fn missing_in(file: Option<&Path>) -> String {
+    file.map_or_else(|| "the environment".to_owned(), |path| format!("`{}`", path.display()))
+}
+
+fn variable_hint(name: Option<&str>) -> String {
+    name.map_or_else(String::new, |name| format!(", and `{name}` is not set"))
+}
+
+fn nearest_hint(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"))
+}
+
+/// Quotes a value in the form in which its source holds it: variables are text, files are JSON.
+fn as_written(value: &Value, source: &Source) -> String {
+    match (value, source) {
+        (Value::String(text), Source::Environment(_) | Source::Dotenv { .. }) => format!("`{}`", shorten_text(text)),
+        _ => shorten(value),
+    }
+}
+
+fn shorten(value: &Value) -> String {
+    format!("`{}`", shorten_text(&value.to_string()))
+}
+
+/// Cuts what a user wrote to the length of a message.
+fn shorten_text(text: &str) -> String {
+    const LONGEST: usize = 80;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

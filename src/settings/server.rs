@@ -1,0 +1,127 @@
+//! The settings of the server: `settings.json`.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::convert;
+use super::env::Sources;
+use super::file;
+use super::problem::SettingsError;
+use super::resolve::{Layer, Loaded, Resolver};
+use super::source::Source;
+use super::table::SERVER;
+
+/// The file in the started folder which holds the server's settings.
+pub const SETTINGS_FILE: &str = "settings.json";
+
+/// The effective settings of the server. The table `SERVER` says what each means.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    pub debug: bool,
+    #[serde(deserialize_with = "convert::count")]
+    pub parallel_workers: usize,
+    #[serde(deserialize_with = "convert::whole_seconds")]
+    pub parallel_workers_timeout: Duration,
+    pub environments_dir: PathBuf,
+    pub model_repository_implementation: Option<String>,
+    /// The started folder, whatever file and environment say.
+    pub model_repository_root: PathBuf,
+    pub model_repository_implementation_args: Map<String, Value>,
+    pub load_models_at_startup: bool,
+    pub exit_on_load_failure: bool,
+    pub server_name: String,
+    pub server_version: String,
+    pub extensions: Vec<String>,
+    pub host: String,
+    pub http_port: u16,
+    pub root_path: String,
+    pub http_max_body_bytes: NonZeroUsize,
+    #[serde(deserialize_with = "convert::seconds")]
+    pub http_header_timeout: Duration,
+    pub max_in_flight: NonZeroUsize,
+    #[serde(deserialize_with = "convert::seconds")]
+    pub shutdown_grace_period: Duration,
+    pub grpc_port: u16,
+    /// Bytes; `usize::MAX` is no limit.
+    #[serde(deserialize_with = "convert::limit")]
+    pub grpc_max_message_length: usize,
+    pub cors_settings: Option<CorsSettings>,
+    /// Nothing when metrics are switched off.
+    #[serde(deserialize_with = "convert::non_empty")]
+    pub metrics_endpoint: Option<String>,
+    pub metrics_port: u16,
+    pub metrics_rest_server_prefix: String,
+    pub metrics_dir: PathBuf,
+    pub use_structured_logging: bool,
+    pub logging_settings: Option<LoggingSettings>,
+    pub kafka_enabled: bool,
+    pub kafka_servers: String,
+    pub kafka_topic_input: String,
+    pub kafka_topic_output: String,
+    pub tracing_server: Option<String>,
+    pub cache_enabled: bool,
+    #[serde(deserialize_with = "convert::count")]
+    pub cache_size: usize,
+    pub gzip_enabled: bool,
+}
+
+/// Which cross-origin requests browsers may send.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CorsSettings {
+    pub allow_origins: Vec<String>,
+    pub allow_origin_regex: Option<String>,
+    pub allow_credentials: bool,
+    pub allow_methods: Vec<String>,
+    pub allow_headers: Vec<String>,
+    pub expose_headers: Vec<String>,
+    #[serde(deserialize_with = "convert::whole_seconds")]
+    pub max_age: Duration,
+}
+
+/// A configuration of Python's `logging`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum LoggingSettings {
+    /// A JSON or INI file.
+    File(PathBuf),
+    /// A dictionary configuration.
+    Config(Map<String, Value>),
+}
+
+impl Settings {
+    /// Reads the settings of the server that serves `folder`, which may be missing.
+    pub fn load(folder: &Path, sources: &Sources, strict: bool) -> Result<Loaded<Self>, SettingsError> {
+        let mut resolver = Resolver::new(sources, strict);
+        resolver.warn(sources.warnings());
+        let root = Value::from(folder.to_string_lossy().into_owned());
+        let mut layers = vec![Layer {
+            object: Map::from_iter([("model_repository_root".to_owned(), root)]),
+            source: Source::Argument("FOLDER"),
+        }];
+        let path: PathBuf = sources.working_directory().join(folder).join(SETTINGS_FILE).components().collect();
+        match file::read_object(&path) {
+            Ok(Some(object)) => layers.push(Layer { object, source: Source::File(path.into()) }),
+            Ok(None) => {}
+            Err(error) => resolver.problem(error.into()),
+        }
+        let mut loaded = resolver.finish::<Self>(&SERVER, &layers)?;
+        // Kept as it was typed, also where it is not text.
+        folder.clone_into(&mut loaded.settings.model_repository_root);
+        Ok(loaded)
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Resolver::new(&Sources::empty(), false)
+            .finish(&SERVER, &[])
+            .expect("the defaults of the table are valid")
+            .settings
+    }
+}

@@ -1,0 +1,482 @@
+//! The sources together: what wins, what is kept, and what is reported.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::de::{Deserialize, Deserializer, Visitor};
+use serde::forward_to_deserialize_any;
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+
+use super::env::MapEnvironment;
+use super::resolve::EXTRAS;
+use super::*;
+
+/// A folder to start, and an environment whose working directory it is.
+struct Case {
+    folder: TempDir,
+    environment: MapEnvironment,
+}
+
+impl Case {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let environment = MapEnvironment::new(folder.path());
+        Self { folder, environment }
+    }
+
+    fn file(self, name: &str, content: impl fmt::Display) -> Self {
+        let path = self.folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content.to_string()).unwrap();
+        self
+    }
+
+    fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment = self.environment.with(name, value);
+        self
+    }
+
+    fn server_with(&self, strict: bool) -> Result<Loaded<Settings>, SettingsError> {
+        let sources = Sources::read(&self.environment).unwrap();
+        Settings::load(Path::new("."), &sources, strict)
+    }
+
+    fn server(&self) -> Loaded<Settings> {
+        self.server_with(false).unwrap()
+    }
+
+    fn model_with(&self, strict: bool) -> Result<Loaded<ModelSettings>, SettingsError> {
+        let sources = Sources::read(&self.environment).unwrap();
+        ModelSettings::load(Path::new("iris/model-settings.json"), &sources, strict)
+    }
+
+    fn model(&self) -> Loaded<ModelSettings> {
+        self.model_with(false).unwrap()
+    }
+
+    /// Replaces the folder, which differs in every run.
+    fn plain(&self, text: impl fmt::Display) -> String {
+        let folder = self.folder.path().to_str().unwrap();
+        text.to_string().replace(folder, "[DIR]")
+    }
+
+    fn warnings<T>(&self, loaded: &Loaded<T>) -> Vec<String> {
+        loaded.warnings.iter().map(|warning| self.plain(warning)).collect()
+    }
+}
+
+fn entry<'a, T>(loaded: &'a Loaded<T>, key: &str) -> &'a Entry {
+    loaded.entries.iter().find(|entry| entry.key == key).unwrap()
+}
+
+const IMPLEMENTATION: &str = r#""implementation": "mlserver_xgboost.XGBoostModel""#;
+
+#[test]
+fn file_beats_environment_beats_dotenv_beats_default() {
+    let case = Case::new()
+        .file("settings.json", json!({"http_port": 1}))
+        .file(".env", "MLSERVER_HTTP_PORT=3\nMLSERVER_GRPC_PORT=3\nMLSERVER_METRICS_PORT=3\n")
+        .env("MLSERVER_HTTP_PORT", "2")
+        .env("MLSERVER_GRPC_PORT", "2");
+    let loaded = case.server();
+    let settings = &loaded.settings;
+    assert_eq!((settings.http_port, settings.grpc_port, settings.metrics_port), (1, 2, 3));
+    let sources = ["http_port", "grpc_port", "metrics_port", "host", "model_repository_root"]
+        .map(|key| case.plain(&entry(&loaded, key).source));
+    assert_eq!(
+        sources,
+        [
+            "[DIR]/settings.json",
+            "environment MLSERVER_GRPC_PORT",
+            "[DIR]/.env MLSERVER_METRICS_PORT",
+            "default",
+            "argument FOLDER",
+        ]
+    );
+}
+
+#[test]
+fn without_sources_the_defaults_hold() {
+    let settings = Settings::default();
+    assert!(!settings.debug);
+    assert_eq!(settings.http_port, 8080);
+    assert_eq!(settings.http_max_body_bytes.get(), 64 << 20);
+    assert_eq!(settings.grpc_max_message_length, 64 << 20);
+    assert_eq!(settings.shutdown_grace_period, Duration::from_secs(30));
+    assert_eq!(settings.max_in_flight.get(), 1024);
+    assert_eq!(settings.metrics_endpoint.as_deref(), Some("/metrics"));
+    assert_eq!(settings.server_version, env!("CARGO_PKG_VERSION"));
+    assert_eq!(settings.cors_settings, None);
+    assert_eq!(settings.environments_dir, Path::new(".envs"));
+}
+
+#[test]
+fn a_missing_folder_serves_the_defaults() {
+    let case = Case::new();
+    let sources = Sources::read(&case.environment).unwrap();
+    let loaded = Settings::load(Path::new("nowhere"), &sources, true).unwrap();
+    assert_eq!(loaded.settings.model_repository_root, Path::new("nowhere"));
+    assert_eq!(loaded.warnings, []);
+}
+
+#[test]
+fn environment_lists_and_objects_are_json() {
+    let case = Case::new()
+        .env("mlserver_extensions", r#"["a","b"]"#)
+        .env("MLSERVER_MODEL_REPOSITORY_IMPLEMENTATION_ARGS", r#"{"a": 1}"#)
+        .env("MLSERVER_LOGGING_SETTINGS", "logging.ini")
+        .env("MLSERVER_METRICS_ENDPOINT", "")
+        .env("MLSERVER_DEBUG", "on");
+    let settings = case.server().settings;
+    assert_eq!(settings.extensions, ["a", "b"]);
+    assert_eq!(settings.model_repository_implementation_args["a"], 1);
+    assert_eq!(settings.logging_settings, Some(LoggingSettings::File("logging.ini".into())));
+    assert_eq!(settings.metrics_endpoint, None);
+    assert!(settings.debug);
+}
+
+#[test]
+fn cors_fields_fall_back_to_the_environment_which_alone_creates_nothing() {
+    let case = Case::new().env("MLSERVER_ALLOW_METHODS", r#"["POST"]"#);
+    assert_eq!(case.server().settings.cors_settings, None);
+
+    let case = case.file("settings.json", json!({"cors_settings": {"allow_origins": ["*"], "max_age": -1}}));
+    let loaded = case.server();
+    let cors = loaded.settings.cors_settings.as_ref().unwrap();
+    assert_eq!(cors.allow_origins, ["*"]);
+    assert_eq!(cors.allow_methods, ["POST"]);
+    assert_eq!(cors.max_age, Duration::ZERO);
+    let source = &entry(&loaded, "cors_settings.allow_methods").source;
+    assert_eq!(source.to_string(), "environment MLSERVER_ALLOW_METHODS");
+
+    let whole = Case::new().env("MLSERVER_CORS_SETTINGS", r#"{"max_age": 5}"#);
+    let cors = whole.server().settings.cors_settings.unwrap();
+    assert_eq!(cors.max_age, Duration::from_secs(5));
+
+    let null = whole.file("settings.json", json!({"cors_settings": null}));
+    assert_eq!(null.server().settings.cors_settings, None);
+}
+
+#[test]
+fn null_means_what_the_field_says() {
+    let case = Case::new().file(
+        "settings.json",
+        json!({"metrics_endpoint": null, "grpc_max_message_length": null, "cors_settings": null}),
+    );
+    let settings = case.server_with(true).unwrap().settings;
+    assert_eq!(settings.metrics_endpoint, None);
+    assert_eq!(settings.grpc_max_message_length, 64 << 20);
+    let case = Case::new()
+        .env("MLSERVER_MODEL_EXTRA", "null")
+        .file("iris/model-settings.json", format!("{{{IMPLEMENTATION}, \"parameters\": null}}"));
+    assert_eq!(case.model().settings.parameters.extra, Map::new());
+    let case = Case::new().file("settings.json", json!({"host": null}));
+    assert_eq!(
+        case.plain(case.server_with(false).unwrap_err()),
+        "`host` in `[DIR]/settings.json`: expected a string, found `null`"
+    );
+}
+
+#[test]
+fn all_problems_are_reported_at_once() {
+    let case = Case::new()
+        .file(
+            "settings.json",
+            json!({"http_port": 70000, "host": 1, "debug": "perhaps", "cors_settings": {"allow_origins": "*"}}),
+        )
+        .file(".env", "MLSERVER_METRICS_PORT=many")
+        .env("MLSERVER_EXTENSIONS", "a,b")
+        .env("MLSERVER_MAX_IN_FLIGHT", "0");
+    insta::assert_snapshot!(case.plain(case.server_with(false).unwrap_err()), @r#"
+    7 problems with the settings
+      `debug` in `[DIR]/settings.json`: expected true or false, found `"perhaps"`
+      `extensions` from environment variable `MLSERVER_EXTENSIONS`: expected a list of strings as JSON, found `a,b`: expected value at line 1 column 1
+      `host` in `[DIR]/settings.json`: expected a string, found `1`
+      `http_port` in `[DIR]/settings.json`: expected an integer from 0 to 65535, found `70000`
+      `max_in_flight` from environment variable `MLSERVER_MAX_IN_FLIGHT`: expected an integer from 1 to 4294967295, found `0`
+      `cors_settings.allow_origins` in `[DIR]/settings.json`: expected a list of strings, found `"*"`
+      `metrics_port` from variable `MLSERVER_METRICS_PORT` of `[DIR]/.env`: expected an integer from 0 to 65535, found `many`
+    "#);
+}
+
+#[test]
+fn a_broken_file_does_not_hide_the_environments_problems() {
+    let case = Case::new().file("settings.json", "{\"debug\": true,}").env("MLSERVER_HTTP_PORT", "x");
+    insta::assert_snapshot!(case.plain(case.server_with(false).unwrap_err()), @r"
+    2 problems with the settings
+      `[DIR]/settings.json` is not valid JSON: trailing comma at line 1 column 16
+      `http_port` from environment variable `MLSERVER_HTTP_PORT`: expected an integer from 0 to 65535, found `x`
+    ");
+}
+
+#[test]
+fn unknown_keys_warn_and_are_refused_in_strict_mode() {
+    let case = Case::new()
+        .file("settings.json", json!({"http_prot": 1, "whatever": 2, "max_age": 3}))
+        .env("MLSERVER_GRPC_PROT", "1")
+        .env("MLSERVER_SOMETHING_ELSE", "1");
+    insta::assert_snapshot!(case.warnings(&case.server()).join("\n"), @r"
+    unknown environment variable `MLSERVER_GRPC_PROT` (did you mean `MLSERVER_GRPC_PORT`?)
+    unknown key `http_prot` in `[DIR]/settings.json` (did you mean `http_port`?)
+    unknown key `whatever` in `[DIR]/settings.json`
+    unknown key `max_age` in `[DIR]/settings.json` (did you mean `cors_settings.max_age`?)
+    ");
+    insta::assert_snapshot!(case.plain(case.server_with(true).unwrap_err()), @r"
+    3 problems with the settings
+      unknown key `http_prot` in `[DIR]/settings.json` (did you mean `http_port`?)
+      unknown key `whatever` in `[DIR]/settings.json`
+      unknown key `max_age` in `[DIR]/settings.json` (did you mean `cors_settings.max_age`?)
+    ");
+}
+
+#[test]
+fn values_for_what_is_not_served_warn_unless_they_are_the_default() {
+    let case = Case::new()
+        .file(
+            "settings.json",
+            json!({"kafka_enabled": true, "cache_enabled": false, "parallel_workers": 0, "metrics_dir": "m"}),
+        )
+        .env("MLSERVER_TRACING_SERVER", "otel:4317");
+    insta::assert_snapshot!(case.warnings(&case.server()).join("\n"), @r"
+    `metrics_dir` in `[DIR]/settings.json` has no effect: the server keeps all metrics in its own process
+    `kafka_enabled` in `[DIR]/settings.json` is not served yet: there is no Kafka server in this release
+    `tracing_server` from environment variable `MLSERVER_TRACING_SERVER` is not served yet: no traces are exported
+    ");
+}
+
+#[test]
+fn lines_of_the_dotenv_file_that_are_no_variables_warn() {
+    let case = Case::new().file(".env", "MLSERVER_DEBUG=1\noops oops\n");
+    let loaded = case.server();
+    assert!(loaded.settings.debug);
+    assert_eq!(case.warnings(&loaded), ["line 2 of `[DIR]/.env` is not a variable and is ignored"]);
+}
+
+#[test]
+fn a_models_name_and_artefact_default_to_its_folder() {
+    let case = Case::new().file("iris/model-settings.json", format!("{{{IMPLEMENTATION}}}"));
+    let loaded = case.model_with(true).unwrap();
+    let settings = &loaded.settings;
+    let folder = case.folder.path().join("iris");
+    assert_eq!(settings.name, "iris");
+    assert_eq!(settings.version(), None);
+    assert_eq!(settings.parameters.uri.as_deref(), folder.to_str());
+    assert_eq!(settings.folder(), Some(folder.as_path()));
+    assert_eq!(entry(&loaded, "name").source, Source::Folder);
+    assert_eq!(entry(&loaded, "parameters.uri").source, Source::Folder);
+    assert_eq!(loaded.warnings, []);
+}
+
+#[test]
+fn a_models_file_is_read_whole() {
+    let case = Case::new().file(
+        "iris/model-settings.json",
+        json!({
+            "name": "flower",
+            "implementation": "mlserver_xgboost.XGBoostModel",
+            "platform": "xgboost",
+            "versions": ["xgboost/3"],
+            "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, "4"], "parameters": {"content_type": "np"}}],
+            "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}],
+            "parameters": {"uri": "./model.json", "version": "v1", "extra": {"k": [1]}, "own": {"deep": true}},
+        }),
+    );
+    let loaded = case.model_with(true).unwrap();
+    let settings = &loaded.settings;
+    assert_eq!(settings.name, "flower");
+    assert_eq!(settings.inputs[0].shape, [-1, 4]);
+    assert_eq!(settings.inputs[0].parameters["content_type"], "np");
+    assert_eq!(settings.outputs[0].parameters, Map::new());
+    assert_eq!(settings.parameters.uri.as_deref(), Some("./model.json"));
+    assert_eq!(settings.version(), Some("v1"));
+    assert_eq!(settings.parameters.extra["k"], json!([1]));
+    assert_eq!(settings.parameters.extras["own"]["deep"], true);
+    assert_eq!(entry(&loaded, "parameters.own").value, json!({"deep": true}));
+    assert_eq!(case.warnings(&loaded), ["model name `flower` differs from the name of its folder `[DIR]/iris`"]);
+}
+
+#[test]
+fn every_model_shares_the_environment() {
+    let case = Case::new()
+        .file("iris/model-settings.json", r#"{"max_batch_time": "0.5", "parameters": {"uri": "a"}}"#)
+        .env("MLSERVER_MODEL_IMPLEMENTATION", "mlserver_lightgbm.LightGBMModel")
+        .env("MLSERVER_MODEL_MAX_BATCH_SIZE", "7")
+        .env("MLSERVER_MODEL_URI", "b")
+        .env("MLSERVER_MODEL_VERSION", "v2");
+    let settings = case.model().settings;
+    assert_eq!(settings.implementation, "mlserver_lightgbm.LightGBMModel");
+    assert_eq!(settings.max_batch_size, 7);
+    assert_eq!(settings.max_batch_time, Duration::from_millis(500));
+    assert_eq!(settings.parameters.uri.as_deref(), Some("a"));
+    assert_eq!(settings.version(), Some("v2"));
+}
+
+#[test]
+fn the_dotenv_file_does_not_leak_into_model_parameters() {
+    let case = Case::new()
+        .file("iris/model-settings.json", format!("{{{IMPLEMENTATION}}}"))
+        .file(".env", "AWS_SECRET_ACCESS_KEY=hush\nMLSERVER_MODEL_OWN=1\n");
+    assert_eq!(case.model().settings.parameters.extras, Map::new());
+}
+
+#[test]
+fn a_models_problems_name_the_nested_key() {
+    let case = Case::new()
+        .file(
+            "iris/model-settings.json",
+            json!({
+                "inputs": [{"name": "x", "datatype": "FP32", "shape": "4"}, 7, {"name": "z"}],
+                "parameters": {"version": 1},
+                "max_batch_size": 1.5,
+            }),
+        )
+        .env("MLSERVER_MODEL_EXTRA", "{");
+    insta::assert_snapshot!(case.plain(case.model_with(false).unwrap_err()), @r#"
+    8 problems with the settings
+      `implementation` is missing in `[DIR]/iris/model-settings.json`, and `MLSERVER_MODEL_IMPLEMENTATION` is not set
+      `inputs[0].shape` in `[DIR]/iris/model-settings.json`: expected a list of integers, found `"4"`
+      `inputs[1]` in `[DIR]/iris/model-settings.json`: expected an object, found `7`
+      `inputs[2].datatype` is missing in `[DIR]/iris/model-settings.json`
+      `inputs[2].shape` is missing in `[DIR]/iris/model-settings.json`
+      `max_batch_size` in `[DIR]/iris/model-settings.json`: expected an integer, found `1.5`
+      `parameters.version` in `[DIR]/iris/model-settings.json`: expected a string, found `1`
+      `parameters.extra` from environment variable `MLSERVER_MODEL_EXTRA`: expected an object as JSON, found `{`: EOF while parsing an object at line 1 column 1
+    "#);
+}
+
+#[test]
+fn a_key_in_the_wrong_object_is_sent_to_the_right_one() {
+    let case = Case::new().file(
+        "iris/model-settings.json",
+        format!("{{{IMPLEMENTATION}, \"version\": \"1\", \"inputs\": [{{\"name\": \"x\", \"datatype\": \"FP32\", \"shape\": [], \"shap\": 1}}]}}"),
+    );
+    insta::assert_snapshot!(case.warnings(&case.model()).join("\n"), @r"
+    unknown key `inputs[0].shap` in `[DIR]/iris/model-settings.json` (did you mean `inputs[0].shape`?)
+    unknown key `version` in `[DIR]/iris/model-settings.json` (did you mean `parameters.version`?)
+    ");
+}
+
+#[test]
+fn the_environment_describes_a_model_only_by_its_implementation() {
+    let case = Case::new().env("MLSERVER_MODEL_NAME", "env").file(".env", "MLSERVER_MODEL_IMPLEMENTATION=\n");
+    let sources = Sources::read(&case.environment).unwrap();
+    assert!(ModelSettings::from_environment(&sources, true).unwrap().is_none());
+
+    let case = case
+        .env("MLSERVER_MODEL_IMPLEMENTATION", "mlserver_xgboost.XGBoostModel")
+        .env("MLSERVER_MODEL_URI", "./m.json");
+    let sources = Sources::read(&case.environment).unwrap();
+    let settings = ModelSettings::from_environment(&sources, true).unwrap().unwrap().settings;
+    assert_eq!(settings.name, "env");
+    assert_eq!(settings.parameters.uri.as_deref(), Some("./m.json"));
+    assert_eq!(settings.source, None);
+}
+
+/// Learns which fields a derived struct reads.
+struct Probe<'a>(&'a mut BTreeSet<&'static str>);
+
+impl<'de> Deserializer<'de> for Probe<'_> {
+    type Error = serde::de::value::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Self::Error> {
+        Err(serde::de::Error::custom("not a struct"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        _visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        self.0.extend(fields);
+        Err(serde::de::Error::custom("seen"))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+fn fields_of<T: for<'de> Deserialize<'de>>() -> BTreeSet<&'static str> {
+    let mut fields = BTreeSet::new();
+    assert!(T::deserialize(Probe(&mut fields)).is_err());
+    fields
+}
+
+fn fields_in(group: &Group) -> BTreeSet<&'static str> {
+    let extras = (group.unknown == Unknown::Keep).then_some(EXTRAS);
+    group.fields.iter().map(|field| field.name).chain(extras).collect()
+}
+
+#[test]
+fn the_tables_and_the_structs_agree() {
+    assert_eq!(fields_in(&SERVER), fields_of::<Settings>());
+    assert_eq!(fields_in(&CORS), fields_of::<CorsSettings>());
+    assert_eq!(fields_in(&MODEL), fields_of::<ModelSettings>());
+    assert_eq!(fields_in(&PARAMETERS), fields_of::<ModelParameters>());
+    assert_eq!(fields_in(&TENSOR), fields_of::<TensorMetadata>());
+}
+
+/// Returns the values at the ends of what a kind accepts.
+fn extremes(kind: &Kind) -> Vec<Value> {
+    match *kind {
+        Kind::Bool => vec![json!(true), json!(false)],
+        Kind::Int { min, max } => vec![json!(min), json!(max), json!(min.to_string())],
+        Kind::Float { min, max } => vec![json!(min.max(-1e300)), json!(max)],
+        Kind::Text => vec![json!(""), json!("x")],
+        Kind::Route => vec![json!(""), json!("/x")],
+        Kind::TextList => vec![json!([]), json!(["x"])],
+        Kind::IntList => vec![json!([]), json!([i64::MIN, i64::MAX])],
+        Kind::Object => vec![json!({}), json!({"x": null})],
+        Kind::ObjectOrText => vec![json!({}), json!("x")],
+        Kind::Group(group) => examples(group, &Map::new()),
+        Kind::GroupList(group) => vec![json!([]), Value::from(examples(group, &tensor()))],
+    }
+}
+
+fn tensor() -> Map<String, Value> {
+    let tensor = json!({"name": "x", "datatype": "FP32", "shape": [1]});
+    tensor.as_object().unwrap().clone()
+}
+
+/// Returns objects which set one field each to one of its extremes.
+fn examples(group: &Group, base: &Map<String, Value>) -> Vec<Value> {
+    let mut examples = Vec::new();
+    for field in group.fields {
+        let null = (field.null != Null::Refused).then_some(Value::Null);
+        for value in extremes(&field.kind).into_iter().chain(null) {
+            let mut object = base.clone();
+            object.insert(field.name.to_owned(), value);
+            examples.push(Value::Object(object));
+        }
+    }
+    examples
+}
+
+#[test]
+fn whatever_the_table_accepts_the_structs_hold() {
+    for example in examples(&SERVER, &Map::new()) {
+        let case = Case::new().file("settings.json", &example);
+        assert!(case.server_with(true).is_ok(), "{example}");
+    }
+    let base = Map::from_iter([("implementation".to_owned(), json!("a.B"))]);
+    for example in examples(&MODEL, &base) {
+        let case = Case::new().file("iris/model-settings.json", &example);
+        assert!(case.model_with(true).is_ok(), "{example}");
+    }
+}
+
+#[test]
+fn help_is_one_line_without_a_stop() {
+    for group in [&SERVER, &CORS, &MODEL, &PARAMETERS, &TENSOR] {
+        for field in group.fields {
+            let help = field.help;
+            assert!(!help.is_empty() && !help.ends_with('.') && !help.contains('\n'), "{}: {help}", field.name);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Log lines in the original's two forms: plain and, on demand, JSON.
+//!
+//! Plain: `2026-11-20 18:07:08,437 [mlserver][iris:v1] INFO - Loaded model 'iris' successfully.`; the second bracket names
+//! the model and its version and is absent outside of a model's work. JSON has the keys `time`, `name`, `level`,
+//! `message`, `model_name`, `model_version` and every further field of the event. Lines go to standard output, as the
+//! original's do; a closed standard output is the end of logging and of nothing else.
+//!
+//! Events name their model through the fields `model` and `version`, on themselves or on a span around them. Further
+//! fields (`request_id`, `error`, …) follow the message as `key=value`.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use chrono::Local;
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Subscriber, span};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// How log lines look and which are written.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LogFormat {
+    /// Writes JSON lines.
+    pub structured: bool,
+    /// Writes DEBUG lines too, access lines among them.
+    pub debug: bool,
+}
+
+/// Starts logging to standard output for the rest of the process. A second call has no effect.
+pub fn start(format: LogFormat) {
+    let ours = if format.debug { LevelFilter::DEBUG } else { LevelFilter::INFO };
+    // Libraries are heard when something is wrong; our targets all start with the crate's name.
+    let levels = Targets::new().with_default(LevelFilter::WARN).with_target("mlserver", ours);
+    let lines = Lines { structured: format.structured };
+    // Fails only when logging has been started already.
+    let _ = tracing_subscriber::registry().with(lines.with_filter(levels)).try_init();
+}
+
+/// The fields of an event or span.
+#[derive(Debug, Clone, Default)]
+struct Fields {
+    message: String,
+    model: Option<String>,
+    version: Option<String>,
+    others: Map<String, Value>,
+}
+
+impl Fields {
+    /// Takes over what a surrounding span knows and the event does not say itself.
+    fn inherit(&mut self, outer: &Self) {
+        if self.model.is_none() {
+            self.model.clone_from(&outer.model);
+            self.version.clone_from(&outer.version);
+        }
+        for (name, value) in &outer.others {
+            self.others.entry(name).or_insert_with(|| value.clone());
+        }
+    }
+
+    fn put(&mut self, field: &Field, value: Value) {
+        let text = |value: Value| match value {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        match field.name() {
+            "message" => self.message = text(value),
+            "model" => self.model = Some(text(value)),
+            "version" => self.version = Some(text(value)),
+            name => {
+                self.others.insert(name.to_owned(), value);
+            }
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field, Value::from(format!("{value:?}")));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, Value::from(value));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, Value::from(value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, Value::from(value));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, Value::from(value));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, Value::from(value));
+    }
+}
+
+/// Writes one line for each event.
+struct Lines {
+    structured: bool,
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
+    fn on_new_span(&self, attributes: &span::Attributes<'_>, id: &span::Id, context: Context<'_, S>) {
+        if let Some(span) = context.span(id) {
+            let mut fields = Fields::default();
+            attributes.record(&mut fields);
+            span.extensions_mut().insert(fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        for span in context.event_scope(event).into_iter().flatten() {
+            if let Some(outer) = span.extensions().get::<Fields>() {
+                fields.inherit(outer);
+            }
+        }
+        let name = event.metadata().target().split("::").next().unwrap_or_default();
+        let level = level_name(*event.metadata().level());
+        let time = Local::now().format("%Y-%m-%d %H:%M:%S,%3f").to_string();
+        let line = Line { time, name, level, fields };
+        let line = if self.structured { line.structured() } else { line.plain() };
+        // A reader that has gone must not take the server with it, nor make it complain without end.
+        let _ = io::stdout().lock().write_all(line.as_bytes());
+    }
+}
+
+/// Python's names, which log pipelines of the original match.
+fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "ERROR",
+        Level::WARN => "WARNING",
+        Level::INFO => "INFO",
+        Level::DEBUG | Level::TRACE => "DEBUG",
+    }
+}
+
+struct Line<'a> {
+    time: String,
+    name: &'a str,
+    level: &'static str,
+    fields: Fields,
+}
+
+impl Line<'_> {
+    fn plain(self) -> String {
+        let Self { time, name, level, fields } = self;
+        let model = match (&fields.model, &fields.version) {
+            (Some(model), Some(version)) => format!("[{}]", one_line(&format!("{model}:{version}"))),
+            (Some(model), None) => format!("[{}]", one_line(model)),
+            _ => String::new(),
+        };
+        let mut line = format!("{time} [{name}]{model} {level} - {}", one_line(&fields.message));
+        for (key, value) in &fields.others {
+            let value = value.as_str().map_or_else(|| value.to_string(), one_line);
+            line.extend([" ", key, "=", &value]);
+        }
+        line.push('\n');
+        line
+    }
+
+    fn structured(self) -> String {
+        let Self { time, name, level, fields } = self;
+        let mut line = Map::new();
+        line.insert("time".to_owned(), Value::from(time));
+        line.insert("name".to_owned(), Value::from(name));
+        line.insert("level".to_owned(), Value::from(level));
+        line.insert("message".to_owned(), Value::from(fields.message));
+        if let Some(model) = fields.model {
+            line.insert("model_name".to_owned(), Value::from(model));
+        }
+        if let Some(version) = fields.version {
+            line.insert("model_version".to_owned(), Value::from(version));
+        }
+        for (key, value) in fields.others {
+            line.entry(key).or_insert(value);
+        }
+        format!("{}\n", Value::Object(line))
+    }
+}
+
+/// Text that cannot forge a second log line.
+fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() && character != '\t' {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(fields: Fields) -> Line<'static> {
+        Line { time: "2026-11-20 18:07:08,437".to_owned(), name: "mlserver", level: "INFO", fields }
+    }
+
+    fn fields() -> Fields {
+        Fields {
+            message: "Loaded model 'a\"b' successfully.".to_owned(),
+            model: Some("a\"b".to_owned()),
+            version: Some("v1".to_owned()),
+            others: serde_json::from_str(r#"{"request_id":"x\ny","rows":3}"#).unwrap(),
+        }
+    }
+
+    #[test]
+    fn plain_lines_are_the_original_s() {
+        let text = line(fields()).plain();
+        let expected = "2026-11-20 18:07:08,437 [mlserver][a\"b:v1] INFO - Loaded model 'a\"b' successfully. request_id=x\\ny rows=3\n";
+        assert_eq!(text, expected);
+        let text = line(Fields { message: "up".to_owned(), ..Fields::default() }).plain();
+        assert_eq!(text, "2026-11-20 18:07:08,437 [mlserver] INFO - up\n");
+    }
+
+    #[test]
+    fn structured_lines_are_valid_json() {
+        let text = line(fields()).structured();
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["model_name"], "a\"b");
+        assert_eq!(value["model_version"], "v1");
+        assert_eq!(value["request_id"], "x\ny");
+        assert!(text.starts_with(r#"{"time":"2026-11-20 18:07:08,437","name":"mlserver","level":"INFO","message":"#));
+    }
+}

@@ -1,0 +1,5 @@
+//! Logs and metrics: what the server tells about itself.
+
+pub mod inference;
+pub mod logging;
+pub mod metrics;

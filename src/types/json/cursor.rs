@@ -1,0 +1,159 @@
+//! A position in JSON text, and the steps that every reader takes.
+
+use std::borrow::Cow;
+
+use serde::de::IgnoredAny;
+use serde_json::StreamDeserializer;
+use serde_json::de::SliceRead;
+
+use super::ReadError;
+
+/// How deep arrays of tensor data may nest. More dimensions than any model has, few enough for the stack.
+pub(super) const MAX_DEPTH: usize = 32;
+
+/// A position in JSON text.
+#[derive(Debug, Clone)]
+pub(super) struct Cursor<'a> {
+    pub(super) text: &'a [u8],
+    pub(super) position: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) const fn new(text: &'a [u8]) -> Self {
+        Self { text, position: 0 }
+    }
+
+    pub(super) const fn syntax(&self, expected: &'static str) -> ReadError {
+        ReadError::Syntax { offset: self.position, expected }
+    }
+
+    #[inline]
+    pub(super) fn byte(&self) -> Option<u8> {
+        self.text.get(self.position).copied()
+    }
+
+    #[inline]
+    pub(super) fn skip_space(&mut self) {
+        while matches!(self.byte(), Some(b' ' | b'\n' | b'\t' | b'\r')) {
+            self.position += 1;
+        }
+    }
+
+    /// Skips white space and returns the byte after it without taking it.
+    #[inline]
+    pub(super) fn peek(&mut self) -> Option<u8> {
+        self.skip_space();
+        self.byte()
+    }
+
+    /// Takes `wanted` after white space, or leaves the position and returns false.
+    #[inline]
+    pub(super) fn take(&mut self, wanted: u8) -> bool {
+        let found = self.peek() == Some(wanted);
+        self.position += usize::from(found);
+        found
+    }
+
+    pub(super) fn expect(&mut self, wanted: u8, expected: &'static str) -> Result<(), ReadError> {
+        if self.take(wanted) { Ok(()) } else { Err(self.syntax(expected)) }
+    }
+
+    /// Takes a literal such as `null`, or leaves the position and returns false.
+    pub(super) fn literal(&mut self, word: &str) -> bool {
+        self.skip_space();
+        let found = self.text[self.position..].starts_with(word.as_bytes());
+        if found {
+            self.position += word.len();
+        }
+        found
+    }
+
+    /// Reads a string whose opening quote is next; borrowed unless it has escapes.
+    pub(super) fn string(&mut self) -> Result<Cow<'a, str>, ReadError> {
+        self.expect(b'"', "a string")?;
+        let start = self.position;
+        let rest = &self.text[start..];
+        match rest.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20) {
+            Some(end) if rest[end] == b'"' => {
+                let text = std::str::from_utf8(&rest[..end])
+                    .map_err(|error| ReadError::Syntax { offset: start + error.valid_up_to(), expected: "UTF-8" })?;
+                self.position = start + end + 1;
+                Ok(Cow::Borrowed(text))
+            }
+            // Escapes are rare in names and ids: leave them to the library.
+            Some(_) => {
+                let span = self.span_from(start - 1)?;
+                let text = serde_json::from_slice(span)
+                    .map_err(|_| ReadError::Syntax { offset: start, expected: "a valid string" })?;
+                Ok(Cow::Owned(text))
+            }
+            None => Err(ReadError::Syntax { offset: self.text.len(), expected: "the end of the string" }),
+        }
+    }
+
+    /// Skips the next value and returns its text, which is known to be valid JSON.
+    pub(super) fn span(&mut self) -> Result<&'a [u8], ReadError> {
+        self.skip_space();
+        self.span_from(self.position)
+    }
+
+    fn span_from(&mut self, start: usize) -> Result<&'a [u8], ReadError> {
+        let rest = &self.text[start..];
+        let mut values = StreamDeserializer::<_, IgnoredAny>::new(SliceRead::new(rest));
+        match values.next() {
+            Some(Ok(_)) => {
+                let end = start + values.byte_offset();
+                let span = &self.text[start..end];
+                std::str::from_utf8(span)
+                    .map_err(|error| ReadError::Syntax { offset: start + error.valid_up_to(), expected: "UTF-8" })?;
+                self.position = end;
+                Ok(span)
+            }
+            _ => Err(ReadError::Syntax { offset: start, expected: "a JSON value" }),
+        }
+    }
+
+    /// Calls `member` with each key of an object, standing before its value.
+    pub(super) fn object(
+        &mut self,
+        mut member: impl FnMut(&mut Self, &str) -> Result<(), ReadError>,
+    ) -> Result<(), ReadError> {
+        self.expect(b'{', "an object")?;
+        if self.take(b'}') {
+            return Ok(());
+        }
+        loop {
+            if self.peek() != Some(b'"') {
+                return Err(self.syntax("a key in double quotes"));
+            }
+            let key = self.string()?;
+            self.expect(b':', "`:` after the key")?;
+            self.skip_space();
+            member(self, &key)?;
+            if self.take(b'}') {
+                return Ok(());
+            }
+            self.expect(b',', "`,` or `}`")?;
+        }
+    }
+
+    /// Calls `element` with each index of an array, standing before the element.
+    pub(super) fn array(
+        &mut self,
+        mut element: impl FnMut(&mut Self, usize) -> Result<(), ReadError>,
+    ) -> Result<(), ReadError> {
+        self.expect(b'[', "an array")?;
+        if self.take(b']') {
+            return Ok(());
+        }
+        for index in 0.. {
+            self.skip_space();
+            element(self, index)?;
+            if self.take(b']') {
+                return Ok(());
+            }
+            self.expect(b',', "`,` or `]`")?;
+        }
+        Ok(())
+    }
+}

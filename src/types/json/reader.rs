@@ -1,0 +1,719 @@
+//! Requests from JSON.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use half::{bf16, f16};
+
+use super::ReadError;
+use super::cursor::{Cursor, MAX_DEPTH};
+use super::number::{self, Bool, JsonElement};
+use crate::types::{
+    BytesElements, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData, TensorError,
+};
+
+/// The fewest bytes of text that an element takes (a digit and a comma), so that no declared shape reserves more
+/// memory than the text could fill.
+const TEXT_PER_ELEMENT: usize = 2;
+
+/// Reads an inference request.
+///
+/// The id is empty when the request has none and `None` is returned beside it. Unknown keys are ignored. `headers` stays
+/// empty: the transport fills it.
+///
+/// # Errors
+///
+/// [`ReadError`] says where and what; [`ReadError::is_mismatch`] tells malformed requests from tensors that contradict
+/// themselves.
+pub fn read_request(text: &[u8]) -> Result<(InferenceRequest, Option<String>), ReadError> {
+    let mut cursor = Cursor::new(text);
+    let mut request = InferenceRequest::default();
+    let mut id = None;
+    let mut inputs = None;
+    if cursor.peek() != Some(b'{') {
+        return Err(match cursor.span() {
+            Ok(_) => ReadError::Type { path: "request".to_owned(), expected: "a JSON object" },
+            Err(error) => error,
+        });
+    }
+    cursor.object(|cursor, key| {
+        match key {
+            "id" => id = optional(cursor, |cursor| string(cursor, || "id".to_owned()))?,
+            "parameters" => request.parameters = parameters(cursor, || "parameters".to_owned())?,
+            "inputs" => inputs = Some(read_inputs(cursor)?),
+            "outputs" => request.outputs = optional(cursor, read_outputs)?.unwrap_or_default(),
+            _ => drop(cursor.span()?),
+        }
+        Ok(())
+    })?;
+    if cursor.peek().is_some() {
+        return Err(cursor.syntax("the end of the request"));
+    }
+    request.inputs = inputs.ok_or_else(|| ReadError::Missing { path: "inputs".to_owned() })?;
+    Ok((request, id))
+}
+
+fn read_inputs(cursor: &mut Cursor<'_>) -> Result<Vec<Tensor>, ReadError> {
+    want(cursor, b'[', || "inputs".to_owned(), "an array")?;
+    let mut inputs = Vec::new();
+    cursor.array(|cursor, index| {
+        inputs.push(read_input(cursor, index)?);
+        Ok(())
+    })?;
+    Ok(inputs)
+}
+
+fn read_outputs(cursor: &mut Cursor<'_>) -> Result<Vec<RequestedOutput>, ReadError> {
+    want(cursor, b'[', || "outputs".to_owned(), "an array")?;
+    let mut outputs = Vec::new();
+    cursor.array(|cursor, index| {
+        let path = |field: &str| format!("outputs[{index}]{field}");
+        want(cursor, b'{', || path(""), "an object")?;
+        let mut name = None;
+        let mut output = RequestedOutput::default();
+        cursor.object(|cursor, key| {
+            match key {
+                "name" => name = Some(string(cursor, || path(".name"))?),
+                "parameters" => output.parameters = parameters(cursor, || path(".parameters"))?,
+                _ => drop(cursor.span()?),
+            }
+            Ok(())
+        })?;
+        output.name = name.ok_or_else(|| ReadError::Missing { path: path(".name") })?;
+        outputs.push(output);
+        Ok(())
+    })?;
+    Ok(outputs)
+}
+
+/// What is known of an input's data so far.
+enum Data<'a> {
+    Absent,
+    /// The text, because the datatype comes later.
+    Text(Cursor<'a>),
+    Read(TensorData),
+}
+
+fn read_input(cursor: &mut Cursor<'_>, position: usize) -> Result<Tensor, ReadError> {
+    let path = |field: &str| format!("inputs[{position}]{field}");
+    want(cursor, b'{', || path(""), "an object")?;
+    let mut name = None;
+    let mut shape = None;
+    let mut datatype = None;
+    let mut input_parameters = Parameters::new();
+    let mut data = Data::Absent;
+    cursor.object(|cursor, key| {
+        match key {
+            "name" => name = Some(string(cursor, || path(".name"))?),
+            "shape" => shape = Some(read_shape(cursor, &path)?),
+            "datatype" => datatype = Some(read_datatype(cursor, &path)?),
+            "parameters" => input_parameters = parameters(cursor, || path(".parameters"))?,
+            "data" => {
+                data = if let Some(datatype) = datatype {
+                    let label = || label(name.as_deref(), position);
+                    let capacity = capacity(shape.as_deref(), cursor);
+                    Data::Read(read_data(cursor, datatype, capacity, &label)?)
+                } else {
+                    let start = cursor.clone();
+                    cursor.span()?;
+                    Data::Text(start)
+                };
+            }
+            _ => drop(cursor.span()?),
+        }
+        Ok(())
+    })?;
+
+    let missing = |field| ReadError::Missing { path: path(field) };
+    let label_text = || label(name.as_deref(), position);
+    let datatype = datatype.ok_or_else(|| missing(".datatype"))?;
+    let shape = shape.ok_or_else(|| missing(".shape"))?;
+    let (data, datatype) = match data {
+        Data::Absent => return Err(missing(".data")),
+        Data::Read(data) => (data, datatype),
+        Data::Text(mut start) => {
+            let capacity = capacity(Some(&shape), &start);
+            (read_data(&mut start, datatype, capacity, &label_text)?, datatype)
+        }
+    };
+    let name = name.ok_or_else(|| missing(".name"))?;
+    let mut tensor = Tensor { name, datatype, shape: Vec::new(), parameters: input_parameters, data };
+    tensor.shape = resolve_shape(&shape, &tensor)?;
+    // The tutorials send one plain string for a BYTES tensor of any shape; see `docs/compatibility.md`.
+    if !(datatype == Datatype::Bytes && tensor.len() == 1) {
+        tensor.check()?;
+    }
+    Ok(tensor)
+}
+
+/// What messages call the input: its name, or its place while that is not known.
+fn label(name: Option<&str>, position: usize) -> String {
+    name.map_or_else(|| format!("#{position}"), str::to_owned)
+}
+
+/// The number of elements to make room for: what the shape declares, as far as the remaining text can hold it.
+fn capacity(shape: Option<&[i64]>, cursor: &Cursor<'_>) -> usize {
+    let limit = (cursor.text.len() - cursor.position) / TEXT_PER_ELEMENT + 1;
+    let declared = shape.unwrap_or_default().iter().try_fold(1_usize, |count, &dimension| {
+        usize::try_from(dimension).ok().and_then(|dimension| count.checked_mul(dimension))
+    });
+    declared.unwrap_or(limit).min(limit)
+}
+
+fn read_shape(cursor: &mut Cursor<'_>, path: &impl Fn(&str) -> String) -> Result<Vec<i64>, ReadError> {
+    const EXPECTED: &str = "an integer";
+    want(cursor, b'[', || path(".shape"), "an array of integers")?;
+    let mut shape = Vec::new();
+    cursor.array(|cursor, index| {
+        let wrong = || ReadError::Type { path: path(&format!(".shape[{index}]")), expected: EXPECTED };
+        let dimension = if cursor.byte() == Some(b'"') {
+            i64::from_text(&cursor.string()?)
+        } else if let Some((number, length)) = number::scan(&cursor.text[cursor.position..]) {
+            cursor.position += length;
+            i64::from_number(number)
+        } else if cursor.literal("true") {
+            Some(1)
+        } else if cursor.literal("false") {
+            Some(0)
+        } else {
+            cursor.span()?;
+            None
+        };
+        shape.push(dimension.ok_or_else(wrong)?);
+        if shape.len() > MAX_DEPTH {
+            return Err(ReadError::TooDeep { offset: cursor.position, limit: MAX_DEPTH });
+        }
+        Ok(())
+    })?;
+    Ok(shape)
+}
+
+/// Replaces one -1 by what the number of elements makes of it.
+fn resolve_shape(shape: &[i64], tensor: &Tensor) -> Result<Vec<usize>, ReadError> {
+    let found = tensor.len();
+    let unknown = || ReadError::Inference { input: tensor.name.clone(), shape: shape.to_vec(), found };
+    let too_large = || TensorError::TooLarge { name: tensor.name.clone(), shape: Vec::new() };
+    let mut resolved = Vec::with_capacity(shape.len());
+    let mut open = None;
+    let mut known = 1_usize;
+    for (index, &dimension) in shape.iter().enumerate() {
+        if dimension == -1 && open.is_none() {
+            open = Some(index);
+            resolved.push(1);
+        } else {
+            let dimension = usize::try_from(dimension).map_err(|_| unknown())?;
+            known = known.checked_mul(dimension).ok_or_else(too_large)?;
+            resolved.push(dimension);
+        }
+    }
+    if let Some(index) = open {
+        if known == 0 || !found.is_multiple_of(known) {
+            return Err(unknown());
+        }
+        resolved[index] = found / known;
+    }
+    Ok(resolved)
+}
+
+fn read_datatype(cursor: &mut Cursor<'_>, path: &impl Fn(&str) -> String) -> Result<Datatype, ReadError> {
+    want(cursor, b'"', || path(".datatype"), "a string")?;
+    let name = cursor.string()?;
+    name.parse().map_err(|_| ReadError::Datatype { path: path(".datatype"), found: name.chars().take(40).collect() })
+}
+
+fn read_data(
+    cursor: &mut Cursor<'_>,
+    datatype: Datatype,
+    capacity: usize,
+    label: &impl Fn() -> String,
+) -> Result<TensorData, ReadError> {
+    match datatype {
+        Datatype::Bool => read_fixed::<Bool>(cursor, datatype, capacity, label),
+        Datatype::Uint8 => read_fixed::<u8>(cursor, datatype, capacity, label),
+        Datatype::Uint16 => read_fixed::<u16>(cursor, datatype, capacity, label),
+        Datatype::Uint32 => read_fixed::<u32>(cursor, datatype, capacity, label),
+        Datatype::Uint64 => read_fixed::<u64>(cursor, datatype, capacity, label),
+        Datatype::Int8 => read_fixed::<i8>(cursor, datatype, capacity, label),
+        Datatype::Int16 => read_fixed::<i16>(cursor, datatype, capacity, label),
+        Datatype::Int32 => read_fixed::<i32>(cursor, datatype, capacity, label),
+        Datatype::Int64 => read_fixed::<i64>(cursor, datatype, capacity, label),
+        Datatype::Fp16 => read_fixed::<f16>(cursor, datatype, capacity, label),
+        Datatype::Bf16 => read_fixed::<bf16>(cursor, datatype, capacity, label),
+        Datatype::Fp32 => read_fixed::<f32>(cursor, datatype, capacity, label),
+        Datatype::Fp64 => read_fixed::<f64>(cursor, datatype, capacity, label),
+        Datatype::Bytes => {
+            let mut sink = BytesSink { buffer: Vec::new(), spans: Vec::new(), datatype, label };
+            walk(cursor, &mut sink)?;
+            let elements = BytesElements::new(Bytes::from(sink.buffer), sink.spans)
+                .expect("spans were taken from the buffer's own length");
+            Ok(TensorData::Variable(elements))
+        }
+    }
+}
+
+fn read_fixed<T: JsonElement>(
+    cursor: &mut Cursor<'_>,
+    datatype: Datatype,
+    capacity: usize,
+    label: &impl Fn() -> String,
+) -> Result<TensorData, ReadError> {
+    let width = datatype.width().expect("only BYTES has no width, and it is read elsewhere");
+    let buffer = Vec::with_capacity(capacity * width);
+    let mut sink = FixedSink::<T, _> { buffer, count: 0, datatype, label, element: std::marker::PhantomData };
+    walk(cursor, &mut sink)?;
+    Ok(TensorData::Fixed(Bytes::from(sink.buffer)))
+}
+
+/// Where the elements of one tensor go.
+trait Sink {
+    /// Reads one element that is no array.
+    fn element(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ReadError>;
+
+    /// The number of elements so far.
+    fn count(&self) -> usize;
+
+    fn ragged(&self) -> ReadError;
+
+    /// Reads as many elements and commas as follow each other, the cursor standing before an element.
+    #[inline]
+    fn run(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ReadError> {
+        loop {
+            self.element(cursor)?;
+            // Most text has no white space here, or one space behind the comma.
+            if cursor.byte() == Some(b',') {
+                cursor.position += 1;
+            } else if !cursor.take(b',') {
+                return Ok(());
+            }
+            let next = cursor.byte();
+            let next = if matches!(next, Some(b' ' | b'\n' | b'\t' | b'\r')) { cursor.peek() } else { next };
+            if next == Some(b'[') {
+                return Err(self.ragged());
+            }
+        }
+    }
+}
+
+struct FixedSink<'l, T, L> {
+    buffer: Vec<u8>,
+    count: usize,
+    datatype: Datatype,
+    label: &'l L,
+    element: std::marker::PhantomData<T>,
+}
+
+impl<T: JsonElement, L: Fn() -> String> FixedSink<'_, T, L> {
+    /// Everything that is not a number.
+    #[cold]
+    fn other(cursor: &mut Cursor<'_>) -> Result<Option<T>, ReadError> {
+        Ok(match cursor.byte() {
+            Some(b'"') => T::from_text(&cursor.string()?),
+            _ if cursor.literal("null") => T::from_null(),
+            _ if cursor.literal("true") => T::from_bool(true),
+            _ if cursor.literal("false") => T::from_bool(false),
+            _ => {
+                cursor.span()?;
+                None
+            }
+        })
+    }
+
+    #[cold]
+    fn wrong(&self) -> ReadError {
+        ReadError::Element { input: (self.label)(), index: self.count, datatype: self.datatype, expected: T::EXPECTED }
+    }
+}
+
+impl<T: JsonElement, L: Fn() -> String> Sink for FixedSink<'_, T, L> {
+    #[inline]
+    fn element(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ReadError> {
+        let element = match number::scan(&cursor.text[cursor.position..]) {
+            Some((number, length)) => {
+                cursor.position += length;
+                T::from_number(number)
+            }
+            None => Self::other(cursor)?,
+        };
+        element.ok_or_else(|| self.wrong())?.push(&mut self.buffer);
+        self.count += 1;
+        Ok(())
+    }
+
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    #[cold]
+    fn ragged(&self) -> ReadError {
+        ReadError::Ragged { input: (self.label)(), index: self.count }
+    }
+}
+
+struct BytesSink<'l, L> {
+    buffer: Vec<u8>,
+    spans: Vec<Range<usize>>,
+    datatype: Datatype,
+    label: &'l L,
+}
+
+impl<L: Fn() -> String> Sink for BytesSink<'_, L> {
+    fn element(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ReadError> {
+        if cursor.byte() != Some(b'"') {
+            cursor.span()?;
+            let (input, index, datatype) = ((self.label)(), self.count(), self.datatype);
+            return Err(ReadError::Element { input, index, datatype, expected: "a string" });
+        }
+        let text = cursor.string()?;
+        let start = self.buffer.len();
+        self.buffer.extend_from_slice(text.as_bytes());
+        self.spans.push(start..self.buffer.len());
+        Ok(())
+    }
+
+    fn count(&self) -> usize {
+        self.spans.len()
+    }
+
+    #[cold]
+    fn ragged(&self) -> ReadError {
+        ReadError::Ragged { input: (self.label)(), index: self.count() }
+    }
+}
+
+/// Reads a scalar, a flat array or nested arrays, which must make a box.
+fn walk(cursor: &mut Cursor<'_>, sink: &mut impl Sink) -> Result<(), ReadError> {
+    if cursor.peek() != Some(b'[') {
+        return sink.element(cursor);
+    }
+    let mut levels = Levels { lengths: [None; MAX_DEPTH], leaf: None };
+    walk_array(cursor, sink, &mut levels, 0)
+}
+
+/// The lengths of the arrays of each level, as the first array of that level had them.
+struct Levels {
+    lengths: [Option<usize>; MAX_DEPTH],
+    /// The level whose arrays hold elements.
+    leaf: Option<usize>,
+}
+
+fn walk_array(
+    cursor: &mut Cursor<'_>,
+    sink: &mut impl Sink,
+    levels: &mut Levels,
+    level: usize,
+) -> Result<(), ReadError> {
+    cursor.expect(b'[', "an array")?;
+    let first = sink.count();
+    let mut length = 0;
+    match cursor.peek() {
+        Some(b']') => {}
+        Some(b'[') => {
+            if levels.leaf.is_some_and(|leaf| leaf <= level) {
+                return Err(sink.ragged());
+            }
+            if level + 1 == MAX_DEPTH {
+                return Err(ReadError::TooDeep { offset: cursor.position, limit: MAX_DEPTH });
+            }
+            loop {
+                if cursor.peek() != Some(b'[') {
+                    return Err(sink.ragged());
+                }
+                walk_array(cursor, sink, levels, level + 1)?;
+                length += 1;
+                if !cursor.take(b',') {
+                    break;
+                }
+            }
+        }
+        _ => {
+            if *levels.leaf.get_or_insert(level) != level {
+                return Err(sink.ragged());
+            }
+            sink.run(cursor)?;
+            length = sink.count() - first;
+        }
+    }
+    cursor.expect(b']', "`,` or `]`")?;
+    if *levels.lengths[level].get_or_insert(length) == length { Ok(()) } else { Err(sink.ragged()) }
+}
+
+fn want(
+    cursor: &mut Cursor<'_>,
+    opening: u8,
+    path: impl FnOnce() -> String,
+    expected: &'static str,
+) -> Result<(), ReadError> {
+    if cursor.peek() == Some(opening) {
+        return Ok(());
+    }
+    cursor.span()?;
+    Err(ReadError::Type { path: path(), expected })
+}
+
+fn optional<'a, T>(
+    cursor: &mut Cursor<'a>,
+    read: impl FnOnce(&mut Cursor<'a>) -> Result<T, ReadError>,
+) -> Result<Option<T>, ReadError> {
+    if cursor.literal("null") { Ok(None) } else { read(cursor).map(Some) }
+}
+
+fn string(cursor: &mut Cursor<'_>, path: impl FnOnce() -> String) -> Result<String, ReadError> {
+    want(cursor, b'"', path, "a string")?;
+    Ok(cursor.string()?.into_owned())
+}
+
+fn parameters(cursor: &mut Cursor<'_>, path: impl FnOnce() -> String) -> Result<Parameters, ReadError> {
+    if cursor.literal("null") {
+        return Ok(Parameters::new());
+    }
+    want(cursor, b'{', path, "an object or null")?;
+    let offset = cursor.position;
+    let span = cursor.span()?;
+    if span.len() == 2 {
+        return Ok(Parameters::new());
+    }
+    // The span is valid JSON; what can still fail is its depth, or a number beyond any float.
+    serde_json::from_slice(span).map_err(|error| {
+        if error.to_string().starts_with("recursion limit") {
+            ReadError::TooDeep { offset, limit: 127 }
+        } else {
+            ReadError::Syntax { offset, expected: "numbers within the range of a double" }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &str) -> Result<InferenceRequest, ReadError> {
+        read_request(text.as_bytes()).map(|(request, _)| request)
+    }
+
+    fn input(fields: &str) -> Result<Tensor, ReadError> {
+        read(&format!(r#"{{"inputs":[{{"name":"x",{fields}}}]}}"#)).map(|request| request.inputs[0].clone())
+    }
+
+    fn message(text: &str) -> String {
+        read(text).unwrap_err().to_string()
+    }
+
+    fn input_message(fields: &str) -> String {
+        input(fields).unwrap_err().to_string()
+    }
+
+    fn texts(tensor: &Tensor) -> Vec<&str> {
+        match &tensor.data {
+            TensorData::Variable(elements) => elements.iter().map(|e| std::str::from_utf8(e).unwrap()).collect(),
+            TensorData::Fixed(_) => panic!("not BYTES"),
+        }
+    }
+
+    #[test]
+    fn a_whole_request() {
+        let text = r#" {"id":"a\"b","unknown":{"deep":[1,{"x":null}]},"parameters":{"content_type":"np","k":[1,2.5]},
+            "inputs":[{"name":"x","shape":[1,3],"datatype":"INT32","parameters":{"a":1},"data":[1, 2 ,3]}],
+            "outputs":[{"name":"predict","parameters":null},{"name":"y","other":1}]} "#;
+        let (request, id) = read_request(text.as_bytes()).unwrap();
+        assert_eq!(id.as_deref(), Some("a\"b"));
+        assert_eq!(request.parameters.content_type(), Some("np"));
+        assert_eq!(request.inputs[0].shape, [1, 3]);
+        assert_eq!(request.inputs[0].elements::<i32>().unwrap().as_ref(), [1, 2, 3]);
+        assert_eq!(request.inputs[0].parameters.0["a"], 1);
+        let names: Vec<_> = request.outputs.iter().map(|output| output.name.as_str()).collect();
+        assert_eq!(names, ["predict", "y"]);
+    }
+
+    #[test]
+    fn an_absent_id_is_told_from_an_empty_one() {
+        let id = |text: &str| read_request(text.as_bytes()).unwrap().1;
+        assert_eq!(id(r#"{"inputs":[]}"#), None);
+        assert_eq!(id(r#"{"id":null,"inputs":[]}"#), None);
+        assert_eq!(id(r#"{"id":"","inputs":[]}"#).as_deref(), Some(""));
+    }
+
+    #[test]
+    fn data_may_come_before_its_datatype() {
+        let tensor = input(r#""data":[[1,2],[3,4]],"shape":[2,2],"datatype":"FP64""#).unwrap();
+        assert_eq!(tensor.elements::<f64>().unwrap().as_ref(), [1.0, 2.0, 3.0, 4.0]);
+    }
+
+    #[test]
+    fn nested_data_is_flattened_and_must_be_a_box() {
+        let tensor = input(r#""shape":[2,1,2],"datatype":"UINT8","data":[[[1,2]], [[3,4]]]"#).unwrap();
+        assert_eq!(tensor.elements::<u8>().unwrap().as_ref(), [1, 2, 3, 4]);
+        for (data, index) in
+            [("[[1,2],[3]]", 3), ("[1,[2]]", 1), ("[[1],2]", 1), ("[[1],[[2]]]", 1), ("[[[1]],[2]]", 1)]
+        {
+            let message = input_message(&format!(r#""shape":[3],"datatype":"UINT8","data":{data}"#));
+            let expected =
+                format!("input `x`: ragged data at element {index}: all arrays of one level must have the same length");
+            assert_eq!(message, expected, "{data}");
+        }
+    }
+
+    #[test]
+    fn shapes_are_lax_as_the_original_and_infer_one_dimension() {
+        let shape =
+            |shape: &str| input(&format!(r#""shape":{shape},"datatype":"INT8","data":[1,2,3,4]"#)).map(|t| t.shape);
+        assert_eq!(shape(r#"["2",2.0,true]"#).unwrap(), [2, 2, 1]);
+        assert_eq!(shape("[-1,2]").unwrap(), [2, 2]);
+        assert_eq!(shape("[4]").unwrap(), [4]);
+        assert_eq!(shape("[2.5]").unwrap_err().to_string(), "`inputs[0].shape[0]`: expected an integer");
+        assert_eq!(shape("4").unwrap_err().to_string(), "`inputs[0].shape`: expected an array of integers");
+        for bad in ["[-1,-1]", "[-1,3]", "[-2,2]", "[-1,0]"] {
+            assert!(matches!(shape(bad), Err(ReadError::Inference { .. })), "{bad}");
+        }
+        assert_eq!(input(r#""shape":[],"datatype":"INT8","data":[5]"#).unwrap().shape, Vec::<usize>::new());
+        assert_eq!(input(r#""shape":[1],"datatype":"INT8","data":5"#).unwrap().len(), 1);
+        assert_eq!(input(r#""shape":[0,3],"datatype":"INT8","data":[]"#).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn elements_that_do_not_fit_are_named() {
+        let message = input_message(r#""shape":[3],"datatype":"INT8","data":[1,2,300]"#);
+        assert_eq!(message, "input `x`: element 2 is not a valid INT8: expected an integer from -128 to 127");
+        for (datatype, data) in [
+            ("INT64", "[1.9]"),
+            ("INT32", "[null]"),
+            ("UINT8", "[-1]"),
+            ("FP32", "[1e39]"),
+            ("FP64", "[1e400]"),
+            ("FP16", "[70000]"),
+            ("BOOL", "[2]"),
+            ("BOOL", "[\"a\"]"),
+            ("FP32", "[{}]"),
+            ("FP32", "[true]"),
+            ("BYTES", "[1]"),
+            ("BYTES", "[null]"),
+        ] {
+            let result = input(&format!(r#""shape":[1],"datatype":"{datatype}","data":{data}"#));
+            assert!(matches!(result, Err(ReadError::Element { index: 0, .. })), "{datatype} {data}: {result:?}");
+        }
+    }
+
+    #[test]
+    fn floats_take_null_and_the_names_of_special_values() {
+        let data = r#"[null,"NaN","Infinity","-Infinity","5.5"]"#;
+        let tensor = input(&format!(r#""shape":[5],"datatype":"FP32","data":{data}"#)).unwrap();
+        let elements = tensor.elements::<f32>().unwrap();
+        assert!(elements[0].is_nan() && elements[1].is_nan());
+        assert_eq!(elements[2..], [f32::INFINITY, f32::NEG_INFINITY, 5.5]);
+    }
+
+    #[test]
+    fn strings_become_bytes_and_one_plain_string_fits_any_shape() {
+        let tensor = input(r#""shape":[2,1],"datatype":"BYTES","data":[["é\n"],["\u20ac"]]"#).unwrap();
+        assert_eq!(texts(&tensor), ["é\n", "€"]);
+        let tensor = input(r#""shape":[5],"datatype":"BYTES","data":"hello""#).unwrap();
+        assert_eq!(texts(&tensor), ["hello"]);
+    }
+
+    #[test]
+    fn counts_must_agree_with_the_shape() {
+        let message = input_message(r#""shape":[2,3],"datatype":"INT8","data":[1,2,3]"#);
+        assert_eq!(message, "tensor `x` of shape [2, 3] needs 6 elements, but 3 were given");
+        let message = input_message(r#""shape":[1000000000000],"datatype":"FP64","data":[1]"#);
+        assert_eq!(message, "tensor `x` of shape [1000000000000] needs 1000000000000 elements, but 1 were given");
+        let message =
+            input_message(r#""shape":[4611686018427387904,4611686018427387904],"datatype":"FP64","data":[1]"#);
+        assert!(message.contains("more elements than memory"), "{message}");
+    }
+
+    #[test]
+    fn problems_are_named_by_path() {
+        assert_eq!(message("[]"), "`request`: expected a JSON object");
+        assert_eq!(message("null"), "`request`: expected a JSON object");
+        assert_eq!(message("{}"), "`inputs` is required");
+        assert_eq!(message(r#"{"inputs":{}}"#), "`inputs`: expected an array");
+        assert_eq!(message(r#"{"inputs":[1]}"#), "`inputs[0]`: expected an object");
+        assert_eq!(message(r#"{"id":1,"inputs":[]}"#), "`id`: expected a string");
+        assert_eq!(message(r#"{"parameters":[],"inputs":[]}"#), "`parameters`: expected an object or null");
+        assert_eq!(message(r#"{"inputs":[],"outputs":[{}]}"#), "`outputs[0].name` is required");
+        assert_eq!(input_message(r#""shape":[1],"datatype":"INT8""#), "`inputs[0].data` is required");
+        assert_eq!(input_message(r#""shape":[1],"data":[1]"#), "`inputs[0].datatype` is required");
+        assert_eq!(input_message(r#""datatype":"INT8","data":[1]"#), "`inputs[0].shape` is required");
+        assert!(
+            input_message(r#""shape":[1],"datatype":"INT99","data":[1]"#)
+                .starts_with("`inputs[0].datatype`: unknown datatype `INT99`")
+        );
+        assert_eq!(
+            message(r#"{"inputs":[{"shape":[1],"datatype":"INT8","data":[1]}]}"#),
+            "`inputs[0].name` is required"
+        );
+    }
+
+    #[test]
+    fn broken_json_is_refused_with_its_place() {
+        for (text, offset) in [
+            ("", 0),
+            ("{", 1),
+            ("{not", 1),
+            (r#"{"inputs":[]"#, 12),
+            (r#"{"inputs":[]}x"#, 13),
+            (r#"{"inputs":[],}"#, 13),
+            (r#"{"a":nul}"#, 5),
+            (r#"{"inputs":[{"name":"x","datatype":"FP32","data":[1,]}]}"#, 51),
+            (r#"{"inputs":[{"name":"x","datatype":"FP32","data":[01]}]}"#, 49),
+            (r#"{"inputs":[{"name":"x","datatype":"FP32","data":[NaN]}]}"#, 49),
+            (r#"{"inputs":[{"name":"x","datatype":"FP32","data":[1 2]}]}"#, 51),
+            ("{\"a\u{1}\":1}", 1),
+        ] {
+            match read(text) {
+                Err(ReadError::Syntax { offset: found, .. }) => assert_eq!(found, offset, "{text}"),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+        let invalid_utf8 = b"{\"id\":\"\xff\",\"inputs\":[]}";
+        assert!(matches!(read_request(invalid_utf8), Err(ReadError::Syntax { offset: 7, expected: "UTF-8" })));
+    }
+
+    #[test]
+    fn deep_nesting_ends_in_an_error() {
+        let deep = "[".repeat(100_000);
+        assert!(matches!(read(&deep), Err(ReadError::Syntax { .. })));
+        assert!(matches!(read(&format!(r#"{{"x":{deep}"#)), Err(ReadError::Syntax { .. })));
+        let closed = format!("{deep}{}", "]".repeat(100_000));
+        assert!(
+            read(&format!(r#"{{"x":{closed},"inputs":[]}}"#)).is_ok(),
+            "unknown keys are skipped without recursion"
+        );
+        assert!(matches!(read(&format!(r#"{{"parameters":{{"x":{closed}}}}}"#)), Err(ReadError::TooDeep { .. })));
+        assert!(matches!(input(&format!(r#""datatype":"INT8","data":{deep}"#)), Err(ReadError::TooDeep { .. })));
+        let shape = vec!["1"; 100].join(",");
+        assert!(matches!(input(&format!(r#""shape":[{shape}]"#)), Err(ReadError::TooDeep { .. })));
+    }
+
+    #[test]
+    fn a_declared_shape_reserves_no_more_than_the_text_can_hold() {
+        let text = "[1,2,3]";
+        assert_eq!(capacity(Some(&[1 << 40]), &Cursor::new(text.as_bytes())), 4);
+        assert_eq!(capacity(Some(&[3]), &Cursor::new(text.as_bytes())), 3);
+        assert_eq!(capacity(Some(&[-1, i64::MAX]), &Cursor::new(text.as_bytes())), 4);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_end_in_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read_request(&bytes);
+        }
+
+        #[test]
+        fn any_mutation_of_a_request_ends_in_an_answer(at in 0_usize..140, byte in any::<u8>(), cut in 0_usize..140) {
+            let mut text = br#"{"id":"q","inputs":[{"name":"x","shape":[2,2],"datatype":"FP32","data":[[1.5,-2e3],[null,4]]}],"outputs":[{"name":"predict"}]}"#.to_vec();
+            let length = text.len();
+            text[at % length] = byte;
+            text.truncate(cut.max(1));
+            let _ = read_request(&text);
+        }
+
+        #[test]
+        fn floats_read_as_serde_json_reads(values in proptest::collection::vec(any::<f64>().prop_filter("finite", |v| v.is_finite()), 0..50)) {
+            let data = serde_json::to_string(&values).unwrap();
+            let tensor = input(&format!(r#""shape":[{}],"datatype":"FP64","data":{data}"#, values.len())).unwrap();
+            let bits = |values: &[f64]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            prop_assert_eq!(bits(&tensor.elements::<f64>().unwrap()), bits(&values));
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What the server and its models say about themselves.
+
+use serde::Serialize;
+
+use super::Parameters;
+
+/// The body of `GET /v2`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ServerMetadata {
+    pub name: String,
+    pub version: String,
+    pub extensions: Vec<String>,
+}
+
+/// The body of `GET /v2/models/{name}`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ModelMetadata {
+    pub name: String,
+    /// The settings' field of that name, which the original documents as versions of dependencies.
+    pub versions: Vec<String>,
+    pub platform: String,
+    pub inputs: Vec<TensorMetadata>,
+    pub outputs: Vec<TensorMetadata>,
+    pub parameters: Parameters,
+}
+
+/// A tensor that a model takes or gives.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TensorMetadata {
+    pub name: String,
+    /// A datatype's name as the settings wrote it.
+    pub datatype: String,
+    /// Dimensions; -1 stands for any size.
+    pub shape: Vec<i64>,
+    #[serde(skip_serializing_if = "Parameters::is_empty")]
+    pub parameters: Parameters,
+}

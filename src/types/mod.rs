@@ -1,0 +1,17 @@
+//! What travels between clients, the server and models: tensors, requests, responses and metadata.
+//!
+//! Every way in ends in these types and every way out starts from them. They know nothing of transports, models or I/O;
+//! [`json`] holds their JSON form. Names and rules are those of the Open Inference (V2) protocol.
+
+mod datatype;
+pub mod json;
+mod metadata;
+mod parameters;
+mod request;
+mod tensor;
+
+pub use datatype::Datatype;
+pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
+pub use parameters::Parameters;
+pub use request::{InferenceRequest, InferenceResponse, RequestedOutput};
+pub use tensor::{BytesElements, Element, Tensor, TensorData, TensorError};

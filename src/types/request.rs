@@ -1,0 +1,39 @@
+//! Inference requests and responses.
+
+use http::HeaderMap;
+
+use super::{Parameters, Tensor};
+
+/// A request for inference, whichever transport brought it.
+#[derive(Debug, Clone, Default)]
+pub struct InferenceRequest {
+    /// The caller's id, or one that the server made. May be empty when the caller sent an empty one.
+    pub id: String,
+    pub parameters: Parameters,
+    /// The transport's headers, which models see as `parameters.headers`.
+    pub headers: HeaderMap,
+    pub inputs: Vec<Tensor>,
+    /// The outputs that the caller asked for; empty means the model's default.
+    pub outputs: Vec<RequestedOutput>,
+}
+
+/// An output that the caller asked for by name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RequestedOutput {
+    pub name: String,
+    pub parameters: Parameters,
+}
+
+/// A model's answer.
+#[derive(Debug, Clone, Default)]
+pub struct InferenceResponse {
+    pub model_name: String,
+    /// `None` for a model without version, which the wire leaves out.
+    pub model_version: Option<String>,
+    /// Always the request's id.
+    pub id: String,
+    pub parameters: Parameters,
+    /// Headers that the model wants on the transport's answer.
+    pub headers: HeaderMap,
+    pub outputs: Vec<Tensor>,
+}

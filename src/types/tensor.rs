@@ -1,0 +1,226 @@
+//! Tensors: a name, a datatype, a shape and one contiguous buffer.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytemuck::Pod;
+use bytes::Bytes;
+use half::{bf16, f16};
+
+use super::{Datatype, Parameters};
+
+#[cfg(target_endian = "big")]
+compile_error!("tensor buffers are little-endian and are borrowed as native numbers; a big-endian target needs swaps");
+
+/// A named tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tensor {
+    pub name: String,
+    pub datatype: Datatype,
+    /// Row-major dimensions; none at all for a scalar.
+    pub shape: Vec<usize>,
+    pub parameters: Parameters,
+    pub data: TensorData,
+}
+
+/// The elements of a tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TensorData {
+    /// Elements of fixed width, little-endian, row-major, without gaps. The buffer may start at any address.
+    Fixed(Bytes),
+    /// Elements of a [`Datatype::Bytes`] tensor.
+    Variable(BytesElements),
+}
+
+/// Byte strings that share one buffer.
+#[derive(Debug, Clone, Default)]
+pub struct BytesElements {
+    buffer: Bytes,
+    spans: Vec<Range<usize>>,
+}
+
+impl BytesElements {
+    /// Takes a buffer and where each element lies in it, in element order.
+    ///
+    /// Returns `None` when a span leaves the buffer.
+    pub fn new(buffer: Bytes, spans: Vec<Range<usize>>) -> Option<Self> {
+        let inside = |span: &Range<usize>| span.start <= span.end && span.end <= buffer.len();
+        spans.iter().all(inside).then_some(Self { buffer, spans })
+    }
+
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// Iterates over the elements in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.spans.iter().map(|span| &self.buffer[span.clone()])
+    }
+}
+
+impl PartialEq for BytesElements {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl<T: AsRef<[u8]>> FromIterator<T> for BytesElements {
+    fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Self {
+        let mut buffer = Vec::new();
+        let mut spans = Vec::new();
+        for element in elements {
+            let start = buffer.len();
+            buffer.extend_from_slice(element.as_ref());
+            spans.push(start..buffer.len());
+        }
+        Self { buffer: buffer.into(), spans }
+    }
+}
+
+/// A Rust type that is the element of a fixed-width datatype.
+pub trait Element: Pod {
+    /// The datatype whose little-endian element this is.
+    const DATATYPE: Datatype;
+}
+
+macro_rules! elements {
+    ($($type:ty => $datatype:ident),* $(,)?) => {
+        $(impl Element for $type {
+            const DATATYPE: Datatype = Datatype::$datatype;
+        })*
+    };
+}
+
+elements! {
+    u8 => Uint8, u16 => Uint16, u32 => Uint32, u64 => Uint64,
+    i8 => Int8, i16 => Int16, i32 => Int32, i64 => Int64,
+    f16 => Fp16, bf16 => Bf16, f32 => Fp32, f64 => Fp64,
+}
+
+/// Why a tensor's parts do not make a tensor.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TensorError {
+    #[error("tensor `{name}` of shape {shape:?} needs {wanted} elements, but {found} were given")]
+    Count { name: String, shape: Vec<usize>, wanted: usize, found: usize },
+    #[error("the shape {shape:?} of tensor `{name}` has more elements than memory can address")]
+    TooLarge { name: String, shape: Vec<usize> },
+    #[error(
+        "tensor `{name}` is {datatype}, whose elements take {width} bytes, but its {found} bytes are no multiple of that"
+    )]
+    Width { name: String, datatype: Datatype, width: usize, found: usize },
+}
+
+impl Tensor {
+    /// Makes a tensor of numbers, with no parameters, after checking that the shape fits them.
+    pub fn from_elements<T: Element>(
+        name: impl Into<String>,
+        shape: Vec<usize>,
+        elements: &[T],
+    ) -> Result<Self, TensorError> {
+        let tensor = Self {
+            name: name.into(),
+            datatype: T::DATATYPE,
+            shape,
+            parameters: Parameters::new(),
+            data: TensorData::Fixed(Bytes::copy_from_slice(bytemuck::cast_slice(elements))),
+        };
+        tensor.check()?;
+        Ok(tensor)
+    }
+
+    /// Checks that the buffer holds as many elements as the shape says.
+    pub fn check(&self) -> Result<(), TensorError> {
+        let wanted = element_count(&self.shape)
+            .ok_or_else(|| TensorError::TooLarge { name: self.name.clone(), shape: self.shape.clone() })?;
+        if let (TensorData::Fixed(bytes), Some(width)) = (&self.data, self.datatype.width())
+            && bytes.len() % width != 0
+        {
+            let (name, datatype, found) = (self.name.clone(), self.datatype, bytes.len());
+            return Err(TensorError::Width { name, datatype, width, found });
+        }
+        let found = self.len();
+        if wanted == found {
+            Ok(())
+        } else {
+            Err(TensorError::Count { name: self.name.clone(), shape: self.shape.clone(), wanted, found })
+        }
+    }
+
+    /// Returns the number of elements in the buffer.
+    pub fn len(&self) -> usize {
+        match &self.data {
+            TensorData::Fixed(bytes) => bytes.len() / self.datatype.width().unwrap_or(1),
+            TensorData::Variable(elements) => elements.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the number of bytes that the elements take.
+    pub fn byte_len(&self) -> usize {
+        match &self.data {
+            TensorData::Fixed(bytes) => bytes.len(),
+            TensorData::Variable(elements) => elements.iter().map(<[u8]>::len).sum(),
+        }
+    }
+
+    /// Borrows the elements as numbers, or `None` when `T` is not the element of this datatype.
+    ///
+    /// Copies only when the buffer is not aligned for `T`, as a slice of a larger message may be.
+    pub fn elements<T: Element>(&self) -> Option<Cow<'_, [T]>> {
+        match &self.data {
+            TensorData::Fixed(bytes) if self.datatype == T::DATATYPE => Some(
+                bytemuck::try_cast_slice(bytes)
+                    .map_or_else(|_| Cow::Owned(bytemuck::pod_collect_to_vec(bytes)), Cow::Borrowed),
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the number of elements of a shape, 1 for a scalar, or `None` when it overflows.
+pub(super) fn element_count(shape: &[usize]) -> Option<usize> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    shape.iter().try_fold(1_usize, |count, &dimension| count.checked_mul(dimension))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_borrowed_when_aligned_and_copied_when_not() {
+        let tensor = Tensor::from_elements("x", vec![2], &[1.5_f32, -2.0]).unwrap();
+        assert_eq!(tensor.elements::<f32>().unwrap().as_ref(), [1.5, -2.0]);
+        assert!(tensor.elements::<f64>().is_none(), "another datatype");
+
+        let mut shifted = vec![0_u8];
+        shifted.extend_from_slice(bytemuck::bytes_of(&[1.5_f32, -2.0]));
+        let data = TensorData::Fixed(Bytes::from(shifted).slice(1..));
+        let unaligned = Tensor { data, ..tensor };
+        assert_eq!(unaligned.elements::<f32>().unwrap().as_ref(), [1.5, -2.0]);
+    }
+
+    #[test]
+    fn a_shape_that_does_not_fit_is_refused() {
+        let error = Tensor::from_elements("x", vec![2, 3], &[1_i64, 2, 3]).unwrap_err();
+        assert_eq!(error.to_string(), "tensor `x` of shape [2, 3] needs 6 elements, but 3 were given");
+        let error = Tensor::from_elements::<u8>("x", vec![usize::MAX, 2], &[]).unwrap_err();
+        assert!(matches!(error, TensorError::TooLarge { .. }));
+        assert!(Tensor::from_elements::<u8>("x", vec![usize::MAX, 2, 0], &[]).is_ok(), "no elements at all");
+    }
+
+    #[test]
+    fn spans_outside_the_buffer_are_refused() {
+        assert!(BytesElements::new(Bytes::from_static(b"ab"), vec![0..1, 1..2]).is_some());
+        assert!(BytesElements::new(Bytes::from_static(b"ab"), vec![0..1, 1..3]).is_none());
+    }
+}

@@ -1,0 +1,124 @@
+//! The only writer to standard output and standard error.
+//!
+//! What a command was asked for goes to standard output, everything else to standard error. A reader that goes away,
+//! as `mlserver config show | head -1` does, is a normal end: the rest is dropped without a word.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+/// The two streams of a command.
+pub struct Ui {
+    out: Stream,
+    err: Stream,
+}
+
+/// A stream whose reader may go away.
+struct Stream {
+    writer: Box<dyn Write>,
+    closed: bool,
+}
+
+impl Ui {
+    /// Writes to the streams of the process.
+    pub fn standard() -> Self {
+        Self::new(Box::new(io::stdout()), Box::new(io::stderr()))
+    }
+
+    /// Writes to the given streams.
+    pub fn new(out: Box<dyn Write>, err: Box<dyn Write>) -> Self {
+        let stream = |writer| Stream { writer, closed: false };
+        Self { out: stream(out), err: stream(err) }
+    }
+
+    /// Prints a line of what the command was asked for.
+    pub fn line(&mut self, line: impl Display) -> io::Result<()> {
+        self.out.line(line)
+    }
+
+    /// Reports something that does not stop the command.
+    pub fn warning(&mut self, message: impl Display) {
+        self.err.report(format_args!("warning: {message}"));
+    }
+
+    /// Reports an error that leaves a part of the work undone.
+    pub fn problem(&mut self, message: impl Display) {
+        self.err.report(format_args!("error: {message}"));
+    }
+
+    /// Reports why the command failed, with every cause that the message does not name itself.
+    pub fn error(&mut self, error: &anyhow::Error) {
+        self.err.report(format_args!("error: {error}"));
+        for cause in error.chain().skip(1) {
+            self.err.report(format_args!("  caused by: {cause}"));
+        }
+    }
+
+    /// Prints what the command line's parser has to say: help, version, or what is wrong with the arguments.
+    pub fn usage(&mut self, error: &clap::Error) {
+        // The parser knows the stream and whether it has colours. Nobody is left to hear of a failure.
+        let _ = error.print();
+    }
+}
+
+impl Stream {
+    fn line(&mut self, line: impl Display) -> io::Result<()> {
+        if self.closed {
+            return Ok(());
+        }
+        let written = writeln!(self.writer, "{line}").and_then(|()| self.writer.flush());
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.closed = true;
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Writes a line that nobody can be told about if it fails.
+    fn report(&mut self, line: impl Display) {
+        let _ = self.line(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// Fails every write and counts them.
+    struct Failing(io::ErrorKind, Rc<Cell<usize>>);
+
+    impl Write for Failing {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            self.1.set(self.1.get() + 1);
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn failing(kind: io::ErrorKind) -> (Ui, Rc<Cell<usize>>) {
+        let count = Rc::new(Cell::new(0));
+        let writer = Failing(kind, Rc::clone(&count));
+        (Ui::new(Box::new(writer), Box::new(io::sink())), count)
+    }
+
+    #[test]
+    fn a_closed_pipe_is_a_silent_end() {
+        let (mut ui, writes) = failing(io::ErrorKind::BrokenPipe);
+        ui.line("one").unwrap();
+        ui.line("two").unwrap();
+        assert_eq!(writes.get(), 1);
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error() {
+        let (mut ui, _) = failing(io::ErrorKind::StorageFull);
+        assert_eq!(ui.line("one").unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+}

@@ -1,0 +1,93 @@
+"""Writes the golden cases of tree ensembles with the libraries themselves.
+
+    python3.11 tests/goldens/trees/generate.py [--envs FOLDER] [--only xgboost-3.2.0 ...]
+
+Makes one virtual environment for each pinned library version (outside the repository), then runs itself inside each.
+Every folder `<library>-<version>` is written anew.
+"""
+
+import argparse
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+OLD = ["numpy==1.23.5", "scipy==1.10.1", "scikit-learn==1.2.2", "joblib==1.2.0", "threadpoolctl==3.5.0"]
+MIDDLE = ["numpy==1.26.4", "scipy==1.13.1", "scikit-learn==1.5.2", "joblib==1.4.2", "threadpoolctl==3.5.0"]
+NEW = [
+    "numpy==2.4.4",
+    "scipy==1.17.1",
+    "scikit-learn==1.8.0",
+    "joblib==1.5.2",
+    "threadpoolctl==3.6.0",
+    "narwhals==2.28.0",
+]
+ENVIRONMENTS = {
+    "xgboost-0.90": OLD,
+    "xgboost-1.0.2": OLD,
+    "xgboost-1.3.3": OLD,
+    "xgboost-1.7.6": OLD,
+    "xgboost-2.0.3": MIDDLE,
+    "xgboost-2.1.4": MIDDLE,
+    "xgboost-3.2.0": NEW,
+    "lightgbm-2.3.1": OLD,
+    "lightgbm-3.3.5": OLD,
+    "lightgbm-4.5.0": MIDDLE,
+    "lightgbm-4.7.0": NEW,
+}
+
+
+def environment(envs, name):
+    """Returns the Python of the version's environment, which is made if it is not there."""
+    folder = envs / name
+    python = folder / "bin" / "python"
+    made = folder / "complete"
+    if not made.exists():
+        print(f"{name}: making its environment", flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        pins = [name.replace("-", "==", 1), *ENVIRONMENTS[name]]
+        # without dependencies: XGBoost would bring in GPU libraries, old wheels ask for what no longer exists
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", *pins], check=True)
+        made.touch()
+    return python
+
+
+def inside(name, out):
+    """Runs in the version's environment: writes all its cases."""
+    library, version = name.split("-", 1)
+    found = importlib.import_module(library).__version__
+    if found != version:
+        sys.exit(f"{name}: the environment has {library} {found}")
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    count = importlib.import_module(f"{library}_cases").write_all(out, version)
+    size = sum(file.stat().st_size for file in out.iterdir())
+    print(f"{name}: {count} cases, {size // 1024} KiB", flush=True)
+
+
+def main():
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--envs", type=Path, default=cache / "mlserver-goldens", help="where the environments live")
+    parser.add_argument("--out", type=Path, default=HERE, help="where the folders of cases are written")
+    parser.add_argument("--only", nargs="+", choices=sorted(ENVIRONMENTS), metavar="NAME", help="versions to write")
+    parser.add_argument("--inside", choices=sorted(ENVIRONMENTS), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.inside:
+        inside(args.inside, args.out / args.inside)
+        return
+    for name in args.only or ENVIRONMENTS:
+        python = environment(args.envs.resolve(), name)
+        # one thread: sums over rows must not depend on the machine
+        clean = dict(os.environ, OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore")
+        command = [str(python), str(HERE / "generate.py"), "--inside", name, "--out", str(args.out.resolve())]
+        subprocess.run(command, check=True, env=clean)
+
+
+if __name__ == "__main__":
+    main()

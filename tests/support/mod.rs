@@ -1,0 +1,14 @@
+//! What tests share: model folders, the running server, a client, and connections that misbehave.
+
+mod folder;
+mod http;
+mod server;
+
+pub(crate) use folder::{BREAST_CANCER, Folder, IRIS, repository_path};
+pub(crate) use http::{Answer, Client, Connection};
+pub(crate) use server::{Ended, Starting, TestServer};
+
+use std::time::Duration;
+
+/// How long a test waits for anything before it gives up. Never waited for in a test that passes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,308 @@
+//! The real executable, serving a private folder on free ports.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Answer, Client, Connection, Folder, PATIENCE};
+
+/// How long to wait for a log line before asking again whether the server is ready.
+const BETWEEN_QUESTIONS: Duration = Duration::from_millis(5);
+
+/// A server that is about to be started.
+pub(crate) struct Starting {
+    folder: Folder,
+    /// The folder as it is given on the command line.
+    argument: String,
+    flags: Vec<&'static str>,
+    variables: Vec<(String, String)>,
+    /// The log is read up to the line with this text, and then closed.
+    last_line: Option<&'static str>,
+}
+
+/// A server that runs until it is dropped, and answers requests as a [`Client`] of it does.
+pub(crate) struct TestServer {
+    process: Process,
+    client: Client,
+    pub(crate) http: SocketAddr,
+    /// Where metrics are, unless they are switched off.
+    pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) folder: Folder,
+}
+
+/// How a server ended, and all that it said.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Starting {
+    pub(crate) fn new(folder: Folder) -> Self {
+        let argument = folder.root().to_str().unwrap().to_owned();
+        let variables = [("MLSERVER_HOST", "127.0.0.1"), ("MLSERVER_HTTP_PORT", "0"), ("MLSERVER_METRICS_PORT", "0")];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        Self { folder, argument, flags: Vec::new(), variables, last_line: None }
+    }
+
+    /// Sets a variable of the otherwise empty environment.
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn flag(mut self, flag: &'static str) -> Self {
+        self.flags.push(flag);
+        self
+    }
+
+    /// Closes the server's standard output after the line with this text.
+    pub(crate) fn hang_up_after(mut self, text: &'static str) -> Self {
+        self.last_line = Some(text);
+        self
+    }
+
+    /// Starts another folder than the one with the files.
+    pub(crate) fn argument(mut self, argument: &str) -> Self {
+        argument.clone_into(&mut self.argument);
+        self
+    }
+
+    /// Runs a server that is expected to end by itself.
+    #[track_caller]
+    pub(crate) fn run(self) -> Ended {
+        self.spawn().ended()
+    }
+
+    /// Starts the server and returns when it listens.
+    #[track_caller]
+    pub(crate) fn listen(self) -> TestServer {
+        let process = self.spawn();
+        let announced = |what: &str| {
+            let line = process.log.wait_for(what);
+            let address = line.split(&format!("{what}http://")).nth(1).unwrap();
+            let end = address.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':').unwrap_or(address.len());
+            address[..end].parse::<SocketAddr>().unwrap()
+        };
+        let http = announced("HTTP server running on ");
+        let variable = |name: &str| self.variables.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value);
+        let with_metrics = variable("MLSERVER_METRICS_ENDPOINT").is_none_or(|endpoint| !endpoint.is_empty());
+        let metrics = with_metrics.then(|| announced("Metrics server running on "));
+        TestServer { process, client: Client::new(http), http, metrics, folder: self.folder }
+    }
+
+    /// Starts the server and returns when it is ready.
+    #[track_caller]
+    pub(crate) fn start(self) -> TestServer {
+        let server = self.listen();
+        server.wait_until_ready();
+        server
+    }
+
+    fn spawn(&self) -> Process {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mlserver"));
+        command.arg("start").arg(&self.argument).args(&self.flags).current_dir(self.folder.root());
+        command.env_clear().envs(self.variables.iter().map(|(name, value)| (name, value)));
+        Process::spawn(&mut command, self.last_line)
+    }
+}
+
+impl TestServer {
+    /// Serves a folder with the defaults.
+    #[track_caller]
+    pub(crate) fn start(folder: Folder) -> Self {
+        Starting::new(folder).start()
+    }
+
+    /// Serves the quickstart's models.
+    #[track_caller]
+    pub(crate) fn quickstart() -> Self {
+        Self::start(Folder::quickstart())
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_until_ready(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut seen = 0;
+        while self.get("/v2/health/ready").status != 200 {
+            assert!(Instant::now() < deadline, "not ready:\n{}", self.log());
+            seen = self.process.log.wait_for_more(seen, BETWEEN_QUESTIONS);
+        }
+    }
+
+    /// Opens a connection to the REST server.
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::open(self.http)
+    }
+
+    /// Asks the metrics server.
+    #[track_caller]
+    pub(crate) fn scrape(&self) -> Answer {
+        Client::new(self.metrics.unwrap()).get("/metrics")
+    }
+
+    /// Waits for a log line that contains `text` and returns it.
+    #[track_caller]
+    pub(crate) fn wait_for_log(&self, text: &str) -> String {
+        self.process.log.wait_for(text)
+    }
+
+    /// Returns the log so far.
+    pub(crate) fn log(&self) -> String {
+        self.process.log.text()
+    }
+
+    /// Returns the most memory that the process has had so far, in KiB.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process.child), signal).unwrap();
+    }
+
+    /// Waits until the process has ended.
+    #[track_caller]
+    pub(crate) fn ended(self) -> Ended {
+        self.process.ended()
+    }
+
+    /// Ends the server as an operator does.
+    #[track_caller]
+    pub(crate) fn terminate(self) -> Ended {
+        self.signal(Signal::TERM);
+        self.ended()
+    }
+}
+
+impl Deref for TestServer {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+/// A child that is killed and reaped with its owner.
+struct Process {
+    child: Child,
+    log: Log,
+    readers: Vec<JoinHandle<()>>,
+    stderr: Arc<Mutex<String>>,
+}
+
+impl Process {
+    fn spawn(command: &mut Command, last_line: Option<&'static str>) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (log, stderr) = (Log::default(), Arc::new(Mutex::new(String::new())));
+        let (out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let (of_out, of_err) = (log.clone(), Arc::clone(&stderr));
+        let readers = vec![
+            thread::spawn(move || of_out.fill(BufReader::new(out), last_line)),
+            thread::spawn(move || {
+                let mut text = String::new();
+                err.read_to_string(&mut text).unwrap();
+                *of_err.lock().unwrap() = text;
+            }),
+        ];
+        Self { child, log, readers, stderr }
+    }
+
+    #[track_caller]
+    fn ended(mut self) -> Ended {
+        self.log.wait_for_end();
+        for reader in self.readers.drain(..) {
+            reader.join().unwrap();
+        }
+        let code = self.child.wait().unwrap().code();
+        let stderr = self.stderr.lock().unwrap().clone();
+        Ended { code, stdout: self.log.text(), stderr }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Fails when the process has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The lines that a process has written so far.
+#[derive(Clone, Default)]
+struct Log(Arc<(Mutex<Lines>, Condvar)>);
+
+#[derive(Default)]
+struct Lines {
+    lines: Vec<String>,
+    ended: bool,
+}
+
+impl Log {
+    fn fill(&self, out: impl BufRead, last_line: Option<&str>) {
+        for line in out.lines() {
+            let line = line.unwrap();
+            let is_last = last_line.is_some_and(|text| line.contains(text));
+            self.change(|lines| lines.lines.push(line));
+            if is_last {
+                break;
+            }
+        }
+        self.change(|lines| lines.ended = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Lines)) {
+        let (lines, changed) = &*self.0;
+        change(&mut lines.lock().unwrap());
+        changed.notify_all();
+    }
+
+    /// Waits until `found` finds something, for a limited time. `None` when it has not.
+    fn wait<T>(&self, limit: Duration, mut found: impl FnMut(&Lines) -> Option<T>) -> Option<T> {
+        let (lines, changed) = &*self.0;
+        let mut result = None;
+        let guard = lines.lock().unwrap();
+        let waited = changed.wait_timeout_while(guard, limit, |lines| {
+            result = found(lines);
+            result.is_none()
+        });
+        drop(waited.unwrap());
+        result
+    }
+
+    #[track_caller]
+    fn wait_for(&self, text: &str) -> String {
+        let found = self.wait(PATIENCE, |lines| {
+            let line = lines.lines.iter().find(|line| line.contains(text)).cloned();
+            if line.is_none() && lines.ended { Some(None) } else { line.map(Some) }
+        });
+        found.flatten().unwrap_or_else(|| unreachable!("no `{text}` in the log:\n{}", self.text()))
+    }
+
+    /// Waits for a line beyond the first `seen` and returns how many there are.
+    fn wait_for_more(&self, seen: usize, limit: Duration) -> usize {
+        self.wait(limit, |lines| (lines.lines.len() > seen).then_some(lines.lines.len())).unwrap_or(seen)
+    }
+
+    #[track_caller]
+    fn wait_for_end(&self) {
+        let ended = self.wait(PATIENCE, |lines| lines.ended.then_some(()));
+        assert!(ended.is_some(), "the process did not end:\n{}", self.text());
+    }
+
+    fn text(&self) -> String {
+        let (lines, _) = &*self.0;
+        lines.lock().unwrap().lines.iter().flat_map(|line| [line, "\n"]).collect()
+    }
+}
