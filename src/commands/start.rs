@@ -142,14 +142,14 @@ async fn listen(settings: Settings, models: &[ModelSettings], directory: &Path) 
 
     info!("HTTP server running on http://{}", address(&rest_listener));
     let (stop_requests, stop_metrics) = (CancellationToken::new(), CancellationToken::new());
-    let app = rest::router(inference.clone(), compute, rest_metrics, options);
+    let app = rest::service(inference.clone(), compute, rest_metrics, options);
     let header_timeout = settings.http_header_timeout;
     let requests = tokio::spawn(server::serve(rest_listener, app, header_timeout, stop_requests.clone()));
     let metrics = metrics_listener.map(|(listener, endpoint)| {
         let address = address(&listener);
         info!("Metrics server running on http://{address}");
         info!("Prometheus scraping endpoint can be accessed on http://{address}{endpoint}");
-        let app = server::metrics::router(endpoint, Arc::new(metrics));
+        let app = server::metrics::service(endpoint, Arc::new(metrics));
         tokio::spawn(server::serve(listener, app, header_timeout, stop_metrics.clone()))
     });
     Ok(Up { inference, stop_requests, stop_metrics, requests, metrics })

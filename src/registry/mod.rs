@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use http::HeaderValue;
 use parking_lot::Mutex;
 
 use crate::compute::ComputePool;
@@ -71,6 +72,8 @@ pub struct Model {
     pub metadata: ModelMetadata,
     metrics: ModelMetrics,
     metrics_as_default: ModelMetrics,
+    /// The name as transports send it in headers; nothing when no header can hold it.
+    header: Option<HeaderValue>,
 }
 
 impl Model {
@@ -80,6 +83,7 @@ impl Model {
             metadata: metadata(settings, &state),
             metrics: metrics.of_model(&settings.name, version.as_deref()),
             metrics_as_default: metrics.of_model(&settings.name, None),
+            header: HeaderValue::from_bytes(settings.name.as_bytes()).ok(),
             name: settings.name.clone(),
             version,
             state,
@@ -89,6 +93,11 @@ impl Model {
     /// Returns the metrics of requests that asked for this model with or without its version.
     pub const fn metrics(&self, with_version: bool) -> &ModelMetrics {
         if with_version { &self.metrics } else { &self.metrics_as_default }
+    }
+
+    /// Returns the name as a header's value, when it can be one.
+    pub const fn header(&self) -> Option<&HeaderValue> {
+        self.header.as_ref()
     }
 
     /// Tells whether the model looks at the headers of requests.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::trees::{Kind, LoadError, Matrix as Rows, Model, Output, PredictError, Prediction, Scores, Values};
 use super::{BoxFuture, Runtime, RuntimeError};
-use crate::codecs::{self, Matrix};
+use crate::codecs::{self, Decoded, Matrix};
 use crate::compute::ComputePool;
 use crate::settings::ModelSettings;
 use crate::types::{InferenceRequest, InferenceResponse, Parameters, Tensor};
@@ -37,18 +37,23 @@ impl Family {
     }
 }
 
-/// A loaded tree ensemble.
-#[derive(Debug)]
+/// A loaded tree ensemble. Clones share it.
+#[derive(Debug, Clone)]
 pub(super) struct TreeModel {
     family: Family,
     model: Arc<Model>,
-    content_type: Option<String>,
+    content_type: Option<Arc<str>>,
     compute: ComputePool,
 }
 
 impl TreeModel {
     pub(super) fn new(family: Family, model: Model, settings: &ModelSettings, compute: ComputePool) -> Self {
-        Self { family, model: Arc::new(model), content_type: settings.parameters.content_type.clone(), compute }
+        Self {
+            family,
+            model: Arc::new(model),
+            content_type: settings.parameters.content_type.as_deref().map(Arc::from),
+            compute,
+        }
     }
 
     /// Returns the outputs to compute, in the order asked.
@@ -70,9 +75,8 @@ impl TreeModel {
         named.collect()
     }
 
-    /// Checks the request and counts its rows.
-    fn prepare(&self, request: &InferenceRequest) -> Result<(Vec<Output>, usize), RuntimeError> {
-        let outputs = self.outputs(request)?;
+    /// Decodes a request and checks that the model can take it.
+    fn decode<'r>(&self, request: &'r InferenceRequest) -> Result<Decoded<'r>, RuntimeError> {
         let decoded = codecs::decode(request, self.content_type.as_deref())?;
         let names = match self.family {
             Family::XgBoost => self.model.feature_names(),
@@ -80,7 +84,11 @@ impl TreeModel {
             Family::LightGbm => None,
         };
         decoded.check(self.model.n_features(), names)?;
-        Ok((outputs, decoded.rows()))
+        Ok(decoded)
+    }
+
+    fn answer(&self, request: &InferenceRequest, outputs: &[Output]) -> Result<InferenceResponse, RuntimeError> {
+        evaluate(&self.model, self.family, &self.decode(request)?, outputs)
     }
 }
 
@@ -95,16 +103,14 @@ impl Runtime for TreeModel {
 
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
-            let (outputs, rows) = self.prepare(&request)?;
+            let outputs = self.outputs(&request)?;
+            let decoded = self.decode(&request)?;
             let outputs_count = u32::try_from(outputs.len()).unwrap_or(u32::MAX);
-            if self.model.estimate(rows).saturating_mul(outputs_count) <= INLINE {
-                return evaluate(&self.model, self.family, self.content_type.as_deref(), &request, &outputs);
+            if self.model.estimate(decoded.rows()).saturating_mul(outputs_count) <= INLINE {
+                return evaluate(&self.model, self.family, &decoded, &outputs);
             }
-            let (model, family, content_type) = (Arc::clone(&self.model), self.family, self.content_type.clone());
-            self.compute
-                .run(move || evaluate(&model, family, content_type.as_deref(), &request, &outputs))
-                .await
-                .map_err(RuntimeError::Panicked)?
+            let model = self.clone();
+            self.compute.run(move || model.answer(&request, &outputs)).await.map_err(RuntimeError::Panicked)?
         })
     }
 }
@@ -112,11 +118,9 @@ impl Runtime for TreeModel {
 fn evaluate(
     model: &Model,
     family: Family,
-    content_type: Option<&str>,
-    request: &InferenceRequest,
+    decoded: &Decoded<'_>,
     outputs: &[Output],
 ) -> Result<InferenceResponse, RuntimeError> {
-    let decoded = codecs::decode(request, content_type)?;
     let matrix = match family {
         Family::XgBoost => Matrix::F32(decoded.to_f32()),
         Family::LightGbm => decoded.to_widest(),

@@ -1,30 +1,35 @@
 //! The metrics server: its own port, one path.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::response::Response;
-use axum::routing::get;
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::Full;
 
-use super::respond;
+use super::{HttpService, respond};
 use crate::telemetry::metrics::{self, Registry};
 
 /// Serves the text form of `registry` at `endpoint`.
-pub fn router(endpoint: &str, registry: Arc<Registry>) -> Router {
-    let path = format!("/{}", endpoint.trim_start_matches('/'));
-    let scrape = move || std::future::ready(scrape(&registry));
-    Router::new()
-        .route(&path, get(scrape))
-        .fallback(async |uri: Uri| respond::not_found(&uri, ""))
-        .method_not_allowed_fallback(async |method: Method, uri: Uri| respond::method_not_allowed(&method, &uri))
+pub fn service<B: Send + 'static>(endpoint: &str, registry: Arc<Registry>) -> impl HttpService<B, Body = Full<Bytes>> {
+    let path: Arc<str> = endpoint.into();
+    tower::service_fn(move |request: Request<B>| {
+        let response = answer(request.method(), request.uri(), &path, &registry).map(Full::new);
+        std::future::ready(Ok::<_, Infallible>(response))
+    })
 }
 
-fn scrape(registry: &Registry) -> Response {
+fn answer(method: &Method, uri: &Uri, path: &str, registry: &Registry) -> respond::Response {
+    if uri.path() != path {
+        return respond::not_found(uri.path(), uri, "");
+    }
+    if method != Method::GET && method != Method::HEAD {
+        return respond::method_not_allowed(method, uri, "GET,HEAD");
+    }
     match metrics::text(registry) {
         Ok(text) => {
-            let mut response = Response::new(text.into());
+            let mut response = respond::Response::new(text.into());
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
             response
         }

@@ -4,21 +4,45 @@ pub mod metrics;
 mod respond;
 pub mod rest;
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use axum::Router;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tower::Service;
 use tracing::debug;
 
 /// How long to wait before accepting again when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What can happen to a body on its way.
+pub type BodyFailure = Box<dyn std::error::Error + Send + Sync>;
+
+/// A service that [`serve`] can serve: it answers every request.
+pub trait HttpService<B>:
+    Service<Request<B>, Response = Response<Self::Body>, Error = Infallible, Future: Send> + Clone + Send + 'static
+{
+    /// The body of its answers.
+    type Body: Body<Data = Bytes, Error: Into<BodyFailure>> + Send + 'static;
+}
+
+impl<S, B, R> HttpService<B> for S
+where
+    S: Service<Request<B>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
+    R: Body<Data = Bytes, Error: Into<BodyFailure>> + Send + 'static,
+{
+    type Body = R;
+}
 
 /// A listener that cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +68,10 @@ pub async fn bind(purpose: &'static str, host: &str, port: u16) -> Result<TcpLis
 ///
 /// After `stop` nothing is accepted any more, idle connections are closed, and those with a request get its answer. The
 /// caller bounds that wait. `header_timeout` bounds how long a connection may take to send a request's head.
-pub async fn serve(listener: TcpListener, app: Router, header_timeout: Duration, stop: CancellationToken) {
+pub async fn serve<S>(listener: TcpListener, app: S, header_timeout: Duration, stop: CancellationToken)
+where
+    S: HttpService<Incoming>,
+{
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(header_timeout);
     builder.http2().timer(TokioTimer::new());

@@ -2,14 +2,14 @@
 
 use std::io::{self, Read};
 
-use axum::body::Body;
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http_body::Body as _;
+use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
+use super::BodyFailure;
 use crate::compute::ComputePool;
 
 /// Bodies longer than this many bytes are decompressed and parsed on the compute pool: below it, both take less time
@@ -22,7 +22,7 @@ pub(super) enum BodyError {
     #[error("the body is larger than {limit} bytes, the limit that the setting `http_max_body_bytes` gives")]
     TooLarge { limit: usize },
     #[error("the body ended early: {0}")]
-    Interrupted(Box<dyn std::error::Error + Send + Sync>),
+    Interrupted(BodyFailure),
     #[error("the body is not valid gzip: {0}")]
     Gzip(io::Error),
     #[error("the content encoding `{found}` is not supported: send gzip or none")]
@@ -32,12 +32,15 @@ pub(super) enum BodyError {
 }
 
 /// Reads a JSON body, decompressed when it came compressed.
-pub(super) async fn read(
+pub(super) async fn read<B>(
     headers: &HeaderMap,
-    body: Body,
+    body: B,
     limit: usize,
     compute: &ComputePool,
-) -> Result<Bytes, BodyError> {
+) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes, Error: Into<BodyFailure>>,
+{
     check_content_type(headers)?;
     let gzip = is_gzip(headers)?;
     // Refuse what says its length before reading any of it.
@@ -95,6 +98,7 @@ mod tests {
     use super::*;
     use flate2::Compression;
     use flate2::write::GzEncoder;
+    use http_body_util::Full;
     use std::io::Write;
 
     fn gzip(text: &[u8]) -> Vec<u8> {
@@ -108,7 +112,7 @@ mod tests {
         for (name, value) in headers {
             map.insert(http::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
         }
-        read(&map, Body::from(body), limit, &ComputePool::for_this_machine()).await
+        read(&map, Full::new(Bytes::from(body)), limit, &ComputePool::for_this_machine()).await
     }
 
     #[tokio::test]

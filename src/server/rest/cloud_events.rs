@@ -46,7 +46,7 @@ impl CloudEvents {
     }
 
     /// Adds the headers, over any of the same names. Names and ids that no header can hold are left out.
-    pub(super) fn add(&self, headers: &mut HeaderMap, message: Message, model: &str, id: &str) {
+    pub(super) fn add(&self, headers: &mut HeaderMap, message: Message, model: Option<&HeaderValue>, id: &str) {
         let kind = match message {
             Message::Request => "io.seldon.serving.inference.request",
             Message::Response => "io.seldon.serving.inference.response",
@@ -54,13 +54,12 @@ impl CloudEvents {
         headers.reserve(9);
         headers.insert(SPEC_VERSION, HeaderValue::from_static("0.3"));
         headers.insert(TYPE, HeaderValue::from_static(kind));
-        let model = value(model);
         let id = if id.is_empty() || id.len() > MAX_ID { None } else { value(id) };
         let optional = [
             (SOURCE, self.source.clone()),
-            (MODEL_ID, model.clone()),
+            (MODEL_ID, model.cloned()),
             (SERVICE, self.service.clone()),
-            (ENDPOINT, model),
+            (ENDPOINT, model.cloned()),
             (ID, id.clone()),
             (REQUEST_ID, id),
             (NAMESPACE, self.namespace.clone()),
@@ -84,7 +83,7 @@ mod tests {
     fn headers(message: Message, id: &str) -> Vec<(String, String)> {
         let mut headers = HeaderMap::new();
         headers.insert(ID, HeaderValue::from_static("the client's own"));
-        CloudEvents::new("mlserver").add(&mut headers, message, "sum", id);
+        CloudEvents::new("mlserver").add(&mut headers, message, Some(&HeaderValue::from_static("sum")), id);
         let text = |value: &HeaderValue| value.to_str().unwrap().to_owned();
         let mut headers: Vec<_> = headers
             .iter()

@@ -1,11 +1,10 @@
 //! The one table from kinds of failure to HTTP statuses.
 
-use axum::response::Response;
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 
 use super::body::BodyError;
-use super::respond;
+use super::respond::{self, Response};
 use crate::inference::{InferenceError, Kind};
 use crate::types::json::{ReadError, WriteError};
 

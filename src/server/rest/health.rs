@@ -1,14 +1,13 @@
 //! Liveness and readiness.
 
-use axum::extract::State;
-use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::json;
 
+use super::App;
 use super::errors::RequestError;
-use super::route::ModelRoute;
-use super::{Shared, respond};
+use super::respond::{self, Response};
+use super::route::Route;
 use crate::inference::InferenceError;
 use crate::registry::{self, Model};
 
@@ -33,12 +32,12 @@ impl<'a> From<&'a Model> for ModelReadiness<'a> {
     }
 }
 
-pub(super) async fn live() -> Response {
+pub(super) fn live() -> Response {
     respond::json(StatusCode::OK, &json!({ "live": true }))
 }
 
 /// Ready when every model of the server is.
-pub(super) async fn ready(State(app): State<Shared>) -> Response {
+pub(super) fn ready(app: &App) -> Response {
     if app.inference.is_stopping() {
         let body = json!({ "ready": false, "error": "the server is shutting down", "models": [] });
         return respond::json(StatusCode::BAD_REQUEST, &body);
@@ -53,7 +52,7 @@ pub(super) async fn ready(State(app): State<Shared>) -> Response {
     respond::json(StatusCode::BAD_REQUEST, &json!({ "ready": false, "error": error, "models": models }))
 }
 
-pub(super) async fn model_ready(State(app): State<Shared>, route: ModelRoute) -> Response {
+pub(super) fn model_ready(app: &App, route: &Route<'_>) -> Response {
     let model = match app.inference.registry().find(&route.name, route.version.as_deref()) {
         Ok(model) => model,
         Err(error) => return RequestError::from(InferenceError::from(error)).response(),

@@ -1,22 +1,17 @@
 //! Metrics and the access log of the REST server.
 
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
-use axum::extract::MatchedPath;
-use axum::response::Response;
-use http::{Method, Request};
+use http::{Method, StatusCode, Uri};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use tower::{Layer, Service};
 use tracing::debug;
 
-use super::route;
+use super::route::{ROUTES, Route};
 use crate::telemetry::metrics::{REQUEST_BUCKETS, Registry};
 
 /// The `app_name` label of the original.
@@ -26,7 +21,7 @@ const APP_NAME: &str = "mlserver";
 struct RequestLabels {
     app_name: &'static str,
     method: &'static str,
-    path: Arc<str>,
+    path: &'static str,
     status_code: u16,
 }
 
@@ -42,6 +37,17 @@ pub struct RestMetrics {
     requests: Family<RequestLabels, Counter>,
     duration: Family<RequestLabels, Histogram, fn() -> Histogram>,
     in_progress: Family<MethodLabels, Gauge>,
+    /// The series of each route's commonest answer, found once.
+    common: Arc<[OnceLock<Common>; ROUTES]>,
+}
+
+/// The series of a route's own method and status 200.
+#[derive(Debug)]
+struct Common {
+    method: &'static str,
+    requests: Counter,
+    duration: Histogram,
+    in_progress: Gauge,
 }
 
 impl RestMetrics {
@@ -51,6 +57,7 @@ impl RestMetrics {
             requests: Family::default(),
             duration: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
             in_progress: Family::default(),
+            common: Arc::default(),
         };
         registry.register(format!("{prefix}_requests"), "Total HTTP requests", metrics.requests.clone());
         registry.register(
@@ -65,90 +72,79 @@ impl RestMetrics {
         );
         metrics
     }
-}
 
-/// Wraps the routes.
-#[derive(Debug, Clone)]
-pub(super) struct InstrumentLayer {
-    metrics: Option<RestMetrics>,
-}
-
-impl InstrumentLayer {
-    pub(super) const fn new(metrics: Option<RestMetrics>) -> Self {
-        Self { metrics }
-    }
-}
-
-impl<S> Layer<S> for InstrumentLayer {
-    type Service = Instrument<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        Instrument { inner, metrics: self.metrics.clone() }
-    }
-}
-
-/// A route with its metrics.
-#[derive(Debug, Clone)]
-pub(super) struct Instrument<S> {
-    inner: S,
-    metrics: Option<RestMetrics>,
-}
-
-impl<S, B> Service<Request<B>> for Instrument<S>
-where
-    S: Service<Request<B>, Response = Response>,
-    S::Future: Send + 'static,
-{
-    type Response = Response;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, S::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(context)
+    fn gauge(&self, method: &'static str) -> Gauge {
+        self.in_progress.get_or_create_owned(&MethodLabels { app_name: APP_NAME, method })
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let matched = request.extensions().get::<MatchedPath>();
-        let health = matched.is_none_or(|path| [route::LIVE, route::READY].contains(&path.as_str()));
-        if health {
-            return Box::pin(self.inner.call(request));
+    fn record(&self, route: &Route<'_>, method: &'static str, status: StatusCode, elapsed: Duration) {
+        let seconds = elapsed.as_secs_f64();
+        let labels = |status: StatusCode| RequestLabels {
+            app_name: APP_NAME,
+            method,
+            path: route.template(),
+            status_code: status.as_u16(),
+        };
+        if status == StatusCode::OK {
+            let common = self.common[route.index()].get_or_init(|| Common {
+                method,
+                requests: self.requests.get_or_create_owned(&labels(status)),
+                duration: self.duration.get_or_create_owned(&labels(status)),
+                in_progress: self.gauge(method),
+            });
+            if common.method == method {
+                common.requests.inc();
+                common.duration.observe(seconds);
+                return;
+            }
         }
-        let path: Arc<str> = matched.map_or("", MatchedPath::as_str).into();
-        let method = method_name(request.method());
-        let access = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().path().to_owned());
-        let metrics = self.metrics.clone();
-        let answer = self.inner.call(request);
-        Box::pin(async move {
-            let started = Instant::now();
-            let in_progress = metrics.as_ref().map(|metrics| InProgress::start(metrics, method));
-            let response = answer.await?;
-            drop(in_progress);
-            let elapsed = started.elapsed();
-            let status_code = response.status().as_u16();
-            if let Some(uri) = access {
-                let milliseconds = elapsed.as_secs_f64() * 1e3;
-                debug!(target: "mlserver.rest", method, uri, status_code, milliseconds, "Answered.");
-            }
-            if let Some(metrics) = metrics {
-                let labels = RequestLabels { app_name: APP_NAME, method, path, status_code };
-                metrics.requests.get_or_create(&labels).inc();
-                metrics.duration.get_or_create(&labels).observe(elapsed.as_secs_f64());
-            }
-            Ok(response)
-        })
+        self.requests.get_or_create(&labels(status)).inc();
+        self.duration.get_or_create(&labels(status)).observe(seconds);
+    }
+
+    fn start(&self, route: &Route<'_>, method: &'static str) -> InProgress {
+        let common = self.common[route.index()].get().filter(|common| common.method == method);
+        let gauge = common.map_or_else(|| self.gauge(method), |common| common.in_progress.clone());
+        gauge.inc();
+        InProgress(gauge)
+    }
+}
+
+/// A request that is being answered; dropped without its end when the client leaves.
+pub(super) struct Observation<'a> {
+    metrics: Option<&'a RestMetrics>,
+    route: &'a Route<'a>,
+    method: &'static str,
+    started: Instant,
+    in_progress: Option<InProgress>,
+}
+
+impl<'a> Observation<'a> {
+    /// Begins to observe a request, unless it is one for health.
+    pub(super) fn start(metrics: Option<&'a RestMetrics>, route: &'a Route<'a>, method: &Method) -> Option<Self> {
+        if route.is_health() {
+            return None;
+        }
+        let method = method_name(method);
+        let in_progress = metrics.map(|metrics| metrics.start(route, method));
+        Some(Self { metrics, route, method, started: Instant::now(), in_progress })
+    }
+
+    /// Records the answer.
+    pub(super) fn end(self, uri: &Uri, status: StatusCode) {
+        let elapsed = self.started.elapsed();
+        drop(self.in_progress);
+        if let Some(metrics) = self.metrics {
+            metrics.record(self.route, self.method, status, elapsed);
+        }
+        let (method, status_code, milliseconds) = (self.method, status.as_u16(), elapsed.as_secs_f64() * 1e3);
+        debug!(target: "mlserver.rest", method, uri = uri.path(), status_code, milliseconds, "Answered.");
     }
 }
 
 /// Counts a request as in progress until it is dropped, however it ends.
+#[derive(Debug)]
 struct InProgress(Gauge);
-
-impl InProgress {
-    fn start(metrics: &RestMetrics, method: &'static str) -> Self {
-        let gauge = metrics.in_progress.get_or_create_owned(&MethodLabels { app_name: APP_NAME, method });
-        gauge.inc();
-        Self(gauge)
-    }
-}
 
 impl Drop for InProgress {
     fn drop(&mut self) {

@@ -5,6 +5,7 @@
 
 mod body;
 mod cloud_events;
+mod compress;
 mod cors;
 mod errors;
 mod health;
@@ -13,25 +14,27 @@ mod instrument;
 mod metadata;
 mod route;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::routing::{get, post};
-use http::{Method, Request, Uri};
-use tower::{Layer, ServiceExt, util::MapRequestLayer};
-use tower_http::compression::{CompressionLayer, predicate::SizeAbove};
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use tower::util::option_layer;
+use tower::{ServiceBuilder, service_fn};
+use tower_http::cors::CorsLayer;
 
 pub use cors::layer as cors_layer;
 pub use instrument::RestMetrics;
 
-use super::respond;
+use super::{BodyFailure, HttpService, respond};
 use crate::compute::ComputePool;
 use crate::inference::Inference;
 use crate::types::ServerMetadata;
 use cloud_events::CloudEvents;
-
-/// Answers shorter than this many bytes are not compressed.
-const COMPRESSED_FROM: u64 = 500;
+use instrument::Observation;
+use respond::Response;
+use route::{Action, Route};
 
 /// What the REST server needs to know.
 #[derive(Debug)]
@@ -44,7 +47,7 @@ pub struct Options {
     pub max_body_bytes: usize,
     /// Compress long answers for clients that accept gzip.
     pub gzip: bool,
-    pub cors: Option<tower_http::cors::CorsLayer>,
+    pub cors: Option<CorsLayer>,
 }
 
 /// What handlers share.
@@ -52,54 +55,70 @@ pub struct Options {
 struct App {
     inference: Inference,
     compute: ComputePool,
+    metrics: Option<RestMetrics>,
     metadata: ServerMetadata,
     max_body_bytes: usize,
     root_path: String,
+    gzip: bool,
     cloud_events: CloudEvents,
 }
 
-type Shared = Arc<App>;
-
 /// Makes the REST service.
-pub fn router(inference: Inference, compute: ComputePool, metrics: Option<RestMetrics>, options: Options) -> Router {
-    let root_path = normal_root_path(&options.root_path);
+pub fn service<B>(
+    inference: Inference,
+    compute: ComputePool,
+    metrics: Option<RestMetrics>,
+    options: Options,
+) -> impl HttpService<B, Body = Full<Bytes>>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Send + 'static,
+{
     let app = Arc::new(App {
         inference,
         compute,
+        metrics,
         cloud_events: CloudEvents::new(&options.metadata.name),
         metadata: options.metadata,
         max_body_bytes: options.max_body_bytes,
-        root_path: root_path.clone(),
+        root_path: normal_root_path(&options.root_path),
+        gzip: options.gzip,
     });
-    let instrument = instrument::InstrumentLayer::new(metrics);
-    let mut router = Router::new()
-        .route(route::LIVE, get(health::live))
-        .route(route::READY, get(health::ready))
-        .route("/v2", get(metadata::server));
-    for model in ["/v2/models/{model_name}", "/v2/models/{model_name}/versions/{model_version}"] {
-        router = router
-            .route(model, get(metadata::model))
-            .route(&format!("{model}/ready"), get(health::model_ready))
-            .route(&format!("{model}/infer"), post(infer::infer))
-            .route(&format!("{model}/generate"), post(infer::infer));
+    let routes = service_fn(move |request| {
+        let app = Arc::clone(&app);
+        async move { Ok::<_, Infallible>(app.answer(request).await.map(Full::new)) }
+    });
+    ServiceBuilder::new().layer(option_layer(options.cors)).service(routes)
+}
+
+impl App {
+    async fn answer<B>(&self, request: Request<B>) -> Response
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
+    {
+        let (parts, body) = request.into_parts();
+        let path = without_prefix(parts.uri.path(), &self.root_path);
+        let Some(route) = Route::find(path, &parts.uri) else {
+            return respond::not_found(path, &parts.uri, &self.root_path);
+        };
+        if !route.allows(&parts.method) {
+            return respond::method_not_allowed(&parts.method, &parts.uri, route.allow());
+        }
+        let observation = Observation::start(self.metrics.as_ref(), &route, &parts.method);
+        let response = match route.action {
+            Action::Live => health::live(),
+            Action::Ready => health::ready(self),
+            Action::Server => metadata::server(self),
+            Action::Model => metadata::model(self, &route),
+            Action::ModelReady => health::model_ready(self, &route),
+            Action::Infer | Action::Generate => infer::infer(self, &route, &parts.headers, body).await,
+        };
+        let response =
+            if self.gzip { compress::compress(response, &parts.headers, &self.compute).await } else { response };
+        if let Some(observation) = observation {
+            observation.end(&parts.uri, response.status());
+        }
+        response
     }
-    let mut router = router
-        .route_layer(instrument)
-        .fallback(route::not_found)
-        .method_not_allowed_fallback(async |method: Method, uri: Uri| respond::method_not_allowed(&method, &uri))
-        .with_state(app);
-    if options.gzip {
-        router = router.layer(CompressionLayer::new().gzip(true).compress_when(SizeAbove::new(COMPRESSED_FROM)));
-    }
-    if let Some(cors) = options.cors {
-        router = router.layer(cors);
-    }
-    if root_path.is_empty() {
-        return router;
-    }
-    // Routing happens inside the router, so the path is changed around it.
-    let strip = MapRequestLayer::new(move |request| strip_prefix(request, &root_path));
-    Router::new().fallback_service(strip.layer(router).map_request(std::convert::identity))
 }
 
 /// A root path with one slash in front and none behind, or nothing.
@@ -108,15 +127,9 @@ fn normal_root_path(path: &str) -> String {
     if path.is_empty() { String::new() } else { format!("/{path}") }
 }
 
-fn strip_prefix<B>(mut request: Request<B>, prefix: &str) -> Request<B> {
-    let stripped = request.uri().path_and_query().and_then(|path| {
-        let rest = path.as_str().strip_prefix(prefix)?;
-        rest.starts_with('/').then(|| rest.parse::<Uri>().ok())?
-    });
-    if let Some(uri) = stripped {
-        *request.uri_mut() = uri;
-    }
-    request
+/// Takes the root path off, when it is there and ends where a segment does.
+fn without_prefix<'a>(path: &'a str, root_path: &str) -> &'a str {
+    path.strip_prefix(root_path).filter(|rest| rest.starts_with('/')).unwrap_or(path)
 }
 
 #[cfg(test)]
@@ -125,13 +138,10 @@ mod tests {
 
     #[test]
     fn the_root_path_is_taken_off_whole_segments_only() {
-        let strip = |path: &str| {
-            let request = Request::builder().uri(path).body(()).unwrap();
-            strip_prefix(request, "/pre").uri().to_string()
-        };
-        assert_eq!(strip("/pre/v2?a=1"), "/v2?a=1");
-        assert_eq!(strip("/v2"), "/v2");
-        assert_eq!(strip("/prefix/v2"), "/prefix/v2");
+        assert_eq!(without_prefix("/pre/v2", "/pre"), "/v2");
+        assert_eq!(without_prefix("/v2", "/pre"), "/v2");
+        assert_eq!(without_prefix("/prefix/v2", "/pre"), "/prefix/v2");
+        assert_eq!(without_prefix("/v2", ""), "/v2");
         assert_eq!(normal_root_path("pre/"), "/pre");
         assert_eq!(normal_root_path("/"), "");
     }

@@ -1,47 +1,203 @@
-//! What a path says about the model it means.
+//! Which paths are served, and what a path says about the model it means.
 
-use axum::extract::{FromRequestParts, Path, Query, State};
-use axum::response::Response;
-use http::request::Parts;
-use http::{StatusCode, Uri};
-use serde::Deserialize;
+use std::borrow::Cow;
 
-use super::{Shared, respond};
+use http::{Method, Uri};
+use percent_encoding::percent_decode_str;
 
-pub(super) const LIVE: &str = "/v2/health/live";
-pub(super) const READY: &str = "/v2/health/ready";
-
-/// A model's name and version, from the path or, as the original allows, the version from `?model_version=`.
-#[derive(Debug, Deserialize)]
-pub(super) struct ModelRoute {
-    #[serde(rename = "model_name")]
-    pub(super) name: String,
-    #[serde(rename = "model_version", default)]
-    pub(super) version: Option<String>,
+/// What a path asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    Live,
+    Ready,
+    Server,
+    Model,
+    ModelReady,
+    Infer,
+    Generate,
 }
 
-#[derive(Debug, Deserialize)]
-struct VersionQuery {
-    model_version: Option<String>,
+/// A path that is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Route<'a> {
+    pub(super) action: Action,
+    /// The model's name; empty for paths without a model.
+    pub(super) name: Cow<'a, str>,
+    /// The version, from the path or, as the original allows, from `?model_version=`.
+    pub(super) version: Option<Cow<'a, str>>,
+    /// The version stands in the path.
+    versioned: bool,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for ModelRoute {
-    type Rejection = Response;
+/// The number of values of [`Route::index`].
+pub(super) const ROUTES: usize = 11;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        let bad_request = |message: String| respond::error(StatusCode::BAD_REQUEST, &message);
-        let Path(mut route) = Path::<Self>::from_request_parts(parts, state)
-            .await
-            .map_err(|rejection| bad_request(rejection.body_text()))?;
-        if route.version.is_none() && parts.uri.query().is_some() {
-            let Query(query) = Query::<VersionQuery>::try_from_uri(&parts.uri)
-                .map_err(|rejection| bad_request(rejection.body_text()))?;
-            route.version = query.model_version;
+impl<'a> Route<'a> {
+    /// Finds what a path asks for. Names that are no UTF-8 get replacement characters, and so are unknown later.
+    pub(super) fn find(path: &'a str, uri: &'a Uri) -> Option<Self> {
+        let rest = path.strip_prefix("/v2")?;
+        let without_model = |action| Self { action, name: Cow::Borrowed(""), version: None, versioned: false };
+        match rest {
+            "" => return Some(without_model(Action::Server)),
+            "/health/live" => return Some(without_model(Action::Live)),
+            "/health/ready" => return Some(without_model(Action::Ready)),
+            _ => {}
         }
-        Ok(route)
+        let rest = rest.strip_prefix("/models/")?;
+        let mut segments = rest.split('/');
+        let name = segments.next().unwrap_or_default();
+        let mut next = segments.next();
+        let mut version = None;
+        if next == Some("versions") {
+            version = segments.next();
+            if version.is_none_or(str::is_empty) {
+                return None;
+            }
+            next = segments.next();
+        }
+        let action = match next {
+            None => Action::Model,
+            Some("ready") => Action::ModelReady,
+            Some("infer") => Action::Infer,
+            Some("generate") => Action::Generate,
+            Some(_) => return None,
+        };
+        if name.is_empty() || segments.next().is_some() {
+            return None;
+        }
+        let versioned = version.is_some();
+        let version = match version {
+            Some(version) => Some(decode(version)),
+            None => version_of_query(uri),
+        };
+        Some(Self { action, name: decode(name), version, versioned })
+    }
+
+    /// Returns the methods that the path answers.
+    pub(super) const fn allow(&self) -> &'static str {
+        match self.action {
+            Action::Infer | Action::Generate => "POST",
+            _ => "GET,HEAD",
+        }
+    }
+
+    pub(super) fn allows(&self, method: &Method) -> bool {
+        match self.action {
+            Action::Infer | Action::Generate => method == Method::POST,
+            _ => method == Method::GET || method == Method::HEAD,
+        }
+    }
+
+    /// Tells whether metrics and access lines leave the path out.
+    pub(super) const fn is_health(&self) -> bool {
+        matches!(self.action, Action::Live | Action::Ready)
+    }
+
+    /// Returns the place of the path's template among all, below [`ROUTES`].
+    pub(super) const fn index(&self) -> usize {
+        let pair = match self.action {
+            Action::Live => return 0,
+            Action::Ready => return 1,
+            Action::Server => return 2,
+            Action::Model => 3,
+            Action::ModelReady => 5,
+            Action::Infer => 7,
+            Action::Generate => 9,
+        };
+        pair + self.versioned as usize
+    }
+
+    /// Returns the path with its variable parts as names, for the label of metrics.
+    pub(super) const fn template(&self) -> &'static str {
+        match (self.action, self.versioned) {
+            (Action::Live, _) => "/v2/health/live",
+            (Action::Ready, _) => "/v2/health/ready",
+            (Action::Server, _) => "/v2",
+            (Action::Model, false) => "/v2/models/{model_name}",
+            (Action::Model, true) => "/v2/models/{model_name}/versions/{model_version}",
+            (Action::ModelReady, false) => "/v2/models/{model_name}/ready",
+            (Action::ModelReady, true) => "/v2/models/{model_name}/versions/{model_version}/ready",
+            (Action::Infer, false) => "/v2/models/{model_name}/infer",
+            (Action::Infer, true) => "/v2/models/{model_name}/versions/{model_version}/infer",
+            (Action::Generate, false) => "/v2/models/{model_name}/generate",
+            (Action::Generate, true) => "/v2/models/{model_name}/versions/{model_version}/generate",
+        }
     }
 }
 
-pub(super) async fn not_found(State(app): State<Shared>, uri: Uri) -> Response {
-    respond::not_found(&uri, &app.root_path)
+fn decode(segment: &str) -> Cow<'_, str> {
+    percent_decode_str(segment).decode_utf8_lossy()
+}
+
+fn version_of_query(uri: &Uri) -> Option<Cow<'_, str>> {
+    let pairs = form_urlencoded::parse(uri.query()?.as_bytes());
+    pairs.into_iter().find(|(key, _)| key == "model_version").map(|(_, version)| version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn find(path: &str) -> Option<(Action, String, Option<String>)> {
+        let uri: Uri = path.parse().unwrap();
+        let route = Route::find(uri.path(), &uri)?;
+        Some((route.action, route.name.into_owned(), route.version.map(Cow::into_owned)))
+    }
+
+    #[test]
+    fn paths_name_models_and_versions() {
+        let some =
+            |action, name: &str, version: Option<&str>| Some((action, name.to_owned(), version.map(str::to_owned)));
+        assert_eq!(find("/v2"), some(Action::Server, "", None));
+        assert_eq!(find("/v2/models/a%20b"), some(Action::Model, "a b", None));
+        assert_eq!(find("/v2/models/a/versions/1%2F2/infer"), some(Action::Infer, "a", Some("1/2")));
+        assert_eq!(find("/v2/models/a/ready?x=1&model_version=v+2"), some(Action::ModelReady, "a", Some("v 2")));
+        assert_eq!(find("/v2/models/a/versions/1?model_version=2"), some(Action::Model, "a", Some("1")));
+        assert_eq!(find("/v2/models/versions/versions/versions"), some(Action::Model, "versions", Some("versions")));
+        for path in [
+            "/",
+            "/v1",
+            "/v2x",
+            "/v2/",
+            "/v2/models",
+            "/v2/models/",
+            "/v2/models//infer",
+            "/v2/models/a/",
+            "/v2/models/a/b",
+            "/v2/models/a/versions",
+            "/v2/models/a/versions/",
+            "/v2/models/a/versions//infer",
+            "/v2/models/a/infer/",
+            "/v2/models/a/infer/b",
+            "/v2/models/a/versions/1/infer/",
+        ] {
+            assert_eq!(find(path), None, "{path}");
+        }
+        assert_eq!(find("/v2/models/%ff"), some(Action::Model, "\u{fffd}", None));
+    }
+
+    #[test]
+    fn every_template_has_its_place() {
+        let actions = [
+            Action::Live,
+            Action::Ready,
+            Action::Server,
+            Action::Model,
+            Action::ModelReady,
+            Action::Infer,
+            Action::Generate,
+        ];
+        let mut places = HashSet::new();
+        let mut templates = HashSet::new();
+        for action in actions {
+            for versioned in [false, true] {
+                let route = Route { action, name: Cow::Borrowed(""), version: None, versioned };
+                assert!(route.index() < ROUTES);
+                places.insert(route.index());
+                templates.insert(route.template());
+            }
+        }
+        assert_eq!((places.len(), templates.len()), (ROUTES, ROUTES));
+    }
 }

@@ -1,0 +1,90 @@
+//! Gzip for long answers.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, VARY};
+use http::{HeaderMap, HeaderValue};
+
+use super::respond::Response;
+use crate::compute::ComputePool;
+
+/// Shorter answers are not compressed, in bytes; the original's limit.
+const COMPRESSED_FROM: usize = 500;
+
+/// Longer answers are compressed on the compute pool, in bytes: below it, compressing takes less than 0.2 ms.
+const LONG: usize = 8 * 1024;
+
+/// Compresses an answer when it is long enough and the client takes gzip.
+pub(super) async fn compress(response: Response, request: &HeaderMap, compute: &ComputePool) -> Response {
+    if response.body().len() < COMPRESSED_FROM || response.headers().contains_key(CONTENT_ENCODING) {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    parts.headers.append(VARY, HeaderValue::from_static("accept-encoding"));
+    if !accepts_gzip(request) {
+        return Response::from_parts(parts, body);
+    }
+    let text = body.clone();
+    let compressed =
+        if text.len() < LONG { gzip(&text) } else { compute.run(move || gzip(&text)).await.ok().flatten() };
+    match compressed {
+        Some(compressed) => {
+            parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            Response::from_parts(parts, compressed)
+        }
+        None => Response::from_parts(parts, body),
+    }
+}
+
+/// Compresses in memory, which does not fail; if it did, the answer would go as it is.
+fn gzip(text: &[u8]) -> Option<Bytes> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 2), Compression::default());
+    encoder.write_all(text).ok()?;
+    encoder.finish().ok().map(Bytes::from)
+}
+
+/// Tells whether a request's `Accept-Encoding` takes gzip (RFC 9110, section 12.5.3).
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let mut any = None;
+    for value in headers.get_all(ACCEPT_ENCODING) {
+        for item in value.to_str().unwrap_or_default().split(',') {
+            let mut parts = item.split(';').map(str::trim);
+            let coding = parts.next().unwrap_or_default();
+            let refused = parts.any(|part| {
+                part.split_once('=')
+                    .is_some_and(|(key, q)| key.trim().eq_ignore_ascii_case("q") && q.trim().parse() == Ok(0.0_f32))
+            });
+            if coding.eq_ignore_ascii_case("gzip") || coding.eq_ignore_ascii_case("x-gzip") {
+                return !refused;
+            }
+            if coding == "*" {
+                any = Some(!refused);
+            }
+        }
+    }
+    any.unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gzip_is_taken_where_the_client_says_so() {
+        let accepts = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(text));
+            accepts_gzip(&headers)
+        };
+        for text in ["gzip", "deflate, gzip;q=0.5", "br, *", "X-GZIP", "gzip ; q=1.0"] {
+            assert!(accepts(text), "{text}");
+        }
+        for text in ["", "identity", "gzip;q=0", "gzip; q=0.000", "br", "*;q=0", "gzip;q=0, *"] {
+            assert!(!accepts(text), "{text}");
+        }
+        assert!(!accepts_gzip(&HeaderMap::new()));
+    }
+}
