@@ -35,7 +35,9 @@ pub(in crate::runtimes::trees) fn load(bytes: &[u8]) -> Result<(Evaluator, Vec<S
             return Err(LoadError::Count { field: "Tree", wanted, found: trees.len() });
         }
     }
-    let link = Link::parse(header.get("objective"), outputs)?;
+    // Linear trees came with 3.2; since then every tree says whether it is one.
+    let old = trees.iter().all(|tree| tree.get("is_linear").is_none());
+    let link = Link::parse(header.get("objective"), outputs, old)?;
     let mut compiler = Compiler::new(&Shape { features, outputs, width: 1, tiny: TINY });
     for (index, section) in trees.iter().enumerate() {
         let in_tree = |fault: TreeFault| fault.in_tree(index);

@@ -14,12 +14,17 @@ pub(super) enum Link {
     },
     Softmax,
     /// `ln(1 + exp(x))`
-    Softplus,
+    Softplus {
+        /// Whether small values are kept, which `1 + exp(x)` would round to one.
+        precise: bool,
+    },
 }
 
 impl Link {
     /// Reads the `objective` line for a model that has `outputs` of them; a custom objective has no line.
-    pub(super) fn parse(line: Option<&str>, outputs: usize) -> Result<Self, LoadError> {
+    ///
+    /// `old` is a file from before 3.2.
+    pub(super) fn parse(line: Option<&str>, outputs: usize, old: bool) -> Result<Self, LoadError> {
         let Some(line) = line else { return Ok(Self::Identity) };
         let mut words = line.split_ascii_whitespace();
         let name = words.next().unwrap_or_default();
@@ -51,7 +56,7 @@ impl Link {
             "binary" | "multiclassova" => Self::Sigmoid { steepness: steepness()? },
             "multiclass" => Self::Softmax,
             "cross_entropy" | "xentropy" => Self::Sigmoid { steepness: 1.0 },
-            "cross_entropy_lambda" | "xentlambda" => Self::Softplus,
+            "cross_entropy_lambda" | "xentlambda" => Self::Softplus { precise: !old },
             "poisson" | "gamma" | "tweedie" => Self::Exp,
             _ => return Err(LoadError::Unsupported { what: "objective", name: quote(line) }),
         })
@@ -69,7 +74,9 @@ impl Link {
             Self::SignedSquare => each(sums, &|sum| sum * sum.abs()),
             Self::Exp => each(sums, &f64::exp),
             Self::Sigmoid { steepness } => each(sums, &|sum| 1.0 / (1.0 + (-steepness * sum).exp())),
-            Self::Softplus => each(sums, &|sum| sum.exp().ln_1p()),
+            Self::Softplus { precise: true } => each(sums, &|sum| sum.exp().ln_1p()),
+            #[expect(clippy::imprecise_flops, reason = "the old library's answer is wanted, its rounding included")]
+            Self::Softplus { precise: false } => each(sums, &|sum| (1.0 + sum.exp()).ln()),
             Self::Softmax => sums.chunks_exact_mut(outputs).for_each(softmax),
         }
     }
@@ -94,8 +101,8 @@ mod tests {
 
     #[test]
     fn lines_of_all_objectives() {
-        let link = |line| Link::parse(Some(line), 3).map_err(|error| error.to_string());
-        assert_eq!(Link::parse(None, 1).unwrap(), Link::Identity);
+        let link = |line| Link::parse(Some(line), 3, false).map_err(|error| error.to_string());
+        assert_eq!(Link::parse(None, 1, false).unwrap(), Link::Identity);
         assert_eq!(link("regression"), Ok(Link::Identity));
         assert_eq!(link("regression sqrt"), Ok(Link::SignedSquare));
         assert_eq!(link("quantile"), Ok(Link::Identity));
@@ -103,7 +110,7 @@ mod tests {
         assert_eq!(link("multiclassova num_class:3 sigmoid:2"), Ok(Link::Sigmoid { steepness: 2.0 }));
         assert_eq!(link("multiclass num_class:3"), Ok(Link::Softmax));
         assert_eq!(link("tweedie"), Ok(Link::Exp));
-        assert_eq!(link("cross_entropy_lambda"), Ok(Link::Softplus));
+        assert_eq!(link("cross_entropy_lambda"), Ok(Link::Softplus { precise: true }));
         assert_eq!(link("loss9"), Err("objective `loss9` is not supported".to_owned()));
         let classes = "field `objective`: expected as many classes as there are trees in an iteration, \
                        found `multiclass num_class:4`";
