@@ -1,7 +1,8 @@
 //! A bare hyper server: reads each request's body whole and answers the same bytes to all of them.
 //!
-//! `echo ADDRESS FILE` listens on ADDRESS and answers the content of FILE as JSON. It is what `run.py` measures the
-//! server against: nothing is parsed, routed or logged, so no server on hyper can be much faster.
+//! `echo ADDRESS FILE [NAME:VALUE...]` listens on ADDRESS and answers the content of FILE with the given headers. It is
+//! what `run.py` measures the server against: nothing is parsed, routed or logged, so no server on hyper can be much
+//! faster.
 
 use std::convert::Infallible;
 use std::env;
@@ -9,7 +10,7 @@ use std::net::SocketAddr;
 
 use anyhow::Context;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -22,17 +23,22 @@ use tokio::net::TcpListener;
 async fn main() -> anyhow::Result<()> {
     let mut arguments = env::args().skip(1);
     let (Some(address), Some(file)) = (arguments.next(), arguments.next()) else {
-        anyhow::bail!("usage: echo ADDRESS FILE");
+        anyhow::bail!("usage: echo ADDRESS FILE [NAME:VALUE...]");
     };
+    let mut headers = HeaderMap::new();
+    for header in arguments {
+        let (name, value) = header.split_once(':').with_context(|| format!("`{header}` is no header"))?;
+        headers.insert(HeaderName::try_from(name)?, HeaderValue::try_from(value.trim())?);
+    }
     let address: SocketAddr = address.parse().with_context(|| format!("`{address}` is no address"))?;
     let answer = Bytes::from(std::fs::read(&file).with_context(|| format!("cannot read `{file}`"))?);
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
     loop {
         let (stream, _) = listener.accept().await.context("cannot accept a connection")?;
         stream.set_nodelay(true).context("cannot set TCP_NODELAY")?;
-        let answer = answer.clone();
+        let (answer, headers) = (answer.clone(), headers.clone());
         tokio::spawn(async move {
-            let service = service_fn(move |request| reply(request, answer.clone()));
+            let service = service_fn(move |request| reply(request, answer.clone(), headers.clone()));
             // A client that goes away is no error here.
             let _gone =
                 http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
@@ -41,10 +47,14 @@ async fn main() -> anyhow::Result<()> {
 }
 
 /// Reads the body to its end, then answers.
-async fn reply(request: Request<Incoming>, answer: Bytes) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn reply(
+    request: Request<Incoming>,
+    answer: Bytes,
+    headers: HeaderMap,
+) -> Result<Response<Full<Bytes>>, Infallible> {
     // The length is looked at so that reading it cannot be left out.
     let length = request.into_body().collect().await.map_or(0, |body| body.to_bytes().len());
     let mut response = Response::new(Full::new(if length == 0 { Bytes::new() } else { answer }));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    *response.headers_mut() = headers;
     Ok(response)
 }
