@@ -202,7 +202,7 @@ mod tests {
     use super::*;
     use crate::types::{InferenceRequest, Parameters};
 
-    fn request(inputs: Vec<Tensor>, content_type: Option<&str>) -> InferenceRequest {
+    fn request(inputs: Vec<Tensor>, content_type: Option<&'static str>) -> InferenceRequest {
         let parameters = content_type.map(Parameters::with_content_type).unwrap_or_default();
         InferenceRequest { parameters, inputs, ..InferenceRequest::default() }
     }

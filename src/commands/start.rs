@@ -185,7 +185,7 @@ async fn load(registry: &Registry, settings: ModelSettings) -> bool {
     let (name, version) = (settings.name.clone(), settings.parameters.version.clone());
     match registry.load(settings).await {
         Ok(model) => {
-            let backend = model.metadata.parameters.0.get("backend").and_then(|name| name.as_str());
+            let backend = model.metadata.parameters.others.get("backend").and_then(|name| name.as_str());
             info!(model = name, version, backend, "Loaded model '{name}' successfully.");
             true
         }

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 
 use crate::compute::ComputePool;
@@ -74,6 +74,8 @@ pub struct Model {
     metrics_as_default: ModelMetrics,
     /// The name as transports send it in headers; nothing when no header can hold it.
     header: Option<HeaderValue>,
+    /// The headers that all answers of this model share, as the transport with headers makes them once.
+    pub answer_headers: OnceLock<HeaderMap>,
 }
 
 impl Model {
@@ -84,6 +86,7 @@ impl Model {
             metrics: metrics.of_model(&settings.name, version.as_deref()),
             metrics_as_default: metrics.of_model(&settings.name, None),
             header: HeaderValue::from_bytes(settings.name.as_bytes()).ok(),
+            answer_headers: OnceLock::new(),
             name: settings.name.clone(),
             version,
             state,
@@ -119,14 +122,14 @@ fn metadata(settings: &ModelSettings, state: &State) -> ModelMetadata {
                 name: tensor.name.clone(),
                 datatype: tensor.datatype.clone(),
                 shape: tensor.shape.clone(),
-                parameters: Parameters(tensor.parameters.clone()),
+                parameters: Parameters::from(tensor.parameters.clone()),
             })
             .collect()
     };
     let mut parameters =
-        settings.parameters.content_type.as_deref().map(Parameters::with_content_type).unwrap_or_default();
+        settings.parameters.content_type.clone().map(Parameters::with_content_type).unwrap_or_default();
     if let State::Ready(runtime) = state {
-        parameters.0.insert("backend".to_owned(), runtime.backend().into());
+        parameters.others.insert("backend".to_owned(), runtime.backend().into());
     }
     ModelMetadata {
         name: settings.name.clone(),

@@ -1,12 +1,20 @@
 //! The open maps that requests, responses and tensors carry beside their data.
 
-use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-/// An open map of JSON values, in the order they were written.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Parameters(pub Map<String, Value>);
+const CONTENT_TYPE: &str = "content_type";
+
+/// An open map of JSON values: the content type, which most have, and the rest in the order they were written.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Parameters {
+    /// Kept apart because nearly every answer has one, and mostly nothing else.
+    pub content_type: Option<Cow<'static, str>>,
+    /// Everything else.
+    pub others: Map<String, Value>,
+}
 
 impl Parameters {
     /// Returns an empty map, which allocates nothing.
@@ -15,18 +23,58 @@ impl Parameters {
     }
 
     /// Returns a map that holds only a content type.
-    pub fn with_content_type(content_type: &str) -> Self {
-        let mut map = Map::new();
-        map.insert("content_type".to_owned(), Value::from(content_type));
-        Self(map)
+    pub fn with_content_type(content_type: impl Into<Cow<'static, str>>) -> Self {
+        Self { content_type: Some(content_type.into()), others: Map::new() }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.content_type.is_none() && self.others.is_empty()
     }
 
     /// Returns the content type, when there is one and it is text.
     pub fn content_type(&self) -> Option<&str> {
-        self.0.get("content_type")?.as_str()
+        self.content_type.as_deref()
+    }
+}
+
+impl From<Map<String, Value>> for Parameters {
+    fn from(mut others: Map<String, Value>) -> Self {
+        let content_type = match others.get_mut(CONTENT_TYPE) {
+            Some(Value::String(text)) => Some(Cow::Owned(std::mem::take(text))),
+            _ => None,
+        };
+        if content_type.is_some() {
+            others.shift_remove(CONTENT_TYPE);
+        }
+        Self { content_type, others }
+    }
+}
+
+impl<'de> Deserialize<'de> for Parameters {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Map::deserialize(deserializer).map(Self::from)
+    }
+}
+
+impl Serialize for Parameters {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let content_type = self.content_type().map(|text| (CONTENT_TYPE, Value::from(text)));
+        let others = self.others.iter().map(|(key, value)| (key.as_str(), value.clone()));
+        serializer.collect_map(content_type.into_iter().chain(others))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_content_type_is_kept_apart_and_comes_first() {
+        let parameters: Parameters = serde_json::from_str(r#"{"b":1,"content_type":"np","a":null}"#).unwrap();
+        assert_eq!(parameters.content_type(), Some("np"));
+        assert_eq!(serde_json::to_string(&parameters).unwrap(), r#"{"content_type":"np","b":1,"a":null}"#);
+        let parameters: Parameters = serde_json::from_str(r#"{"content_type":1}"#).unwrap();
+        assert_eq!(parameters.content_type(), None, "only a text is a content type");
+        assert_eq!(serde_json::to_string(&parameters).unwrap(), r#"{"content_type":1}"#);
     }
 }

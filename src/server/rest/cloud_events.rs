@@ -2,6 +2,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::registry::Model;
+
 /// The file in which Kubernetes tells a pod its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
@@ -17,13 +19,6 @@ const NAMESPACE: HeaderName = HeaderName::from_static("ce-namespace");
 
 /// The longest id, in bytes, that becomes a header: clients and proxies refuse answers with long headers.
 const MAX_ID: usize = 1024;
-
-/// Which message the headers describe.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Message {
-    Request,
-    Response,
-}
 
 /// The headers' values that are the same for every message.
 #[derive(Debug)]
@@ -45,30 +40,42 @@ impl CloudEvents {
         }
     }
 
-    /// Adds the headers, over any of the same names. Names and ids that no header can hold are left out.
-    pub(super) fn add(&self, headers: &mut HeaderMap, message: Message, model: Option<&HeaderValue>, id: &str) {
-        let kind = match message {
-            Message::Request => "io.seldon.serving.inference.request",
-            Message::Response => "io.seldon.serving.inference.response",
-        };
-        headers.reserve(9);
-        headers.insert(SPEC_VERSION, HeaderValue::from_static("0.3"));
-        headers.insert(TYPE, HeaderValue::from_static(kind));
-        let id = if id.is_empty() || id.len() > MAX_ID { None } else { value(id) };
+    /// Adds the headers of a request, over any of the same names. Names and ids that no header can hold are left out.
+    pub(super) fn add_to_request(&self, headers: &mut HeaderMap, model: &Model, id: &str) {
+        headers.extend(self.common("io.seldon.serving.inference.request", model));
+        add_id(headers, id);
+    }
+
+    /// Returns the headers of an answer.
+    pub(super) fn of_answer(&self, model: &Model, id: &str) -> HeaderMap {
+        let common = || self.common("io.seldon.serving.inference.response", model);
+        let mut headers = model.answer_headers.get_or_init(common).clone();
+        add_id(&mut headers, id);
+        headers
+    }
+
+    /// The headers that do not depend on the message.
+    fn common(&self, kind: &'static str, model: &Model) -> HeaderMap {
         let optional = [
+            (SPEC_VERSION, Some(HeaderValue::from_static("0.3"))),
+            (TYPE, Some(HeaderValue::from_static(kind))),
             (SOURCE, self.source.clone()),
-            (MODEL_ID, model.cloned()),
+            (MODEL_ID, model.header().cloned()),
             (SERVICE, self.service.clone()),
-            (ENDPOINT, model.cloned()),
-            (ID, id.clone()),
-            (REQUEST_ID, id),
+            (ENDPOINT, model.header().cloned()),
             (NAMESPACE, self.namespace.clone()),
         ];
-        for (name, value) in optional {
-            if let Some(value) = value {
-                headers.insert(name, value);
-            }
-        }
+        optional.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
+
+fn add_id(headers: &mut HeaderMap, id: &str) {
+    if !id.is_empty()
+        && id.len() <= MAX_ID
+        && let Some(id) = value(id)
+    {
+        headers.insert(ID, id.clone());
+        headers.insert(REQUEST_ID, id);
     }
 }
 
@@ -80,18 +87,20 @@ fn value(text: &str) -> Option<HeaderValue> {
 mod tests {
     use super::*;
 
-    fn headers(message: Message, id: &str) -> Vec<(String, String)> {
-        let mut headers = HeaderMap::new();
-        headers.insert(ID, HeaderValue::from_static("the client's own"));
-        CloudEvents::new("mlserver").add(&mut headers, message, Some(&HeaderValue::from_static("sum")), id);
-        let text = |value: &HeaderValue| value.to_str().unwrap().to_owned();
-        let mut headers: Vec<_> = headers
-            .iter()
-            .map(|(name, value)| (name.to_string(), text(value)))
-            .filter(|(_, v)| v != "the client's own")
-            .collect();
-        headers.sort();
+    fn sorted(headers: &HeaderMap) -> Vec<(&str, &str)> {
+        let mut headers: Vec<_> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        headers.sort_unstable();
         headers
+    }
+
+    fn model() -> std::sync::Arc<Model> {
+        let mut metrics = crate::telemetry::metrics::Registry::default();
+        let metrics = crate::telemetry::inference::InferenceMetrics::register(&mut metrics);
+        let compute = crate::compute::ComputePool::for_this_machine();
+        let registry = crate::registry::Registry::new(compute, metrics, std::path::PathBuf::new());
+        registry.announce(&crate::settings::ModelSettings::new("sum", "package.Class"));
+        registry.find("sum", None).unwrap()
     }
 
     #[test]
@@ -106,14 +115,22 @@ mod tests {
             ("ce-specversion", "0.3"),
             ("ce-type", "io.seldon.serving.inference.response"),
         ];
-        let expected: Vec<_> = expected.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        assert_eq!(headers(Message::Response, "my-id"), expected);
+        let events = CloudEvents::new("mlserver");
+        assert_eq!(sorted(&events.of_answer(&model(), "my-id")), expected);
+        let mut headers = HeaderMap::new();
+        headers.insert(ID, HeaderValue::from_static("the client's own"));
+        headers.insert("x-other", HeaderValue::from_static("kept"));
+        events.add_to_request(&mut headers, &model(), "my-id");
+        assert_eq!(headers[ID], "my-id");
+        assert_eq!(headers[TYPE], "io.seldon.serving.inference.request");
+        assert_eq!(headers.len(), expected.len() + 1);
     }
 
     #[test]
     fn an_id_that_no_header_holds_is_left_out() {
         for id in ["", "a\nb", &"a".repeat(MAX_ID + 1)] {
-            assert!(headers(Message::Request, id).iter().all(|(name, _)| name != "ce-id" && name != "ce-requestid"));
+            let headers = CloudEvents::new("mlserver").of_answer(&model(), id);
+            assert!(!headers.contains_key(ID) && !headers.contains_key(REQUEST_ID));
         }
     }
 }

@@ -6,7 +6,6 @@ use tracing::warn;
 use uuid::Uuid;
 
 use super::body::{self, LONG_BODY};
-use super::cloud_events::Message;
 use super::errors::RequestError;
 use super::respond::{self, Response};
 use super::route::Route;
@@ -34,7 +33,7 @@ where
     let mut request =
         if text.len() < LONG_BODY { read(&text)? } else { app.compute.run(move || read(&text)).await?? };
 
-    if request.parameters.0.shift_remove("headers").is_some() {
+    if request.parameters.others.shift_remove("headers").is_some() {
         warn!(
             model = route.name.as_ref(),
             request_id = request.id,
@@ -43,12 +42,16 @@ where
     }
     if target.model.reads_headers() {
         request.headers = headers.clone();
-        app.cloud_events.add(&mut request.headers, Message::Request, target.model.header(), &request.id);
+        app.cloud_events.add_to_request(&mut request.headers, &target.model, &request.id);
     }
     let mut response = app.inference.infer(&target, request).await?;
 
-    let mut headers = std::mem::take(&mut response.headers);
-    app.cloud_events.add(&mut headers, Message::Response, target.model.header(), &response.id);
+    let mut headers = app.cloud_events.of_answer(&target.model, &response.id);
+    if !response.headers.is_empty() {
+        // Ours replace those of the model that have the same name.
+        let ours = std::mem::replace(&mut headers, std::mem::take(&mut response.headers));
+        headers.extend(ours);
+    }
     let size: usize = response.outputs.iter().map(Tensor::byte_len).sum();
     let text = if size < LONG_ANSWER {
         json::write_response(&response)?

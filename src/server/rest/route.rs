@@ -126,6 +126,9 @@ impl<'a> Route<'a> {
 }
 
 fn decode(segment: &str) -> Cow<'_, str> {
+    if !segment.contains('%') {
+        return Cow::Borrowed(segment);
+    }
     percent_decode_str(segment).decode_utf8_lossy()
 }
 

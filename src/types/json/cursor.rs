@@ -59,8 +59,11 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a literal such as `null`, or leaves the position and returns false.
+    #[inline]
     pub(super) fn literal(&mut self, word: &str) -> bool {
-        self.skip_space();
+        if self.peek() != word.bytes().next() {
+            return false;
+        }
         let found = self.text[self.position..].starts_with(word.as_bytes());
         if found {
             self.position += word.len();
@@ -73,7 +76,7 @@ impl<'a> Cursor<'a> {
         self.expect(b'"', "a string")?;
         let start = self.position;
         let rest = &self.text[start..];
-        match rest.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20) {
+        match plain_length(rest) {
             Some(end) if rest[end] == b'"' => {
                 let text = std::str::from_utf8(&rest[..end])
                     .map_err(|error| ReadError::Syntax { offset: start + error.valid_up_to(), expected: "UTF-8" })?;
@@ -113,10 +116,35 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Reads a key's bytes, which are valid JSON but not checked to be UTF-8.
+    fn key(&mut self) -> Result<Cow<'a, [u8]>, ReadError> {
+        let start = self.position + 1;
+        let rest = self.text.get(start..).unwrap_or_default();
+        match plain_length(rest) {
+            Some(end) if rest[end] == b'"' => {
+                self.position = start + end + 1;
+                Ok(Cow::Borrowed(&rest[..end]))
+            }
+            _ => self.string().map(|key| match key {
+                Cow::Borrowed(key) => Cow::Borrowed(key.as_bytes()),
+                Cow::Owned(key) => Cow::Owned(key.into_bytes()),
+            }),
+        }
+    }
+
+    /// Skips the value of a key that means nothing here.
+    pub(super) fn skip_member(&mut self, key: &[u8]) -> Result<(), ReadError> {
+        if std::str::from_utf8(key).is_err() {
+            return Err(self.syntax("a key in UTF-8 before this value"));
+        }
+        self.span().map(drop)
+    }
+
     /// Calls `member` with each key of an object, standing before its value.
+    #[inline]
     pub(super) fn object(
         &mut self,
-        mut member: impl FnMut(&mut Self, &str) -> Result<(), ReadError>,
+        mut member: impl FnMut(&mut Self, &[u8]) -> Result<(), ReadError>,
     ) -> Result<(), ReadError> {
         self.expect(b'{', "an object")?;
         if self.take(b'}') {
@@ -126,7 +154,7 @@ impl<'a> Cursor<'a> {
             if self.peek() != Some(b'"') {
                 return Err(self.syntax("a key in double quotes"));
             }
-            let key = self.string()?;
+            let key = self.key()?;
             self.expect(b':', "`:` after the key")?;
             self.skip_space();
             member(self, &key)?;
@@ -156,4 +184,10 @@ impl<'a> Cursor<'a> {
         }
         Ok(())
     }
+}
+
+/// The bytes before the first that ends or complicates a string: a quote, a backslash or a control character.
+#[inline]
+fn plain_length(text: &[u8]) -> Option<usize> {
+    text.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20)
 }

@@ -38,11 +38,11 @@ pub fn read_request(text: &[u8]) -> Result<(InferenceRequest, Option<String>), R
     }
     cursor.object(|cursor, key| {
         match key {
-            "id" => id = optional(cursor, |cursor| string(cursor, || "id".to_owned()))?,
-            "parameters" => request.parameters = parameters(cursor, || "parameters".to_owned())?,
-            "inputs" => inputs = Some(read_inputs(cursor)?),
-            "outputs" => request.outputs = optional(cursor, read_outputs)?.unwrap_or_default(),
-            _ => drop(cursor.span()?),
+            b"id" => id = optional(cursor, |cursor| string(cursor, || "id".to_owned()))?,
+            b"parameters" => request.parameters = parameters(cursor, || "parameters".to_owned())?,
+            b"inputs" => inputs = Some(read_inputs(cursor)?),
+            b"outputs" => request.outputs = optional(cursor, read_outputs)?.unwrap_or_default(),
+            _ => cursor.skip_member(key)?,
         }
         Ok(())
     })?;
@@ -73,9 +73,9 @@ fn read_outputs(cursor: &mut Cursor<'_>) -> Result<Vec<RequestedOutput>, ReadErr
         let mut output = RequestedOutput::default();
         cursor.object(|cursor, key| {
             match key {
-                "name" => name = Some(string(cursor, || path(".name"))?),
-                "parameters" => output.parameters = parameters(cursor, || path(".parameters"))?,
-                _ => drop(cursor.span()?),
+                b"name" => name = Some(string(cursor, || path(".name"))?),
+                b"parameters" => output.parameters = parameters(cursor, || path(".parameters"))?,
+                _ => cursor.skip_member(key)?,
             }
             Ok(())
         })?;
@@ -104,11 +104,11 @@ fn read_input(cursor: &mut Cursor<'_>, position: usize) -> Result<Tensor, ReadEr
     let mut data = Data::Absent;
     cursor.object(|cursor, key| {
         match key {
-            "name" => name = Some(string(cursor, || path(".name"))?),
-            "shape" => shape = Some(read_shape(cursor, &path)?),
-            "datatype" => datatype = Some(read_datatype(cursor, &path)?),
-            "parameters" => input_parameters = parameters(cursor, || path(".parameters"))?,
-            "data" => {
+            b"name" => name = Some(string(cursor, || path(".name"))?),
+            b"shape" => shape = Some(read_shape(cursor, &path)?),
+            b"datatype" => datatype = Some(read_datatype(cursor, &path)?),
+            b"parameters" => input_parameters = parameters(cursor, || path(".parameters"))?,
+            b"data" => {
                 data = if let Some(datatype) = datatype {
                     let label = || label(name.as_deref(), position);
                     let capacity = capacity(shape.as_deref(), cursor);
@@ -119,7 +119,7 @@ fn read_input(cursor: &mut Cursor<'_>, position: usize) -> Result<Tensor, ReadEr
                     Data::Text(start)
                 };
             }
-            _ => drop(cursor.span()?),
+            _ => cursor.skip_member(key)?,
         }
         Ok(())
     })?;
@@ -520,7 +520,7 @@ mod tests {
         assert_eq!(request.parameters.content_type(), Some("np"));
         assert_eq!(request.inputs[0].shape, [1, 3]);
         assert_eq!(request.inputs[0].elements::<i32>().unwrap().as_ref(), [1, 2, 3]);
-        assert_eq!(request.inputs[0].parameters.0["a"], 1);
+        assert_eq!(request.inputs[0].parameters.others["a"], 1);
         let names: Vec<_> = request.outputs.iter().map(|output| output.name.as_str()).collect();
         assert_eq!(names, ["predict", "y"]);
     }

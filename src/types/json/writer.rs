@@ -136,7 +136,14 @@ fn write_bytes(text: &mut Vec<u8>, elements: &BytesElements, output: &str) -> Re
 /// Parameters without those that are `null`.
 fn write_parameters(text: &mut Vec<u8>, parameters: &Parameters) {
     text.push(b'{');
-    let present = parameters.0.iter().filter(|(_, value)| !value.is_null());
+    let present = parameters.others.iter().filter(|(_, value)| !value.is_null());
+    if let Some(content_type) = parameters.content_type() {
+        text.extend_from_slice(b"\"content_type\":");
+        write_value(text, content_type);
+        if present.clone().next().is_some() {
+            text.push(b',');
+        }
+    }
     separated(text, present, |text, (key, value)| {
         write_value(text, key);
         text.push(b':');
