@@ -1,5 +1,6 @@
 //! The `CloudEvents` headers that the original puts on requests, for the model to see, and on answers.
 
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::registry::Model;
@@ -46,11 +47,21 @@ impl CloudEvents {
         add_id(headers, id);
     }
 
-    /// Returns the headers of an answer.
+    /// Returns the headers of an answer, with a place for its content type.
     pub(super) fn of_answer(&self, model: &Model, id: &str) -> HeaderMap {
-        let common = || self.common("io.seldon.serving.inference.response", model);
+        let common = || {
+            let mut headers = self.common("io.seldon.serving.inference.response", model);
+            // Places for what differs, so that a copy of the map need not grow.
+            for name in [ID, REQUEST_ID, CONTENT_TYPE] {
+                headers.insert(name, HeaderValue::from_static(""));
+            }
+            headers
+        };
         let mut headers = model.answer_headers.get_or_init(common).clone();
-        add_id(&mut headers, id);
+        if !add_id(&mut headers, id) {
+            headers.remove(ID);
+            headers.remove(REQUEST_ID);
+        }
         headers
     }
 
@@ -69,14 +80,12 @@ impl CloudEvents {
     }
 }
 
-fn add_id(headers: &mut HeaderMap, id: &str) {
-    if !id.is_empty()
-        && id.len() <= MAX_ID
-        && let Some(id) = value(id)
-    {
-        headers.insert(ID, id.clone());
-        headers.insert(REQUEST_ID, id);
-    }
+/// Adds the id, and tells whether a header can hold it.
+fn add_id(headers: &mut HeaderMap, id: &str) -> bool {
+    let Some(id) = value(id).filter(|id| !id.is_empty() && id.len() <= MAX_ID) else { return false };
+    headers.insert(ID, id.clone());
+    headers.insert(REQUEST_ID, id);
+    true
 }
 
 fn value(text: &str) -> Option<HeaderValue> {
@@ -116,7 +125,9 @@ mod tests {
             ("ce-type", "io.seldon.serving.inference.response"),
         ];
         let events = CloudEvents::new("mlserver");
-        assert_eq!(sorted(&events.of_answer(&model(), "my-id")), expected);
+        let mut headers = events.of_answer(&model(), "my-id");
+        headers.remove(CONTENT_TYPE);
+        assert_eq!(sorted(&headers), expected);
         let mut headers = HeaderMap::new();
         headers.insert(ID, HeaderValue::from_static("the client's own"));
         headers.insert("x-other", HeaderValue::from_static("kept"));
