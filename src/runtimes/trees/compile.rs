@@ -85,7 +85,6 @@ pub(super) struct Shape<T> {
 struct Tree {
     root: u32,
     output: u32,
-    shallow: usize,
     deep: usize,
     categorical: bool,
 }
@@ -176,13 +175,12 @@ impl<T: Scalar> Compiler<T> {
         let mut seen = vec![false; count];
         seen[0] = true;
         let mut reached = 1;
-        let (mut shallow, mut deep) = (usize::MAX, 0);
+        let mut deep = 0;
         let mut pending = std::collections::VecDeque::from([Pending { node: 0, slot: root, depth: 0 }]);
         while let Some(Pending { node, slot, depth }) = pending.pop_front() {
             match describe(node)? {
                 Source::Leaf(leaf) => {
                     self.put_leaf(node, slot, leaf)?;
-                    shallow = shallow.min(depth);
                     deep = deep.max(depth);
                 }
                 Source::Split { feature, test, children } => {
@@ -203,7 +201,6 @@ impl<T: Scalar> Compiler<T> {
         self.trees.push(Tree {
             root: index_of(root, "nodes")?,
             output,
-            shallow,
             deep,
             categorical: self.sets.len() > sets_before,
         });
@@ -422,7 +419,6 @@ fn group(trees: &[Tree]) -> Group {
         roots: std::array::from_fn(|index| lane(index).root),
         outputs: std::array::from_fn(|index| lane(index).output),
         trees: trees.len(),
-        shallow: trees.iter().map(|tree| tree.shallow).min().unwrap_or(0),
         deep: trees.iter().map(|tree| tree.deep).max().unwrap_or(0),
         categorical: trees.iter().any(|tree| tree.categorical),
     }

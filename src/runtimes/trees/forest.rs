@@ -21,7 +21,9 @@ const LANES: usize = 6;
 const CATEGORICAL: usize = 4;
 /// Node bytes that a block of rows goes through before the next ones are touched.
 const CACHED: usize = 64 * 1024;
-/// Steps between two looks whether all lanes have arrived.
+/// Steps that are taken without a look whether all lanes have arrived; many paths are longer.
+const USUAL: usize = 8;
+/// Steps from one look to the next.
 const STRIDE: usize = 2;
 /// Marks a slot without a set of categories, or without a linear leaf.
 pub(super) const NONE: u32 = u32::MAX;
@@ -124,8 +126,6 @@ pub(super) struct Group {
     /// The output that each adds to.
     pub(super) outputs: [u32; LANES],
     pub(super) trees: usize,
-    /// Steps that every path needs.
-    pub(super) shallow: usize,
     /// Steps that no path exceeds.
     pub(super) deep: usize,
     /// Whether some split is categorical.
@@ -384,19 +384,22 @@ impl Index for u32 {
 /// Moves every lane to its leaf.
 #[inline]
 fn advance(group: &Group, slots: &mut [usize; LANES], step: impl Fn(usize) -> usize) {
-    for _ in 0..group.shallow {
-        for slot in slots.iter_mut() {
+    let advance_by_one = |slots: &mut [usize; LANES]| {
+        for slot in slots {
             *slot = step(*slot);
         }
+    };
+    let usual = group.deep.min(USUAL);
+    for _ in 0..usual {
+        advance_by_one(slots);
     }
-    let mut left = group.deep - group.shallow;
-    while left > 0 {
-        for _ in 0..STRIDE {
-            for slot in slots.iter_mut() {
-                *slot = step(*slot);
-            }
+    for taken in usual..group.deep {
+        let before = *slots;
+        advance_by_one(slots);
+        // Only a lane that has arrived stays where it is. To look after every step costs more than it saves.
+        if taken % STRIDE == 0 && *slots == before {
+            break;
         }
-        left = left.saturating_sub(STRIDE);
     }
 }
 
