@@ -15,7 +15,7 @@ use super::{CommandError, FAILURE, FORCED};
 use crate::cli::start::StartArgs;
 use crate::compute::ComputePool;
 use crate::inference::Inference;
-use crate::registry::{Registry, chain};
+use crate::registry::{Registry, RuntimeLoader, chain};
 use crate::repository::{Discovery, Repository};
 use crate::server::rest::{self, RestMetrics};
 use crate::server::{self, bind};
@@ -113,7 +113,8 @@ async fn serve(settings: Settings, models: Vec<ModelSettings>, directory: &Path)
 async fn listen(settings: Settings, models: &[ModelSettings], directory: &Path) -> Result<Up, CommandError> {
     let mut metrics = MetricsRegistry::default();
     let compute = ComputePool::for_this_machine();
-    let registry = Registry::new(compute.clone(), InferenceMetrics::register(&mut metrics), directory.to_owned());
+    let loader = RuntimeLoader { compute: compute.clone(), working_directory: directory.to_owned() };
+    let registry = Registry::new(loader, InferenceMetrics::register(&mut metrics));
     for model in models {
         registry.announce(model);
     }

@@ -3,20 +3,22 @@
 //! Requests read a snapshot without locks. Every change makes a new snapshot, so a request that holds a model keeps it
 //! whatever happens to the registry. A reload replaces a model only when the new one has been loaded.
 
+mod loader;
+
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 
-use crate::compute::ComputePool;
-use crate::repository::{self, Artefact, ArtefactError};
+use crate::repository::{self, ArtefactError};
 use crate::runtimes::{self, Runtime};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
 use crate::types::{ModelMetadata, Parameters, TensorMetadata};
+
+pub use loader::{Loader, RuntimeLoader};
 
 /// A name or version that is not in the registry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -170,18 +172,16 @@ struct Shared {
     snapshot: ArcSwap<Snapshot>,
     /// Held while a new snapshot is made from the current one.
     edit: Mutex<()>,
-    compute: ComputePool,
+    loader: Box<dyn Loader>,
     metrics: InferenceMetrics,
-    /// Where the paths of models without a settings file start.
-    working_directory: PathBuf,
 }
 
 impl Registry {
     /// Makes an empty registry.
-    pub fn new(compute: ComputePool, metrics: InferenceMetrics, working_directory: PathBuf) -> Self {
+    pub fn new(loader: impl Loader + 'static, metrics: InferenceMetrics) -> Self {
         let snapshot = ArcSwap::from_pointee(Snapshot::new());
-        let edit = Mutex::new(());
-        Self { shared: Arc::new(Shared { snapshot, edit, compute, metrics, working_directory }) }
+        let (edit, loader) = (Mutex::new(()), Box::new(loader));
+        Self { shared: Arc::new(Shared { snapshot, edit, loader, metrics }) }
     }
 
     /// Finds a model by name, and by version or the name's default version.
@@ -228,9 +228,7 @@ impl Registry {
     /// A model that was ready stays as it was. Any other is listed as failed, with the reason.
     pub async fn load(&self, settings: ModelSettings) -> Result<Arc<Model>, LoadError> {
         self.announce(&settings);
-        let (shared, loading) = (Arc::clone(&self.shared), settings.clone());
-        let loaded = self.shared.compute.run(move || shared.load(&loading)).await;
-        match loaded.unwrap_or_else(|panic| Err(LoadError::Panicked(panic))) {
+        match self.shared.loader.load(settings.clone()).await {
             Ok(runtime) => Ok(self.put(&settings, State::Ready(runtime))),
             Err(error) => {
                 if self.find_exact(&settings).is_none_or(|model| !model.state.is_ready()) {
@@ -254,16 +252,6 @@ impl Registry {
         self.shared.snapshot.store(Arc::new(snapshot));
         drop(edit);
         model
-    }
-}
-
-impl Shared {
-    fn load(&self, settings: &ModelSettings) -> Result<Arc<dyn Runtime>, LoadError> {
-        let path = match Artefact::resolve(settings, &self.working_directory)? {
-            Artefact::Path(path) => path,
-            Artefact::Remote(uri) => return Err(LoadError::Remote { uri }),
-        };
-        Ok(runtimes::load(settings, &path, &self.compute)?)
     }
 }
 

@@ -16,7 +16,7 @@ const INLINE: Duration = Duration::from_micros(50);
 
 /// Which library's rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Family {
+pub enum Family {
     XgBoost,
     LightGbm,
 }

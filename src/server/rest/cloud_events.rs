@@ -107,7 +107,8 @@ mod tests {
         let mut metrics = crate::telemetry::metrics::Registry::default();
         let metrics = crate::telemetry::inference::InferenceMetrics::register(&mut metrics);
         let compute = crate::compute::ComputePool::for_this_machine();
-        let registry = crate::registry::Registry::new(compute, metrics, std::path::PathBuf::new());
+        let loader = crate::registry::RuntimeLoader { compute, working_directory: std::path::PathBuf::new() };
+        let registry = crate::registry::Registry::new(loader, metrics);
         registry.announce(&crate::settings::ModelSettings::new("sum", "package.Class"));
         registry.find("sum", None).unwrap()
     }
