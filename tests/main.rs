@@ -8,5 +8,6 @@ mod metrics;
 mod readme;
 mod rest;
 mod start;
+mod stream;
 mod support;
 mod trees;

@@ -24,7 +24,7 @@ pub(super) enum RequestError {
 }
 
 impl RequestError {
-    fn status(&self) -> StatusCode {
+    pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Body(error) => match error {
                 BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,

@@ -15,6 +15,8 @@ pub(super) enum Action {
     ModelReady,
     Infer,
     Generate,
+    InferStream,
+    GenerateStream,
 }
 
 /// A path that is served.
@@ -30,7 +32,7 @@ pub(super) struct Route<'a> {
 }
 
 /// The number of values of [`Route::index`].
-pub(super) const ROUTES: usize = 11;
+pub(super) const ROUTES: usize = 15;
 
 impl<'a> Route<'a> {
     /// Finds what a path asks for. Names that are no UTF-8 get replacement characters, and so are unknown later.
@@ -60,6 +62,8 @@ impl<'a> Route<'a> {
             Some("ready") => Action::ModelReady,
             Some("infer") => Action::Infer,
             Some("generate") => Action::Generate,
+            Some("infer_stream") => Action::InferStream,
+            Some("generate_stream") => Action::GenerateStream,
             Some(_) => return None,
         };
         if name.is_empty() || segments.next().is_some() {
@@ -75,17 +79,15 @@ impl<'a> Route<'a> {
 
     /// Returns the methods that the path answers.
     pub(super) const fn allow(&self) -> &'static str {
-        match self.action {
-            Action::Infer | Action::Generate => "POST",
-            _ => "GET,HEAD",
-        }
+        if self.is_inference() { "POST" } else { "GET,HEAD" }
     }
 
     pub(super) fn allows(&self, method: &Method) -> bool {
-        match self.action {
-            Action::Infer | Action::Generate => method == Method::POST,
-            _ => method == Method::GET || method == Method::HEAD,
-        }
+        if self.is_inference() { method == Method::POST } else { method == Method::GET || method == Method::HEAD }
+    }
+
+    const fn is_inference(&self) -> bool {
+        matches!(self.action, Action::Infer | Action::Generate | Action::InferStream | Action::GenerateStream)
     }
 
     /// Tells whether metrics and access lines leave the path out.
@@ -103,6 +105,8 @@ impl<'a> Route<'a> {
             Action::ModelReady => 5,
             Action::Infer => 7,
             Action::Generate => 9,
+            Action::InferStream => 11,
+            Action::GenerateStream => 13,
         };
         pair + self.versioned as usize
     }
@@ -121,6 +125,10 @@ impl<'a> Route<'a> {
             (Action::Infer, true) => "/v2/models/{model_name}/versions/{model_version}/infer",
             (Action::Generate, false) => "/v2/models/{model_name}/generate",
             (Action::Generate, true) => "/v2/models/{model_name}/versions/{model_version}/generate",
+            (Action::InferStream, false) => "/v2/models/{model_name}/infer_stream",
+            (Action::InferStream, true) => "/v2/models/{model_name}/versions/{model_version}/infer_stream",
+            (Action::GenerateStream, false) => "/v2/models/{model_name}/generate_stream",
+            (Action::GenerateStream, true) => "/v2/models/{model_name}/versions/{model_version}/generate_stream",
         }
     }
 }
@@ -190,6 +198,8 @@ mod tests {
             Action::ModelReady,
             Action::Infer,
             Action::Generate,
+            Action::InferStream,
+            Action::GenerateStream,
         ];
         let mut places = HashSet::new();
         let mut templates = HashSet::new();
