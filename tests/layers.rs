@@ -46,7 +46,7 @@ const LAYERS: [(&str, &[&str]); 19] = [
     ("runtimes::trees", &[]),
     ("codecs", &["types"]),
     ("compute", &[]),
-    ("settings", &[]),
+    ("settings", &["types"]),
     ("shutdown", &[]),
     ("telemetry", &[]),
     ("types", &[]),

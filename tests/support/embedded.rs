@@ -49,6 +49,7 @@ impl Embedded {
             max_body_bytes: settings.http_max_body_bytes.get(),
             gzip: true,
             cors: None,
+            non_finite: settings.non_finite_json,
         };
         let app = rest::service(inference.clone(), compute, None, options);
         let listener = server::bind("HTTP", "127.0.0.1", 0).await.unwrap();

@@ -32,6 +32,7 @@ use super::{BodyFailure, HttpService, respond};
 use crate::compute::ComputePool;
 use crate::inference::Inference;
 use crate::types::ServerMetadata;
+use crate::types::json::NonFinite;
 use cloud_events::CloudEvents;
 use instrument::Observation;
 use route::{Action, Route};
@@ -48,6 +49,8 @@ pub struct Options {
     /// Compress long answers for clients that accept gzip.
     pub gzip: bool,
     pub cors: Option<CorsLayer>,
+    /// What stands for NaN and infinities in JSON.
+    pub non_finite: NonFinite,
 }
 
 /// What handlers share.
@@ -60,6 +63,7 @@ struct App {
     max_body_bytes: usize,
     root_path: String,
     gzip: bool,
+    non_finite: NonFinite,
     cloud_events: CloudEvents,
 }
 
@@ -82,6 +86,7 @@ where
         max_body_bytes: options.max_body_bytes,
         root_path: normal_root_path(&options.root_path),
         gzip: options.gzip,
+        non_finite: options.non_finite,
     });
     let routes = service_fn(move |request| {
         let app = Arc::clone(&app);
