@@ -2,7 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod bad_input;
+mod binary;
 mod config;
+mod datatypes;
 mod layers;
 mod metrics;
 mod readme;
