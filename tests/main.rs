@@ -1,6 +1,7 @@
 //! Integration tests: a module per subcommand or protocol.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+mod admin;
 mod bad_input;
 mod binary;
 mod config;
@@ -8,6 +9,7 @@ mod datatypes;
 mod layers;
 mod metrics;
 mod readme;
+mod repository;
 mod rest;
 mod start;
 mod stream;
