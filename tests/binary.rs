@@ -210,11 +210,28 @@ fn a_header_that_does_not_part_the_body_is_refused() {
     server.post_with(INFER, &[(LENGTH, &length)], &body).ok();
 }
 
-#[test]
-fn sizes_that_do_not_fit_are_refused() {
+/// Sends each request with the same eight bytes behind it, and shows what it is answered.
+fn refusals(cases: &[String]) -> String {
     let server = echo();
-    let size = |value: &str| format!(r#""binary_data_size":{value}"#);
     let mut shown = String::new();
+    for json in cases {
+        let answer = post(&server, json, &[1, 0, 0, 0, 3, 0, 0, 0]);
+        writeln!(shown, "{json}\n  {} {}", answer.status, answer.error(answer.status)).unwrap();
+    }
+    assert_still_serves(&server);
+    shown
+}
+
+/// An input of eight bytes, with one thing replaced.
+fn with(from: &str, to: &str) -> String {
+    let good = input("[8]", "UINT8", r#""binary_data_size":8"#);
+    assert!(good.contains(from), "{from}");
+    good.replace(from, to)
+}
+
+#[test]
+fn sizes_that_are_not_there_are_refused() {
+    let size = |value: &str| with(":8}", &format!(":{value}}}"));
     let two = |first: &str, second: &str| {
         let tensor = |name: &str, size: &str| {
             format!(r#"{{"name":"{name}","shape":[4],"datatype":"UINT8","parameters":{{"binary_data_size":{size}}}}}"#)
@@ -222,43 +239,26 @@ fn sizes_that_do_not_fit_are_refused() {
         format!(r#"{{"inputs":[{},{}]}}"#, tensor("a", first), tensor("b", second))
     };
     let cases = [
-        input("[8]", "UINT8", &size("-8")),
-        input("[8]", "UINT8", &size("8.0")),
-        input("[8]", "UINT8", &size("\"8\"")),
-        input("[8]", "UINT8", &size("true")),
-        input("[8]", "UINT8", &size("null")),
-        input("[8]", "UINT8", ""),
-        input("[8]", "UINT8", &size("9")),
-        input("[8]", "UINT8", &size("18446744073709551615")),
-        input("[8]", "UINT8", &size("99999999999999999999")),
-        input("[8]", "UINT8", &size("7")),
-        input("[7]", "UINT8", &size("7")),
-        input("[7]", "UINT8", &size("8")),
-        input("[4]", "FP32", &size("8")),
-        input("[-1,3]", "FP16", &size("8")),
-        input("[-1]", "FP64", &size("8")).replace("FP64", "INT64").replace(":8}", ":7}"),
-        input("[9223372036854775807,2]", "UINT8", &size("8")),
-        input("[-2]", "UINT8", &size("8")),
-        input("[8]", "UINT8", &size("8")).replace(r#""name""#, r#""data":[1],"name""#),
-        input("[8]", "UINT8", &size("8")).replace("UINT8", "INT4"),
-        input("[8]", "UINT8", &size("8")).replace(r#""shape":[8],"#, ""),
-        input("[8]", "BOOL", &size("8")),
-        input("[2]", "BYTES", &size("8")),
-        input("[1]", "BYTES", &size("8")),
+        size("-8"),
+        size("8.0"),
+        size("\"8\""),
+        size("true"),
+        size("null"),
+        with(r#""binary_data_size":8"#, ""),
+        size("9"),
+        size("18446744073709551615"),
+        size("99999999999999999999"),
+        size("7"),
+        with("[8]", "[7]").replace(":8}", ":7}"),
+        with(r#""name""#, r#""data":[1],"name""#),
         two("8", "8"),
         two("4", "5"),
         two("4", "3"),
         two("0", "8"),
-        input("[8]", "UINT8", &size("8"))
-            .replace(r#"{"inputs""#, r#"{"outputs":[{"name":"x","parameters":{"binary_data":1}}],"inputs""#),
-        input("[8]", "UINT8", &size("8"))
-            .replace(r#"{"inputs""#, r#"{"parameters":{"binary_data_output":"yes"},"inputs""#),
+        with(r#"{"inputs""#, r#"{"outputs":[{"name":"x","parameters":{"binary_data":1}}],"inputs""#),
+        with(r#"{"inputs""#, r#"{"parameters":{"binary_data_output":"yes"},"inputs""#),
     ];
-    for json in &cases {
-        let answer = post(&server, json, &[1, 0, 0, 0, 3, 0, 0, 0]);
-        writeln!(shown, "{json}\n  {} {}", answer.status, answer.error(answer.status)).unwrap();
-    }
-    insta::assert_snapshot!(shown, @r#"
+    insta::assert_snapshot!(refusals(&cases), @r#"
     {"inputs":[{"name":"x","shape":[8],"datatype":"UINT8","parameters":{"binary_data_size":-8}}]}
       422 `inputs[0].parameters.binary_data_size`: expected a number of bytes, 0 or more
     {"inputs":[{"name":"x","shape":[8],"datatype":"UINT8","parameters":{"binary_data_size":8.0}}]}
@@ -281,30 +281,8 @@ fn sizes_that_do_not_fit_are_refused() {
       400 tensor `x` of shape [8] needs 8 elements, but 7 were given
     {"inputs":[{"name":"x","shape":[7],"datatype":"UINT8","parameters":{"binary_data_size":7}}]}
       400 1 bytes of binary data are left that no input's `binary_data_size` asks for
-    {"inputs":[{"name":"x","shape":[7],"datatype":"UINT8","parameters":{"binary_data_size":8}}]}
-      400 tensor `x` of shape [7] needs 7 elements, but 8 were given
-    {"inputs":[{"name":"x","shape":[4],"datatype":"FP32","parameters":{"binary_data_size":8}}]}
-      400 tensor `x` of shape [4] needs 4 elements, but 2 were given
-    {"inputs":[{"name":"x","shape":[-1,3],"datatype":"FP16","parameters":{"binary_data_size":8}}]}
-      400 input `x`: the shape [-1, 3] cannot be inferred from 4 elements: use at most one -1, which they divide into
-    {"inputs":[{"name":"x","shape":[-1],"datatype":"INT64","parameters":{"binary_data_size":7}}]}
-      400 tensor `x` is INT64, whose elements take 8 bytes, but its 7 bytes are no multiple of that
-    {"inputs":[{"name":"x","shape":[9223372036854775807,2],"datatype":"UINT8","parameters":{"binary_data_size":8}}]}
-      400 tensor `x` of shape [9223372036854775807, 2] needs 18446744073709551614 elements, but 8 were given
-    {"inputs":[{"name":"x","shape":[-2],"datatype":"UINT8","parameters":{"binary_data_size":8}}]}
-      400 input `x`: the shape [-2] cannot be inferred from 8 elements: use at most one -1, which they divide into
     {"inputs":[{"data":[1],"name":"x","shape":[8],"datatype":"UINT8","parameters":{"binary_data_size":8}}]}
       400 input `x` has both `data` and `binary_data_size`: send one of them
-    {"inputs":[{"name":"x","shape":[8],"datatype":"INT4","parameters":{"binary_data_size":8}}]}
-      422 `inputs[0].datatype`: unknown datatype `INT4`, expected one of BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, BF16, FP32, FP64, BYTES
-    {"inputs":[{"name":"x","datatype":"UINT8","parameters":{"binary_data_size":8}}]}
-      422 `inputs[0].shape` is required
-    {"inputs":[{"name":"x","shape":[8],"datatype":"BOOL","parameters":{"binary_data_size":8}}]}
-      400 tensor `x`: element 4 is the byte 3, but a BOOL is 0 or 1
-    {"inputs":[{"name":"x","shape":[2],"datatype":"BYTES","parameters":{"binary_data_size":8}}]}
-      400 tensor `x`: BYTES element 1 needs 4 bytes, but 3 are left
-    {"inputs":[{"name":"x","shape":[1],"datatype":"BYTES","parameters":{"binary_data_size":8}}]}
-      400 tensor `x`: BYTES element 1 needs 4 bytes, but 3 are left
     {"inputs":[{"name":"a","shape":[4],"datatype":"UINT8","parameters":{"binary_data_size":8}},{"name":"b","shape":[4],"datatype":"UINT8","parameters":{"binary_data_size":8}}]}
       400 tensor `a` of shape [4] needs 4 elements, but 8 were given
     {"inputs":[{"name":"a","shape":[4],"datatype":"UINT8","parameters":{"binary_data_size":4}},{"name":"b","shape":[4],"datatype":"UINT8","parameters":{"binary_data_size":5}}]}
@@ -318,12 +296,60 @@ fn sizes_that_do_not_fit_are_refused() {
     {"parameters":{"binary_data_output":"yes"},"inputs":[{"name":"x","shape":[8],"datatype":"UINT8","parameters":{"binary_data_size":8}}]}
       422 `parameters.binary_data_output`: expected true or false
     "#);
-    let without_header = server.post(INFER, &cases[0].replace("-8", "8")).error(400);
-    assert!(
-        without_header.starts_with("input `x` has a `binary_data_size`, but the body is JSON alone"),
-        "{without_header}"
-    );
-    assert_still_serves(&server);
+    let without_header = echo().post(INFER, with("UINT8", "INT8")).error(400);
+    let expected = "input `x` has a `binary_data_size`, but the body is JSON alone";
+    assert!(without_header.starts_with(expected), "{without_header}");
+}
+
+#[test]
+fn bytes_that_make_no_tensor_are_refused() {
+    let sized = |shape: &str, datatype: &str| with("[8]", shape).replace("UINT8", datatype);
+    let cases = [
+        sized("[7]", "UINT8"),
+        sized("[4]", "FP32"),
+        sized("[-1,3]", "FP16"),
+        sized("[-1,0]", "FP16"),
+        sized("[1,4]", "FP16").replace(":8}", ":7}"),
+        sized("[]", "INT8"),
+        sized("[9223372036854775807,2]", "UINT8"),
+        sized("[9223372036854775807,4]", "UINT8"),
+        sized("[-2]", "UINT8"),
+        sized("[8]", "INT4"),
+        with(r#""shape":[8],"#, ""),
+        sized("[8]", "BOOL"),
+        sized("[2]", "BYTES"),
+        sized("[1]", "BYTES"),
+    ];
+    insta::assert_snapshot!(refusals(&cases), @r#"
+    {"inputs":[{"name":"x","shape":[7],"datatype":"UINT8","parameters":{"binary_data_size":8}}]}
+      400 tensor `x` of shape [7] needs 7 elements, but 8 were given
+    {"inputs":[{"name":"x","shape":[4],"datatype":"FP32","parameters":{"binary_data_size":8}}]}
+      400 tensor `x` of shape [4] needs 4 elements, but 2 were given
+    {"inputs":[{"name":"x","shape":[-1,3],"datatype":"FP16","parameters":{"binary_data_size":8}}]}
+      400 input `x`: the shape [-1, 3] cannot be inferred from 4 elements: use at most one -1, which they divide into
+    {"inputs":[{"name":"x","shape":[-1,0],"datatype":"FP16","parameters":{"binary_data_size":8}}]}
+      400 input `x`: the shape [-1, 0] cannot be inferred from 4 elements: use at most one -1, which they divide into
+    {"inputs":[{"name":"x","shape":[1,4],"datatype":"FP16","parameters":{"binary_data_size":7}}]}
+      400 tensor `x` is FP16, whose elements take 2 bytes, but its 7 bytes are no multiple of that
+    {"inputs":[{"name":"x","shape":[],"datatype":"INT8","parameters":{"binary_data_size":8}}]}
+      400 tensor `x` of shape [] needs 1 elements, but 8 were given
+    {"inputs":[{"name":"x","shape":[9223372036854775807,2],"datatype":"UINT8","parameters":{"binary_data_size":8}}]}
+      400 tensor `x` of shape [9223372036854775807, 2] needs 18446744073709551614 elements, but 8 were given
+    {"inputs":[{"name":"x","shape":[9223372036854775807,4],"datatype":"UINT8","parameters":{"binary_data_size":8}}]}
+      400 the shape [9223372036854775807, 4] of tensor `x` has more elements than memory can address
+    {"inputs":[{"name":"x","shape":[-2],"datatype":"UINT8","parameters":{"binary_data_size":8}}]}
+      400 input `x`: the shape [-2] cannot be inferred from 8 elements: use at most one -1, which they divide into
+    {"inputs":[{"name":"x","shape":[8],"datatype":"INT4","parameters":{"binary_data_size":8}}]}
+      422 `inputs[0].datatype`: unknown datatype `INT4`, expected one of BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, BF16, FP32, FP64, BYTES
+    {"inputs":[{"name":"x","datatype":"UINT8","parameters":{"binary_data_size":8}}]}
+      422 `inputs[0].shape` is required
+    {"inputs":[{"name":"x","shape":[8],"datatype":"BOOL","parameters":{"binary_data_size":8}}]}
+      400 tensor `x`: element 4 is the byte 3, but a BOOL is 0 or 1
+    {"inputs":[{"name":"x","shape":[2],"datatype":"BYTES","parameters":{"binary_data_size":8}}]}
+      400 tensor `x`: BYTES element 1 needs 4 bytes, but 3 are left
+    {"inputs":[{"name":"x","shape":[1],"datatype":"BYTES","parameters":{"binary_data_size":8}}]}
+      400 tensor `x`: BYTES element 1 needs 4 bytes, but 3 are left
+    "#);
 }
 
 #[test]

@@ -91,17 +91,20 @@ impl Door for Rest<'_> {
             "output `x`: element 1 is not UTF-8, which JSON needs; ask for binary data or encode it as base64";
         let infinite = "output `x`: element 0 is Infinity, which JSON does not have; ask for binary data, or set `non_finite_json` to `null` or `string`";
         let nan = "output `x`: element 0 is NaN, which JSON does not have; ask for binary data, or set `non_finite_json` to `null` or `string`";
-        match (self.input, self.output, self.non_finite, values) {
-            (_, _, _, Values::Ordinary) | (Form::Binary, Form::Binary, _, _) => Outcome::Exact,
-            (Form::Json, _, _, Values::NotText) => Outcome::NotSendable,
-            (Form::Binary, Form::Json, _, Values::NotText) => Outcome::Refused(500, not_text),
-            (Form::Json, Form::Binary, _, Values::OddNan) => Outcome::DefaultNan,
-            (Form::Json, Form::Binary, _, _) => Outcome::Exact,
-            (_, Form::Json, "null", _) => Outcome::Null,
-            (_, Form::Json, "error", Values::Infinite) => Outcome::Refused(500, infinite),
-            (_, Form::Json, "error", _) => Outcome::Refused(500, nan),
-            (_, Form::Json, _, Values::OddNan) => Outcome::DefaultNan,
-            (_, Form::Json, _, _) => Outcome::Exact,
+        if self.input == Form::Json && values == Values::NotText {
+            return Outcome::NotSendable;
+        }
+        if self.output == Form::Binary {
+            let named = self.input == Form::Json && values == Values::OddNan;
+            return if named { Outcome::DefaultNan } else { Outcome::Exact };
+        }
+        match (values, self.non_finite) {
+            (Values::Ordinary, _) | (Values::Infinite | Values::Nan, "string") => Outcome::Exact,
+            (Values::OddNan, "string") => Outcome::DefaultNan,
+            (Values::NotText, _) => Outcome::Refused(500, not_text),
+            (_, "null") => Outcome::Null,
+            (Values::Infinite, _) => Outcome::Refused(500, infinite),
+            (Values::Nan | Values::OddNan, _) => Outcome::Refused(500, nan),
         }
     }
 
@@ -110,7 +113,7 @@ impl Door for Rest<'_> {
         let mut binary = Vec::new();
         match self.input {
             Form::Json => {
-                input["data"] = sample.elements.iter().map(|element| to_json(sample.datatype, element)).collect()
+                input["data"] = sample.elements.iter().map(|element| to_json(sample.datatype, element)).collect();
             }
             Form::Binary => {
                 binary = join(sample.datatype, &sample.elements);
