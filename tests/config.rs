@@ -119,6 +119,7 @@ fn show_prints_every_value_and_its_source() {
       cache_enabled = false (default)
       cache_size = 100 (default)
       gzip_enabled = true (default)
+      non_finite_json = "null" (default)
 
     model `iris` version `v1` in [DIR]/models/iris/model-settings.json
       name = "iris" (folder of the file)
@@ -140,6 +141,7 @@ fn show_prints_every_value_and_its_source() {
       parameters.extra = {} (default)
       parameters.own = [1] ([DIR]/models/iris/model-settings.json)
       cache_enabled = true (environment MLSERVER_MODEL_CACHE_ENABLED)
+      warmup = [] (default)
       parallel_workers = null (default)
       warm_workers = false (default)
 
@@ -162,6 +164,7 @@ fn show_prints_every_value_and_its_source() {
       parameters.autogenerate_inference_pool_gid = false (default)
       parameters.extra = {} (default)
       cache_enabled = true (environment MLSERVER_MODEL_CACHE_ENABLED)
+      warmup = [] (default)
       parallel_workers = null (default)
       warm_workers = false (default)
     --- stderr

@@ -3,16 +3,19 @@
 //! Find the model, take a permit, ask its runtime, record. A caller that drops the future leaves the path wherever it is,
 //! and its permit is free again.
 
+mod stream;
+
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use tokio::sync::Semaphore;
+use futures_core::Stream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{debug, error};
 
 use crate::registry::{Model, NotFound, Registry, State, chain};
-use crate::runtimes::RuntimeError;
+use crate::runtimes::{ResponseStream, Runtime, RuntimeError};
 use crate::types::{InferenceRequest, InferenceResponse};
 
 /// Why a request was not answered.
@@ -38,6 +41,10 @@ pub enum Kind {
     NotReady,
     /// The request cannot be answered by this model, however often it is sent.
     BadRequest,
+    /// The repository does not hold what a model's settings say, or settings that cannot be read.
+    BadRepository,
+    /// A model is there and does not load.
+    LoadFailed,
     Overloaded,
     Stopping,
     /// Our bug.
@@ -55,12 +62,16 @@ impl InferenceError {
             Self::Runtime(error) => match error {
                 RuntimeError::Codec(_)
                 | RuntimeError::UnsupportedOutput { .. }
-                | RuntimeError::ModelWithoutOutput { .. } => Kind::BadRequest,
+                | RuntimeError::ModelWithoutOutput { .. }
+                | RuntimeError::NoRequest => Kind::BadRequest,
                 RuntimeError::Panicked(_) | RuntimeError::Inconsistent(_) => Kind::Internal,
             },
         }
     }
 }
+
+/// The answers of one stream. The first error is its end, and dropping it ends the work.
+pub type AnswerStream = ResponseStream<InferenceError>;
 
 /// The path of requests. Clones share it.
 #[derive(Debug, Clone)]
@@ -135,9 +146,7 @@ impl Inference {
         model.metrics(target.with_version).record(started.elapsed(), result.is_ok());
         match result {
             Ok(mut response) => {
-                response.model_name.clone_from(&model.name);
-                response.model_version.clone_from(&model.version);
-                response.id = id;
+                target.sign(&id, &mut response);
                 Ok(response)
             }
             Err(failure) => {
@@ -147,15 +156,59 @@ impl Inference {
         }
     }
 
+    /// Answers a stream of requests. Every answer carries `id`.
+    ///
+    /// The stream holds its permit until it ends or is dropped, and counts as one request. The first error ends it.
+    ///
+    /// # Errors
+    ///
+    /// Fails, and reads none of the requests, when the model cannot answer now. What fails later is an item of the stream.
+    pub fn infer_stream(
+        &self,
+        target: &Target,
+        id: String,
+        requests: impl Stream<Item = InferenceRequest> + Send + 'static,
+    ) -> Result<AnswerStream, InferenceError> {
+        let started = Instant::now();
+        let model = &target.model;
+        let admitted = target.runtime().and_then(|runtime| Ok((runtime, self.admit()?)));
+        let (runtime, permit) = admitted.inspect_err(|failure| {
+            model.metrics(target.with_version).record(started.elapsed(), false);
+            log_failure(model, &id, failure);
+        })?;
+        let answers = Arc::clone(runtime).predict_stream(Box::pin(requests));
+        Ok(Box::pin(stream::Answers::new(target.clone(), id, answers, permit)))
+    }
+
     async fn predict(&self, target: &Target, request: InferenceRequest) -> Result<InferenceResponse, InferenceError> {
-        let Target { model, with_version } = target;
-        let State::Ready(runtime) = &model.state else {
-            let version = model.version.clone().filter(|_| *with_version);
-            return Err(InferenceError::NotReady { name: model.name.clone(), version });
-        };
-        let _permit =
-            self.admission.try_acquire().map_err(|_| InferenceError::Overloaded { limit: self.max_in_flight })?;
+        let runtime = target.runtime()?;
+        let _permit = self.admit()?;
         Ok(runtime.predict(request).await?)
+    }
+
+    fn admit(&self) -> Result<OwnedSemaphorePermit, InferenceError> {
+        let admission = Arc::clone(&self.admission);
+        admission.try_acquire_owned().map_err(|_| InferenceError::Overloaded { limit: self.max_in_flight })
+    }
+}
+
+impl Target {
+    fn runtime(&self) -> Result<&Arc<dyn Runtime>, InferenceError> {
+        let Self { model, with_version } = self;
+        match &model.state {
+            State::Ready(runtime) => Ok(runtime),
+            State::Loading | State::Failed { .. } => {
+                let version = model.version.clone().filter(|_| *with_version);
+                Err(InferenceError::NotReady { name: model.name.clone(), version })
+            }
+        }
+    }
+
+    /// Completes an answer of the model with what the runtime leaves to the server.
+    fn sign(&self, id: &str, response: &mut InferenceResponse) {
+        response.model_name.clone_from(&self.model.name);
+        response.model_version.clone_from(&self.model.version);
+        id.clone_into(&mut response.id);
     }
 }
 

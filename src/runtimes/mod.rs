@@ -1,8 +1,9 @@
 //! What evaluates models.
 //!
-//! A [`Runtime`] answers requests for one loaded model. [`load`] decides which runtime that is: native when the
-//! implementation and the artefact allow it.
+//! A [`Runtime`] answers requests for one loaded model. [`Implementation::of`] decides which runtime that is: native when
+//! the implementation and the artefact allow it.
 
+mod identity;
 mod tree_model;
 pub mod trees;
 
@@ -13,13 +14,18 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use futures_core::Stream;
+use futures_util::{StreamExt, stream};
 use serde_json::Value;
 
 use crate::codecs::CodecError;
 use crate::compute::ComputePool;
 use crate::settings::ModelSettings;
 use crate::types::{InferenceRequest, InferenceResponse};
-use tree_model::{Family, TreeModel};
+use identity::Identity;
+use tree_model::TreeModel;
+
+pub use tree_model::Family;
 
 /// The largest artefact that is read into memory, in bytes.
 pub const MAX_ARTEFACT_BYTES: u64 = 8 << 30;
@@ -27,8 +33,14 @@ pub const MAX_ARTEFACT_BYTES: u64 = 8 << 30;
 /// A future that any runtime may return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// The requests of one stream, in the order in which the client sent them. It ends when the client has no more.
+pub type RequestStream = Pin<Box<dyn Stream<Item = InferenceRequest> + Send>>;
+
+/// The answers of one stream. The first error is its end.
+pub type ResponseStream<E = RuntimeError> = Pin<Box<dyn Stream<Item = Result<InferenceResponse, E>> + Send>>;
+
 /// A loaded model.
-pub trait Runtime: fmt::Debug + Send + Sync {
+pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// Returns the name under which metadata and logs show what evaluates the model.
     fn backend(&self) -> &'static str;
 
@@ -37,11 +49,33 @@ pub trait Runtime: fmt::Debug + Send + Sync {
         true
     }
 
+    /// Does what would otherwise make the first request slow. Called once, before any request.
+    ///
+    /// # Errors
+    ///
+    /// A model that fails is not served.
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Answers one request.
     ///
     /// The answer's name, version and id are set by the caller. Dropping the future abandons the answer, though not
     /// always the work.
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>>;
+
+    /// Answers a stream of requests, with as many answers as the model likes.
+    ///
+    /// The next answer is made when it is asked for, and dropping the stream ends the work: that is what back-pressure
+    /// and clients that leave come to. A model without a way of its own answers the first request, as the original does.
+    fn predict_stream(self: Arc<Self>, mut requests: RequestStream) -> ResponseStream {
+        Box::pin(stream::once(async move {
+            match requests.next().await {
+                Some(request) => self.predict(request).await,
+                None => Err(RuntimeError::NoRequest),
+            }
+        }))
+    }
 }
 
 /// Why a model could not answer.
@@ -56,6 +90,9 @@ pub enum RuntimeError {
     /// The request asks for an output that this model does not have.
     #[error("{model} models do not support '{output}`")]
     ModelWithoutOutput { model: &'static str, output: &'static str },
+    /// A stream of requests ended before its first.
+    #[error("the stream of requests is empty: expected at least one")]
+    NoRequest,
     /// The model's own code gave up; our bug.
     #[error("the prediction ended unexpectedly; the log has the details")]
     Panicked(#[source] tokio::task::JoinError),
@@ -83,31 +120,64 @@ pub enum LoadError {
     Artefact { path: PathBuf, source: trees::LoadError },
 }
 
-/// Loads a model from its artefact. Reads files and computes: call it on a thread that may block.
+/// Which runtime serves a model, as its `implementation` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Implementation {
+    /// Answers with its inputs; needs no artefact.
+    Identity,
+    /// A tree ensemble that is evaluated by the server itself.
+    Trees(Family),
+}
+
+impl Implementation {
+    /// Returns what the settings ask for.
+    ///
+    /// # Errors
+    ///
+    /// Fails when no runtime serves the implementation, or not with the backend that `parameters.extra.backend` asks for.
+    pub fn of(settings: &ModelSettings) -> Result<Self, LoadError> {
+        let implementation = match settings.implementation.as_str() {
+            "mlserver_identity.IdentityModel" => Self::Identity,
+            "mlserver_xgboost.XGBoostModel" | "mlserver_xgboost.xgboost.XGBoostModel" => Self::Trees(Family::XgBoost),
+            "mlserver_lightgbm.LightGBMModel" | "mlserver_lightgbm.lightgbm.LightGBMModel" => {
+                Self::Trees(Family::LightGbm)
+            }
+            other => {
+                let implementation = other.to_owned();
+                return Err(LoadError::NeedsPython {
+                    implementation,
+                    native: "`mlserver_xgboost.XGBoostModel`, `mlserver_lightgbm.LightGBMModel` and `mlserver_identity.IdentityModel`",
+                });
+            }
+        };
+        match settings.parameters.extra.get("backend") {
+            None | Some(Value::Null) => {}
+            Some(Value::String(backend)) if backend == "native" || backend == "auto" => {}
+            Some(other) => {
+                let found = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
+                return Err(LoadError::Backend { found });
+            }
+        }
+        Ok(implementation)
+    }
+}
+
+/// Returns the runtime that answers with its inputs.
+pub fn identity() -> Arc<dyn Runtime> {
+    Arc::new(Identity)
+}
+
+/// Loads a tree ensemble from its artefact. Reads files and computes: call it on a thread that may block.
 ///
 /// # Errors
 ///
 /// [`LoadError`] names the file or the setting, and the reason.
-pub fn load(settings: &ModelSettings, artefact: &Path, compute: &ComputePool) -> Result<Arc<dyn Runtime>, LoadError> {
-    let family = match settings.implementation.as_str() {
-        "mlserver_xgboost.XGBoostModel" | "mlserver_xgboost.xgboost.XGBoostModel" => Family::XgBoost,
-        "mlserver_lightgbm.LightGBMModel" | "mlserver_lightgbm.lightgbm.LightGBMModel" => Family::LightGbm,
-        other => {
-            let implementation = other.to_owned();
-            return Err(LoadError::NeedsPython {
-                implementation,
-                native: "`mlserver_xgboost.XGBoostModel` and `mlserver_lightgbm.LightGBMModel`",
-            });
-        }
-    };
-    match settings.parameters.extra.get("backend") {
-        None | Some(Value::Null) => {}
-        Some(Value::String(backend)) if backend == "native" || backend == "auto" => {}
-        Some(other) => {
-            let found = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
-            return Err(LoadError::Backend { found });
-        }
-    }
+pub fn load_trees(
+    family: Family,
+    settings: &ModelSettings,
+    artefact: &Path,
+    compute: &ComputePool,
+) -> Result<Arc<dyn Runtime>, LoadError> {
     let bytes = read(artefact, family)?;
     let model = family.load(&bytes).map_err(|source| LoadError::Artefact { path: artefact.to_owned(), source })?;
     Ok(Arc::new(TreeModel::new(family, model, settings, compute.clone())))

@@ -52,11 +52,14 @@ pub enum Kind {
         max: f64,
     },
     Text,
+    /// One of a few words.
+    Choice(&'static [&'static str]),
     /// The path of an HTTP route; the empty string switches the route off.
     Route,
     TextList,
     IntList,
     Object,
+    ObjectList,
     /// A path, or an object in its place.
     ObjectOrText,
     /// A nested object with fields of its own.
@@ -168,18 +171,25 @@ impl Kind {
                 }
             }
             Self::Text => "a string".to_owned(),
+            Self::Choice(words) => {
+                let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+                format!("one of {}", words.join(", "))
+            }
             Self::Route => "a path that starts with `/`, or an empty string".to_owned(),
             Self::TextList => "a list of strings".to_owned(),
             Self::IntList => "a list of integers".to_owned(),
             Self::Object | Self::Group(_) => "an object".to_owned(),
             Self::ObjectOrText => "a path or an object".to_owned(),
-            Self::GroupList(_) => "a list of objects".to_owned(),
+            Self::GroupList(_) | Self::ObjectList => "a list of objects".to_owned(),
         }
     }
 
     /// Whether the text of an environment variable is JSON.
     pub fn is_json_in_environment(&self) -> bool {
-        matches!(self, Self::TextList | Self::IntList | Self::Object | Self::Group(_) | Self::GroupList(_))
+        matches!(
+            self,
+            Self::TextList | Self::IntList | Self::Object | Self::ObjectList | Self::Group(_) | Self::GroupList(_)
+        )
     }
 }
 

@@ -180,6 +180,12 @@ pub static SERVER: Group = Group {
             .not_yet(NO_CACHE),
         Field::new("cache_size", ANY_INT, Preset::Int(100), "Responses in the cache").not_yet(NO_CACHE),
         Field::new("gzip_enabled", Kind::Bool, Preset::Bool(true), "Compress REST responses"),
+        Field::new(
+            "non_finite_json",
+            Kind::Choice(&["null", "string", "error"]),
+            Preset::Text("null"),
+            "What stands for NaN and infinities in JSON responses",
+        ),
     ],
 };
 
@@ -259,6 +265,12 @@ pub static MODEL: Group = Group {
         )
         .null_is_preset(),
         Field::new("cache_enabled", Kind::Bool, Preset::Bool(false), "Cache the model's responses").not_yet(NO_CACHE),
+        Field::new(
+            "warmup",
+            Kind::ObjectList,
+            Preset::TextList(&[]),
+            "Inference requests that the model must answer before it is ready",
+        ),
         Field::new("parallel_workers", ANY_INT, Preset::Null, "Deprecated; 0 keeps the model in the server process")
             .not_yet(NO_WORKERS)
             .except(0),

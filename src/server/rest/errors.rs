@@ -4,7 +4,9 @@ use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 
 use super::body::BodyError;
+use super::repository::IndexError;
 use super::respond::{self, Response};
+use crate::admin::AdminError;
 use crate::inference::{InferenceError, Kind};
 use crate::types::json::{ReadError, WriteError};
 
@@ -18,23 +20,31 @@ pub(super) enum RequestError {
     #[error(transparent)]
     Inference(#[from] InferenceError),
     #[error(transparent)]
+    Admin(#[from] AdminError),
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    #[error(transparent)]
     Write(#[from] WriteError),
     #[error("the server failed while handling the request; the log has the details")]
     Panicked(#[from] tokio::task::JoinError),
 }
 
 impl RequestError {
-    fn status(&self) -> StatusCode {
+    pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Body(error) => match error {
                 BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-                BodyError::Interrupted(_) | BodyError::Gzip(_) => StatusCode::BAD_REQUEST,
+                BodyError::Interrupted(_)
+                | BodyError::Compression { .. }
+                | BodyError::JsonLength { .. }
+                | BodyError::JsonBeyondBody { .. } => StatusCode::BAD_REQUEST,
                 BodyError::Encoding { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 BodyError::ContentType { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             },
             Self::Read(error) if error.is_mismatch() => StatusCode::BAD_REQUEST,
-            Self::Read(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Read(_) | Self::Index(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Inference(error) => kind_status(error.kind()),
+            Self::Admin(error) => kind_status(error.kind()),
             Self::Write(_) | Self::Panicked(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -54,8 +64,9 @@ const fn kind_status(kind: Kind) -> StatusCode {
         Kind::NotFound => StatusCode::NOT_FOUND,
         // 400, and not 503, is what the protocol and the original say.
         Kind::NotReady | Kind::BadRequest => StatusCode::BAD_REQUEST,
+        Kind::BadRepository => StatusCode::UNPROCESSABLE_ENTITY,
         Kind::Overloaded | Kind::Stopping => StatusCode::SERVICE_UNAVAILABLE,
-        Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        Kind::LoadFailed | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
@@ -69,7 +80,9 @@ mod tests {
         let panic = || tokio::spawn(async { panic!("boom") });
         let table: Vec<(RequestError, u16)> = vec![
             (BodyError::TooLarge { limit: 1 }.into(), 413),
-            (BodyError::Gzip(std::io::Error::other("bad")).into(), 400),
+            (BodyError::Compression { encoding: "gzip", error: std::io::Error::other("bad") }.into(), 400),
+            (BodyError::JsonLength { found: "x".to_owned() }.into(), 400),
+            (BodyError::JsonBeyondBody { length: 2, found: 1 }.into(), 400),
             (BodyError::Interrupted("gone".into()).into(), 400),
             (BodyError::Encoding { found: "br".to_owned() }.into(), 415),
             (BodyError::ContentType { found: "text/plain".to_owned() }.into(), 422),
@@ -79,7 +92,13 @@ mod tests {
             (InferenceError::NotReady { name: "m".to_owned(), version: None }.into(), 400),
             (InferenceError::Overloaded { limit: 1 }.into(), 503),
             (InferenceError::Stopping.into(), 503),
+            (AdminError::NotFound(NotFound::Model { name: "m".to_owned() }).into(), 404),
+            (AdminError::Overloaded { limit: 1 }.into(), 503),
+            (AdminError::Stopping.into(), 503),
+            (IndexError::Ready { found: "5".to_owned() }.into(), 422),
+            (ReadError::BinaryLeft { found: 1 }.into(), 400),
             (WriteError::NotUtf8 { output: "o".to_owned(), index: 0 }.into(), 500),
+            (WriteError::NonFinite { output: "o".to_owned(), index: 0, found: "NaN" }.into(), 500),
             (panic().await.unwrap_err().into(), 500),
         ];
         for (error, status) in table {
@@ -88,6 +107,8 @@ mod tests {
             assert_eq!(response.headers().contains_key(RETRY_AFTER), status == 503, "{error:?}");
         }
         assert_eq!(kind_status(Kind::BadRequest), 400);
+        assert_eq!(kind_status(Kind::BadRepository), 422);
+        assert_eq!(kind_status(Kind::LoadFailed), 500);
         assert_eq!(kind_status(Kind::Internal), 500);
     }
 }

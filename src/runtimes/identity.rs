@@ -1,0 +1,85 @@
+//! The identity runtime: every input comes back as the output of the same name.
+//!
+//! For checking clients and for measuring the wire, as Triton's `identity` backend is. Requested outputs select among the
+//! inputs; a stream is answered message by message.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+
+use super::{BoxFuture, RequestStream, ResponseStream, Runtime, RuntimeError};
+use crate::types::{InferenceRequest, InferenceResponse, RequestedOutput, Tensor};
+
+#[derive(Debug)]
+pub(super) struct Identity;
+
+impl Runtime for Identity {
+    fn backend(&self) -> &'static str {
+        "native"
+    }
+
+    fn reads_headers(&self) -> bool {
+        false
+    }
+
+    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        Box::pin(std::future::ready(answer(request)))
+    }
+
+    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+        Box::pin(requests.map(answer))
+    }
+}
+
+fn answer(request: InferenceRequest) -> Result<InferenceResponse, RuntimeError> {
+    let outputs = if request.outputs.is_empty() {
+        request.inputs
+    } else {
+        request.outputs.iter().map(|output| find(&request.inputs, output)).collect::<Result<_, _>>()?
+    };
+    Ok(InferenceResponse { parameters: request.parameters, outputs, ..InferenceResponse::default() })
+}
+
+fn find(inputs: &[Tensor], output: &RequestedOutput) -> Result<Tensor, RuntimeError> {
+    inputs.iter().find(|input| input.name == output.name).cloned().ok_or_else(|| RuntimeError::UnsupportedOutput {
+        runtime: "IdentityModel",
+        supported: "the names of its inputs",
+        found: output.name.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::stream;
+
+    fn request(outputs: &[&str]) -> InferenceRequest {
+        let input = |name: &str, value: i32| Tensor::from_elements(name, vec![1], &[value]).unwrap();
+        let outputs =
+            outputs.iter().map(|name| RequestedOutput { name: (*name).to_owned(), ..RequestedOutput::default() });
+        InferenceRequest {
+            inputs: vec![input("a", 1), input("b", 2)],
+            outputs: outputs.collect(),
+            ..InferenceRequest::default()
+        }
+    }
+
+    #[test]
+    fn inputs_come_back_as_outputs_or_as_those_asked_for() {
+        let all = answer(request(&[])).unwrap().outputs;
+        assert_eq!(all, request(&[]).inputs);
+        let some = answer(request(&["b"])).unwrap().outputs;
+        assert_eq!(some, request(&[]).inputs[1..]);
+        let error = answer(request(&["c"])).unwrap_err().to_string();
+        assert_eq!(error, "IdentityModel only supports the names of its inputs as outputs (c was received)");
+    }
+
+    #[tokio::test]
+    async fn every_message_of_a_stream_is_answered() {
+        let requests = stream::iter([request(&["a"]), request(&["c"]), request(&["b"])]);
+        let answers: Vec<_> = Arc::new(Identity).predict_stream(Box::pin(requests)).collect().await;
+        assert_eq!(answers.len(), 3);
+        assert_eq!(answers[0].as_ref().unwrap().outputs[0].name, "a");
+        assert!(answers[1].is_err());
+    }
+}
