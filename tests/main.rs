@@ -3,7 +3,9 @@
 
 mod admin;
 mod bad_input;
+mod binary;
 mod config;
+mod datatypes;
 mod layers;
 mod metrics;
 mod readme;
