@@ -912,7 +912,6 @@ def environment() -> Any:
             made.inputs,
             settings(max_batch_size=3).max_batch_size,
             settings().parameters,
-        ] + [
             server.http_port,
             server.debug,
             server.extensions,
