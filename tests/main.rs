@@ -8,6 +8,7 @@ mod config;
 mod datatypes;
 mod layers;
 mod metrics;
+mod openapi;
 mod readme;
 mod repository;
 mod rest;

@@ -11,24 +11,35 @@ import tritonclient.http as http
 import tritonclient.http.aio as http_aio
 from tritonclient.utils import InferenceServerException
 
+from conftest import Server, model, quickstart
 from samples import DATATYPES, array, assert_same
 
 Call = Callable[..., Any]
 
 
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The address of a server, as these clients take it."""
+    folder = model(quickstart(tmp_path_factory.mktemp("models")), "echo")
+    # Where JSON has no number, the client reads the name.
+    server = Server(folder, MLSERVER_NON_FINITE_JSON="string").wait_until_ready()
+    yield server.url.removeprefix("http://")
+    server.stop()
+
+
 @pytest.fixture(params=["http", "http.aio"])
-def call(request, server) -> Call:
+def call(request, address) -> Call:
     """Calls a method of a new client by its name, whether it is a coroutine or not."""
     if request.param == "http":
 
         def blocking(method: str, *args: Any, **keywords: Any) -> Any:
-            with http.InferenceServerClient(server.http) as client:
+            with http.InferenceServerClient(address) as client:
                 return getattr(client, method)(*args, **keywords)
 
         return blocking
 
     async def waiting(method: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        async with http_aio.InferenceServerClient(server.http) as client:
+        async with http_aio.InferenceServerClient(address) as client:
             result = getattr(client, method)(*args, **keywords)
             return await result if inspect.isawaitable(result) else result
 
@@ -120,9 +131,9 @@ def test_compression(
     assert_same(answer.as_numpy("x"), sent)
 
 
-def test_many_requests_of_one_client_at_once(server) -> None:
+def test_many_requests_of_one_client_at_once(address) -> None:
     sent = [np.full((4, 4), number, dtype=np.int32) for number in range(50)]
-    with http.InferenceServerClient(server.http, concurrency=8) as client:
+    with http.InferenceServerClient(address, concurrency=8) as client:
         pending = [client.async_infer("echo", [tensor("x", data, "INT32")]) for data in sent]
         for answer, data in zip(pending, sent, strict=True):
             assert_same(answer.get_result().as_numpy("x"), data)
@@ -170,14 +181,15 @@ def test_the_repository_is_managed(call: Call) -> None:
     def states() -> dict[str, str]:
         return {model["name"]: model["state"] for model in call("get_model_repository_index")}
 
-    assert states() == {"echo": "READY", "iris-xgboost": "READY"}
+    ready = {"breast-cancer-lightgbm": "READY", "echo": "READY", "iris-xgboost": "READY"}
+    assert states() == ready
     call("unload_model", "iris-xgboost")
     try:
-        assert states() == {"echo": "READY", "iris-xgboost": "UNAVAILABLE"}
+        assert states() == {**ready, "iris-xgboost": "UNAVAILABLE"}
         assert not call("is_model_ready", "iris-xgboost")
     finally:
         call("load_model", "iris-xgboost")
-    assert states() == {"echo": "READY", "iris-xgboost": "READY"}
+    assert states() == ready
     assert call("is_model_ready", "iris-xgboost")
     with pytest.raises(InferenceServerException, match="Model nobody not found") as failure:
         call("load_model", "nobody")
