@@ -9,6 +9,7 @@ mod config;
 mod datatypes;
 mod layers;
 mod metrics;
+mod openapi;
 mod readme;
 mod repository;
 mod rest;
