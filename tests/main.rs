@@ -4,6 +4,7 @@
 mod admin;
 mod bad_input;
 mod binary;
+mod cache;
 mod config;
 mod datatypes;
 mod layers;
