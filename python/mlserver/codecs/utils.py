@@ -32,6 +32,13 @@ InputOrOutput = Union[RequestInput, ResponseOutput]
 Parametrised = Union[InferenceRequest, RequestInput, RequestOutput, ResponseOutput, InferenceResponse]
 
 
+def checked_name(name: Any) -> str:
+    """Returns the name of a tensor; raises `ValidationError` when it is no text."""
+    if type(name) is str:
+        return name
+    return RequestOutput(name=name).name
+
+
 def inject_batch_dimension(shape: List[int]) -> List[int]:
     """Returns the shape that a response shows: `[N]` becomes `[N, 1]`, and a scalar `[1]`."""
     if not shape:
