@@ -66,16 +66,16 @@ def tensor_input(
 
 
 def tensor_output(
-    name: str, datatype: str, shape: List[int], values: Optional[Dict[str, Any]], elements: Elements
+    name: str, datatype: str, shape: List[int], values: Optional[Dict[str, Any]], data: Any
 ) -> ResponseOutput:
-    """Returns the output of these parts, as they are."""
+    """Returns the output of these parts, as they are; `data` is elements or any other value."""
     made = ResponseOutput.__new__(ResponseOutput)
     attributes = made.__dict__
     attributes["name"] = name
     attributes["shape"] = shape
     attributes["datatype"] = datatype
     attributes["parameters"] = parameters(values)
-    attributes["data"] = TensorData(elements)
+    attributes["data"] = TensorData(data)
     _set(made, "_given", {"name", "shape", "datatype", "data"} if values is None else set(attributes))
     return made
 

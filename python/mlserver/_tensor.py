@@ -286,10 +286,13 @@ def _pack_bytes(values: Any) -> BytesElements:
         values = [values]
     elif type(values) is not list:
         values = _flatten(values)
-    try:
-        parts = [value.encode() for value in values]
-    except AttributeError:
-        parts = [_as_bytes(value) for value in _flatten(values)]
+    if values and all(type(value) is bytes for value in values):
+        parts = values
+    else:
+        try:
+            parts = [value.encode() for value in values]
+        except AttributeError:
+            parts = [_as_bytes(value) for value in _flatten(values)]
     try:
         offsets = array("I", accumulate(map(len, parts), initial=0))
     except OverflowError as error:

@@ -2,6 +2,7 @@
 
 from typing import Any, Dict, List, Optional, Type, Union
 
+from .._payload import tensor_output
 from ..settings import ModelSettings
 from ..types import (
     InferenceRequest,
@@ -37,6 +38,11 @@ def checked_name(name: Any) -> str:
     if type(name) is str:
         return name
     return RequestOutput(name=name).name
+
+
+def bytes_output(name: Any, data: List[Any], content_type: str) -> ResponseOutput:
+    """Returns an output of BYTES elements, one for each row."""
+    return tensor_output(checked_name(name), "BYTES", [len(data), 1], {"content_type": content_type}, data)
 
 
 def inject_batch_dimension(shape: List[int]) -> List[int]:
