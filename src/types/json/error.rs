@@ -26,11 +26,6 @@ pub enum ReadError {
     /// Nested arrays that do not make a box.
     #[error("input `{input}`: ragged data at element {index}: all arrays of one level must have the same length")]
     Ragged { input: String, index: usize },
-    /// More than one unknown dimension, or one that the elements do not divide into.
-    #[error(
-        "input `{input}`: the shape {shape:?} cannot be inferred from {found} elements: use at most one -1, which they divide into"
-    )]
-    Inference { input: String, shape: Vec<i64>, found: usize },
     /// Data and shape are each fine but do not agree.
     #[error(transparent)]
     Tensor(#[from] TensorError),
@@ -39,6 +34,6 @@ pub enum ReadError {
 impl ReadError {
     /// Tells whether the request was well-formed and only its tensors do not agree with themselves.
     pub const fn is_mismatch(&self) -> bool {
-        matches!(self, Self::Element { .. } | Self::Ragged { .. } | Self::Inference { .. } | Self::Tensor(_))
+        matches!(self, Self::Element { .. } | Self::Ragged { .. } | Self::Tensor(_))
     }
 }
