@@ -41,6 +41,10 @@ pub enum Kind {
     NotReady,
     /// The request cannot be answered by this model, however often it is sent.
     BadRequest,
+    /// The repository does not hold what a model's settings say, or settings that cannot be read.
+    BadRepository,
+    /// A model is there and does not load.
+    LoadFailed,
     Overloaded,
     Stopping,
     /// Our bug.

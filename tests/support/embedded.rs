@@ -1,14 +1,18 @@
 //! The server inside of the test's process, with a runtime that the test brings.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
+use mlserver::admin::Admin;
 use mlserver::compute::ComputePool;
 use mlserver::inference::Inference;
 use mlserver::registry::{LoadError, Loader, Registry};
+use mlserver::repository::Repository;
 use mlserver::runtimes::{BoxFuture, Runtime};
 use mlserver::server::{self, rest};
-use mlserver::settings::{ModelSettings, Settings};
+use mlserver::settings::env::MapEnvironment;
+use mlserver::settings::{ModelSettings, Settings, Sources};
 use mlserver::telemetry::inference::InferenceMetrics;
 use mlserver::telemetry::metrics::Registry as MetricsRegistry;
 use mlserver::types::ServerMetadata;
@@ -50,7 +54,10 @@ impl Embedded {
             gzip: true,
             cors: None,
         };
-        let app = rest::service(inference.clone(), compute, None, options);
+        let environment = MapEnvironment::new(Path::new("/"));
+        let repository = Repository::new(Path::new("nowhere"), Sources::read(&environment).unwrap(), false);
+        let admin = Admin::new(inference.registry().clone(), repository);
+        let app = rest::service(inference.clone(), admin, compute, None, options);
         let listener = server::bind("HTTP", "127.0.0.1", 0).await.unwrap();
         let http = listener.local_addr().unwrap();
         tokio::spawn(server::serve(listener, app, settings.http_header_timeout, CancellationToken::new()));

@@ -12,6 +12,7 @@ mod health;
 mod infer;
 mod instrument;
 mod metadata;
+mod repository;
 mod route;
 mod stream;
 
@@ -29,6 +30,7 @@ pub use cors::layer as cors_layer;
 pub use instrument::RestMetrics;
 
 use super::{BodyFailure, HttpService, respond};
+use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::Inference;
 use crate::types::ServerMetadata;
@@ -54,6 +56,7 @@ pub struct Options {
 #[derive(Debug)]
 struct App {
     inference: Inference,
+    admin: Admin,
     compute: ComputePool,
     metrics: Option<RestMetrics>,
     metadata: ServerMetadata,
@@ -66,6 +69,7 @@ struct App {
 /// Makes the REST service.
 pub fn service<B>(
     inference: Inference,
+    admin: Admin,
     compute: ComputePool,
     metrics: Option<RestMetrics>,
     options: Options,
@@ -75,6 +79,7 @@ where
 {
     let app = Arc::new(App {
         inference,
+        admin,
         compute,
         metrics,
         cloud_events: CloudEvents::new(&options.metadata.name),
@@ -117,6 +122,9 @@ impl App {
                     Err(error) => error.response(),
                 }
             }
+            Action::Index => repository::index(&self, &parts.headers, body).await,
+            Action::Load => repository::load(&self, &route, body).await,
+            Action::Unload => repository::unload(&self, &route, body).await,
         };
         let response =
             if self.gzip { compress::compress(response, &parts.headers, &self.compute).await } else { response };

@@ -17,6 +17,9 @@ pub(super) enum Action {
     Generate,
     InferStream,
     GenerateStream,
+    Index,
+    Load,
+    Unload,
 }
 
 /// A path that is served.
@@ -32,7 +35,7 @@ pub(super) struct Route<'a> {
 }
 
 /// The number of values of [`Route::index`].
-pub(super) const ROUTES: usize = 15;
+pub(super) const ROUTES: usize = 18;
 
 impl<'a> Route<'a> {
     /// Finds what a path asks for. Names that are no UTF-8 get replacement characters, and so are unknown later.
@@ -43,7 +46,16 @@ impl<'a> Route<'a> {
             "" => return Some(without_model(Action::Server)),
             "/health/live" => return Some(without_model(Action::Live)),
             "/health/ready" => return Some(without_model(Action::Ready)),
+            "/repository/index" => return Some(without_model(Action::Index)),
             _ => {}
+        }
+        if let Some(rest) = rest.strip_prefix("/repository/models/") {
+            let (name, action) = match rest.split_once('/')? {
+                (name, "load") => (name, Action::Load),
+                (name, "unload") => (name, Action::Unload),
+                _ => return None,
+            };
+            return (!name.is_empty()).then(|| Self { name: decode(name), ..without_model(action) });
         }
         let rest = rest.strip_prefix("/models/")?;
         let mut segments = rest.split('/');
@@ -79,15 +91,24 @@ impl<'a> Route<'a> {
 
     /// Returns the methods that the path answers.
     pub(super) const fn allow(&self) -> &'static str {
-        if self.is_inference() { "POST" } else { "GET,HEAD" }
+        if self.is_posted() { "POST" } else { "GET,HEAD" }
     }
 
     pub(super) fn allows(&self, method: &Method) -> bool {
-        if self.is_inference() { method == Method::POST } else { method == Method::GET || method == Method::HEAD }
+        if self.is_posted() { method == Method::POST } else { method == Method::GET || method == Method::HEAD }
     }
 
-    const fn is_inference(&self) -> bool {
-        matches!(self.action, Action::Infer | Action::Generate | Action::InferStream | Action::GenerateStream)
+    const fn is_posted(&self) -> bool {
+        match self.action {
+            Action::Live | Action::Ready | Action::Server | Action::Model | Action::ModelReady => false,
+            Action::Infer
+            | Action::Generate
+            | Action::InferStream
+            | Action::GenerateStream
+            | Action::Index
+            | Action::Load
+            | Action::Unload => true,
+        }
     }
 
     /// Tells whether metrics and access lines leave the path out.
@@ -107,6 +128,9 @@ impl<'a> Route<'a> {
             Action::Generate => 9,
             Action::InferStream => 11,
             Action::GenerateStream => 13,
+            Action::Index => return 15,
+            Action::Load => return 16,
+            Action::Unload => return 17,
         };
         pair + self.versioned as usize
     }
@@ -129,6 +153,9 @@ impl<'a> Route<'a> {
             (Action::InferStream, true) => "/v2/models/{model_name}/versions/{model_version}/infer_stream",
             (Action::GenerateStream, false) => "/v2/models/{model_name}/generate_stream",
             (Action::GenerateStream, true) => "/v2/models/{model_name}/versions/{model_version}/generate_stream",
+            (Action::Index, _) => "/v2/repository/index",
+            (Action::Load, _) => "/v2/repository/models/{model_name}/load",
+            (Action::Unload, _) => "/v2/repository/models/{model_name}/unload",
         }
     }
 }
@@ -165,6 +192,9 @@ mod tests {
         assert_eq!(find("/v2/models/a/versions/1%2F2/infer"), some(Action::Infer, "a", Some("1/2")));
         assert_eq!(find("/v2/models/a/ready?x=1&model_version=v+2"), some(Action::ModelReady, "a", Some("v 2")));
         assert_eq!(find("/v2/models/a/versions/1?model_version=2"), some(Action::Model, "a", Some("1")));
+        assert_eq!(find("/v2/repository/index"), some(Action::Index, "", None));
+        assert_eq!(find("/v2/repository/models/a%2Fb/load?model_version=1"), some(Action::Load, "a/b", None));
+        assert_eq!(find("/v2/repository/models/load/unload"), some(Action::Unload, "load", None));
         assert_eq!(find("/v2/models/versions/versions/versions"), some(Action::Model, "versions", Some("versions")));
         for path in [
             "/",
@@ -182,6 +212,12 @@ mod tests {
             "/v2/models/a/infer/",
             "/v2/models/a/infer/b",
             "/v2/models/a/versions/1/infer/",
+            "/v2/repository",
+            "/v2/repository/models/load",
+            "/v2/repository/models//load",
+            "/v2/repository/models/a/b",
+            "/v2/repository/models/a/load/",
+            "/v2/repository/models/a/versions/1/load",
         ] {
             assert_eq!(find(path), None, "{path}");
         }
@@ -200,6 +236,9 @@ mod tests {
             Action::Generate,
             Action::InferStream,
             Action::GenerateStream,
+            Action::Index,
+            Action::Load,
+            Action::Unload,
         ];
         let mut places = HashSet::new();
         let mut templates = HashSet::new();
