@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use tracing::warn;
 use uuid::Uuid;
 
 use super::body::{self, LONG_BODY};
@@ -31,12 +30,7 @@ where
     let (target, request) = read(app, route, headers, body).await?;
     let mut response = app.inference.infer(&target, request).await?;
 
-    let mut headers = app.cloud_events.of_answer(&target.model, &response.id);
-    if !response.headers.is_empty() {
-        // Ours replace those of the model that have the same name.
-        let ours = std::mem::replace(&mut headers, std::mem::take(&mut response.headers));
-        headers.extend(ours);
-    }
+    let headers = app.cloud_events.take_headers(&mut response, &target.model);
     let text = write(app, response).await?;
     Ok(respond::json_text(StatusCode::OK, headers, text))
 }
@@ -66,17 +60,7 @@ where
     let mut request =
         if text.len() < LONG_BODY { parse(&text)? } else { app.compute.run(move || parse(&text)).await?? };
 
-    if request.parameters.others.shift_remove("headers").is_some() {
-        warn!(
-            model = route.name.as_ref(),
-            request_id = request.id,
-            "Ignored the request's parameter `headers`: it is the transport's."
-        );
-    }
-    if target.model.reads_headers() {
-        request.headers = headers.clone();
-        app.cloud_events.add_to_request(&mut request.headers, &target.model, &request.id);
-    }
+    app.cloud_events.give_headers(&mut request, headers, &target.model);
     Ok((target, request))
 }
 

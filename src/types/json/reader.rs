@@ -9,9 +9,7 @@ use super::ReadError;
 use super::cursor::{Cursor, MAX_DEPTH};
 use super::number::{self, Bool, JsonElement};
 use crate::types::shape::resolve_shape;
-use crate::types::{
-    BytesElements, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData,
-};
+use crate::types::{BytesElements, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData};
 
 /// The fewest bytes of text that an element takes (a digit and a comma), so that no declared shape reserves more
 /// memory than the text could fill.

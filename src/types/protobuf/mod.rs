@@ -14,7 +14,7 @@ mod writer;
 pub use error::ReadError;
 pub use parameters::to_map as parameters_to_map;
 pub use reader::{Incoming, conversion_effort, read_request};
-pub use writer::Outgoing;
+pub use writer::{Outgoing, writing_effort};
 
 /// What the compiler of `proto/` made of it: plain structs, and their encoding.
 pub mod messages {

@@ -8,9 +8,7 @@ use super::wire::{Cursor, Field, Value};
 use super::{ReadError, parameters};
 use crate::types::shape::{MAX_DIMENSIONS, resolve_shape};
 use crate::types::tensor::element_count;
-use crate::types::{
-    BytesElements, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData,
-};
+use crate::types::{BytesElements, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData};
 
 /// The most inputs, outputs, raw contents and parameters, in all. Two bytes of a message can make one of them, which takes
 /// a hundred times as much memory, so the message's own limit is not enough.
@@ -54,11 +52,9 @@ pub fn read_request(message: &Bytes) -> Result<Incoming, ReadError> {
             wanted += 1;
             raw.next().map(|bytes| message.slice_ref(bytes))
         };
-        let tensor = input.tensor(message, index, found > 0, &mut take_raw)?;
-        match tensor {
-            Some(tensor) => incoming.request.inputs.push(tensor),
-            // Its data is missing; how many entries are is known when all inputs have been seen.
-            None => continue,
+        // An input without data is refused below, when it is known how many there are.
+        if let Some(tensor) = input.tensor(message, index, found > 0, &mut take_raw)? {
+            incoming.request.inputs.push(tensor);
         }
     }
     if found > 0 && wanted != found {
@@ -206,8 +202,7 @@ impl<'a> Input<'a> {
         take_raw: &mut impl FnMut() -> Option<Bytes>,
     ) -> Result<Option<Tensor>, ReadError> {
         let label = if self.name.is_empty() { format!("#{index}") } else { self.name.to_owned() };
-        let unknown =
-            || ReadError::Datatype { input: label.clone(), found: self.datatype.chars().take(40).collect() };
+        let unknown = || ReadError::Datatype { input: label.clone(), found: self.datatype.chars().take(40).collect() };
         let datatype: Datatype = self.datatype.parse().map_err(|_| unknown())?;
         let data = match self.contents.read(message, datatype, self.count(), &label)? {
             Some(data) => data,

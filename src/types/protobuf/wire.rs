@@ -203,8 +203,14 @@ mod tests {
     fn what_is_malformed_says_where() {
         let table: [(&[u8], &str); 8] = [
             (b"\x08", "invalid message at byte 1: expected a varint of up to 64 bits"),
-            (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", "invalid message at byte 1: expected a varint of up to 64 bits"),
-            (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "invalid message at byte 1: expected a varint of up to 64 bits"),
+            (
+                b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02",
+                "invalid message at byte 1: expected a varint of up to 64 bits",
+            ),
+            (
+                b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+                "invalid message at byte 1: expected a varint of up to 64 bits",
+            ),
             (b"\x00\x01", "invalid message at byte 0: expected a field with a number above 0"),
             (b"\x0b", "invalid message at byte 0: expected a field of a known wire type"),
             (b"\xff\xff\xff\xff\x7f\x00", "invalid message at byte 0: expected a field"),

@@ -39,9 +39,8 @@ impl<'r> Outgoing<'r> {
         let raw = raw || response.outputs.iter().any(|output| is_raw_only(output.datatype));
         let outputs = response.outputs.iter().map(|output| Output::new(output, raw)).collect::<Result<Vec<_>, _>>()?;
         let texts = texts(response).map(|(number, text)| field_len(number, text.len())).sum::<usize>();
-        let of_outputs = |output: &Output| {
-            field_len(5, output.len) + output.raw.as_ref().map_or(0, |raw| field_len(6, raw.len()))
-        };
+        let of_outputs =
+            |output: &Output| field_len(5, output.len) + output.raw.as_ref().map_or(0, |raw| field_len(6, raw.len()));
         let len = texts + parameters::len(4, &response.parameters) + outputs.iter().map(of_outputs).sum::<usize>();
         Ok(Self { response, outputs, len })
     }
@@ -93,6 +92,15 @@ fn texts(response: &InferenceResponse) -> impl Iterator<Item = (u32, &str)> {
     let version = response.model_version.as_deref().unwrap_or_default();
     let all = [(1, response.model_name.as_str()), (2, version), (3, response.id.as_str())];
     all.into_iter().filter(|(_, text)| !text.is_empty())
+}
+
+/// Returns how many bytes of an answer have to be converted or copied to write it, rather than sent as they are.
+pub fn writing_effort(response: &InferenceResponse, raw: bool) -> usize {
+    let is_sent = |output: &&Tensor| match output.datatype {
+        Datatype::Bytes => false,
+        datatype => raw || is_kept(datatype),
+    };
+    response.outputs.iter().filter(|output| !is_sent(output)).map(Tensor::byte_len).sum()
 }
 
 /// Tells whether a datatype has no typed contents.
