@@ -50,7 +50,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("runtimes::trees", &[]),
     ("codecs", &["types"]),
     ("compute", &[]),
-    ("settings", &[]),
+    ("settings", &["types"]),
     ("shutdown", &[]),
     ("telemetry", &[]),
     ("types", &[]),

@@ -26,6 +26,9 @@ use crate::telemetry::logging::{self, LogFormat};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::types::ServerMetadata;
 
+/// What metadata calls the binary tensor data extension.
+const BINARY_EXTENSION: &str = "binary_tensor_data";
+
 /// Runs `mlserver start`.
 pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), CommandError> {
     let sources = Sources::read(environment)?;
@@ -131,7 +134,7 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
     let metadata = ServerMetadata {
         name: settings.server_name,
         version: settings.server_version,
-        extensions: settings.extensions,
+        extensions: extensions(settings.extensions),
     };
     let grpc_options =
         grpc::Options { metadata: metadata.clone(), max_message_length: settings.grpc_max_message_length };
@@ -142,6 +145,7 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
         max_body_bytes: settings.http_max_body_bytes.get(),
         gzip: settings.gzip_enabled,
         cors,
+        non_finite: settings.non_finite_json,
     };
     let rest_listener = bind("HTTP", &settings.host, settings.http_port).await?;
     let grpc_listener = bind("gRPC", &settings.host, settings.grpc_port).await?;
@@ -167,6 +171,15 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
         tokio::spawn(server::serve(listener, app, header_timeout, stop_metrics.clone()))
     });
     Ok(Up { inference, admin, stop_requests, stop_metrics, requests, metrics })
+}
+
+/// Returns the extensions of the protocol that are served: ours, and what the settings add.
+fn extensions(mut of_settings: Vec<String>) -> Vec<String> {
+    let ours = BINARY_EXTENSION.to_owned();
+    if !of_settings.contains(&ours) {
+        of_settings.insert(0, ours);
+    }
+    of_settings
 }
 
 fn address(listener: &TcpListener) -> String {

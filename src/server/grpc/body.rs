@@ -1,6 +1,5 @@
 //! The bodies of answers: messages, then the trailers that end the call.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -10,6 +9,7 @@ use http::HeaderMap;
 use http_body::Frame;
 
 use crate::server::BodyFailure;
+use crate::server::respond::Parts;
 
 /// The body of an answer on its way to the client.
 pub enum Body {
@@ -24,7 +24,7 @@ pub enum Body {
 /// A body that is there already.
 #[derive(Debug, Default)]
 pub struct Whole {
-    pub(super) parts: VecDeque<Bytes>,
+    pub(super) parts: Parts,
     pub(super) trailers: Option<HeaderMap>,
 }
 
@@ -44,7 +44,7 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyFailure>>> {
         match &mut *self {
             Self::Whole(Whole { parts, trailers }) => {
-                let part = parts.pop_front().map(Frame::data);
+                let Ok(part) = ready!(Pin::new(parts).poll_frame(context)).transpose();
                 Poll::Ready(part.or_else(|| trailers.take().map(Frame::trailers)).map(Ok))
             }
             Self::Stream(frames) => {
@@ -57,7 +57,7 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Whole(Whole { parts, trailers }) => parts.is_empty() && trailers.is_none(),
+            Self::Whole(Whole { parts, trailers }) => parts.is_end_stream() && trailers.is_none(),
             Self::Stream(_) => false,
             Self::Tonic(body) => body.is_end_stream(),
         }

@@ -111,7 +111,7 @@ impl App {
         if !is_grpc(&request) {
             let message = "this port speaks gRPC: HTTP/2, POST, content type application/grpc";
             let refusal = respond::error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
-            return refusal.map(|text| Body::Whole(Whole { parts: [text].into(), trailers: None }));
+            return refusal.map(|parts| Body::Whole(Whole { parts, trailers: None }));
         }
         let path = request.uri().path();
         let Some(method) = Method::find(path) else {

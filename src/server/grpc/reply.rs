@@ -8,6 +8,7 @@ use prost::Message;
 use super::body::{Body, Whole};
 use super::message::{self, Limit};
 use super::status::{self, GRPC, Status};
+use crate::server::respond::Parts;
 
 /// A message and the headers that follow it.
 #[derive(Debug, Default)]
@@ -25,7 +26,7 @@ impl Reply {
 
     pub(super) fn response(mut self) -> Response<Body> {
         status::write_ok(&mut self.trailers);
-        respond(Body::Whole(Whole { parts: self.parts.into(), trailers: Some(self.trailers) }))
+        respond(Body::Whole(Whole { parts: Parts::from_all(self.parts), trailers: Some(self.trailers) }))
     }
 }
 

@@ -26,6 +26,18 @@ pub enum ReadError {
     /// Nested arrays that do not make a box.
     #[error("input `{input}`: ragged data at element {index}: all arrays of one level must have the same length")]
     Ragged { input: String, index: usize },
+    /// An input asks for more binary data than is left.
+    #[error("input `{input}`: `binary_data_size` is {size}, but {left} bytes of binary data are left")]
+    BinarySize { input: String, size: usize, left: usize },
+    /// An input asks for binary data in a body that is all JSON.
+    #[error(
+        "input `{input}` has a `binary_data_size`, but the body is JSON alone: the header `inference-header-content-length` says where binary data begins"
+    )]
+    NoBinaryPart { input: String },
+    #[error("{found} bytes of binary data are left that no input's `binary_data_size` asks for")]
+    BinaryLeft { found: usize },
+    #[error("input `{input}` has both `data` and `binary_data_size`: send one of them")]
+    TwoSources { input: String },
     /// Data and shape are each fine but do not agree.
     #[error(transparent)]
     Tensor(#[from] TensorError),
@@ -34,6 +46,19 @@ pub enum ReadError {
 impl ReadError {
     /// Tells whether the request was well-formed and only its tensors do not agree with themselves.
     pub const fn is_mismatch(&self) -> bool {
-        matches!(self, Self::Element { .. } | Self::Ragged { .. } | Self::Tensor(_))
+        match self {
+            Self::Element { .. }
+            | Self::Ragged { .. }
+            | Self::BinarySize { .. }
+            | Self::NoBinaryPart { .. }
+            | Self::BinaryLeft { .. }
+            | Self::TwoSources { .. }
+            | Self::Tensor(_) => true,
+            Self::Syntax { .. }
+            | Self::TooDeep { .. }
+            | Self::Type { .. }
+            | Self::Missing { .. }
+            | Self::Datatype { .. } => false,
+        }
     }
 }
