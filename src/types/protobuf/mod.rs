@@ -28,3 +28,6 @@ pub mod messages {
 
 /// The compiled `proto/`, a `FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+#[cfg(test)]
+mod tests;
