@@ -4,6 +4,7 @@
 mod admin;
 mod bad_input;
 mod config;
+mod grpc;
 mod layers;
 mod metrics;
 mod readme;

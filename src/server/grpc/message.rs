@@ -220,3 +220,143 @@ pub(super) fn header(length: usize, limit: Limit) -> Result<Vec<u8>, Status> {
     header.extend_from_slice(&length);
     Ok(header)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::{GzEncoder, ZlibEncoder};
+    use futures_util::stream;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use proptest::prelude::*;
+
+    const LIMIT: Limit = Limit { bytes: 100, reason: "that the test allows" };
+
+    /// Cuts bytes into frames.
+    fn body(bytes: &[u8], cuts: &[usize]) -> impl RequestBody {
+        let mut frames = Vec::new();
+        let mut rest = bytes;
+        for &cut in cuts {
+            let (frame, after) = rest.split_at(cut.min(rest.len()));
+            frames.push(frame.to_vec());
+            rest = after;
+        }
+        frames.push(rest.to_vec());
+        StreamBody::new(stream::iter(frames.into_iter().map(|frame| Ok::<_, BodyFailure>(Frame::data(frame.into())))))
+    }
+
+    fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        [&[flag], length.as_slice(), message].concat()
+    }
+
+    fn messages(encoding: &'static str, body: impl RequestBody) -> Messages<impl RequestBody> {
+        let mut headers = HeaderMap::new();
+        headers.insert("grpc-encoding", http::HeaderValue::from_static(encoding));
+        Messages::new(&headers, body, LIMIT, ComputePool::for_this_machine()).unwrap()
+    }
+
+    async fn only(encoding: &'static str, bytes: &[u8]) -> Result<Bytes, (Code, String)> {
+        let result = messages(encoding, body(bytes, &[])).only().await;
+        result.map_err(|status| (status.code, status.message.into_owned()))
+    }
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn deflate(text: &[u8]) -> Vec<u8> {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[tokio::test]
+    async fn messages_may_be_compressed() {
+        assert_eq!(only("identity", &framed(0, b"ab")).await.unwrap(), "ab");
+        assert_eq!(only("gzip", &framed(0, b"ab")).await.unwrap(), "ab");
+        assert_eq!(only("gzip", &framed(1, &gzip(b"ab"))).await.unwrap(), "ab");
+        assert_eq!(only("deflate", &framed(1, &deflate(b"ab"))).await.unwrap(), "ab");
+        assert_eq!(only("gzip", &framed(1, &gzip(&[7; 100]))).await.unwrap().len(), 100);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_message_is_refused() {
+        let invalid = Code::InvalidArgument;
+        let table: [(&str, Vec<u8>, Code, &str); 11] = [
+            ("identity", Vec::new(), invalid, "the call takes one message, but none came"),
+            ("identity", framed(0, b"").repeat(2), invalid, "the call takes one message, but more came"),
+            ("identity", vec![0, 0], invalid, "the message ended early: 5 bytes are announced, but 2 came"),
+            ("identity", vec![0, 0, 0, 0, 9, 1], invalid, "the message ended early: 9 bytes are announced, but 1 came"),
+            ("identity", framed(2, b""), invalid, "the compressed flag is 2, expected 0 or 1"),
+            ("identity", framed(1, b""), Code::Internal, "a message is compressed, but there is no `grpc-encoding`"),
+            ("gzip", framed(1, b"ab"), invalid, "the message is not valid gzip: unexpected end of file"),
+            ("deflate", framed(1, b"ab"), invalid, "the message is not valid deflate: corrupt deflate stream"),
+            (
+                "identity",
+                vec![0, 0, 0, 0, 101],
+                Code::ResourceExhausted,
+                "the message has 101 bytes, more than the 100 that the test allows",
+            ),
+            (
+                "gzip",
+                vec![1, 255, 255, 255, 255],
+                Code::ResourceExhausted,
+                "the message has 4294967295 bytes, more than the 100 that the test allows",
+            ),
+            (
+                "gzip",
+                framed(1, &gzip(&[0; 50_000])),
+                Code::ResourceExhausted,
+                "the message has more than 100 bytes after decompression, the most that the test allows",
+            ),
+        ];
+        for (encoding, bytes, code, message) in table {
+            assert_eq!(only(encoding, &bytes).await.unwrap_err(), (code, message.to_owned()));
+        }
+    }
+
+    #[test]
+    fn unknown_compressions_are_named() {
+        let mut headers = HeaderMap::new();
+        headers.insert("grpc-encoding", http::HeaderValue::from_static("snappy"));
+        let refused = Messages::new(&headers, body(b"", &[]), LIMIT, ComputePool::for_this_machine()).err().unwrap();
+        assert_eq!(refused.code, Code::Unimplemented);
+        assert_eq!(refused.message, "the compression `snappy` is not supported: send gzip, deflate or identity");
+        assert_eq!(refused.response().headers()["grpc-accept-encoding"], "identity,deflate,gzip");
+    }
+
+    #[test]
+    fn answers_have_a_limit_too() {
+        assert_eq!(header(100, LIMIT).unwrap(), [0, 0, 0, 0, 100]);
+        let message = "the answer has 101 bytes, more than the 100 that the test allows";
+        assert_eq!(header(101, LIMIT).unwrap_err(), Status::new(Code::ResourceExhausted, message));
+        let without = Limit { bytes: usize::MAX, ..LIMIT };
+        assert!(header(u32::MAX as usize, without).is_ok() && header(u32::MAX as usize + 1, without).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn messages_come_whole_however_they_are_cut(
+            sent in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 0..6),
+            cuts in proptest::collection::vec(0..12_usize, 0..20),
+        ) {
+            let bytes = sent.iter().flat_map(|message| framed(0, message)).collect::<Vec<_>>();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let received = runtime.block_on(async {
+                let mut messages = messages("identity", body(&bytes, &cuts));
+                let mut received = Vec::new();
+                while let Some(message) = messages.next().await.unwrap() {
+                    received.push(message.to_vec());
+                }
+                received
+            });
+            prop_assert_eq!(received, sent);
+        }
+    }
+}
