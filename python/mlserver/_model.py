@@ -1,0 +1,501 @@
+"""Plain classes with the methods that users call on pydantic's models, of both its generations.
+
+A model is a class with annotated fields. Its values lie in the instance's `__dict__`, under their names; which of them were
+given, and are not defaults, is remembered in a slot, for `exclude_unset`. Nothing here needs more than the standard library,
+so that no model's own pins can clash with the server's.
+
+`dict()` and `json()` give every field, as pydantic's do; `model_dump()` and `model_dump_json()` of the payload types leave
+out what is unset or `None`, as the original's do (`_sparse`).
+"""
+
+import copy
+import enum
+import json
+import math
+import os
+import sys
+import typing
+from typing import Any, Callable, ClassVar, Dict, Iterator, List, Optional, Set, Tuple, Type, TypeVar, Union
+
+from ._validate import Loc, Problems, ValidationError, Validator, validator_for
+
+M = TypeVar("M", bound="BaseModel")
+
+Selection = Union[None, Set[Any], "frozenset[Any]", Dict[Any, Any], List[Any], Tuple[Any, ...]]
+
+_MISSING: Any = object()
+
+
+class FieldInfo:
+    """One field of a model: its annotation, its default and how its values are validated."""
+
+    __slots__ = ("name", "annotation", "default", "default_factory", "validate")
+
+    def __init__(self, name: str, annotation: Any, default: Any, validate: Validator) -> None:
+        self.name = name
+        self.annotation = annotation
+        self.default = default
+        self.default_factory: Optional[Callable[[], Any]] = None
+        self.validate = validate
+        if isinstance(default, (list, dict, set)):
+            self.default_factory = lambda: copy.deepcopy(default)
+
+    def is_required(self) -> bool:
+        """Tells whether there is no default."""
+        return self.default is _MISSING
+
+    @property
+    def required(self) -> bool:
+        """Whether there is no default, under the older name."""
+        return self.is_required()
+
+    def get_default(self) -> Any:
+        """Returns the default, a fresh one where it could be changed."""
+        return self.default_factory() if self.default_factory else self.default
+
+    def __repr__(self) -> str:
+        default = "" if self.is_required() else f", default={self.default!r}"
+        return f"FieldInfo(annotation={self.annotation!r}, required={self.is_required()}{default})"
+
+
+class _FieldsAttribute:
+    """The table of fields as an attribute of the class, made when first asked for."""
+
+    def __get__(self, instance: Any, owner: Type["BaseModel"]) -> Dict[str, FieldInfo]:
+        return owner._fields()
+
+
+class BaseModel:
+    """A class whose annotated attributes are its validated fields."""
+
+    __slots__ = ("__dict__", "__weakref__", "_given")
+
+    #: What happens to names that are no fields: "ignore" or "allow".
+    _extra: ClassVar[str] = "ignore"
+    #: Whether `model_dump` leaves out what is unset or `None` unless told otherwise.
+    _sparse: ClassVar[bool] = False
+    #: Attributes that are never part of the data.
+    _private: ClassVar["frozenset[str]"] = frozenset()
+
+    _given: Set[str]
+
+    model_fields: ClassVar[Any] = _FieldsAttribute()
+    __fields__: ClassVar[Any] = _FieldsAttribute()
+
+    def __init__(self, **values: Any) -> None:
+        problems = Problems()
+        self._fill(values, (), problems)
+        if problems.found:
+            raise ValidationError(type(self).__name__, problems.found)
+
+    @classmethod
+    def _fields(cls) -> Dict[str, FieldInfo]:
+        """Returns the table of fields; built once for each class, on first use, so that importing costs nothing."""
+        fields: Optional[Dict[str, FieldInfo]] = cls.__dict__.get("_field_table")
+        if fields is None:
+            fields = {}
+            for owner in reversed(cls.__mro__):
+                if owner in (object, BaseModel):
+                    continue
+                scope = dict(vars(sys.modules.get(owner.__module__) or typing))
+                scope.setdefault(owner.__name__, owner)
+                for name, hint in _own_annotations(owner).items():
+                    if name.startswith("_") or name == "model_config":
+                        continue
+                    hint = _resolve(hint, scope)
+                    if typing.get_origin(hint) is ClassVar or hint is ClassVar:
+                        continue
+                    default = owner.__dict__.get(name, _MISSING)
+                    if isinstance(default, property) or hasattr(default, "__set__"):
+                        default = _MISSING
+                    fields[name] = FieldInfo(name, hint, default, validator_for(hint))
+            cls._field_table = fields  # type: ignore[attr-defined]
+        return fields
+
+    def _fill(self, values: Dict[str, Any], loc: Loc, problems: Problems) -> None:
+        """Validates `values` and takes them over."""
+        fields = self._fields()
+        attributes = self.__dict__
+        given = set()
+        for name, field in fields.items():
+            value = values.get(name, _MISSING)
+            if value is not _MISSING:
+                attributes[name] = field.validate(value, (*loc, name), problems)
+                given.add(name)
+            elif field.default is not _MISSING:
+                attributes[name] = field.default_factory() if field.default_factory else field.default
+            else:
+                problems.add("missing", (*loc, name), "Field required", values)
+        if self._extra == "allow":
+            for name, value in values.items():
+                if name not in fields:
+                    attributes[name] = value
+                    given.add(name)
+        object.__setattr__(self, "_given", given)
+
+    @classmethod
+    def __validate__(cls: Type[M], value: Any, loc: Loc, problems: Problems) -> Any:
+        """Validates a value that stands for such a model inside another one."""
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, typing.Mapping):
+            made = cls.__new__(cls)
+            made._fill(dict(value), loc, problems)
+            return made
+        message = f"Input should be a valid dictionary or instance of {cls.__name__}"
+        problems.add("model_type", loc, message, value)
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._private or isinstance(getattr(type(self), name, None), property):
+            object.__setattr__(self, name, value)
+        elif self._extra == "allow" or name in self._fields():
+            self.__dict__[name] = value
+            self._given.add(name)
+        else:
+            raise ValueError(f'"{type(self).__name__}" object has no field "{name}"')
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        self._given.discard(name)
+
+    # What it holds
+
+    def _items(self) -> Iterator[Tuple[str, Any]]:
+        """Yields names and values, fields first, in the order of their declaration."""
+        fields = self._fields()
+        attributes = self.__dict__
+        for name in fields:
+            if name in attributes:
+                yield name, attributes[name]
+        if len(attributes) > len(fields) or self._extra == "allow":
+            for name, value in attributes.items():
+                if name not in fields and name not in self._private:
+                    yield name, value
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._items()
+
+    @property
+    def model_fields_set(self) -> Set[str]:
+        """The names of the fields that were given."""
+        return self._given
+
+    @property
+    def __fields_set__(self) -> Set[str]:
+        return self._given
+
+    @property
+    def model_extra(self) -> Optional[Dict[str, Any]]:
+        """The values that belong to no field, or `None` for a model that takes none."""
+        if self._extra != "allow":
+            return None
+        fields = self._fields()
+        return {name: value for name, value in self._items() if name not in fields}
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, BaseModel):
+            return NotImplemented
+        return type(self) is type(other) and dict(self._items()) == dict(other._items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr_args__(self) -> Iterator[Tuple[str, Any]]:
+        return self._items()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__repr_args__())})"
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value!r}" for name, value in self.__repr_args__())
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {"values": self.__dict__, "given": self._given}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state["values"])
+        object.__setattr__(self, "_given", state["given"])
+
+    # Out
+
+    def _dump(
+        self,
+        *,
+        mode: str = "python",
+        include: Selection = None,
+        exclude: Selection = None,
+        exclude_unset: bool = False,
+        exclude_defaults: bool = False,
+        exclude_none: bool = False,
+    ) -> Any:
+        fields = self._fields()
+        rules = {"exclude_unset": exclude_unset, "exclude_defaults": exclude_defaults, "exclude_none": exclude_none}
+        dumped = {}
+        for name, value in self._items():
+            if exclude_unset and name not in self._given:
+                continue
+            if exclude_none and value is None:
+                continue
+            if include is not None and name not in include:
+                continue
+            inner_include = include[name] if isinstance(include, dict) else None
+            inner_exclude = exclude.get(name) if isinstance(exclude, dict) else None
+            if exclude is not None and name in exclude and inner_exclude in (None, ...):
+                continue
+            if isinstance(exclude, dict) and inner_exclude is True:
+                continue
+            if exclude_defaults and name in fields:
+                default = fields[name].get_default()
+                if default is not _MISSING and type(value) is type(default) and value == default:
+                    continue
+            dumped[name] = _dump_value(value, mode, _selection(inner_include), _selection(inner_exclude), rules)
+        return dumped
+
+    def dict(
+        self,
+        *,
+        include: Selection = None,
+        exclude: Selection = None,
+        by_alias: bool = False,
+        exclude_unset: bool = False,
+        exclude_defaults: bool = False,
+        exclude_none: bool = False,
+        **_options: Any,
+    ) -> Any:
+        """Returns the fields as a dictionary, nested models included."""
+        return self._dump(
+            include=include,
+            exclude=exclude,
+            exclude_unset=exclude_unset,
+            exclude_defaults=exclude_defaults,
+            exclude_none=exclude_none,
+        )
+
+    def json(
+        self,
+        *,
+        include: Selection = None,
+        exclude: Selection = None,
+        by_alias: bool = False,
+        exclude_unset: bool = False,
+        exclude_defaults: bool = False,
+        exclude_none: bool = False,
+        **_options: Any,
+    ) -> str:
+        """Returns the fields as JSON."""
+        return to_json(
+            self._dump(
+                mode="json",
+                include=include,
+                exclude=exclude,
+                exclude_unset=exclude_unset,
+                exclude_defaults=exclude_defaults,
+                exclude_none=exclude_none,
+            )
+        )
+
+    def model_dump(
+        self,
+        *,
+        mode: str = "python",
+        include: Selection = None,
+        exclude: Selection = None,
+        by_alias: Optional[bool] = None,
+        exclude_unset: Optional[bool] = None,
+        exclude_defaults: bool = False,
+        exclude_none: Optional[bool] = None,
+        **_options: Any,
+    ) -> Any:
+        """Returns the fields as a dictionary; payload types leave out what is unset or `None` unless told otherwise."""
+        return self._dump(
+            mode=mode,
+            include=include,
+            exclude=exclude,
+            exclude_unset=self._sparse if exclude_unset is None else exclude_unset,
+            exclude_defaults=exclude_defaults,
+            exclude_none=self._sparse if exclude_none is None else exclude_none,
+        )
+
+    def model_dump_json(self, *, indent: Optional[int] = None, **options: Any) -> str:
+        """Returns the fields as JSON, with the options of `model_dump`."""
+        options["mode"] = "json"
+        return to_json(self.model_dump(**options), indent=indent)
+
+    # In
+
+    @classmethod
+    def model_validate(cls: Type[M], obj: Any, **_options: Any) -> M:
+        """Makes a model of a dictionary, or returns the one given."""
+        problems = Problems()
+        made = cls.__validate__(obj, (), problems)
+        if problems.found:
+            raise ValidationError(cls.__name__, problems.found)
+        return typing.cast(M, made)
+
+    @classmethod
+    def model_validate_json(cls: Type[M], json_data: Union[str, bytes, bytearray], **_options: Any) -> M:
+        """Makes a model of JSON."""
+        try:
+            obj = json.loads(json_data)
+        except ValueError as error:
+            message = f"Invalid JSON: {error}"
+            problem = {"type": "json_invalid", "loc": (), "msg": message, "input": json_data}
+            raise ValidationError(cls.__name__, [problem]) from None
+        return cls.model_validate(obj)
+
+    @classmethod
+    def parse_obj(cls: Type[M], obj: Any) -> M:
+        """Makes a model of a dictionary."""
+        return cls.model_validate(obj)
+
+    @classmethod
+    def parse_raw(cls: Type[M], b: Union[str, bytes], **_options: Any) -> M:
+        """Makes a model of JSON."""
+        return cls.model_validate_json(b)
+
+    @classmethod
+    def parse_file(cls: Type[M], path: "Union[str, os.PathLike[str]]", **_options: Any) -> M:
+        """Makes a model of a file of JSON."""
+        with open(path, encoding="utf-8") as file:
+            return cls.model_validate_json(file.read())
+
+    @classmethod
+    def model_construct(cls: Type[M], _fields_set: Optional[Set[str]] = None, **values: Any) -> M:
+        """Makes a model without looking at the values."""
+        made = cls.__new__(cls)
+        fields = cls._fields()
+        attributes = made.__dict__
+        for name, field in fields.items():
+            if name in values:
+                attributes[name] = values[name]
+            elif not field.is_required():
+                attributes[name] = field.get_default()
+        if cls._extra == "allow":
+            attributes.update(values)
+        known = {name for name in values if name in fields or cls._extra == "allow"}
+        object.__setattr__(made, "_given", known if _fields_set is None else _fields_set)
+        return made
+
+    @classmethod
+    def construct(cls: Type[M], _fields_set: Optional[Set[str]] = None, **values: Any) -> M:
+        """Makes a model without looking at the values."""
+        return cls.model_construct(_fields_set, **values)
+
+    def model_copy(self: M, *, update: Optional[Dict[str, Any]] = None, deep: bool = False) -> M:
+        """Returns a copy, with the fields of `update` changed."""
+        copied = self.__deepcopy__() if deep else self.__copy__()
+        for name, value in (update or {}).items():
+            copied.__dict__[name] = value
+            copied._given.add(name)
+        return copied
+
+    def copy(self: M, *, update: Optional[Dict[str, Any]] = None, deep: bool = False, **_options: Any) -> M:
+        """Returns a copy, with the fields of `update` changed."""
+        return self.model_copy(update=update, deep=deep)
+
+    def __copy__(self: M) -> M:
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        object.__setattr__(copied, "_given", set(self._given))
+        return copied
+
+    def __deepcopy__(self: M, memo: Optional[Dict[int, Any]] = None) -> M:
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        object.__setattr__(copied, "_given", set(self._given))
+        return copied
+
+    # Inside the models of a user's own pydantic
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
+        from pydantic_core import core_schema  # the user's pydantic asks, so it is there
+
+        return core_schema.no_info_plain_validator_function(
+            cls.model_validate,
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda model: model.model_dump()),
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: Any, _handler: Any) -> Any:
+        return {"title": cls.__name__, "type": "object"}
+
+    @classmethod
+    def __get_validators__(cls) -> Iterator[Any]:
+        yield cls.model_validate
+
+
+def _own_annotations(owner: type) -> Dict[str, Any]:
+    """Returns the annotations of the class itself, without those it inherits."""
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return annotationlib.get_annotations(owner, format=annotationlib.Format.FORWARDREF)
+    return typing.cast(Dict[str, Any], owner.__dict__.get("__annotations__", {}))
+
+
+def _resolve(hint: Any, scope: Dict[str, Any]) -> Any:
+    """Evaluates an annotation that was written as text."""
+    if not isinstance(hint, str):
+        return hint
+    try:
+        return eval(hint, scope)  # noqa: S307 - the class's own source text, as typing.get_type_hints does
+    except Exception:
+        return Any
+
+
+def _selection(inner: Any) -> Selection:
+    return inner if isinstance(inner, (set, frozenset, dict, list, tuple)) else None
+
+
+def _dump_value(value: Any, mode: str, include: Selection, exclude: Selection, rules: Dict[str, bool]) -> Any:
+    if isinstance(value, BaseModel):
+        return value._dump(mode=mode, include=include, exclude=exclude, **rules)
+    if isinstance(value, (list, tuple)):
+        if mode == "python" and not _holds_models(value):
+            return value
+        dumped = [_dump_value(item, mode, None, None, rules) for item in value]
+        return dumped if isinstance(value, list) or mode == "json" else tuple(dumped)
+    if isinstance(value, dict):
+        return {
+            name: _dump_value(item, mode, None, None, rules)
+            for name, item in value.items()
+            if (include is None or name in include) and (exclude is None or name not in exclude)
+        }
+    return jsonable(value) if mode == "json" else value
+
+
+def _holds_models(values: Any) -> bool:
+    """Tells whether there is anything to dump among `values`; tensors' numbers are not worth copying."""
+    return any(isinstance(item, (BaseModel, list, tuple, dict)) for item in values)
+
+
+def jsonable(value: Any) -> Any:
+    """Returns what JSON can hold in place of one value: text of bytes, numbers of NumPy's scalars, lists of its arrays."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value.value if isinstance(value, enum.Enum) else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).decode()
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, BaseModel):
+        return value._dump(mode="json")
+    if isinstance(value, dict):
+        return {str(name): jsonable(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [jsonable(item) for item in value]
+    for method in ("tolist", "isoformat"):
+        convert = getattr(value, method, None)
+        if convert is not None:
+            return jsonable(convert())
+    if hasattr(value, "__fspath__"):
+        return os.fspath(value)
+    raise TypeError(f"Unable to serialize unknown type: {type(value)}")
+
+
+def to_json(value: Any, indent: Optional[int] = None) -> str:
+    """Returns compact JSON of what `jsonable` gives, as UTF-8 text, without escapes for what needs none."""
+    separators = (",", ":") if indent is None else None
+    return json.dumps(value, ensure_ascii=False, separators=separators, indent=indent, allow_nan=False)

@@ -1,0 +1,73 @@
+"""The exceptions of the server.
+
+    MLServerError              carries the status of the answer, 400 unless given
+    ├── InvalidModelURI        422
+    ├── ModelNotFound          404
+    ├── ModelNotReady          400
+    ├── InferenceError         400
+    ├── ModelParametersMissing 400
+    ├── codecs.errors.CodecError             400
+    ├── metrics.errors.InvalidModelContext   500
+    └── metrics.errors.MetricNotFound        500
+
+A model raises them, or subclasses, to choose the status and the text that the client gets. Any other exception is a 500.
+"""
+
+from typing import Optional
+
+__all__ = [
+    "InferenceError",
+    "InvalidModelURI",
+    "MLServerError",
+    "ModelNotFound",
+    "ModelNotReady",
+    "ModelParametersMissing",
+]
+
+
+class MLServerError(Exception):
+    """A failure whose text and HTTP status are meant for the client."""
+
+    def __init__(self, msg: str, status_code: int = 400) -> None:
+        super().__init__(msg)
+        self.status_code = status_code
+
+
+class InvalidModelURI(MLServerError):
+    """A model's artefact is not where its settings say."""
+
+    def __init__(self, name: str, model_uri: Optional[str] = None) -> None:
+        where = f" ({model_uri})" if model_uri else ""
+        super().__init__(f"Invalid URI specified for model {name}{where}", 422)
+
+
+class ModelNotFound(MLServerError):
+    """There is no such model, or no such version of it."""
+
+    def __init__(self, name: str, version: Optional[str] = None) -> None:
+        super().__init__(f"Model {_versioned(name, version)} not found", 404)
+
+
+class ModelNotReady(MLServerError):
+    """The model cannot answer yet."""
+
+    def __init__(self, name: str, version: Optional[str] = None) -> None:
+        super().__init__(f"Model {_versioned(name, version)} is not ready yet.", 400)
+
+
+class InferenceError(MLServerError):
+    """The model cannot answer this request."""
+
+    def __init__(self, msg: str) -> None:
+        super().__init__(msg, 400)
+
+
+class ModelParametersMissing(MLServerError):
+    """The model's settings have no parameters, and it needs some."""
+
+    def __init__(self, model_name: str) -> None:
+        super().__init__(f"Parameters missing for model {model_name}", 400)
+
+
+def _versioned(name: str, version: Optional[str]) -> str:
+    return f"{name} with version {version}" if version is not None else name

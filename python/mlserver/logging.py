@@ -1,0 +1,112 @@
+"""The loggers of the server, and their lines.
+
+Lines look as the original's: `time [logger][model:version] LEVEL - message`, or JSON objects with the same parts. A worker
+calls `install_handler`, and all records go to the server instead of standard output.
+"""
+
+import json
+import logging
+import logging.config
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Optional, Union
+
+from .context import model_name_var, model_version_var
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+__all__ = ["LoggerName", "ModelLoggerFormatter", "configure_logger", "get_logger", "install_handler", "logger"]
+
+LoggerName = "mlserver"
+
+logger = logging.getLogger(LoggerName)
+
+_stream_handler: Optional[logging.Handler] = None
+_installed_handler: Optional[logging.Handler] = None
+
+
+class ModelLoggerFormatter(logging.Formatter):
+    """Writes lines that name the model whose code logged them."""
+
+    _FORMAT = "%(asctime)s [%(name)s]%(model)s %(levelname)s - %(message)s"
+
+    def __init__(self, settings: Optional["Settings"] = None) -> None:
+        super().__init__(self._FORMAT)
+        self.use_structured_logging = settings is not None and settings.use_structured_logging
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the line of one record."""
+        name, version = model_name_var.get(""), model_version_var.get("")
+        if not self.use_structured_logging:
+            record.model = "" if not name else f"[{name}:{version}]" if version else f"[{name}]"
+            return super().format(record)
+        message = record.getMessage()
+        if record.exc_info:
+            message = f"{message}\n{self.formatException(record.exc_info)}"
+        line = {
+            "time": self.formatTime(record),
+            "name": record.name,
+            "level": record.levelname,
+            "message": message,
+        }
+        if name:
+            line["model_name"] = name
+        if version:
+            line["model_version"] = version
+        return json.dumps(line, ensure_ascii=False)
+
+
+def get_logger() -> logging.Logger:
+    """Returns the logger `mlserver`."""
+    return logger
+
+
+def install_handler(handler: Optional[logging.Handler]) -> None:
+    """Sends the records of all loggers, `mlserver` and the user's, to `handler` instead of standard output.
+
+    `None` takes the last installed one away again.
+    """
+    global _installed_handler
+    root = logging.getLogger()
+    if _installed_handler is not None:
+        root.removeHandler(_installed_handler)
+    _installed_handler = handler
+    if handler is not None:
+        root.addHandler(handler)
+        _remove_stream_handler()
+
+
+def configure_logger(settings: Optional["Settings"] = None) -> logging.Logger:
+    """Sets level and lines of the logger `mlserver`, and applies `logging_settings`, which can change all of them."""
+    global _stream_handler
+    _remove_stream_handler()
+    if _installed_handler is None:
+        _stream_handler = logging.StreamHandler(sys.stdout)
+        _stream_handler.setFormatter(ModelLoggerFormatter(settings))
+        logger.addHandler(_stream_handler)
+    logger.setLevel(logging.DEBUG if settings is not None and settings.debug else logging.INFO)
+    if settings is not None and settings.logging_settings:
+        apply_logging_file(settings.logging_settings)
+    return logger
+
+
+def apply_logging_file(logging_settings: Union[str, Dict[str, Any]]) -> None:
+    """Configures logging from a dictionary, a JSON file, or a file in the form of `logging.config.fileConfig`."""
+    if isinstance(logging_settings, dict):
+        logging.config.dictConfig(logging_settings)
+    elif isinstance(logging_settings, str) and Path(logging_settings).is_file():
+        if logging_settings.endswith("json"):
+            with open(logging_settings, encoding="utf-8") as file:
+                logging.config.dictConfig(json.load(file))
+        else:
+            logging.config.fileConfig(logging_settings, disable_existing_loggers=False)
+    else:
+        logger.warning("Unable to parse logging_settings.")
+
+
+def _remove_stream_handler() -> None:
+    global _stream_handler
+    if _stream_handler is not None:
+        logger.removeHandler(_stream_handler)
+        _stream_handler = None

@@ -1,0 +1,30 @@
+"""Metrics of the model that runs."""
+
+from ..context import model_name_var, model_version_var
+from ..logging import logger
+from .errors import InvalidModelContext
+from .registry import REGISTRY, Histogram
+
+__all__ = ["log", "register"]
+
+_DEFAULT_DESCRIPTION = "TODO: Default description?"
+
+
+def register(name: str, description: str) -> Histogram:
+    """Returns the histogram of that name, made now if there is none; an existing one keeps its description."""
+    return REGISTRY.get_or_add(name, description)
+
+
+def log(**metrics: float) -> None:
+    """Observes each value in the histogram of its name, for the model that runs.
+
+    Raises `InvalidModelContext` where no model runs.
+    """
+    try:
+        labels = (model_name_var.get(), model_version_var.get())
+    except LookupError:
+        raise InvalidModelContext() from None
+    for name, value in metrics.items():
+        if name not in REGISTRY:
+            logger.warning("Metric '%s' was logged before it was registered; registering it now.", name)
+        register(name, _DEFAULT_DESCRIPTION).labels(*labels).observe(value)

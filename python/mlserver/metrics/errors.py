@@ -1,0 +1,21 @@
+"""What can go wrong with metrics."""
+
+from ..errors import MLServerError
+
+__all__ = ["InvalidModelContext", "MetricNotFound"]
+
+
+class InvalidModelContext(MLServerError):
+    """A metric was logged where no model runs."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Contextual method (e.g. mlserver.log() or mlserver.register()) was called outside of a model context. ", 500
+        )
+
+
+class MetricNotFound(MLServerError):
+    """There is no metric of that name."""
+
+    def __init__(self, metric_name: str) -> None:
+        super().__init__(f"No metric found with name '{metric_name}'", 500)

@@ -1,0 +1,87 @@
+"""Requests and responses of the model repository's protocol."""
+
+import enum
+from typing import Any, Iterator, List, Optional
+
+from .._model import _dump_value
+from .._validate import Loc, Problems, validator_for
+from .base import BaseModel
+
+
+class State(enum.Enum):
+    """What has become of a model; instances hold the name as a plain string."""
+
+    UNKNOWN = "UNKNOWN"
+    READY = "READY"
+    UNAVAILABLE = "UNAVAILABLE"
+    LOADING = "LOADING"
+    UNLOADING = "UNLOADING"
+
+
+class RepositoryIndexRequest(BaseModel):
+    """Which models to list."""
+
+    ready: Optional[bool] = None
+
+
+class RepositoryIndexResponseItem(BaseModel):
+    """One model of the list."""
+
+    name: str
+    version: Optional[str] = None
+    state: State
+    reason: str
+
+
+class RepositoryIndexResponse(BaseModel):
+    """The list of models."""
+
+    root: List[RepositoryIndexResponseItem]
+
+    def __init__(self, root: Any) -> None:
+        super().__init__(root=root)
+
+    @classmethod
+    def __validate__(cls, value: Any, loc: Loc, problems: Problems) -> Any:
+        if isinstance(value, cls):
+            return value
+        items = validator_for(List[RepositoryIndexResponseItem])(value, loc, problems)
+        return cls.model_construct(root=items)
+
+    @property
+    def __root__(self) -> List[RepositoryIndexResponseItem]:
+        return self.root
+
+    def __iter__(self) -> Iterator[RepositoryIndexResponseItem]:
+        return iter(self.root)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.root[index]
+
+    def __len__(self) -> int:
+        return len(self.root)
+
+    def _dump(self, *, mode: str = "python", include: Any = None, exclude: Any = None, **rules: bool) -> Any:
+        return _dump_value(self.root, mode, None, None, rules)
+
+
+class RepositoryLoadErrorResponse(BaseModel):
+    """Why a model was not loaded."""
+
+    error: Optional[str] = None
+
+
+class RepositoryUnloadErrorResponse(BaseModel):
+    """Why a model was not unloaded."""
+
+    error: Optional[str] = None
+
+
+__all__ = [
+    "RepositoryIndexRequest",
+    "RepositoryIndexResponse",
+    "RepositoryIndexResponseItem",
+    "RepositoryLoadErrorResponse",
+    "RepositoryUnloadErrorResponse",
+    "State",
+]
