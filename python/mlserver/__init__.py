@@ -1,6 +1,8 @@
 """What a model's code imports from the server."""
 
 from .metrics import log, register
+from .model import MLModel
+from .settings import ModelSettings, Settings
 from .version import __version__
 
-__all__ = ["__version__", "log", "register"]
+__all__ = ["MLModel", "ModelSettings", "Settings", "__version__", "log", "register"]

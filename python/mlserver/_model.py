@@ -26,6 +26,15 @@ Selection = Union[None, Set[Any], "frozenset[Any]", Dict[Any, Any], List[Any], T
 _MISSING: Any = object()
 
 
+class Factory:
+    """Stands as the default of a field whose default is made when it is needed."""
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+
 class FieldInfo:
     """One field of a model: its annotation, its default and how its values are validated."""
 
@@ -37,7 +46,9 @@ class FieldInfo:
         self.default = default
         self.default_factory: Optional[Callable[[], Any]] = None
         self.validate = validate
-        if isinstance(default, (list, dict, set)):
+        if isinstance(default, Factory):
+            self.default_factory = default.make
+        elif isinstance(default, (list, dict, set)):
             self.default_factory = lambda: copy.deepcopy(default)
 
     def is_required(self) -> bool:
@@ -70,8 +81,10 @@ class BaseModel:
 
     __slots__ = ("__dict__", "__weakref__", "_given")
 
-    #: What happens to names that are no fields: "ignore" or "allow".
+    #: What happens to names that are no fields: "ignore", "allow" or "forbid".
     _extra: ClassVar[str] = "ignore"
+    #: The names under which fields are given and shown, where these are not their own.
+    _aliases: ClassVar[Dict[str, str]] = {}
     #: Whether `model_dump` leaves out what is unset or `None` unless told otherwise.
     _sparse: ClassVar[bool] = False
     #: Attributes that are never part of the data.
@@ -118,17 +131,22 @@ class BaseModel:
         attributes = self.__dict__
         given = set()
         for name, field in fields.items():
-            value = values.get(name, _MISSING)
+            shown = self._aliases.get(name, name)
+            value = values.get(shown, _MISSING)
             if value is not _MISSING:
-                attributes[name] = field.validate(value, (*loc, name), problems)
+                attributes[name] = field.validate(value, (*loc, shown), problems)
                 given.add(name)
             elif field.default is not _MISSING:
                 attributes[name] = field.default_factory() if field.default_factory else field.default
             else:
-                problems.add("missing", (*loc, name), "Field required", values)
-        if self._extra == "allow":
+                problems.add("missing", (*loc, shown), "Field required", values)
+        if self._extra != "ignore":
             for name, value in values.items():
-                if name not in fields:
+                if name in fields or name in self._aliases.values():
+                    continue
+                if self._extra == "forbid":
+                    problems.add("extra_forbidden", (*loc, name), "Extra inputs are not permitted", value)
+                else:
                     attributes[name] = value
                     given.add(name)
         object.__setattr__(self, "_given", given)
@@ -224,12 +242,18 @@ class BaseModel:
         mode: str = "python",
         include: Selection = None,
         exclude: Selection = None,
+        by_alias: bool = False,
         exclude_unset: bool = False,
         exclude_defaults: bool = False,
         exclude_none: bool = False,
     ) -> Any:
         fields = self._fields()
-        rules = {"exclude_unset": exclude_unset, "exclude_defaults": exclude_defaults, "exclude_none": exclude_none}
+        rules = {
+            "by_alias": by_alias,
+            "exclude_unset": exclude_unset,
+            "exclude_defaults": exclude_defaults,
+            "exclude_none": exclude_none,
+        }
         dumped = {}
         for name, value in self._items():
             if exclude_unset and name not in self._given:
@@ -248,7 +272,8 @@ class BaseModel:
                 default = fields[name].get_default()
                 if default is not _MISSING and type(value) is type(default) and value == default:
                     continue
-            dumped[name] = _dump_value(value, mode, _selection(inner_include), _selection(inner_exclude), rules)
+            shown = self._aliases.get(name, name) if by_alias else name
+            dumped[shown] = _dump_value(value, mode, _selection(inner_include), _selection(inner_exclude), rules)
         return dumped
 
     def dict(
@@ -266,6 +291,7 @@ class BaseModel:
         return self._dump(
             include=include,
             exclude=exclude,
+            by_alias=by_alias,
             exclude_unset=exclude_unset,
             exclude_defaults=exclude_defaults,
             exclude_none=exclude_none,
@@ -288,6 +314,7 @@ class BaseModel:
                 mode="json",
                 include=include,
                 exclude=exclude,
+                by_alias=by_alias,
                 exclude_unset=exclude_unset,
                 exclude_defaults=exclude_defaults,
                 exclude_none=exclude_none,
@@ -311,6 +338,7 @@ class BaseModel:
             mode=mode,
             include=include,
             exclude=exclude,
+            by_alias=bool(by_alias),
             exclude_unset=self._sparse if exclude_unset is None else exclude_unset,
             exclude_defaults=exclude_defaults,
             exclude_none=self._sparse if exclude_none is None else exclude_none,
@@ -339,7 +367,7 @@ class BaseModel:
             obj = json.loads(json_data)
         except ValueError as error:
             message = f"Invalid JSON: {error}"
-            problem = {"type": "json_invalid", "loc": (), "msg": message, "input": json_data}
+            problem: Dict[str, Any] = {"type": "json_invalid", "loc": (), "msg": message, "input": json_data}
             raise ValidationError(cls.__name__, [problem]) from None
         return cls.model_validate(obj)
 

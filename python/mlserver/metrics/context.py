@@ -1,7 +1,6 @@
 """Metrics of the model that runs."""
 
 from ..context import model_name_var, model_version_var
-from ..logging import logger
 from .errors import InvalidModelContext
 from .registry import REGISTRY, Histogram
 
@@ -25,6 +24,4 @@ def log(**metrics: float) -> None:
     except LookupError:
         raise InvalidModelContext() from None
     for name, value in metrics.items():
-        if name not in REGISTRY:
-            logger.warning("Metric '%s' was logged before it was registered; registering it now.", name)
         register(name, _DEFAULT_DESCRIPTION).labels(*labels).observe(value)

@@ -1,0 +1,62 @@
+"""The codec of bytes as base64."""
+
+import base64
+import binascii
+from typing import Any, List, Union
+
+from ..types import Parameters, RequestInput, ResponseOutput
+from .base import InputCodec, register_input_codec
+from .lists import as_list, is_list_of
+from .utils import as_input
+
+__all__ = ["Base64Codec"]
+
+_ENCODING = "ascii"
+
+
+def _ensure_bytes(elem: Union[bytes, str]) -> bytes:
+    return elem.encode(_ENCODING) if isinstance(elem, str) else elem
+
+
+def _decode(elem: Union[bytes, str]) -> bytes:
+    """Returns the bytes that base64 spells; what is no base64 stands for itself."""
+    data = _ensure_bytes(elem)
+    try:
+        return base64.b64decode(data, validate=True)
+    except binascii.Error:
+        return data
+
+
+@register_input_codec
+class Base64Codec(InputCodec):
+    """A BYTES tensor of base64 as a list of bytes."""
+
+    ContentType = "base64"
+    TypeHint = List[bytes]
+
+    @classmethod
+    def can_encode(cls, payload: Any) -> bool:
+        return is_list_of(payload, bytes)
+
+    @classmethod
+    def encode_output(cls, name: str, payload: List[bytes], use_bytes: bool = True, **kwargs: Any) -> ResponseOutput:
+        encoded = [base64.b64encode(_ensure_bytes(elem)) for elem in payload]
+        return ResponseOutput(
+            name=name,
+            datatype="BYTES",
+            shape=[len(payload), 1],
+            data=encoded if use_bytes else [elem.decode(_ENCODING) for elem in encoded],
+            parameters=Parameters(content_type=cls.ContentType),
+        )
+
+    @classmethod
+    def decode_output(cls, response_output: ResponseOutput) -> List[bytes]:
+        return [_decode(elem) for elem in as_list(response_output.data)]
+
+    @classmethod
+    def encode_input(cls, name: str, payload: List[bytes], use_bytes: bool = True, **kwargs: Any) -> RequestInput:
+        return as_input(cls.encode_output(name, payload, use_bytes))
+
+    @classmethod
+    def decode_input(cls, request_input: RequestInput) -> List[bytes]:
+        return [_decode(elem) for elem in as_list(request_input.data)]

@@ -1,0 +1,136 @@
+"""`decode_args`: a `predict` that takes and returns values; its type hints choose the codecs."""
+
+import functools
+import inspect
+import typing
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Optional, Tuple, Union
+
+from .._validate import is_union
+from ..types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
+from .base import (
+    InputCodec,
+    InputCodecLike,
+    RequestCodec,
+    RequestCodecLike,
+    find_input_codec_by_type_hint,
+    find_request_codec_by_type_hint,
+    plain_hint,
+)
+from .errors import CodecNotFound, InputsNotFound, OutputNotFound
+from .utils import DefaultOutputPrefix
+
+if TYPE_CHECKING:
+    from ..model import MLModel
+
+__all__ = ["SignatureCodec", "decode_args"]
+
+Codec = Union[InputCodecLike, RequestCodecLike]
+PredictFunc = Callable[["MLModel", InferenceRequest], Coroutine[Any, Any, InferenceResponse]]
+
+
+def _unwrap_optional(hint: Any) -> Any:
+    """Returns `T` of `Optional[T]`, and any other hint as it is."""
+    if not is_union(hint):
+        return hint
+    args = typing.get_args(hint)
+    rest = [arg for arg in args if arg is not type(None)]
+    return rest[0] if len(rest) == 1 and len(rest) < len(args) else hint
+
+
+def _is_request_codec(codec: Codec) -> bool:
+    return isinstance(codec, RequestCodec) or (isinstance(codec, type) and issubclass(codec, RequestCodec))
+
+
+def _is_input_codec(codec: Codec) -> bool:
+    return isinstance(codec, InputCodec) or (isinstance(codec, type) and issubclass(codec, InputCodec))
+
+
+class SignatureCodec(RequestCodec):
+    """Turns a request into the arguments of a function, and what it returns into a response."""
+
+    def __init__(self, predict: Callable[..., Any]) -> None:
+        """Finds the codecs of all hints; raises `CodecNotFound` for one that has none."""
+        hints = typing.get_type_hints(predict)
+        returned = hints.pop("return", None)
+        self._input_hints: Dict[str, Any] = {name: _unwrap_optional(hint) for name, hint in hints.items()}
+        self._output_hints: List[Any] = _output_hints(returned)
+        self._input_codecs: Dict[str, Codec] = {
+            name: self._find_codec(name, hint, is_input=True) for name, hint in self._input_hints.items()
+        }
+        self._output_codecs: List[Codec] = [self._find_codec(None, hint) for hint in self._output_hints]
+        frames = [(name, codec) for name, codec in self._input_codecs.items() if _is_request_codec(codec)]
+        self._request_codec: Optional[Tuple[str, Any]] = frames[0] if frames else None
+
+    @staticmethod
+    def _find_codec(name: Optional[str], hint: Any, is_input: bool = False) -> Codec:
+        codec = find_input_codec_by_type_hint(hint) or find_request_codec_by_type_hint(hint)
+        if codec is None:
+            raise CodecNotFound(name=name, payload_type=str(hint), is_input=is_input)
+        return codec
+
+    def decode_request(self, request: InferenceRequest) -> Dict[str, Any]:  # type: ignore[override]
+        """Returns the arguments: inputs by name, and all others as the one argument that takes a whole request."""
+        values: Dict[str, Any] = {}
+        others: List[RequestInput] = []
+        for tensor in request.inputs:
+            codec: Any = self._input_codecs.get(tensor.name)
+            if codec is None:
+                others.append(tensor)
+            elif not _is_input_codec(codec):
+                raise CodecNotFound(name=tensor.name, is_input=True)
+            else:
+                values[tensor.name] = codec.decode_input(tensor)
+        if others:
+            if self._request_codec is None:
+                raise InputsNotFound(others, self._input_codecs)
+            name, request_codec = self._request_codec
+            values[name] = request_codec.decode_request(
+                InferenceRequest(inputs=others, parameters=request.parameters, outputs=request.outputs)
+            )
+        return values
+
+    def encode_response(  # type: ignore[override]
+        self, model_name: str, payload: Any, model_version: Optional[str] = None, **kwargs: Any
+    ) -> InferenceResponse:
+        """Returns the response that holds what the function returned: one value, or a tuple of them."""
+        values = [] if payload is None else list(payload) if isinstance(payload, tuple) else [payload]
+        outputs: List[ResponseOutput] = []
+        for index, value in enumerate(values):
+            outputs.extend(self._encode_outputs(index, value))
+        return InferenceResponse(model_name=model_name, model_version=model_version, outputs=outputs)
+
+    def _encode_outputs(self, index: int, value: Any) -> List[ResponseOutput]:
+        codec: Any = self._output_codecs[index] if index < len(self._output_codecs) else None
+        if codec is None or not codec.can_encode(value):
+            raise OutputNotFound(index, type(value), self._output_hints)
+        if _is_input_codec(codec):
+            return [codec.encode_output(f"{DefaultOutputPrefix}{index}", value)]
+        return list(codec.encode_response(model_name="", payload=value).outputs)
+
+
+def _output_hints(returned: Any) -> List[Any]:
+    if returned is None or returned is type(None):
+        return []
+    if typing.get_origin(returned) is tuple:
+        hints = [arg for arg in typing.get_args(returned) if arg is not ...]
+        return [_unwrap_optional(plain_hint(hint)) for hint in hints]
+    return [_unwrap_optional(returned)]
+
+
+def decode_args(predict: Callable[..., Any]) -> PredictFunc:
+    """Makes a `predict` of a function that takes and returns values.
+
+    Inputs are matched with arguments by name. The hint of an argument chooses how its input is decoded, whatever content
+    type the request names; those of the returned values choose how they are encoded, as `output-0`, `output-1` and so on.
+    """
+    codec = SignatureCodec(predict)
+    is_coroutine = inspect.iscoroutinefunction(predict)
+
+    @functools.wraps(predict)
+    async def wrapped(self: "MLModel", request: InferenceRequest) -> InferenceResponse:
+        arguments = codec.decode_request(request)
+        returned = predict(self, **arguments)
+        values = await returned if is_coroutine or inspect.isawaitable(returned) else returned
+        return codec.encode_response(self.name, values, self.version)
+
+    return wrapped

@@ -1,0 +1,56 @@
+"""What can go wrong with codecs; all are the request's fault, 400, unless something else raised them."""
+
+from typing import Any, Dict, List, Optional
+
+from ..errors import MLServerError
+from ..types import RequestInput
+
+__all__ = ["CodecError", "CodecNotFound", "InputsNotFound", "OutputNotFound"]
+
+
+class CodecError(MLServerError):
+    """A payload cannot be encoded or decoded."""
+
+    def __init__(self, msg: str) -> None:
+        super().__init__(f"There was an error encoding / decoding the payload: {msg}", 400)
+
+
+class CodecNotFound(MLServerError):
+    """No codec takes the payload."""
+
+    def __init__(
+        self,
+        name: Optional[str] = None,
+        payload_type: Optional[str] = None,
+        is_input: bool = False,
+        is_request: bool = False,
+    ) -> None:
+        side = "input" if is_input else "output"
+        level = ("request" if is_input else "response") if is_request else "field"
+        traits = []
+        if name:
+            traits.append(f"with name '{name}'")
+        if payload_type:
+            traits.append(f"{'and' if name else 'with'} type {payload_type}")
+        super().__init__(f"Codec not found for {side} {level} {' '.join(traits)}", 400)
+
+
+class OutputNotFound(MLServerError):
+    """A model returned a value that its signature does not have."""
+
+    def __init__(self, output_idx: int, output_type: Any, output_hints: List[Any]) -> None:
+        expected = ", ".join(f"'{hint}'" for hint in output_hints)
+        super().__init__(
+            f"Unexpected output value at position '{output_idx}' ({output_type})."
+            f" Expected outputs are {expected} outputs.",
+            400,
+        )
+
+
+class InputsNotFound(MLServerError):
+    """A request has inputs that the model's signature does not have."""
+
+    def __init__(self, inputs: List[RequestInput], input_hints: Dict[str, Any]) -> None:
+        names = ", ".join(f"'{tensor.name}'" for tensor in inputs)
+        available = ", ".join(f"'{name}'" for name in input_hints)
+        super().__init__(f"Input {names} was not found. Available inputs are {available}.", 400)

@@ -1,0 +1,22 @@
+"""Lists of things."""
+
+from typing import Any, Iterator
+
+from .._tensor import BytesElements, FixedElements
+from ..types import TensorData
+
+__all__ = ["as_list", "is_list_of"]
+
+
+def is_list_of(payload: Any, instance_type: type) -> bool:
+    """Tells whether `payload` is a list whose items all are of that type; the empty list is."""
+    return isinstance(payload, list) and all(isinstance(item, instance_type) for item in payload)
+
+
+def as_list(payload: Any) -> Iterator[Any]:
+    """Yields the items of a list; a single value, and a single text, is one item."""
+    held = payload.raw if isinstance(payload, TensorData) else payload
+    if isinstance(held, (list, BytesElements, FixedElements)):
+        yield from held
+    else:
+        yield held

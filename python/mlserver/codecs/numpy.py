@@ -1,0 +1,147 @@
+"""The codec of NumPy arrays.
+
+Importing this module does not import NumPy; only decoding does. A tensor that came from the server is decoded in place, an
+array is copied once when it is encoded, so that later changes to it do not reach the response.
+"""
+
+from typing import TYPE_CHECKING, Any, List
+
+from .._tensor import NUMPY_NAMES, BytesElements, FixedElements, TensorError, is_array, pack
+from ..types import Datatype, Parameters, RequestInput, ResponseOutput, TensorData
+from .base import InputCodec, LoadedType, register_input_codec, register_request_codec
+from .utils import InputOrOutput, SingleInputRequestCodec, as_input, inject_batch_dimension
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["NumpyCodec", "NumpyRequestCodec", "convert_nan", "to_datatype", "to_dtype"]
+
+_DATATYPES = {name: datatype for datatype, name in NUMPY_NAMES.items() if datatype != "BF16"}
+
+
+def to_dtype(input_or_output: InputOrOutput) -> "np.dtype[Any]":
+    """Returns the dtype of a tensor's array. Of BYTES, it is the one of byte strings as long as the last dimension."""
+    import numpy
+
+    datatype = _datatype_of(input_or_output)
+    if datatype == "BYTES":
+        return numpy.dtype(f"S{input_or_output.shape[-1]}")
+    return numpy.dtype(NUMPY_NAMES[datatype])
+
+
+def to_datatype(dtype: "np.dtype[Any]") -> Datatype:
+    """Returns the datatype of arrays of a dtype.
+
+    Raises `TensorError` for a dtype that no datatype stands for, such as complex numbers or dates.
+    """
+    if dtype.kind in "OSU":
+        return Datatype.BYTES
+    try:
+        return Datatype(_DATATYPES[dtype.name])
+    except KeyError:
+        raise TensorError(f"arrays of dtype {dtype} have no datatype; convert them first") from None
+
+
+def convert_nan(val: Any) -> Any:
+    """Returns `None` for NaN, and anything else as it is."""
+    return None if isinstance(val, float) and val != val else val
+
+
+def _datatype_of(tensor: InputOrOutput) -> str:
+    datatype: Any = tensor.datatype
+    return str(getattr(datatype, "value", datatype))
+
+
+def decode_array(tensor: InputOrOutput) -> "np.ndarray[Any, Any]":
+    """Returns a tensor's data as an array of its dtype and shape."""
+    import numpy
+
+    datatype = _datatype_of(tensor)
+    held = tensor.data.raw if isinstance(tensor.data, TensorData) else tensor.data
+    if isinstance(held, FixedElements) and held.datatype == datatype:
+        array = held.numpy()
+    elif datatype == "BYTES":
+        array = _decode_bytes(held, tensor)
+    else:
+        values = held.tolist() if isinstance(held, (FixedElements, BytesElements)) else held
+        array = numpy.array(values, dtype=NUMPY_NAMES[datatype])
+    return array.reshape(tensor.shape)
+
+
+def _decode_bytes(held: Any, tensor: InputOrOutput) -> Any:
+    import numpy
+
+    values = held.tolist() if isinstance(held, (FixedElements, BytesElements)) else held
+    if isinstance(values, (str, bytes)):
+        values = [values]
+    if isinstance(values, list) and values and all(isinstance(value, bytes) for value in values):
+        if any(value.endswith(b"\0") for value in values):
+            return numpy.array(values, dtype=object)  # an array of byte strings would cut the zeros off
+        array = numpy.array(values)
+        wanted = _count(tensor.shape)
+        if array.size != wanted and tensor.shape and sum(map(len, values)) == wanted * tensor.shape[-1]:
+            # One element may hold many strings of the same length, which is then the last dimension.
+            array = numpy.frombuffer(b"".join(values), dtype=f"S{tensor.shape[-1]}")
+        return array
+    if isinstance(values, list) and not all(isinstance(value, (str, list)) for value in values):
+        return numpy.array(values, dtype=object)
+    return numpy.array(values) if values else numpy.array([], dtype=str)
+
+
+def _count(shape: List[int]) -> int:
+    count = 1
+    for dimension in shape:
+        count *= dimension
+    return count
+
+
+def encode_data(array: "np.ndarray[Any, Any]", datatype: str) -> TensorData:
+    """Returns an array's elements, row by row. An array of objects stays a list."""
+    if array.dtype.kind == "O":
+        return TensorData(array.ravel().tolist())
+    if array.dtype.kind in "SU":
+        return TensorData(pack(array.ravel().tolist(), datatype))
+    return TensorData(pack(array, datatype))
+
+
+@register_input_codec
+class NumpyCodec(InputCodec):
+    """A tensor as a NumPy array."""
+
+    ContentType = "np"
+    TypeHint = LoadedType("numpy", "ndarray")
+
+    @classmethod
+    def can_encode(cls, payload: Any) -> bool:
+        return is_array(payload)
+
+    @classmethod
+    def encode_output(cls, name: str, payload: "np.ndarray[Any, Any]", **kwargs: Any) -> ResponseOutput:
+        datatype = to_datatype(payload.dtype).value
+        return ResponseOutput(
+            name=name,
+            datatype=datatype,
+            shape=inject_batch_dimension(list(payload.shape)),
+            data=encode_data(payload, datatype),
+            parameters=Parameters(content_type=cls.ContentType),
+        )
+
+    @classmethod
+    def decode_output(cls, response_output: ResponseOutput) -> "np.ndarray[Any, Any]":
+        return decode_array(response_output)
+
+    @classmethod
+    def encode_input(cls, name: str, payload: "np.ndarray[Any, Any]", **kwargs: Any) -> RequestInput:
+        return as_input(cls.encode_output(name, payload))
+
+    @classmethod
+    def decode_input(cls, request_input: RequestInput) -> "np.ndarray[Any, Any]":
+        return decode_array(request_input)
+
+
+@register_request_codec
+class NumpyRequestCodec(SingleInputRequestCodec):
+    """A request or response of one tensor as a NumPy array."""
+
+    InputCodec = NumpyCodec
+    ContentType = "np"

@@ -1,0 +1,151 @@
+"""The base class of models."""
+
+from typing import Any, AsyncIterator, Dict, List, Optional
+
+from .codecs import (
+    InputCodecLike,
+    RequestCodecLike,
+    decode_inference_request,
+    decode_request_input,
+    encode_inference_response,
+    encode_response_output,
+)
+from .codecs.errors import CodecNotFound
+from .settings import ModelSettings
+from .types import (
+    InferenceRequest,
+    InferenceResponse,
+    MetadataModelResponse,
+    MetadataTensor,
+    Parameters,
+    RequestInput,
+    RequestOutput,
+    ResponseOutput,
+)
+
+__all__ = ["MLModel"]
+
+
+class MLModel:
+    """A model. Subclass it, and override `predict`, and `load` when there is something to load.
+
+    There is one instance for each process and version. `predict` may be called again before an earlier call has ended.
+    """
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self._settings = settings
+        self._inputs_index = _by_name(settings.inputs)
+        self._outputs_index = _by_name(settings.outputs)
+        #: Whether the model can answer; set from what `load` returns.
+        self.ready = False
+
+    async def load(self) -> bool:
+        """Gets the model ready, and returns whether it is. An exception means that it cannot be loaded at all."""
+        return True
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        """Answers a request."""
+        raise NotImplementedError("predict() method not implemented")
+
+    async def predict_stream(self, payloads: AsyncIterator[InferenceRequest]) -> AsyncIterator[InferenceResponse]:
+        """Answers a stream of requests with a stream of responses; unless overridden, the first request with `predict`."""
+        async for payload in payloads:
+            yield await self.predict(payload)
+            return
+
+    async def unload(self) -> bool:
+        """Frees what the model holds. It is called when the model is unloaded or replaced."""
+        return True
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self._settings.name
+
+    @property
+    def version(self) -> Optional[str]:
+        """The version of the model, if it has one."""
+        return self._settings.version
+
+    @property
+    def settings(self) -> ModelSettings:
+        """The settings of the model."""
+        return self._settings
+
+    @property
+    def inputs(self) -> Optional[List[MetadataTensor]]:
+        """What is known beforehand about the inputs; their content types are used where a request names none."""
+        return self._settings.inputs
+
+    @inputs.setter
+    def inputs(self, value: List[MetadataTensor]) -> None:
+        self._settings.inputs = value
+        self._inputs_index = _by_name(value)
+
+    @property
+    def outputs(self) -> Optional[List[MetadataTensor]]:
+        """What is known beforehand about the outputs; their content types are used where a request names none."""
+        return self._settings.outputs
+
+    @outputs.setter
+    def outputs(self, value: List[MetadataTensor]) -> None:
+        self._settings.outputs = value
+        self._outputs_index = _by_name(value)
+
+    def decode(self, request_input: RequestInput, default_codec: Optional[InputCodecLike] = None) -> Any:
+        """Returns the value of an input: by its content type, its metadata's, or `default_codec`; else its data."""
+        decoded = decode_request_input(request_input, self._inputs_index)
+        if decoded is not None:
+            return decoded
+        if default_codec is not None:
+            return default_codec.decode_input(request_input)
+        return request_input.data
+
+    def decode_request(
+        self, inference_request: InferenceRequest, default_codec: Optional[RequestCodecLike] = None
+    ) -> Any:
+        """Returns the value of a request: by its content type, the model's, or `default_codec`; else the request."""
+        decoded = decode_inference_request(inference_request, self._settings, self._inputs_index)
+        if decoded is not inference_request:
+            return decoded
+        if default_codec is not None:
+            return default_codec.decode_request(inference_request)
+        return inference_request
+
+    def encode_response(self, payload: Any, default_codec: Optional[RequestCodecLike] = None) -> InferenceResponse:
+        """Returns the response that holds a value: by what the value is, or by `default_codec`."""
+        encoded = encode_inference_response(payload, self._settings)
+        if encoded is not None:
+            return encoded
+        if default_codec is not None:
+            return default_codec.encode_response(self.name, payload, self.version)
+        raise CodecNotFound(payload_type=str(type(payload)), is_request=True)
+
+    def encode(
+        self, payload: Any, request_output: RequestOutput, default_codec: Optional[InputCodecLike] = None
+    ) -> ResponseOutput:
+        """Returns the output that holds a value: by the content type that is wanted, by the value, or by `default_codec`."""
+        encoded = encode_response_output(payload, request_output, self._outputs_index)
+        if encoded is not None:
+            return encoded
+        if default_codec is not None:
+            return default_codec.encode_output(request_output.name, payload)
+        raise CodecNotFound(name=request_output.name)
+
+    async def metadata(self) -> MetadataModelResponse:
+        """Returns what is known about the model."""
+        parameters = Parameters()
+        if self._settings.parameters is not None and self._settings.parameters.content_type:
+            parameters.content_type = self._settings.parameters.content_type
+        return MetadataModelResponse(
+            name=self.name,
+            versions=self._settings.versions,
+            platform=self._settings.platform,
+            inputs=self._settings.inputs,
+            outputs=self._settings.outputs,
+            parameters=parameters,
+        )
+
+
+def _by_name(tensors: Optional[List[MetadataTensor]]) -> Dict[str, MetadataTensor]:
+    return {tensor.name: tensor for tensor in tensors or ()}

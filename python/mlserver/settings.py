@@ -1,0 +1,275 @@
+"""Settings of the server and of models.
+
+A value comes from what is given, then from the environment (`MLSERVER_…`, `MLSERVER_MODEL_…`), then from `.env` in the
+working directory, then from the default. Inside a worker the server has resolved all of them and gives every value.
+"""
+
+import json
+import os
+import typing
+import uuid
+from typing import Any, ClassVar, Dict, List, Optional, Type, TypeVar, Union
+
+from ._imports import import_object
+from ._model import BaseModel, Factory, FieldInfo
+from ._validate import Loc, Problems
+from .types import MetadataTensor
+from .version import __version__
+
+if typing.TYPE_CHECKING:
+    from .model import MLModel
+
+__all__ = ["BaseSettings", "CORSSettings", "ModelParameters", "ModelSettings", "Settings"]
+
+S = TypeVar("S", bound="BaseSettings")
+
+ENV_FILE_DEFAULT = ".env"
+ENV_PREFIX_SETTINGS = "MLSERVER_"
+ENV_PREFIX_MODEL_SETTINGS = "MLSERVER_MODEL_"
+
+_DEFAULT_ENVIRONMENTS_DIR_NAME = ".envs"
+_DEFAULT_METRICS_DIR_NAME = ".metrics"
+
+
+class BaseSettings(BaseModel):
+    """Settings whose missing values come from the environment."""
+
+    _extra = "forbid"
+
+    #: What stands before a field's name in the environment; a subclass may say it in `model_config`, as with pydantic.
+    _env_prefix: ClassVar[str] = ""
+
+    model_config: ClassVar[Any] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        config = cls.__dict__.get("model_config")
+        if isinstance(config, dict):
+            cls._env_prefix = config.get("env_prefix", cls._env_prefix)
+            cls._extra = config.get("extra", cls._extra)
+
+    def _fill(self, values: Dict[str, Any], loc: Loc, problems: Problems) -> None:
+        super()._fill({**self._from_environment(values, loc, problems), **values}, loc, problems)
+
+    @classmethod
+    def _from_environment(cls, values: Dict[str, Any], loc: Loc, problems: Problems) -> Dict[str, Any]:
+        """Returns the values that the environment has for fields that are not among `values`."""
+        file = _read_env_file(ENV_FILE_DEFAULT)
+        variables = {**file, **{name.lower(): value for name, value in os.environ.items()}}
+        found = {}
+        for name, field in cls._fields().items():
+            shown = cls._aliases.get(name, name)
+            variable = f"{cls._env_prefix}{shown}".lower()
+            if shown in values or variable not in variables:
+                continue
+            text = variables[variable]
+            if not _is_complex(field):
+                found[shown] = text
+                continue
+            try:
+                found[shown] = json.loads(text)
+            except ValueError as error:
+                message = f"{variable.upper()} is no JSON: {error}"
+                problems.add("json_invalid", (*loc, shown), message, text)
+        return found
+
+    def dict(  # type: ignore[override]
+        self, by_alias: bool = True, exclude_unset: bool = True, exclude_none: bool = True, **kwargs: Any
+    ) -> Any:
+        """Returns the values that were given, as a dictionary."""
+        return super().dict(by_alias=by_alias, exclude_unset=exclude_unset, exclude_none=exclude_none, **kwargs)
+
+    def json(  # type: ignore[override]
+        self, by_alias: bool = True, exclude_unset: bool = True, exclude_none: bool = True, **kwargs: Any
+    ) -> str:
+        """Returns the values that were given, as JSON."""
+        return super().json(by_alias=by_alias, exclude_unset=exclude_unset, exclude_none=exclude_none, **kwargs)
+
+
+def _is_complex(field: FieldInfo) -> bool:
+    """Tells whether a field's value is written as JSON in the environment."""
+    hints = typing.get_args(field.annotation) or (field.annotation,)
+    if typing.get_origin(field.annotation) not in (Union, None):
+        return True
+    if str in hints:
+        return False
+    return any(
+        typing.get_origin(hint) is not None or (isinstance(hint, type) and issubclass(hint, (BaseModel, list, dict)))
+        for hint in hints
+    )
+
+
+def _read_env_file(path: str) -> Dict[str, str]:
+    """Returns the variables of a `.env` file, with their names in small letters; none without such a file."""
+    variables: Dict[str, str] = {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return variables
+    for line in lines:
+        name, equals, value = line.strip().partition("=")
+        name = name.replace("export ", "", 1).strip()
+        if not equals or not name or name.startswith("#"):
+            continue
+        value = value.strip()
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+            value = value[1:-1]
+        else:
+            value = value.split(" #", 1)[0].rstrip()
+        variables[name.lower()] = value
+    return variables
+
+
+class CORSSettings(BaseSettings):
+    """Which pages of other origins may call the server."""
+
+    _extra = "ignore"
+    _env_prefix = ENV_PREFIX_SETTINGS
+
+    allow_origins: Optional[List[str]] = []
+    allow_origin_regex: Optional[str] = None
+    allow_credentials: Optional[bool] = False
+    allow_methods: Optional[List[str]] = ["GET"]
+    allow_headers: Optional[List[str]] = []
+    expose_headers: Optional[List[str]] = []
+    max_age: Optional[int] = 600
+
+
+class Settings(BaseSettings):
+    """Settings of the server; the executable resolves them, and user code may read them."""
+
+    _extra = "ignore"
+    _env_prefix = ENV_PREFIX_SETTINGS
+
+    debug: bool = False
+    parallel_workers: int = 1
+    parallel_workers_timeout: int = 5
+    environments_dir: str = typing.cast(str, Factory(lambda: os.path.join(os.getcwd(), _DEFAULT_ENVIRONMENTS_DIR_NAME)))
+    model_repository_implementation: Optional[Any] = None
+    model_repository_root: str = "."
+    model_repository_implementation_args: Dict[str, Any] = {}
+    load_models_at_startup: bool = True
+    server_name: str = "mlserver"
+    server_version: str = __version__
+    extensions: List[str] = []
+    host: str = "0.0.0.0"
+    http_port: int = 8080
+    root_path: str = ""
+    grpc_port: int = 8081
+    grpc_max_message_length: Optional[int] = None
+    cors_settings: Optional[CORSSettings] = None
+    metrics_endpoint: Optional[str] = "/metrics"
+    metrics_port: int = 8082
+    metrics_rest_server_prefix: str = "rest_server"
+    metrics_dir: str = typing.cast(str, Factory(lambda: os.path.join(os.getcwd(), _DEFAULT_METRICS_DIR_NAME)))
+    use_structured_logging: bool = False
+    logging_settings: Optional[Union[str, Dict[str, Any]]] = None
+    kafka_enabled: bool = False
+    kafka_servers: str = "localhost:9092"
+    kafka_topic_input: str = "mlserver-input"
+    kafka_topic_output: str = "mlserver-output"
+    tracing_server: Optional[str] = None
+    cache_enabled: bool = False
+    cache_size: int = 100
+    gzip_enabled: bool = True
+
+
+class ModelParameters(BaseSettings):
+    """Parameters of a model: the known ones, and any others, which runtimes read as attributes."""
+
+    _extra = "allow"
+    _env_prefix = ENV_PREFIX_MODEL_SETTINGS
+
+    uri: Optional[str] = None
+    version: Optional[str] = None
+    environment_path: Optional[str] = None
+    environment_tarball: Optional[str] = None
+    inference_pool_gid: Optional[str] = None
+    autogenerate_inference_pool_gid: bool = False
+    format: Optional[str] = None
+    content_type: Optional[str] = None
+    extra: Optional[Dict[str, Any]] = {}
+
+    def _fill(self, values: Dict[str, Any], loc: Loc, problems: Problems) -> None:
+        super()._fill(values, loc, problems)
+        if self.__dict__.get("autogenerate_inference_pool_gid") and self.__dict__.get("inference_pool_gid") is None:
+            self.inference_pool_gid = str(uuid.uuid4())
+
+    def __getattr__(self, name: str) -> Any:  # extras, for type checkers
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+class ModelSettings(BaseSettings):
+    """Settings of a model."""
+
+    _extra = "ignore"
+    _env_prefix = ENV_PREFIX_MODEL_SETTINGS
+    _aliases = {"implementation_": "implementation"}
+    _private = frozenset(("_source", "_class"))
+
+    implementation_: str
+    name: str = ""
+    platform: str = ""
+    versions: List[str] = []
+    inputs: List[MetadataTensor] = []
+    outputs: List[MetadataTensor] = []
+    parallel_workers: Optional[int] = None
+    warm_workers: bool = False
+    max_batch_size: int = 0
+    max_batch_time: float = 0.0
+    parameters: Optional[ModelParameters] = None
+    cache_enabled: bool = False
+
+    #: The file that the settings come from; relative paths in them are relative to its folder.
+    _source: Optional[str] = None
+    _class: Optional[Type["MLModel"]] = None
+
+    def _fill(self, values: Dict[str, Any], loc: Loc, problems: Problems) -> None:
+        implementation = values.get("implementation", values.get("implementation_"))
+        if isinstance(implementation, type):
+            object.__setattr__(self, "_class", implementation)
+            implementation = _import_path(implementation)
+        if implementation is not None:
+            values = {**values, "implementation": implementation}
+        super()._fill(values, loc, problems)
+
+    @classmethod
+    def parse_file(cls: Type[S], path: Any, **_options: Any) -> S:
+        """Reads a `model-settings.json`, and remembers where it lies."""
+        with open(path, encoding="utf-8") as file:
+            values = json.load(file)
+        return typing.cast(S, typing.cast(Any, cls).from_source(values, str(path)))
+
+    @classmethod
+    def from_source(cls, values: Dict[str, Any], source: Optional[str]) -> "ModelSettings":
+        """Makes settings of values that came from the file `source`."""
+        settings = cls.model_validate(values)
+        object.__setattr__(settings, "_source", source)
+        return settings
+
+    @property
+    def implementation(self) -> Type["MLModel"]:
+        """The class of the model; imported when first asked for, from the folder of the settings before any other."""
+        found = self._class
+        if found is None:
+            folder = os.path.dirname(os.path.abspath(self._source)) if self._source else None
+            found = typing.cast(Type["MLModel"], import_object(self.implementation_, folder))
+            object.__setattr__(self, "_class", found)
+        return found
+
+    @implementation.setter
+    def implementation(self, value: Type["MLModel"]) -> None:
+        object.__setattr__(self, "_class", value)
+        self.__dict__["implementation_"] = _import_path(value)
+
+    @property
+    def version(self) -> Optional[str]:
+        """The version of the model, from its parameters."""
+        return self.parameters.version if self.parameters is not None else None
+
+
+def _import_path(implementation: type) -> str:
+    return f"{implementation.__module__}.{implementation.__qualname__}"
+
+
