@@ -1,20 +1,16 @@
 """Loading models: importing their class from their own folder, making an instance, and asking it to load."""
 
-import importlib
 import inspect
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from ..context import model_context
 from ..errors import MLServerError
 from ..model import MLModel
 from ..settings import ModelSettings
-
-#: The folders from which models were imported.
-_folders: List[str] = []
 
 
 class Handler:
@@ -50,13 +46,10 @@ async def load(settings: Dict[str, Any], source: Optional[str]) -> Tuple[LoadedM
 
     Raises whatever its code raises.
     """
-    parsed = ModelSettings.model_validate(settings)
+    parsed = ModelSettings.from_source(settings, source)
     folder = None if source is None else os.path.dirname(source)
-    if source is not None:
-        parsed._source = source
     with model_context(parsed), _importing_from(folder):
-        model_class = import_class(parsed.implementation_)
-        instance = model_class(parsed)
+        instance = import_class(parsed)(parsed)
         model = LoadedModel(instance)
         for handler in _custom_handlers(instance):
             model.handlers[handler.name] = handler
@@ -70,8 +63,10 @@ async def load(settings: Dict[str, Any], source: Optional[str]) -> Tuple[LoadedM
     return model, {
         "ready": instance.ready,
         "streams": _streams(instance),
+        "plain": not model.predict_is_async,
         "handlers": [
-            {"name": handler.name, "path": handler.path, "method": handler.method} for handler in model.handlers.values()
+            {"name": handler.name, "path": handler.path, "method": handler.method, "plain": not handler.is_async}
+            for handler in model.handlers.values()
         ],
         "metadata": metadata.model_dump(mode="json"),
     }
@@ -89,61 +84,38 @@ async def unload(model: LoadedModel) -> None:
                 model.thread.shutdown(wait=False)
 
 
-def import_class(implementation: str) -> Any:
-    """Imports the class that `implementation` names.
+def import_class(settings: ModelSettings) -> Any:
+    """Imports the class that the settings name.
 
     Raises `MLServerError` that says what was searched when there is no such module or class.
     """
-    module_name, _, class_name = implementation.rpartition(".")
-    if not module_name:
-        raise MLServerError(f"implementation `{implementation}` names no module: expected `package.Class`", 500)
     try:
-        module = importlib.import_module(module_name)
+        return settings.implementation
     except ModuleNotFoundError as error:
         searched = ", ".join(path or os.getcwd() for path in sys.path)
         message = (
-            f"implementation `{implementation}` needs the module `{error.name}`, which {sys.executable} "
+            f"implementation `{settings.implementation_}` needs the module `{error.name}`, which {sys.executable} "
             f"(Python {sys.version.split()[0]}) does not have; searched: {searched}"
         )
         raise MLServerError(message, 500) from error
-    try:
-        return getattr(module, class_name)
-    except AttributeError as error:
-        where = getattr(module, "__file__", None) or module_name
-        raise MLServerError(f"implementation `{implementation}`: `{where}` has no `{class_name}`", 500) from error
+    except ImportError as error:
+        raise MLServerError(f"implementation `{settings.implementation_}` cannot be imported: {error}", 500) from error
 
 
 @contextmanager
 def _importing_from(folder: Optional[str]) -> Iterator[None]:
-    """Makes a model's folder the first to import from, and its modules new ones.
-
-    Two folders may each have a `models.py`; so modules that came from a model's folder, this one's before or another's, are
-    forgotten first. Whoever uses them keeps them.
-    """
+    """Makes a model's folder the first to import from while it loads, as what it unpickles may need, and the last afterwards."""
     if folder is None:
         yield
         return
-    if folder not in _folders:
-        _folders.append(folder)
-    for name, module in list(sys.modules.items()):
-        if _is_of_a_model(module):
-            del sys.modules[name]
-    importlib.invalidate_caches()
     sys.path.insert(0, folder)
     try:
         yield
     finally:
         sys.path.remove(folder)
-        # Last, and for good: functions import as they run, too.
+        # For functions that import as they run. Where folders share a module's name, the first of them has it then.
         if folder not in sys.path:
             sys.path.append(folder)
-
-
-def _is_of_a_model(module: Any) -> bool:
-    file = getattr(module, "__file__", None)
-    if not isinstance(file, str) or "site-packages" in file or module.__name__.partition(".")[0] in ("mlserver", "__main__"):
-        return False
-    return any(file.startswith(folder + os.sep) for folder in _folders)
 
 
 def _is_async(function: Any) -> bool:
@@ -156,7 +128,7 @@ def _streams(instance: Any) -> bool:
 
 
 def _custom_handlers(instance: Any) -> Iterator[Handler]:
-    from ..handlers.custom import get_custom_handlers
+    from ..handlers.custom import get_custom_handlers  # most models have none
 
     for description, bound in get_custom_handlers(instance):
         yield Handler(description.rest_path, description.rest_method, bound)
