@@ -2,6 +2,7 @@
 //!
 //! The modules from the outside in; which may use which is in `ARCHITECTURE.md`, and `tests/layers.rs` holds it.
 
+pub mod admin;
 pub mod cli;
 pub mod codecs;
 pub mod commands;

@@ -140,6 +140,7 @@ fn show_prints_every_value_and_its_source() {
       parameters.extra = {} (default)
       parameters.own = [1] ([DIR]/models/iris/model-settings.json)
       cache_enabled = true (environment MLSERVER_MODEL_CACHE_ENABLED)
+      warmup = [] (default)
       parallel_workers = null (default)
       warm_workers = false (default)
 
@@ -162,6 +163,7 @@ fn show_prints_every_value_and_its_source() {
       parameters.autogenerate_inference_pool_gid = false (default)
       parameters.extra = {} (default)
       cache_enabled = true (environment MLSERVER_MODEL_CACHE_ENABLED)
+      warmup = [] (default)
       parallel_workers = null (default)
       warm_workers = false (default)
     --- stderr

@@ -11,13 +11,14 @@ use crate::support::repository_path;
 /// A part is a folder or file in `src/`; of several that match a file, the longest counts. What a part may use covers
 /// what is inside of that, unless a longer entry exists. Changing this table is a change of the design: see
 /// `ARCHITECTURE.md`.
-const LAYERS: [(&str, &[&str]); 19] = [
+const LAYERS: [(&str, &[&str]); 20] = [
     ("main", &["cli", "commands", "settings", "ui"]),
     ("lib", &[]),
     ("cli", &[]),
     (
         "commands",
         &[
+            "admin",
             "cli",
             "compute",
             "inference",
@@ -37,7 +38,8 @@ const LAYERS: [(&str, &[&str]); 19] = [
     ("server", &[]),
     // Siblings: what they share is in `server` itself.
     ("server::metrics", &["server", "telemetry"]),
-    ("server::rest", &["server", "compute", "inference", "registry", "settings", "telemetry", "types"]),
+    ("server::rest", &["server", "admin", "compute", "inference", "registry", "settings", "telemetry", "types"]),
+    ("admin", &["inference", "registry", "repository", "settings"]),
     ("inference", &["registry", "runtimes", "types"]),
     ("registry", &["compute", "repository", "runtimes", "settings", "telemetry", "types"]),
     ("repository", &["settings"]),

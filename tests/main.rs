@@ -1,12 +1,15 @@
 //! Integration tests: a module per subcommand or protocol.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+mod admin;
 mod bad_input;
 mod config;
 mod layers;
 mod metrics;
 mod readme;
+mod repository;
 mod rest;
 mod start;
+mod stream;
 mod support;
 mod trees;

@@ -1,7 +1,5 @@
 //! `mlserver start`: serve the models of a folder until a signal.
 
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{CommandError, FAILURE, FORCED};
+use crate::admin::Admin;
 use crate::cli::start::StartArgs;
 use crate::compute::ComputePool;
 use crate::inference::Inference;
@@ -34,7 +33,7 @@ pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), Comman
     let repository = Repository::new(&args.folder, sources, args.strict);
     let models = discover(&repository, &loaded.settings, &loaded.warnings, args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
-    let outcome = runtime.block_on(serve(loaded.settings, models, repository.working_directory()));
+    let outcome = runtime.block_on(serve(loaded.settings, models, repository));
     // What still computes has been given up already; nobody waits for it.
     runtime.shutdown_background();
     outcome
@@ -77,6 +76,7 @@ fn discover(
 /// The parts of a server that is up.
 struct Up {
     inference: Inference,
+    admin: Admin,
     /// Ends the listeners that answer requests, then the one that tells about them.
     stop_requests: CancellationToken,
     stop_metrics: CancellationToken,
@@ -84,13 +84,13 @@ struct Up {
     metrics: Option<JoinHandle<()>>,
 }
 
-async fn serve(settings: Settings, models: Vec<ModelSettings>, directory: &Path) -> Result<(), CommandError> {
+async fn serve(settings: Settings, models: Vec<ModelSettings>, repository: Repository) -> Result<(), CommandError> {
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let grace = settings.shutdown_grace_period;
     let exit_on_load_failure = settings.exit_on_load_failure;
-    let up = listen(settings, &models, directory).await?;
+    let up = listen(settings, &models, repository).await?;
 
-    let loading = load_all(up.inference.registry(), models);
+    let loading = up.admin.load_at_start(models);
     let signal = tokio::select! {
         failed = loading => {
             if failed > 0 {
@@ -110,14 +110,16 @@ async fn serve(settings: Settings, models: Vec<ModelSettings>, directory: &Path)
 }
 
 /// Opens every listener and serves it. Readiness waits for all of `models`.
-async fn listen(settings: Settings, models: &[ModelSettings], directory: &Path) -> Result<Up, CommandError> {
+async fn listen(settings: Settings, models: &[ModelSettings], repository: Repository) -> Result<Up, CommandError> {
     let mut metrics = MetricsRegistry::default();
     let compute = ComputePool::for_this_machine();
-    let loader = RuntimeLoader { compute: compute.clone(), working_directory: directory.to_owned() };
+    let loader =
+        RuntimeLoader { compute: compute.clone(), working_directory: repository.working_directory().to_owned() };
     let registry = Registry::new(loader, InferenceMetrics::register(&mut metrics));
     for model in models {
         registry.announce(model);
     }
+    let admin = Admin::new(registry.clone(), repository);
     let inference = Inference::new(registry, settings.max_in_flight);
     let rest_metrics = settings
         .metrics_endpoint
@@ -143,7 +145,7 @@ async fn listen(settings: Settings, models: &[ModelSettings], directory: &Path) 
 
     info!("HTTP server running on http://{}", address(&rest_listener));
     let (stop_requests, stop_metrics) = (CancellationToken::new(), CancellationToken::new());
-    let app = rest::service(inference.clone(), compute, rest_metrics, options);
+    let app = rest::service(inference.clone(), admin.clone(), compute, rest_metrics, options);
     let header_timeout = settings.http_header_timeout;
     let requests = tokio::spawn(server::serve(rest_listener, app, header_timeout, stop_requests.clone()));
     let metrics = metrics_listener.map(|(listener, endpoint)| {
@@ -153,57 +155,21 @@ async fn listen(settings: Settings, models: &[ModelSettings], directory: &Path) 
         let app = server::metrics::service(endpoint, Arc::new(metrics));
         tokio::spawn(server::serve(listener, app, header_timeout, stop_metrics.clone()))
     });
-    Ok(Up { inference, stop_requests, stop_metrics, requests, metrics })
+    Ok(Up { inference, admin, stop_requests, stop_metrics, requests, metrics })
 }
 
 fn address(listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string())
 }
 
-/// Loads all models and returns how many failed. Each is loaded as soon as the compute pool has a thread for it, but
-/// those that share name and version one after the other, so that always the same one of them stays.
-async fn load_all(registry: &Registry, models: Vec<ModelSettings>) -> usize {
-    let mut queues: BTreeMap<(String, Option<String>), Vec<ModelSettings>> = BTreeMap::new();
-    for settings in models {
-        queues.entry((settings.name.clone(), settings.parameters.version.clone())).or_default().push(settings);
-    }
-    let mut loads = tokio::task::JoinSet::new();
-    for queue in queues.into_values() {
-        let registry = registry.clone();
-        loads.spawn(async move {
-            let mut failed = 0;
-            for settings in queue {
-                failed += usize::from(!load(&registry, settings).await);
-            }
-            failed
-        });
-    }
-    loads.join_all().await.into_iter().sum()
-}
-
-/// Loads a model, logs how that went and tells whether it is loaded.
-async fn load(registry: &Registry, settings: ModelSettings) -> bool {
-    let (name, version) = (settings.name.clone(), settings.parameters.version.clone());
-    match registry.load(settings).await {
-        Ok(model) => {
-            let backend = model.metadata.parameters.others.get("backend").and_then(|name| name.as_str());
-            info!(model = name, version, backend, "Loaded model '{name}' successfully.");
-            true
-        }
-        Err(error) => {
-            error!(model = name, version, "Couldn't load model '{name}': {}", chain(&error));
-            false
-        }
-    }
-}
-
-/// Ends the server: no new requests, then an answer to those under way, for at most `grace`.
+/// Ends the server: no new requests and no more loads, then an answer to those under way, for at most `grace`.
 ///
 /// # Errors
 ///
 /// A second signal ends it at once, which is a failure of its own because requests may be lost.
 async fn end(up: Up, grace: Duration, signals: &mut Signals) -> Result<(), CommandError> {
     up.inference.stop();
+    up.admin.stop();
     up.stop_requests.cancel();
     let drained = async {
         // Fails only when the task has panicked, and then there is nothing left to wait for.

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use futures_core::Stream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{debug, error};
 
 use crate::registry::{Model, NotFound, Registry, State, chain};
-use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError};
+use crate::runtimes::{ResponseStream, Runtime, RuntimeError};
 use crate::types::{InferenceRequest, InferenceResponse};
 
 /// Why a request was not answered.
@@ -40,6 +41,10 @@ pub enum Kind {
     NotReady,
     /// The request cannot be answered by this model, however often it is sent.
     BadRequest,
+    /// The repository does not hold what a model's settings say, or settings that cannot be read.
+    BadRepository,
+    /// A model is there and does not load.
+    LoadFailed,
     Overloaded,
     Stopping,
     /// Our bug.
@@ -64,6 +69,9 @@ impl InferenceError {
         }
     }
 }
+
+/// The answers of one stream. The first error is its end, and dropping it ends the work.
+pub type AnswerStream = ResponseStream<InferenceError>;
 
 /// The path of requests. Clones share it.
 #[derive(Debug, Clone)]
@@ -159,8 +167,8 @@ impl Inference {
         &self,
         target: &Target,
         id: String,
-        requests: RequestStream,
-    ) -> Result<ResponseStream<InferenceError>, InferenceError> {
+        requests: impl Stream<Item = InferenceRequest> + Send + 'static,
+    ) -> Result<AnswerStream, InferenceError> {
         let started = Instant::now();
         let model = &target.model;
         let admitted = target.runtime().and_then(|runtime| Ok((runtime, self.admit()?)));
@@ -168,7 +176,7 @@ impl Inference {
             model.metrics(target.with_version).record(started.elapsed(), false);
             log_failure(model, &id, failure);
         })?;
-        let answers = Arc::clone(runtime).predict_stream(requests);
+        let answers = Arc::clone(runtime).predict_stream(Box::pin(requests));
         Ok(Box::pin(stream::Answers::new(target.clone(), id, answers, permit)))
     }
 

@@ -1,11 +1,15 @@
 //! The models that are served: name and version to a loaded model, and whether each is ready.
 //!
 //! Requests read a snapshot without locks. Every change makes a new snapshot, so a request that holds a model keeps it
-//! whatever happens to the registry. A reload replaces a model only when the new one has been loaded.
+//! whatever happens to the registry. A model is loaded and warmed where nobody can reach it, and then takes its place in
+//! one step; until then, what it replaces goes on serving.
 
 mod loader;
+mod warm_up;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
@@ -19,6 +23,7 @@ use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
 use crate::types::{ModelMetadata, Parameters, TensorMetadata};
 
 pub use loader::{Loader, RuntimeLoader};
+pub use warm_up::SampleError;
 
 /// A name or version that is not in the registry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +45,11 @@ pub enum LoadError {
     Runtime(#[from] runtimes::LoadError),
     #[error("loading ended unexpectedly; this is a bug in mlserver")]
     Panicked(#[source] tokio::task::JoinError),
+    #[error("the model was loaded but cannot answer")]
+    WarmUp(#[source] runtimes::RuntimeError),
+    /// One of the requests of the setting `warmup` was not answered.
+    #[error("the model was loaded but does not answer `warmup[{index}]` of its settings")]
+    Sample { index: usize, source: SampleError },
 }
 
 /// What a model is doing.
@@ -72,6 +82,13 @@ pub struct Model {
     pub version: Option<String>,
     pub state: State,
     pub metadata: ModelMetadata,
+    /// The server is ready only when this model is. A model that it was told to load, and that is not there yet, is not
+    /// required: a load that takes long, or fails, is no reason to take the others out of service.
+    pub required: bool,
+    /// Differs for every load: what was remembered of one load holds for no other.
+    pub generation: u64,
+    /// The settings file; nothing for a model of the environment.
+    pub source: Option<PathBuf>,
     metrics: ModelMetrics,
     metrics_as_default: ModelMetrics,
     /// The name as transports send it in headers; nothing when no header can hold it.
@@ -81,23 +98,14 @@ pub struct Model {
 }
 
 impl Model {
-    fn new(settings: &ModelSettings, state: State, metrics: &InferenceMetrics) -> Self {
-        let version = settings.parameters.version.clone();
-        Self {
-            metadata: metadata(settings, &state),
-            metrics: metrics.of_model(&settings.name, version.as_deref()),
-            metrics_as_default: metrics.of_model(&settings.name, None),
-            header: HeaderValue::from_bytes(settings.name.as_bytes()).ok(),
-            answer_headers: OnceLock::new(),
-            name: settings.name.clone(),
-            version,
-            state,
-        }
-    }
-
     /// Returns the metrics of requests that asked for this model with or without its version.
     pub const fn metrics(&self, with_version: bool) -> &ModelMetrics {
         if with_version { &self.metrics } else { &self.metrics_as_default }
+    }
+
+    /// Tells whether the server is not ready because of this model.
+    pub const fn delays_readiness(&self) -> bool {
+        self.required && !self.state.is_ready()
     }
 
     /// Returns the name as a header's value, when it can be one.
@@ -144,22 +152,32 @@ fn metadata(settings: &ModelSettings, state: &State) -> ModelMetadata {
 }
 
 /// The versions of one name.
+type ByVersion = BTreeMap<Option<String>, Arc<Model>>;
+
+/// The versions of one name, and the one that answers when none is asked for.
 #[derive(Debug, Clone, Default)]
 struct Versions {
-    all: BTreeMap<Option<String>, Arc<Model>>,
+    all: ByVersion,
     default: Option<Arc<Model>>,
 }
 
-impl Versions {
-    fn put(&mut self, model: Arc<Model>) {
-        self.all.insert(model.version.clone(), model);
-        let versions = self.all.keys().map(Option::as_deref);
-        let default = repository::default_version(versions).map(|version| version.map(str::to_owned));
-        self.default = default.and_then(|version| self.all.get(&version)).cloned();
+impl From<ByVersion> for Versions {
+    fn from(all: ByVersion) -> Self {
+        let default = repository::default_version(all.keys().map(Option::as_deref));
+        let default = default.map(|version| version.map(str::to_owned));
+        let default = default.and_then(|version| all.get(&version)).cloned();
+        Self { all, default }
     }
 }
 
 type Snapshot = BTreeMap<String, Versions>;
+
+/// A model that is loaded and warm, and that nobody can reach yet. Dropped, it is gone.
+#[derive(Debug)]
+pub struct Prepared {
+    settings: ModelSettings,
+    runtime: Arc<dyn Runtime>,
+}
 
 /// All models of the server. Clones share it.
 #[derive(Debug, Clone)]
@@ -172,6 +190,8 @@ struct Shared {
     snapshot: ArcSwap<Snapshot>,
     /// Held while a new snapshot is made from the current one.
     edit: Mutex<()>,
+    /// How many models have been made.
+    generations: AtomicU64,
     loader: Box<dyn Loader>,
     metrics: InferenceMetrics,
 }
@@ -180,8 +200,8 @@ impl Registry {
     /// Makes an empty registry.
     pub fn new(loader: impl Loader + 'static, metrics: InferenceMetrics) -> Self {
         let snapshot = ArcSwap::from_pointee(Snapshot::new());
-        let (edit, loader) = (Mutex::new(()), Box::new(loader));
-        Self { shared: Arc::new(Shared { snapshot, edit, loader, metrics }) }
+        let (edit, generations, loader) = (Mutex::new(()), AtomicU64::new(0), Box::new(loader));
+        Self { shared: Arc::new(Shared { snapshot, edit, generations, loader, metrics }) }
     }
 
     /// Finds a model by name, and by version or the name's default version.
@@ -214,44 +234,146 @@ impl Registry {
         self.shared.metrics.count_unknown_model();
     }
 
-    /// Lists a model as loading, so that readiness waits for it.
-    pub fn announce(&self, settings: &ModelSettings) {
-        if self.find_exact(settings).is_none() {
-            self.put(settings, State::Loading);
-        }
+    /// Returns the versions of one name.
+    pub fn versions(&self, name: &str) -> Vec<Arc<Model>> {
+        let snapshot = self.shared.snapshot.load();
+        snapshot.get(name).map(|versions| versions.all.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// Loads a model, or loads it again and replaces it when that has worked.
+    /// Tells whether every model that the server was started with can answer.
+    pub fn is_ready(&self) -> bool {
+        let snapshot = self.shared.snapshot.load();
+        let mut models = snapshot.values().flat_map(|versions| versions.all.values());
+        models.all(|model| !model.delays_readiness())
+    }
+
+    /// Lists a model as loading unless it is listed already, so that readiness waits for it.
+    pub fn announce(&self, settings: &ModelSettings) {
+        self.list(settings, true);
+    }
+
+    /// Lists a model as loading unless it is listed already. Readiness does not wait for it.
+    pub fn announce_optional(&self, settings: &ModelSettings) {
+        self.list(settings, false);
+    }
+
+    fn list(&self, settings: &ModelSettings, required: bool) {
+        self.edit(&settings.name, |versions| {
+            let version = settings.parameters.version.clone();
+            versions.entry(version).or_insert_with(|| Arc::new(self.model(settings, State::Loading, required)));
+        });
+    }
+
+    /// Takes back what [`Registry::announce_optional`] listed.
+    pub fn withdraw(&self, settings: &ModelSettings) {
+        self.edit(&settings.name, |versions| {
+            let unused = |model: &Arc<Model>| !model.required && matches!(model.state, State::Loading);
+            if versions.get(&settings.parameters.version).is_some_and(unused) {
+                versions.remove(&settings.parameters.version);
+            }
+        });
+    }
+
+    /// Loads a model and warms it, beside whatever serves now.
+    ///
+    /// Dropping the future abandons the model.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] says what is wrong with it. Nothing that serves is touched.
+    pub async fn prepare(&self, settings: ModelSettings) -> Result<Prepared, LoadError> {
+        let runtime = self.shared.loader.load(settings.clone()).await?;
+        warm_up::warm_up(runtime.as_ref(), &settings).await?;
+        Ok(Prepared { settings, runtime })
+    }
+
+    /// Makes the prepared models the versions of `name`, all at once: those that it has and that are not among them are
+    /// gone, and requests that hold one of them finish with it.
+    pub fn replace(&self, name: &str, prepared: Vec<Prepared>) {
+        self.edit(name, |versions| {
+            *versions = prepared.into_iter().map(|prepared| self.ready(prepared)).collect();
+        });
+    }
+
+    /// Removes all versions of a name and tells whether there were any. Requests that hold one finish with it; the last
+    /// of them frees its memory.
+    pub fn remove(&self, name: &str) -> bool {
+        self.edit(name, |versions| !std::mem::take(versions).is_empty())
+    }
+
+    /// Loads one version of a model, and leaves the others as they are.
     ///
     /// # Errors
     ///
     /// A model that was ready stays as it was. Any other is listed as failed, with the reason.
     pub async fn load(&self, settings: ModelSettings) -> Result<Arc<Model>, LoadError> {
         self.announce(&settings);
-        match self.shared.loader.load(settings.clone()).await {
-            Ok(runtime) => Ok(self.put(&settings, State::Ready(runtime))),
+        match self.prepare(settings.clone()).await {
+            Ok(prepared) => Ok(self.edit(&settings.name, |versions| {
+                let (version, model) = self.ready(prepared);
+                versions.insert(version, Arc::clone(&model));
+                model
+            })),
             Err(error) => {
-                if self.find_exact(&settings).is_none_or(|model| !model.state.is_ready()) {
-                    self.put(&settings, State::Failed { reason: chain(&error) });
-                }
+                self.fail(&settings, chain(&error));
                 Err(error)
             }
         }
     }
 
-    fn find_exact(&self, settings: &ModelSettings) -> Option<Arc<Model>> {
-        let snapshot = self.shared.snapshot.load();
-        snapshot.get(&settings.name)?.all.get(&settings.parameters.version).cloned()
+    /// Lists a model that the server was started with as failed, unless it is ready.
+    pub fn fail(&self, settings: &ModelSettings, reason: String) {
+        self.edit(&settings.name, |versions| {
+            let listed = versions.get(&settings.parameters.version);
+            if listed.is_some_and(|model| model.delays_readiness()) {
+                let model = Arc::new(self.model(settings, State::Failed { reason }, true));
+                versions.insert(model.version.clone(), model);
+            }
+        });
     }
 
-    fn put(&self, settings: &ModelSettings, state: State) -> Arc<Model> {
-        let model = Arc::new(Model::new(settings, state, &self.shared.metrics));
+    fn ready(&self, prepared: Prepared) -> (Option<String>, Arc<Model>) {
+        let Prepared { settings, runtime } = prepared;
+        let model = self.model(&settings, State::Ready(runtime), true);
+        (model.version.clone(), Arc::new(model))
+    }
+
+    fn model(&self, settings: &ModelSettings, state: State, required: bool) -> Model {
+        let metrics = &self.shared.metrics;
+        let version = settings.parameters.version.clone();
+        Model {
+            metadata: metadata(settings, &state),
+            required,
+            generation: self.shared.generations.fetch_add(1, Ordering::Relaxed),
+            source: settings.source.clone(),
+            metrics: metrics.of_model(&settings.name, version.as_deref()),
+            metrics_as_default: metrics.of_model(&settings.name, None),
+            header: HeaderValue::from_bytes(settings.name.as_bytes()).ok(),
+            answer_headers: OnceLock::new(),
+            name: settings.name.clone(),
+            version,
+            state,
+        }
+    }
+
+    /// Changes the versions of a name, in a new snapshot. What has gone is forgotten by the metrics too.
+    fn edit<T>(&self, name: &str, change: impl FnOnce(&mut ByVersion) -> T) -> T {
         let edit = self.shared.edit.lock();
         let mut snapshot = Snapshot::clone(&self.shared.snapshot.load());
-        snapshot.entry(settings.name.clone()).or_default().put(Arc::clone(&model));
+        let before = snapshot.remove(name).unwrap_or_default().all;
+        let mut after = before.clone();
+        let result = change(&mut after);
+        for version in before.keys().filter(|version| version.is_some() && !after.contains_key(*version)) {
+            self.shared.metrics.forget_model(name, version.as_deref());
+        }
+        if after.is_empty() {
+            self.shared.metrics.forget_model(name, None);
+        } else {
+            snapshot.insert(name.to_owned(), after.into());
+        }
         self.shared.snapshot.store(Arc::new(snapshot));
         drop(edit);
-        model
+        result
     }
 }
 

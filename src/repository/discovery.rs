@@ -48,6 +48,19 @@ pub enum DiscoveryError {
     TooMany { path: PathBuf },
 }
 
+impl DiscoveryError {
+    /// Returns the file or folder that could not be read; nothing for the environment's model.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Settings { path, .. }
+            | Self::Folder { path, .. }
+            | Self::TooDeep { path }
+            | Self::TooMany { path } => Some(path),
+            Self::Environment { .. } => None,
+        }
+    }
+}
+
 impl Repository {
     /// Returns the repository in a folder, which need not exist.
     pub fn new(root: &Path, sources: Sources, strict: bool) -> Self {

@@ -49,6 +49,15 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         true
     }
 
+    /// Does what would otherwise make the first request slow. Called once, before any request.
+    ///
+    /// # Errors
+    ///
+    /// A model that fails is not served.
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Answers one request.
     ///
     /// The answer's name, version and id are set by the caller. Dropping the future abandons the answer, though not

@@ -14,6 +14,9 @@ use crate::types::{InferenceRequest, InferenceResponse, Parameters, Tensor};
 /// as long, and a connection's other work can wait that long.
 const INLINE: Duration = Duration::from_micros(50);
 
+/// Models with more features are not warmed up: a row of theirs takes memory that their file only declares.
+const WARM_UP_FEATURES: usize = 1 << 20;
+
 /// Which library's rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
@@ -101,6 +104,17 @@ impl Runtime for TreeModel {
         false
     }
 
+    /// Evaluates a row of zeros, which walks every tree.
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        let model = Arc::clone(&self.model);
+        Box::pin(async move {
+            if model.n_features() > WARM_UP_FEATURES {
+                return Ok(());
+            }
+            self.compute.run(move || evaluate_zeros(&model)).await.map_err(RuntimeError::Panicked)?
+        })
+    }
+
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             let outputs = self.outputs(&request)?;
@@ -113,6 +127,15 @@ impl Runtime for TreeModel {
             self.compute.run(move || model.answer(&request, &outputs)).await.map_err(RuntimeError::Panicked)?
         })
     }
+}
+
+fn evaluate_zeros(model: &Model) -> Result<(), RuntimeError> {
+    let inconsistent = |error: PredictError| RuntimeError::Inconsistent(Box::new(error));
+    let columns = model.n_features();
+    let zeros = vec![0.0; columns];
+    let row = Rows::new(Values::F32(&zeros), 1, columns).map_err(inconsistent)?;
+    model.predict(row, Output::Predict).map_err(inconsistent)?;
+    Ok(())
 }
 
 fn evaluate(

@@ -1,13 +1,72 @@
 //! Answers that every HTTP server of ours gives alike.
 
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
 use bytes::Bytes;
+use futures_core::Stream;
 use http::header::{ALLOW, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use http_body::{Frame, SizeHint};
+use http_body_util::Full;
 use serde::Serialize;
 use serde_json::json;
 
 /// An answer whose body is there as a whole.
 pub(super) type Response = http::Response<Bytes>;
+
+/// The body of an answer on its way to the client.
+pub enum Body {
+    /// Everything is there already.
+    Whole(Full<Bytes>),
+    /// The next part is made when the connection has room for it.
+    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::Whole(Full::default())
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Whole(Full::new(bytes))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut *self {
+            Self::Whole(body) => Pin::new(body).poll_frame(context),
+            Self::Stream(parts) => {
+                let part = ready!(parts.as_mut().poll_next(context));
+                Poll::Ready(part.map(|part| Ok(Frame::data(part))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(body) => body.is_end_stream(),
+            Self::Stream(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(body) => body.size_hint(),
+            Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 

@@ -12,7 +12,7 @@ use super::field::Kind;
 /// Nested groups are not its business: their fields have kinds of their own.
 pub(super) fn coerce(kind: &Kind, value: Value) -> Option<Value> {
     match kind {
-        Kind::Bool => boolean(&value).map(Value::from),
+        Kind::Bool => lenient_bool(&value).map(Value::from),
         Kind::Int { min, max } => integer(&value).filter(|number| (min..=max).contains(&number)).map(Value::from),
         Kind::Float { min, max } => {
             float(&value).filter(|number| (min..=max).contains(&number)).and_then(Number::from_f64).map(Value::Number)
@@ -26,12 +26,14 @@ pub(super) fn coerce(kind: &Kind, value: Value) -> Option<Value> {
             numbers.map(Value::from)
         }
         Kind::Object | Kind::Group(_) => value.is_object().then_some(value),
+        Kind::ObjectList => value.as_array().is_some_and(|items| items.iter().all(Value::is_object)).then_some(value),
         Kind::GroupList(_) => value.is_array().then_some(value),
         Kind::ObjectOrText => (value.is_object() || value.is_string()).then_some(value),
     }
 }
 
-fn boolean(value: &Value) -> Option<bool> {
+/// Returns the truth value that a value stands for, which may be a word, or 0 or 1.
+pub fn lenient_bool(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(value) => Some(*value),
         Value::Number(number) => match number.as_f64()? {

@@ -57,6 +57,7 @@ pub enum Kind {
     TextList,
     IntList,
     Object,
+    ObjectList,
     /// A path, or an object in its place.
     ObjectOrText,
     /// A nested object with fields of its own.
@@ -173,13 +174,16 @@ impl Kind {
             Self::IntList => "a list of integers".to_owned(),
             Self::Object | Self::Group(_) => "an object".to_owned(),
             Self::ObjectOrText => "a path or an object".to_owned(),
-            Self::GroupList(_) => "a list of objects".to_owned(),
+            Self::GroupList(_) | Self::ObjectList => "a list of objects".to_owned(),
         }
     }
 
     /// Whether the text of an environment variable is JSON.
     pub fn is_json_in_environment(&self) -> bool {
-        matches!(self, Self::TextList | Self::IntList | Self::Object | Self::Group(_) | Self::GroupList(_))
+        matches!(
+            self,
+            Self::TextList | Self::IntList | Self::Object | Self::ObjectList | Self::Group(_) | Self::GroupList(_)
+        )
     }
 }
 

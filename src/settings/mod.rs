@@ -20,6 +20,7 @@ mod server;
 mod source;
 mod table;
 
+pub use coerce::lenient_bool;
 pub use env::{Environment, Sources, SystemEnvironment};
 pub use field::{Availability, Field, Group, Kind, Null, Preset, Unknown};
 pub use model::{MODEL_SETTINGS_FILE, ModelParameters, ModelSettings, TensorMetadata};

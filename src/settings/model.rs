@@ -35,6 +35,8 @@ pub struct ModelSettings {
     pub max_batch_time: Duration,
     pub parameters: ModelParameters,
     pub cache_enabled: bool,
+    /// Inference requests in their JSON form.
+    pub warmup: Vec<Value>,
     pub parallel_workers: Option<i64>,
     pub warm_workers: bool,
     /// The absolute path of the file; nothing for a model of the environment.

@@ -259,6 +259,12 @@ pub static MODEL: Group = Group {
         )
         .null_is_preset(),
         Field::new("cache_enabled", Kind::Bool, Preset::Bool(false), "Cache the model's responses").not_yet(NO_CACHE),
+        Field::new(
+            "warmup",
+            Kind::ObjectList,
+            Preset::TextList(&[]),
+            "Inference requests that the model must answer before it is ready",
+        ),
         Field::new("parallel_workers", ANY_INT, Preset::Null, "Deprecated; 0 keeps the model in the server process")
             .not_yet(NO_WORKERS)
             .except(0),

@@ -433,6 +433,7 @@ fn extremes(kind: &Kind) -> Vec<Value> {
         Kind::TextList => vec![json!([]), json!(["x"])],
         Kind::IntList => vec![json!([]), json!([i64::MIN, i64::MAX])],
         Kind::Object => vec![json!({}), json!({"x": null})],
+        Kind::ObjectList => vec![json!([]), json!([{}, {"x": 1}])],
         Kind::ObjectOrText => vec![json!({}), json!("x")],
         Kind::Group(group) => examples(group, &Map::new()),
         Kind::GroupList(group) => vec![json!([]), Value::from(examples(group, &tensor()))],

@@ -55,6 +55,12 @@ impl Folder {
         self.file(&format!("{folder}/model-settings.json"), all.to_string())
     }
 
+    /// Adds a model that answers with its inputs.
+    pub(crate) fn with_identity(self, name: &str) -> Self {
+        let settings = json!({"name": name, "implementation": "mlserver_identity.IdentityModel"});
+        self.file(&format!("{name}/model-settings.json"), settings.to_string())
+    }
+
     /// Writes a file, and the folders above it.
     pub(crate) fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
         let path = self.path(name);

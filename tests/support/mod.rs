@@ -1,9 +1,11 @@
 //! What tests share: model folders, the running server, a client, and connections that misbehave.
 
+mod embedded;
 mod folder;
 mod http;
 mod server;
 
+pub(crate) use embedded::Embedded;
 pub(crate) use folder::{BREAST_CANCER, Folder, IRIS, repository_path};
 pub(crate) use http::{Answer, Client, Connection};
 pub(crate) use server::{Ended, Starting, TestServer};

@@ -162,8 +162,17 @@ impl TestServer {
 
     /// Returns the most memory that the process has had so far, in KiB.
     pub(crate) fn peak_memory(&self) -> u64 {
+        self.status("VmHWM:")
+    }
+
+    /// Returns the memory that the process has now, in KiB.
+    pub(crate) fn memory(&self) -> u64 {
+        self.status("VmRSS:")
+    }
+
+    fn status(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 

@@ -1,6 +1,7 @@
 //! Request bodies, read whole within the limit.
 
 use std::io::{self, Read};
+use std::pin::pin;
 
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
@@ -47,11 +48,8 @@ where
     if body.size_hint().lower() > limit as u64 {
         return Err(BodyError::TooLarge { limit });
     }
-    let bytes = match Limited::new(body, limit).collect().await {
-        Ok(collected) => collected.to_bytes(),
-        Err(error) if error.is::<LengthLimitError>() => return Err(BodyError::TooLarge { limit }),
-        Err(error) => return Err(BodyError::Interrupted(error)),
-    };
+    let collected = Limited::new(body, limit).collect().await;
+    let bytes = collected.map_err(|error| failure(error, limit))?.to_bytes();
     if !gzip {
         Ok(bytes)
     } else if bytes.len() < LONG_BODY / 8 {
@@ -62,6 +60,22 @@ where
             .await
             .unwrap_or_else(|panic| Err(BodyError::Interrupted(Box::new(panic))))
     }
+}
+
+/// Takes a body that means nothing off its connection, which can then be used again.
+pub(super) async fn discard<B>(body: B, limit: usize) -> Result<(), BodyError>
+where
+    B: Body<Data = Bytes, Error: Into<BodyFailure>>,
+{
+    let mut body = pin!(Limited::new(body, limit));
+    while let Some(frame) = body.frame().await {
+        frame.map_err(|error| failure(error, limit))?;
+    }
+    Ok(())
+}
+
+fn failure(error: BodyFailure, limit: usize) -> BodyError {
+    if error.is::<LengthLimitError>() { BodyError::TooLarge { limit } } else { BodyError::Interrupted(error) }
 }
 
 /// JSON, by any of its names, or no type at all.

@@ -18,6 +18,19 @@ const ID: HeaderName = HeaderName::from_static("ce-id");
 const REQUEST_ID: HeaderName = HeaderName::from_static("ce-requestid");
 const NAMESPACE: HeaderName = HeaderName::from_static("ce-namespace");
 
+/// The headers of answers, and how the original writes their names in a body, in its order.
+const IN_BODY: [(HeaderName, &str); 9] = [
+    (SPEC_VERSION, "Ce-Specversion"),
+    (SOURCE, "Ce-Source"),
+    (TYPE, "Ce-Type"),
+    (MODEL_ID, "Ce-Modelid"),
+    (SERVICE, "Ce-Inferenceservicename"),
+    (ENDPOINT, "Ce-Endpoint"),
+    (ID, "Ce-Id"),
+    (REQUEST_ID, "Ce-Requestid"),
+    (NAMESPACE, "Ce-Namespace"),
+];
+
 /// The longest id, in bytes, that becomes a header: clients and proxies refuse answers with long headers.
 const MAX_ID: usize = 1024;
 
@@ -63,6 +76,16 @@ impl CloudEvents {
             headers.remove(REQUEST_ID);
         }
         headers
+    }
+
+    /// Returns the headers of an answer that has no place for headers of its own, under the names that the original
+    /// gives them in a body.
+    pub(super) fn in_body(&self, model: &Model, id: &str) -> impl Iterator<Item = (&'static str, String)> {
+        let headers = self.of_answer(model, id);
+        IN_BODY.into_iter().filter_map(move |(name, written)| {
+            let value = headers.get(name)?.to_str().ok()?.to_owned();
+            Some((written, value))
+        })
     }
 
     /// The headers that do not depend on the message.

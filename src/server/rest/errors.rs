@@ -4,7 +4,9 @@ use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 
 use super::body::BodyError;
+use super::repository::IndexError;
 use super::respond::{self, Response};
+use crate::admin::AdminError;
 use crate::inference::{InferenceError, Kind};
 use crate::types::json::{ReadError, WriteError};
 
@@ -18,13 +20,17 @@ pub(super) enum RequestError {
     #[error(transparent)]
     Inference(#[from] InferenceError),
     #[error(transparent)]
+    Admin(#[from] AdminError),
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    #[error(transparent)]
     Write(#[from] WriteError),
     #[error("the server failed while handling the request; the log has the details")]
     Panicked(#[from] tokio::task::JoinError),
 }
 
 impl RequestError {
-    fn status(&self) -> StatusCode {
+    pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Body(error) => match error {
                 BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -33,8 +39,9 @@ impl RequestError {
                 BodyError::ContentType { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             },
             Self::Read(error) if error.is_mismatch() => StatusCode::BAD_REQUEST,
-            Self::Read(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Read(_) | Self::Index(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Inference(error) => kind_status(error.kind()),
+            Self::Admin(error) => kind_status(error.kind()),
             Self::Write(_) | Self::Panicked(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -54,8 +61,9 @@ const fn kind_status(kind: Kind) -> StatusCode {
         Kind::NotFound => StatusCode::NOT_FOUND,
         // 400, and not 503, is what the protocol and the original say.
         Kind::NotReady | Kind::BadRequest => StatusCode::BAD_REQUEST,
+        Kind::BadRepository => StatusCode::UNPROCESSABLE_ENTITY,
         Kind::Overloaded | Kind::Stopping => StatusCode::SERVICE_UNAVAILABLE,
-        Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        Kind::LoadFailed | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
@@ -79,6 +87,10 @@ mod tests {
             (InferenceError::NotReady { name: "m".to_owned(), version: None }.into(), 400),
             (InferenceError::Overloaded { limit: 1 }.into(), 503),
             (InferenceError::Stopping.into(), 503),
+            (AdminError::NotFound(NotFound::Model { name: "m".to_owned() }).into(), 404),
+            (AdminError::Overloaded { limit: 1 }.into(), 503),
+            (AdminError::Stopping.into(), 503),
+            (IndexError::Ready { found: "5".to_owned() }.into(), 422),
             (WriteError::NotUtf8 { output: "o".to_owned(), index: 0 }.into(), 500),
             (panic().await.unwrap_err().into(), 500),
         ];
@@ -88,6 +100,8 @@ mod tests {
             assert_eq!(response.headers().contains_key(RETRY_AFTER), status == 503, "{error:?}");
         }
         assert_eq!(kind_status(Kind::BadRequest), 400);
+        assert_eq!(kind_status(Kind::BadRepository), 422);
+        assert_eq!(kind_status(Kind::LoadFailed), 500);
         assert_eq!(kind_status(Kind::Internal), 500);
     }
 }

@@ -36,14 +36,14 @@ pub(super) fn live() -> Response {
     respond::json(StatusCode::OK, &json!({ "live": true }))
 }
 
-/// Ready when every model of the server is.
+/// Ready when every model that the server was started with is.
 pub(super) fn ready(app: &App) -> Response {
     if app.inference.is_stopping() {
         let body = json!({ "ready": false, "error": "the server is shutting down", "models": [] });
         return respond::json(StatusCode::BAD_REQUEST, &body);
     }
     let models = app.inference.registry().models();
-    let waiting = models.iter().filter(|model| !model.state.is_ready()).count();
+    let waiting = models.iter().filter(|model| model.delays_readiness()).count();
     if waiting == 0 {
         return respond::json(StatusCode::OK, &json!({ "ready": true }));
     }

@@ -77,16 +77,17 @@ impl RestMetrics {
         self.in_progress.get_or_create_owned(&MethodLabels { app_name: APP_NAME, method })
     }
 
-    fn record(&self, route: &Route<'_>, method: &'static str, status: StatusCode, elapsed: Duration) {
+    fn record(&self, series: Series, status: StatusCode, elapsed: Duration) {
+        let method = series.method;
         let seconds = elapsed.as_secs_f64();
         let labels = |status: StatusCode| RequestLabels {
             app_name: APP_NAME,
             method,
-            path: route.template(),
+            path: series.path,
             status_code: status.as_u16(),
         };
         if status == StatusCode::OK {
-            let common = self.common[route.index()].get_or_init(|| Common {
+            let common = self.common[series.index].get_or_init(|| Common {
                 method,
                 requests: self.requests.get_or_create_owned(&labels(status)),
                 duration: self.duration.get_or_create_owned(&labels(status)),
@@ -102,42 +103,50 @@ impl RestMetrics {
         self.duration.get_or_create(&labels(status)).observe(seconds);
     }
 
-    fn start(&self, route: &Route<'_>, method: &'static str) -> InProgress {
-        let common = self.common[route.index()].get().filter(|common| common.method == method);
-        let gauge = common.map_or_else(|| self.gauge(method), |common| common.in_progress.clone());
+    fn start(&self, series: Series) -> InProgress {
+        let common = self.common[series.index].get().filter(|common| common.method == series.method);
+        let gauge = common.map_or_else(|| self.gauge(series.method), |common| common.in_progress.clone());
         gauge.inc();
         InProgress(gauge)
     }
 }
 
-/// A request that is being answered; dropped without its end when the client leaves.
-pub(super) struct Observation<'a> {
-    metrics: Option<&'a RestMetrics>,
-    route: &'a Route<'a>,
+/// Where a request is counted.
+#[derive(Debug, Clone, Copy)]
+struct Series {
+    /// The place of the path among all routes.
+    index: usize,
+    path: &'static str,
     method: &'static str,
+}
+
+/// A request that is being answered; dropped without its end when the client leaves.
+#[derive(Debug)]
+pub(super) struct Observation {
+    series: Series,
     started: Instant,
     in_progress: Option<InProgress>,
 }
 
-impl<'a> Observation<'a> {
+impl Observation {
     /// Begins to observe a request, unless it is one for health.
-    pub(super) fn start(metrics: Option<&'a RestMetrics>, route: &'a Route<'a>, method: &Method) -> Option<Self> {
+    pub(super) fn start(metrics: Option<&RestMetrics>, route: &Route<'_>, method: &Method) -> Option<Self> {
         if route.is_health() {
             return None;
         }
-        let method = method_name(method);
-        let in_progress = metrics.map(|metrics| metrics.start(route, method));
-        Some(Self { metrics, route, method, started: Instant::now(), in_progress })
+        let series = Series { index: route.index(), path: route.template(), method: method_name(method) };
+        let in_progress = metrics.map(|metrics| metrics.start(series));
+        Some(Self { series, started: Instant::now(), in_progress })
     }
 
-    /// Records the answer.
-    pub(super) fn end(self, uri: &Uri, status: StatusCode) {
+    /// Records the answer in the metrics that it was started with.
+    pub(super) fn end(self, metrics: Option<&RestMetrics>, uri: &Uri, status: StatusCode) {
         let elapsed = self.started.elapsed();
         drop(self.in_progress);
-        if let Some(metrics) = self.metrics {
-            metrics.record(self.route, self.method, status, elapsed);
+        if let Some(metrics) = metrics {
+            metrics.record(self.series, status, elapsed);
         }
-        let (method, status_code, milliseconds) = (self.method, status.as_u16(), elapsed.as_secs_f64() * 1e3);
+        let (method, status_code, milliseconds) = (self.series.method, status.as_u16(), elapsed.as_secs_f64() * 1e3);
         debug!(target: "mlserver.rest", method, uri = uri.path(), status_code, milliseconds, "Answered.");
     }
 }

@@ -12,28 +12,30 @@ mod health;
 mod infer;
 mod instrument;
 mod metadata;
+mod repository;
 mod route;
+mod stream;
 
 use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Request;
-use http_body_util::Full;
 use tower::util::option_layer;
 use tower::{ServiceBuilder, service_fn};
 use tower_http::cors::CorsLayer;
 
+pub use super::respond::Body;
 pub use cors::layer as cors_layer;
 pub use instrument::RestMetrics;
 
 use super::{BodyFailure, HttpService, respond};
+use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::Inference;
 use crate::types::ServerMetadata;
 use cloud_events::CloudEvents;
 use instrument::Observation;
-use respond::Response;
 use route::{Action, Route};
 
 /// What the REST server needs to know.
@@ -54,6 +56,7 @@ pub struct Options {
 #[derive(Debug)]
 struct App {
     inference: Inference,
+    admin: Admin,
     compute: ComputePool,
     metrics: Option<RestMetrics>,
     metadata: ServerMetadata,
@@ -66,15 +69,17 @@ struct App {
 /// Makes the REST service.
 pub fn service<B>(
     inference: Inference,
+    admin: Admin,
     compute: ComputePool,
     metrics: Option<RestMetrics>,
     options: Options,
-) -> impl HttpService<B, Body = Full<Bytes>>
+) -> impl HttpService<B, Body = Body>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Send + 'static,
 {
     let app = Arc::new(App {
         inference,
+        admin,
         compute,
         metrics,
         cloud_events: CloudEvents::new(&options.metadata.name),
@@ -85,39 +90,48 @@ where
     });
     let routes = service_fn(move |request| {
         let app = Arc::clone(&app);
-        async move { Ok::<_, Infallible>(app.answer(request).await.map(Full::new)) }
+        async move { Ok::<_, Infallible>(app.answer(request).await) }
     });
     ServiceBuilder::new().layer(option_layer(options.cors)).service(routes)
 }
 
 impl App {
-    async fn answer<B>(&self, request: Request<B>) -> Response
+    async fn answer<B>(self: Arc<Self>, request: Request<B>) -> http::Response<Body>
     where
         B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
     {
         let (parts, body) = request.into_parts();
         let path = without_prefix(parts.uri.path(), &self.root_path);
         let Some(route) = Route::find(path, &parts.uri) else {
-            return respond::not_found(path, &parts.uri, &self.root_path);
+            return respond::not_found(path, &parts.uri, &self.root_path).map(Body::from);
         };
         if !route.allows(&parts.method) {
-            return respond::method_not_allowed(&parts.method, &parts.uri, route.allow());
+            return respond::method_not_allowed(&parts.method, &parts.uri, route.allow()).map(Body::from);
         }
         let observation = Observation::start(self.metrics.as_ref(), &route, &parts.method);
         let response = match route.action {
             Action::Live => health::live(),
-            Action::Ready => health::ready(self),
-            Action::Server => metadata::server(self),
-            Action::Model => metadata::model(self, &route),
-            Action::ModelReady => health::model_ready(self, &route),
-            Action::Infer | Action::Generate => infer::infer(self, &route, &parts.headers, body).await,
+            Action::Ready => health::ready(&self),
+            Action::Server => metadata::server(&self),
+            Action::Model => metadata::model(&self, &route),
+            Action::ModelReady => health::model_ready(&self, &route),
+            Action::Infer | Action::Generate => infer::infer(&self, &route, &parts.headers, body).await,
+            Action::InferStream | Action::GenerateStream => {
+                match stream::open(&self, &route, &parts.headers, body).await {
+                    Ok(events) => return events.respond(self, observation, parts.uri),
+                    Err(error) => error.response(),
+                }
+            }
+            Action::Index => repository::index(&self, &parts.headers, body).await,
+            Action::Load => repository::load(&self, &route, body).await,
+            Action::Unload => repository::unload(&self, &route, body).await,
         };
         let response =
             if self.gzip { compress::compress(response, &parts.headers, &self.compute).await } else { response };
         if let Some(observation) = observation {
-            observation.end(&parts.uri, response.status());
+            observation.end(self.metrics.as_ref(), &parts.uri, response.status());
         }
-        response
+        response.map(Body::from)
     }
 }
 

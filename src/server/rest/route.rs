@@ -15,6 +15,11 @@ pub(super) enum Action {
     ModelReady,
     Infer,
     Generate,
+    InferStream,
+    GenerateStream,
+    Index,
+    Load,
+    Unload,
 }
 
 /// A path that is served.
@@ -30,7 +35,7 @@ pub(super) struct Route<'a> {
 }
 
 /// The number of values of [`Route::index`].
-pub(super) const ROUTES: usize = 11;
+pub(super) const ROUTES: usize = 18;
 
 impl<'a> Route<'a> {
     /// Finds what a path asks for. Names that are no UTF-8 get replacement characters, and so are unknown later.
@@ -41,7 +46,16 @@ impl<'a> Route<'a> {
             "" => return Some(without_model(Action::Server)),
             "/health/live" => return Some(without_model(Action::Live)),
             "/health/ready" => return Some(without_model(Action::Ready)),
+            "/repository/index" => return Some(without_model(Action::Index)),
             _ => {}
+        }
+        if let Some(rest) = rest.strip_prefix("/repository/models/") {
+            let (name, action) = match rest.split_once('/')? {
+                (name, "load") => (name, Action::Load),
+                (name, "unload") => (name, Action::Unload),
+                _ => return None,
+            };
+            return (!name.is_empty()).then(|| Self { name: decode(name), ..without_model(action) });
         }
         let rest = rest.strip_prefix("/models/")?;
         let mut segments = rest.split('/');
@@ -60,6 +74,8 @@ impl<'a> Route<'a> {
             Some("ready") => Action::ModelReady,
             Some("infer") => Action::Infer,
             Some("generate") => Action::Generate,
+            Some("infer_stream") => Action::InferStream,
+            Some("generate_stream") => Action::GenerateStream,
             Some(_) => return None,
         };
         if name.is_empty() || segments.next().is_some() {
@@ -75,16 +91,23 @@ impl<'a> Route<'a> {
 
     /// Returns the methods that the path answers.
     pub(super) const fn allow(&self) -> &'static str {
-        match self.action {
-            Action::Infer | Action::Generate => "POST",
-            _ => "GET,HEAD",
-        }
+        if self.is_posted() { "POST" } else { "GET,HEAD" }
     }
 
     pub(super) fn allows(&self, method: &Method) -> bool {
+        if self.is_posted() { method == Method::POST } else { method == Method::GET || method == Method::HEAD }
+    }
+
+    const fn is_posted(&self) -> bool {
         match self.action {
-            Action::Infer | Action::Generate => method == Method::POST,
-            _ => method == Method::GET || method == Method::HEAD,
+            Action::Live | Action::Ready | Action::Server | Action::Model | Action::ModelReady => false,
+            Action::Infer
+            | Action::Generate
+            | Action::InferStream
+            | Action::GenerateStream
+            | Action::Index
+            | Action::Load
+            | Action::Unload => true,
         }
     }
 
@@ -103,6 +126,11 @@ impl<'a> Route<'a> {
             Action::ModelReady => 5,
             Action::Infer => 7,
             Action::Generate => 9,
+            Action::InferStream => 11,
+            Action::GenerateStream => 13,
+            Action::Index => return 15,
+            Action::Load => return 16,
+            Action::Unload => return 17,
         };
         pair + self.versioned as usize
     }
@@ -121,6 +149,13 @@ impl<'a> Route<'a> {
             (Action::Infer, true) => "/v2/models/{model_name}/versions/{model_version}/infer",
             (Action::Generate, false) => "/v2/models/{model_name}/generate",
             (Action::Generate, true) => "/v2/models/{model_name}/versions/{model_version}/generate",
+            (Action::InferStream, false) => "/v2/models/{model_name}/infer_stream",
+            (Action::InferStream, true) => "/v2/models/{model_name}/versions/{model_version}/infer_stream",
+            (Action::GenerateStream, false) => "/v2/models/{model_name}/generate_stream",
+            (Action::GenerateStream, true) => "/v2/models/{model_name}/versions/{model_version}/generate_stream",
+            (Action::Index, _) => "/v2/repository/index",
+            (Action::Load, _) => "/v2/repository/models/{model_name}/load",
+            (Action::Unload, _) => "/v2/repository/models/{model_name}/unload",
         }
     }
 }
@@ -157,6 +192,9 @@ mod tests {
         assert_eq!(find("/v2/models/a/versions/1%2F2/infer"), some(Action::Infer, "a", Some("1/2")));
         assert_eq!(find("/v2/models/a/ready?x=1&model_version=v+2"), some(Action::ModelReady, "a", Some("v 2")));
         assert_eq!(find("/v2/models/a/versions/1?model_version=2"), some(Action::Model, "a", Some("1")));
+        assert_eq!(find("/v2/repository/index"), some(Action::Index, "", None));
+        assert_eq!(find("/v2/repository/models/a%2Fb/load?model_version=1"), some(Action::Load, "a/b", None));
+        assert_eq!(find("/v2/repository/models/load/unload"), some(Action::Unload, "load", None));
         assert_eq!(find("/v2/models/versions/versions/versions"), some(Action::Model, "versions", Some("versions")));
         for path in [
             "/",
@@ -174,6 +212,12 @@ mod tests {
             "/v2/models/a/infer/",
             "/v2/models/a/infer/b",
             "/v2/models/a/versions/1/infer/",
+            "/v2/repository",
+            "/v2/repository/models/load",
+            "/v2/repository/models//load",
+            "/v2/repository/models/a/b",
+            "/v2/repository/models/a/load/",
+            "/v2/repository/models/a/versions/1/load",
         ] {
             assert_eq!(find(path), None, "{path}");
         }
@@ -190,6 +234,11 @@ mod tests {
             Action::ModelReady,
             Action::Infer,
             Action::Generate,
+            Action::InferStream,
+            Action::GenerateStream,
+            Action::Index,
+            Action::Load,
+            Action::Unload,
         ];
         let mut places = HashSet::new();
         let mut templates = HashSet::new();

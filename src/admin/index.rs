@@ -1,0 +1,99 @@
+//! The index: what is on disk, and what of it serves.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Failures;
+use crate::registry::{Model, State, chain};
+use crate::repository::{Discovery, DiscoveryError};
+
+/// What a version of a model is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexState {
+    /// It answers requests.
+    Ready,
+    /// It is being loaded for the first time; one that is loaded again is ready all the while.
+    Loading,
+    /// It is not loaded.
+    Unavailable,
+}
+
+impl IndexState {
+    /// Returns the protocol's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "READY",
+            Self::Loading => "LOADING",
+            Self::Unavailable => "UNAVAILABLE",
+        }
+    }
+}
+
+/// One version of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexEntry {
+    pub name: String,
+    pub version: Option<String>,
+    pub state: IndexState,
+    /// Why the last load failed, or what else there is to know; mostly empty.
+    pub reason: String,
+}
+
+/// Lists every version on disk, in the order of the files, then what is loaded and not on disk any more, then settings
+/// files that cannot be read, under the name of their folder.
+pub(super) fn index(discovery: &Discovery, models: &[Arc<Model>], failures: &Failures) -> Vec<IndexEntry> {
+    let mut entries = Vec::new();
+    let mut seen = BTreeSet::new();
+    for found in &discovery.models {
+        let (name, version) = (&found.settings.name, &found.settings.parameters.version);
+        if seen.insert((name, version)) {
+            let loaded = models.iter().find(|model| model.name == *name && model.version == *version);
+            let failure = failures.get(name).and_then(|versions| versions.get(version)).cloned();
+            entries.push(entry(name, version.as_deref(), loaded.map(Arc::as_ref), failure));
+        }
+    }
+    for model in models.iter().filter(|model| !seen.contains(&(&model.name, &model.version))) {
+        let unread = discovery.errors.iter().find(|error| hides(error, model));
+        let reason = unread.map_or_else(|| "its settings file is gone".to_owned(), |error| chain(error));
+        entries.push(entry(&model.name, model.version.as_deref(), Some(model), Some(reason)));
+    }
+    for error in &discovery.errors {
+        if let DiscoveryError::Settings { path, .. } = error
+            && !models.iter().any(|model| hides(error, model))
+            && let Some(folder) = path.parent().and_then(Path::file_name)
+        {
+            entries.push(entry(&folder.to_string_lossy(), None, None, Some(chain(error))));
+        }
+    }
+    entries
+}
+
+fn entry(name: &str, version: Option<&str>, loaded: Option<&Model>, note: Option<String>) -> IndexEntry {
+    let state = match loaded.map(|model| &model.state) {
+        Some(State::Ready(_)) => IndexState::Ready,
+        Some(State::Loading) => IndexState::Loading,
+        Some(State::Failed { .. }) | None => IndexState::Unavailable,
+    };
+    let reason = match loaded.map(|model| &model.state) {
+        Some(State::Failed { reason }) => reason.clone(),
+        Some(State::Loading) => String::new(),
+        _ => note.unwrap_or_default(),
+    };
+    IndexEntry { name: name.to_owned(), version: version.map(str::to_owned), state, reason }
+}
+
+/// Tells whether a load of `name` must not go by what was found, because of what could not be read: settings that it is
+/// loaded from, or that stand below a folder of that name.
+pub(super) fn concerns(error: &DiscoveryError, name: &str, root: &Path, loaded: &[Arc<Model>]) -> bool {
+    let Some(path) = error.path() else { return false };
+    let below = path.strip_prefix(root).unwrap_or(path);
+    below.as_os_str().is_empty()
+        || below.iter().any(|folder| folder == name)
+        || loaded.iter().any(|model| hides(error, model))
+}
+
+/// Tells whether the settings file of a model is what could not be read, or lies behind it.
+fn hides(error: &DiscoveryError, model: &Model) -> bool {
+    error.path().zip(model.source.as_deref()).is_some_and(|(path, source)| source.starts_with(path))
+}

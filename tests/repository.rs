@@ -1,0 +1,342 @@
+//! The model repository API over REST.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use http::Method;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Client, Folder, PATIENCE, Starting, TestServer};
+
+const INDEX: &str = "/v2/repository/index";
+const LOAD: &str = "/v2/repository/models/m/load";
+const UNLOAD: &str = "/v2/repository/models/m/unload";
+const INFER: &str = "/v2/models/m/infer";
+const ONE_ROW: &str = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]}"#;
+
+/// A LightGBM model of four features that answers `value` for every row.
+fn constant(value: u32) -> String {
+    format!(
+        "tree\nversion=v4\nnum_class=1\nnum_tree_per_iteration=1\nlabel_index=0\nmax_feature_idx=3\n\
+         objective=regression\nfeature_names=a b c d\nfeature_infos=none none none none\n\n\
+         Tree=0\nnum_leaves=1\nnum_cat=0\nleaf_value={value}\nshrinkage=1\n\n\nend of trees\n"
+    )
+}
+
+fn settings(version: Option<&str>) -> String {
+    json!({"name": "m", "implementation": "mlserver_lightgbm.LightGBMModel", "parameters": {"version": version, "uri": "./model.bst"}})
+        .to_string()
+}
+
+/// Puts a version of `m` in place of what the folder holds.
+fn put(server: &TestServer, folder: &str, version: Option<&str>, model: &str) {
+    let path = server.folder.path(folder);
+    std::fs::create_dir_all(&path).unwrap();
+    std::fs::write(path.join("model.bst"), model).unwrap();
+    std::fs::write(path.join("model-settings.json"), settings(version)).unwrap();
+}
+
+/// A folder with `m`, which answers 1.
+fn one() -> Folder {
+    Folder::new().file("m/model.bst", constant(1)).file("m/model-settings.json", settings(None))
+}
+
+#[track_caller]
+fn value(answer: &Answer) -> f64 {
+    answer.ok()["outputs"][0]["data"][0].as_f64().unwrap()
+}
+
+#[track_caller]
+fn done(answer: &Answer) {
+    assert_eq!((answer.status, answer.text()), (200, ""));
+}
+
+fn index(client: &Client) -> Vec<Value> {
+    client.post(INDEX, "{}").ok().as_array().unwrap().clone()
+}
+
+#[test]
+fn models_come_change_and_go() {
+    let server = TestServer::start(Folder::new());
+    assert_eq!(index(&server), [json!(null); 0]);
+    assert_eq!(server.post(LOAD, "").error(404), "Model m not found");
+    assert_eq!(server.post(UNLOAD, "").error(404), "Model m not found");
+    put(&server, "m", None, &constant(1));
+    assert_eq!(index(&server), [json!({"name": "m", "state": "UNAVAILABLE", "reason": ""})]);
+    assert_eq!(server.post(INFER, ONE_ROW).error(404), "Model m not found");
+    done(&server.post(LOAD, ""));
+    assert_eq!(index(&server), [json!({"name": "m", "state": "READY", "reason": ""})]);
+    assert!((value(&server.post(INFER, ONE_ROW)) - 1.0).abs() < 1e-6);
+    put(&server, "m", None, &constant(2));
+    done(&server.post(LOAD, r#"{"parameters": {}}"#));
+    assert!((value(&server.post(INFER, ONE_ROW)) - 2.0).abs() < 1e-6);
+    done(&server.post(UNLOAD, r#"{"parameters": {"unload_dependents": false}}"#));
+    assert_eq!(server.post(INFER, ONE_ROW).error(404), "Model m not found");
+    assert_eq!(server.get("/v2/models/m/ready").error(404), "Model m not found");
+    assert_eq!(index(&server), [json!({"name": "m", "state": "UNAVAILABLE", "reason": ""})]);
+    assert_eq!(server.get("/v2/health/ready").status, 200);
+    let log = server.terminate().stdout;
+    for line in ["Loaded model 'm'", "Reloaded model 'm'", "Unloaded all versions of model 'm'"] {
+        assert!(log.contains(&format!("[mlserver][m] INFO - {line} successfully.")), "{log}");
+    }
+}
+
+#[test]
+fn versions_are_loaded_and_unloaded_together() {
+    let folder = Folder::new().file("m/1/model.bst", constant(1)).file("m/1/model-settings.json", settings(Some("1")));
+    let server = TestServer::start(folder);
+    put(&server, "m/2", Some("2"), &constant(2));
+    let state = |version: &str, state: &str| json!({"name": "m", "version": version, "state": state, "reason": ""});
+    assert_eq!(index(&server), [state("1", "READY"), state("2", "UNAVAILABLE")]);
+    assert_eq!(server.post(INDEX, r#"{"ready": "yes"}"#).ok(), json!([state("1", "READY")]));
+    done(&server.post(LOAD, ""));
+    assert_eq!(server.post(INFER, ONE_ROW).ok()["model_version"], "2");
+    std::fs::remove_dir_all(server.folder.path("m/1")).unwrap();
+    done(&server.post(LOAD, ""));
+    assert_eq!(server.post("/v2/models/m/versions/1/infer", ONE_ROW).error(404), "Model m with version 1 not found");
+    assert_eq!(index(&server), [state("2", "READY")]);
+}
+
+#[test]
+fn the_index_takes_what_clients_send() {
+    let server = TestServer::start(one());
+    for all in ["", "{}", r#"{"ready": null}"#, r#"{"ready": false}"#, r#"{"ready": "on"}"#] {
+        assert_eq!(server.post(INDEX, all).ok().as_array().unwrap().len(), 1, "{all}");
+    }
+    let error = server.post(INDEX, r#"{"ready": 5}"#).error(422);
+    assert_eq!(error, "`ready`: expected true or false, found `5`");
+    server.post(INDEX, "[]").error(422);
+    server.post(INDEX, "{").error(422);
+    for path in [INDEX, LOAD, UNLOAD] {
+        let answer = server.get(path);
+        assert_eq!((answer.status, answer.header("allow")), (405, "POST"), "{path}");
+    }
+    assert_eq!(server.request(&Method::POST, "/v2/repository/models/m/versions/1/load", &[], b"").status, 404);
+}
+
+#[test]
+fn a_failed_reload_says_why_and_leaves_the_old_one() {
+    let server = TestServer::start(one());
+    put(&server, "m", None, "no model");
+    let error = server.post(LOAD, "").error(500);
+    let path = server.folder.path("m/model.bst");
+    assert!(
+        error.starts_with(&format!("`{}` is not a model that can be served natively: ", path.display())),
+        "{error}"
+    );
+    assert!(error.ends_with("; what was loaded before is still served"), "{error}");
+    assert!((value(&server.post(INFER, ONE_ROW)) - 1.0).abs() < 1e-6);
+    assert_eq!(server.get("/v2/health/ready").status, 200);
+    let entry = &index(&server)[0];
+    assert_eq!(entry["state"], "READY");
+    assert!(error.starts_with(entry["reason"].as_str().unwrap()), "{entry}");
+    assert!(server.wait_for_log("Couldn't load model 'm': ").contains("What was loaded before is still served."));
+
+    std::fs::remove_file(&path).unwrap();
+    let error = server.post(LOAD, "").error(422);
+    assert!(error.starts_with(&format!("Invalid URI specified for model m ({})", path.display())), "{error}");
+    std::fs::write(server.folder.path("m/model-settings.json"), "{").unwrap();
+    let error = server.post(LOAD, "").error(422);
+    assert!(error.contains("is not valid JSON"), "{error}");
+    assert!((value(&server.post(INFER, ONE_ROW)) - 1.0).abs() < 1e-6);
+
+    done(&server.post(UNLOAD, ""));
+    put(&server, "m", None, "no model");
+    let error = server.post(LOAD, "").error(500);
+    assert!(!error.contains("still served"), "{error}");
+    assert_eq!(server.post(INFER, ONE_ROW).error(404), "Model m not found");
+    assert_eq!(server.get("/v2/health/ready").status, 200);
+}
+
+#[test]
+fn a_model_is_ready_when_it_has_answered_its_samples() {
+    let sample = |columns: usize| {
+        let data = vec![1.0; columns];
+        json!({"inputs": [{"name": "x", "shape": [1, columns], "datatype": "FP32", "data": data}]})
+    };
+    let with = |samples: Value| {
+        json!({"name": "m", "implementation": "mlserver_lightgbm.LightGBMModel", "warmup": samples}).to_string()
+    };
+    let server = TestServer::start(one().file("m/model-settings.json", with(json!([sample(4)]))));
+    std::fs::write(server.folder.path("m/model-settings.json"), with(json!([sample(4), sample(3)]))).unwrap();
+    let error = server.post(LOAD, "").error(500);
+    assert!(error.starts_with("the model was loaded but does not answer `warmup[1]` of its settings: "), "{error}");
+    server.post(INFER, ONE_ROW).ok();
+}
+
+/// Clients that ask without pause, and what they saw.
+#[derive(Default)]
+struct Load {
+    stop: AtomicBool,
+    failed: AtomicUsize,
+}
+
+impl Load {
+    /// Asks until told to stop, and returns how long each answer took.
+    fn run(&self, client: &Client, expected: &[f64]) -> Vec<Duration> {
+        let mut times = Vec::new();
+        while !self.stop.load(Ordering::Relaxed) {
+            let start = Instant::now();
+            let answer = client.post(INFER, ONE_ROW);
+            times.push(start.elapsed());
+            let right = answer.status == 200 && expected.iter().any(|wanted| (value(&answer) - wanted).abs() < 1e-6);
+            if !right || client.get("/v2/health/ready").status != 200 {
+                self.failed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        times
+    }
+}
+
+fn percentile(times: &mut [Duration], part: f64) -> Duration {
+    times.sort_unstable();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a rank")]
+    let rank = ((times.len() - 1) as f64 * part) as usize;
+    times[rank]
+}
+
+/// Runs `work` beside four clients, and returns what it returns and the times that their requests took.
+fn under_load<T>(server: &TestServer, expected: &[f64], work: impl FnOnce() -> T) -> (T, Vec<Duration>) {
+    let load = Load::default();
+    let result = thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                let (load, client) = (&load, Client::new(server.http));
+                scope.spawn(move || load.run(&client, expected))
+            })
+            .collect();
+        let result = work();
+        load.stop.store(true, Ordering::Relaxed);
+        (result, clients.into_iter().flat_map(|client| client.join().unwrap()).collect())
+    });
+    assert_eq!(load.failed.load(Ordering::Relaxed), 0);
+    result
+}
+
+#[test]
+fn a_hundred_reloads_under_load_lose_no_request() {
+    let server = TestServer::start(one());
+    let ((), mut calm) = under_load(&server, &[1.0], || {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(500) {
+            server.get("/v2/health/live").ok();
+        }
+    });
+    let work = || {
+        for number in 0_u32..100 {
+            // Every tenth load fails, and what was loaded before answers on.
+            let fails = number % 10 == 9;
+            let answer = if fails { number % 2 + 1 } else { number % 2 };
+            if fails {
+                put(&server, "m", None, "no model");
+                server.post(LOAD, "").error(500);
+            } else {
+                put(&server, "m", None, &constant(answer));
+                done(&server.post(LOAD, ""));
+                assert!((value(&server.post(INFER, ONE_ROW)) - f64::from(answer)).abs() < 1e-6, "{number}");
+            }
+        }
+    };
+    let ((), mut busy) = under_load(&server, &[0.0, 1.0], work);
+    println!(
+        "{} requests, p50 {:?}, p99 {:?}; during 100 reloads {}, p50 {:?}, p99 {:?}",
+        calm.len(),
+        percentile(&mut calm, 0.5),
+        percentile(&mut calm, 0.99),
+        busy.len(),
+        percentile(&mut busy, 0.5),
+        percentile(&mut busy, 0.99)
+    );
+}
+
+#[test]
+fn concurrent_loads_and_unloads_of_a_name_end_well() {
+    let server = TestServer::start(one());
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            let client = Client::new(server.http);
+            scope.spawn(move || {
+                for _ in 0..10 {
+                    done(&client.post(LOAD, ""));
+                }
+            });
+        }
+        let client = Client::new(server.http);
+        scope.spawn(move || {
+            for _ in 0..10 {
+                assert!([200, 404].contains(&client.post(UNLOAD, "").status));
+            }
+        });
+    });
+    done(&server.post(LOAD, ""));
+    assert_eq!(index(&server), [json!({"name": "m", "state": "READY", "reason": ""})]);
+}
+
+#[test]
+fn an_unload_leaves_requests_under_way_alone() {
+    let server = TestServer::start(one());
+    let mut upload = server.connect();
+    upload.start_upload(INFER, ONE_ROW.len());
+    done(&server.post(UNLOAD, ""));
+    assert_eq!(server.post(INFER, ONE_ROW).error(404), "Model m not found");
+    upload.write(ONE_ROW);
+    assert!((value(&upload.answer()) - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn a_thousand_loads_and_unloads_leave_nothing_behind() {
+    let server = TestServer::start(one());
+    let cycle = |count: usize| {
+        for number in 0..count {
+            let name = format!("m{}", number % 7);
+            let settings = json!({"name": name, "implementation": "mlserver_lightgbm.LightGBMModel"}).to_string();
+            std::fs::write(server.folder.path("m/model-settings.json"), settings).unwrap();
+            done(&server.post(&format!("/v2/repository/models/{name}/load"), ""));
+            server.post(&format!("/v2/models/{name}/infer"), ONE_ROW).ok();
+            done(&server.post(&format!("/v2/repository/models/{name}/unload"), ""));
+        }
+    };
+    done(&server.post(UNLOAD, ""));
+    cycle(200);
+    let (memory, series) = (server.memory(), server.scrape().text().lines().count());
+    cycle(1000);
+    let grown = server.memory().saturating_sub(memory);
+    assert!(grown < 2048, "{grown} KiB more than the {memory} KiB before");
+    assert_eq!(server.scrape().text().lines().count(), series);
+    assert!(!server.scrape().text().contains("model=\"m"), "models that are gone have no series");
+}
+
+#[test]
+fn a_load_is_refused_at_the_end() {
+    let settings =
+        json!({"name": "m", "implementation": "mlserver_lightgbm.LightGBMModel", "parameters": {"uri": "./pipe"}});
+    let folder = one().settings(&json!({"shutdown_grace_period": 25}));
+    let pipe = folder.path("m/pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let server = Starting::new(folder).start();
+    std::fs::write(server.folder.path("m/model-settings.json"), settings.to_string()).unwrap();
+    let client = Client::new(server.http);
+    let loading = thread::spawn(move || client.post(LOAD, ""));
+    // A pipe opens for writing when somebody reads it: the load is under way, and waits. The old one is ready.
+    let deadline = Instant::now() + PATIENCE;
+    let mut writing = OpenOptions::new();
+    writing.write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+    let _pipe = loop {
+        match writing.open(&pipe) {
+            Ok(pipe) => break pipe,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        thread::yield_now();
+    };
+    assert_eq!(index(&server), [json!({"name": "m", "state": "READY", "reason": ""})]);
+    server.post(INFER, ONE_ROW).ok();
+    server.signal(Signal::TERM);
+    let answer = loading.join().unwrap();
+    assert_eq!(answer.error(503), "the server is shutting down; try another one");
+    assert_eq!(answer.header("retry-after"), "1");
+    assert_eq!(server.ended().code, Some(0));
+}

@@ -1,0 +1,71 @@
+//! The server inside of the test's process, with a runtime that the test brings.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use mlserver::admin::Admin;
+use mlserver::compute::ComputePool;
+use mlserver::inference::Inference;
+use mlserver::registry::{LoadError, Loader, Registry};
+use mlserver::repository::Repository;
+use mlserver::runtimes::{BoxFuture, Runtime};
+use mlserver::server::{self, rest};
+use mlserver::settings::env::MapEnvironment;
+use mlserver::settings::{ModelSettings, Settings, Sources};
+use mlserver::telemetry::inference::InferenceMetrics;
+use mlserver::telemetry::metrics::Registry as MetricsRegistry;
+use mlserver::types::ServerMetadata;
+use tokio_util::sync::CancellationToken;
+
+use super::Client;
+
+/// Loads the same runtime for every model.
+#[derive(Debug)]
+struct Given(Arc<dyn Runtime>);
+
+impl Loader for Given {
+    fn load(&self, _: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
+        let runtime = Arc::clone(&self.0);
+        Box::pin(async move { Ok(runtime) })
+    }
+}
+
+/// A server that answers as long as the test's runtime runs.
+#[derive(Clone)]
+pub(crate) struct Embedded {
+    pub(crate) inference: Inference,
+    pub(crate) http: SocketAddr,
+}
+
+impl Embedded {
+    /// Serves one model, `m`.
+    pub(crate) async fn serve(runtime: impl Runtime) -> Self {
+        let settings = Settings::default();
+        let compute = ComputePool::for_this_machine();
+        let metrics = InferenceMetrics::register(&mut MetricsRegistry::default());
+        let registry = Registry::new(Given(Arc::new(runtime)), metrics);
+        registry.load(ModelSettings::new("m", "tests.Model")).await.unwrap();
+        let inference = Inference::new(registry, settings.max_in_flight);
+        let options = rest::Options {
+            metadata: ServerMetadata { name: "test".to_owned(), version: "0".to_owned(), extensions: Vec::new() },
+            root_path: String::new(),
+            max_body_bytes: settings.http_max_body_bytes.get(),
+            gzip: true,
+            cors: None,
+        };
+        let environment = MapEnvironment::new(Path::new("/"));
+        let repository = Repository::new(Path::new("nowhere"), Sources::read(&environment).unwrap(), false);
+        let admin = Admin::new(inference.registry().clone(), repository);
+        let app = rest::service(inference.clone(), admin, compute, None, options);
+        let listener = server::bind("HTTP", "127.0.0.1", 0).await.unwrap();
+        let http = listener.local_addr().unwrap();
+        tokio::spawn(server::serve(listener, app, settings.http_header_timeout, CancellationToken::new()));
+        Self { inference, http }
+    }
+
+    /// Returns a client of the REST server; it blocks.
+    pub(crate) fn client(&self) -> Client {
+        Client::new(self.http)
+    }
+}
