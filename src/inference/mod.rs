@@ -47,6 +47,12 @@ pub enum Kind {
     LoadFailed,
     Overloaded,
     Stopping,
+    /// The model's code chose this status for its refusal.
+    Model { status: u16 },
+    /// The model's code failed.
+    ModelFailed,
+    /// The process that ran the model has ended, or none runs.
+    WorkerLost,
     /// Our bug.
     Internal,
 }
@@ -64,6 +70,11 @@ impl InferenceError {
                 | RuntimeError::UnsupportedOutput { .. }
                 | RuntimeError::ModelWithoutOutput { .. }
                 | RuntimeError::NoRequest => Kind::BadRequest,
+                RuntimeError::NotReady { .. } => Kind::NotReady,
+                RuntimeError::Model { status, .. } => Kind::Model { status: *status },
+                RuntimeError::Exception { .. } => Kind::ModelFailed,
+                RuntimeError::WorkerLost(_) | RuntimeError::NoWorker { .. } => Kind::WorkerLost,
+                RuntimeError::Stopping => Kind::Stopping,
                 RuntimeError::Panicked(_) | RuntimeError::Inconsistent(_) => Kind::Internal,
             },
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::LoadError;
 use crate::compute::ComputePool;
 use crate::repository::Artefact;
+use crate::runtimes::python::Python;
 use crate::runtimes::{self, BoxFuture, Implementation, Runtime};
 use crate::settings::ModelSettings;
 
@@ -22,6 +23,7 @@ pub struct RuntimeLoader {
     pub compute: ComputePool,
     /// Where the paths of models without a settings file start.
     pub working_directory: PathBuf,
+    pub python: Python,
 }
 
 impl Loader for RuntimeLoader {
@@ -29,6 +31,9 @@ impl Loader for RuntimeLoader {
         Box::pin(async move {
             match Implementation::of(&settings)? {
                 Implementation::Identity => Ok(runtimes::identity()),
+                Implementation::Python => {
+                    Ok(self.python.load(&settings).await.map_err(runtimes::LoadError::from)?)
+                }
                 Implementation::Trees(family) => {
                     let artefact = Artefact::resolve(&settings, &self.working_directory)?;
                     let path = match artefact {

@@ -62,16 +62,18 @@ pub enum State {
 
 impl State {
     /// Returns the name that readiness shows.
-    pub const fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Loading => "LOADING",
-            Self::Ready(_) => "READY",
+            Self::Ready(runtime) if runtime.not_ready().is_none() => "READY",
+            Self::Ready(_) => "UNAVAILABLE",
             Self::Failed { .. } => "FAILED",
         }
     }
 
-    pub const fn is_ready(&self) -> bool {
-        matches!(self, Self::Ready(_))
+    /// Tells whether the model can answer now.
+    pub fn is_ready(&self) -> bool {
+        matches!(self, Self::Ready(runtime) if runtime.not_ready().is_none())
     }
 }
 
@@ -104,7 +106,7 @@ impl Model {
     }
 
     /// Tells whether the server is not ready because of this model.
-    pub const fn delays_readiness(&self) -> bool {
+    pub fn delays_readiness(&self) -> bool {
         self.required && !self.state.is_ready()
     }
 

@@ -23,6 +23,9 @@ const QUICK: Duration = Duration::from_millis(2);
 /// A lane that has not ended anything for this long does not answer quickly any more.
 const STUCK: Duration = Duration::from_millis(1);
 
+/// The model of calls that are given to one worker.
+const NO_MODEL: ModelNumber = 0;
+
 /// What runs calls one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lane {
@@ -39,6 +42,13 @@ pub(super) struct Placed<C> {
     /// The lane that it holds or waits for; nothing once it has yielded.
     lane: Option<Lane>,
     since: Instant,
+}
+
+impl<C> Placed<C> {
+    /// Tells calls of models from those that were given to one worker.
+    pub(super) const fn is_prediction(&self) -> bool {
+        self.model != NO_MODEL
+    }
 }
 
 /// A call to be sent to a worker.
@@ -125,7 +135,7 @@ impl<C> Dispatch<C> {
         }
         self.sequence += 1;
         // Outside of all lanes: how long it takes says nothing about predictions.
-        Ok(self.place(worker, 0, None, call, now))
+        Ok(self.place(worker, NO_MODEL, None, call, now))
     }
 
     fn place(&mut self, worker: usize, model: ModelNumber, lane: Option<Lane>, call: C, now: Instant) -> Sent {

@@ -89,8 +89,10 @@ struct Link {
     ready: Option<oneshot::Sender<Ready>>,
     /// The model that it loads now.
     loading: Option<ModelNumber>,
-    /// Failed starts in a row.
+    /// Starts in a row that came to nothing.
     failures: u32,
+    /// Ends in a row of workers that did not live long.
+    deaths: u32,
     /// Why it is not up.
     trouble: Option<String>,
 }
@@ -110,6 +112,7 @@ struct Model {
 /// What a model is on one worker.
 #[derive(Debug)]
 enum On {
+    /// Workers have died this often while they loaded it here.
     Wanted { deaths: u32 },
     Loaded(Loaded),
     Failed(PythonLoadError),
@@ -599,7 +602,8 @@ impl Pool {
         let (name, version) = (model.name.as_str(), model.version.as_deref());
         match outcome {
             Ok(loaded) => {
-                state.links[worker].trouble = None;
+                let link = &mut state.links[worker];
+                (link.trouble, link.failures) = (None, 0);
                 if loaded.ready {
                     state.dispatch.add_model(worker, number);
                     model.ready.fetch_add(1, Ordering::AcqRel);
@@ -667,10 +671,11 @@ impl Pool {
         let loading = link.loading.take();
         link.ready = None;
         if lived >= STABLE {
-            link.failures = 0;
+            link.deaths = 0;
         }
+        link.deaths += 1;
         link.failures += 1;
-        let failures = link.failures;
+        let deaths = link.deaths;
         let reason = ended.as_ref().map_or("start", |death| death.how.reason());
         link.trouble = Some(ended.as_ref().map_or_else(ToString::to_string, ToString::to_string));
         self.options.metrics.count_restart(&self.options.name, reason);
@@ -713,7 +718,7 @@ impl Pool {
             let reason = state.links[worker].trouble.clone().unwrap_or_default();
             call.reply.send(Err(CallError::NoWorker { reason }));
         }
-        if failures <= 1 { Duration::ZERO } else { (FIRST_PAUSE * 2_u32.pow((failures - 2).min(10))).min(LONGEST_PAUSE) }
+        if deaths <= 1 { Duration::ZERO } else { (FIRST_PAUSE * 2_u32.pow((deaths - 2).min(10))).min(LONGEST_PAUSE) }
     }
 
     /// Ends all workers: their open calls first, as far as time allows.
