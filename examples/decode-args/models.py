@@ -1,0 +1,22 @@
+"""A predict that takes and returns plain values; its type hints choose the codecs."""
+
+from typing import List, Optional, Tuple
+
+import numpy as np
+
+from mlserver import MLModel
+from mlserver.codecs import decode_args
+
+
+class Ranker(MLModel):
+    """Scores texts by how many words of a question they share, and names the best."""
+
+    @decode_args
+    async def predict(
+        self, question: List[str], texts: List[str], weights: Optional[np.ndarray] = None
+    ) -> Tuple[np.ndarray, List[str]]:
+        wanted = set(question[0].lower().split())
+        scores = np.array([len(wanted & set(text.lower().split())) for text in texts], dtype=np.float32)
+        if weights is not None:
+            scores = scores * weights.ravel()
+        return scores, [texts[int(scores.argmax())]]

@@ -1,0 +1,1 @@
+"""Batching, which the server does; only its errors are here."""

@@ -1,0 +1,15 @@
+"""What can go wrong with batching, which the server does."""
+
+from typing import Optional
+
+from ..errors import MLServerError
+
+__all__ = ["InvalidBatchingMethod"]
+
+
+class InvalidBatchingMethod(MLServerError):
+    """A method cannot be batched."""
+
+    def __init__(self, method_name: str, reason: Optional[str] = None) -> None:
+        message = f"Method {method_name} can't be used for adaptive batching"
+        super().__init__(f"{message}: {reason}." if reason else f"{message}.", 400)

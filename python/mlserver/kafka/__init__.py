@@ -1,0 +1,1 @@
+"""Kafka, which the server speaks; only its errors are here."""

@@ -1,0 +1,1 @@
+"""Workers, which the server runs and watches; only their errors are here."""

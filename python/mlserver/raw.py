@@ -1,0 +1,77 @@
+"""The raw form of tensors: little-endian elements without gaps; of BYTES, each with its length in four bytes before it."""
+
+import struct
+from typing import Any, List, Tuple
+
+from ._tensor import WIDTHS, BytesElements, FixedElements, pack as _pack
+from .codecs.utils import InputOrOutput
+from .types import TensorData
+
+__all__ = ["extract_raw", "inject_raw", "pack", "unpack"]
+
+
+def pack(elem: InputOrOutput) -> bytes:
+    """Returns the data of a tensor in raw form."""
+    data: Any = elem.data
+    elements = _pack(data.raw if isinstance(data, TensorData) else data, str(elem.datatype))
+    if isinstance(elements, FixedElements):
+        return elements.buffer.tobytes()
+    parts = []
+    for item in BytesElements(elements.buffer, elements.offsets).tolist():
+        parts += (struct.pack("<I", len(item)), item)
+    return b"".join(parts)
+
+
+def unpack(elem: InputOrOutput, raw: bytes) -> List[Any]:
+    """Returns the elements that raw data holds; a tensor's name, datatype and shape are taken from `elem`.
+
+    Raises `ValueError` when there are not as many bytes as datatype and shape need.
+    """
+    datatype = str(elem.datatype)
+    if datatype == "BYTES":
+        return list(_split(raw))
+    count = 1
+    for dimension in elem.shape:
+        count *= dimension
+    if datatype not in WIDTHS:
+        raise ValueError(f"'{datatype}' is not a datatype")
+    if len(raw) != count * WIDTHS[datatype]:
+        raise ValueError(
+            f"tensor '{elem.name}' of {count} {datatype} elements needs {count * WIDTHS[datatype]} bytes,"
+            f" but {len(raw)} were given"
+        )
+    return FixedElements(datatype, memoryview(raw)).tolist()
+
+
+def _split(raw: bytes) -> List[bytes]:
+    elements = []
+    start = 0
+    while start < len(raw):
+        if start + 4 > len(raw):
+            raise ValueError("raw BYTES data ends within a length")
+        (length,) = struct.unpack_from("<I", raw, start)
+        start += 4
+        if start + length > len(raw):
+            raise ValueError("raw BYTES data ends within an element")
+        elements.append(raw[start : start + length])
+        start += length
+    return elements
+
+
+def inject_raw(elems: List[InputOrOutput], raw_contents: List[bytes]) -> List[InputOrOutput]:
+    """Gives tensors without data the data of `raw_contents`, in order; returns the tensors."""
+    contents = iter(raw_contents)
+    if raw_contents:
+        for elem in elems:
+            if len(elem.data) == 0:
+                elem.data = TensorData(unpack(elem, next(contents)))
+    return elems
+
+
+def extract_raw(elems: List[InputOrOutput]) -> Tuple[List[InputOrOutput], List[bytes]]:
+    """Takes the data out of tensors, and returns them and it, in raw form."""
+    raw_contents = []
+    for elem in elems:
+        raw_contents.append(pack(elem))
+        elem.data = TensorData([])
+    return elems, raw_contents

@@ -1,0 +1,34 @@
+"""The response that a custom handler may return to choose status, headers and media type."""
+
+from typing import Any, Dict, Mapping, Optional
+
+from .._model import jsonable, to_json
+
+__all__ = ["Response"]
+
+
+class Response:
+    """A response of a custom handler; `body` holds what is sent."""
+
+    media_type: Optional[str] = "application/json"
+
+    def __init__(
+        self,
+        content: Any = None,
+        status_code: int = 200,
+        headers: Optional[Mapping[str, str]] = None,
+        media_type: Optional[str] = None,
+        background: Any = None,
+    ) -> None:
+        """Renders `content` at once. `background` is taken for the original's sake and must be `None`."""
+        if background is not None:
+            raise ValueError("background tasks are not run; start a task in the handler instead")
+        self.status_code = status_code
+        self.headers: Dict[str, str] = dict(headers or {})
+        if media_type is not None:
+            self.media_type = media_type
+        self.body = self.render(content)
+
+    def render(self, content: Any) -> bytes:
+        """Returns the body: JSON, in which bytes and NumPy's values may occur."""
+        return to_json(jsonable(content)).encode()
