@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use mlserver::types::json::{read_request, write_response};
+use mlserver::types::json::{WriteOptions, read_request, write_response};
 use mlserver::types::{InferenceResponse, Tensor};
 
 /// 1000 rows of 256 features.
@@ -47,17 +47,18 @@ fn read(criterion: &mut Criterion) {
             bencher.iter(|| serde_json::from_str::<Vec<f32>>(black_box(&data)).map(|numbers| numbers.len()));
         });
         group.bench_function("mlserver request", |bencher| {
-            bencher.iter(|| read_request(black_box(body.as_bytes())).map(|(request, _)| request.inputs.len()));
+            bencher
+                .iter(|| read_request(black_box(body.as_bytes()), None).map(|incoming| incoming.request.inputs.len()));
         });
         group.finish();
     }
     let nested = request(&serde_json::to_string(&rows).expect("numbers are finite"));
     criterion.bench_function("read 256000 FP32, shortest f32, nested", |bencher| {
-        bencher.iter(|| read_request(black_box(nested.as_bytes())).map(|(request, _)| request.inputs.len()));
+        bencher.iter(|| read_request(black_box(nested.as_bytes()), None).map(|incoming| incoming.request.inputs.len()));
     });
     let small = r#"{"id":"a","inputs":[{"name":"input-0","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]}"#;
     criterion.bench_function("read 1x4 FP32", |bencher| {
-        bencher.iter(|| read_request(black_box(small.as_bytes())).map(|(request, _)| request.inputs.len()));
+        bencher.iter(|| read_request(black_box(small.as_bytes()), None).map(|incoming| incoming.request.inputs.len()));
     });
 }
 
@@ -65,12 +66,13 @@ fn write(criterion: &mut Criterion) {
     let numbers = numbers();
     let tensor = Tensor::from_elements("x", vec![1000, 256], &numbers).expect("the shape fits");
     let response = InferenceResponse { outputs: vec![tensor], ..InferenceResponse::default() };
+    let options = WriteOptions::default();
     let mut group = criterion.benchmark_group("write 256000 FP32");
     group.bench_function("serde_json Vec<f32>", |bencher| {
         bencher.iter(|| serde_json::to_vec(black_box(&numbers)).map(|text| text.len()));
     });
     group.bench_function("mlserver response", |bencher| {
-        bencher.iter(|| write_response(black_box(&response)).map(|text| text.len()));
+        bencher.iter(|| write_response(black_box(&response), &options).map(|written| written.json.len()));
     });
     group.finish();
 }

@@ -119,6 +119,7 @@ fn show_prints_every_value_and_its_source() {
       cache_enabled = false (default)
       cache_size = 100 (default)
       gzip_enabled = true (default)
+      non_finite_json = "null" (default)
 
     model `iris` version `v1` in [DIR]/models/iris/model-settings.json
       name = "iris" (folder of the file)

@@ -48,7 +48,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("runtimes::trees", &[]),
     ("codecs", &["types"]),
     ("compute", &[]),
-    ("settings", &[]),
+    ("settings", &["types"]),
     ("shutdown", &[]),
     ("telemetry", &[]),
     ("types", &[]),

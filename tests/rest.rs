@@ -51,7 +51,7 @@ fn every_get_route_answers_as_documented() {
     let expected = [
         ("/v2/health/live", r#"{"live":true}"#),
         ("/v2/health/ready", r#"{"ready":true}"#),
-        ("/v2", &format!(r#"{{"name":"mlserver","version":"{version}","extensions":[]}}"#)),
+        ("/v2", &format!(r#"{{"name":"mlserver","version":"{version}","extensions":["binary_tensor_data"]}}"#)),
         (IRIS, metadata),
         ("/v2/models/iris-xgboost/versions/v1.0.0", metadata),
         ("/v2/models/iris-xgboost?model_version=v1.0.0", metadata),
@@ -166,7 +166,10 @@ fn a_trailing_slash_is_redirected() {
 #[test]
 fn server_metadata_comes_from_the_settings() {
     let server = iris_with(&json!({"server_name": "mine", "server_version": "7", "extensions": ["a", "b"]}));
-    assert_eq!(server.get("/v2").text(), r#"{"name":"mine","version":"7","extensions":["a","b"]}"#);
+    assert_eq!(
+        server.get("/v2").text(),
+        r#"{"name":"mine","version":"7","extensions":["binary_tensor_data","a","b"]}"#
+    );
     let answer = server.post(INFER, ONE_ROW);
     assert_eq!(answer.header("ce-source"), "io.seldon.serving.deployment.mine");
     assert_eq!(answer.header("ce-inferenceservicename"), "mine");
@@ -339,18 +342,24 @@ fn headers_in_the_body_are_ignored_with_a_warning() {
 #[test]
 fn the_content_type_is_json_by_any_name() {
     let server = iris();
-    for content_type in
-        ["application/json", "application/json; charset=utf-8", "application/vnd.x+json", "APPLICATION/JSON"]
-    {
+    for content_type in [
+        "application/json",
+        "application/json; charset=utf-8",
+        "application/vnd.x+json",
+        "APPLICATION/JSON",
+        // As tritonclient's asynchronous client calls all bodies.
+        "application/octet-stream",
+    ] {
         server.post_with(INFER, &[("content-type", content_type)], ONE_ROW).ok();
     }
     let mut connection = server.connect();
     let length = ONE_ROW.len();
     connection.write(format!("POST {INFER} HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n{ONE_ROW}"));
     connection.answer().ok();
-    for content_type in ["text/plain", "application/octet-stream", "application/x-www-form-urlencoded", ""] {
+    for content_type in ["text/plain", "application/x-www-form-urlencoded", ""] {
         let error = server.post_with(INFER, &[("content-type", content_type)], ONE_ROW).error(422);
-        assert_eq!(error, format!("the content type `{content_type}` is not supported: send application/json"));
+        let expected = "is not supported: send application/json or application/octet-stream";
+        assert_eq!(error, format!("the content type `{content_type}` {expected}"));
     }
 }
 
@@ -436,9 +445,12 @@ fn compressed_requests_are_read() {
         let error = server.post_with(INFER, &headers, corrupt).error(400);
         assert!(error.starts_with("the body is not valid gzip: "), "{error}");
     }
-    let other = [("content-type", "application/json"), ("content-encoding", "deflate")];
+    let deflate = [("content-type", "application/json"), ("content-encoding", "deflate")];
+    let error = server.post_with(INFER, &deflate, ONE_ROW).error(400);
+    assert!(error.starts_with("the body is not valid deflate: "), "{error}");
+    let other = [("content-type", "application/json"), ("content-encoding", "br")];
     let error = server.post_with(INFER, &other, ONE_ROW).error(415);
-    assert_eq!(error, "the content encoding `deflate` is not supported: send gzip or none");
+    assert_eq!(error, "the content encoding `br` is not supported: send gzip, deflate or none");
     server.post(INFER, ONE_ROW).ok();
 }
 

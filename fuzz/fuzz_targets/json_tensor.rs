@@ -4,15 +4,16 @@
 
 use libfuzzer_sys::fuzz_target;
 use mlserver::types::InferenceResponse;
-use mlserver::types::json::{read_request, write_response};
+use mlserver::types::json::{Incoming, WriteOptions, read_request, write_response};
 
 fuzz_target!(|text: &[u8]| {
-    let Ok((request, _)) = read_request(text) else { return };
+    let Ok(Incoming { request, .. }) = read_request(text, None) else { return };
     let response = InferenceResponse { outputs: request.inputs.clone(), ..InferenceResponse::default() };
-    let written = write_response(&response).expect("text that was read is UTF-8");
-    let written = String::from_utf8(written).expect("JSON is UTF-8");
-    let (again, _) = read_request(written.replacen("\"outputs\"", "\"inputs\"", 1).as_bytes()).expect("what we write we read");
-    for (first, second) in request.inputs.iter().zip(&again.inputs) {
+    let written = write_response(&response, &WriteOptions::default()).expect("text that was read is UTF-8");
+    let written = String::from_utf8(written.json).expect("JSON is UTF-8");
+    let again = written.replacen("\"outputs\"", "\"inputs\"", 1);
+    let again = read_request(again.as_bytes(), None).expect("what we write we read");
+    for (first, second) in request.inputs.iter().zip(&again.request.inputs) {
         assert_eq!((&first.name, first.datatype, &first.shape), (&second.name, second.datatype, &second.shape));
         // NaN and infinities are written as null, so only lengths are compared of floats.
         assert_eq!(first.byte_len(), second.byte_len());

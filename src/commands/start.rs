@@ -27,6 +27,9 @@ use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::telemetry::workers::WorkerMetrics;
 use crate::types::ServerMetadata;
 
+/// What metadata calls the binary tensor data extension.
+const BINARY_EXTENSION: &str = "binary_tensor_data";
+
 /// Runs `mlserver start`.
 pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), CommandError> {
     let sources = Sources::read(environment)?;
@@ -151,12 +154,13 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
         metadata: ServerMetadata {
             name: settings.server_name,
             version: settings.server_version,
-            extensions: settings.extensions,
+            extensions: extensions(settings.extensions),
         },
         root_path: settings.root_path,
         max_body_bytes: settings.http_max_body_bytes.get(),
         gzip: settings.gzip_enabled,
         cors,
+        non_finite: settings.non_finite_json,
     };
     let rest_listener = bind("HTTP", &settings.host, settings.http_port).await?;
     let metrics_listener = match &settings.metrics_endpoint {
@@ -177,6 +181,15 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
         tokio::spawn(server::serve(listener, app, header_timeout, stop_metrics.clone()))
     });
     Ok(Up { inference, admin, python, stop_requests, stop_metrics, requests, metrics })
+}
+
+/// Returns the extensions of the protocol that are served: ours, and what the settings add.
+fn extensions(mut of_settings: Vec<String>) -> Vec<String> {
+    let ours = BINARY_EXTENSION.to_owned();
+    if !of_settings.contains(&ours) {
+        of_settings.insert(0, ours);
+    }
+    of_settings
 }
 
 fn address(listener: &TcpListener) -> String {

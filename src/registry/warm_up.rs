@@ -24,7 +24,7 @@ pub(super) async fn warm_up(runtime: &dyn Runtime, settings: &ModelSettings) -> 
 }
 
 async fn answer(runtime: &dyn Runtime, sample: &serde_json::Value) -> Result<(), SampleError> {
-    let (request, _) = json::read_request(sample.to_string().as_bytes())?;
-    runtime.predict(request).await?;
+    let sample = json::read_request(sample.to_string().as_bytes(), None)?;
+    runtime.predict(sample.request).await?;
     Ok(())
 }

@@ -3,19 +3,20 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
-use http_body_util::Full;
 
 use super::{HttpService, respond};
 use crate::telemetry::metrics::{self, Registry};
 
 /// Serves the text form of `registry` at `endpoint`.
-pub fn service<B: Send + 'static>(endpoint: &str, registry: Arc<Registry>) -> impl HttpService<B, Body = Full<Bytes>> {
+pub fn service<B: Send + 'static>(
+    endpoint: &str,
+    registry: Arc<Registry>,
+) -> impl HttpService<B, Body = respond::Parts> {
     let path: Arc<str> = endpoint.into();
     tower::service_fn(move |request: Request<B>| {
-        let response = answer(request.method(), request.uri(), &path, &registry).map(Full::new);
+        let response = answer(request.method(), request.uri(), &path, &registry);
         std::future::ready(Ok::<_, Infallible>(response))
     })
 }

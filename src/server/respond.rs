@@ -9,30 +9,78 @@ use futures_core::Stream;
 use http::header::{ALLOW, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::{Frame, SizeHint};
-use http_body_util::Full;
 use serde::Serialize;
 use serde_json::json;
 
 /// An answer whose body is there as a whole.
-pub(super) type Response = http::Response<Bytes>;
+pub(super) type Response = http::Response<Parts>;
+
+/// A body that is there as a whole, in one part or several, which are sent as they are.
+#[derive(Debug, Clone, Default)]
+pub struct Parts {
+    first: Bytes,
+    /// Mostly none, which allocates nothing.
+    others: std::vec::IntoIter<Bytes>,
+}
+
+impl Parts {
+    pub(super) fn new(first: impl Into<Bytes>, others: Vec<Bytes>) -> Self {
+        Self { first: first.into(), others: others.into_iter() }
+    }
+
+    /// Returns the parts that are not sent yet, of which some may be empty.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Bytes> {
+        std::iter::once(&self.first).chain(self.others.as_slice())
+    }
+
+    /// Returns the number of bytes that are not sent yet.
+    pub(super) fn len(&self) -> usize {
+        self.iter().map(Bytes::len).sum()
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Parts {
+    fn from(bytes: T) -> Self {
+        Self::new(bytes, Vec::new())
+    }
+}
+
+impl http_body::Body for Parts {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let first = std::mem::take(&mut self.first);
+        let part = std::iter::once(first).chain(self.others.by_ref()).find(|part| !part.is_empty());
+        Poll::Ready(part.map(|part| Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.len() as u64)
+    }
+}
 
 /// The body of an answer on its way to the client.
 pub enum Body {
     /// Everything is there already.
-    Whole(Full<Bytes>),
+    Whole(Parts),
     /// The next part is made when the connection has room for it.
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
 
 impl Default for Body {
     fn default() -> Self {
-        Self::Whole(Full::default())
+        Self::Whole(Parts::default())
     }
 }
 
-impl From<Bytes> for Body {
-    fn from(bytes: Bytes) -> Self {
-        Self::Whole(Full::new(bytes))
+impl From<Parts> for Body {
+    fn from(parts: Parts) -> Self {
+        Self::Whole(parts)
     }
 }
 
@@ -45,7 +93,7 @@ impl http_body::Body for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
-            Self::Whole(body) => Pin::new(body).poll_frame(context),
+            Self::Whole(parts) => Pin::new(parts).poll_frame(context),
             Self::Stream(parts) => {
                 let part = ready!(parts.as_mut().poll_next(context));
                 Poll::Ready(part.map(|part| Ok(Frame::data(part))))
@@ -55,14 +103,14 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Whole(body) => body.is_end_stream(),
+            Self::Whole(parts) => parts.is_end_stream(),
             Self::Stream(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(body) => body.size_hint(),
+            Self::Whole(parts) => parts.size_hint(),
             Self::Stream(_) => SizeHint::default(),
         }
     }
@@ -72,18 +120,23 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Answers with a status and nothing else.
 pub(super) fn empty(status: StatusCode) -> Response {
-    let mut response = Response::new(Bytes::new());
+    let mut response = Response::default();
     *response.status_mut() = status;
+    response
+}
+
+/// Answers with a body and all its headers.
+pub(super) fn whole(status: StatusCode, headers: HeaderMap, parts: Parts) -> Response {
+    let mut response = Response::new(parts);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
     response
 }
 
 /// Answers with text that is JSON already.
 pub(super) fn json_text(status: StatusCode, mut headers: HeaderMap, text: Vec<u8>) -> Response {
     headers.insert(CONTENT_TYPE, JSON);
-    let mut response = Response::new(text.into());
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
-    response
+    whole(status, headers, text.into())
 }
 
 /// Answers with a value as compact JSON.

@@ -18,6 +18,7 @@ pub(super) fn coerce(kind: &Kind, value: Value) -> Option<Value> {
             float(&value).filter(|number| (min..=max).contains(&number)).and_then(Number::from_f64).map(Value::Number)
         }
         Kind::Text => value.is_string().then_some(value),
+        Kind::Choice(words) => value.as_str().is_some_and(|word| words.contains(&word)).then_some(value),
         Kind::Route => value.as_str().is_some_and(|path| path.is_empty() || path.starts_with('/')).then_some(value),
         Kind::TextList => value.as_array().is_some_and(|items| items.iter().all(Value::is_string)).then_some(value),
         Kind::IntList => {
@@ -185,6 +186,11 @@ mod tests {
 
     #[test]
     fn routes_start_with_a_slash() {
+        let choice = Kind::Choice(&["a", "b"]);
+        assert_eq!(coerce(&choice, json!("b")), Some(json!("b")));
+        for bad in [json!("B"), json!(""), json!(null), json!(0)] {
+            assert_eq!(coerce(&choice, bad.clone()), None, "{bad}");
+        }
         assert_eq!(coerce(&Kind::Route, json!("/metrics")), Some(json!("/metrics")));
         assert_eq!(coerce(&Kind::Route, json!("")), Some(json!("")));
         assert_eq!(coerce(&Kind::Route, json!("metrics")), None);

@@ -52,6 +52,8 @@ pub enum Kind {
         max: f64,
     },
     Text,
+    /// One of a few words.
+    Choice(&'static [&'static str]),
     /// The path of an HTTP route; the empty string switches the route off.
     Route,
     TextList,
@@ -169,6 +171,10 @@ impl Kind {
                 }
             }
             Self::Text => "a string".to_owned(),
+            Self::Choice(words) => {
+                let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+                format!("one of {}", words.join(", "))
+            }
             Self::Route => "a path that starts with `/`, or an empty string".to_owned(),
             Self::TextList => "a list of strings".to_owned(),
             Self::IntList => "a list of integers".to_owned(),

@@ -14,6 +14,7 @@ use super::problem::SettingsError;
 use super::resolve::{Layer, Loaded, Resolver};
 use super::source::Source;
 use super::table::SERVER;
+use crate::types::json::NonFinite;
 
 /// The file in the started folder which holds the server's settings.
 pub const SETTINGS_FILE: &str = "settings.json";
@@ -73,6 +74,7 @@ pub struct Settings {
     #[serde(deserialize_with = "convert::count")]
     pub cache_size: usize,
     pub gzip_enabled: bool,
+    pub non_finite_json: NonFinite,
 }
 
 /// Which cross-origin requests browsers may send.

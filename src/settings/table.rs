@@ -193,6 +193,12 @@ pub static SERVER: Group = Group {
             .not_yet(NO_CACHE),
         Field::new("cache_size", ANY_INT, Preset::Int(100), "Responses in the cache").not_yet(NO_CACHE),
         Field::new("gzip_enabled", Kind::Bool, Preset::Bool(true), "Compress REST responses"),
+        Field::new(
+            "non_finite_json",
+            Kind::Choice(&["null", "string", "error"]),
+            Preset::Text("null"),
+            "What stands for NaN and infinities in JSON responses",
+        ),
     ],
 };
 

@@ -429,6 +429,7 @@ fn extremes(kind: &Kind) -> Vec<Value> {
         Kind::Int { min, max } => vec![json!(min), json!(max), json!(min.to_string())],
         Kind::Float { min, max } => vec![json!(min.max(-1e300)), json!(max)],
         Kind::Text => vec![json!(""), json!("x")],
+        Kind::Choice(words) => words.iter().map(|word| json!(word)).collect(),
         Kind::Route => vec![json!(""), json!("/x")],
         Kind::TextList => vec![json!([]), json!(["x"])],
         Kind::IntList => vec![json!([]), json!([i64::MIN, i64::MAX])],

@@ -7,6 +7,7 @@ mod datatype;
 pub mod json;
 mod metadata;
 mod parameters;
+mod raw;
 mod request;
 mod tensor;
 

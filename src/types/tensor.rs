@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use bytes::Bytes;
 use half::{bf16, f16};
 
-use super::{Datatype, Parameters};
+use super::{Datatype, Parameters, raw};
 
 #[cfg(target_endian = "big")]
 compile_error!("tensor buffers are little-endian and are borrowed as native numbers; a big-endian target needs swaps");
@@ -30,6 +30,26 @@ pub enum TensorData {
     Fixed(Bytes),
     /// Elements of a [`Datatype::Bytes`] tensor.
     Variable(BytesElements),
+}
+
+impl TensorData {
+    /// Takes elements in their raw form, in which gRPC and the binary extension of REST send them: as they stand in
+    /// memory, little-endian and without gaps; a BOOL is the byte 0 or 1, and a BYTES element comes behind its length in
+    /// 4 bytes.
+    ///
+    /// `bytes` is kept, not copied. That there are as many elements as the tensor's shape says is left to
+    /// [`Tensor::check`]; `name` is the tensor's, for messages.
+    ///
+    /// # Errors
+    ///
+    /// Fails when a BOOL is neither 0 nor 1, and when a BYTES element leaves the buffer.
+    pub fn from_raw(name: &str, datatype: Datatype, bytes: Bytes) -> Result<Self, TensorError> {
+        match datatype {
+            Datatype::Bytes => raw::split(bytes, name).map(Self::Variable),
+            Datatype::Bool => raw::check_bools(&bytes, name).map(|()| Self::Fixed(bytes)),
+            _ => Ok(Self::Fixed(bytes)),
+        }
+    }
 }
 
 /// Byte strings that share one buffer.
@@ -124,6 +144,14 @@ pub enum TensorError {
         "tensor `{name}` is {datatype}, whose elements take {width} bytes, but its {found} bytes are no multiple of that"
     )]
     Width { name: String, datatype: Datatype, width: usize, found: usize },
+    /// In the raw form.
+    #[error("tensor `{name}`: element {index} is the byte {found}, but a BOOL is 0 or 1")]
+    Bool { name: String, index: usize, found: u8 },
+    /// In the raw form: the length before a BYTES element, or the element itself, leaves the buffer.
+    #[error("tensor `{name}`: BYTES element {index} needs {wanted} bytes, but {left} are left")]
+    Truncated { name: String, index: usize, wanted: usize, left: usize },
+    #[error("tensor `{name}`: BYTES element {index} has {found} bytes, more than the 4294967295 of the raw form")]
+    TooLong { name: String, index: usize, found: usize },
 }
 
 impl Tensor {
@@ -142,6 +170,34 @@ impl Tensor {
         };
         tensor.check()?;
         Ok(tensor)
+    }
+
+    /// Makes a tensor from its raw form, with no parameters, after checking that the shape fits it.
+    ///
+    /// See [`TensorData::from_raw`] for the form; `bytes` is kept, not copied.
+    pub fn from_raw(
+        name: impl Into<String>,
+        datatype: Datatype,
+        shape: Vec<usize>,
+        bytes: Bytes,
+    ) -> Result<Self, TensorError> {
+        let name = name.into();
+        let data = TensorData::from_raw(&name, datatype, bytes)?;
+        let tensor = Self { name, datatype, shape, parameters: Parameters::new(), data };
+        tensor.check()?;
+        Ok(tensor)
+    }
+
+    /// Returns the elements in the raw form of [`TensorData::from_raw`]; only BYTES are copied for it.
+    ///
+    /// # Errors
+    ///
+    /// Fails when a BYTES element is longer than 4 bytes can say.
+    pub fn to_raw(&self) -> Result<Bytes, TensorError> {
+        match &self.data {
+            TensorData::Fixed(bytes) => Ok(bytes.clone()),
+            TensorData::Variable(elements) => raw::join(elements, &self.name),
+        }
     }
 
     /// Checks that the buffer holds as many elements as the shape says.

@@ -53,6 +53,7 @@ impl Embedded {
             max_body_bytes: settings.http_max_body_bytes.get(),
             gzip: true,
             cors: None,
+            non_finite: settings.non_finite_json,
         };
         let environment = MapEnvironment::new(Path::new("/"));
         let repository = Repository::new(Path::new("nowhere"), Sources::read(&environment).unwrap(), false);

@@ -1,12 +1,12 @@
-//! Request bodies, read whole within the limit.
+//! Request bodies, read whole within the limit, decompressed and parted into JSON and binary data.
 
 use std::io::{self, Read};
 use std::pin::pin;
 
 use bytes::Bytes;
-use flate2::read::MultiGzDecoder;
-use http::HeaderMap;
+use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
@@ -17,6 +17,17 @@ use crate::compute::ComputePool;
 /// than it takes to wake a thread.
 pub(super) const LONG_BODY: usize = 64 * 1024;
 
+/// The header that says how many bytes of a body are JSON, before and after compression; binary data follows them.
+pub(super) const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
+
+/// A body that was read.
+#[derive(Debug)]
+pub(super) struct RequestBody {
+    pub(super) json: Bytes,
+    /// What follows the JSON; nothing when the whole body is JSON.
+    pub(super) binary: Option<Bytes>,
+}
+
 /// Why a body could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError {
@@ -24,42 +35,54 @@ pub(super) enum BodyError {
     TooLarge { limit: usize },
     #[error("the body ended early: {0}")]
     Interrupted(BodyFailure),
-    #[error("the body is not valid gzip: {0}")]
-    Gzip(io::Error),
-    #[error("the content encoding `{found}` is not supported: send gzip or none")]
+    #[error("the body is not valid {encoding}: {error}")]
+    Compression { encoding: &'static str, error: io::Error },
+    #[error("the content encoding `{found}` is not supported: send gzip, deflate or none")]
     Encoding { found: String },
-    #[error("the content type `{found}` is not supported: send application/json")]
+    #[error("the content type `{found}` is not supported: send application/json or application/octet-stream")]
     ContentType { found: String },
+    #[error("the header `{JSON_LENGTH}` is `{found}`: expected one number, of the bytes of JSON before binary data")]
+    JsonLength { found: String },
+    #[error("the header `{JSON_LENGTH}` is {length}, but the body has {found} bytes")]
+    JsonBeyondBody { length: usize, found: usize },
 }
 
-/// Reads a JSON body, decompressed when it came compressed.
+/// How a body is compressed.
+#[derive(Debug, Clone, Copy)]
+enum Encoding {
+    Gzip,
+    /// In the zlib format, as HTTP means it.
+    Deflate,
+}
+
+/// Reads a body, decompressed when it came compressed.
 pub(super) async fn read<B>(
     headers: &HeaderMap,
     body: B,
     limit: usize,
     compute: &ComputePool,
-) -> Result<Bytes, BodyError>
+) -> Result<RequestBody, BodyError>
 where
     B: Body<Data = Bytes, Error: Into<BodyFailure>>,
 {
     check_content_type(headers)?;
-    let gzip = is_gzip(headers)?;
+    let encoding = encoding(headers)?;
+    let json_length = json_length(headers)?;
     // Refuse what says its length before reading any of it.
     if body.size_hint().lower() > limit as u64 {
         return Err(BodyError::TooLarge { limit });
     }
     let collected = Limited::new(body, limit).collect().await;
     let bytes = collected.map_err(|error| failure(error, limit))?.to_bytes();
-    if !gzip {
-        Ok(bytes)
-    } else if bytes.len() < LONG_BODY / 8 {
-        decompress(&bytes, limit)
-    } else {
-        compute
-            .run(move || decompress(&bytes, limit))
-            .await
-            .unwrap_or_else(|panic| Err(BodyError::Interrupted(Box::new(panic))))
-    }
+    let bytes = match encoding {
+        None => bytes,
+        Some(encoding) if bytes.len() < LONG_BODY / 8 => decompress(&bytes, encoding, limit)?,
+        Some(encoding) => {
+            let work = compute.run(move || decompress(&bytes, encoding, limit)).await;
+            work.unwrap_or_else(|panic| Err(BodyError::Interrupted(Box::new(panic))))?
+        }
+    };
+    split(bytes, json_length)
 }
 
 /// Takes a body that means nothing off its connection, which can then be used again.
@@ -78,7 +101,34 @@ fn failure(error: BodyFailure, limit: usize) -> BodyError {
     if error.is::<LengthLimitError>() { BodyError::TooLarge { limit } } else { BodyError::Interrupted(error) }
 }
 
-/// JSON, by any of its names, or no type at all.
+/// Parts a body at the end of its JSON, if that is known.
+fn split(mut json: Bytes, json_length: Option<usize>) -> Result<RequestBody, BodyError> {
+    let found = json.len();
+    let binary = match json_length {
+        Some(length) if length > found => return Err(BodyError::JsonBeyondBody { length, found }),
+        Some(length) => Some(json.split_off(length)),
+        None => None,
+    };
+    Ok(RequestBody { json, binary })
+}
+
+fn json_length(headers: &HeaderMap) -> Result<Option<usize>, BodyError> {
+    let mut values = headers.get_all(JSON_LENGTH).iter();
+    let (first, second) = (values.next(), values.next());
+    let Some(value) = first else { return Ok(None) };
+    let length = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    match length.and_then(|text| text.parse().ok()) {
+        Some(length) if second.is_none() => Ok(Some(length)),
+        _ => {
+            let all: Vec<_> =
+                headers.get_all(JSON_LENGTH).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+            Err(BodyError::JsonLength { found: all.join(", ").chars().take(100).collect() })
+        }
+    }
+}
+
+/// JSON, by any of its names, or no type at all. Clients of the binary extension send bodies of JSON alone, too, as
+/// `application/octet-stream`.
 fn check_content_type(headers: &HeaderMap) -> Result<(), BodyError> {
     let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     if value == "application/json" {
@@ -86,34 +136,43 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), BodyError> {
     }
     let text = String::from_utf8_lossy(value.as_bytes());
     let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let json = essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"));
-    if json { Ok(()) } else { Err(BodyError::ContentType { found: text.chars().take(100).collect() }) }
+    let known = matches!(essence.as_str(), "application/json" | "application/octet-stream")
+        || (essence.starts_with("application/") && essence.ends_with("+json"));
+    if known { Ok(()) } else { Err(BodyError::ContentType { found: text.chars().take(100).collect() }) }
 }
 
-fn is_gzip(headers: &HeaderMap) -> Result<bool, BodyError> {
-    let Some(value) = headers.get(CONTENT_ENCODING) else { return Ok(false) };
+fn encoding(headers: &HeaderMap) -> Result<Option<Encoding>, BodyError> {
+    let Some(value) = headers.get(CONTENT_ENCODING) else { return Ok(None) };
     let text = String::from_utf8_lossy(value.as_bytes());
     match text.trim().to_ascii_lowercase().as_str() {
-        "gzip" | "x-gzip" => Ok(true),
-        "identity" | "" => Ok(false),
+        "gzip" | "x-gzip" => Ok(Some(Encoding::Gzip)),
+        "deflate" => Ok(Some(Encoding::Deflate)),
+        "identity" | "" => Ok(None),
         _ => Err(BodyError::Encoding { found: text.chars().take(100).collect() }),
     }
 }
 
-fn decompress(bytes: &[u8], limit: usize) -> Result<Bytes, BodyError> {
-    let mut text = Vec::new();
-    let mut decoder = MultiGzDecoder::new(bytes).take(limit as u64 + 1);
-    decoder.read_to_end(&mut text).map_err(BodyError::Gzip)?;
-    if text.len() > limit { Err(BodyError::TooLarge { limit }) } else { Ok(text.into()) }
+fn decompress(bytes: &[u8], encoding: Encoding, limit: usize) -> Result<Bytes, BodyError> {
+    let mut body = Vec::new();
+    // One byte more tells a body of just the limit from a longer one.
+    let most = limit as u64 + 1;
+    let (encoding, read) = match encoding {
+        Encoding::Gzip => ("gzip", MultiGzDecoder::new(bytes).take(most).read_to_end(&mut body)),
+        Encoding::Deflate => ("deflate", ZlibDecoder::new(bytes).take(most).read_to_end(&mut body)),
+    };
+    read.map_err(|error| BodyError::Compression { encoding, error })?;
+    if body.len() > limit { Err(BodyError::TooLarge { limit }) } else { Ok(body.into()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use flate2::Compression;
-    use flate2::write::GzEncoder;
+    use flate2::write::{GzEncoder, ZlibEncoder};
     use http_body_util::Full;
     use std::io::Write;
+
+    const LENGTH: &str = "inference-header-content-length";
 
     fn gzip(text: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -121,20 +180,32 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    async fn read_as(headers: &[(&str, &str)], body: Vec<u8>, limit: usize) -> Result<Bytes, BodyError> {
+    fn deflate(text: &[u8]) -> Vec<u8> {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    async fn read_as(headers: &[(&str, &str)], body: Vec<u8>, limit: usize) -> Result<RequestBody, BodyError> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
-            map.insert(http::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+            map.append(http::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
         }
         read(&map, Full::new(Bytes::from(body)), limit, &ComputePool::for_this_machine()).await
     }
 
     #[tokio::test]
     async fn json_comes_under_several_names() {
-        for name in ["application/json", "application/json; charset=utf-8", "Application/JSON", "application/x+json"] {
+        for name in [
+            "application/json",
+            "application/json; charset=utf-8",
+            "Application/JSON",
+            "application/x+json",
+            "application/octet-stream",
+        ] {
             assert!(read_as(&[("content-type", name)], b"{}".to_vec(), 10).await.is_ok(), "{name}");
         }
-        for name in ["text/plain", "application/octet-stream", "application/x-www-form-urlencoded"] {
+        for name in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {
             let result = read_as(&[("content-type", name)], b"{}".to_vec(), 10).await;
             assert!(matches!(result, Err(BodyError::ContentType { .. })), "{name}");
         }
@@ -148,17 +219,43 @@ mod tests {
         assert!(bomb.len() < 20_000);
         let result = read_as(&[("content-encoding", "gzip")], bomb, 100_000).await;
         assert!(matches!(result, Err(BodyError::TooLarge { limit: 100_000 })));
-        let whole = read_as(&[("content-encoding", "gzip")], gzip(b"{}"), 100).await.unwrap();
-        assert_eq!(whole.as_ref(), b"{}");
+        for (encoding, body) in [("gzip", gzip(b"{}")), ("deflate", deflate(b"{}"))] {
+            let whole = read_as(&[("content-encoding", encoding)], body, 100).await.unwrap();
+            assert_eq!(whole.json, "{}");
+            let bomb = if encoding == "gzip" { gzip(&[0; 200]) } else { deflate(&[0; 200]) };
+            let result = read_as(&[("content-encoding", encoding)], bomb, 100).await;
+            assert!(matches!(result, Err(BodyError::TooLarge { limit: 100 })), "{encoding}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_header_parts_the_body() {
+        let read = async |lengths: &[&str]| {
+            let headers: Vec<_> = lengths.iter().map(|&length| (LENGTH, length)).collect();
+            read_as(&headers, b"{}binary".to_vec(), 100).await.map(|body| (body.json, body.binary))
+        };
+        let parts = |json: &'static str, binary: &'static str| (Bytes::from(json), Some(Bytes::from(binary)));
+        assert_eq!(read(&[]).await.unwrap(), (Bytes::from("{}binary"), None));
+        assert_eq!(read(&["2"]).await.unwrap(), parts("{}", "binary"));
+        assert_eq!(read(&["8"]).await.unwrap(), parts("{}binary", ""));
+        assert_eq!(read(&["0"]).await.unwrap(), parts("", "{}binary"));
+        assert!(matches!(read(&["9"]).await, Err(BodyError::JsonBeyondBody { length: 9, found: 8 })));
+        for wrong in [&["-1"][..], &["+2"], &["2.0"], &[""], &["two"], &["0x2"], &["99999999999999999999"], &["2", "2"]]
+        {
+            assert!(matches!(read(wrong).await, Err(BodyError::JsonLength { .. })), "{wrong:?}");
+        }
+        let headers = [(LENGTH, "2"), ("content-encoding", "gzip")];
+        let compressed = read_as(&headers, gzip(b"{}binary"), 100).await.unwrap();
+        assert_eq!((compressed.json, compressed.binary), parts("{}", "binary"));
     }
 
     #[tokio::test]
     async fn broken_or_unknown_encodings_are_refused() {
         let broken = read_as(&[("content-encoding", "gzip")], b"{}".to_vec(), 100).await;
-        assert!(matches!(broken, Err(BodyError::Gzip(_))));
+        assert!(matches!(broken, Err(BodyError::Compression { .. })));
         let mut cut = gzip(b"{\"inputs\":[]}");
         cut.truncate(15);
-        assert!(matches!(read_as(&[("content-encoding", "gzip")], cut, 100).await, Err(BodyError::Gzip(_))));
+        assert!(matches!(read_as(&[("content-encoding", "gzip")], cut, 100).await, Err(BodyError::Compression { .. })));
         let other = read_as(&[("content-encoding", "br")], b"{}".to_vec(), 100).await;
         assert!(matches!(other, Err(BodyError::Encoding { .. })));
     }

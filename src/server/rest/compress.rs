@@ -2,13 +2,12 @@
 
 use std::io::Write;
 
-use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, VARY};
 use http::{HeaderMap, HeaderValue};
 
-use super::respond::Response;
+use super::respond::{Parts, Response};
 use crate::compute::ComputePool;
 
 /// Shorter answers are not compressed, in bytes; the original's limit.
@@ -27,23 +26,29 @@ pub(super) async fn compress(response: Response, request: &HeaderMap, compute: &
     if !accepts_gzip(request) {
         return Response::from_parts(parts, body);
     }
-    let text = body.clone();
-    let compressed =
-        if text.len() < LONG { gzip(&text) } else { compute.run(move || gzip(&text)).await.ok().flatten() };
+    let compressed = if body.len() < LONG {
+        gzip(&body)
+    } else {
+        // Cheap: the bytes are shared.
+        let body = body.clone();
+        compute.run(move || gzip(&body)).await.ok().flatten()
+    };
     match compressed {
         Some(compressed) => {
             parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            Response::from_parts(parts, compressed)
+            Response::from_parts(parts, compressed.into())
         }
         None => Response::from_parts(parts, body),
     }
 }
 
 /// Compresses in memory, which does not fail; if it did, the answer would go as it is.
-fn gzip(text: &[u8]) -> Option<Bytes> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 2), Compression::default());
-    encoder.write_all(text).ok()?;
-    encoder.finish().ok().map(Bytes::from)
+fn gzip(body: &Parts) -> Option<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 2), Compression::default());
+    for part in body.iter() {
+        encoder.write_all(part).ok()?;
+    }
+    encoder.finish().ok()
 }
 
 /// Tells whether a request's `Accept-Encoding` takes gzip (RFC 9110, section 12.5.3).

@@ -34,7 +34,10 @@ impl RequestError {
         match self {
             Self::Body(error) => match error {
                 BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-                BodyError::Interrupted(_) | BodyError::Gzip(_) => StatusCode::BAD_REQUEST,
+                BodyError::Interrupted(_)
+                | BodyError::Compression { .. }
+                | BodyError::JsonLength { .. }
+                | BodyError::JsonBeyondBody { .. } => StatusCode::BAD_REQUEST,
                 BodyError::Encoding { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 BodyError::ContentType { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             },
@@ -79,7 +82,9 @@ mod tests {
         let panic = || tokio::spawn(async { panic!("boom") });
         let table: Vec<(RequestError, u16)> = vec![
             (BodyError::TooLarge { limit: 1 }.into(), 413),
-            (BodyError::Gzip(std::io::Error::other("bad")).into(), 400),
+            (BodyError::Compression { encoding: "gzip", error: std::io::Error::other("bad") }.into(), 400),
+            (BodyError::JsonLength { found: "x".to_owned() }.into(), 400),
+            (BodyError::JsonBeyondBody { length: 2, found: 1 }.into(), 400),
             (BodyError::Interrupted("gone".into()).into(), 400),
             (BodyError::Encoding { found: "br".to_owned() }.into(), 415),
             (BodyError::ContentType { found: "text/plain".to_owned() }.into(), 422),
@@ -93,7 +98,9 @@ mod tests {
             (AdminError::Overloaded { limit: 1 }.into(), 503),
             (AdminError::Stopping.into(), 503),
             (IndexError::Ready { found: "5".to_owned() }.into(), 422),
+            (ReadError::BinaryLeft { found: 1 }.into(), 400),
             (WriteError::NotUtf8 { output: "o".to_owned(), index: 0 }.into(), 500),
+            (WriteError::NonFinite { output: "o".to_owned(), index: 0, found: "NaN" }.into(), 500),
             (panic().await.unwrap_err().into(), 500),
         ];
         for (error, status) in table {

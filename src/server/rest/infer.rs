@@ -1,20 +1,21 @@
 //! Inference.
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use tracing::warn;
 use uuid::Uuid;
 
-use super::body::{self, LONG_BODY};
+use super::body::{self, JSON_LENGTH, LONG_BODY, RequestBody};
 use super::errors::RequestError;
-use super::respond::{self, Response};
+use super::respond::{self, Parts, Response};
 use super::route::Route;
 use super::{App, BodyFailure};
 use crate::inference::Target;
-use crate::types::json::{self, ReadError};
-use crate::types::{InferenceRequest, InferenceResponse, Tensor};
+use crate::types::json::{self, BinaryOutputs, Incoming, ReadError, WriteOptions, Written};
+use crate::types::{Datatype, InferenceRequest, InferenceResponse, Tensor};
 
-/// Answers whose outputs hold more bytes than this are written on the compute pool.
+/// Answers with more bytes to write than this are written on the compute pool.
 const LONG_ANSWER: usize = 32 * 1024;
 
 pub(super) async fn infer<B>(app: &App, route: &Route<'_>, headers: &HeaderMap, body: B) -> Response
@@ -28,7 +29,7 @@ async fn answer<B>(app: &App, route: &Route<'_>, headers: &HeaderMap, body: B) -
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
 {
-    let (target, request) = read(app, route, headers, body).await?;
+    let Received { target, request, binary_outputs } = read(app, route, headers, body).await?;
     let mut response = app.inference.infer(&target, request).await?;
 
     let mut headers = app.cloud_events.of_answer(&target.model, &response.id);
@@ -36,18 +37,43 @@ where
         // Ours replace those of the model that have the same name.
         let ours = std::mem::replace(&mut headers, std::mem::take(&mut response.headers));
         headers.extend(ours);
+        // It would be that of another body.
+        headers.remove(JSON_LENGTH);
     }
-    let text = write(app, response).await?;
-    Ok(respond::json_text(StatusCode::OK, headers, text))
+    let Written { json, binary } = write(app, response, binary_outputs).await?;
+    if binary.is_empty() {
+        return Ok(respond::json_text(StatusCode::OK, headers, json));
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(JSON_LENGTH, HeaderValue::from(json.len()));
+    Ok(respond::whole(StatusCode::OK, headers, Parts::new(json, binary)))
 }
 
-/// Writes an answer as JSON, where its length says.
-pub(super) async fn write(app: &App, response: InferenceResponse) -> Result<Vec<u8>, RequestError> {
-    let size: usize = response.outputs.iter().map(Tensor::byte_len).sum();
+/// Writes an answer, where its length says.
+pub(super) async fn write(
+    app: &App,
+    response: InferenceResponse,
+    binary: BinaryOutputs,
+) -> Result<Written, RequestError> {
+    // Binary data is not written but sent as it is, except BYTES.
+    let work = |output: &Tensor| match output.datatype {
+        Datatype::Bytes => output.byte_len(),
+        _ if binary.wants(&output.name) => 0,
+        _ => output.byte_len(),
+    };
+    let size: usize = response.outputs.iter().map(work).sum();
+    let options = WriteOptions { binary, non_finite: app.non_finite };
     if size < LONG_ANSWER {
-        return Ok(json::write_response(&response)?);
+        return Ok(json::write_response(&response, &options)?);
     }
-    Ok(app.compute.run(move || json::write_response(&response)).await??)
+    Ok(app.compute.run(move || json::write_response(&response, &options)).await??)
+}
+
+/// A request, whose model it is for, and what it asks of the answer's form.
+pub(super) struct Received {
+    pub(super) target: Target,
+    pub(super) request: InferenceRequest,
+    pub(super) binary_outputs: BinaryOutputs,
 }
 
 /// Finds the model of a request and reads the request as that model sees it.
@@ -56,15 +82,17 @@ pub(super) async fn read<B>(
     route: &Route<'_>,
     headers: &HeaderMap,
     body: B,
-) -> Result<(Target, InferenceRequest), RequestError>
+) -> Result<Received, RequestError>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
 {
     // An unknown model is told before its body is read.
     let target = app.inference.target(&route.name, route.version.as_deref())?;
-    let text = body::read(headers, body, app.max_body_bytes, &app.compute).await?;
-    let mut request =
-        if text.len() < LONG_BODY { parse(&text)? } else { app.compute.run(move || parse(&text)).await?? };
+    let body = body::read(headers, body, app.max_body_bytes, &app.compute).await?;
+    let size = body.json.len() + body.binary.as_ref().map_or(0, Bytes::len);
+    let Incoming { mut request, id, binary_outputs } =
+        if size < LONG_BODY { parse(body)? } else { app.compute.run(move || parse(body)).await?? };
+    request.id = id.unwrap_or_else(|| Uuid::new_v4().to_string());
 
     if request.parameters.others.shift_remove("headers").is_some() {
         warn!(
@@ -77,12 +105,9 @@ where
         request.headers = headers.clone();
         app.cloud_events.add_to_request(&mut request.headers, &target.model, &request.id);
     }
-    Ok((target, request))
+    Ok(Received { target, request, binary_outputs })
 }
 
-/// Reads a request and gives it an id when it has none.
-fn parse(text: &Bytes) -> Result<InferenceRequest, ReadError> {
-    let (mut request, id) = json::read_request(text)?;
-    request.id = id.unwrap_or_else(|| Uuid::new_v4().to_string());
-    Ok(request)
+fn parse(body: RequestBody) -> Result<Incoming, ReadError> {
+    json::read_request(&body.json, body.binary)
 }

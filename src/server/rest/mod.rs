@@ -34,6 +34,7 @@ use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::Inference;
 use crate::types::ServerMetadata;
+use crate::types::json::NonFinite;
 use cloud_events::CloudEvents;
 use instrument::Observation;
 use route::{Action, Route};
@@ -50,6 +51,8 @@ pub struct Options {
     /// Compress long answers for clients that accept gzip.
     pub gzip: bool,
     pub cors: Option<CorsLayer>,
+    /// What stands for NaN and infinities in JSON.
+    pub non_finite: NonFinite,
 }
 
 /// What handlers share.
@@ -63,6 +66,7 @@ struct App {
     max_body_bytes: usize,
     root_path: String,
     gzip: bool,
+    non_finite: NonFinite,
     cloud_events: CloudEvents,
 }
 
@@ -87,6 +91,7 @@ where
         max_body_bytes: options.max_body_bytes,
         root_path: normal_root_path(&options.root_path),
         gzip: options.gzip,
+        non_finite: options.non_finite,
     });
     let routes = service_fn(move |request| {
         let app = Arc::clone(&app);

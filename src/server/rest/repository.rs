@@ -52,7 +52,7 @@ async fn list<B>(app: &App, headers: &HeaderMap, body: B) -> Result<Response, Re
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
 {
-    let text = body::read(headers, body, app.max_body_bytes, &app.compute).await?;
+    let text = body::read(headers, body, app.max_body_bytes, &app.compute).await?.json;
     let ready =
         if text.len() < LONG_BODY { only_ready(&text)? } else { app.compute.run(move || only_ready(&text)).await?? };
     let entries = app.admin.index(ready).await?;

@@ -16,13 +16,14 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde_json::{Map, Value, json};
 
 use super::errors::RequestError;
-use super::infer;
+use super::infer::{self, Received};
 use super::instrument::Observation;
 use super::respond::Body;
 use super::route::Route;
 use super::{App, BodyFailure};
 use crate::inference::{AnswerStream, Target};
 use crate::types::InferenceResponse;
+use crate::types::json::BinaryOutputs;
 
 /// A stream whose first event is there.
 pub(super) struct Events {
@@ -37,7 +38,8 @@ pub(super) async fn open<B>(app: &App, route: &Route<'_>, headers: &HeaderMap, b
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
 {
-    let (target, request) = infer::read(app, route, headers, body).await?;
+    // Events are text, so what the request says of binary outputs cannot be done.
+    let Received { target, request, .. } = infer::read(app, route, headers, body).await?;
     let id = request.id.clone();
     let mut answers = app.inference.infer_stream(&target, id, stream::iter([request]))?;
     let first = match answers.next().await {
@@ -106,7 +108,7 @@ async fn event(app: &App, target: &Target, mut answer: InferenceResponse) -> Res
     let ours = app.cloud_events.in_body(&target.model, &answer.id);
     headers.extend(ours.map(|(name, value)| (name.to_owned(), Value::from(value))));
     answer.parameters.others.shift_insert(0, "headers".to_owned(), Value::Object(headers));
-    Ok(data(&infer::write(app, answer).await?))
+    Ok(data(&infer::write(app, answer, BinaryOutputs::default()).await?.json))
 }
 
 /// Writes a failure as an event; its status is the one that an answer would have had.

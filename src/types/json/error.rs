@@ -31,6 +31,18 @@ pub enum ReadError {
         "input `{input}`: the shape {shape:?} cannot be inferred from {found} elements: use at most one -1, which they divide into"
     )]
     Inference { input: String, shape: Vec<i64>, found: usize },
+    /// An input asks for more binary data than is left.
+    #[error("input `{input}`: `binary_data_size` is {size}, but {left} bytes of binary data are left")]
+    BinarySize { input: String, size: usize, left: usize },
+    /// An input asks for binary data in a body that is all JSON.
+    #[error(
+        "input `{input}` has a `binary_data_size`, but the body is JSON alone: the header `inference-header-content-length` says where binary data begins"
+    )]
+    NoBinaryPart { input: String },
+    #[error("{found} bytes of binary data are left that no input's `binary_data_size` asks for")]
+    BinaryLeft { found: usize },
+    #[error("input `{input}` has both `data` and `binary_data_size`: send one of them")]
+    TwoSources { input: String },
     /// Data and shape are each fine but do not agree.
     #[error(transparent)]
     Tensor(#[from] TensorError),
@@ -39,6 +51,20 @@ pub enum ReadError {
 impl ReadError {
     /// Tells whether the request was well-formed and only its tensors do not agree with themselves.
     pub const fn is_mismatch(&self) -> bool {
-        matches!(self, Self::Element { .. } | Self::Ragged { .. } | Self::Inference { .. } | Self::Tensor(_))
+        match self {
+            Self::Element { .. }
+            | Self::Ragged { .. }
+            | Self::Inference { .. }
+            | Self::BinarySize { .. }
+            | Self::NoBinaryPart { .. }
+            | Self::BinaryLeft { .. }
+            | Self::TwoSources { .. }
+            | Self::Tensor(_) => true,
+            Self::Syntax { .. }
+            | Self::TooDeep { .. }
+            | Self::Type { .. }
+            | Self::Missing { .. }
+            | Self::Datatype { .. } => false,
+        }
     }
 }

@@ -1,14 +1,16 @@
 //! The JSON form of requests and responses (Open Inference protocol, "HTTP/REST").
 //!
 //! Tensor data never becomes a value tree: numbers go from text straight into the typed buffer, nested arrays are
-//! flattened on the way, and answers are written from the buffer.
+//! flattened on the way, and answers are written from the buffer. Data may also stand behind the JSON, in its raw form.
 
+mod binary;
 mod cursor;
 mod error;
 mod number;
 mod reader;
 mod writer;
 
+pub use binary::BinaryOutputs;
 pub use error::ReadError;
-pub use reader::read_request;
-pub use writer::{WriteError, write_response};
+pub use reader::{Incoming, read_request};
+pub use writer::{NonFinite, WriteError, WriteOptions, Written, write_response};

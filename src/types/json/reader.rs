@@ -6,6 +6,7 @@ use bytes::Bytes;
 use half::{bf16, f16};
 
 use super::ReadError;
+use super::binary::{self, BinaryOutputs, BinaryPart};
 use super::cursor::{Cursor, MAX_DEPTH};
 use super::number::{self, Bool, JsonElement};
 use crate::types::{
@@ -16,19 +17,29 @@ use crate::types::{
 /// memory than the text could fill.
 const TEXT_PER_ELEMENT: usize = 2;
 
-/// Reads an inference request.
+/// A request that was read, and what it says to the transport alone.
+#[derive(Debug, Clone, Default)]
+pub struct Incoming {
+    /// Its `id` and `headers` are empty: the transport fills them.
+    pub request: InferenceRequest,
+    /// The caller's id, if it has one.
+    pub id: Option<String>,
+    /// Which outputs the caller wants as binary data.
+    pub binary_outputs: BinaryOutputs,
+}
+
+/// Reads an inference request, and the binary data that followed its JSON: `None` when the whole body is JSON.
 ///
-/// The id is empty when the request has none and `None` is returned beside it. Unknown keys are ignored. `headers` stays
-/// empty: the transport fills it.
+/// Tensors of binary data are slices of it. Unknown keys are ignored.
 ///
 /// # Errors
 ///
 /// [`ReadError`] says where and what; [`ReadError::is_mismatch`] tells malformed requests from tensors that contradict
 /// themselves.
-pub fn read_request(text: &[u8]) -> Result<(InferenceRequest, Option<String>), ReadError> {
+pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<Incoming, ReadError> {
     let mut cursor = Cursor::new(text);
-    let mut request = InferenceRequest::default();
-    let mut id = None;
+    let mut binary = BinaryPart::new(binary);
+    let mut incoming = Incoming::default();
     let mut inputs = None;
     if cursor.peek() != Some(b'{') {
         return Err(match cursor.span() {
@@ -38,10 +49,13 @@ pub fn read_request(text: &[u8]) -> Result<(InferenceRequest, Option<String>), R
     }
     cursor.object(|cursor, key| {
         match key {
-            b"id" => id = optional(cursor, |cursor| string(cursor, || "id".to_owned()))?,
-            b"parameters" => request.parameters = parameters(cursor, || "parameters".to_owned())?,
-            b"inputs" => inputs = Some(read_inputs(cursor)?),
-            b"outputs" => request.outputs = optional(cursor, read_outputs)?.unwrap_or_default(),
+            b"id" => incoming.id = optional(cursor, |cursor| string(cursor, || "id".to_owned()))?,
+            b"parameters" => incoming.request.parameters = parameters(cursor, || "parameters".to_owned())?,
+            b"inputs" => inputs = Some(read_inputs(cursor, &mut binary)?),
+            b"outputs" => {
+                let outputs = optional(cursor, |cursor| read_outputs(cursor, &mut incoming.binary_outputs))?;
+                incoming.request.outputs = outputs.unwrap_or_default();
+            }
             _ => cursor.skip_member(key)?,
         }
         Ok(())
@@ -49,21 +63,23 @@ pub fn read_request(text: &[u8]) -> Result<(InferenceRequest, Option<String>), R
     if cursor.peek().is_some() {
         return Err(cursor.syntax("the end of the request"));
     }
-    request.inputs = inputs.ok_or_else(|| ReadError::Missing { path: "inputs".to_owned() })?;
-    Ok((request, id))
+    incoming.request.inputs = inputs.ok_or_else(|| ReadError::Missing { path: "inputs".to_owned() })?;
+    binary.finish()?;
+    incoming.binary_outputs.take_all(&mut incoming.request.parameters)?;
+    Ok(incoming)
 }
 
-fn read_inputs(cursor: &mut Cursor<'_>) -> Result<Vec<Tensor>, ReadError> {
+fn read_inputs(cursor: &mut Cursor<'_>, binary: &mut BinaryPart) -> Result<Vec<Tensor>, ReadError> {
     want(cursor, b'[', || "inputs".to_owned(), "an array")?;
     let mut inputs = Vec::new();
     cursor.array(|cursor, index| {
-        inputs.push(read_input(cursor, index)?);
+        inputs.push(read_input(cursor, index, binary)?);
         Ok(())
     })?;
     Ok(inputs)
 }
 
-fn read_outputs(cursor: &mut Cursor<'_>) -> Result<Vec<RequestedOutput>, ReadError> {
+fn read_outputs(cursor: &mut Cursor<'_>, binary: &mut BinaryOutputs) -> Result<Vec<RequestedOutput>, ReadError> {
     want(cursor, b'[', || "outputs".to_owned(), "an array")?;
     let mut outputs = Vec::new();
     cursor.array(|cursor, index| {
@@ -80,6 +96,7 @@ fn read_outputs(cursor: &mut Cursor<'_>) -> Result<Vec<RequestedOutput>, ReadErr
             Ok(())
         })?;
         output.name = name.ok_or_else(|| ReadError::Missing { path: path(".name") })?;
+        binary.take_one(&output.name, &mut output.parameters, path)?;
         outputs.push(output);
         Ok(())
     })?;
@@ -94,7 +111,7 @@ enum Data<'a> {
     Read(TensorData),
 }
 
-fn read_input(cursor: &mut Cursor<'_>, position: usize) -> Result<Tensor, ReadError> {
+fn read_input(cursor: &mut Cursor<'_>, position: usize, binary: &mut BinaryPart) -> Result<Tensor, ReadError> {
     let path = |field: &str| format!("inputs[{position}]{field}");
     want(cursor, b'{', || path(""), "an object")?;
     let mut name = None;
@@ -128,19 +145,25 @@ fn read_input(cursor: &mut Cursor<'_>, position: usize) -> Result<Tensor, ReadEr
     let label_text = || label(name.as_deref(), position);
     let datatype = datatype.ok_or_else(|| missing(".datatype"))?;
     let shape = shape.ok_or_else(|| missing(".shape"))?;
-    let (data, datatype) = match data {
-        Data::Absent => return Err(missing(".data")),
-        Data::Read(data) => (data, datatype),
-        Data::Text(mut start) => {
+    let size = binary::take_size(&mut input_parameters, path)?;
+    let data = match (data, size) {
+        (Data::Absent, Some(size)) => {
+            let name = label_text();
+            TensorData::from_raw(&name, datatype, binary.take(&name, size)?)?
+        }
+        (Data::Absent, None) => return Err(missing(".data")),
+        (_, Some(_)) => return Err(ReadError::TwoSources { input: label_text() }),
+        (Data::Read(data), None) => data,
+        (Data::Text(mut start), None) => {
             let capacity = capacity(Some(&shape), &start);
-            (read_data(&mut start, datatype, capacity, &label_text)?, datatype)
+            read_data(&mut start, datatype, capacity, &label_text)?
         }
     };
     let name = name.ok_or_else(|| missing(".name"))?;
     let mut tensor = Tensor { name, datatype, shape: Vec::new(), parameters: input_parameters, data };
     tensor.shape = resolve_shape(&shape, &tensor)?;
     // The tutorials send one plain string for a BYTES tensor of any shape; see `docs/compatibility.md`.
-    if !(datatype == Datatype::Bytes && tensor.len() == 1) {
+    if !(datatype == Datatype::Bytes && size.is_none() && tensor.len() == 1) {
         tensor.check()?;
     }
     Ok(tensor)
@@ -488,7 +511,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(text: &str) -> Result<InferenceRequest, ReadError> {
-        read_request(text.as_bytes()).map(|(request, _)| request)
+        read_request(text.as_bytes(), None).map(|incoming| incoming.request)
     }
 
     fn input(fields: &str) -> Result<Tensor, ReadError> {
@@ -515,7 +538,7 @@ mod tests {
         let text = r#" {"id":"a\"b","unknown":{"deep":[1,{"x":null}]},"parameters":{"content_type":"np","k":[1,2.5]},
             "inputs":[{"name":"x","shape":[1,3],"datatype":"INT32","parameters":{"a":1},"data":[1, 2 ,3]}],
             "outputs":[{"name":"predict","parameters":null},{"name":"y","other":1}]} "#;
-        let (request, id) = read_request(text.as_bytes()).unwrap();
+        let Incoming { request, id, .. } = read_request(text.as_bytes(), None).unwrap();
         assert_eq!(id.as_deref(), Some("a\"b"));
         assert_eq!(request.parameters.content_type(), Some("np"));
         assert_eq!(request.inputs[0].shape, [1, 3]);
@@ -527,7 +550,7 @@ mod tests {
 
     #[test]
     fn an_absent_id_is_told_from_an_empty_one() {
-        let id = |text: &str| read_request(text.as_bytes()).unwrap().1;
+        let id = |text: &str| read_request(text.as_bytes(), None).unwrap().id;
         assert_eq!(id(r#"{"inputs":[]}"#), None);
         assert_eq!(id(r#"{"id":null,"inputs":[]}"#), None);
         assert_eq!(id(r#"{"id":"","inputs":[]}"#).as_deref(), Some(""));
@@ -666,7 +689,77 @@ mod tests {
             }
         }
         let invalid_utf8 = b"{\"id\":\"\xff\",\"inputs\":[]}";
-        assert!(matches!(read_request(invalid_utf8), Err(ReadError::Syntax { offset: 7, expected: "UTF-8" })));
+        assert!(matches!(read_request(invalid_utf8, None), Err(ReadError::Syntax { offset: 7, expected: "UTF-8" })));
+    }
+
+    fn read_binary(inputs: &str, binary: &'static [u8]) -> Result<Incoming, ReadError> {
+        read_request(format!(r#"{{"inputs":[{inputs}]}}"#).as_bytes(), Some(Bytes::from_static(binary)))
+    }
+
+    #[test]
+    fn binary_inputs_take_their_bytes_in_order() {
+        let inputs = r#"{"name":"a","parameters":{"binary_data_size":4,"k":1},"shape":[2],"datatype":"INT16"},
+            {"name":"b","shape":[2],"datatype":"INT16","data":[7,8]},
+            {"name":"c","shape":[-1],"datatype":"BYTES","parameters":{"binary_data_size":5}},
+            {"name":"d","shape":[0,3],"datatype":"FP64","parameters":{"binary_data_size":0}}"#;
+        let inputs = read_binary(inputs, b"\x01\0\x02\0\x01\0\0\0x").unwrap().request.inputs;
+        assert_eq!(inputs[0].elements::<i16>().unwrap().as_ref(), [1, 2]);
+        assert_eq!(inputs[1].elements::<i16>().unwrap().as_ref(), [7, 8]);
+        assert_eq!((texts(&inputs[2]), &inputs[2].shape), (vec!["x"], &vec![1]));
+        assert!(inputs[3].is_empty());
+        let parameters: Vec<_> = inputs.iter().map(|input| serde_json::to_string(&input.parameters).unwrap()).collect();
+        assert_eq!(parameters, [r#"{"k":1}"#, "{}", "{}", "{}"]);
+    }
+
+    #[test]
+    fn binary_data_that_does_not_fit_its_inputs_is_refused() {
+        let message = |inputs: &str| read_binary(inputs, b"\x01\0\0\0x").unwrap_err().to_string();
+        let sized = |datatype: &str, shape: &str, size: &str| {
+            message(&format!(
+                r#"{{"name":"x","shape":{shape},"datatype":"{datatype}","parameters":{{"binary_data_size":{size}}}}}"#
+            ))
+        };
+        let size = "`inputs[0].parameters.binary_data_size`: expected a number of bytes, 0 or more";
+        for wrong in ["-1", "1.5", "\"4\"", "true", "[4]", "1e30"] {
+            assert_eq!(sized("UINT8", "[4]", wrong), size, "{wrong}");
+        }
+        assert_eq!(
+            sized("UINT8", "[6]", "6"),
+            "input `x`: `binary_data_size` is 6, but 5 bytes of binary data are left"
+        );
+        let most = u64::MAX.to_string();
+        assert!(sized("UINT8", "[6]", &most).ends_with("but 5 bytes of binary data are left"));
+        assert_eq!(
+            sized("UINT8", "[4]", "4"),
+            "1 bytes of binary data are left that no input's `binary_data_size` asks for"
+        );
+        assert_eq!(sized("UINT8", "[4]", "5"), "tensor `x` of shape [4] needs 4 elements, but 5 were given");
+        assert_eq!(sized("UINT8", "[-1,2]", "5").split(": ").next(), Some("input `x`"));
+        assert_eq!(sized("BYTES", "[2,2]", "5"), "tensor `x` of shape [2, 2] needs 4 elements, but 1 were given");
+        assert_eq!(sized("BYTES", "[1]", "null"), "`inputs[0].data` is required");
+        let both = r#"{"name":"x","shape":[1],"datatype":"UINT8","data":[1],"parameters":{"binary_data_size":1}}"#;
+        assert_eq!(message(both), "input `x` has both `data` and `binary_data_size`: send one of them");
+        let json = read(&format!(r#"{{"inputs":[{}]}}"#, both.replace(r#""data":[1],"#, ""))).unwrap_err();
+        assert!(matches!(json, ReadError::NoBinaryPart { .. }), "{json}");
+    }
+
+    #[test]
+    fn what_is_asked_of_outputs_goes_to_the_transport() {
+        let text = r#"{"inputs":[],"outputs":[{"name":"a","parameters":{"binary_data":false,"k":1}},{"name":"b"},
+            {"name":"c","parameters":{"binary_data":null}}],"parameters":{"binary_data_output":true,"k":2}}"#;
+        let Incoming { request, binary_outputs, .. } = read_request(text.as_bytes(), None).unwrap();
+        assert_eq!(["a", "b", "c", "d"].map(|name| binary_outputs.wants(name)), [false, true, true, true]);
+        assert_eq!(serde_json::to_string(&request.parameters).unwrap(), r#"{"k":2}"#);
+        assert_eq!(serde_json::to_string(&request.outputs[0].parameters).unwrap(), r#"{"k":1}"#);
+        for (wrong, path) in [
+            (r#"{"inputs":[],"parameters":{"binary_data_output":1}}"#, "parameters.binary_data_output"),
+            (
+                r#"{"inputs":[],"outputs":[{"parameters":{"binary_data":"yes"},"name":"a"}]}"#,
+                "outputs[0].parameters.binary_data",
+            ),
+        ] {
+            assert_eq!(message(wrong), format!("`{path}`: expected true or false"));
+        }
     }
 
     #[test]
@@ -696,7 +789,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_end_in_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = read_request(&bytes);
+            let _ = read_request(&bytes, None);
+            let _ = read_request(&bytes, Some(Bytes::copy_from_slice(&bytes)));
         }
 
         #[test]
@@ -705,7 +799,7 @@ mod tests {
             let length = text.len();
             text[at % length] = byte;
             text.truncate(cut.max(1));
-            let _ = read_request(&text);
+            let _ = read_request(&text, None);
         }
 
         #[test]

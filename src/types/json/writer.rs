@@ -1,29 +1,72 @@
-//! Answers to JSON.
+//! Answers to JSON, and to binary data behind it.
 
 use bytemuck::Pod;
+use bytes::Bytes;
 use half::{bf16, f16};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::types::{BytesElements, Datatype, InferenceResponse, Parameters, Tensor, TensorData};
+use super::binary::{self, BinaryOutputs};
+use crate::types::{BytesElements, Datatype, InferenceResponse, Parameters, Tensor, TensorData, TensorError};
+
+/// What stands for NaN and infinities, which JSON does not have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NonFinite {
+    /// `null` for each, as in the original.
+    #[default]
+    Null,
+    /// `"NaN"`, `"Infinity"` and `"-Infinity"`.
+    String,
+    /// Nothing: the answer fails.
+    Error,
+}
+
+/// How an answer is to be written.
+#[derive(Debug, Clone, Default)]
+pub struct WriteOptions {
+    pub binary: BinaryOutputs,
+    pub non_finite: NonFinite,
+}
+
+/// An answer as it goes out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub json: Vec<u8>,
+    /// What follows the JSON: the data of each binary output in its raw form, in the order of the outputs. None is copied
+    /// but that of BYTES.
+    pub binary: Vec<Bytes>,
+}
 
 /// Why an answer has no JSON form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// JSON is text, so bytes must be UTF-8.
-    #[error("output `{output}`: element {index} is not UTF-8, which JSON needs; encode it as base64")]
+    #[error(
+        "output `{output}`: element {index} is not UTF-8, which JSON needs; ask for binary data or encode it as base64"
+    )]
     NotUtf8 { output: String, index: usize },
+    #[error(
+        "output `{output}`: element {index} is {found}, which JSON does not have; ask for binary data, or set `non_finite_json` to `null` or `string`"
+    )]
+    NonFinite { output: String, index: usize, found: &'static str },
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
 }
 
 /// Writes an answer as compact JSON.
 ///
-/// Keys come in the original's order. Floats are the shortest text that reads back as the same value of their own type;
-/// NaN and infinities are `null`. A parameter that is `null` is left out, and so is an absent version.
+/// Keys come in the original's order. Floats are the shortest text that reads back as the same value of their own type.
+/// A parameter that is `null` is left out, and so is an absent version.
 ///
 /// # Errors
 ///
-/// Fails when a BYTES element is not UTF-8.
-pub fn write_response(response: &InferenceResponse) -> Result<Vec<u8>, WriteError> {
-    let mut text = Vec::with_capacity(256 + response.outputs.iter().map(text_size).sum::<usize>());
+/// Fails when a BYTES element of JSON is not UTF-8 or one of binary data too long for its prefix, and when a float is
+/// not finite and `options` forbid that.
+pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> Result<Written, WriteError> {
+    let is_json = |output: &&Tensor| !options.binary.wants(&output.name);
+    let size: usize = response.outputs.iter().filter(is_json).map(text_size).sum();
+    let mut text = Vec::with_capacity(256 + 128 * response.outputs.len() + size);
+    let mut binary = Vec::new();
     text.extend_from_slice(b"{\"model_name\":");
     write_value(&mut text, &response.model_name);
     if let Some(version) = &response.model_version {
@@ -33,27 +76,36 @@ pub fn write_response(response: &InferenceResponse) -> Result<Vec<u8>, WriteErro
     text.extend_from_slice(b",\"id\":");
     write_value(&mut text, &response.id);
     text.extend_from_slice(b",\"parameters\":");
-    write_parameters(&mut text, &response.parameters);
+    write_parameters(&mut text, &response.parameters, None);
     text.extend_from_slice(b",\"outputs\":[");
     for (index, output) in response.outputs.iter().enumerate() {
         if index > 0 {
             text.push(b',');
         }
-        write_tensor(&mut text, output)?;
+        if options.binary.wants(&output.name) {
+            let data = output.to_raw()?;
+            write_tensor_head(&mut text, output, Some(data.len()));
+            binary.push(data);
+        } else {
+            write_tensor_head(&mut text, output, None);
+            write_data(&mut text, output, options.non_finite)?;
+        }
+        text.push(b'}');
     }
     text.extend_from_slice(b"]}");
-    Ok(text)
+    Ok(Written { json: text, binary })
 }
 
 /// A guess at the text's length that rarely needs a second allocation.
 fn text_size(tensor: &Tensor) -> usize {
-    64 + match &tensor.data {
+    match &tensor.data {
         TensorData::Fixed(bytes) => bytes.len() * 3,
         TensorData::Variable(elements) => elements.iter().map(|element| element.len() + 4).sum(),
     }
 }
 
-fn write_tensor(text: &mut Vec<u8>, tensor: &Tensor) -> Result<(), WriteError> {
+/// Writes all of a tensor but its data, which has `binary_size` bytes if it is not JSON, and leaves the object open.
+fn write_tensor_head(text: &mut Vec<u8>, tensor: &Tensor, binary_size: Option<usize>) {
     text.extend_from_slice(b"{\"name\":");
     write_value(text, &tensor.name);
     text.extend_from_slice(b",\"shape\":[");
@@ -62,20 +114,30 @@ fn write_tensor(text: &mut Vec<u8>, tensor: &Tensor) -> Result<(), WriteError> {
     text.extend_from_slice(b"],\"datatype\":\"");
     text.extend_from_slice(tensor.datatype.name().as_bytes());
     text.push(b'"');
-    if !tensor.parameters.is_empty() {
+    if !tensor.parameters.is_empty() || binary_size.is_some() {
         text.extend_from_slice(b",\"parameters\":");
-        write_parameters(text, &tensor.parameters);
+        write_parameters(text, &tensor.parameters, binary_size);
     }
+}
+
+fn write_data(text: &mut Vec<u8>, tensor: &Tensor, non_finite: NonFinite) -> Result<(), WriteError> {
     text.extend_from_slice(b",\"data\":[");
     match &tensor.data {
         TensorData::Variable(elements) => write_bytes(text, elements, &tensor.name)?,
-        TensorData::Fixed(bytes) => write_numbers(text, bytes, tensor.datatype),
+        TensorData::Fixed(bytes) => {
+            if let Some((index, found)) = write_numbers(text, bytes, tensor.datatype, non_finite) {
+                return Err(WriteError::NonFinite { output: tensor.name.clone(), index, found });
+            }
+        }
     }
-    text.extend_from_slice(b"]}");
+    text.push(b']');
     Ok(())
 }
 
-fn write_numbers(text: &mut Vec<u8>, bytes: &[u8], datatype: Datatype) {
+/// The place and name of a float that may not be written.
+type Refused = (usize, &'static str);
+
+fn write_numbers(text: &mut Vec<u8>, bytes: &[u8], datatype: Datatype, non_finite: NonFinite) -> Option<Refused> {
     match datatype {
         Datatype::Bool => separated(text, bytes, |text, &byte| {
             text.extend_from_slice(if byte == 0 { b"false" } else { b"true" });
@@ -88,13 +150,14 @@ fn write_numbers(text: &mut Vec<u8>, bytes: &[u8], datatype: Datatype) {
         Datatype::Int16 => write_integers::<i16>(text, bytes),
         Datatype::Int32 => write_integers::<i32>(text, bytes),
         Datatype::Int64 => write_integers::<i64>(text, bytes),
-        Datatype::Fp16 => write_floats::<f16, f32>(text, bytes, f16::to_f32),
-        Datatype::Bf16 => write_floats::<bf16, f32>(text, bytes, bf16::to_f32),
-        Datatype::Fp32 => write_floats::<f32, f32>(text, bytes, |value| value),
-        Datatype::Fp64 => write_floats::<f64, f64>(text, bytes, |value| value),
+        Datatype::Fp16 => return write_floats(text, bytes, non_finite, f16::to_f32),
+        Datatype::Bf16 => return write_floats(text, bytes, non_finite, bf16::to_f32),
+        Datatype::Fp32 => return write_floats(text, bytes, non_finite, |value: f32| value),
+        Datatype::Fp64 => return write_floats(text, bytes, non_finite, |value: f64| value),
         // A BYTES tensor's elements are never `Fixed`.
         Datatype::Bytes => {}
     }
+    None
 }
 
 fn write_integers<T: Pod + itoa::Integer>(text: &mut Vec<u8>, bytes: &[u8]) {
@@ -104,16 +167,43 @@ fn write_integers<T: Pod + itoa::Integer>(text: &mut Vec<u8>, bytes: &[u8]) {
     });
 }
 
-fn write_floats<T: Pod, F: zmij::Float + Into<f64> + Copy>(text: &mut Vec<u8>, bytes: &[u8], widen: impl Fn(T) -> F) {
+/// Writes floats, up to the first that may not be written.
+fn write_floats<T: Pod, F: zmij::Float + Into<f64> + Copy>(
+    text: &mut Vec<u8>,
+    bytes: &[u8],
+    non_finite: NonFinite,
+    widen: impl Fn(T) -> F,
+) -> Option<Refused> {
     let mut digits = zmij::Buffer::new();
-    separated(text, numbers::<T>(bytes), |text, value| {
-        let value = widen(value);
-        if Into::<f64>::into(value).is_finite() {
-            text.extend_from_slice(digits.format_finite(value).as_bytes());
-        } else {
-            text.extend_from_slice(b"null");
+    for (index, value) in numbers::<T>(bytes).enumerate() {
+        if index > 0 {
+            text.push(b',');
         }
-    });
+        let value = widen(value);
+        let wide: f64 = value.into();
+        if wide.is_finite() {
+            text.extend_from_slice(digits.format_finite(value).as_bytes());
+            continue;
+        }
+        let name = name_of_non_finite(wide);
+        match non_finite {
+            NonFinite::Null => text.extend_from_slice(b"null"),
+            NonFinite::String => write_value(text, name),
+            NonFinite::Error => return Some((index, name)),
+        }
+    }
+    None
+}
+
+/// Returns the name that reads back as the value, though every NaN becomes the same.
+const fn name_of_non_finite(value: f64) -> &'static str {
+    if value.is_nan() {
+        "NaN"
+    } else if value > 0.0 {
+        "Infinity"
+    } else {
+        "-Infinity"
+    }
 }
 
 /// Iterates over the numbers of a buffer of any alignment.
@@ -133,22 +223,31 @@ fn write_bytes(text: &mut Vec<u8>, elements: &BytesElements, output: &str) -> Re
     Ok(())
 }
 
-/// Parameters without those that are `null`.
-fn write_parameters(text: &mut Vec<u8>, parameters: &Parameters) {
+/// Writes parameters without those that are `null`, and with the size of binary data, which no model sets.
+fn write_parameters(text: &mut Vec<u8>, parameters: &Parameters, binary_size: Option<usize>) {
+    let start = text.len();
     text.push(b'{');
-    let present = parameters.others.iter().filter(|(_, value)| !value.is_null());
     if let Some(content_type) = parameters.content_type() {
         text.extend_from_slice(b"\"content_type\":");
         write_value(text, content_type);
-        if present.clone().next().is_some() {
-            text.push(b',');
-        }
+        text.push(b',');
     }
-    separated(text, present, |text, (key, value)| {
+    for (key, value) in parameters.others.iter().filter(|(key, value)| !value.is_null() && *key != binary::SIZE) {
         write_value(text, key);
         text.push(b':');
         write_value(text, value);
-    });
+        text.push(b',');
+    }
+    if let Some(size) = binary_size {
+        write_value(text, binary::SIZE);
+        text.push(b':');
+        write_value(text, &size);
+        text.push(b',');
+    }
+    // The last comma becomes the end, unless there was none.
+    if text.len() > start + 1 {
+        text.pop();
+    }
     text.push(b'}');
 }
 
@@ -180,7 +279,9 @@ mod tests {
     }
 
     fn text(response: &InferenceResponse) -> String {
-        String::from_utf8(write_response(response).unwrap()).unwrap()
+        let Written { json, binary } = write_response(response, &WriteOptions::default()).unwrap();
+        assert!(binary.is_empty());
+        String::from_utf8(json).unwrap()
     }
 
     #[test]
@@ -217,14 +318,61 @@ mod tests {
             data: TensorData::Variable(elements.iter().collect()),
         };
         assert!(text(&response(vec![tensor(&[b"a\"", "é".as_bytes()])])).contains(r#""data":["a\"","é"]"#));
-        let error = write_response(&response(vec![tensor(&[b"a", b"\xff"])])).unwrap_err();
-        assert_eq!(error.to_string(), "output `x`: element 1 is not UTF-8, which JSON needs; encode it as base64");
+        let error = write_response(&response(vec![tensor(&[b"a", b"\xff"])]), &WriteOptions::default()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "output `x`: element 1 is not UTF-8, which JSON needs; ask for binary data or encode it as base64"
+        );
+    }
+
+    #[test]
+    fn what_stands_for_non_finite_floats_is_chosen() {
+        let write = |tensor: Tensor, non_finite| {
+            let options = WriteOptions { non_finite, ..WriteOptions::default() };
+            write_response(&response(vec![tensor]), &options).map(|written| String::from_utf8(written.json).unwrap())
+        };
+        let numbers = [1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+        let halves = numbers.map(f16::from_f64);
+        for tensor in [
+            Tensor::from_elements("x", vec![4], &numbers).unwrap(),
+            Tensor::from_elements("x", vec![4], &halves).unwrap(),
+        ] {
+            let text = write(tensor.clone(), NonFinite::Null).unwrap();
+            assert!(text.contains(r#""data":[1.0,null,null,null]"#), "{text}");
+            let text = write(tensor.clone(), NonFinite::String).unwrap();
+            assert!(text.contains(r#""data":[1.0,"NaN","Infinity","-Infinity"]"#), "{text}");
+            let error = write(tensor, NonFinite::Error).unwrap_err().to_string();
+            assert!(error.starts_with("output `x`: element 1 is NaN, which JSON does not have"), "{error}");
+        }
+    }
+
+    #[test]
+    fn binary_outputs_follow_the_json() {
+        let mut first = Tensor::from_elements("a", vec![2], &[1_u16, 2]).unwrap();
+        first.parameters = serde_json::from_str(r#"{"content_type":"np","binary_data_size":9}"#).unwrap();
+        let second = Tensor::from_elements("b", vec![1], &[f32::NAN]).unwrap();
+        let third = Tensor { name: "c".to_owned(), ..first.clone() };
+        let mut binary = BinaryOutputs::all(true);
+        let mut parameters = serde_json::from_str(r#"{"binary_data":false}"#).unwrap();
+        binary.take_one("c", &mut parameters, str::to_owned).unwrap();
+        let options = WriteOptions { binary, non_finite: NonFinite::Error };
+        let kept = first.to_raw().unwrap().as_ptr();
+        let Written { json, binary } = write_response(&response(vec![first, second, third]), &options).unwrap();
+        let expected = concat!(
+            r#"{"model_name":"m","id":"i","parameters":{},"outputs":["#,
+            r#"{"name":"a","shape":[2],"datatype":"UINT16","parameters":{"content_type":"np","binary_data_size":4}},"#,
+            r#"{"name":"b","shape":[1],"datatype":"FP32","parameters":{"binary_data_size":4}},"#,
+            r#"{"name":"c","shape":[2],"datatype":"UINT16","parameters":{"content_type":"np"},"data":[1,2]}]}"#
+        );
+        assert_eq!(String::from_utf8(json).unwrap(), expected);
+        assert_eq!(binary, [Bytes::from_static(&[1, 0, 2, 0]), Bytes::copy_from_slice(&f32::NAN.to_le_bytes())]);
+        assert_eq!(binary[0].as_ptr(), kept, "not copied");
     }
 
     fn reread(tensor: &Tensor) -> Tensor {
         let text = text(&response(vec![tensor.clone()]));
         let request = text.replace("\"outputs\"", "\"inputs\"");
-        read_request(request.as_bytes()).unwrap().0.inputs.remove(0)
+        read_request(request.as_bytes(), None).unwrap().request.inputs.remove(0)
     }
 
     proptest! {
