@@ -78,9 +78,7 @@ def differences(recorded: Any, found: Any, where: str = "answer") -> List[str]:
         return told
     if isinstance(recorded, list) and isinstance(found, list) and len(recorded) == len(found):
         return [
-            told
-            for index, pair in enumerate(zip(recorded, found))
-            for told in differences(*pair, f"{where}[{index}]")
+            told for index, pair in enumerate(zip(recorded, found)) for told in differences(*pair, f"{where}[{index}]")
         ]
     if isinstance(recorded, float) and isinstance(found, (int, float)) and not isinstance(found, bool):
         close = abs(recorded - found) <= 1e-6 * max(abs(recorded), abs(found))

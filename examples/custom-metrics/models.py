@@ -1,8 +1,7 @@
 """Metrics of one's own: one that is registered with a description, one that is only logged."""
 
-import numpy as np
-
 import mlserver
+import numpy as np
 from mlserver import MLModel
 from mlserver.codecs import NumpyCodec
 from mlserver.types import InferenceRequest, InferenceResponse

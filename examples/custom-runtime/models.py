@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-
 from mlserver import MLModel
 from mlserver.codecs import NumpyCodec
 from mlserver.errors import InferenceError

@@ -3,7 +3,6 @@
 from typing import List, Optional, Tuple
 
 import numpy as np
-
 from mlserver import MLModel
 from mlserver.codecs import decode_args
 

@@ -4,11 +4,10 @@ import base64
 import io
 from typing import Any, List
 
-from PIL import Image
-
 from mlserver import MLModel
 from mlserver.codecs import InputCodec, get_decoded_or_raw, register_input_codec
 from mlserver.types import InferenceRequest, InferenceResponse, Parameters, RequestInput, RequestOutput, ResponseOutput
+from PIL import Image
 
 
 @register_input_codec

@@ -38,7 +38,7 @@ class Factory:
 class FieldInfo:
     """One field of a model: its annotation, its default and how its values are validated."""
 
-    __slots__ = ("name", "annotation", "default", "default_factory", "validate")
+    __slots__ = ("annotation", "default", "default_factory", "name", "validate")
 
     def __init__(self, name: str, annotation: Any, default: Any, validate: Validator) -> None:
         self.name = name
@@ -459,7 +459,7 @@ def _own_annotations(owner: type) -> Dict[str, Any]:
         import annotationlib
 
         return annotationlib.get_annotations(owner, format=annotationlib.Format.FORWARDREF)
-    return typing.cast(Dict[str, Any], owner.__dict__.get("__annotations__", {}))
+    return typing.cast(Dict[str, Any], vars(owner).get("__annotations__", {}))
 
 
 def _resolve(hint: Any, scope: Dict[str, Any]) -> Any:
@@ -467,7 +467,7 @@ def _resolve(hint: Any, scope: Dict[str, Any]) -> Any:
     if not isinstance(hint, str):
         return hint
     try:
-        return eval(hint, scope)  # noqa: S307 - the class's own source text, as typing.get_type_hints does
+        return eval(hint, scope)
     except Exception:
         return Any
 

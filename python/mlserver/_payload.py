@@ -31,11 +31,13 @@ class WireTensor(NamedTuple):
 
 
 def parameters(values: Optional[Dict[str, Any]]) -> Optional[Parameters]:
-    """Returns parameters that take over the dictionary `values`."""
+    """Returns parameters that hold `values`."""
     if values is None:
         return None
     made = Parameters.__new__(Parameters)
-    made.__dict__.update(values)
+    attributes = made.__dict__
+    attributes["content_type"] = attributes["headers"] = None
+    attributes.update(values)
     _set(made, "_given", set(values))
     return made
 
@@ -66,7 +68,7 @@ def requested_output(name: str, values: Optional[Dict[str, Any]] = None) -> Requ
 
 
 def inference_request(
-    id: Optional[str],
+    request_id: Optional[str],
     values: Optional[Dict[str, Any]],
     inputs: List[RequestInput],
     outputs: Optional[List[RequestOutput]] = None,
@@ -74,7 +76,7 @@ def inference_request(
     """Returns the request of these parts, as they are."""
     made = InferenceRequest.__new__(InferenceRequest)
     attributes = made.__dict__
-    attributes["id"] = id
+    attributes["id"] = request_id
     attributes["parameters"] = parameters(values)
     attributes["inputs"] = inputs
     attributes["outputs"] = outputs

@@ -82,7 +82,7 @@ class TensorError(ValueError):
 class FixedElements:
     """Elements of a fixed width, in a buffer."""
 
-    __slots__ = ("datatype", "buffer")
+    __slots__ = ("buffer", "datatype")
 
     def __init__(self, datatype: str, buffer: memoryview) -> None:
         """Takes a contiguous `memoryview` of bytes without looking at it."""
@@ -94,7 +94,7 @@ class FixedElements:
 
     def _view(self) -> Sequence[Any]:
         code = _CODES.get(self.datatype)
-        return self.buffer.cast(code) if code else self.tolist()  # type: ignore[call-overload,no-any-return]
+        return self.buffer.cast(code) if code else self.tolist()  # type: ignore[call-overload]
 
     def __getitem__(self, index: Any) -> Any:
         found = self._view()[index]
@@ -331,5 +331,7 @@ def _narrowed(values: "array[float]") -> memoryview:
     """Returns 32-bit floats as BF16, rounded to nearest, ties to even."""
     bits = array("I", values.tobytes())
     # A NaN whose payload lies in the lower half would round to infinity.
-    halves = array("H", ((b >> 16) | 0x40 if b & 0x7FFFFFFF > 0x7F800000 else (b + 0x7FFF + (b >> 16 & 1)) >> 16 for b in bits))
+    halves = array(
+        "H", ((b >> 16) | 0x40 if b & 0x7FFFFFFF > 0x7F800000 else (b + 0x7FFF + (b >> 16 & 1)) >> 16 for b in bits)
+    )
     return memoryview(halves).cast("B")

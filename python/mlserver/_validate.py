@@ -90,7 +90,12 @@ def string(value: Any, loc: Loc, problems: Problems) -> Any:
         try:
             return bytes(value).decode()
         except UnicodeDecodeError:
-            problems.add("string_unicode", loc, "Input should be a valid string, unable to parse raw data as a unicode string", value)
+            problems.add(
+                "string_unicode",
+                loc,
+                "Input should be a valid string, unable to parse raw data as a unicode string",
+                value,
+            )
             return value
     if isinstance(value, pathlib.PurePath):
         return str(value)
@@ -107,7 +112,9 @@ def integer(value: Any, loc: Loc, problems: Problems) -> Any:
             return int(value)
         finite = value == value and value not in (float("inf"), float("-inf"))
         if finite:
-            problems.add("int_from_float", loc, "Input should be a valid integer, got a number with a fractional part", value)
+            problems.add(
+                "int_from_float", loc, "Input should be a valid integer, got a number with a fractional part", value
+            )
         else:
             problems.add("finite_number", loc, "Input should be a finite number", value)
         return value
@@ -115,7 +122,9 @@ def integer(value: Any, loc: Loc, problems: Problems) -> Any:
         try:
             return int(value)
         except ValueError:
-            problems.add("int_parsing", loc, "Input should be a valid integer, unable to parse string as an integer", value)
+            problems.add(
+                "int_parsing", loc, "Input should be a valid integer, unable to parse string as an integer", value
+            )
             return value
     try:
         return operator.index(value)
@@ -130,7 +139,9 @@ def number(value: Any, loc: Loc, problems: Problems) -> Any:
         try:
             return float(value)
         except ValueError:
-            problems.add("float_parsing", loc, "Input should be a valid number, unable to parse string as a number", value)
+            problems.add(
+                "float_parsing", loc, "Input should be a valid number, unable to parse string as a number", value
+            )
             return value
     try:
         return float(value)

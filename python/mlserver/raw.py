@@ -3,7 +3,8 @@
 import struct
 from typing import Any, List, Tuple
 
-from ._tensor import WIDTHS, BytesElements, FixedElements, pack as _pack
+from ._tensor import WIDTHS, BytesElements, FixedElements, TensorError
+from ._tensor import pack as _pack
 from .codecs.utils import InputOrOutput
 from .types import TensorData
 
@@ -13,10 +14,10 @@ __all__ = ["extract_raw", "inject_raw", "pack", "unpack"]
 def pack(elem: InputOrOutput) -> bytes:
     """Returns the data of a tensor in raw form."""
     data: Any = elem.data
-    elements = _pack(data.raw if isinstance(data, TensorData) else data, str(elem.datatype))
+    elements = _pack(data.raw if isinstance(data, TensorData) else data, _datatype_of(elem))
     if isinstance(elements, FixedElements):
         return elements.buffer.tobytes()
-    parts = []
+    parts: List[bytes] = []
     for item in BytesElements(elements.buffer, elements.offsets).tolist():
         parts += (struct.pack("<I", len(item)), item)
     return b"".join(parts)
@@ -25,22 +26,33 @@ def pack(elem: InputOrOutput) -> bytes:
 def unpack(elem: InputOrOutput, raw: bytes) -> List[Any]:
     """Returns the elements that raw data holds; a tensor's name, datatype and shape are taken from `elem`.
 
-    Raises `ValueError` when there are not as many bytes as datatype and shape need.
+    Raises `TensorError` when there are not as many bytes as datatype and shape need.
     """
-    datatype = str(elem.datatype)
+    datatype = _datatype_of(elem)
     if datatype == "BYTES":
         return list(_split(raw))
+    check_size(elem, raw)
+    return FixedElements(datatype, memoryview(raw)).tolist()
+
+
+def check_size(elem: InputOrOutput, raw: bytes) -> None:
+    """Raises `TensorError` when there are not as many bytes as datatype and shape need."""
+    datatype = _datatype_of(elem)
+    if datatype not in WIDTHS:
+        raise TensorError(f"'{datatype}' is not a datatype")
     count = 1
     for dimension in elem.shape:
         count *= dimension
-    if datatype not in WIDTHS:
-        raise ValueError(f"'{datatype}' is not a datatype")
     if len(raw) != count * WIDTHS[datatype]:
-        raise ValueError(
+        raise TensorError(
             f"tensor '{elem.name}' of {count} {datatype} elements needs {count * WIDTHS[datatype]} bytes,"
             f" but {len(raw)} were given"
         )
-    return FixedElements(datatype, memoryview(raw)).tolist()
+
+
+def _datatype_of(elem: InputOrOutput) -> str:
+    datatype: Any = elem.datatype
+    return str(getattr(datatype, "value", datatype))
 
 
 def _split(raw: bytes) -> List[bytes]:
@@ -48,11 +60,11 @@ def _split(raw: bytes) -> List[bytes]:
     start = 0
     while start < len(raw):
         if start + 4 > len(raw):
-            raise ValueError("raw BYTES data ends within a length")
+            raise TensorError("raw BYTES data ends within a length")
         (length,) = struct.unpack_from("<I", raw, start)
         start += 4
         if start + length > len(raw):
-            raise ValueError("raw BYTES data ends within an element")
+            raise TensorError("raw BYTES data ends within an element")
         elements.append(raw[start : start + length])
         start += length
     return elements

@@ -73,15 +73,11 @@ class BaseSettings(BaseModel):
                 problems.add("json_invalid", (*loc, shown), message, text)
         return found
 
-    def dict(  # type: ignore[override]
-        self, by_alias: bool = True, exclude_unset: bool = True, exclude_none: bool = True, **kwargs: Any
-    ) -> Any:
+    def dict(self, by_alias: bool = True, exclude_unset: bool = True, exclude_none: bool = True, **kwargs: Any) -> Any:
         """Returns the values that were given, as a dictionary."""
         return super().dict(by_alias=by_alias, exclude_unset=exclude_unset, exclude_none=exclude_none, **kwargs)
 
-    def json(  # type: ignore[override]
-        self, by_alias: bool = True, exclude_unset: bool = True, exclude_none: bool = True, **kwargs: Any
-    ) -> str:
+    def json(self, by_alias: bool = True, exclude_unset: bool = True, exclude_none: bool = True, **kwargs: Any) -> str:
         """Returns the values that were given, as JSON."""
         return super().json(by_alias=by_alias, exclude_unset=exclude_unset, exclude_none=exclude_none, **kwargs)
 
@@ -271,5 +267,3 @@ class ModelSettings(BaseSettings):
 
 def _import_path(implementation: type) -> str:
     return f"{implementation.__module__}.{implementation.__qualname__}"
-
-

@@ -89,7 +89,9 @@ def get_wrapped_method(f: Callable[..., Any]) -> Callable[..., Any]:
     return f
 
 
-def schedule_with_callback(coro: "Coroutine[Any, Any, Any]", cb: Callable[["asyncio.Task[Any]"], Any]) -> "asyncio.Task[Any]":
+def schedule_with_callback(
+    coro: "Coroutine[Any, Any, Any]", cb: Callable[["asyncio.Task[Any]"], Any]
+) -> "asyncio.Task[Any]":
     """Starts a coroutine as a task that calls `cb` when it is done."""
     task = asyncio.ensure_future(coro)
     task.add_done_callback(cb)

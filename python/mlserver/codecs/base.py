@@ -135,7 +135,9 @@ class RequestCodec:
 
     @classmethod
     @deprecated("The encode() method is now deprecated. Use encode_response() instead.")
-    def encode(cls, model_name: str, payload: Any, model_version: Optional[str] = None, **kwargs: Any) -> InferenceResponse:
+    def encode(
+        cls, model_name: str, payload: Any, model_version: Optional[str] = None, **kwargs: Any
+    ) -> InferenceResponse:
         """Does what `encode_response` does, under its old name."""
         return cls.encode_response(model_name, payload, model_version, **kwargs)
 
@@ -151,7 +153,7 @@ RequestCodecLike = Union[Type[RequestCodec], RequestCodec]
 
 
 def plain_hint(hint: Any) -> Any:
-    """Returns a hint in the spelling of `typing`, so that `list[str]` and `List[str]`, or two spellings of a union, are equal."""
+    """Returns a hint in the spelling of `typing`, so that `list[str]` equals `List[str]`, and so with unions."""
     origin = typing.get_origin(hint)
     if origin is None:
         return hint

@@ -65,7 +65,8 @@ def decode_array(tensor: InputOrOutput) -> "np.ndarray[Any, Any]":
     else:
         values = held.tolist() if isinstance(held, (FixedElements, BytesElements)) else held
         array = numpy.array(values, dtype=NUMPY_NAMES[datatype])
-    return array.reshape(tensor.shape)
+    shaped: np.ndarray[Any, Any] = array.reshape(tensor.shape)
+    return shaped
 
 
 def _decode_bytes(held: Any, tensor: InputOrOutput) -> Any:

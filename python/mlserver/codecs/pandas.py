@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING, Any, List, Optional
 
-from .._tensor import NUMPY_NAMES, BytesElements, FixedElements, is_array
+from .._tensor import NUMPY_NAMES, BytesElements, FixedElements, TensorError, is_array
 from ..types import (
     InferenceRequest,
     InferenceResponse,
@@ -14,7 +14,6 @@ from ..types import (
 )
 from .base import LoadedType, RequestCodec, register_request_codec
 from .datetime import DatetimeCodec
-from .errors import CodecError
 from .json import decode_json_input_or_output, encode_to_json
 from .numpy import encode_data, to_datatype
 from .string import StringCodec
@@ -60,12 +59,16 @@ def _to_output(series: Any, use_bytes: bool = True) -> ResponseOutput:
     kind = getattr(dtype, "kind", "O")
     if kind in "mM":
         if kind == "m" or series.isna().any():
-            raise CodecError(f"column '{series.name}' of dtype {dtype} cannot be encoded")
+            raise TensorError(f"column '{series.name}' of dtype {dtype} cannot be encoded")
         content_type = DatetimeCodec.ContentType
         values: Any = [time.isoformat().encode() if use_bytes else time.isoformat() for time in series]
         datatype = "BYTES"
     elif _is_numeric_extension(dtype):
-        array = series.to_numpy(dtype="float64", na_value=float("nan")) if series.isna().any() else series.to_numpy(dtype.numpy_dtype)
+        array = (
+            series.to_numpy(dtype="float64", na_value=float("nan"))
+            if series.isna().any()
+            else series.to_numpy(dtype.numpy_dtype)
+        )
         datatype, values = to_datatype(array.dtype).value, encode_data(array, to_datatype(array.dtype).value)
     elif kind in "biuf":
         array = series.to_numpy()
@@ -92,7 +95,7 @@ def _encode_objects(series: Any, use_bytes: bool) -> Any:
     """Returns the elements of a column of objects, and their content type: text as it is, anything else as JSON."""
     values = list(series)
     if any(value is None or value is missing for value in values for missing in _missing_values()):
-        raise CodecError(f"column '{series.name}' has missing values among its objects; fill them in first")
+        raise TensorError(f"column '{series.name}' has missing values among its objects; fill them in first")
     if all(isinstance(value, (str, bytes)) for value in values):
         encoded = [value.encode() if use_bytes and isinstance(value, str) else value for value in values]
         return encoded, StringCodec.ContentType

@@ -12,8 +12,8 @@ from ..types import (
     RequestOutput,
     ResponseOutput,
 )
+from . import base
 from .base import (
-    InputCodec,
     RequestCodec,
     find_input_codec,
     find_input_codec_by_payload,
@@ -134,10 +134,10 @@ def encode_inference_response(payload: Any, model_settings: ModelSettings) -> Op
 class SingleInputRequestCodec(RequestCodec):
     """The codec of requests that hold one tensor; subclasses name its codec in `InputCodec`."""
 
-    InputCodec: Optional[Type[InputCodec]] = None
+    InputCodec: Optional[Type[base.InputCodec]] = None
 
     @classmethod
-    def _codec(cls) -> Type[InputCodec]:
+    def _codec(cls) -> Type[base.InputCodec]:
         if cls.InputCodec is None:
             raise NotImplementedError(f"no InputCodec was specified for {cls.__name__}")
         return cls.InputCodec
@@ -182,4 +182,6 @@ class SingleInputRequestCodec(RequestCodec):
     @classmethod
     def _check_single(cls, count: int, side: str) -> None:
         if count != 1:
-            raise CodecError(f"The '{cls.ContentType}' codec only supports a single {side} tensor ({count} were received)")
+            raise CodecError(
+                f"The '{cls.ContentType}' codec only supports a single {side} tensor ({count} were received)"
+            )

@@ -10,7 +10,8 @@ class InvalidModelContext(MLServerError):
 
     def __init__(self) -> None:
         super().__init__(
-            "Contextual method (e.g. mlserver.log() or mlserver.register()) was called outside of a model context. ", 500
+            "Contextual method (e.g. mlserver.log() or mlserver.register()) was called outside of a model context. ",
+            500,
         )
 
 

@@ -13,7 +13,23 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tu
 from .errors import MetricNotFound
 
 #: Upper bounds of the buckets; not configurable.
-BUCKETS: Tuple[float, ...] = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, float("inf"))
+BUCKETS: Tuple[float, ...] = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.075,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+    5.0,
+    7.5,
+    10.0,
+    float("inf"),
+)
 
 LABELS = ("model_name", "model_version")
 

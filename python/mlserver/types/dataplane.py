@@ -3,8 +3,8 @@
 import enum
 from typing import Any, Dict, Iterator, List, Optional
 
-from .._tensor import BytesElements, Elements, FixedElements
 from .._model import jsonable
+from .._tensor import BytesElements, Elements, FixedElements
 from .._validate import Loc, Problems
 from .base import BaseModel
 
