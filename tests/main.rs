@@ -13,3 +13,4 @@ mod start;
 mod stream;
 mod support;
 mod trees;
+mod workers;

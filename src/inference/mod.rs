@@ -48,7 +48,9 @@ pub enum Kind {
     Overloaded,
     Stopping,
     /// The model's code chose this status for its refusal.
-    Model { status: u16 },
+    Model {
+        status: u16,
+    },
     /// The model's code failed.
     ModelFailed,
     /// The process that ran the model has ended, or none runs.
@@ -226,7 +228,7 @@ impl Target {
 fn log_failure(model: &Model, id: &str, failure: &InferenceError) {
     let (name, version) = (model.name.as_str(), model.version.as_deref());
     let reason = chain(failure);
-    if failure.kind() == Kind::BadRequest {
+    if matches!(failure.kind(), Kind::BadRequest | Kind::Model { status: ..500 }) {
         debug!(model = name, version, request_id = id, reason, "Refused a request.");
     } else {
         error!(model = name, version, request_id = id, reason, "Failed to answer a request.");

@@ -22,7 +22,7 @@ use crate::settings::ModelSettings;
 use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
 use crate::types::{ModelMetadata, Parameters, TensorMetadata};
 
-pub use loader::{Loader, RuntimeLoader};
+pub use loader::{Loader, Loading, RuntimeLoader};
 pub use warm_up::SampleError;
 
 /// A name or version that is not in the registry.
@@ -126,7 +126,15 @@ impl Model {
     }
 }
 
+/// What the settings say, or the model itself where it has something to say.
 fn metadata(settings: &ModelSettings, state: &State) -> ModelMetadata {
+    let State::Ready(runtime) = state else { return metadata_of(settings) };
+    let mut metadata = runtime.metadata().cloned().unwrap_or_else(|| metadata_of(settings));
+    metadata.parameters.others.insert("backend".to_owned(), runtime.backend().into());
+    metadata
+}
+
+fn metadata_of(settings: &ModelSettings) -> ModelMetadata {
     let tensors = |tensors: &[crate::settings::TensorMetadata]| {
         tensors
             .iter()
@@ -138,11 +146,7 @@ fn metadata(settings: &ModelSettings, state: &State) -> ModelMetadata {
             })
             .collect()
     };
-    let mut parameters =
-        settings.parameters.content_type.clone().map(Parameters::with_content_type).unwrap_or_default();
-    if let State::Ready(runtime) = state {
-        parameters.others.insert("backend".to_owned(), runtime.backend().into());
-    }
+    let parameters = settings.parameters.content_type.clone().map(Parameters::with_content_type).unwrap_or_default();
     ModelMetadata {
         name: settings.name.clone(),
         versions: settings.versions.clone(),

@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::codecs::CodecError;
 use crate::compute::ComputePool;
 use crate::settings::ModelSettings;
-use crate::types::{InferenceRequest, InferenceResponse};
+use crate::types::{InferenceRequest, InferenceResponse, ModelMetadata};
 use identity::Identity;
 use tree_model::TreeModel;
 
@@ -59,6 +59,11 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// Returns what the model says about itself, if that is more than its settings do.
+    fn metadata(&self) -> Option<&ModelMetadata> {
+        None
+    }
+
     /// Says why the model cannot answer now although it has been loaded; nothing while it can.
     fn not_ready(&self) -> Option<String> {
         None
@@ -74,14 +79,19 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     ///
     /// The next answer is made when it is asked for, and dropping the stream ends the work: that is what back-pressure
     /// and clients that leave come to. A model without a way of its own answers the first request, as the original does.
-    fn predict_stream(self: Arc<Self>, mut requests: RequestStream) -> ResponseStream {
-        Box::pin(stream::once(async move {
-            match requests.next().await {
-                Some(request) => self.predict(request).await,
-                None => Err(RuntimeError::NoRequest),
-            }
-        }))
+    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+        answer_first(self, requests)
     }
+}
+
+/// Answers the first request of a stream, and no other.
+fn answer_first<R: Runtime + ?Sized>(runtime: Arc<R>, mut requests: RequestStream) -> ResponseStream {
+    Box::pin(stream::once(async move {
+        match requests.next().await {
+            Some(request) => runtime.predict(request).await,
+            None => Err(RuntimeError::NoRequest),
+        }
+    }))
 }
 
 /// Why a model could not answer.
@@ -184,9 +194,7 @@ impl Implementation {
         match (native, backend) {
             (_, Backend::Python) | (None, Backend::Auto) => Ok(Self::Python),
             (Some(native), Backend::Native | Backend::Auto) => Ok(native),
-            (None, Backend::Native) => {
-                Err(LoadError::NotNative { implementation: settings.implementation.clone() })
-            }
+            (None, Backend::Native) => Err(LoadError::NotNative { implementation: settings.implementation.clone() }),
         }
     }
 }

@@ -59,11 +59,7 @@ impl WorkerMetrics {
         let metrics = Self { queue: Some(queue.clone()), ..Self::default() };
         registry.register("parallel_request_queue", "counter of request queue size for workers", queue);
         registry.register("worker_restarts", "Workers that ended, by pool and reason", metrics.restarts.clone());
-        registry.register(
-            "worker_resident_memory_bytes",
-            "Resident memory of each worker",
-            metrics.resident.clone(),
-        );
+        registry.register("worker_resident_memory_bytes", "Resident memory of each worker", metrics.resident.clone());
         registry.register_collector(Box::new(UserMetrics(Arc::clone(&metrics.user))));
         metrics
     }
@@ -98,7 +94,11 @@ impl WorkerMetrics {
         for (name, help, model_name, model_version, value) in observed {
             if !user.contains_key(&name) {
                 if user.len() >= MAX_METRICS || !is_name(&name) {
-                    warn!(metric = name, model = model_name, "Ignored a metric: its name is not one, or there are too many.");
+                    warn!(
+                        metric = name,
+                        model = model_name,
+                        "Ignored a metric: its name is not one, or there are too many."
+                    );
                     continue;
                 }
                 user.insert(name.clone(), UserMetric { help, series: BTreeMap::new() });

@@ -68,7 +68,7 @@ async def load(settings: Dict[str, Any], source: Optional[str]) -> Tuple[LoadedM
             {"name": handler.name, "path": handler.path, "method": handler.method, "plain": not handler.is_async}
             for handler in model.handlers.values()
         ],
-        "metadata": metadata.model_dump(mode="json"),
+        "metadata": metadata.model_dump(mode="json", exclude_unset=False),
     }
 
 

@@ -80,6 +80,8 @@ struct Worker<C> {
     models: Vec<ModelNumber>,
     slots: Vec<Option<Placed<C>>>,
     open: usize,
+    /// Those of them that are for models.
+    predictions: usize,
     lanes: BTreeMap<Lane, LaneState>,
     /// When the worker last got a call, as an order.
     last: u64,
@@ -103,14 +105,11 @@ impl<C> Dispatch<C> {
             models: Vec::new(),
             slots: std::iter::repeat_with(|| None).take(SLOTS).collect(),
             open: 0,
+            predictions: 0,
             lanes: BTreeMap::new(),
             last: 0,
         };
-        Self {
-            workers: std::iter::repeat_with(worker).take(workers).collect(),
-            waiting: BTreeMap::new(),
-            sequence: 0,
-        }
+        Self { workers: std::iter::repeat_with(worker).take(workers).collect(), waiting: BTreeMap::new(), sequence: 0 }
     }
 
     /// Gives a call to the worker that can take it best, or lets it wait.
@@ -121,7 +120,7 @@ impl<C> Dispatch<C> {
             .min_by_key(|&worker| self.workers[worker].load(lane));
         self.sequence += 1;
         if let Some(worker) = best {
-            return Some(self.place(worker, model, Some(lane), call, now));
+            return Some(self.place(worker, (model, Some(lane)), call, now));
         }
         let order = self.sequence;
         self.waiting.entry(model).or_default().push_back(Waiting { order, lane, call });
@@ -135,10 +134,11 @@ impl<C> Dispatch<C> {
         }
         self.sequence += 1;
         // Outside of all lanes: how long it takes says nothing about predictions.
-        Ok(self.place(worker, NO_MODEL, None, call, now))
+        Ok(self.place(worker, (NO_MODEL, None), call, now))
     }
 
-    fn place(&mut self, worker: usize, model: ModelNumber, lane: Option<Lane>, call: C, now: Instant) -> Sent {
+    fn place(&mut self, worker: usize, of: (ModelNumber, Option<Lane>), call: C, now: Instant) -> Sent {
+        let (model, lane) = of;
         self.sequence += 1;
         let sequence = self.sequence;
         let state = &mut self.workers[worker];
@@ -146,6 +146,7 @@ impl<C> Dispatch<C> {
         let id = sequence * SLOTS as u64 + slot as u64;
         state.slots[slot] = Some(Placed { id, call, model, lane, since: now });
         state.open += 1;
+        state.predictions += usize::from(model != NO_MODEL);
         state.last = sequence;
         if let Some(lane) = lane {
             let lane = state.lanes.entry(lane).or_insert(LaneState { busy: 0, progress: now, average: QUICK });
@@ -168,6 +169,7 @@ impl<C> Dispatch<C> {
         let state = &mut self.workers[worker];
         let placed = state.slots[slot(id)].take_if(|placed| placed.id == id)?;
         state.open -= 1;
+        state.predictions -= usize::from(placed.is_prediction());
         if let Some(lane) = placed.lane {
             state.leave_lane(lane, placed.since, now);
         }
@@ -193,14 +195,15 @@ impl<C> Dispatch<C> {
         };
         let (_, model) = self.waiting.iter().filter_map(fits).min()?;
         let Waiting { lane, call, .. } = self.waiting.get_mut(&model)?.pop_front()?;
-        Some(self.place(worker, model, Some(lane), call, now))
+        Some(self.place(worker, (model, Some(lane)), call, now))
     }
 
     /// Takes the waiting calls for which `gone` is true.
     pub(super) fn take_waiting(&mut self, mut gone: impl FnMut(ModelNumber, &C) -> bool) -> Vec<C> {
         let mut taken = Vec::new();
         for (model, queue) in &mut self.waiting {
-            let (out, kept): (Vec<_>, VecDeque<_>) = queue.drain(..).partition_in(|waiting| gone(*model, &waiting.call));
+            let (out, kept): (Vec<_>, VecDeque<_>) =
+                queue.drain(..).partition_in(|waiting| gone(*model, &waiting.call));
             *queue = kept;
             taken.extend(out.into_iter().map(|waiting| waiting.call));
         }
@@ -242,7 +245,7 @@ impl<C> Dispatch<C> {
     pub(super) fn down(&mut self, worker: usize) -> Vec<Placed<C>> {
         let state = &mut self.workers[worker];
         state.up = false;
-        state.open = 0;
+        (state.open, state.predictions) = (0, 0);
         state.models.clear();
         state.lanes.clear();
         state.slots.iter_mut().filter_map(Option::take).collect()
@@ -264,7 +267,7 @@ fn slot(id: u64) -> usize {
 
 impl<C> Worker<C> {
     fn can_take(&self, model: ModelNumber, lane: Lane, now: Instant) -> bool {
-        if !self.up || self.open >= SLOTS - RESERVED_SLOTS || !self.models.contains(&model) {
+        if !self.up || self.predictions >= SLOTS - RESERVED_SLOTS || !self.models.contains(&model) {
             return false;
         }
         self.lanes.get(&lane).is_none_or(|lane| {
@@ -353,7 +356,7 @@ mod tests {
     #[test]
     fn a_quick_lane_gets_calls_ahead_until_it_sticks() {
         let mut dispatch = up(1);
-        let mut sent = |dispatch: &mut Dispatch<&'static str>, now| dispatch.submit(MODEL, Lane::Loop, "x", now);
+        let sent = |dispatch: &mut Dispatch<&'static str>, now| dispatch.submit(MODEL, Lane::Loop, "x", now);
         for _ in 0..10 {
             let call = sent(&mut dispatch, at(0)).unwrap();
             dispatch.finish(0, call.id, at(0));
@@ -403,7 +406,9 @@ mod tests {
         dispatch.submit(MODEL, Lane::Loop, "later", at(0));
         let placed = dispatch.down(lost.worker);
         assert_eq!(placed.iter().map(|placed| placed.call).collect::<Vec<_>>(), ["lost"]);
-        placed.into_iter().for_each(|placed| dispatch.return_to_front(placed));
+        for placed in placed {
+            dispatch.return_to_front(placed);
+        }
         assert_eq!(dispatch.next(lost.worker, at(0)), None, "it is down");
         dispatch.finish(other.worker, other.id, at(0));
         let next = dispatch.next(other.worker, at(0)).unwrap();

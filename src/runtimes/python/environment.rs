@@ -26,7 +26,9 @@ pub enum EnvironmentError {
         path.display(), PYTHON_NAMES.map(|name| format!("`{name}`")).join(", ")
     )]
     NoInterpreter { path: PathBuf },
-    #[error("no Python interpreter: looked beside the executable, in `VIRTUAL_ENV`, and for `python3` in PATH; `python_executable` names one")]
+    #[error(
+        "no Python interpreter: looked beside the executable, in `VIRTUAL_ENV`, and for `python3` in PATH; `python_executable` names one"
+    )]
     NoPython,
 }
 
@@ -128,12 +130,11 @@ fn expand(path: &Path, variables: &BTreeMap<String, String>) -> PathBuf {
         expanded.push_str(&rest[..start]);
         let after = &rest[start + 1..];
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let (name, length) = match after.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
-            Some((name, _)) => (name, name.len() + 2),
-            None => {
-                let end = after.find(|c| !is_name(c)).unwrap_or(after.len());
-                (&after[..end], end)
-            }
+        let (name, length) = if let Some((name, _)) = after.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
+            (name, name.len() + 2)
+        } else {
+            let end = after.find(|c| !is_name(c)).unwrap_or(after.len());
+            (&after[..end], end)
         };
         match variables.get(name) {
             Some(value) => expanded.push_str(value),

@@ -172,12 +172,6 @@ impl Outgoing {
         Self { kind, head: Bytes::new(), tail: Vec::new() }
     }
 
-    /// Returns the number of bytes on the wire.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        HEADER + self.head.len() + self.tail.iter().map(Bytes::len).sum::<usize>()
-    }
-
     /// Hands the parts over, in order, with the id of the call.
     ///
     /// Short parts are collected in `scratch`, whose content is a part when `put` is given `None`.

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::frame::{Frame, FrameError, Kind, Outgoing};
 use crate::types::{
-    BytesElements, Datatype, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor, TensorData,
-    TensorError,
+    BytesElements, Datatype, InferenceRequest, InferenceResponse, ModelMetadata, Parameters, RequestedOutput, Tensor,
+    TensorData, TensorError,
 };
 
 /// Where each tensor begins in a tail.
@@ -54,17 +54,7 @@ pub(super) struct Loaded {
     pub(super) streams: bool,
     /// `predict` is a plain function, which runs on a thread of its own.
     pub(super) plain: bool,
-    pub(super) handlers: Vec<Handler>,
-    pub(super) metadata: Map<String, Value>,
-}
-
-/// A method of a model that answers a route of its own.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Handler {
-    pub(super) name: String,
-    pub(super) path: String,
-    pub(super) method: String,
-    pub(super) plain: bool,
+    pub(super) metadata: ModelMetadata,
 }
 
 /// The head of `error`.
@@ -178,10 +168,10 @@ const CLOUD_EVENTS: [(&str, &str); 9] = [
     ("ce-namespace", "Ce-Namespace"),
 ];
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn headers<S: Serializer>(map: &&HeaderMap, serializer: S) -> Result<S::Ok, S::Error> {
-    let name = |name: &'static str| name;
     serializer.collect_map(map.keys().map(|key| {
-        let written = CLOUD_EVENTS.iter().find(|(lower, _)| key == lower).map(|(_, written)| name(written));
+        let written = CLOUD_EVENTS.iter().find(|(lower, _)| key == lower).map(|(_, written)| *written);
         // Of a repeated header models see the first, as in the original.
         let value = map.get(key).map(|value| String::from_utf8_lossy(value.as_bytes()));
         (written.unwrap_or(key.as_str()), value)
@@ -273,7 +263,7 @@ struct ResponseTensor<'a> {
 ///
 /// # Errors
 ///
-/// Fails when the head does not describe the tail, or a shape not its data.
+/// Fails when the head does not describe the tail.
 pub(super) fn response(frame: &Frame) -> Result<InferenceResponse, MessageError> {
     let ResponseHead { parameters, headers, outputs } = frame.read()?;
     let mut tail = frame.tail.clone();
@@ -303,8 +293,11 @@ fn take_tensor(tensor: ResponseTensor<'_>, tail: &mut Bytes) -> Result<Tensor, M
         TensorData::Fixed(bytes)
     };
     let tensor = Tensor { name, datatype, shape, parameters, data };
-    tensor.check()?;
-    Ok(tensor)
+    // A shape that says something else than the data is the model's own, and passed on as the original does.
+    match tensor.check() {
+        Err(error @ TensorError::Width { .. }) => Err(error.into()),
+        _ => Ok(tensor),
+    }
 }
 
 fn elements(mut bytes: Bytes, count: usize) -> Option<BytesElements> {

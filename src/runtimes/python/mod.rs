@@ -14,11 +14,12 @@ mod output;
 mod pool;
 mod process;
 mod sdk;
+mod stream;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ use crate::settings::ModelSettings;
 use crate::telemetry::workers::WorkerMetrics;
 use environment::{Environment, EnvironmentError};
 use frame::FrameError;
-use message::{Failure, MessageError};
+use message::MessageError;
 use pool::Pool;
 use process::{Death, Program};
 use sdk::SdkError;
@@ -87,21 +88,27 @@ pub enum PythonLoadError {
     #[error("cannot start the interpreter `{}`", interpreter.display())]
     Start { interpreter: PathBuf, source: Arc<io::Error> },
     /// The model's own code failed, or is not there.
-    #[error("{}", .0.message)]
-    Failed(Failure),
-    #[error("loading ended with its worker: {0}")]
-    Died(Box<Death>),
-    #[error("the settings are too long for a frame")]
-    TooLarge(#[source] FrameError),
-    #[error("the worker's answer cannot be read; this is a bug in mlserver")]
-    Message(#[source] Arc<MessageError>),
+    #[error("{message}")]
+    Failed { message: String, status: u16 },
+    #[error("loading ended with its worker: {death}")]
+    Died { death: String },
+    #[error("the settings are too long: {reason}")]
+    TooLarge { reason: String },
+    #[error("the worker's answer cannot be read; this is a bug in mlserver: {reason}")]
+    Message { reason: String },
     #[error("the server is shutting down")]
     Stopping,
 }
 
 impl From<MessageError> for PythonLoadError {
     fn from(error: MessageError) -> Self {
-        Self::Message(Arc::new(error))
+        Self::Message { reason: error.to_string() }
+    }
+}
+
+impl From<FrameError> for PythonLoadError {
+    fn from(error: FrameError) -> Self {
+        Self::TooLarge { reason: error.to_string() }
     }
 }
 
@@ -152,7 +159,7 @@ impl Python {
         }
     }
 
-    fn pool(&self, key: &PoolKey, environment: &Environment, sdk: &PathBuf) -> Arc<Pool> {
+    fn pool(&self, key: &PoolKey, environment: &Environment, sdk: &Path) -> Arc<Pool> {
         let Shared { options, loads, .. } = &*self.0;
         let mut pools = self.0.pools.lock();
         pools.retain(|_, pool| !pool.is_closed());
@@ -167,8 +174,12 @@ impl Python {
             };
             let variables = environment.variables(sdk, options, size);
             Pool::start(pool::Options {
-                name: if number == 0 || (key.environment.is_none() && key.group.is_none()) { name } else { format!("{name}.{number}") },
-                program: Program { interpreter: environment.interpreter.clone(), sdk: sdk.clone(), variables },
+                name: if number == 0 || (key.environment.is_none() && key.group.is_none()) {
+                    name
+                } else {
+                    format!("{name}.{number}")
+                },
+                program: Program { interpreter: environment.interpreter.clone(), sdk: sdk.to_owned(), variables },
                 size,
                 inline: key.inline,
                 debug: options.debug,

@@ -9,21 +9,25 @@ use tracing::error;
 use super::dispatch::{Lane, ModelNumber};
 use super::frame::{Frame, Kind};
 use super::message::{self, Failure, FailureKind};
-use super::pool::{AddedModel, Pool};
+use super::pool::{AddedModel, Pool, WantedModel};
+use super::stream::Answers;
 use super::{CallError, PythonLoadError};
-use crate::runtimes::{BoxFuture, Runtime, RuntimeError};
+use crate::runtimes::{BoxFuture, RequestStream, ResponseStream, Runtime, RuntimeError, answer_first};
 use crate::settings::ModelSettings;
-use crate::types::{InferenceRequest, InferenceResponse};
+use crate::types::{InferenceRequest, InferenceResponse, ModelMetadata};
 
 /// A model that the workers of a pool have loaded. Dropping it unloads it.
 #[derive(Debug)]
-struct PythonModel {
+pub(super) struct PythonModel {
     name: String,
     version: Option<String>,
-    pool: Arc<Pool>,
-    number: ModelNumber,
+    pub(super) pool: Arc<Pool>,
+    pub(super) number: ModelNumber,
     /// Where `predict` runs.
     lane: Lane,
+    /// It has a way of its own to answer streams.
+    streams: bool,
+    metadata: ModelMetadata,
     /// What its `load` returned.
     loaded: bool,
     /// On how many workers it can be called now.
@@ -39,7 +43,9 @@ pub(super) async fn load(
     let source = settings.source.as_deref().map(|path| path.to_string_lossy());
     let wanted = settings.parameters.workers.unwrap_or(usize::MAX).min(workers.max(1));
     let (name, version) = (settings.name.as_str(), settings.version());
-    let added = pool.add(name, version, &settings_value(settings), source.as_deref(), wanted).await?;
+    let settings = settings_value(settings);
+    let model = WantedModel { name, version, settings: &settings, source: source.as_deref() };
+    let added = pool.add(model, wanted).await?;
     let AddedModel { number, loaded, ready } = added;
     Ok(Arc::new(PythonModel {
         name: name.to_owned(),
@@ -47,6 +53,8 @@ pub(super) async fn load(
         pool: Arc::clone(pool),
         number,
         lane: if loaded.plain { Lane::Thread(number) } else { Lane::Loop },
+        streams: loaded.streams,
+        metadata: loaded.metadata,
         loaded: loaded.ready,
         ready,
     }))
@@ -105,7 +113,7 @@ fn settings_value(settings: &ModelSettings) -> Value {
 }
 
 impl PythonModel {
-    fn check_ready(&self) -> Result<(), RuntimeError> {
+    pub(super) fn check_ready(&self) -> Result<(), RuntimeError> {
         if self.loaded {
             return Ok(());
         }
@@ -113,11 +121,11 @@ impl PythonModel {
     }
 
     /// Tells an answer from a failure, whose traceback goes to the log.
-    fn outcome(&self, request: &str, frame: Frame) -> Result<Frame, RuntimeError> {
+    pub(super) fn outcome(&self, request: &str, frame: Frame) -> Result<Frame, RuntimeError> {
         if frame.kind != Kind::Error {
             return Ok(frame);
         }
-        let failure: Failure = frame.read().map_err(|error| RuntimeError::Inconsistent(error.into()))?;
+        let failure: Failure = frame.read().map_err(inconsistent)?;
         let Failure { kind, message, status, traceback } = failure;
         if kind != FailureKind::Mlserver && !traceback.is_empty() {
             let (model, version) = (self.name.as_str(), self.version.as_deref());
@@ -136,6 +144,10 @@ impl Runtime for PythonModel {
         "python"
     }
 
+    fn metadata(&self) -> Option<&ModelMetadata> {
+        Some(&self.metadata)
+    }
+
     fn not_ready(&self) -> Option<String> {
         if !self.loaded {
             Some("its `load` returned false".to_owned())
@@ -149,15 +161,23 @@ impl Runtime for PythonModel {
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             self.check_ready()?;
-            let frame = message::request(Kind::Predict, Some(self.number), &request)
-                .map_err(|error| RuntimeError::Inconsistent(error.into()))?;
+            let frame = message::request(Kind::Predict, Some(self.number), &request).map_err(inconsistent)?;
             let id = request.id;
             drop(request.inputs);
             let frame = self.pool.call(self.number, self.lane, frame).await?;
             let frame = self.outcome(&id, frame)?;
-            message::response(&frame).map_err(|error| RuntimeError::Inconsistent(error.into()))
+            message::response(&frame).map_err(inconsistent)
         })
     }
+
+    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+        if self.streams { Answers::of(self, requests) } else { answer_first(self, requests) }
+    }
+}
+
+/// Takes a frame that cannot be written or read for what it is: our bug.
+pub(super) fn inconsistent(error: impl std::error::Error + Send + Sync + 'static) -> RuntimeError {
+    RuntimeError::Inconsistent(error.into())
 }
 
 impl Drop for PythonModel {

@@ -33,12 +33,7 @@ struct Record {
 }
 
 /// Logs each line of a pipe until its end.
-pub(super) async fn log(
-    pipe: impl AsyncRead + Unpin,
-    origin: Origin,
-    worker: String,
-    last_lines: Option<LastLines>,
-) {
+pub(super) async fn log(pipe: impl AsyncRead + Unpin, origin: Origin, worker: String, last_lines: Option<LastLines>) {
     let mut reader = BufReader::new(pipe);
     let mut line = Vec::new();
     // A pipe that fails has nothing more to say.
@@ -109,7 +104,9 @@ mod tests {
     #[tokio::test]
     async fn lines_are_cut_and_told_apart() {
         let long = "x".repeat(MAX_LINE + 5);
-        let text = format!("\u{1e}{{\"message\":\"a\\nb\",\"level\":\"ERROR\",\"model\":\"m\"}}\nplain\r\n{long}\n\u{1e}no json\nlast");
+        let text = format!(
+            "\u{1e}{{\"message\":\"a\\nb\",\"level\":\"ERROR\",\"model\":\"m\"}}\nplain\r\n{long}\n\u{1e}no json\nlast"
+        );
         let mut reader = BufReader::new(text.as_bytes());
         let mut records = Vec::new();
         let mut line = Vec::new();

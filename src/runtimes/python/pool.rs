@@ -21,17 +21,17 @@ use tracing::{error, info, warn};
 use super::connection::{Connection, Ended};
 use super::dispatch::{Dispatch, Lane, ModelNumber, Sent};
 use super::frame::{Frame, Kind, Outgoing, PROTOCOL};
-use super::message::{self, Failure, Hello, Load, Loaded, Metrics, Ready};
+use super::message::{self, Failure, FailureKind, Hello, Load, Loaded, Metrics, Ready};
 use super::process::{Death, How, Process, Program, resident};
 use super::{CallError, PythonLoadError};
 use crate::telemetry::workers::WorkerMetrics;
 
 /// How long a process may take from its start to its `ready`, imports of the SDK included.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often workers are asked whether they answer, and their memory is measured.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// A worker that lives this long has not failed because of its start.
-const STABLE: Duration = Duration::from_secs(60);
+const STABLE: Duration = Duration::from_mins(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// After this many failed starts in a row, calls do not wait for the next one.
@@ -113,7 +113,9 @@ struct Model {
 #[derive(Debug)]
 enum On {
     /// Workers have died this often while they loaded it here.
-    Wanted { deaths: u32 },
+    Wanted {
+        deaths: u32,
+    },
     Loaded(Loaded),
     Failed(PythonLoadError),
 }
@@ -147,6 +149,17 @@ pub(super) struct OpenCall {
     pool: Arc<Pool>,
     place: Arc<Place>,
     over: bool,
+}
+
+/// A model to be loaded.
+#[derive(Debug)]
+pub(super) struct WantedModel<'a> {
+    pub(super) name: &'a str,
+    pub(super) version: Option<&'a str>,
+    /// As `model-settings.json` would have them, resolved.
+    pub(super) settings: &'a Value,
+    /// The path of that file.
+    pub(super) source: Option<&'a str>,
 }
 
 /// A model that every worker it was meant for has loaded.
@@ -209,12 +222,10 @@ impl Pool {
     /// Fails when one of them cannot load it; no worker keeps it then.
     pub(super) async fn add(
         self: &Arc<Self>,
-        name: &str,
-        version: Option<&str>,
-        settings: &Value,
-        source: Option<&str>,
+        wanted: WantedModel<'_>,
         workers: usize,
     ) -> Result<AddedModel, PythonLoadError> {
+        let WantedModel { name, version, settings, source } = wanted;
         let (number, mut changed) = {
             let mut state = self.state.lock();
             if state.closed {
@@ -223,7 +234,7 @@ impl Pool {
             state.next_model += 1;
             let number = state.next_model;
             let load = Load { model: number, settings, source };
-            let frame = Outgoing::new(Kind::Load, message::head(&load)).map_err(PythonLoadError::TooLarge)?;
+            let frame = Outgoing::new(Kind::Load, message::head(&load))?;
             let mut places: Vec<usize> = (0..state.links.len()).collect();
             let models = |worker| state.models.values().filter(|model| model.on.contains_key(&worker)).count();
             places.sort_by_key(|&worker| models(worker));
@@ -241,7 +252,9 @@ impl Pool {
                     changed: sender,
                 },
             );
-            places.iter().for_each(|&worker| self.wake[worker].notify_one());
+            for &worker in &places {
+                self.wake[worker].notify_one();
+            }
             (number, changed)
         };
         // Whoever gives up waiting leaves no model behind.
@@ -431,7 +444,7 @@ impl Pool {
             if let Err(error) = &ended {
                 error!(worker = name, "Cannot start a worker: {error}");
             }
-            let pause = self.bury(worker, &name, ended, started.elapsed());
+            let pause = self.bury(worker, &name, &ended, started.elapsed());
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = self.stop.cancelled() => {}
@@ -457,9 +470,8 @@ impl Pool {
             paths: self.options.paths.iter().map(|path| path.to_string_lossy()).collect(),
         };
         let program = &self.options.program;
-        let started = Outgoing::new(Kind::Hello, message::head(&hello))
-            .map_err(PythonLoadError::TooLarge)
-            .and_then(|hello| {
+        let started =
+            Outgoing::new(Kind::Hello, message::head(&hello)).map_err(PythonLoadError::from).and_then(|hello| {
                 Process::start(program, name, hello).map_err(|source| PythonLoadError::Start {
                     interpreter: program.interpreter.clone(),
                     source: Arc::new(source),
@@ -590,7 +602,7 @@ impl Pool {
         drop(permit);
         let outcome = match answer {
             Ok(Ok(frame)) if frame.kind == Kind::Loaded => frame.read::<Loaded>().map_err(PythonLoadError::from),
-            Ok(Ok(frame)) => Err(frame.read::<Failure>().map_or_else(PythonLoadError::from, PythonLoadError::Failed)),
+            Ok(Ok(frame)) => Err(self.load_failure(number, &frame)),
             // The worker has ended, and what follows from that happens where it is buried.
             Ok(Err(_)) | Err(_) => return,
         };
@@ -599,7 +611,6 @@ impl Pool {
         let state = &mut *state;
         state.links[worker].loading = None;
         let Some(model) = state.models.get_mut(&number) else { return };
-        let (name, version) = (model.name.as_str(), model.version.as_deref());
         match outcome {
             Ok(loaded) => {
                 let link = &mut state.links[worker];
@@ -611,16 +622,26 @@ impl Pool {
                 model.on.insert(worker, On::Loaded(loaded));
             }
             Err(error) => {
-                if let PythonLoadError::Failed(failure) = &error
-                    && !failure.traceback.is_empty()
-                {
-                    error!(model = name, version, "Loading failed.\n{}", failure.traceback.trim_end());
-                }
                 model.on.insert(worker, On::Failed(error));
             }
         }
         let _ = model.changed.send(());
         state.pump(worker, now);
+    }
+
+    /// Reads why a model's code did not load. The traceback goes to the log.
+    fn load_failure(&self, number: ModelNumber, frame: &Frame) -> PythonLoadError {
+        let Failure { kind, message, status, traceback } = match frame.read() {
+            Ok(failure) => failure,
+            Err(error) => return error.into(),
+        };
+        if kind == FailureKind::Model
+            && let Some(model) = self.state.lock().models.get(&number)
+        {
+            let (model, version) = (model.name.as_str(), model.version.as_deref());
+            error!(model, version, "The model's code failed to load.\n{}", traceback.trim_end());
+        }
+        PythonLoadError::Failed { message, status }
     }
 
     fn tell_to_stop(&self, worker: usize) {
@@ -658,13 +679,7 @@ impl Pool {
     }
 
     /// Notes how a worker ended, and returns how long to wait before the next one.
-    fn bury(
-        &self,
-        worker: usize,
-        name: &str,
-        ended: Result<Death, PythonLoadError>,
-        lived: Duration,
-    ) -> Duration {
+    fn bury(&self, worker: usize, name: &str, ended: &Result<Death, PythonLoadError>, lived: Duration) -> Duration {
         let mut state = self.state.lock();
         let state = &mut *state;
         let link = &mut state.links[worker];
@@ -679,7 +694,7 @@ impl Pool {
         let reason = ended.as_ref().map_or("start", |death| death.how.reason());
         link.trouble = Some(ended.as_ref().map_or_else(ToString::to_string, ToString::to_string));
         self.options.metrics.count_restart(&self.options.name, reason);
-        if let Ok(death) = &ended {
+        if let Ok(death) = ended {
             let models: Vec<&str> = state
                 .models
                 .values()
@@ -688,8 +703,8 @@ impl Pool {
                 .collect();
             log_death(name, death, &models);
         }
-        let failure = |ended: &Result<Death, PythonLoadError>| match ended {
-            Ok(death) => PythonLoadError::Died(Box::new(death.clone())),
+        let failure = match ended {
+            Ok(death) => PythonLoadError::Died { death: death.to_string() },
             Err(error) => error.clone(),
         };
         for (number, model) in &mut state.models {
@@ -706,7 +721,7 @@ impl Pool {
                 On::Wanted { deaths } if blamed => {
                     *deaths += 1;
                     if !model.established || *deaths >= LOAD_DEATHS && loading.is_some() {
-                        *on = On::Failed(failure(&ended));
+                        *on = On::Failed(failure.clone());
                     }
                 }
                 On::Wanted { .. } | On::Failed(_) => {}
@@ -771,9 +786,10 @@ impl State {
     fn is_hopeless(&self, number: ModelNumber) -> bool {
         self.models.get(&number).is_none_or(|model| {
             model.ready.load(Ordering::Acquire) == 0
-                && model.on.iter().all(|(&worker, on)| {
-                    matches!(on, On::Failed(_)) || self.links[worker].failures >= HOPELESS
-                })
+                && model
+                    .on
+                    .iter()
+                    .all(|(&worker, on)| matches!(on, On::Failed(_)) || self.links[worker].failures >= HOPELESS)
         })
     }
 

@@ -158,7 +158,7 @@ fn say_hello(stream: &StdUnixStream, hello: Outgoing, page: &impl AsFd) -> io::R
 
 /// How a worker ended.
 #[derive(Debug, Clone)]
-pub(crate) struct Death {
+pub(super) struct Death {
     pub(super) worker: String,
     pub(super) pid: i32,
     pub(super) how: How,
@@ -262,8 +262,8 @@ fn signal_name(signal: i32) -> String {
         (Signal::XCPU, "SIGXCPU"),
         (Signal::XFSZ, "SIGXFSZ"),
     ];
-    let named = names.into_iter().find(|(number, _)| number.as_raw() == signal);
-    named.map_or_else(|| format!("signal {signal}"), |(_, name)| name.to_owned())
+    let found = names.into_iter().find(|(number, _)| number.as_raw() == signal);
+    found.map_or_else(|| format!("signal {signal}"), |(_, name)| name.to_owned())
 }
 
 /// The last lines of a stream, as many as are worth keeping.

@@ -110,5 +110,5 @@ fn digest() -> String {
             mixed[at] = mixed[at].rotate_left(3) ^ byte;
         }
     }
-    mixed[..12].iter().map(|byte| format!("{byte:02x}")).collect()
+    mixed[..12].iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
