@@ -43,7 +43,8 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("inference", &["registry", "runtimes", "types"]),
     ("registry", &["compute", "repository", "runtimes", "settings", "telemetry", "types"]),
     ("repository", &["settings"]),
-    ("runtimes", &["codecs", "compute", "runtimes::trees", "settings", "types"]),
+    ("runtimes", &["codecs", "compute", "runtimes::python", "runtimes::trees", "settings", "types"]),
+    ("runtimes::python", &["runtimes", "settings", "telemetry", "types"]),
     // Evaluators know nothing of servers.
     ("runtimes::trees", &[]),
     ("codecs", &["types"]),

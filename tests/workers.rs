@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Client, Folder, PATIENCE, Starting, TestServer, repository_path};
+use crate::support::{Answer, Client, Connection, Folder, PATIENCE, Starting, TestServer, repository_path};
 
 /// Within this, a request that was in a worker when it died has its answer.
 const SOON: Duration = Duration::from_secs(1);
@@ -61,6 +61,14 @@ fn infer(client: &Client, model: &str, value: impl Into<Value>) -> Answer {
     let datatype = if value.is_string() { "BYTES" } else { "INT64" };
     let body = json!({"id": "r1", "inputs": [{"name": "x", "shape": [1], "datatype": datatype, "data": [value]}]});
     client.post(&format!("/v2/models/{model}/infer"), body.to_string())
+}
+
+/// Sends a request for `m` whose answer nobody waits for.
+fn send(connection: &mut Connection, action: &str, value: &Value) {
+    let datatype = if value.is_string() { "BYTES" } else { "INT64" };
+    let body = json!({"inputs": [{"name": "x", "shape": [1], "datatype": datatype, "data": [value]}]}).to_string();
+    let head = format!("POST /v2/models/m/{action} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n");
+    connection.write(format!("{head}content-length: {}\r\n\r\n{body}", body.len()));
 }
 
 /// The first element of an answer.
@@ -168,9 +176,6 @@ fn only_the_calls_inside_a_killed_worker_are_lost() {
 
 #[test]
 fn readiness_is_false_while_no_worker_lives() {
-    let Some(server) = server(&[("m", "Coroutine")], &json!({"python_executable": "./python"})) else { return };
-    // The environment variable does not beat the file, so the link decides which interpreter the next worker finds.
-    drop(server);
     let Some(python) = python() else { return };
     let folder = folder(&[("m", "Coroutine")]).settings(&json!({"python_executable": "./python"}));
     std::os::unix::fs::symlink(&python, folder.path("python")).unwrap();
@@ -263,11 +268,7 @@ fn a_client_that_leaves_is_seen_inside_predict() {
     for class in ["Cancelled", "CancelledPlain"] {
         let Some(server) = server(&[("m", class)], &json!({})) else { return };
         let mut connection = server.connect();
-        let body = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT64","data":[1]}]}"#;
-        connection.write(&format!(
-            "POST /v2/models/m/infer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        ));
+        send(&mut connection, "infer", &json!(1));
         server.wait_for_log("begun");
         drop(connection);
         server.wait_for_log("saw the cancellation");
@@ -304,20 +305,9 @@ fn the_server_s_end_ends_its_workers_and_what_they_started() {
 fn a_killed_server_leaves_no_worker() {
     let Some(server) = server(&[("m", "Trouble")], &json!({"parallel_workers": 2})) else { return };
     let first = pid(value(&infer(&server, "m", "pid")));
-    let client = Client::new(server.http);
-    let address = server.http;
-    drop(client);
     // One of them is inside of code that never looks up.
-    let hung = thread::spawn(move || {
-        let mut connection = crate::support::Connection::open(address);
-        let body = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"BYTES","data":["hang"]}]}"#;
-        connection.write(&format!(
-            "POST /v2/models/m/infer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        ));
-        connection
-    });
-    let connection = hung.join().unwrap();
+    let mut connection = server.connect();
+    send(&mut connection, "infer", &json!("hang"));
     let second = pid(value(&infer(&server, "m", "pid")));
     server.signal(Signal::KILL);
     drop(connection);
@@ -330,11 +320,7 @@ fn a_worker_that_does_not_stop_is_killed() {
     let settings = json!({"parallel_workers_timeout": 1, "shutdown_grace_period": 0.2});
     let Some(server) = server(&[("m", "Slow")], &settings) else { return };
     let mut connection = server.connect();
-    let body = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT64","data":[1]}]}"#;
-    connection.write(&format!(
-        "POST /v2/models/m/infer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    ));
+    send(&mut connection, "infer", &json!(1));
     server.wait_for_log("begun");
     let started = Instant::now();
     assert_eq!(server.terminate().code, Some(0));
@@ -365,15 +351,28 @@ fn streams_are_made_as_they_are_read() {
 
 #[test]
 fn a_reader_that_leaves_ends_its_stream() {
-    let Some(server) = server(&[("m", "Stream")], &json!({})) else { return };
+    let Some(server) = server(&[("m", "Endless")], &json!({})) else { return };
     let mut connection = server.connect();
-    let body = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT64","data":[-1]}]}"#.replace("-1", "100000000");
-    let body = body.replace("range", "range");
-    connection.write(&format!(
-        "POST /v2/models/m/infer_stream HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    ));
+    send(&mut connection, "infer_stream", &json!(1));
     server.wait_for_log("making 3");
+    drop(connection);
+    server.wait_for_log("stream ended");
+}
+
+#[test]
+fn a_reader_that_reads_nothing_stops_its_stream() {
+    let Some(server) = server(&[("m", "Endless")], &json!({})) else { return };
+    let mut connection = server.connect();
+    // Each answer holds a mebibyte, so that the socket's buffers are full after a few.
+    send(&mut connection, "infer_stream", &json!(1 << 17));
+    server.wait_for_log("making 3");
+    wait_until("the model stops", || {
+        let before = server.log().matches("making").count();
+        thread::sleep(Duration::from_millis(300));
+        before == server.log().matches("making").count()
+    });
+    let made = server.log().matches("making").count();
+    assert!(made < 100, "{made} answers were made for a reader that read none");
     drop(connection);
     server.wait_for_log("stream ended");
 }
