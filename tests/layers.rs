@@ -24,6 +24,8 @@ const LAYERS: [(&str, &[&str]); 20] = [
             "inference",
             "registry",
             "repository",
+            // The options of Python models; what they load is the registry's.
+            "runtimes",
             "server",
             // `server::metrics` too, which it names through `server`.
             "server::rest",
@@ -43,8 +45,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("inference", &["registry", "runtimes", "types"]),
     ("registry", &["compute", "repository", "runtimes", "settings", "telemetry", "types"]),
     ("repository", &["settings"]),
-    ("runtimes", &["codecs", "compute", "runtimes::python", "runtimes::trees", "settings", "types"]),
-    ("runtimes::python", &["runtimes", "settings", "telemetry", "types"]),
+    ("runtimes", &["codecs", "compute", "runtimes::trees", "settings", "telemetry", "types"]),
     // Evaluators know nothing of servers.
     ("runtimes::trees", &[]),
     ("codecs", &["types"]),
