@@ -118,6 +118,8 @@ fn show_prints_every_value_and_its_source() {
       tracing_server = null (default)
       cache_enabled = false (default)
       cache_size = 100 (default)
+      cache_max_bytes = 67108864 (default)
+      cache_ttl = null (default)
       gzip_enabled = true (default)
       non_finite_json = "null" (default)
 
@@ -169,7 +171,6 @@ fn show_prints_every_value_and_its_source() {
       warm_workers = false (default)
     --- stderr
     warning: unknown key `gprc_port` in `[DIR]/models/settings.json` (did you mean `grpc_port`?)
-    warning: `cache_enabled` from environment variable `MLSERVER_MODEL_CACHE_ENABLED` is not served yet: responses are not cached
     "#);
 }
 

@@ -42,7 +42,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("server::metrics", &["server", "telemetry"]),
     ("server::rest", &["server", "admin", "compute", "inference", "registry", "settings", "telemetry", "types"]),
     ("admin", &["inference", "registry", "repository", "settings"]),
-    ("inference", &["registry", "runtimes", "types"]),
+    ("inference", &["compute", "registry", "runtimes", "telemetry", "types"]),
     ("registry", &["compute", "repository", "runtimes", "settings", "telemetry", "types"]),
     ("repository", &["settings"]),
     ("runtimes", &["codecs", "compute", "runtimes::trees", "settings", "telemetry", "types"]),

@@ -3,9 +3,13 @@
 
 mod admin;
 mod bad_input;
+mod binary;
+mod cache;
 mod config;
+mod datatypes;
 mod layers;
 mod metrics;
+mod openapi;
 mod readme;
 mod repository;
 mod rest;

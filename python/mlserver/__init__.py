@@ -1,5 +1,8 @@
 """What a model's code imports from the server."""
 
+import importlib
+from typing import Any
+
 from .cancellation import cancelled
 from .metrics import log, register
 from .model import MLModel
@@ -7,3 +10,34 @@ from .settings import ModelSettings, Settings
 from .version import __version__
 
 __all__ = ["MLModel", "ModelSettings", "Settings", "__version__", "cancelled", "log", "register"]
+
+_SUBMODULES = frozenset(
+    (
+        "batching",
+        "codecs",
+        "context",
+        "errors",
+        "grpc",
+        "handlers",
+        "kafka",
+        "logging",
+        "metrics",
+        "model",
+        "parallel",
+        "raw",
+        "registry",
+        "repository",
+        "rest",
+        "settings",
+        "types",
+        "utils",
+        "version",
+    )
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a submodule when somebody who imported `mlserver` alone asks for it."""
+    if name in _SUBMODULES:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

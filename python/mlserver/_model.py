@@ -260,20 +260,14 @@ class BaseModel:
                 continue
             if exclude_none and value is None:
                 continue
-            if include is not None and name not in include:
-                continue
-            inner_include = include[name] if isinstance(include, dict) else None
-            inner_exclude = exclude.get(name) if isinstance(exclude, dict) else None
-            if exclude is not None and name in exclude and inner_exclude in (None, ...):
-                continue
-            if isinstance(exclude, dict) and inner_exclude is True:
+            if not _is_kept(name, include, exclude):
                 continue
             if exclude_defaults and name in fields:
                 default = fields[name].get_default()
                 if default is not _MISSING and type(value) is type(default) and value == default:
                     continue
             shown = self._aliases.get(name, name) if by_alias else name
-            dumped[shown] = _dump_value(value, mode, _selection(inner_include), _selection(inner_exclude), rules)
+            dumped[shown] = _dump_value(value, mode, _of_item(include, name), _of_item(exclude, name), rules)
         return dumped
 
     def dict(
@@ -472,7 +466,21 @@ def _resolve(hint: Any, scope: Dict[str, Any]) -> Any:
         return Any
 
 
-def _selection(inner: Any) -> Selection:
+def _is_kept(name: Any, include: Selection, exclude: Selection) -> bool:
+    """Tells whether a field or an item is part of a dump; "__all__" stands for every item of a list."""
+    if include is not None and name not in include and "__all__" not in include:
+        return False
+    if exclude is None or (name not in exclude and "__all__" not in exclude):
+        return True
+    # A selection within the field leaves the field itself in place.
+    return _of_item(exclude, name) is not None
+
+
+def _of_item(selection: Selection, name: Any) -> Selection:
+    """Returns what of a selection concerns the inside of a field or an item, or `None`."""
+    if not isinstance(selection, dict):
+        return None
+    inner = selection.get(name, selection.get("__all__"))
     return inner if isinstance(inner, (set, frozenset, dict, list, tuple)) else None
 
 
@@ -480,15 +488,19 @@ def _dump_value(value: Any, mode: str, include: Selection, exclude: Selection, r
     if isinstance(value, BaseModel):
         return value._dump(mode=mode, include=include, exclude=exclude, **rules)
     if isinstance(value, (list, tuple)):
-        if mode == "python" and not _holds_models(value):
+        if mode == "python" and include is None and exclude is None and not _holds_models(value):
             return value
-        dumped = [_dump_value(item, mode, None, None, rules) for item in value]
+        dumped = [
+            _dump_value(item, mode, _of_item(include, index), _of_item(exclude, index), rules)
+            for index, item in enumerate(value)
+            if _is_kept(index, include, exclude)
+        ]
         return dumped if isinstance(value, list) or mode == "json" else tuple(dumped)
     if isinstance(value, dict):
         return {
-            name: _dump_value(item, mode, None, None, rules)
+            name: _dump_value(item, mode, _of_item(include, name), _of_item(exclude, name), rules)
             for name, item in value.items()
-            if (include is None or name in include) and (exclude is None or name not in exclude)
+            if _is_kept(name, include, exclude)
         }
     return jsonable(value) if mode == "json" else value
 

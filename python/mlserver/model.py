@@ -134,17 +134,16 @@ class MLModel:
 
     async def metadata(self) -> MetadataModelResponse:
         """Returns what is known about the model."""
-        parameters = Parameters()
-        if self._settings.parameters is not None and self._settings.parameters.content_type:
-            parameters.content_type = self._settings.parameters.content_type
-        return MetadataModelResponse(
+        metadata = MetadataModelResponse(
             name=self.name,
             versions=self._settings.versions,
             platform=self._settings.platform,
             inputs=self._settings.inputs,
             outputs=self._settings.outputs,
-            parameters=parameters,
         )
+        if self._settings.parameters is not None:
+            metadata.parameters = Parameters(content_type=self._settings.parameters.content_type)
+        return metadata
 
 
 def _by_name(tensors: Optional[List[MetadataTensor]]) -> Dict[str, MetadataTensor]:

@@ -1,5 +1,6 @@
 //! `mlserver start`: serve the models of a folder until a signal.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::{CommandError, FAILURE, FORCED};
 use crate::admin::Admin;
 use crate::cli::start::StartArgs;
 use crate::compute::ComputePool;
-use crate::inference::Inference;
+use crate::inference::{CacheOptions, Inference, ResponseCache};
 use crate::registry::{Registry, RuntimeLoader, chain};
 use crate::repository::{Discovery, Repository};
 use crate::runtimes::python::{self, Python};
@@ -144,7 +145,10 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
         registry.announce(model);
     }
     let admin = Admin::new(registry.clone(), repository);
-    let inference = Inference::new(registry, settings.max_in_flight);
+    let mut inference = Inference::new(registry, settings.max_in_flight);
+    if let Some(options) = cache_options(&settings) {
+        inference = inference.with_cache(ResponseCache::new(options, compute.clone(), &mut metrics));
+    }
     let rest_metrics = settings
         .metrics_endpoint
         .is_some()
@@ -190,6 +194,11 @@ fn extensions(mut of_settings: Vec<String>) -> Vec<String> {
         of_settings.insert(0, ours);
     }
     of_settings
+}
+
+fn cache_options(settings: &Settings) -> Option<CacheOptions> {
+    let entries = NonZeroUsize::new(settings.cache_size).filter(|_| settings.cache_enabled)?;
+    Some(CacheOptions { entries, max_bytes: settings.cache_max_bytes, ttl: settings.cache_ttl })
 }
 
 fn address(listener: &TcpListener) -> String {

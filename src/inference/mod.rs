@@ -1,8 +1,9 @@
 //! The one path that every request takes, whichever transport brought it.
 //!
-//! Find the model, take a permit, ask its runtime, record. A caller that drops the future leaves the path wherever it is,
+//! Find the model, take a permit, look whether the answer is known, ask the runtime, record. A caller that drops the future leaves the path wherever it is,
 //! and its permit is free again.
 
+mod cache;
 mod stream;
 
 use std::num::NonZeroUsize;
@@ -10,8 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+pub use cache::{CacheOptions, ResponseCache};
+
 use futures_core::Stream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinError;
 use tracing::{debug, error};
 
 use crate::registry::{Model, NotFound, Registry, State, chain};
@@ -32,6 +36,11 @@ pub enum InferenceError {
     Stopping,
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
+    #[error("the server failed while handling the request; the log has the details")]
+    Panicked(#[source] JoinError),
+    /// The failure of an identical request, which this one has waited for.
+    #[error(transparent)]
+    Shared(Arc<Self>),
 }
 
 /// The kinds of failure. Each transport has one table from these to its own statuses.
@@ -61,9 +70,11 @@ pub enum Kind {
 
 impl InferenceError {
     /// Returns the kind, which decides the status.
-    pub const fn kind(&self) -> Kind {
+    pub fn kind(&self) -> Kind {
         match self {
             Self::NotFound(_) => Kind::NotFound,
+            Self::Shared(error) => error.kind(),
+            Self::Panicked(_) => Kind::Internal,
             Self::NotReady { .. } => Kind::NotReady,
             Self::Overloaded { .. } => Kind::Overloaded,
             Self::Stopping => Kind::Stopping,
@@ -93,6 +104,7 @@ pub struct Inference {
     admission: Arc<Semaphore>,
     max_in_flight: usize,
     stopping: Arc<AtomicBool>,
+    cache: Option<ResponseCache>,
 }
 
 /// A model that a request has found, and how it asked.
@@ -108,7 +120,14 @@ impl Inference {
     pub fn new(registry: Registry, max_in_flight: NonZeroUsize) -> Self {
         let max_in_flight = max_in_flight.get().min(Semaphore::MAX_PERMITS);
         let stopping = Arc::new(AtomicBool::new(false));
-        Self { registry, admission: Arc::new(Semaphore::new(max_in_flight)), max_in_flight, stopping }
+        let admission = Arc::new(Semaphore::new(max_in_flight));
+        Self { registry, admission, max_in_flight, stopping, cache: None }
+    }
+
+    /// Keeps the answers of the models whose settings ask for it.
+    #[must_use]
+    pub fn with_cache(self, cache: ResponseCache) -> Self {
+        Self { cache: Some(cache), ..self }
     }
 
     /// Returns the models that requests can reach.
@@ -196,7 +215,17 @@ impl Inference {
     async fn predict(&self, target: &Target, request: InferenceRequest) -> Result<InferenceResponse, InferenceError> {
         let runtime = target.runtime()?;
         let _permit = self.admit()?;
-        Ok(runtime.predict(request).await?)
+        match &self.cache {
+            Some(cache) if target.model.cached => {
+                let runtime = Arc::clone(runtime);
+                let work = |request| async move { Ok(runtime.predict(request).await?) };
+                // Boxed, so that requests without the cache do not carry its state.
+                let (result, hit) = Box::pin(cache.answer(&target.model, request, work)).await;
+                target.model.metrics(target.with_version).record_cache(hit);
+                result
+            }
+            _ => Ok(runtime.predict(request).await?),
+        }
     }
 
     fn admit(&self) -> Result<OwnedSemaphorePermit, InferenceError> {

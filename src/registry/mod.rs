@@ -89,6 +89,8 @@ pub struct Model {
     pub required: bool,
     /// Differs for every load: what was remembered of one load holds for no other.
     pub generation: u64,
+    /// Its answers may be given again.
+    pub cached: bool,
     /// The settings file; nothing for a model of the environment.
     pub source: Option<PathBuf>,
     metrics: ModelMetrics,
@@ -346,14 +348,15 @@ impl Registry {
 
     fn model(&self, settings: &ModelSettings, state: State, required: bool) -> Model {
         let metrics = &self.shared.metrics;
-        let version = settings.parameters.version.clone();
+        let (version, cached) = (settings.parameters.version.clone(), settings.cache_enabled);
         Model {
             metadata: metadata(settings, &state),
             required,
             generation: self.shared.generations.fetch_add(1, Ordering::Relaxed),
+            cached,
             source: settings.source.clone(),
-            metrics: metrics.of_model(&settings.name, version.as_deref()),
-            metrics_as_default: metrics.of_model(&settings.name, None),
+            metrics: metrics.of_model(&settings.name, version.as_deref(), cached),
+            metrics_as_default: metrics.of_model(&settings.name, None, cached),
             header: HeaderValue::from_bytes(settings.name.as_bytes()).ok(),
             answer_headers: OnceLock::new(),
             name: settings.name.clone(),

@@ -17,6 +17,12 @@ pub(super) fn seconds_or_never<'de, D: Deserializer<'de>>(deserializer: D) -> Re
     Ok(Some(limit).filter(|limit| !limit.is_zero()))
 }
 
+/// Reads seconds, or nothing.
+pub(super) fn optional_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let seconds = Option::<f64>::deserialize(deserializer)?;
+    seconds.map(|seconds| Duration::try_from_secs_f64(seconds).map_err(D::Error::custom)).transpose()
+}
+
 /// Reads whole seconds; as in the original, fewer than none are none.
 pub(super) fn whole_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let seconds = i64::deserialize(deserializer)?;

@@ -73,6 +73,9 @@ pub struct Settings {
     pub cache_enabled: bool,
     #[serde(deserialize_with = "convert::count")]
     pub cache_size: usize,
+    pub cache_max_bytes: NonZeroUsize,
+    #[serde(deserialize_with = "convert::optional_seconds")]
+    pub cache_ttl: Option<Duration>,
     pub gzip_enabled: bool,
     pub non_finite_json: NonFinite,
 }

@@ -17,7 +17,6 @@ const SECONDS: Kind = Kind::Float { min: 0.0, max: MAX_SECONDS };
 
 const NO_GRPC: &str = "there is no gRPC server in this release";
 const NO_KAFKA: &str = "there is no Kafka server in this release";
-const NO_CACHE: &str = "responses are not cached";
 const NO_BATCHING: &str = "requests are not batched";
 const NO_ENVIRONMENTS: &str = "no Python runtime runs in this release";
 
@@ -189,9 +188,15 @@ pub static SERVER: Group = Group {
         .not_yet(NO_KAFKA),
         Field::new("tracing_server", Kind::Text, Preset::Null, "OTLP endpoint to which traces are sent")
             .not_yet("no traces are exported"),
-        Field::new("cache_enabled", Kind::Bool, Preset::Bool(false), "Cache the responses of models that ask for it")
-            .not_yet(NO_CACHE),
-        Field::new("cache_size", ANY_INT, Preset::Int(100), "Responses in the cache").not_yet(NO_CACHE),
+        Field::new("cache_enabled", Kind::Bool, Preset::Bool(false), "Cache the responses of models that ask for it"),
+        Field::new("cache_size", ANY_INT, Preset::Int(100), "Most responses in the cache; 0 caches none"),
+        Field::new("cache_max_bytes", POSITIVE, Preset::Int(64 << 20), "Most memory for the responses in the cache"),
+        Field::new(
+            "cache_ttl",
+            Kind::Float { min: 0.001, max: MAX_SECONDS },
+            Preset::Null,
+            "Seconds for which a response is given again; null is until the model is loaded again",
+        ),
         Field::new("gzip_enabled", Kind::Bool, Preset::Bool(true), "Compress REST responses"),
         Field::new(
             "non_finite_json",
@@ -277,7 +282,7 @@ pub static MODEL: Group = Group {
             "Where the model is, and what its runtime needs",
         )
         .null_is_preset(),
-        Field::new("cache_enabled", Kind::Bool, Preset::Bool(false), "Cache the model's responses").not_yet(NO_CACHE),
+        Field::new("cache_enabled", Kind::Bool, Preset::Bool(false), "Cache the model's responses, if the server does"),
         Field::new(
             "warmup",
             Kind::ObjectList,

@@ -29,6 +29,8 @@ pub struct InferenceMetrics {
     failure: Family<ModelLabels, Counter>,
     duration: Family<ModelLabels, Summary>,
     latency: Family<ModelLabels, Histogram, fn() -> Histogram>,
+    cache_hits: Family<ModelLabels, Counter>,
+    cache_misses: Family<ModelLabels, Counter>,
 }
 
 /// The inference metrics of one model, as asked for with or without its version.
@@ -38,6 +40,8 @@ pub struct ModelMetrics {
     failure: Counter,
     duration: Summary,
     latency: Histogram,
+    /// Hits and misses; nothing for a model whose answers are not cached.
+    cache: Option<(Counter, Counter)>,
 }
 
 impl InferenceMetrics {
@@ -48,6 +52,8 @@ impl InferenceMetrics {
             failure: Family::default(),
             duration: Family::default(),
             latency: Family::new_with_constructor(|| Histogram::new(FINE_BUCKETS)),
+            cache_hits: Family::default(),
+            cache_misses: Family::default(),
         };
         registry.register("model_infer_request_success", "Model infer request success count", metrics.success.clone());
         registry.register("model_infer_request_failure", "Model infer request failure count", metrics.failure.clone());
@@ -57,17 +63,30 @@ impl InferenceMetrics {
             "Time from admission to the model's answer, in seconds",
             metrics.latency.clone(),
         );
+        registry.register(
+            "model_infer_cache_hits",
+            "Requests answered from the cache or together with an identical one",
+            metrics.cache_hits.clone(),
+        );
+        registry.register(
+            "model_infer_cache_misses",
+            "Requests that looked into the cache and asked the model",
+            metrics.cache_misses.clone(),
+        );
         metrics
     }
 
     /// Returns the metrics of a model that callers ask for with this version, or with none.
-    pub fn of_model(&self, model: &str, version: Option<&str>) -> ModelMetrics {
+    pub fn of_model(&self, model: &str, version: Option<&str>, cached: bool) -> ModelMetrics {
         let labels = ModelLabels { model: model.to_owned(), version: version.unwrap_or(NO_VERSION).to_owned() };
         ModelMetrics {
             success: self.success.get_or_create_owned(&labels),
             failure: self.failure.get_or_create_owned(&labels),
             duration: self.duration.get_or_create_owned(&labels),
             latency: self.latency.get_or_create_owned(&labels),
+            cache: cached.then(|| {
+                (self.cache_hits.get_or_create_owned(&labels), self.cache_misses.get_or_create_owned(&labels))
+            }),
         }
     }
 
@@ -84,6 +103,8 @@ impl InferenceMetrics {
         self.failure.remove(&labels);
         self.duration.remove(&labels);
         self.latency.remove(&labels);
+        self.cache_hits.remove(&labels);
+        self.cache_misses.remove(&labels);
     }
 }
 
@@ -93,5 +114,12 @@ impl ModelMetrics {
         if success { &self.success } else { &self.failure }.inc();
         self.duration.observe(duration);
         self.latency.observe(duration.as_secs_f64());
+    }
+
+    /// Records one request that looked into the cache.
+    pub fn record_cache(&self, hit: bool) {
+        if let Some((hits, misses)) = &self.cache {
+            if hit { hits } else { misses }.inc();
+        }
     }
 }

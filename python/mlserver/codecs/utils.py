@@ -144,7 +144,7 @@ class SingleInputRequestCodec(RequestCodec):
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
-        return cls._codec().can_encode(payload)
+        return cls.InputCodec is not None and cls.InputCodec.can_encode(payload)
 
     @classmethod
     def encode_response(

@@ -4,7 +4,7 @@ import enum
 from typing import Any, Iterator, List, Optional
 
 from .._model import _dump_value
-from .._validate import Loc, Problems, validator_for
+from .._validate import Loc, Problems, ValidationError, validator_for
 from .base import BaseModel
 
 
@@ -36,17 +36,26 @@ class RepositoryIndexResponseItem(BaseModel):
 class RepositoryIndexResponse(BaseModel):
     """The list of models."""
 
+    _sparse = False
+
     root: List[RepositoryIndexResponseItem]
 
     def __init__(self, root: Any) -> None:
-        super().__init__(root=root)
+        problems = Problems()
+        items = self._items_of(root, (), problems)
+        if problems.found:
+            raise ValidationError(type(self).__name__, problems.found)
+        super().__init__(root=items)
 
     @classmethod
     def __validate__(cls, value: Any, loc: Loc, problems: Problems) -> Any:
         if isinstance(value, cls):
             return value
-        items = validator_for(List[RepositoryIndexResponseItem])(value, loc, problems)
-        return cls.model_construct(root=items)
+        return cls.model_construct(root=cls._items_of(value, loc, problems))
+
+    @staticmethod
+    def _items_of(value: Any, loc: Loc, problems: Problems) -> Any:
+        return validator_for(List[RepositoryIndexResponseItem])(value, loc, problems)
 
     @property
     def __root__(self) -> List[RepositoryIndexResponseItem]:

@@ -52,7 +52,7 @@ fn gzip(body: &Parts) -> Option<Vec<u8>> {
 }
 
 /// Tells whether a request's `Accept-Encoding` takes gzip (RFC 9110, section 12.5.3).
-fn accepts_gzip(headers: &HeaderMap) -> bool {
+pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
     let mut any = None;
     for value in headers.get_all(ACCEPT_ENCODING) {
         for item in value.to_str().unwrap_or_default().split(',') {

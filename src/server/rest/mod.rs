@@ -12,6 +12,7 @@ mod health;
 mod infer;
 mod instrument;
 mod metadata;
+mod openapi;
 mod repository;
 mod route;
 mod stream;
@@ -121,6 +122,12 @@ impl App {
             Action::Model => metadata::model(&self, &route),
             Action::ModelReady => health::model_ready(&self, &route),
             Action::Infer | Action::Generate => infer::infer(&self, &route, &parts.headers, body).await,
+            Action::Docs
+            | Action::DocsDocument
+            | Action::DocsAsset
+            | Action::ModelDocs
+            | Action::ModelDocsDocument
+            | Action::OpenApi => openapi::answer(&self, &route, path, &parts.headers).await,
             Action::InferStream | Action::GenerateStream => {
                 match stream::open(&self, &route, &parts.headers, body).await {
                     Ok(events) => return events.respond(self, observation, parts.uri),

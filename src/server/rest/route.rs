@@ -17,6 +17,12 @@ pub(super) enum Action {
     Generate,
     InferStream,
     GenerateStream,
+    Docs,
+    DocsDocument,
+    DocsAsset,
+    ModelDocs,
+    ModelDocsDocument,
+    OpenApi,
     Index,
     Load,
     Unload,
@@ -35,19 +41,26 @@ pub(super) struct Route<'a> {
 }
 
 /// The number of values of [`Route::index`].
-pub(super) const ROUTES: usize = 18;
+pub(super) const ROUTES: usize = 26;
 
 impl<'a> Route<'a> {
     /// Finds what a path asks for. Names that are no UTF-8 get replacement characters, and so are unknown later.
     pub(super) fn find(path: &'a str, uri: &'a Uri) -> Option<Self> {
-        let rest = path.strip_prefix("/v2")?;
         let without_model = |action| Self { action, name: Cow::Borrowed(""), version: None, versioned: false };
+        let Some(rest) = path.strip_prefix("/v2") else {
+            return (path == "/openapi.json").then(|| without_model(Action::OpenApi));
+        };
         match rest {
             "" => return Some(without_model(Action::Server)),
             "/health/live" => return Some(without_model(Action::Live)),
             "/health/ready" => return Some(without_model(Action::Ready)),
+            "/docs" => return Some(without_model(Action::Docs)),
+            "/docs/dataplane.json" => return Some(without_model(Action::DocsDocument)),
             "/repository/index" => return Some(without_model(Action::Index)),
             _ => {}
+        }
+        if let Some(file) = rest.strip_prefix("/docs/assets/") {
+            return (!file.is_empty() && !file.contains('/')).then(|| without_model(Action::DocsAsset));
         }
         if let Some(rest) = rest.strip_prefix("/repository/models/") {
             let (name, action) = match rest.split_once('/')? {
@@ -76,6 +89,11 @@ impl<'a> Route<'a> {
             Some("generate") => Action::Generate,
             Some("infer_stream") => Action::InferStream,
             Some("generate_stream") => Action::GenerateStream,
+            Some("docs") => match segments.next() {
+                None => Action::ModelDocs,
+                Some("dataplane.json") => Action::ModelDocsDocument,
+                Some(_) => return None,
+            },
             Some(_) => return None,
         };
         if name.is_empty() || segments.next().is_some() {
@@ -100,7 +118,17 @@ impl<'a> Route<'a> {
 
     const fn is_posted(&self) -> bool {
         match self.action {
-            Action::Live | Action::Ready | Action::Server | Action::Model | Action::ModelReady => false,
+            Action::Live
+            | Action::Ready
+            | Action::Server
+            | Action::Model
+            | Action::ModelReady
+            | Action::Docs
+            | Action::DocsDocument
+            | Action::DocsAsset
+            | Action::ModelDocs
+            | Action::ModelDocsDocument
+            | Action::OpenApi => false,
             Action::Infer
             | Action::Generate
             | Action::InferStream
@@ -128,9 +156,15 @@ impl<'a> Route<'a> {
             Action::Generate => 9,
             Action::InferStream => 11,
             Action::GenerateStream => 13,
-            Action::Index => return 15,
-            Action::Load => return 16,
-            Action::Unload => return 17,
+            Action::Docs => return 15,
+            Action::DocsDocument => return 16,
+            Action::DocsAsset => return 17,
+            Action::OpenApi => return 18,
+            Action::ModelDocs => 19,
+            Action::ModelDocsDocument => 21,
+            Action::Index => return 23,
+            Action::Load => return 24,
+            Action::Unload => return 25,
         };
         pair + self.versioned as usize
     }
@@ -153,10 +187,48 @@ impl<'a> Route<'a> {
             (Action::InferStream, true) => "/v2/models/{model_name}/versions/{model_version}/infer_stream",
             (Action::GenerateStream, false) => "/v2/models/{model_name}/generate_stream",
             (Action::GenerateStream, true) => "/v2/models/{model_name}/versions/{model_version}/generate_stream",
+            (Action::Docs, _) => "/v2/docs",
+            (Action::DocsDocument, _) => "/v2/docs/dataplane.json",
+            (Action::DocsAsset, _) => "/v2/docs/assets/{file}",
+            (Action::ModelDocs, false) => "/v2/models/{model_name}/docs",
+            (Action::ModelDocs, true) => "/v2/models/{model_name}/versions/{model_version}/docs",
+            (Action::ModelDocsDocument, false) => "/v2/models/{model_name}/docs/dataplane.json",
+            (Action::ModelDocsDocument, true) => "/v2/models/{model_name}/versions/{model_version}/docs/dataplane.json",
+            (Action::OpenApi, _) => "/openapi.json",
             (Action::Index, _) => "/v2/repository/index",
             (Action::Load, _) => "/v2/repository/models/{model_name}/load",
             (Action::Unload, _) => "/v2/repository/models/{model_name}/unload",
         }
+    }
+}
+
+#[cfg(test)]
+impl Route<'_> {
+    /// Every route, those without a version in the path twice.
+    pub(super) fn all() -> impl Iterator<Item = Route<'static>> {
+        let actions = [
+            Action::Live,
+            Action::Ready,
+            Action::Server,
+            Action::Model,
+            Action::ModelReady,
+            Action::Infer,
+            Action::Generate,
+            Action::InferStream,
+            Action::GenerateStream,
+            Action::Docs,
+            Action::DocsDocument,
+            Action::DocsAsset,
+            Action::ModelDocs,
+            Action::ModelDocsDocument,
+            Action::OpenApi,
+            Action::Index,
+            Action::Load,
+            Action::Unload,
+        ];
+        actions.into_iter().flat_map(|action| {
+            [false, true].map(|versioned| Route { action, name: Cow::Borrowed(""), version: None, versioned })
+        })
     }
 }
 
@@ -212,6 +284,14 @@ mod tests {
             "/v2/models/a/infer/",
             "/v2/models/a/infer/b",
             "/v2/models/a/versions/1/infer/",
+            "/v2/models/a/docs/other",
+            "/v2/models/a/docs/dataplane.json/b",
+            "/v2/models//docs/dataplane.json",
+            "/v2/docs/assets",
+            "/v2/docs/assets/",
+            "/v2/docs/assets/a/b",
+            "/openapi.json/",
+            "/v2/openapi.json",
             "/v2/repository",
             "/v2/repository/models/load",
             "/v2/repository/models//load",
@@ -226,29 +306,12 @@ mod tests {
 
     #[test]
     fn every_template_has_its_place() {
-        let actions = [
-            Action::Live,
-            Action::Ready,
-            Action::Server,
-            Action::Model,
-            Action::ModelReady,
-            Action::Infer,
-            Action::Generate,
-            Action::InferStream,
-            Action::GenerateStream,
-            Action::Index,
-            Action::Load,
-            Action::Unload,
-        ];
         let mut places = HashSet::new();
         let mut templates = HashSet::new();
-        for action in actions {
-            for versioned in [false, true] {
-                let route = Route { action, name: Cow::Borrowed(""), version: None, versioned };
-                assert!(route.index() < ROUTES);
-                places.insert(route.index());
-                templates.insert(route.template());
-            }
+        for route in Route::all() {
+            assert!(route.index() < ROUTES);
+            places.insert(route.index());
+            templates.insert(route.template());
         }
         assert_eq!((places.len(), templates.len()), (ROUTES, ROUTES));
     }

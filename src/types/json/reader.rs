@@ -215,7 +215,10 @@ fn read_shape(cursor: &mut Cursor<'_>, path: &impl Fn(&str) -> String) -> Result
 fn resolve_shape(shape: &[i64], tensor: &Tensor) -> Result<Vec<usize>, ReadError> {
     let found = tensor.len();
     let unknown = || ReadError::Inference { input: tensor.name.clone(), shape: shape.to_vec(), found };
-    let too_large = || TensorError::TooLarge { name: tensor.name.clone(), shape: Vec::new() };
+    let too_large = || {
+        let shape = shape.iter().filter_map(|&dimension| usize::try_from(dimension).ok()).collect();
+        TensorError::TooLarge { name: tensor.name.clone(), shape }
+    };
     let mut resolved = Vec::with_capacity(shape.len());
     let mut open = None;
     let mut known = 1_usize;

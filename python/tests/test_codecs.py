@@ -1,0 +1,93 @@
+"""Where codecs do better than the original, on purpose."""
+
+import asyncio
+import sys
+from typing import Any, List, Optional
+
+import pytest
+from mlserver import MLModel, ModelSettings
+from mlserver._tensor import TensorError
+from mlserver.codecs import NumpyCodec, PandasCodec, decode_args
+from mlserver.codecs.base import find_input_codec_by_type_hint
+from mlserver.types import InferenceRequest, RequestInput
+
+
+def tensor(name: str, datatype: str, data: List[Any], **parameters: Any) -> RequestInput:
+    return RequestInput(name=name, shape=[len(data)], datatype=datatype, data=data, parameters=parameters or None)
+
+
+def test_predict_may_be_synchronous_and_hints_in_either_spelling() -> None:
+    class Upper(MLModel):
+        @decode_args
+        def predict(self, a: List[str], b: Optional[List[bytes]] = None) -> List[str]:
+            return [text.upper() for text in a]
+
+    predict: Any = Upper(ModelSettings(name="m", implementation=Upper)).predict
+    response = asyncio.run(predict(InferenceRequest(inputs=[tensor("a", "BYTES", ["x"])])))
+    assert response.outputs[0].data.root == [b"X"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="the spellings are newer")
+def test_newer_spellings_of_hints_are_known() -> None:
+    scope: Any = {}
+    source = """
+hints = [list[str], list[bytes]]
+def predict(self, a: list[str], b: list[bytes] | None = None) -> list[str]:
+    return a
+"""
+    exec(source, scope)
+    assert [find_input_codec_by_type_hint(hint).ContentType for hint in scope["hints"]] == ["str", "base64"]  # type: ignore[union-attr]
+    assert callable(decode_args(scope["predict"]))
+
+
+@pytest.mark.needs("numpy")
+def test_typed_arrays_are_arrays() -> None:
+    import numpy
+    from numpy.typing import NDArray
+
+    assert find_input_codec_by_type_hint(NDArray[numpy.float32]) is NumpyCodec
+
+
+@pytest.mark.needs("numpy")
+def test_byte_strings_are_elements_of_their_own() -> None:
+    import numpy
+
+    output = NumpyCodec.encode_output("o", numpy.array([b"ab", b"c"]))
+    assert output.data.root == [b"ab", b"c"]
+    assert NumpyCodec.decode_output(output).tolist() == [[b"ab"], [b"c"]]
+
+
+@pytest.mark.needs("pandas")
+def test_dtypes_of_pandas_own_are_encoded() -> None:
+    import pandas
+
+    frame = pandas.DataFrame(
+        {
+            "text": pandas.array(["a", "é"], dtype="string"),
+            "kind": pandas.Categorical(["x", "y"]),
+            "whole": pandas.array([1, 2], dtype="Int64"),
+            "missing": pandas.array([1, None], dtype="Int64"),
+            "time": pandas.to_datetime(["2020-01-01T00:00:00", "2020-01-02T03:04:05"]),
+        }
+    )
+    outputs = {output.name: output for output in PandasCodec.encode_outputs(frame)}
+    assert [(name, output.datatype) for name, output in outputs.items()] == [
+        ("text", "BYTES"),
+        ("kind", "BYTES"),
+        ("whole", "INT64"),
+        ("missing", "FP64"),
+        ("time", "BYTES"),
+    ]
+    assert outputs["text"].data.root == [b"a", "é".encode()]
+    assert outputs["kind"].parameters.content_type == "str"
+    assert outputs["missing"].model_dump(mode="json")["data"] == [1.0, None]
+    assert outputs["time"].data.root == [b"2020-01-01T00:00:00", b"2020-01-02T03:04:05"]
+    assert outputs["time"].parameters.content_type == "datetime"
+
+
+@pytest.mark.needs("pandas")
+def test_missing_text_is_refused_by_column() -> None:
+    import pandas
+
+    with pytest.raises(TensorError, match="column 'A'"):
+        PandasCodec.encode_outputs(pandas.DataFrame({"A": ["a", None]}, dtype=object))

@@ -1,0 +1,263 @@
+"""Logs, metrics, imports of users' code, registries, and responses of custom handlers."""
+
+import asyncio
+import io
+import json
+import logging
+import os
+import pathlib
+from typing import Any, Iterator, List
+
+import mlserver
+import pytest
+from mlserver import MLModel, ModelSettings, Settings
+from mlserver.context import model_context
+from mlserver.errors import ModelNotFound
+from mlserver.logging import ModelLoggerFormatter, configure_logger, install_handler
+from mlserver.metrics import REGISTRY, Observation, set_sink
+from mlserver.registry import MultiModelRegistry
+from mlserver.repository import ModelRepositoryFactory
+from mlserver.rest.responses import Response
+
+
+def settings(**fields: Any) -> ModelSettings:
+    return ModelSettings(**{"name": "m", "implementation": MLModel, **fields})
+
+
+# Metrics
+
+
+@pytest.fixture
+def sunk() -> Iterator[List[Observation]]:
+    observations: List[Observation] = []
+    set_sink(observations.append)
+    yield observations
+    set_sink(None)
+
+
+def test_a_sink_gets_every_observation(sunk: List[Observation]) -> None:
+    mlserver.register("sunk_metric", "what it is")
+    with model_context(settings(parameters={"version": "1"})):
+        mlserver.log(sunk_metric=2, sunk_other=0.5)
+    labels = {"model_name": "m", "model_version": "1"}
+    assert sunk == [
+        Observation("sunk_metric", "what it is", labels, 2.0),
+        Observation("sunk_other", "TODO: Default description?", labels, 0.5),
+    ]
+    assert REGISTRY["sunk_metric"].labels("m", "1").count == 0
+
+
+def test_without_a_sink_histograms_count() -> None:
+    with model_context(settings()):
+        mlserver.log(kept_metric=0.01)
+        mlserver.log(kept_metric=100)
+    child = mlserver.register("kept_metric", "").labels(model_name="m", model_version="")
+    assert (child.count, child.sum, child.buckets[1], child.buckets[-1]) == (2, 100.01, 1, 1)
+    with child.time():
+        pass
+    assert child.count == 3
+
+
+def test_metrics_take_numbers_and_their_labels() -> None:
+    metric = mlserver.register("strict_metric", "")
+    with pytest.raises(TypeError, match="strict_metric"):
+        metric.labels("m", "").observe("x")  # type: ignore[arg-type]
+    for labels in (("m",), ("m", "1", "2")):
+        with pytest.raises(ValueError, match="model_name and model_version"):
+            metric.labels(*labels)
+    with pytest.raises(ValueError, match="label values"):
+        metric.observe(1)
+
+
+@pytest.mark.needs("prometheus_client")
+def test_metrics_of_the_prometheus_client_are_found() -> None:
+    import prometheus_client
+    from mlserver.metrics.prometheus import exposition
+
+    counter = prometheus_client.Counter("users_counter", "of the user", ["kind"])
+    counter.labels("a").inc(3)
+    told = (exposition() or b"").decode()
+    assert 'users_counter_total{kind="a"} 3.0' in told
+    assert "python_info" not in told
+
+
+# Logs
+
+
+def line(structured: bool, message: str, version: str = "") -> str:
+    formatter = ModelLoggerFormatter(Settings(use_structured_logging=structured))
+    record = logging.LogRecord("mlserver", logging.INFO, "", 0, message, (), None)
+    parameters = {"version": version} if version else {}
+    with model_context(settings(parameters=parameters)):
+        return formatter.format(record)
+
+
+def test_lines_name_the_model() -> None:
+    assert line(False, "hello").endswith(" [mlserver][m] INFO - hello")
+    assert line(False, "hello", "v1").endswith(" [mlserver][m:v1] INFO - hello")
+
+
+def test_structured_lines_are_json() -> None:
+    told = json.loads(line(True, 'a "quoted"\nline', "v1"))
+    assert told.pop("time")
+    assert told == {
+        "name": "mlserver",
+        "level": "INFO",
+        "message": 'a "quoted"\nline',
+        "model_name": "m",
+        "model_version": "v1",
+    }
+
+
+def test_an_installed_handler_gets_all_records_once(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    install_handler(handler)
+    try:
+        configure_logger(Settings(debug=True))
+        mlserver.logging.logger.debug("from the server")
+        logging.getLogger("users.module").warning("from the user")
+        assert stream.getvalue() == "from the server\nfrom the user\n"
+    finally:
+        install_handler(None)
+        mlserver.logging.logger.setLevel(logging.NOTSET)
+    assert capsys.readouterr().out == ""
+
+
+def test_logging_settings_are_applied(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "logging.json"
+    file.write_text(
+        json.dumps({"version": 1, "disable_existing_loggers": False, "loggers": {"some.user": {"level": "ERROR"}}})
+    )
+    configure_logger(Settings(logging_settings=str(file)))
+    assert logging.getLogger("some.user").level == logging.ERROR
+    for handler in list(mlserver.logging.logger.handlers):
+        mlserver.logging.logger.removeHandler(handler)
+    mlserver.logging.logger.setLevel(logging.NOTSET)
+
+
+# Users' code
+
+
+def model_folder(root: pathlib.Path, name: str, answer: str) -> pathlib.Path:
+    folder = root / name
+    folder.mkdir()
+    (folder / "models.py").write_text(
+        "from mlserver import MLModel\nfrom helper import ANSWER\nclass M(MLModel):\n    answer = ANSWER\n"
+    )
+    (folder / "helper.py").write_text(f"ANSWER = {answer!r}\n")
+    file = folder / "model-settings.json"
+    file.write_text(json.dumps({"name": name, "implementation": "models.M"}))
+    return file
+
+
+def test_each_folder_has_its_own_modules(tmp_path: pathlib.Path) -> None:
+    first = ModelSettings.parse_file(model_folder(tmp_path, "a", "of a"))
+    second = ModelSettings.parse_file(model_folder(tmp_path, "b", "of b"))
+    assert first.implementation.answer == "of a"  # type: ignore[attr-defined]
+    assert second.implementation.answer == "of b"  # type: ignore[attr-defined]
+    assert first.implementation is first.implementation
+
+    (tmp_path / "a" / "helper.py").write_text("ANSWER = 'changed'\n")
+    os.utime(tmp_path / "a" / "helper.py", (1, 1))
+    again = ModelSettings.parse_file(tmp_path / "a" / "model-settings.json")
+    assert again.implementation.answer == "changed"  # type: ignore[attr-defined]
+    assert first.implementation.answer == "of a"  # type: ignore[attr-defined]
+
+
+def test_imports_that_fail_say_why(tmp_path: pathlib.Path) -> None:
+    file = model_folder(tmp_path, "a", "x")
+    for path, told in (("models.Missing", "has no `Missing`"), ("nowhere.M", "nowhere"), ("M", "no import path")):
+        found = ModelSettings.from_source({"implementation": path}, str(file))
+        with pytest.raises(ImportError, match=told):
+            _ = found.implementation
+
+
+def test_settings_read_the_env_file(tmp_path: pathlib.Path) -> None:
+    (tmp_path / ".env").write_text(
+        "# comment\nexport MLSERVER_HTTP_PORT=81 # why\nMLSERVER_SERVER_NAME='a b'\nMLSERVER_EXTENSIONS=[\"x\"]\n"
+    )
+    found = Settings(grpc_port=5)
+    assert (found.http_port, found.server_name, found.extensions, found.grpc_port) == (81, "a b", ["x"], 5)
+    (tmp_path / ".env").write_text("MLSERVER_EXTENSIONS=a,b\n")
+    with pytest.raises(ValueError, match="MLSERVER_EXTENSIONS is no JSON"):
+        Settings()
+
+
+def test_a_repository_of_ones_own(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "my_repository.py").write_text(
+        "from mlserver.repository import ModelRepository\n"
+        "class Mine(ModelRepository):\n"
+        "    def __init__(self, root, suffix):\n"
+        "        self.where = root + suffix\n"
+        "    async def list(self):\n"
+        "        return []\n"
+        "    async def find(self, name):\n"
+        "        return []\n"
+    )
+    import sys
+
+    sys.path.insert(0, str(tmp_path))
+    try:
+        made: Any = ModelRepositoryFactory.resolve_model_repository(
+            Settings(
+                model_repository_implementation="my_repository.Mine",
+                model_repository_root="/r",
+                model_repository_implementation_args={"suffix": "!"},
+            )
+        )
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert made.where == "/r!"
+
+
+# The registry
+
+
+class Recording(MLModel):
+    calls: List[str] = []
+
+    async def load(self) -> bool:
+        self.calls.append(f"load {self.version}")
+        if self.version == "bad":
+            raise RuntimeError("boom")
+        return True
+
+    async def unload(self) -> bool:
+        self.calls.append(f"unload {self.version}")
+        return True
+
+
+def test_the_registry_keeps_versions() -> None:
+    async def scenario() -> None:
+        Recording.calls.clear()
+        registry = MultiModelRegistry()
+
+        def version(name: str) -> ModelSettings:
+            return settings(implementation=Recording, parameters={"version": name})
+
+        first = await registry.load(version("2"))
+        await registry.load(version("10"))
+        assert (await registry.get_model("m")).version == "10"
+        assert await registry.get_model("m", "2") is first
+        again = await registry.load(version("2"))
+        assert await registry.get_model("m", "2") is again
+        assert not first.ready
+        assert again.ready
+        with pytest.raises(RuntimeError, match="boom"):
+            await registry.load(version("bad"))
+        assert len(await registry.get_models()) == 2
+        await registry.unload_version("m", "10")
+        assert (await registry.get_model("m")).version == "2"
+        await registry.unload("m")
+        with pytest.raises(ModelNotFound):
+            await registry.get_model("m")
+        assert Recording.calls == ["load 2", "load 10", "load 2", "unload 2", "load bad", "unload 10", "unload 2"]
+
+    asyncio.run(scenario())
+
+
+def test_responses_of_handlers_are_rendered() -> None:
+    response = Response({"a": b"\xc3\xa9", "b": [float("nan")]}, status_code=201, headers={"x": "y"})
+    assert (response.body, response.status_code) == ('{"a":"é","b":[null]}'.encode(), 201)
+    assert (response.headers, response.media_type) == ({"x": "y"}, "application/json")

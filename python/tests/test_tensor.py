@@ -1,0 +1,268 @@
+"""Elements in buffers, and whatever models return turned into them."""
+
+import math
+import struct
+from array import array
+from typing import Any, List
+
+import pytest
+from mlserver._payload import inference_request, parameters, requested_output, tensor_input, wire_outputs
+from mlserver._tensor import WIDTHS, BytesElements, FixedElements, TensorError, pack
+from mlserver.codecs import Base64Codec, NumpyCodec, StringCodec
+from mlserver.types import InferenceRequest, InferenceResponse, Parameters, RequestInput, ResponseOutput, TensorData
+
+
+def fixed(datatype: str, content: bytes) -> FixedElements:
+    return FixedElements(datatype, memoryview(bytearray(content)))
+
+
+def text(*elements: str) -> BytesElements:
+    packed = pack(list(elements), "BYTES")
+    assert isinstance(packed, BytesElements)
+    return BytesElements(packed.buffer, packed.offsets, text=True)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "values", "content"),
+    [
+        ("BOOL", [True, False], b"\x01\x00"),
+        ("INT8", [1, -1], b"\x01\xff"),
+        ("UINT16", [1, 65535], b"\x01\x00\xff\xff"),
+        ("INT32", [-2], b"\xfe\xff\xff\xff"),
+        ("UINT64", [2**64 - 1], b"\xff" * 8),
+        ("INT64", [-(2**63)], b"\x00" * 7 + b"\x80"),
+        ("FP16", [1.5, math.inf], b"\x00\x3e\x00\x7c"),
+        ("BF16", [1.0, -2.0], b"\x80\x3f\x00\xc0"),
+        ("FP32", [0.5], b"\x00\x00\x00\x3f"),
+        ("FP64", [0.5], b"\x00" * 6 + b"\xe0\x3f"),
+    ],
+)
+def test_numbers_are_little_endian(datatype: str, values: List[Any], content: bytes) -> None:
+    packed = pack(values, datatype)
+    assert isinstance(packed, FixedElements)
+    assert bytes(packed.buffer) == content
+    assert packed.tolist() == values
+    assert list(packed) == values
+    assert len(packed) == len(values)
+    assert packed[-1] == values[-1]
+    assert packed[0:1] == values[0:1]
+
+
+@pytest.mark.parametrize("datatype", sorted(WIDTHS))
+def test_elements_may_start_at_any_address(datatype: str) -> None:
+    content = bytes(pack([1, 0, 1], datatype).buffer)
+    shifted = memoryview(b"x" + content)[1:]
+    assert FixedElements(datatype, shifted).tolist() == [1, 0, 1]
+
+
+def test_16_bit_brain_floats_round_to_nearest_even() -> None:
+    exact = struct.unpack("<f", b"\x00\x80\x80\x3f")[0]  # halfway between two of them
+    assert bytes(pack([exact], "BF16").buffer) == b"\x80\x3f"
+    above = struct.unpack("<f", b"\x01\x80\x80\x3f")[0]
+    assert bytes(pack([above], "BF16").buffer) == b"\x81\x3f"
+    assert math.isnan(pack([math.nan], "BF16").tolist()[0])
+
+
+def test_nested_lists_are_flattened_by_row() -> None:
+    assert pack([[1, 2], [3, (4,)]], "INT8").tolist() == [1, 2, 3, 4]
+    assert pack([["a"], [b"b"]], "BYTES").tolist() == [b"a", b"b"]
+    assert pack(5, "INT8").tolist() == [5]
+    assert pack(range(3), "INT16").tolist() == [0, 1, 2]
+    assert pack(array("d", [1, 2]), "FP32").tolist() == [1.0, 2.0]
+
+
+def test_values_of_other_kinds_are_converted_where_nothing_is_lost() -> None:
+    assert pack([1.0, True], "INT64").tolist() == [1, 1]
+    assert math.isnan(pack([None], "FP32").tolist()[0])
+    assert pack([1e6], "FP16").tolist() == [math.inf]
+    assert pack([-1e300], "FP32").tolist() == [-math.inf]
+    assert pack([1, 0, 2], "BOOL").tolist() == [True, False, True]
+    assert pack(fixed("INT8", b"\x01\x02"), "FP64").tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("values", "datatype", "told"),
+    [
+        ([1, 2.5], "INT32", "element 1, 2.5, is no INT32"),
+        ([1, 300], "UINT8", "element 1, 300, does not fit UINT8"),
+        ([-1], "UINT64", "does not fit UINT64"),
+        ([1, "x"], "FP32", "element 1, 'x', is no FP32"),
+        ([None], "INT8", "is no INT8"),
+        ([math.nan], "INT8", "is no INT8"),
+        ([1], "INT128", "'INT128' is not a datatype"),
+        ([object()], "BYTES", "cannot be an element of a BYTES tensor"),
+    ],
+)
+def test_what_does_not_fit_is_named(values: List[Any], datatype: str, told: str) -> None:
+    with pytest.raises(TensorError, match=told):
+        pack(values, datatype)
+
+
+def test_bytes_lie_end_to_end() -> None:
+    packed = pack(["a", b"", "é", {"k": [1, None]}, 5], "BYTES")
+    assert isinstance(packed, BytesElements)
+    assert bytes(packed.buffer) == b'a\xc3\xa9{"k":[1,null]}5'
+    assert packed.offsets.tolist() == [0, 1, 1, 3, 17, 18]
+    assert packed[2] == "é".encode()
+    assert packed[-1] == b"5"
+    assert packed[1:3] == [b"", "é".encode()]
+    with pytest.raises(IndexError):
+        packed[5]
+    assert pack("one text", "BYTES").tolist() == [b"one text"]
+
+
+def test_json_strings_are_text_and_others_bytes() -> None:
+    for elements in (["a", "bc", ""], ["é", "日本", "z"]):
+        assert text(*elements).tolist() == elements
+        assert [text(*elements)[index] for index in range(3)] == elements
+    assert pack(["a"], "BYTES").tolist() == [b"a"]
+
+
+def received(name: str, elements: Any, shape: List[int], **values: Any) -> RequestInput:
+    return tensor_input(name, elements.datatype, shape, values or None, elements)
+
+
+def test_received_requests_equal_made_ones() -> None:
+    tensor = received("x", fixed("INT8", b"\x01\x02"), [2], content_type="np", more=1)
+    output = requested_output("y", {"content_type": "str"})
+    request = inference_request("7", {"a": 1}, [tensor, received("t", text("a"), [1])], [output])
+    made = InferenceRequest(
+        id="7",
+        parameters={"a": 1},
+        inputs=[
+            {
+                "name": "x",
+                "shape": [2],
+                "datatype": "INT8",
+                "parameters": {"content_type": "np", "more": 1},
+                "data": [1, 2],
+            },
+            {"name": "t", "shape": [1], "datatype": "BYTES", "data": ["a"]},
+        ],
+        outputs=[{"name": "y", "parameters": {"content_type": "str"}}],
+    )
+    assert request == made
+    assert request.model_dump_json() == made.model_dump_json()
+    assert repr(request) == repr(made)
+    assert request.model_fields_set == made.model_fields_set
+    assert inference_request(None, None, []).model_fields_set == {"inputs"}
+
+
+def test_a_parameter_cannot_pose_as_a_decoded_value() -> None:
+    tensor = received("x", text("a"), [1], _decoded_payload="forged")
+    assert StringCodec.decode_input(tensor) == ["a"]
+    assert not hasattr(tensor.parameters, "_decoded_payload")
+    assert not hasattr(parameters({"_decoded_payload": 1}), "_decoded_payload")
+
+
+def test_a_list_made_of_a_buffer_keeps_its_changes() -> None:
+    data = TensorData.from_buffer("INT8", memoryview(b"\x01\x02"))
+    assert data.elements is not None
+    data.root[0] = 5
+    assert data.root == [5, 2]
+    assert data.elements is None
+
+
+def test_codecs_read_buffers() -> None:
+    assert StringCodec.decode_input(received("x", pack(["a", "é"], "BYTES"), [2])) == ["a", "é"]
+    assert StringCodec.decode_input(received("x", fixed("INT8", b"\x01"), [1])) == [""]
+    assert Base64Codec.decode_input(received("x", text("YQ=="), [1])) == [b"a"]
+
+
+@pytest.mark.needs("numpy")
+def test_arrays_are_decoded_in_place() -> None:
+    import numpy
+
+    memory = bytearray(struct.pack("<4f", 1, 2, 3, 4))
+    decoded = NumpyCodec.decode_input(received("x", FixedElements("FP32", memoryview(memory)), [2, 2]))
+    assert decoded.tolist() == [[1, 2], [3, 4]]
+    assert decoded.dtype == numpy.float32
+    decoded[0, 0] = 9
+    assert struct.unpack_from("<f", memory)[0] == 9
+
+    # Memory that cannot be written to is copied, since users change their arrays.
+    copied = NumpyCodec.decode_input(received("x", FixedElements("FP32", memoryview(bytes(memory))), [4]))
+    copied += 1
+    assert copied.tolist() == [10, 3, 4, 5]
+
+
+@pytest.mark.needs("numpy")
+def test_arrays_of_every_datatype_come_back() -> None:
+    for datatype in WIDTHS:
+        elements = pack([0, 1], datatype)
+        array_ = NumpyCodec.decode_input(received("x", elements, [2]))
+        assert array_.tolist() == [0, 1], datatype
+        output = NumpyCodec.encode_output("x", array_)
+        assert output.datatype == ("FP32" if datatype == "BF16" else datatype)
+        assert output.data.root == [0, 1]
+
+
+@pytest.mark.needs("numpy")
+def test_text_and_bytes_become_arrays() -> None:
+    assert NumpyCodec.decode_input(received("x", text("a", "bcd"), [2, 1])).tolist() == [["a"], ["bcd"]]
+    assert NumpyCodec.decode_input(received("x", pack([b"a", b"bcd"], "BYTES"), [2])).tolist() == [b"a", b"bcd"]
+    assert NumpyCodec.decode_input(received("x", pack([b"a\0", b""], "BYTES"), [2])).tolist() == [b"a\0", b""]
+    assert NumpyCodec.decode_input(received("x", text(), [0])).shape == (0,)
+
+
+@pytest.mark.needs("numpy")
+def test_an_encoded_array_does_not_follow_later_changes() -> None:
+    import numpy
+
+    values = numpy.array([1.0, 2.0])
+    output = NumpyCodec.encode_output("o", values)
+    values *= 2
+    assert output.data.root == [1.0, 2.0]
+
+
+@pytest.mark.needs("numpy")
+def test_arrays_of_other_orders_and_widths_are_packed() -> None:
+    import numpy
+
+    assert pack(numpy.array([1, 2], dtype=">i4"), "INT32").tolist() == [1, 2]
+    assert pack(numpy.arange(6).reshape(2, 3).T, "INT8").tolist() == [0, 3, 1, 4, 2, 5]
+    assert pack([numpy.float32(1.5), numpy.int64(2)], "FP64").tolist() == [1.5, 2.0]
+    assert pack([numpy.array([1, 2]), [3]], "INT8").tolist() == [1, 2, 3]
+    with pytest.raises(TensorError, match="complex128"):
+        NumpyCodec.encode_output("o", numpy.array([1j]))
+
+
+def answer(*outputs: ResponseOutput) -> InferenceResponse:
+    return InferenceResponse(model_name="m", outputs=list(outputs))
+
+
+def test_outputs_are_ready_to_be_sent() -> None:
+    first = ResponseOutput(
+        name="a", shape=(2,), datatype="INT16", data=[1, 2], parameters={"content_type": None, "k": 1}
+    )
+    second = ResponseOutput(name="b", shape=[1], datatype="BYTES", data=["é"])
+    wire = wire_outputs(answer(first, second))
+    assert [(one.name, one.datatype, one.shape, one.parameters) for one in wire] == [
+        ("a", "INT16", [2], {"k": 1}),
+        ("b", "BYTES", [1], {}),
+    ]
+    assert bytes(wire[0].elements.buffer) == b"\x01\x00\x02\x00"
+    assert bytes(wire[1].elements.buffer) == "é".encode()
+
+
+def test_an_echoed_tensor_is_not_copied() -> None:
+    elements = fixed("INT8", b"\x01")
+    output = ResponseOutput(name="o", shape=[1], datatype="INT8", data=received("x", elements, [1]).data)
+    assert wire_outputs(answer(output))[0].elements is elements
+
+
+def test_outputs_that_are_no_tensor_are_named() -> None:
+    with pytest.raises(TensorError, match="output 'o': element 0, 'a', is no INT8"):
+        wire_outputs(answer(ResponseOutput(name="o", shape=[1], datatype="INT8", data=["a"])))
+    odd = ResponseOutput.construct(name="o", shape=[None], datatype="INT8", data=TensorData([1]))
+    with pytest.raises(TensorError, match="output 'o'"):
+        wire_outputs(answer(odd))
+
+
+def test_data_may_be_assigned_without_a_wrapper() -> None:
+    output = ResponseOutput(name="o", shape=[1], datatype="INT8", data=[0])
+    output.data = [7]  # type: ignore[assignment]
+    output.parameters = {"a": 1}  # type: ignore[assignment]
+    wire = wire_outputs(answer(output))[0]
+    assert (wire.elements.tolist(), wire.parameters) == ([7], {"a": 1})
+    assert Parameters(a=1).a == 1

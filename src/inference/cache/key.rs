@@ -1,0 +1,250 @@
+//! What makes two requests the same: a cryptographic hash over everything that may change the answer.
+//!
+//! Every part is preceded by its length or its kind, so that no two different requests give the hash the same bytes. The
+//! members of an object count in any order, as they do in JSON. Ids and headers are left out.
+
+use blake3::Hasher;
+use serde_json::{Map, Value};
+
+use crate::types::{InferenceRequest, Parameters, Tensor, TensorData};
+
+/// 256 bits, at which nobody finds two requests with the same.
+pub(super) type Key = [u8; 32];
+
+/// Begins a key with one load of a model.
+pub(super) fn of_model(name: &str, version: Option<&str>, generation: u64) -> Hasher {
+    let mut hasher = Hasher::new();
+    add_text(&mut hasher, name);
+    add_option(&mut hasher, version);
+    hasher.update(&generation.to_le_bytes());
+    hasher
+}
+
+/// Adds what the request asks.
+pub(super) fn add_request(hasher: &mut Hasher, request: &InferenceRequest) {
+    add_parameters(hasher, &request.parameters);
+    add_length(hasher, request.inputs.len());
+    for input in &request.inputs {
+        add_tensor(hasher, input);
+    }
+    add_length(hasher, request.outputs.len());
+    for output in &request.outputs {
+        add_text(hasher, &output.name);
+        add_parameters(hasher, &output.parameters);
+    }
+}
+
+fn add_tensor(hasher: &mut Hasher, tensor: &Tensor) {
+    add_text(hasher, &tensor.name);
+    add_text(hasher, tensor.datatype.name());
+    add_length(hasher, tensor.shape.len());
+    for &dimension in &tensor.shape {
+        add_length(hasher, dimension);
+    }
+    add_parameters(hasher, &tensor.parameters);
+    match &tensor.data {
+        TensorData::Fixed(bytes) => {
+            hasher.update(&[0]);
+            add_bytes(hasher, bytes);
+        }
+        TensorData::Variable(elements) => {
+            hasher.update(&[1]);
+            add_length(hasher, elements.len());
+            for element in elements.iter() {
+                add_bytes(hasher, element);
+            }
+        }
+    }
+}
+
+fn add_parameters(hasher: &mut Hasher, parameters: &Parameters) {
+    add_option(hasher, parameters.content_type());
+    add_object(hasher, &parameters.others);
+}
+
+fn add_object(hasher: &mut Hasher, object: &Map<String, Value>) {
+    add_length(hasher, object.len());
+    let mut members: Vec<_> = object.iter().collect();
+    members.sort_unstable_by_key(|(key, _)| *key);
+    for (key, value) in members {
+        add_text(hasher, key);
+        add_value(hasher, value);
+    }
+}
+
+fn add_value(hasher: &mut Hasher, value: &Value) {
+    match value {
+        Value::Null => {
+            hasher.update(&[0]);
+        }
+        Value::Bool(value) => {
+            hasher.update(&[1, u8::from(*value)]);
+        }
+        Value::Number(number) => {
+            hasher.update(&[2]);
+            add_text(hasher, &number.to_string());
+        }
+        Value::String(text) => {
+            hasher.update(&[3]);
+            add_text(hasher, text);
+        }
+        Value::Array(items) => {
+            hasher.update(&[4]);
+            add_length(hasher, items.len());
+            for item in items {
+                add_value(hasher, item);
+            }
+        }
+        Value::Object(object) => {
+            hasher.update(&[5]);
+            add_object(hasher, object);
+        }
+    }
+}
+
+fn add_option(hasher: &mut Hasher, text: Option<&str>) {
+    hasher.update(&[u8::from(text.is_some())]);
+    add_text(hasher, text.unwrap_or_default());
+}
+
+fn add_text(hasher: &mut Hasher, text: &str) {
+    add_bytes(hasher, text.as_bytes());
+}
+
+fn add_bytes(hasher: &mut Hasher, bytes: &[u8]) {
+    add_length(hasher, bytes.len());
+    hasher.update(bytes);
+}
+
+fn add_length(hasher: &mut Hasher, length: usize) {
+    hasher.update(&(length as u64).to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+
+    use crate::types::{BytesElements, Datatype, RequestedOutput};
+
+    /// One load of a model and a request for it.
+    type Asked = (String, Option<String>, u64, InferenceRequest);
+
+    fn key((name, version, generation, request): &Asked) -> Key {
+        let mut hasher = of_model(name, version.as_deref(), *generation);
+        add_request(&mut hasher, request);
+        hasher.finalize().into()
+    }
+
+    fn same(one: &Asked, two: &Asked) -> bool {
+        let parts =
+            |request: &InferenceRequest| (request.parameters.clone(), request.inputs.clone(), request.outputs.clone());
+        (&one.0, &one.1, one.2) == (&two.0, &two.1, two.2) && parts(&one.3) == parts(&two.3)
+    }
+
+    /// Few letters and short texts, so that parts often look alike when they run together.
+    fn text() -> impl Strategy<Value = String> {
+        "[ab]{0,2}"
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (0..2_i64).prop_map(Value::from),
+            Just(Value::from(1.0)),
+            text().prop_map(Value::from),
+            Just(Value::from("1")),
+        ];
+        leaf.prop_recursive(2, 6, 2, |inner| {
+            prop_oneof![
+                vec(inner.clone(), 0..3).prop_map(Value::from),
+                vec((text(), inner), 0..3).prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    fn parameters() -> impl Strategy<Value = Parameters> {
+        let others = vec((text(), value()), 0..2);
+        (option::of(text()), others).prop_map(|(content_type, others)| Parameters {
+            content_type: content_type.map(Into::into),
+            others: others.into_iter().collect(),
+        })
+    }
+
+    fn tensor() -> impl Strategy<Value = Tensor> {
+        let fixed = vec(0..2_u8, 0..3).prop_map(|bytes| TensorData::Fixed(Bytes::from(bytes)));
+        let variable = vec(text(), 0..3).prop_map(|texts| TensorData::Variable(BytesElements::from_iter(texts)));
+        let datatype = prop_oneof![Just(Datatype::Uint8), Just(Datatype::Int8), Just(Datatype::Bytes)];
+        (text(), datatype, vec(0..3_usize, 0..3), parameters(), prop_oneof![fixed, variable])
+            .prop_map(|(name, datatype, shape, parameters, data)| Tensor { name, datatype, shape, parameters, data })
+    }
+
+    fn asked() -> impl Strategy<Value = Asked> {
+        let output = (text(), parameters()).prop_map(|(name, parameters)| RequestedOutput { name, parameters });
+        let request = (parameters(), vec(tensor(), 0..3), vec(output, 0..3));
+        (text(), option::of(text()), 0..2_u64, request).prop_map(|(name, version, generation, request)| {
+            let (parameters, inputs, outputs) = request;
+            (name, version, generation, InferenceRequest { parameters, inputs, outputs, ..InferenceRequest::default() })
+        })
+    }
+
+    /// One part of `one` as `two` has it, or as a small accident would make it.
+    fn mutated(one: &Asked, two: &Asked, part: u8) -> Asked {
+        let mut asked = one.clone();
+        let request = &mut asked.3;
+        match part {
+            0 => asked.0.clone_from(&two.0),
+            1 => asked.1.clone_from(&two.1),
+            2 => asked.2 = two.2,
+            3 => request.parameters = two.3.parameters.clone(),
+            4 => request.inputs.clone_from(&two.3.inputs),
+            5 => request.outputs.clone_from(&two.3.outputs),
+            6 => request.inputs.reverse(),
+            7 => request.outputs.reverse(),
+            8 => request.inputs.iter_mut().for_each(|input| input.shape.reverse()),
+            9 => request.inputs.iter_mut().for_each(|input| input.datatype = Datatype::Bool),
+            10 => {
+                if let [first, second, ..] = &mut request.inputs[..] {
+                    std::mem::swap(&mut first.data, &mut second.data);
+                }
+            }
+            11 => {
+                if let [first, second, ..] = &mut request.inputs[..] {
+                    std::mem::swap(&mut first.name, &mut second.name);
+                }
+            }
+            12 => std::mem::swap(&mut asked.0, asked.1.get_or_insert_default()),
+            _ => {
+                request.id = "another".to_owned();
+                request.headers.insert("x", "y".parse().unwrap());
+                let members = std::mem::take(&mut request.parameters.others);
+                request.parameters.others = members.into_iter().rev().collect();
+            }
+        }
+        asked
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5000))]
+
+        #[test]
+        fn keys_are_the_same_exactly_when_the_requests_are(one in asked(), two in asked(), part in 0..14_u8) {
+            for other in [mutated(&one, &two, part), two] {
+                prop_assert_eq!(key(&one) == key(&other), same(&one, &other), "{:?}\n{:?}", one, other);
+            }
+        }
+    }
+
+    #[test]
+    fn ids_and_headers_do_not_count() {
+        let one = (String::new(), None, 0, InferenceRequest::default());
+        let mut two = one.clone();
+        two.3.id = "another".to_owned();
+        two.3.headers.insert("x", "y".parse().unwrap());
+        assert_eq!(key(&one), key(&two));
+    }
+}

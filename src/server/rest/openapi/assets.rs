@@ -1,0 +1,59 @@
+//! The files that the pages load: Swagger UI as it was released, and the script that starts it.
+
+use std::io::Read;
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use flate2::read::GzDecoder;
+
+/// A file.
+#[derive(Debug)]
+pub(super) struct Asset {
+    pub(super) original: &'static str,
+    /// The name under which it is served. Its content's checksum is in it, so that one name is one content for ever.
+    pub(super) name: String,
+    pub(super) content_type: &'static str,
+    pub(super) content: Content,
+}
+
+/// What is in a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Content {
+    Plain(&'static [u8]),
+    Gzip(&'static [u8]),
+}
+
+static ASSETS: LazyLock<[Asset; 3]> = LazyLock::new(|| {
+    let (script, style) = ("text/javascript; charset=utf-8", "text/css; charset=utf-8");
+    let bundle = include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui-bundle.js.gz"));
+    let css = include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui.css.gz"));
+    [
+        Asset::new("swagger-ui-bundle.js", script, Content::Gzip(bundle)),
+        Asset::new("swagger-ui.css", style, Content::Gzip(css)),
+        Asset::new("start.js", script, Content::Plain(include_bytes!("start.js"))),
+    ]
+});
+
+/// Returns every file.
+pub(super) fn all() -> &'static [Asset] {
+    &*ASSETS
+}
+
+/// Returns the file that is served under `name`.
+pub(super) fn find(name: &str) -> Option<&'static Asset> {
+    all().iter().find(|asset| asset.name == name)
+}
+
+impl Asset {
+    fn new(original: &'static str, content_type: &'static str, content: Content) -> Self {
+        let (Content::Plain(bytes) | Content::Gzip(bytes)) = content;
+        Self { original, name: format!("{:08x}-{original}", super::checksum(bytes)), content_type, content }
+    }
+}
+
+/// Takes the compression off one of our own files, for clients that do not take it.
+pub(super) fn decompress(gzip: &'static [u8]) -> Bytes {
+    let mut content = Vec::new();
+    GzDecoder::new(gzip).read_to_end(&mut content).expect("build.rs writes whole gzip files, and a test reads them");
+    content.into()
+}

@@ -1,0 +1,216 @@
+//! The documents: `api.json`, as much of it as each is about, and filled in with a model's name, inputs and outputs.
+
+use std::sync::LazyLock;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Map, Value, json};
+
+use super::tensors;
+use crate::types::ModelMetadata;
+
+/// What a path's segment may not hold as it is. A brace would be read as a part to fill in.
+const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+const MODEL_NAME: &str = "{model_name}";
+const MODEL_VERSION: &str = "{model_version}";
+
+static API: LazyLock<Value> =
+    LazyLock::new(|| serde_json::from_str(include_str!("api.json")).expect("a test reads the document"));
+
+/// An `OpenAPI` document.
+#[derive(Debug)]
+pub(super) struct Document(Value);
+
+impl Document {
+    /// Everything that is served.
+    pub(super) fn everything() -> Self {
+        Self(API.clone())
+    }
+
+    /// The inference protocol for any model.
+    pub(super) fn data_plane() -> Self {
+        let mut document = Self::everything();
+        document.name("Data Plane", "REST protocol to interact with inference servers.");
+        document.retain(|_, tag| tag != "documentation" && tag != "repository");
+        document
+    }
+
+    /// The inference protocol for one model, or for one version of it.
+    pub(super) fn of_model(model: &ModelMetadata, version: Option<&str>) -> Self {
+        let mut document = Self::data_plane();
+        let which = match version {
+            Some(version) => format!("Model {} ({version})", model.name),
+            None => format!("Model {}", model.name),
+        };
+        document.name(&format!("Data Plane for {which}"), &format!("REST protocol to interact with {which}"));
+        document.retain(|path, _| path.contains(MODEL_NAME) && path.contains(MODEL_VERSION) == version.is_some());
+        document.fill_in(&model.name, version);
+        tensors::describe(&mut document.0, model);
+        document
+    }
+
+    /// Returns the document as text for clients that found it at `path`, with the server's address relative to that.
+    pub(super) fn served_at(mut self, path: &str) -> String {
+        let up = path.matches('/').count().saturating_sub(1);
+        let server = if up == 0 { ".".to_owned() } else { vec![".."; up].join("/") };
+        self.0["servers"] = json!([{ "url": server, "description": "This server" }]);
+        self.0.to_string()
+    }
+
+    fn name(&mut self, title: &str, description: &str) {
+        self.0["info"]["title"] = title.into();
+        self.0["info"]["description"] = description.into();
+    }
+
+    fn paths(&mut self) -> &mut Map<String, Value> {
+        self.0["paths"].as_object_mut().expect("a test reads the document")
+    }
+
+    /// Keeps the paths that `wanted` names, given a path and its tag, and the tags that are left.
+    fn retain(&mut self, wanted: impl Fn(&str, &str) -> bool) {
+        let mut tags = Vec::new();
+        self.paths().retain(|path, item| {
+            let tag = tag(item).to_owned();
+            let keep = wanted(path, &tag);
+            if keep {
+                tags.push(tag);
+            }
+            keep
+        });
+        if let Some(all) = self.0["tags"].as_array_mut() {
+            all.retain(|tag| tags.iter().any(|used| tag["name"] == **used));
+        }
+    }
+
+    /// Puts a model's name and version into the paths.
+    fn fill_in(&mut self, name: &str, version: Option<&str>) {
+        let segment = |text: &str| utf8_percent_encode(text, &SEGMENT).to_string();
+        let (name, version) = (segment(name), segment(version.unwrap_or_default()));
+        *self.paths() = std::mem::take(self.paths())
+            .into_iter()
+            .map(|(path, mut item)| {
+                if let Some(item) = item.as_object_mut() {
+                    // Every parameter of these paths says which model, and that is said now.
+                    item.shift_remove("parameters");
+                }
+                (path.replace(MODEL_NAME, &name).replace(MODEL_VERSION, &version), item)
+            })
+            .collect();
+    }
+}
+
+/// Returns what a path is about: the tag of its operation.
+fn tag(item: &Value) -> &str {
+    let mut operations = item.as_object().into_iter().flat_map(Map::values);
+    operations.find_map(|operation| operation["tags"][0].as_str()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::route::Route;
+    use super::*;
+    use crate::types::{Parameters, TensorMetadata};
+    use http::{Method, Uri};
+    use std::collections::BTreeSet;
+
+    fn paths(document: &Document) -> BTreeSet<&str> {
+        document.0["paths"].as_object().unwrap().keys().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn every_route_is_described_and_every_description_is_served() {
+        let document = Document::everything();
+        let served: BTreeSet<&str> = Route::all().map(|route| route.template()).collect();
+        assert_eq!(paths(&document), served);
+        for (path, item) in document.0["paths"].as_object().unwrap() {
+            let uri: Uri = path.replace(['{', '}'], "").parse().unwrap();
+            let route = Route::find(uri.path(), &uri).unwrap();
+            assert_eq!(route.template(), path);
+            for method in ["GET", "POST", "PUT", "DELETE", "PATCH"] {
+                let described = item.get(method.to_lowercase()).is_some();
+                assert_eq!(described, route.allows(&Method::try_from(method).unwrap()), "{method} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        fn check(value: &Value, document: &Value) {
+            match value {
+                Value::Object(fields) => {
+                    if let Some(Value::String(target)) = fields.get("$ref") {
+                        assert!(document.pointer(target.trim_start_matches('#')).is_some(), "{target}");
+                    }
+                    fields.values().for_each(|value| check(value, document));
+                }
+                Value::Array(items) => items.iter().for_each(|value| check(value, document)),
+                _ => {}
+            }
+        }
+        check(&API, &API);
+    }
+
+    #[test]
+    fn operations_have_ids_of_their_own_and_one_tag() {
+        let mut ids = BTreeSet::new();
+        for (path, item) in API["paths"].as_object().unwrap() {
+            let tags: Vec<_> =
+                API["tags"].as_array().unwrap().iter().map(|tag| tag["name"].as_str().unwrap()).collect();
+            assert!(tags.contains(&tag(item)), "{path}");
+            for (method, operation) in item.as_object().unwrap().iter().filter(|(key, _)| *key != "parameters") {
+                assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{method} {path}");
+            }
+        }
+    }
+
+    fn model(name: &str) -> ModelMetadata {
+        let tensor = |name: &str, datatype: &str, shape: &[i64]| TensorMetadata {
+            name: name.to_owned(),
+            datatype: datatype.to_owned(),
+            shape: shape.to_vec(),
+            parameters: Parameters::default(),
+        };
+        ModelMetadata {
+            name: name.to_owned(),
+            versions: Vec::new(),
+            platform: String::new(),
+            inputs: vec![tensor("in", "FP32", &[-1, 2])],
+            outputs: vec![tensor("out", "INT64", &[-1])],
+            parameters: Parameters::default(),
+        }
+    }
+
+    #[test]
+    fn a_models_document_is_about_its_paths() {
+        let document = Document::of_model(&model("a {b}/ü"), None);
+        let base = "/v2/models/a%20%7Bb%7D%2F%C3%BC";
+        let expected = ["", "/generate", "/generate_stream", "/infer", "/infer_stream", "/ready"];
+        assert_eq!(
+            paths(&document),
+            expected
+                .iter()
+                .map(|rest| format!("{base}{rest}"))
+                .collect::<Vec<_>>()
+                .iter()
+                .map(String::as_str)
+                .collect()
+        );
+        assert_eq!(document.0["info"]["title"], "Data Plane for Model a {b}/ü");
+        let document = Document::of_model(&model("m"), Some("1.0"));
+        assert!(paths(&document).iter().all(|path| path.starts_with("/v2/models/m/versions/1.0")));
+        assert_eq!(paths(&document).len(), expected.len());
+        assert_eq!(document.0["info"]["title"], "Data Plane for Model m (1.0)");
+        assert_eq!(document.0["info"]["description"], "REST protocol to interact with Model m (1.0)");
+    }
+
+    #[test]
+    fn the_server_is_where_the_document_was_found() {
+        let url = |path: &str| {
+            let document: Value = serde_json::from_str(&Document::data_plane().served_at(path)).unwrap();
+            document["servers"][0]["url"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(url("/openapi.json"), ".");
+        assert_eq!(url("/v2/docs/dataplane.json"), "../..");
+        assert_eq!(url("/v2/models/m/docs/dataplane.json"), "../../../..");
+    }
+}

@@ -1,0 +1,145 @@
+//! `OpenAPI` documents, and the pages of Swagger UI that show them.
+//!
+//! `api.json` describes everything that is served; each document is made from it. Pages and documents hold relative URLs
+//! only, so that they work under any prefix, and load nothing from elsewhere.
+
+mod assets;
+mod document;
+mod tensors;
+
+use bytes::Bytes;
+use flate2::Crc;
+use http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use super::App;
+use super::compress::accepts_gzip;
+use super::errors::RequestError;
+use super::respond::{self, Response};
+use super::route::{Action, Route};
+use crate::inference::InferenceError;
+use crate::registry::Model;
+use assets::Content;
+use document::Document;
+
+/// A page may load what this server has, talk to it, and nothing else. Swagger UI's style sheet holds pictures as data.
+const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+);
+
+/// For what may change: keep it, and ask each time whether it is still right.
+const ASK: HeaderValue = HeaderValue::from_static("no-cache");
+
+/// For what never changes under its name.
+const KEEP: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+
+/// Answers a route of the documentation. `path` is without the root path.
+pub(super) async fn answer(app: &App, route: &Route<'_>, path: &str, headers: &HeaderMap) -> Response {
+    let version = route.version.as_deref();
+    let find = || app.inference.registry().find(&route.name, version);
+    let answer = match route.action {
+        Action::DocsAsset => return asset(app, path, headers).await,
+        Action::OpenApi => Ok(document(Document::everything(), path)),
+        Action::DocsDocument => Ok(document(Document::data_plane(), path)),
+        Action::ModelDocsDocument => find().map(|model| document(Document::of_model(&model.metadata, version), path)),
+        Action::ModelDocs => find().map(|model| page(path, &title(&model, version))),
+        _ => Ok(page(path, "MLServer API Docs")),
+    };
+    match answer {
+        Ok(answer) => unless_known(answer, headers),
+        Err(error) => RequestError::from(InferenceError::from(error)).response(),
+    }
+}
+
+fn title(model: &Model, version: Option<&str>) -> String {
+    let version = version.map(|version| format!(" ({version})")).unwrap_or_default();
+    format!("MLServer API Docs - {}{version}", model.name)
+}
+
+fn document(document: Document, path: &str) -> Response {
+    let text = document.served_at(path);
+    generated(text, HeaderValue::from_static("application/json"))
+}
+
+fn page(path: &str, title: &str) -> Response {
+    let files = format!("{}docs/assets/", "../".repeat(path.matches('/').count().saturating_sub(2)));
+    let mut page = include_str!("page.html").to_owned();
+    for asset in assets::all() {
+        page = page.replace(&format!("{{{}}}", asset.original), &format!("{files}{}", asset.name));
+    }
+    // Last, because a model's name may look like anything.
+    page = page.replace("{title}", &escape(title));
+    let mut response = generated(page, HeaderValue::from_static("text/html; charset=utf-8"));
+    response.headers_mut().insert(CONTENT_SECURITY_POLICY, PAGE_POLICY);
+    response
+}
+
+/// Answers with a text whose checksum tells whether a client knows it.
+fn generated(text: String, content_type: HeaderValue) -> Response {
+    // Weak, because compression may follow.
+    let tag = format!("W/\"{:08x}\"", checksum(text.as_bytes()));
+    let mut response = Response::new(text.into());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, content_type);
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, ASK);
+    if let Ok(tag) = HeaderValue::try_from(tag) {
+        headers.insert(ETAG, tag);
+    }
+    response
+}
+
+/// Answers 304 instead when the request says that the client has just this (RFC 9110, section 13.1.2).
+fn unless_known(mut response: Response, request: &HeaderMap) -> Response {
+    let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
+    let Some(tag) = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(weak) else { return response };
+    let known = request.get_all(IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
+    if known.flat_map(|tags| tags.split(',')).any(|known| known.trim() == "*" || weak(known) == tag) {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        *response.body_mut() = Bytes::new().into();
+        response.headers_mut().remove(CONTENT_TYPE);
+        // As the whole answer would have it (RFC 9110, section 15.4.5).
+        response.headers_mut().insert(VARY, HeaderValue::from_static("accept-encoding"));
+    }
+    response
+}
+
+async fn asset(app: &App, path: &str, headers: &HeaderMap) -> Response {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let Some(asset) = assets::find(name) else {
+        return respond::error(StatusCode::NOT_FOUND, &format!("there is nothing at {path}"));
+    };
+    let (body, gzip) = match asset.content {
+        Content::Plain(bytes) => (Bytes::from_static(bytes), false),
+        Content::Gzip(bytes) if app.gzip && accepts_gzip(headers) => (Bytes::from_static(bytes), true),
+        Content::Gzip(bytes) => match app.compute.run(move || assets::decompress(bytes)).await {
+            Ok(body) => (body, false),
+            Err(panic) => return RequestError::from(panic).response(),
+        },
+    };
+    let mut response = Response::new(body.into());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, KEEP);
+    if gzip {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+    }
+    response
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    let mut checksum = Crc::new();
+    checksum.update(bytes);
+    checksum.sum()
+}
+
+/// Makes a text one in HTML.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,147 @@
+//! A model's inputs and outputs as its document shows them: schemas, and a request that works.
+
+use serde_json::{Value, json};
+
+use crate::types::{Datatype, ModelMetadata, TensorMetadata};
+
+/// A request with more elements than this, over all inputs, is not shown as an example.
+const MAX_EXAMPLE: usize = 4096;
+
+/// Puts what a model declares into its document. What it does not declare stays as it is for any model.
+pub(super) fn describe(document: &mut Value, model: &ModelMetadata) {
+    if !model.inputs.is_empty() {
+        document["components"]["schemas"]["RequestInput"] = one_of(&model.inputs, request_input);
+        set_example(document, example(&model.inputs));
+    }
+    if !model.outputs.is_empty() {
+        let names: Vec<&str> = model.outputs.iter().map(|output| output.name.as_str()).collect();
+        document["components"]["schemas"]["RequestOutput"]["properties"]["name"]["enum"] = json!(names);
+        document["components"]["schemas"]["ResponseOutput"] = one_of(&model.outputs, response_output);
+    }
+}
+
+/// Replaces the example of a JSON request, or takes it away.
+fn set_example(document: &mut Value, example: Option<Value>) {
+    let content = &mut document["components"]["requestBodies"]["InferenceRequest"]["content"]["application/json"];
+    match (content.as_object_mut(), example) {
+        (Some(content), Some(example)) => drop(content.insert("example".to_owned(), example)),
+        (Some(content), None) => drop(content.shift_remove("example")),
+        (None, _) => {}
+    }
+}
+
+fn one_of(tensors: &[TensorMetadata], schema: fn(&TensorMetadata) -> Value) -> Value {
+    match tensors {
+        [tensor] => schema(tensor),
+        // Not `oneOf`: nothing keeps a model from declaring two that are alike.
+        _ => json!({ "anyOf": tensors.iter().map(schema).collect::<Vec<_>>() }),
+    }
+}
+
+fn request_input(tensor: &TensorMetadata) -> Value {
+    let element = element(&tensor.datatype);
+    let nested = json!({ "type": "array", "description": "The elements of a further dimension.", "items": {} });
+    let elements = if tensor.shape.len() < 2 { element } else { json!({ "anyOf": [element, nested] }) };
+    let mut data = json!({ "type": "array", "items": elements });
+    if tensor.datatype == Datatype::Bytes.name() {
+        data = json!({ "anyOf": [data, { "type": "string" }] });
+    }
+    self::tensor(tensor, -1, &data)
+}
+
+fn response_output(tensor: &TensorMetadata) -> Value {
+    self::tensor(tensor, 0, &json!({ "type": "array", "items": element(&tensor.datatype) }))
+}
+
+fn tensor(tensor: &TensorMetadata, smallest: i64, data: &Value) -> Value {
+    let rank = tensor.shape.len();
+    let dimensions = json!({ "type": "integer", "format": "int64", "minimum": smallest });
+    let shape = json!({
+        "type": "array", "items": dimensions, "minItems": rank, "maxItems": rank, "example": sizes(tensor),
+        "description": format!("{:?}, where -1 stands for any size.", tensor.shape),
+    });
+    json!({
+        "type": "object",
+        "title": tensor.name,
+        "description": format!("{} {:?}", tensor.datatype, tensor.shape),
+        "required": ["name", "shape", "datatype", "data"],
+        "properties": {
+            "name": { "type": "string", "enum": [tensor.name] },
+            "shape": shape,
+            "datatype": { "type": "string", "enum": [tensor.datatype] },
+            "parameters": { "$ref": "#/components/schemas/Parameters" },
+            "data": data,
+        },
+    })
+}
+
+/// Returns the schema of one element.
+fn element(datatype: &str) -> Value {
+    let integer = |bits: u32, signed: bool| {
+        // JSON numbers of many clients are exact to 53 bits, so wider limits would be wrong as written.
+        if bits == 64 {
+            return if signed {
+                json!({ "type": "integer", "format": "int64" })
+            } else {
+                json!({ "type": "integer", "minimum": 0 })
+            };
+        }
+        let (low, high) =
+            if signed { (-(1_i64 << (bits - 1)), (1_i64 << (bits - 1)) - 1) } else { (0, (1_i64 << bits) - 1) };
+        json!({ "type": "integer", "minimum": low, "maximum": high })
+    };
+    match datatype.parse() {
+        Ok(Datatype::Bool) => json!({ "type": "boolean" }),
+        Ok(Datatype::Uint8) => integer(8, false),
+        Ok(Datatype::Uint16) => integer(16, false),
+        Ok(Datatype::Uint32) => integer(32, false),
+        Ok(Datatype::Uint64) => integer(64, false),
+        Ok(Datatype::Int8) => integer(8, true),
+        Ok(Datatype::Int16) => integer(16, true),
+        Ok(Datatype::Int32) => integer(32, true),
+        Ok(Datatype::Int64) => integer(64, true),
+        Ok(Datatype::Fp16 | Datatype::Bf16 | Datatype::Fp32 | Datatype::Fp64) => {
+            json!({ "type": "number", "nullable": true, "description": "`null` stands for NaN and, in answers, for the infinities." })
+        }
+        Ok(Datatype::Bytes) => json!({ "type": "string" }),
+        // A name that settings made up.
+        Err(_) => json!({}),
+    }
+}
+
+/// Returns the declared shape with one element wherever any number will do.
+fn sizes(tensor: &TensorMetadata) -> Vec<usize> {
+    tensor.shape.iter().map(|&size| usize::try_from(size).unwrap_or(1)).collect()
+}
+
+/// Makes a request that the model can answer; nothing when it would be too long.
+fn example(inputs: &[TensorMetadata]) -> Option<Value> {
+    let mut left = MAX_EXAMPLE;
+    let inputs = inputs
+        .iter()
+        .map(|input| {
+            let shape = sizes(input);
+            let count = shape.iter().try_fold(1_usize, |count, &size| count.checked_mul(size))?;
+            left = left.checked_sub(count)?;
+            let mut example = json!({ "name": input.name, "shape": shape, "datatype": input.datatype });
+            if !input.parameters.is_empty() {
+                example["parameters"] = json!(input.parameters);
+            }
+            example["data"] = vec![value(input); count].into();
+            Some(example)
+        })
+        .collect::<Option<Vec<_>>>()?;
+    Some(json!({ "inputs": inputs }))
+}
+
+/// Returns an element that suits a tensor's datatype and content type.
+fn value(tensor: &TensorMetadata) -> Value {
+    match (tensor.datatype.parse(), tensor.parameters.content_type()) {
+        (Ok(Datatype::Bool), _) => true.into(),
+        (Ok(Datatype::Fp16 | Datatype::Bf16 | Datatype::Fp32 | Datatype::Fp64), _) => json!(0.5),
+        (Ok(Datatype::Bytes), Some("base64")) => "dGV4dA==".into(),
+        (Ok(Datatype::Bytes), Some("datetime")) => "2026-01-31T12:00:00Z".into(),
+        (Ok(Datatype::Bytes), _) => "text".into(),
+        _ => 1.into(),
+    }
+}

@@ -1,0 +1,96 @@
+"""The server under test."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# How long to wait for anything before giving up. Never waited for in a test that passes.
+PATIENCE = 60
+
+
+class Server:
+    """The executable, serving a folder on free ports."""
+
+    def __init__(self, folder, **variables):
+        binary = Path(os.environ.get("MLSERVER_BIN", ROOT / "target/debug/mlserver"))
+        ports = {"MLSERVER_HOST": "127.0.0.1", "MLSERVER_HTTP_PORT": "0", "MLSERVER_METRICS_ENDPOINT": ""}
+        self.log = folder / "log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [binary, "start", folder], cwd=folder, env={**ports, **variables}, stdout=log, stderr=log
+            )
+        try:
+            self.url = self.wait_for(lambda: re.search(r"HTTP server running on (http://\S+)", self.log.read_text()))[1]
+        except BaseException:
+            self.stop()
+            raise
+
+    def wait_for(self, question):
+        """Asks until the answer is something."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end and self.process.poll() is None:
+            if answer := question():
+                return answer
+            time.sleep(0.01)
+        raise AssertionError(f"the server did not come up, or ended:\n{self.log.read_text()}")
+
+    def wait_until_ready(self):
+        self.wait_for(lambda: self.get("/v2/health/ready").status == 200)
+        return self
+
+    def get(self, path, **headers):
+        return self.request("GET", path, None, headers)
+
+    def post(self, path, body):
+        return self.request("POST", path, json.dumps(body).encode(), {"content-type": "application/json"})
+
+    def request(self, method, path, body, headers):
+        request = urllib.request.Request(self.url + path, body, headers, method=method)
+        try:
+            response = urllib.request.urlopen(request, timeout=PATIENCE)
+        except urllib.error.HTTPError as error:
+            response = error
+        with response:
+            return Answer(response)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(PATIENCE)
+
+
+class Answer:
+    """What came back."""
+
+    def __init__(self, response):
+        self.status = response.status
+        self.headers = response.headers
+        self.body = response.read()
+
+    def json(self):
+        return json.loads(self.body)
+
+
+def quickstart(folder):
+    """Puts the models of the quickstart into a folder."""
+    for name in ["iris-xgboost", "breast-cancer-lightgbm"]:
+        shutil.copytree(ROOT / "examples/quickstart" / name, folder / name)
+    return folder
+
+
+def model(folder, name, **settings):
+    """Puts a model that answers with its inputs into a folder, unless the settings say otherwise."""
+    settings = {"name": name, "implementation": "mlserver_identity.IdentityModel", **settings}
+    target = folder / str(sum(1 for _ in folder.iterdir()))
+    target.mkdir()
+    (target / "model-settings.json").write_text(json.dumps(settings))
+    return folder

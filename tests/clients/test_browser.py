@@ -1,0 +1,124 @@
+"""The documentation pages in a real browser, which may reach nothing but this machine."""
+
+import json
+import os
+import shutil
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from conftest import PATIENCE, ROOT, Server, quickstart
+
+SCREENSHOTS = ROOT / "target/screenshots"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not (chromium and driver):
+        assert not os.environ.get("CI"), "chromium and chromium-driver belong to what CI installs"
+        pytest.skip("needs chromium and chromedriver: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--window-size=1300,1600",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    ]:
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture(scope="module", params=["", "/pre"])
+def pages(request, tmp_path_factory):
+    """The server's address with and without a prefix in front of every path."""
+    server = Server(quickstart(tmp_path_factory.mktemp("models")), MLSERVER_ROOT_PATH=request.param)
+    yield server.wait_until_ready().url + request.param
+    server.stop()
+
+
+class Page:
+    """A documentation page."""
+
+    def __init__(self, browser, url):
+        self.browser = browser
+        browser.get_log("performance")
+        browser.get(url)
+
+    def find(self, selector):
+        """Waits for an element and returns it."""
+        wait = WebDriverWait(self.browser, PATIENCE)
+        return wait.until(lambda browser: browser.find_element(By.CSS_SELECTOR, selector))
+
+    def scroll_to(self, element):
+        self.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+
+    def click(self, selector):
+        element = self.find(selector)
+        self.scroll_to(element)
+        element.click()
+
+    def show(self, name):
+        """Saves a picture of the page for people to look at."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        self.browser.save_screenshot(str(SCREENSHOTS / f"{name}.png"))
+
+    def check(self, base):
+        """Checks that the page has asked this server only, and that the browser had nothing to complain about."""
+        messages = [json.loads(entry["message"])["message"] for entry in self.browser.get_log("performance")]
+        urls = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+        assert urls
+        assert [url for url in urls if not url.startswith((f"{base}/", "data:"))] == []
+        assert self.browser.get_log("browser") == []
+
+
+def test_try_it_out_asks_the_model(browser, pages):
+    page = Page(browser, f"{pages}/v2/models/iris-xgboost/docs")
+    title = page.find(".info .title").text
+    assert title.startswith("Data Plane for Model iris-xgboost"), title
+    assert browser.title == "MLServer API Docs - iris-xgboost"
+    block = "#operations-inference-model-infer"
+    page.click(f"{block} .opblock-summary-control")
+    page.click(f"{block} .try-out__btn")
+    example = json.loads(page.find(f"{block} textarea").get_attribute("value"))
+    assert example["inputs"][0]["name"] == "input-0"
+    page.click(f"{block} .execute")
+    answer = json.loads(page.find(f"{block} .live-responses-table .response-col_description code").text)
+    assert page.find(f"{block} .live-responses-table .response .response-col_status").text.strip() == "200"
+    assert page.find(f"{block} .request-url pre").text == f"{pages}/v2/models/iris-xgboost/infer"
+    assert answer["model_name"] == "iris-xgboost"
+    (output,) = answer["outputs"]
+    assert (output["name"], output["datatype"], output["data"]) == ("predict", "INT64", [0])
+    page.scroll_to(page.find(f"{block} .live-responses-table"))
+    page.show("try-it-out" + ("-under-a-prefix" if pages.endswith("/pre") else ""))
+    page.check(pages)
+
+
+@pytest.mark.parametrize("path", ["/v2/docs", "/v2/models/breast-cancer-lightgbm/versions/v1.0.0/docs"])
+def test_pages_show_every_operation(browser, pages, path):
+    page = Page(browser, pages + path)
+    page.find(".opblock")
+    shown = browser.find_elements(By.CSS_SELECTOR, ".opblock-summary-path")
+    fetch = "const [url, done] = arguments; fetch(url).then(answer => answer.json()).then(done)"
+    document = browser.execute_async_script(fetch, f"{pages}{path}/dataplane.json")
+    assert {element.get_attribute("data-path") for element in shown} == set(document["paths"])
+    page.show(path.strip("/").replace("/", "-"))
+    page.check(pages)
+
+
+def test_pages_may_ask_nobody_else(browser, pages):
+    """Also shows that what a page may not do is seen by the other tests."""
+    Page(browser, f"{pages}/v2/docs").find(".opblock")
+    fetch = "const [url, done] = arguments; fetch(url).then(() => done('asked'), () => done('refused'))"
+    assert browser.execute_async_script(fetch, "http://127.0.0.1:9/") == "refused"
+    complaints = [entry["message"] for entry in browser.get_log("browser")]
+    assert any("connect-src 'self'" in complaint for complaint in complaints), complaints

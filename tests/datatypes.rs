@@ -1,0 +1,447 @@
+//! Every datatype through every door: what the identity model is sent comes back bit by bit, or the difference is one that
+//! `docs/tensors.md` tells.
+//!
+//! A [`Door`] takes elements as little-endian bytes and returns what came back in the same form. It encodes and decodes by
+//! means of its own, not with the code under test.
+
+use std::fmt::Write as _;
+
+use half::{bf16, f16};
+use mlserver::types::Datatype;
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Client, Folder, TestServer};
+
+/// What is special about the values of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Values {
+    /// Nothing: numbers, truth values and text.
+    Ordinary,
+    Infinite,
+    /// The NaN that is the default of its type.
+    Nan,
+    /// NaNs with another sign or payload.
+    OddNan,
+    /// BYTES that are not text.
+    NotText,
+}
+
+/// What a door does with such values.
+#[derive(Debug, PartialEq)]
+enum Outcome {
+    /// Every bit comes back.
+    Exact,
+    /// Every NaN comes back as the default one.
+    DefaultNan,
+    /// Each comes back as JSON's `null`.
+    Null,
+    /// The door cannot send them.
+    NotSendable,
+    /// The answer is a failure with this status and message.
+    Refused(u16, &'static str),
+}
+
+/// A tensor to be sent.
+#[derive(Debug, Clone)]
+struct Sample {
+    datatype: Datatype,
+    shape: Vec<usize>,
+    /// The little-endian bytes of each element.
+    elements: Vec<Vec<u8>>,
+    values: Values,
+}
+
+/// What came back: the shape, and the elements; `None` for `null`.
+type Echo = (Vec<usize>, Vec<Option<Vec<u8>>>);
+
+/// A way into the server and out of it.
+trait Door {
+    fn name(&self) -> String;
+
+    /// What is to happen to such values.
+    fn outcome(&self, values: Values) -> Outcome;
+
+    /// Sends a tensor `x` and returns what came back as the tensor `x`, or the status and message of a failure.
+    fn echo(&self, sample: &Sample) -> Result<Echo, (u16, String)>;
+}
+
+// --------------------------------------------------------------------------------------------------------------- REST
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Form {
+    Json,
+    Binary,
+}
+
+/// REST, with inputs of one form and outputs of another, on a server with a setting of `non_finite_json`.
+struct Rest<'a> {
+    client: &'a Client,
+    non_finite: &'static str,
+    input: Form,
+    output: Form,
+}
+
+impl Door for Rest<'_> {
+    fn name(&self) -> String {
+        format!("REST {:?} to {:?}, non_finite_json {}", self.input, self.output, self.non_finite)
+    }
+
+    fn outcome(&self, values: Values) -> Outcome {
+        let not_text =
+            "output `x`: element 1 is not UTF-8, which JSON needs; ask for binary data or encode it as base64";
+        let infinite = "output `x`: element 0 is Infinity, which JSON does not have; ask for binary data, or set `non_finite_json` to `null` or `string`";
+        let nan = "output `x`: element 0 is NaN, which JSON does not have; ask for binary data, or set `non_finite_json` to `null` or `string`";
+        if self.input == Form::Json && values == Values::NotText {
+            return Outcome::NotSendable;
+        }
+        if self.output == Form::Binary {
+            let named = self.input == Form::Json && values == Values::OddNan;
+            return if named { Outcome::DefaultNan } else { Outcome::Exact };
+        }
+        match (values, self.non_finite) {
+            (Values::Ordinary, _) | (Values::Infinite | Values::Nan, "string") => Outcome::Exact,
+            (Values::OddNan, "string") => Outcome::DefaultNan,
+            (Values::NotText, _) => Outcome::Refused(500, not_text),
+            (_, "null") => Outcome::Null,
+            (Values::Infinite, _) => Outcome::Refused(500, infinite),
+            (Values::Nan | Values::OddNan, _) => Outcome::Refused(500, nan),
+        }
+    }
+
+    fn echo(&self, sample: &Sample) -> Result<Echo, (u16, String)> {
+        let mut input = json!({"name": "x", "shape": sample.shape, "datatype": sample.datatype.name()});
+        let mut binary = Vec::new();
+        match self.input {
+            Form::Json => {
+                input["data"] = sample.elements.iter().map(|element| to_json(sample.datatype, element)).collect();
+            }
+            Form::Binary => {
+                binary = join(sample.datatype, &sample.elements);
+                input["parameters"] = json!({"binary_data_size": binary.len()});
+            }
+        }
+        let output = json!({"name": "x", "parameters": {"binary_data": self.output == Form::Binary}});
+        let mut body = json!({"inputs": [input], "outputs": [output]}).to_string().into_bytes();
+        let length = body.len().to_string();
+        body.extend(binary);
+        let headers = [("inference-header-content-length", length.as_str())];
+        let headers: &[(&str, &str)] = if self.input == Form::Binary { &headers } else { &[] };
+        let answer = self.client.post_with("/v2/models/echo/infer", headers, body);
+        if answer.status != 200 {
+            return Err((answer.status, answer.error(answer.status)));
+        }
+        Ok(self.decode(sample.datatype, &answer))
+    }
+}
+
+impl Rest<'_> {
+    fn decode(&self, datatype: Datatype, answer: &Answer) -> Echo {
+        let (text, binary) = match answer.header("inference-header-content-length") {
+            "" => (answer.body.as_slice(), None),
+            length => {
+                let (text, binary) = answer.body.split_at(length.parse().unwrap());
+                (text, Some(binary))
+            }
+        };
+        let body: Value = serde_json::from_slice(text).unwrap();
+        let output = &body["outputs"][0];
+        assert_eq!((&output["name"], &output["datatype"]), (&json!("x"), &json!(datatype.name())));
+        let shape = serde_json::from_value(output["shape"].clone()).unwrap();
+        let elements = match (self.output, binary) {
+            (Form::Json, None) => {
+                let data = output["data"].as_array().unwrap();
+                data.iter().map(|value| (!value.is_null()).then(|| from_json(datatype, value))).collect()
+            }
+            (Form::Binary, Some(binary)) => {
+                assert_eq!(answer.header("content-type"), "application/octet-stream");
+                assert_eq!(output["parameters"], json!({"binary_data_size": binary.len()}));
+                assert!(output.get("data").is_none());
+                split(datatype, binary).into_iter().map(Some).collect()
+            }
+            other => unreachable!("another form than was asked for: {other:?}"),
+        };
+        (shape, elements)
+    }
+}
+
+/// Writes an element as JSON, floats as the double of the same value.
+fn to_json(datatype: Datatype, element: &[u8]) -> Value {
+    match datatype {
+        Datatype::Bool => json!(element == [1]),
+        Datatype::Bytes => json!(std::str::from_utf8(element).unwrap()),
+        Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 | Datatype::Uint64 => {
+            let mut bytes = [0; 8];
+            bytes[..element.len()].copy_from_slice(element);
+            json!(u64::from_le_bytes(bytes))
+        }
+        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 | Datatype::Int64 => {
+            let sign = if element.last().unwrap() & 0x80 == 0 { 0 } else { 0xff };
+            let mut bytes = [sign; 8];
+            bytes[..element.len()].copy_from_slice(element);
+            json!(i64::from_le_bytes(bytes))
+        }
+        Datatype::Fp16 | Datatype::Bf16 | Datatype::Fp32 | Datatype::Fp64 => {
+            let value = match datatype {
+                Datatype::Fp16 => f16::from_le_bytes(element.try_into().unwrap()).to_f64(),
+                Datatype::Bf16 => bf16::from_le_bytes(element.try_into().unwrap()).to_f64(),
+                Datatype::Fp32 => f32::from_le_bytes(element.try_into().unwrap()).into(),
+                _ => f64::from_le_bytes(element.try_into().unwrap()),
+            };
+            match value {
+                value if value.is_nan() => json!("NaN"),
+                f64::INFINITY => json!("Infinity"),
+                f64::NEG_INFINITY => json!("-Infinity"),
+                value => json!(value),
+            }
+        }
+    }
+}
+
+/// Reads an element from JSON as NumPy would: floats by way of the double.
+fn from_json(datatype: Datatype, value: &Value) -> Vec<u8> {
+    let float = || match value {
+        Value::String(name) => name.parse().unwrap(),
+        value => value.as_f64().unwrap(),
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "NumPy's own rounding")]
+    match datatype {
+        Datatype::Bool => vec![value.as_bool().unwrap().into()],
+        Datatype::Bytes => value.as_str().unwrap().as_bytes().to_vec(),
+        Datatype::Fp16 => f16::from_f64(float()).to_le_bytes().into(),
+        Datatype::Bf16 => bf16::from_f64(float()).to_le_bytes().into(),
+        Datatype::Fp32 => (float() as f32).to_le_bytes().into(),
+        Datatype::Fp64 => float().to_le_bytes().into(),
+        _ => {
+            let integer = value.as_i64().map(i128::from).or(value.as_u64().map(i128::from)).unwrap();
+            integer.to_le_bytes()[..datatype.width().unwrap()].into()
+        }
+    }
+}
+
+/// Puts elements one after another, BYTES behind their lengths.
+fn join(datatype: Datatype, elements: &[Vec<u8>]) -> Vec<u8> {
+    let mut joined = Vec::new();
+    for element in elements {
+        if datatype == Datatype::Bytes {
+            joined.extend(u32::try_from(element.len()).unwrap().to_le_bytes());
+        }
+        joined.extend(element);
+    }
+    joined
+}
+
+fn split(datatype: Datatype, mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut elements = Vec::new();
+    while !bytes.is_empty() {
+        let length = datatype.width().unwrap_or_else(|| {
+            let (prefix, rest) = bytes.split_first_chunk().unwrap();
+            bytes = rest;
+            usize::try_from(u32::from_le_bytes(*prefix)).unwrap()
+        });
+        let (element, rest) = bytes.split_at(length);
+        elements.push(element.to_vec());
+        bytes = rest;
+    }
+    elements
+}
+
+// ------------------------------------------------------------------------------------------------------------- values
+
+macro_rules! integers {
+    ($type:ty) => {
+        [<$type>::MIN, 0, 1, <$type>::MAX / 3, <$type>::MAX - 1, <$type>::MAX]
+            .map(|value| value.to_le_bytes().to_vec())
+            .to_vec()
+    };
+}
+
+/// What the edges of a floating-point type are, as bits: of its numbers, infinities, default NaN and other NaNs.
+struct Edges {
+    numbers: Vec<u64>,
+    infinities: [u64; 2],
+    nan: u64,
+    odd_nans: [u64; 3],
+}
+
+/// Derives the edges from the number of bits in the exponent and the fraction (IEEE 754, section 3.4).
+fn edges(exponent: u32, fraction: u32) -> Edges {
+    let sign = 1 << (exponent + fraction);
+    let infinity = ((1 << exponent) - 1) << fraction;
+    let one = ((1 << (exponent - 1)) - 1) << fraction;
+    let numbers = [
+        0,                   // zero
+        1,                   // the smallest subnormal
+        (1 << fraction) - 1, // the largest subnormal
+        1 << fraction,       // the smallest normal number
+        one,
+        one + 1,                       // one and the smallest step
+        one + (0x5 << (fraction - 3)), // 1.625
+        infinity - 1,                  // the largest number
+    ];
+    let quiet = 1 << (fraction - 1);
+    Edges {
+        numbers: numbers.iter().flat_map(|&bits| [bits, bits | sign]).collect(),
+        infinities: [infinity, infinity | sign],
+        nan: infinity | quiet,
+        odd_nans: [sign | infinity | quiet, infinity | quiet | 1, infinity | 1],
+    }
+}
+
+/// The exponent and fraction bits of a floating-point type.
+fn layout(datatype: Datatype) -> Option<(u32, u32)> {
+    match datatype {
+        Datatype::Fp16 => Some((5, 10)),
+        Datatype::Bf16 => Some((8, 7)),
+        Datatype::Fp32 => Some((8, 23)),
+        Datatype::Fp64 => Some((11, 52)),
+        _ => None,
+    }
+}
+
+/// Elements of a type, by what is special about them.
+fn elements(datatype: Datatype) -> Vec<(Values, Vec<Vec<u8>>)> {
+    let ordinary = match datatype {
+        Datatype::Bool => vec![vec![0], vec![1], vec![1]],
+        Datatype::Uint8 => integers!(u8),
+        Datatype::Uint16 => integers!(u16),
+        Datatype::Uint32 => integers!(u32),
+        Datatype::Uint64 => integers!(u64),
+        Datatype::Int8 => integers!(i8),
+        Datatype::Int16 => integers!(i16),
+        Datatype::Int32 => integers!(i32),
+        Datatype::Int64 => integers!(i64),
+        Datatype::Bytes => {
+            let texts = ["", "text", "\0\u{1}\t\n\"\\/", "Grüße, 世界 🎉", "\u{7f}\u{80}\u{2028}\u{10ffff}"];
+            let not_text: [&[u8]; 4] = [b"text", b"\xff\x00\xfe", b"\xed\xa0\x80", b"cut \xc3"];
+            return vec![
+                (Values::Ordinary, texts.map(|text| text.as_bytes().to_vec()).to_vec()),
+                (Values::NotText, not_text.map(<[u8]>::to_vec).to_vec()),
+            ];
+        }
+        Datatype::Fp16 | Datatype::Bf16 | Datatype::Fp32 | Datatype::Fp64 => {
+            let (exponent, fraction) = layout(datatype).unwrap();
+            let edges = edges(exponent, fraction);
+            let width = datatype.width().unwrap();
+            let bytes = |bits: &[u64]| bits.iter().map(|bits| bits.to_le_bytes()[..width].to_vec()).collect::<Vec<_>>();
+            return vec![
+                (Values::Ordinary, bytes(&edges.numbers)),
+                (Values::Infinite, bytes(&edges.infinities)),
+                (Values::Nan, bytes(&[edges.nan])),
+                (Values::OddNan, bytes(&edges.odd_nans)),
+            ];
+        }
+    };
+    vec![(Values::Ordinary, ordinary)]
+}
+
+/// The tensors of one type: its values flat, the first of them as a scalar and in more dimensions, and none at all.
+fn samples(datatype: Datatype) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for (values, elements) in elements(datatype) {
+        let sample = |shape: &[usize], elements: &[Vec<u8>]| Sample {
+            datatype,
+            shape: shape.to_vec(),
+            elements: elements.to_vec(),
+            values,
+        };
+        samples.push(sample(&[elements.len()], &elements));
+        if values == Values::Ordinary {
+            samples.push(sample(&[], &elements[..1]));
+            samples.push(sample(&[1, 1, 1], &elements[1..2]));
+            samples.push(sample(&[elements.len(), 1], &elements));
+            let twice: Vec<_> = elements.iter().chain(&elements).cloned().collect();
+            samples.push(sample(&[2, 1, elements.len()], &twice));
+            for shape in [&[0][..], &[0, 3], &[2, 0]] {
+                samples.push(sample(shape, &[]));
+            }
+        }
+    }
+    samples
+}
+
+// ------------------------------------------------------------------------------------------------------------- matrix
+
+/// A server with the identity model under the name `echo`.
+fn echo(non_finite: &str) -> TestServer {
+    TestServer::start(Folder::new().with_identity("echo").settings(&json!({"non_finite_json": non_finite})))
+}
+
+/// Sends one tensor and says what is not as it is to be.
+fn check(door: &dyn Door, sample: &Sample) -> Result<(), String> {
+    let outcome = door.outcome(sample.values);
+    if outcome == Outcome::NotSendable {
+        return Ok(());
+    }
+    let expected: Vec<Option<Vec<u8>>> = match &outcome {
+        Outcome::Null => vec![None; sample.elements.len()],
+        Outcome::DefaultNan => {
+            let (_, nan) = elements(sample.datatype).into_iter().find(|(values, _)| *values == Values::Nan).unwrap();
+            vec![Some(nan[0].clone()); sample.elements.len()]
+        }
+        _ => sample.elements.iter().cloned().map(Some).collect(),
+    };
+    match (door.echo(sample), outcome) {
+        (Err((status, message)), Outcome::Refused(wanted, text)) if status == wanted && message == text => Ok(()),
+        (Ok(echo), Outcome::Exact | Outcome::DefaultNan | Outcome::Null)
+            if echo == (sample.shape.clone(), expected.clone()) =>
+        {
+            Ok(())
+        }
+        (found, outcome) => Err(format!("{outcome:?} with {expected:?}, but {found:?}")),
+    }
+}
+
+fn check_all(doors: &[&dyn Door]) {
+    let mut failures = String::new();
+    for door in doors {
+        for sample in Datatype::ALL.into_iter().flat_map(samples) {
+            if let Err(failure) = check(*door, &sample) {
+                let Sample { datatype, shape, values, .. } = &sample;
+                writeln!(failures, "{}: {datatype} {shape:?} {values:?}: expected {failure}", door.name()).unwrap();
+            }
+        }
+    }
+    assert!(failures.is_empty(), "\n{failures}");
+}
+
+#[test]
+fn every_datatype_passes_every_door_of_rest() {
+    for non_finite in ["null", "string", "error"] {
+        let server = echo(non_finite);
+        let mut doors = Vec::new();
+        for input in [Form::Json, Form::Binary] {
+            for output in [Form::Json, Form::Binary] {
+                doors.push(Rest { client: &server, non_finite, input, output });
+            }
+        }
+        check_all(&doors.iter().map(|door| door as &dyn Door).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn every_half_precision_number_passes_json() {
+    let server = echo("string");
+    for datatype in [Datatype::Fp16, Datatype::Bf16] {
+        let (exponent, fraction) = layout(datatype).unwrap();
+        let is_number = |bits: &u16| (bits >> fraction) & ((1 << exponent) - 1) != (1 << exponent) - 1;
+        let elements: Vec<_> = (0..=u16::MAX).filter(is_number).map(|bits| bits.to_le_bytes().to_vec()).collect();
+        let sample = Sample { datatype, shape: vec![elements.len()], elements, values: Values::Ordinary };
+        let door = Rest { client: &server, non_finite: "string", input: Form::Json, output: Form::Json };
+        check(&door, &sample).unwrap();
+    }
+}
+
+#[test]
+fn null_is_nan_in_requests_for_floats_alone() {
+    let server = echo("string");
+    for datatype in Datatype::ALL {
+        let body = format!(r#"{{"inputs":[{{"name":"x","shape":[1],"datatype":"{datatype}","data":[null]}}]}}"#);
+        let answer = server.post("/v2/models/echo/infer", body);
+        if layout(datatype).is_some() {
+            assert_eq!(answer.ok()["outputs"][0]["data"], json!(["NaN"]), "{datatype}");
+        } else {
+            let error = answer.error(400);
+            assert!(error.starts_with(&format!("input `x`: element 0 is not a valid {datatype}: ")), "{error}");
+        }
+    }
+}
