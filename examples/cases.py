@@ -15,7 +15,7 @@ import re
 import sys
 import urllib.error
 import urllib.request
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 Case = Dict[str, Any]
 
@@ -52,18 +52,18 @@ def ask(url: str, case: Case) -> Case:
 
 
 def metrics_missing(metrics_url: str, lines: List[str]) -> List[str]:
-    """Returns those of the lines that the server's metrics do not have, wherever their labels stand."""
+    """Returns those of the lines that the server's metrics do not have; order of labels and spelling of numbers are free."""
     with urllib.request.urlopen(f"{metrics_url}/metrics", timeout=30) as response:
-        found = {_sorted_labels(line) for line in response.read().decode().splitlines()}
-    return [line for line in lines if _sorted_labels(line) not in found]
+        text = response.read().decode()
+    found = [_sample(line) for line in text.splitlines() if line and not line.startswith("#")]
+    return [line for line in lines if _sample(line) not in found]
 
 
-def _sorted_labels(line: str) -> str:
-    name, brace, rest = line.partition("{")
-    if not brace:
-        return line
-    labels, _, value = rest.partition("}")
-    return f"{name}{{{','.join(sorted(labels.split(',')))}}}{value}"
+def _sample(line: str) -> Tuple[str, List[str], float]:
+    """Returns name, labels and value of a line of metrics."""
+    series, _, value = line.rpartition(" ")
+    name, _, labels = series.partition("{")
+    return name, sorted(labels.rstrip("}").split(",")), float(value)
 
 
 def differences(recorded: Any, found: Any, where: str = "answer") -> List[str]:

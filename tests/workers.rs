@@ -26,7 +26,10 @@ fn python() -> Option<PathBuf> {
     let found = named.or_else(in_path);
     if found.is_none() {
         assert!(std::env::vars_os().all(|(name, _)| name != "CI"), "CI needs a Python interpreter");
-        eprintln!("SKIPPED: there is no Python interpreter");
+        #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+        {
+            eprintln!("SKIPPED: there is no Python interpreter");
+        }
     }
     found
 }
@@ -88,6 +91,11 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
         assert!(Instant::now() < deadline, "{what}");
         thread::yield_now();
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test has its thread to itself")]
+fn pause(time: Duration) {
+    thread::sleep(time);
 }
 
 fn has_ended(process: Pid) -> bool {
@@ -237,7 +245,7 @@ fn quick_calls_do_not_wait_for_a_slow_one() {
     let Some(server) = server(&[("m", "Blocking")], &json!({"parallel_workers": 2})) else { return };
     let client = Client::new(server.http);
     let slow = thread::spawn(move || infer(&client, "m", 1500).status);
-    thread::sleep(Duration::from_millis(100));
+    pause(Duration::from_millis(100));
     let started = Instant::now();
     for _ in 0..50 {
         infer(&server, "m", 0).ok();
@@ -368,7 +376,7 @@ fn a_reader_that_reads_nothing_stops_its_stream() {
     server.wait_for_log("making 3");
     wait_until("the model stops", || {
         let before = server.log().matches("making").count();
-        thread::sleep(Duration::from_millis(300));
+        pause(Duration::from_millis(300));
         before == server.log().matches("making").count()
     });
     let made = server.log().matches("making").count();

@@ -228,10 +228,12 @@ def check_answer(name: str, body: bytes) -> list[object]:
     return data
 
 
-def wrk(port: int, script: Path, connections: int, threads: int, seconds: float) -> dict[str, float]:
+def wrk(
+    port: int, script: Path, connections: int, threads: int, seconds: float, path: str = INFER
+) -> dict[str, float]:
     """One round of load; requests per second and latencies in milliseconds."""
     command = ["wrk", "--latency", f"-t{threads}", f"-c{connections}", f"-d{seconds:g}s", "--timeout", "10s"]
-    command += ["-s", str(script), f"http://127.0.0.1:{port}{INFER}"]
+    command += ["-s", str(script), f"http://127.0.0.1:{port}{path}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=False)
     text = done.stdout
     if done.returncode != 0 or "Non-2xx" in text or "Socket errors" in text:

@@ -15,7 +15,15 @@ import operator
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from ._tensor import Elements, TensorError, pack
-from .types import InferenceRequest, InferenceResponse, Parameters, RequestInput, RequestOutput, TensorData
+from .types import (
+    InferenceRequest,
+    InferenceResponse,
+    Parameters,
+    RequestInput,
+    RequestOutput,
+    ResponseOutput,
+    TensorData,
+)
 
 _set = object.__setattr__
 
@@ -53,6 +61,21 @@ def tensor_input(
     attributes["datatype"] = datatype
     attributes["parameters"] = parameters(values)
     attributes["data"] = TensorData(elements)
+    _set(made, "_given", {"name", "shape", "datatype", "data"} if values is None else set(attributes))
+    return made
+
+
+def tensor_output(
+    name: str, datatype: str, shape: List[int], values: Optional[Dict[str, Any]], data: Any
+) -> ResponseOutput:
+    """Returns the output of these parts, as they are; `data` is elements or any other value."""
+    made = ResponseOutput.__new__(ResponseOutput)
+    attributes = made.__dict__
+    attributes["name"] = name
+    attributes["shape"] = shape
+    attributes["datatype"] = datatype
+    attributes["parameters"] = parameters(values)
+    attributes["data"] = TensorData(data)
     _set(made, "_given", {"name", "shape", "datatype", "data"} if values is None else set(attributes))
     return made
 

@@ -20,6 +20,7 @@ import math
 import struct
 import sys
 from array import array
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Union
 
@@ -127,7 +128,7 @@ class FixedElements:
 
         if self.datatype == "BF16":
             return numpy.frombuffer(_widened(self.buffer), numpy.float32)
-        found = numpy.frombuffer(self.buffer, NUMPY_NAMES[self.datatype])
+        found = numpy.frombuffer(self.buffer, numpy_dtype(self.datatype))
         return found if found.flags.writeable else found.copy()
 
 
@@ -192,6 +193,14 @@ def is_array(value: Any) -> bool:
     """Tells whether `value` is a NumPy array, without importing NumPy for the question."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+@lru_cache(maxsize=None)
+def numpy_dtype(datatype: str) -> Any:
+    """Returns the little-endian dtype of a datatype's arrays."""
+    import numpy
+
+    return numpy.dtype(NUMPY_NAMES[datatype]).newbyteorder("<")
 
 
 def pack(values: Any, datatype: str) -> Elements:
@@ -266,11 +275,9 @@ def _pack_array(values: Any, datatype: str) -> FixedElements:
     """Packs a NumPy array; the copy keeps later changes to the array out of the response."""
     if datatype == "BF16":
         return FixedElements(datatype, _narrowed(array("f", values.astype("<f4").tobytes())))
-    wanted = NUMPY_NAMES[datatype]
-    if values.dtype.name != wanted:
+    wanted = numpy_dtype(datatype)
+    if values.dtype != wanted:
         values = values.astype(wanted)
-    if values.dtype.byteorder == ">" or (values.dtype.byteorder == "=" and sys.byteorder == "big"):
-        values = values.astype(values.dtype.newbyteorder("<"))
     return FixedElements(datatype, memoryview(values.tobytes()))
 
 
@@ -279,10 +286,13 @@ def _pack_bytes(values: Any) -> BytesElements:
         values = [values]
     elif type(values) is not list:
         values = _flatten(values)
-    try:
-        parts = [value.encode() for value in values]
-    except AttributeError:
-        parts = [_as_bytes(value) for value in _flatten(values)]
+    if values and all(type(value) is bytes for value in values):
+        parts = values
+    else:
+        try:
+            parts = [value.encode() for value in values]
+        except AttributeError:
+            parts = [_as_bytes(value) for value in _flatten(values)]
     try:
         offsets = array("I", accumulate(map(len, parts), initial=0))
     except OverflowError as error:

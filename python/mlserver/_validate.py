@@ -127,7 +127,7 @@ def integer(value: Any, loc: Loc, problems: Problems) -> Any:
             )
             return value
     try:
-        return operator.index(value)
+        return int(operator.index(value))
     except TypeError:
         problems.add("int_type", loc, "Input should be a valid integer", value)
         return value

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import sys
 from typing import Any
 
 import pytest
@@ -9,11 +10,16 @@ from goldens.cases import CASES, run
 
 ANSWERS = json.loads((pathlib.Path(__file__).parent / "goldens" / "answers.json").read_text(encoding="utf-8"))
 
+#: Numbers that do not fit an integer's datatype.
+WARNED_BY_OLD_NUMPY = {"numpy_decode_10", "numpy_decode_11"}
+
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.needs(*needs)) for name, (_, needs) in CASES.items()]
 )
 def test_answers_as_the_original(name: str) -> None:
+    if name in WARNED_BY_OLD_NUMPY and "numpy" in sys.modules and sys.modules["numpy"].__version__.startswith("1."):
+        pytest.skip("NumPy 1 warns where later ones raise")
     function, _ = CASES[name]
     assert _plain(run(function)) == ANSWERS[name]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 # How long to wait for anything before giving up. Never waited for in a test that passes.
 PATIENCE = 60
 
@@ -22,8 +22,11 @@ class Server:
     """The executable, serving a folder on free ports."""
 
     def __init__(self, folder, **variables):
-        binary = Path(os.environ.get("MLSERVER_BIN", ROOT / "target/debug/mlserver"))
+        # Absolute: the server runs elsewhere.
+        binary = Path(os.environ.get("MLSERVER_BIN", ROOT / "target/debug/mlserver")).resolve()
+        assert binary.is_file(), f"there is no {binary}: run `cargo build`, or set MLSERVER_BIN"
         ports = {"MLSERVER_HOST": "127.0.0.1", "MLSERVER_HTTP_PORT": "0", "MLSERVER_METRICS_ENDPOINT": ""}
+        ports["MLSERVER_GRPC_PORT"] = "0"
         self.log = folder / "log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(

@@ -61,6 +61,41 @@ def many(rows):
     return row(json.dumps([6.2, 2.8, 4.8, 1.8] * rows), f"[{rows},4]")
 
 
+def post(name, path, body=b"", **rest):
+    return Request(name, "POST", path, body, {"content-type": "application/json"}, **rest)
+
+
+def repository():
+    """The repository API, in this order: each request finds what those before it have left."""
+    index, model = "/v2/repository/index", "/v2/repository/models/iris-xgboost"
+    ready = [("true", {}), ("false", {}), ("null", {}), ('"yes"', {}), ("1", {}), ("5", ERROR), ("[]", ERROR)]
+    return [
+        get("GET index", index, intended=ERROR),
+        get("GET load", model + "/load", intended=ERROR),
+        post("index", index, b"{}"),
+        *(post(f"index, ready {value}", index, f'{{"ready":{value}}}'.encode(), intended=why) for value, why in ready),
+        post("index, list", index, b"[]", intended=ERROR),
+        post("index, null", index, b"null", intended=ERROR),
+        post("index, broken JSON", index, b"{", intended=ERROR),
+        post("index without body", index, intended={"status": "Triton's client sends none", **ERROR}),
+        post("load unknown", "/v2/repository/models/nope/load"),
+        post("unload unknown", "/v2/repository/models/nope/unload"),
+        post("load a version", model + "/versions/v1.0.0/load", intended=ERROR),
+        post("load again", model + "/load"),
+        post("load with a body", model + "/load", b'{"parameters":{}}'),
+        infer("infer after load", row()),
+        post("unload", model + "/unload", b'{"parameters":{"unload_dependents":false}}'),
+        post("unload again", model + "/unload"),
+        infer("infer after unload", row()),
+        get("ready after unload", IRIS + "/ready"),
+        get("server ready after unload", "/v2/health/ready", intended=HEALTH),
+        post("index after unload", index, b"{}"),
+        post("index after unload, ready", index, b'{"ready":true}'),
+        post("load after unload", model + "/load"),
+        infer("infer after load after unload", row(), IRIS + VERSION + "/infer"),
+    ]
+
+
 def quickstart(folder):
     """The requests to the quickstart's models."""
     iris = (folder / "iris-request.json").read_bytes()

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 
-from cases import CE, Request, infer, quickstart
+from cases import CE, Request, infer, quickstart, repository
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = ["content-type", "content-encoding", "vary", "location", "allow", *CE]
@@ -144,7 +144,10 @@ def parse(headers, body):
     if headers.get("content-encoding") == "gzip":
         body = gzip.decompress(body)
     if body and headers.get("content-type", "").startswith("application/json"):
-        return json.loads(body)
+        body = json.loads(body)
+        # An index: the original lists models as the file system does.
+        if isinstance(body, list):
+            body.sort(key=lambda entry: (entry["name"], entry.get("version", "")))
     return body
 
 
@@ -241,7 +244,7 @@ def main():
             deadline = time.monotonic() + PATIENCE
             while ours.send(Request("", "GET", "/v2/health/ready"))[0] != 200 and time.monotonic() < deadline:
                 time.sleep(0.05)
-            return report([*requests, *golden], theirs, ours, arguments.all)
+            return report([*requests, *golden, *repository()], theirs, ours, arguments.all)
 
 
 def report(requests, theirs, ours, show_all):

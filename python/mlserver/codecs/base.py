@@ -154,9 +154,12 @@ RequestCodecLike = Union[Type[RequestCodec], RequestCodec]
 
 def plain_hint(hint: Any) -> Any:
     """Returns a hint in the spelling of `typing`, so that `list[str]` equals `List[str]`, and so with unions."""
-    origin = typing.get_origin(hint)
+    # NumPy has aliases of its own, which `typing.get_origin` does not know on older Pythons.
+    origin = typing.get_origin(hint) or getattr(hint, "__origin__", None)
     if origin is None:
         return hint
+    if hasattr(origin, "__value__"):
+        return plain_hint(origin.__value__)
     if is_union(hint):
         return Union[tuple(plain_hint(arg) for arg in typing.get_args(hint))]
     numpy = sys.modules.get("numpy")

@@ -4,10 +4,10 @@ import base64
 import binascii
 from typing import Any, List, Union
 
-from ..types import Parameters, RequestInput, ResponseOutput
+from ..types import RequestInput, ResponseOutput
 from .base import InputCodec, register_input_codec
 from .lists import as_list, is_list_of
-from .utils import as_input
+from .utils import as_input, bytes_output
 
 __all__ = ["Base64Codec"]
 
@@ -41,13 +41,8 @@ class Base64Codec(InputCodec):
     @classmethod
     def encode_output(cls, name: str, payload: List[bytes], use_bytes: bool = True, **kwargs: Any) -> ResponseOutput:
         encoded = [base64.b64encode(_ensure_bytes(elem)) for elem in payload]
-        return ResponseOutput(
-            name=name,
-            datatype="BYTES",
-            shape=[len(payload), 1],
-            data=encoded if use_bytes else [elem.decode(_ENCODING) for elem in encoded],
-            parameters=Parameters(content_type=cls.ContentType),
-        )
+        data = encoded if use_bytes else [elem.decode(_ENCODING) for elem in encoded]
+        return bytes_output(name, data, cls.ContentType)
 
     @classmethod
     def decode_output(cls, response_output: ResponseOutput) -> List[bytes]:

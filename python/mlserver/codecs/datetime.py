@@ -5,10 +5,10 @@ import re
 import sys
 from typing import Any, List, Union
 
-from ..types import Parameters, RequestInput, ResponseOutput
+from ..types import RequestInput, ResponseOutput
 from .base import InputCodec, register_input_codec
 from .lists import as_list, is_list_of
-from .utils import as_input
+from .utils import as_input, bytes_output
 
 __all__ = ["DatetimeCodec"]
 
@@ -83,13 +83,8 @@ class DatetimeCodec(InputCodec):
         cls, name: str, payload: List[Union[str, datetime.datetime]], use_bytes: bool = True, **kwargs: Any
     ) -> ResponseOutput:
         encoded = [_to_iso(elem) for elem in payload]
-        return ResponseOutput(
-            name=name,
-            datatype="BYTES",
-            shape=[len(payload), 1],
-            data=[elem.encode(_ENCODING) for elem in encoded] if use_bytes else encoded,
-            parameters=Parameters(content_type=cls.ContentType),
-        )
+        data = [elem.encode(_ENCODING) for elem in encoded] if use_bytes else encoded
+        return bytes_output(name, data, cls.ContentType)
 
     @classmethod
     def decode_output(cls, response_output: ResponseOutput) -> List[datetime.datetime]:

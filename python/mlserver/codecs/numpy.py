@@ -4,12 +4,14 @@ Importing this module does not import NumPy; only decoding does. A tensor that c
 array is copied once when it is encoded, so that later changes to it do not reach the response.
 """
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, List
 
+from .._payload import tensor_output
 from .._tensor import NUMPY_NAMES, BytesElements, FixedElements, TensorError, is_array, pack
-from ..types import Datatype, Parameters, RequestInput, ResponseOutput, TensorData
+from ..types import Datatype, RequestInput, ResponseOutput, TensorData
 from .base import InputCodec, LoadedType, register_input_codec, register_request_codec
-from .utils import InputOrOutput, SingleInputRequestCodec, as_input, inject_batch_dimension
+from .utils import InputOrOutput, SingleInputRequestCodec, as_input, checked_name, inject_batch_dimension
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,10 +36,16 @@ def to_datatype(dtype: "np.dtype[Any]") -> Datatype:
 
     Raises `TensorError` for a dtype that no datatype stands for, such as complex numbers or dates.
     """
+    return Datatype(datatype_name(dtype))
+
+
+@lru_cache(maxsize=128)
+def datatype_name(dtype: "np.dtype[Any]") -> str:
+    """Returns the name of `to_datatype`'s answer."""
     if dtype.kind in "OSU":
-        return Datatype.BYTES
+        return "BYTES"
     try:
-        return Datatype(_DATATYPES[dtype.name])
+        return _DATATYPES[dtype.name]
     except KeyError:
         raise TensorError(f"arrays of dtype {dtype} have no datatype; convert them first") from None
 
@@ -96,13 +104,11 @@ def _count(shape: List[int]) -> int:
     return count
 
 
-def encode_data(array: "np.ndarray[Any, Any]", datatype: str) -> TensorData:
-    """Returns an array's elements, row by row. An array of objects stays a list."""
+def encode_data(array: "np.ndarray[Any, Any]", datatype: str) -> Any:
+    """Returns an array's elements, row by row. An array of objects becomes a list."""
     if array.dtype.kind == "O":
-        return TensorData(array.ravel().tolist())
-    if array.dtype.kind in "SU":
-        return TensorData(pack(array.ravel().tolist(), datatype))
-    return TensorData(pack(array, datatype))
+        return array.ravel().tolist()
+    return pack(array.ravel().tolist() if datatype == "BYTES" else array, datatype)
 
 
 @register_input_codec
@@ -118,14 +124,10 @@ class NumpyCodec(InputCodec):
 
     @classmethod
     def encode_output(cls, name: str, payload: "np.ndarray[Any, Any]", **kwargs: Any) -> ResponseOutput:
-        datatype = to_datatype(payload.dtype).value
-        return ResponseOutput(
-            name=name,
-            datatype=datatype,
-            shape=inject_batch_dimension(list(payload.shape)),
-            data=encode_data(payload, datatype),
-            parameters=Parameters(content_type=cls.ContentType),
-        )
+        datatype = datatype_name(payload.dtype)
+        shape = inject_batch_dimension(list(payload.shape))
+        parameters = {"content_type": cls.ContentType}
+        return tensor_output(checked_name(name), datatype, shape, parameters, encode_data(payload, datatype))
 
     @classmethod
     def decode_output(cls, response_output: ResponseOutput) -> "np.ndarray[Any, Any]":

@@ -15,7 +15,7 @@ from ..types import (
 from .base import LoadedType, RequestCodec, register_request_codec
 from .datetime import DatetimeCodec
 from .json import decode_json_input_or_output, encode_to_json
-from .numpy import encode_data, to_datatype
+from .numpy import datatype_name, encode_data
 from .string import StringCodec
 from .utils import InputOrOutput, as_input, get_decoded_or_raw, has_decoded, inject_batch_dimension
 
@@ -69,10 +69,11 @@ def _to_output(series: Any, use_bytes: bool = True) -> ResponseOutput:
             if series.isna().any()
             else series.to_numpy(dtype.numpy_dtype)
         )
-        datatype, values = to_datatype(array.dtype).value, encode_data(array, to_datatype(array.dtype).value)
+        datatype = datatype_name(array.dtype)
+        values = encode_data(array, datatype)
     elif kind in "biuf":
         array = series.to_numpy()
-        datatype = to_datatype(array.dtype).value
+        datatype = datatype_name(array.dtype)
         values = encode_data(array, datatype)
     else:
         datatype = "BYTES"

@@ -3,10 +3,10 @@
 from typing import Any, List, Union
 
 from .._tensor import BytesElements
-from ..types import Parameters, RequestInput, ResponseOutput, TensorData
+from ..types import RequestInput, ResponseOutput, TensorData
 from .base import InputCodec, register_input_codec, register_request_codec
 from .lists import as_list, is_list_of
-from .utils import InputOrOutput, SingleInputRequestCodec, as_input
+from .utils import InputOrOutput, SingleInputRequestCodec, as_input, bytes_output
 
 __all__ = ["StringCodec", "StringRequestCodec", "decode_str", "encode_str"]
 
@@ -46,13 +46,7 @@ class StringCodec(InputCodec):
     @classmethod
     def encode_output(cls, name: str, payload: List[str], use_bytes: bool = True, **kwargs: Any) -> ResponseOutput:
         data = [encode_str(text) for text in payload] if use_bytes else payload
-        return ResponseOutput(
-            name=name,
-            datatype="BYTES",
-            shape=[len(payload), 1],
-            data=data,
-            parameters=Parameters(content_type=cls.ContentType),
-        )
+        return bytes_output(name, data, cls.ContentType)
 
     @classmethod
     def decode_output(cls, response_output: ResponseOutput) -> List[str]:

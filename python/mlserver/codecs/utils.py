@@ -2,6 +2,7 @@
 
 from typing import Any, Dict, List, Optional, Type, Union
 
+from .._payload import tensor_output
 from ..settings import ModelSettings
 from ..types import (
     InferenceRequest,
@@ -30,6 +31,18 @@ DefaultOutputPrefix = "output-"
 
 InputOrOutput = Union[RequestInput, ResponseOutput]
 Parametrised = Union[InferenceRequest, RequestInput, RequestOutput, ResponseOutput, InferenceResponse]
+
+
+def checked_name(name: Any) -> str:
+    """Returns the name of a tensor; raises `ValidationError` when it is no text."""
+    if type(name) is str:
+        return name
+    return RequestOutput(name=name).name
+
+
+def bytes_output(name: Any, data: List[Any], content_type: str) -> ResponseOutput:
+    """Returns an output of BYTES elements, one for each row."""
+    return tensor_output(checked_name(name), "BYTES", [len(data), 1], {"content_type": content_type}, data)
 
 
 def inject_batch_dimension(shape: List[int]) -> List[int]:
