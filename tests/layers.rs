@@ -24,6 +24,8 @@ const LAYERS: [(&str, &[&str]); 21] = [
             "inference",
             "registry",
             "repository",
+            // The options of Python models; what they load is the registry's.
+            "runtimes",
             "server",
             // `server::metrics` too, which it names through `server`.
             "server::grpc",
@@ -36,7 +38,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
         ],
     ),
     ("ui", &[]),
-    ("server", &["compute", "registry", "settings", "telemetry", "types"]),
+    ("server", &["registry", "settings", "telemetry", "types"]),
     // Siblings: what they share is in `server` itself.
     ("server::metrics", &["server", "telemetry"]),
     ("server::grpc", &["server", "admin", "compute", "inference", "registry", "telemetry", "types"]),
@@ -45,7 +47,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("inference", &["compute", "registry", "runtimes", "telemetry", "types"]),
     ("registry", &["compute", "repository", "runtimes", "settings", "telemetry", "types"]),
     ("repository", &["settings"]),
-    ("runtimes", &["codecs", "compute", "runtimes::trees", "settings", "types"]),
+    ("runtimes", &["codecs", "compute", "runtimes::trees", "settings", "telemetry", "types"]),
     // Evaluators know nothing of servers.
     ("runtimes::trees", &[]),
     ("codecs", &["types"]),

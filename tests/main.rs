@@ -18,3 +18,4 @@ mod start;
 mod stream;
 mod support;
 mod trees;
+mod workers;

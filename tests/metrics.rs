@@ -174,6 +174,7 @@ fn names_types_and_helps_are_the_original_s() {
     model_infer_request_duration_seconds histogram: Time from admission to the model's answer, in seconds
     model_infer_request_failure_total counter: Model infer request failure count
     model_infer_request_success_total counter: Model infer request success count
+    parallel_request_queue histogram: counter of request queue size for workers
     rest_server_request_duration_seconds histogram: HTTP request duration, in seconds
     rest_server_requests_in_progress gauge: Total HTTP requests currently in progress
     rest_server_requests_total counter: Total HTTP requests

@@ -303,7 +303,7 @@ fn every_reason_for_a_failed_load_names_file_or_setting() {
             "a custom runtime",
             json!({"implementation": "models.Custom"}),
             "",
-            "implementation `models.Custom` needs a Python runtime",
+            "no Python interpreter: looked beside the executable",
         ),
     ];
     for (what, settings, content, expected) in cases {

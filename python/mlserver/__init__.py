@@ -3,12 +3,13 @@
 import importlib
 from typing import Any
 
+from .cancellation import cancelled
 from .metrics import log, register
 from .model import MLModel
 from .settings import ModelSettings, Settings
 from .version import __version__
 
-__all__ = ["MLModel", "ModelSettings", "Settings", "__version__", "log", "register"]
+__all__ = ["MLModel", "ModelSettings", "Settings", "__version__", "cancelled", "log", "register"]
 
 _SUBMODULES = frozenset(
     (

@@ -17,14 +17,16 @@ use crate::compute::ComputePool;
 use crate::inference::{CacheOptions, Inference, ResponseCache};
 use crate::registry::{Registry, RuntimeLoader, chain};
 use crate::repository::{Discovery, Repository};
+use crate::runtimes::python::{self, Python};
 use crate::server::grpc::{self, GrpcMetrics};
 use crate::server::rest::{self, RestMetrics};
 use crate::server::{self, bind};
-use crate::settings::{Environment, ModelSettings, Settings, Sources, Warning};
+use crate::settings::{Environment, ModelSettings, Settings, Sources, SystemEnvironment, Warning};
 use crate::shutdown::Signals;
 use crate::telemetry::inference::InferenceMetrics;
 use crate::telemetry::logging::{self, LogFormat};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
+use crate::telemetry::workers::WorkerMetrics;
 use crate::types::ServerMetadata;
 
 /// What metadata calls the binary tensor data extension.
@@ -82,6 +84,7 @@ fn discover(
 struct Up {
     inference: Inference,
     admin: Admin,
+    python: Python,
     /// Ends the listeners that answer requests, then the one that tells about them.
     stop_requests: CancellationToken,
     stop_metrics: CancellationToken,
@@ -114,12 +117,30 @@ async fn serve(settings: Settings, models: Vec<ModelSettings>, repository: Repos
     end(up, grace, &mut signals).await
 }
 
+fn python_options(settings: &Settings, repository: &Repository, metrics: &mut MetricsRegistry) -> python::Options {
+    let working_directory = repository.working_directory().to_owned();
+    let folder = working_directory.join(&settings.model_repository_root);
+    python::Options {
+        workers: settings.parallel_workers,
+        stop_timeout: settings.parallel_workers_timeout,
+        hang_timeout: settings.worker_hang_timeout,
+        interpreter: settings.python_executable.clone(),
+        environments_dir: settings.environments_dir.clone(),
+        paths: vec![folder, working_directory.clone()],
+        working_directory,
+        debug: settings.debug,
+        variables: SystemEnvironment.variables().into_iter().collect(),
+        metrics: WorkerMetrics::register(metrics),
+    }
+}
+
 /// Opens every listener and serves it. Readiness waits for all of `models`.
 async fn listen(settings: Settings, models: &[ModelSettings], repository: Repository) -> Result<Up, CommandError> {
     let mut metrics = MetricsRegistry::default();
     let compute = ComputePool::for_this_machine();
-    let loader =
-        RuntimeLoader { compute: compute.clone(), working_directory: repository.working_directory().to_owned() };
+    let python = Python::new(python_options(&settings, &repository, &mut metrics));
+    let working_directory = repository.working_directory().to_owned();
+    let loader = RuntimeLoader { compute: compute.clone(), working_directory, python: python.clone() };
     let registry = Registry::new(loader, InferenceMetrics::register(&mut metrics));
     for model in models {
         registry.announce(model);
@@ -174,7 +195,7 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
         let app = server::metrics::service(endpoint, Arc::new(metrics));
         tokio::spawn(server::serve(listener, app, header_timeout, stop_metrics.clone()))
     });
-    Ok(Up { inference, admin, stop_requests, stop_metrics, requests, metrics })
+    Ok(Up { inference, admin, python, stop_requests, stop_metrics, requests, metrics })
 }
 
 /// Returns the extensions of the protocol that are served: ours, and what the settings add.
@@ -211,6 +232,7 @@ async fn end(mut up: Up, grace: Duration, signals: &mut Signals) -> Result<(), C
         if let Some(metrics) = up.metrics {
             let _ = metrics.await;
         }
+        up.python.stop().await;
     };
     tokio::select! {
         () = drained => info!("Stopped."),

@@ -56,6 +56,14 @@ pub enum Kind {
     LoadFailed,
     Overloaded,
     Stopping,
+    /// The model's code chose this status for its refusal.
+    Model {
+        status: u16,
+    },
+    /// The model's code failed.
+    ModelFailed,
+    /// The process that ran the model has ended, or none runs.
+    WorkerLost,
     /// Our bug.
     Internal,
 }
@@ -75,6 +83,11 @@ impl InferenceError {
                 | RuntimeError::UnsupportedOutput { .. }
                 | RuntimeError::ModelWithoutOutput { .. }
                 | RuntimeError::NoRequest => Kind::BadRequest,
+                RuntimeError::NotReady { .. } => Kind::NotReady,
+                RuntimeError::Model { status, .. } => Kind::Model { status: *status },
+                RuntimeError::Exception { .. } => Kind::ModelFailed,
+                RuntimeError::WorkerLost(_) | RuntimeError::NoWorker { .. } => Kind::WorkerLost,
+                RuntimeError::Stopping => Kind::Stopping,
                 RuntimeError::Panicked(_) | RuntimeError::Inconsistent(_) => Kind::Internal,
             },
         }
@@ -245,7 +258,7 @@ impl Target {
 fn log_failure(model: &Model, id: &str, failure: &InferenceError) {
     let (name, version) = (model.name.as_str(), model.version.as_deref());
     let reason = chain(failure);
-    if failure.kind() == Kind::BadRequest {
+    if matches!(failure.kind(), Kind::BadRequest | Kind::Model { status: ..500 }) {
         debug!(model = name, version, request_id = id, reason, "Refused a request.");
     } else {
         error!(model = name, version, request_id = id, reason, "Failed to answer a request.");

@@ -7,13 +7,17 @@ use std::sync::Arc;
 use super::LoadError;
 use crate::compute::ComputePool;
 use crate::repository::Artefact;
+use crate::runtimes::python::Python;
 use crate::runtimes::{self, BoxFuture, Implementation, Runtime};
 use crate::settings::ModelSettings;
+
+/// A runtime that is being loaded.
+pub type Loading<'a> = BoxFuture<'a, Result<Arc<dyn Runtime>, LoadError>>;
 
 /// Makes runtimes.
 pub trait Loader: fmt::Debug + Send + Sync {
     /// Loads what `settings` describe. Dropping the future abandons the runtime.
-    fn load(&self, settings: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>>;
+    fn load(&self, settings: ModelSettings) -> Loading<'_>;
 }
 
 /// The loader of every runtime that this server has.
@@ -22,13 +26,15 @@ pub struct RuntimeLoader {
     pub compute: ComputePool,
     /// Where the paths of models without a settings file start.
     pub working_directory: PathBuf,
+    pub python: Python,
 }
 
 impl Loader for RuntimeLoader {
-    fn load(&self, settings: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
+    fn load(&self, settings: ModelSettings) -> Loading<'_> {
         Box::pin(async move {
             match Implementation::of(&settings)? {
                 Implementation::Identity => Ok(runtimes::identity()),
+                Implementation::Python => Ok(self.python.load(&settings).await.map_err(runtimes::LoadError::from)?),
                 Implementation::Trees(family) => {
                     let artefact = Artefact::resolve(&settings, &self.working_directory)?;
                     let path = match artefact {

@@ -23,7 +23,7 @@ use crate::settings::ModelSettings;
 use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
 use crate::types::{ModelMetadata, Parameters, TensorMetadata};
 
-pub use loader::{Loader, RuntimeLoader};
+pub use loader::{Loader, Loading, RuntimeLoader};
 pub use warm_up::SampleError;
 
 /// A name or version that is not in the registry.
@@ -63,16 +63,18 @@ pub enum State {
 
 impl State {
     /// Returns the name that readiness shows.
-    pub const fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Loading => "LOADING",
-            Self::Ready(_) => "READY",
+            Self::Ready(runtime) if runtime.not_ready().is_none() => "READY",
+            Self::Ready(_) => "UNAVAILABLE",
             Self::Failed { .. } => "FAILED",
         }
     }
 
-    pub const fn is_ready(&self) -> bool {
-        matches!(self, Self::Ready(_))
+    /// Tells whether the model can answer now.
+    pub fn is_ready(&self) -> bool {
+        matches!(self, Self::Ready(runtime) if runtime.not_ready().is_none())
     }
 }
 
@@ -107,7 +109,7 @@ impl Model {
     }
 
     /// Tells whether the server is not ready because of this model.
-    pub const fn delays_readiness(&self) -> bool {
+    pub fn delays_readiness(&self) -> bool {
         self.required && !self.state.is_ready()
     }
 
@@ -127,7 +129,15 @@ impl Model {
     }
 }
 
+/// What the settings say, or the model itself where it has something to say.
 fn metadata(settings: &ModelSettings, state: &State) -> ModelMetadata {
+    let State::Ready(runtime) = state else { return metadata_of(settings) };
+    let mut metadata = runtime.metadata().cloned().unwrap_or_else(|| metadata_of(settings));
+    metadata.parameters.others.insert("backend".to_owned(), runtime.backend().into());
+    metadata
+}
+
+fn metadata_of(settings: &ModelSettings) -> ModelMetadata {
     let tensors = |tensors: &[crate::settings::TensorMetadata]| {
         tensors
             .iter()
@@ -139,11 +149,7 @@ fn metadata(settings: &ModelSettings, state: &State) -> ModelMetadata {
             })
             .collect()
     };
-    let mut parameters =
-        settings.parameters.content_type.clone().map(Parameters::with_content_type).unwrap_or_default();
-    if let State::Ready(runtime) = state {
-        parameters.others.insert("backend".to_owned(), runtime.backend().into());
-    }
+    let parameters = settings.parameters.content_type.clone().map(Parameters::with_content_type).unwrap_or_default();
     ModelMetadata {
         name: settings.name.clone(),
         versions: settings.versions.clone(),

@@ -4,6 +4,7 @@
 //! the implementation and the artefact allow it.
 
 mod identity;
+pub mod python;
 mod tree_model;
 pub mod trees;
 
@@ -21,7 +22,7 @@ use serde_json::Value;
 use crate::codecs::CodecError;
 use crate::compute::ComputePool;
 use crate::settings::ModelSettings;
-use crate::types::{InferenceRequest, InferenceResponse};
+use crate::types::{InferenceRequest, InferenceResponse, ModelMetadata};
 use identity::Identity;
 use tree_model::TreeModel;
 
@@ -58,6 +59,16 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// Returns what the model says about itself, if that is more than its settings do.
+    fn metadata(&self) -> Option<&ModelMetadata> {
+        None
+    }
+
+    /// Says why the model cannot answer now although it has been loaded; nothing while it can.
+    fn not_ready(&self) -> Option<String> {
+        None
+    }
+
     /// Answers one request.
     ///
     /// The answer's name, version and id are set by the caller. Dropping the future abandons the answer, though not
@@ -68,14 +79,19 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     ///
     /// The next answer is made when it is asked for, and dropping the stream ends the work: that is what back-pressure
     /// and clients that leave come to. A model without a way of its own answers the first request, as the original does.
-    fn predict_stream(self: Arc<Self>, mut requests: RequestStream) -> ResponseStream {
-        Box::pin(stream::once(async move {
-            match requests.next().await {
-                Some(request) => self.predict(request).await,
-                None => Err(RuntimeError::NoRequest),
-            }
-        }))
+    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+        answer_first(self, requests)
     }
+}
+
+/// Answers the first request of a stream, and no other.
+fn answer_first<R: Runtime + ?Sized>(runtime: Arc<R>, mut requests: RequestStream) -> ResponseStream {
+    Box::pin(stream::once(async move {
+        match requests.next().await {
+            Some(request) => runtime.predict(request).await,
+            None => Err(RuntimeError::NoRequest),
+        }
+    }))
 }
 
 /// Why a model could not answer.
@@ -93,6 +109,23 @@ pub enum RuntimeError {
     /// A stream of requests ended before its first.
     #[error("the stream of requests is empty: expected at least one")]
     NoRequest,
+    /// The model says that it is not ready, though its code has loaded.
+    #[error("Model {name}{} is not ready yet.", version.as_deref().map(|v| format!(" with version {v}")).unwrap_or_default())]
+    NotReady { name: String, version: Option<String> },
+    /// The model refused the request, with a text and a status that are meant for the client.
+    #[error("{message}")]
+    Model { status: u16, message: String },
+    /// The model's code raised an exception that it did not mean for the client.
+    #[error("{message}")]
+    Exception { message: String },
+    /// The process that was answering the request has ended.
+    #[error("the request was lost: {0}")]
+    WorkerLost(String),
+    /// No process can answer the request, nor will one soon.
+    #[error("no worker of the model runs: {reason}")]
+    NoWorker { reason: String },
+    #[error("the server is shutting down; try another one")]
+    Stopping,
     /// The model's own code gave up; our bug.
     #[error("the prediction ended unexpectedly; the log has the details")]
     Panicked(#[source] tokio::task::JoinError),
@@ -104,11 +137,11 @@ pub enum RuntimeError {
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    #[error(
-        "implementation `{implementation}` needs a Python runtime, which this server does not have yet; served natively are {native}"
-    )]
-    NeedsPython { implementation: String, native: &'static str },
-    #[error("`parameters.extra.backend` is `{found}`, expected `native` or `auto`")]
+    #[error("implementation `{implementation}` is not served natively, as `parameters.extra.backend` asks for")]
+    NotNative { implementation: String },
+    #[error(transparent)]
+    Python(#[from] python::PythonLoadError),
+    #[error("`parameters.extra.backend` is `{found}`, expected `native`, `python` or `auto`")]
     Backend { found: String },
     #[error("cannot read `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
@@ -127,6 +160,8 @@ pub enum Implementation {
     Identity,
     /// A tree ensemble that is evaluated by the server itself.
     Trees(Family),
+    /// Code in Python, which runs in worker processes.
+    Python,
 }
 
 impl Implementation {
@@ -136,30 +171,40 @@ impl Implementation {
     ///
     /// Fails when no runtime serves the implementation, or not with the backend that `parameters.extra.backend` asks for.
     pub fn of(settings: &ModelSettings) -> Result<Self, LoadError> {
-        let implementation = match settings.implementation.as_str() {
-            "mlserver_identity.IdentityModel" => Self::Identity,
-            "mlserver_xgboost.XGBoostModel" | "mlserver_xgboost.xgboost.XGBoostModel" => Self::Trees(Family::XgBoost),
-            "mlserver_lightgbm.LightGBMModel" | "mlserver_lightgbm.lightgbm.LightGBMModel" => {
-                Self::Trees(Family::LightGbm)
-            }
-            other => {
-                let implementation = other.to_owned();
-                return Err(LoadError::NeedsPython {
-                    implementation,
-                    native: "`mlserver_xgboost.XGBoostModel`, `mlserver_lightgbm.LightGBMModel` and `mlserver_identity.IdentityModel`",
-                });
-            }
-        };
-        match settings.parameters.extra.get("backend") {
-            None | Some(Value::Null) => {}
-            Some(Value::String(backend)) if backend == "native" || backend == "auto" => {}
+        let backend = match settings.parameters.extra.get("backend") {
+            None | Some(Value::Null) => Backend::Auto,
+            Some(Value::String(backend)) if backend == "auto" => Backend::Auto,
+            Some(Value::String(backend)) if backend == "native" => Backend::Native,
+            Some(Value::String(backend)) if backend == "python" => Backend::Python,
             Some(other) => {
                 let found = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
                 return Err(LoadError::Backend { found });
             }
+        };
+        let native = match settings.implementation.as_str() {
+            "mlserver_identity.IdentityModel" => Some(Self::Identity),
+            "mlserver_xgboost.XGBoostModel" | "mlserver_xgboost.xgboost.XGBoostModel" => {
+                Some(Self::Trees(Family::XgBoost))
+            }
+            "mlserver_lightgbm.LightGBMModel" | "mlserver_lightgbm.lightgbm.LightGBMModel" => {
+                Some(Self::Trees(Family::LightGbm))
+            }
+            _ => None,
+        };
+        match (native, backend) {
+            (_, Backend::Python) | (None, Backend::Auto) => Ok(Self::Python),
+            (Some(native), Backend::Native | Backend::Auto) => Ok(native),
+            (None, Backend::Native) => Err(LoadError::NotNative { implementation: settings.implementation.clone() }),
         }
-        Ok(implementation)
     }
+}
+
+/// What `parameters.extra.backend` asks for.
+#[derive(Debug, Clone, Copy)]
+enum Backend {
+    Auto,
+    Native,
+    Python,
 }
 
 /// Returns the runtime that answers with its inputs.

@@ -149,6 +149,16 @@ fn value(text: &str) -> Option<HeaderValue> {
 mod tests {
     use super::*;
 
+    /// Nothing is loaded here.
+    #[derive(Debug)]
+    struct NoLoader;
+
+    impl crate::registry::Loader for NoLoader {
+        fn load(&self, _: crate::settings::ModelSettings) -> crate::registry::Loading<'_> {
+            Box::pin(std::future::pending())
+        }
+    }
+
     fn sorted(headers: &HeaderMap) -> Vec<(&str, &str)> {
         let mut headers: Vec<_> =
             headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
@@ -159,9 +169,7 @@ mod tests {
     fn model() -> std::sync::Arc<Model> {
         let mut metrics = crate::telemetry::metrics::Registry::default();
         let metrics = crate::telemetry::inference::InferenceMetrics::register(&mut metrics);
-        let compute = crate::compute::ComputePool::for_this_machine();
-        let loader = crate::registry::RuntimeLoader { compute, working_directory: std::path::PathBuf::new() };
-        let registry = crate::registry::Registry::new(loader, metrics);
+        let registry = crate::registry::Registry::new(NoLoader, metrics);
         registry.announce(&crate::settings::ModelSettings::new("sum", "package.Class"));
         registry.find("sum", None).unwrap()
     }

@@ -11,6 +11,12 @@ pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dura
     Duration::try_from_secs_f64(seconds.max(0.0)).map_err(D::Error::custom)
 }
 
+/// Reads seconds, of which none at all are no limit.
+pub(super) fn seconds_or_never<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let limit = seconds(deserializer)?;
+    Ok(Some(limit).filter(|limit| !limit.is_zero()))
+}
+
 /// Reads seconds, or nothing.
 pub(super) fn optional_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let seconds = Option::<f64>::deserialize(deserializer)?;

@@ -59,6 +59,8 @@ pub struct ModelParameters {
     pub environment_path: Option<PathBuf>,
     pub inference_pool_gid: Option<String>,
     pub autogenerate_inference_pool_gid: bool,
+    /// On how many workers of its pool the model is loaded; nothing for all of them.
+    pub workers: Option<usize>,
     pub extra: Map<String, Value>,
     /// The keys that no table has, as the file wrote them.
     pub extras: Map<String, Value>,

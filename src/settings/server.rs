@@ -28,6 +28,11 @@ pub struct Settings {
     pub parallel_workers: usize,
     #[serde(deserialize_with = "convert::whole_seconds")]
     pub parallel_workers_timeout: Duration,
+    /// Nothing when a worker may be silent for ever.
+    #[serde(deserialize_with = "convert::seconds_or_never")]
+    pub worker_hang_timeout: Option<Duration>,
+    /// The interpreter of models without an environment of their own.
+    pub python_executable: Option<PathBuf>,
     pub environments_dir: PathBuf,
     pub model_repository_implementation: Option<String>,
     /// The started folder, whatever file and environment say.

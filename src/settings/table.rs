@@ -16,7 +16,6 @@ const MAX_SECONDS: f64 = 1e9;
 const SECONDS: Kind = Kind::Float { min: 0.0, max: MAX_SECONDS };
 
 const NO_KAFKA: &str = "there is no Kafka server in this release";
-const NO_WORKERS: &str = "models are evaluated in the server process";
 const NO_BATCHING: &str = "requests are not batched";
 const NO_ENVIRONMENTS: &str = "no Python runtime runs in this release";
 
@@ -31,12 +30,26 @@ pub static SERVER: Group = Group {
             "parallel_workers",
             ANY_INT,
             Preset::Int(1),
-            "Worker processes per pool; 0 runs models in the server process",
-        )
-        .not_yet(NO_WORKERS)
-        .except(0),
-        Field::new("parallel_workers_timeout", ANY_INT, Preset::Int(5), "Seconds to wait for each worker at shutdown")
-            .not_yet(NO_WORKERS),
+            "Worker processes per pool; 0 is one that runs plain functions in line",
+        ),
+        Field::new(
+            "parallel_workers_timeout",
+            ANY_INT,
+            Preset::Int(5),
+            "Seconds that a worker has to end its calls at shutdown",
+        ),
+        Field::new(
+            "worker_hang_timeout",
+            SECONDS,
+            Preset::Float(300.0),
+            "Seconds for which a worker may answer nothing before it is replaced; 0 is no limit",
+        ),
+        Field::new(
+            "python_executable",
+            Kind::Text,
+            Preset::Null,
+            "Python interpreter of models without an environment of their own",
+        ),
         Field::new(
             "environments_dir",
             Kind::Text,
@@ -274,9 +287,12 @@ pub static MODEL: Group = Group {
             Preset::TextList(&[]),
             "Inference requests that the model must answer before it is ready",
         ),
-        Field::new("parallel_workers", ANY_INT, Preset::Null, "Deprecated; 0 keeps the model in the server process")
-            .not_yet(NO_WORKERS)
-            .except(0),
+        Field::new(
+            "parallel_workers",
+            ANY_INT,
+            Preset::Null,
+            "Deprecated; 0 gives the model a worker that runs plain functions in line",
+        ),
         Field::new("warm_workers", Kind::Bool, Preset::Bool(false), "Deprecated").no_effect("workers are always warm"),
     ],
 };
@@ -309,17 +325,15 @@ pub static PARAMETERS: Group = Group {
             Kind::Text,
             Preset::Null,
             "Folder of a Python environment, relative to the working directory",
-        )
-        .not_yet(NO_ENVIRONMENTS),
-        Field::new("inference_pool_gid", Kind::Text, Preset::Null, "Group of models which share a worker pool")
-            .not_yet(NO_WORKERS),
+        ),
+        Field::new("inference_pool_gid", Kind::Text, Preset::Null, "Group of models which share a worker pool"),
         Field::new(
             "autogenerate_inference_pool_gid",
             Kind::Bool,
             Preset::Bool(false),
             "Give the model a worker pool of its own",
-        )
-        .not_yet(NO_WORKERS),
+        ),
+        Field::new("workers", POSITIVE, Preset::Null, "Workers of its pool that load the model; all if absent"),
         Field::new("extra", Kind::Object, Preset::EmptyObject, "Settings which only the runtime knows")
             .null_is_preset(),
     ],

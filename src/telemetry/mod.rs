@@ -3,3 +3,4 @@
 pub mod inference;
 pub mod logging;
 pub mod metrics;
+pub mod workers;

@@ -1,6 +1,6 @@
 //! What the server and its models say about themselves.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Parameters;
 
@@ -13,25 +13,29 @@ pub struct ServerMetadata {
 }
 
 /// The body of `GET /v2/models/{name}`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelMetadata {
     pub name: String,
     /// The settings' field of that name, which the original documents as versions of dependencies.
+    #[serde(default)]
     pub versions: Vec<String>,
     pub platform: String,
+    #[serde(default)]
     pub inputs: Vec<TensorMetadata>,
+    #[serde(default)]
     pub outputs: Vec<TensorMetadata>,
+    #[serde(default)]
     pub parameters: Parameters,
 }
 
 /// A tensor that a model takes or gives.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TensorMetadata {
     pub name: String,
     /// A datatype's name as the settings wrote it.
     pub datatype: String,
     /// Dimensions; -1 stands for any size.
     pub shape: Vec<i64>,
-    #[serde(skip_serializing_if = "Parameters::is_empty")]
+    #[serde(default, skip_serializing_if = "Parameters::is_empty")]
     pub parameters: Parameters,
 }

@@ -57,6 +57,7 @@ impl TensorData {
 pub struct BytesElements {
     buffer: Bytes,
     spans: Vec<Range<usize>>,
+    text: bool,
 }
 
 impl BytesElements {
@@ -65,7 +66,7 @@ impl BytesElements {
     /// Returns `None` when a span leaves the buffer.
     pub fn new(buffer: Bytes, spans: Vec<Range<usize>>) -> Option<Self> {
         let inside = |span: &Range<usize>| span.start <= span.end && span.end <= buffer.len();
-        spans.iter().all(inside).then_some(Self { buffer, spans })
+        spans.iter().all(inside).then_some(Self { buffer, spans, text: false })
     }
 
     pub fn len(&self) -> usize {
@@ -74,6 +75,17 @@ impl BytesElements {
 
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
+    }
+
+    /// Says whether the elements came as text, which Python models see as `str` rather than `bytes`. The text is UTF-8.
+    #[must_use]
+    pub const fn with_text(mut self, text: bool) -> Self {
+        self.text = text;
+        self
+    }
+
+    pub const fn is_text(&self) -> bool {
+        self.text
     }
 
     /// Iterates over the elements in order.
@@ -97,7 +109,7 @@ impl<T: AsRef<[u8]>> FromIterator<T> for BytesElements {
             buffer.extend_from_slice(element.as_ref());
             spans.push(start..buffer.len());
         }
-        Self { buffer: buffer.into(), spans }
+        Self { buffer: buffer.into(), spans, text: false }
     }
 }
 

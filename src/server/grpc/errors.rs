@@ -13,12 +13,13 @@ use crate::types::protobuf::ReadError;
 /// The codes are those that the original makes of the same HTTP statuses, where it has one.
 const fn kind_code(kind: Kind) -> Code {
     match kind {
-        Kind::NotFound => Code::NotFound,
+        Kind::NotFound | Kind::Model { status: 404 } => Code::NotFound,
         // INVALID_ARGUMENT for a model that is not ready is what the original says.
-        Kind::NotReady | Kind::BadRequest => Code::InvalidArgument,
-        Kind::BadRepository => Code::FailedPrecondition,
-        Kind::Overloaded | Kind::Stopping => Code::Unavailable,
-        Kind::LoadFailed | Kind::Internal => Code::Internal,
+        Kind::NotReady | Kind::BadRequest | Kind::Model { status: 400 } => Code::InvalidArgument,
+        Kind::BadRepository | Kind::Model { status: 422 } => Code::FailedPrecondition,
+        Kind::Overloaded | Kind::Stopping | Kind::WorkerLost => Code::Unavailable,
+        Kind::ModelFailed | Kind::LoadFailed | Kind::Internal | Kind::Model { status: 500 } => Code::Internal,
+        Kind::Model { .. } => Code::Unknown,
     }
 }
 

@@ -59,14 +59,16 @@ impl RequestError {
     }
 }
 
-const fn kind_status(kind: Kind) -> StatusCode {
+fn kind_status(kind: Kind) -> StatusCode {
     match kind {
         Kind::NotFound => StatusCode::NOT_FOUND,
         // 400, and not 503, is what the protocol and the original say.
         Kind::NotReady | Kind::BadRequest => StatusCode::BAD_REQUEST,
         Kind::BadRepository => StatusCode::UNPROCESSABLE_ENTITY,
-        Kind::Overloaded | Kind::Stopping => StatusCode::SERVICE_UNAVAILABLE,
-        Kind::LoadFailed | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        // No other status can be sent.
+        Kind::Model { status } => StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        Kind::Overloaded | Kind::Stopping | Kind::WorkerLost => StatusCode::SERVICE_UNAVAILABLE,
+        Kind::ModelFailed | Kind::LoadFailed | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 

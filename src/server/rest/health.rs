@@ -1,5 +1,7 @@
 //! Liveness and readiness.
 
+use std::borrow::Cow;
+
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::json;
@@ -18,15 +20,15 @@ struct ModelReadiness<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<&'a str>,
     state: &'static str,
-    reason: &'a str,
+    reason: Cow<'a, str>,
 }
 
 impl<'a> From<&'a Model> for ModelReadiness<'a> {
     fn from(model: &'a Model) -> Self {
         let reason = match &model.state {
-            registry::State::Ready(_) => "",
-            registry::State::Loading => "the model is being loaded",
-            registry::State::Failed { reason } => reason,
+            registry::State::Ready(runtime) => runtime.not_ready().unwrap_or_default().into(),
+            registry::State::Loading => "the model is being loaded".into(),
+            registry::State::Failed { reason } => reason.into(),
         };
         Self { name: &model.name, version: model.version.as_deref(), state: model.state.name(), reason }
     }

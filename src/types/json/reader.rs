@@ -241,7 +241,7 @@ fn read_data(
             walk(cursor, &mut sink)?;
             let elements = BytesElements::new(Bytes::from(sink.buffer), sink.spans)
                 .expect("spans were taken from the buffer's own length");
-            Ok(TensorData::Variable(elements))
+            Ok(TensorData::Variable(elements.with_text(true)))
         }
     }
 }

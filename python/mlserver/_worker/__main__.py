@@ -1,0 +1,13 @@
+"""Starts a worker; see the package."""
+
+import sys
+from pathlib import Path
+
+if not __package__:
+    # Started as a file: that file's folder holds no top-level modules, but the SDK does.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent.parent)
+
+from mlserver._worker.process import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""The life of a worker process: it begins with the server's `hello` and ends with the server."""
+
+import array
+import asyncio
+import mmap
+import os
+import signal
+import socket
+import sys
+from typing import Any, Dict, Optional, Tuple
+
+from . import output
+from .connection import Connection
+from .frames import HEADER_BYTES, PROTOCOL, SLOTS, FrameError, Kind, read_head, read_header
+from .service import Service
+
+#: The worker was told to go.
+DONE = 0
+#: The server has gone, or is another version's.
+LOST = 1
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    """Runs the worker and returns its exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+        # They are meant for the server, which tells its workers when to end.
+        signal.signal(number, signal.SIG_IGN)
+    server = _take_socket()
+    hello, page = _read_hello(server)
+    _die_with(hello["parent"])
+    output.install(bool(hello.get("debug")))
+    _add_paths(hello.get("paths", []))
+    code = asyncio.run(_serve(server, hello, page))
+    output.finish()
+    return code
+
+
+async def _serve(server: socket.socket, hello: Dict[str, Any], page: "mmap.mmap") -> int:
+    loop = asyncio.get_running_loop()
+    ended: "asyncio.Future[int]" = loop.create_future()
+
+    def end(code: int) -> None:
+        if not ended.done():
+            ended.set_result(code)
+
+    service = Service(loop, page, inline=bool(hello.get("inline")), stopped=lambda: end(DONE))
+    connection = Connection(service.receive, lambda: os._exit(LOST))
+    service.connection = connection
+    await loop.create_unix_connection(lambda: connection, sock=server)
+    connection.send(
+        Kind.READY,
+        head={"protocol": PROTOCOL, "python": ".".join(map(str, sys.version_info[:3])), "executable": sys.executable},
+    )
+    connection.flush()
+    return await ended
+
+
+def _take_socket() -> socket.socket:
+    """Takes the socket away from standard input, where user code would read it."""
+    descriptor = os.dup(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return socket.socket(fileno=descriptor)
+
+
+def _read_hello(server: socket.socket) -> Tuple[Dict[str, Any], "mmap.mmap"]:
+    """Reads the first frame, and the page whose descriptor comes with its first byte."""
+    # `socket.recv_fds` came with Python 3.9.
+    text, ancillary, _flags, _address = server.recvmsg(HEADER_BYTES, socket.CMSG_SPACE(array.array("i").itemsize))
+    descriptor: Optional[int] = None
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors = array.array("i")
+            descriptors.frombytes(data[: descriptors.itemsize])
+            descriptor = descriptors[0]
+    header = read_header(text + _read_exactly(server, HEADER_BYTES - len(text)))
+    hello = read_head(_read_exactly(server, header.head))
+    if header.kind != Kind.HELLO or descriptor is None or hello.get("protocol") != PROTOCOL:
+        raise FrameError(f"this worker speaks protocol {PROTOCOL}, its server another one: {hello}")
+    page = mmap.mmap(descriptor, 8 * SLOTS)
+    os.close(descriptor)
+    return hello, page
+
+
+def _read_exactly(server: socket.socket, size: int) -> bytes:
+    parts = []
+    while size:
+        part = server.recv(size)
+        if not part:
+            raise FrameError("the server left before it had said hello")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _die_with(parent: int) -> None:
+    """Makes the kernel end this process when the server ends, however that happens and whatever runs here then."""
+    if sys.platform != "linux":
+        return
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    except (ImportError, OSError, AttributeError):
+        return  # the end of the socket remains, which is noticed whenever the loop runs
+    if os.getppid() != parent:
+        os._exit(LOST)
+
+
+def _add_paths(paths: Any) -> None:
+    """Makes the folders importable, behind the SDK and whatever PYTHONPATH says."""
+    place = 1 + len(list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))))
+    for path in reversed(paths):
+        if path not in sys.path:
+            sys.path.insert(place, path)

@@ -1,0 +1,304 @@
+"""What the frames of the server ask for: loading models, and running their code."""
+
+import asyncio
+import inspect
+import struct
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Dict, List, Optional
+
+from .. import metrics
+from .._tensor import TensorError
+from ..cancellation import Cancellation, cancellation_var
+from ..context import model_name_var, model_version_var
+from ..errors import MLServerError
+from ..types import InferenceResponse
+from .frames import SLOTS, Buffer, FrameError, Header, Kind, read_request, write_response
+from .models import LoadedModel, load, unload
+from .output import request_id_var
+from .streams import Stream
+
+if TYPE_CHECKING:
+    import mmap
+
+    from .connection import Connection
+
+_ID = struct.Struct("<Q")
+
+#: Tracebacks are cut to this many characters; the innermost frames are at the end.
+_MAX_TRACEBACK = 16 << 10
+
+
+class Call:
+    """A call that is open."""
+
+    __slots__ = ("id", "cancellation", "in_thread", "task", "stream")
+
+    def __init__(self, id: int) -> None:
+        self.id = id
+        #: Its code runs, or waits to run, on the model's own thread.
+        self.in_thread = False
+        self.cancellation = Cancellation()
+        self.task: "Optional[asyncio.Task[None]]" = None
+        self.stream: Optional[Stream] = None
+
+
+class Service:
+    """Runs calls. All methods belong to the loop's thread, but for what says otherwise."""
+
+    connection: "Connection"
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, page: "mmap.mmap", *, inline: bool, stopped: Callable[[], None]
+    ) -> None:
+        """Marks calls that have begun in `page`; with `inline`, plain functions run on the loop's own thread."""
+        self._loop = loop
+        self._page = page
+        self._inline = inline
+        self._stopped = stopped
+        self._stopping = False
+        self._models: Dict[int, LoadedModel] = {}
+        self._calls: Dict[int, Call] = {}
+        self._loading = asyncio.Lock()
+        self._observed: List[Any] = []
+        self._handlers: Dict[int, Callable[[Header, Dict[str, Any], Buffer], None]] = {
+            Kind.LOAD: self._load,
+            Kind.UNLOAD: self._unload,
+            Kind.PREDICT: self._predict,
+            Kind.STREAM: self._open_stream,
+            Kind.CALL: self._call,
+            Kind.ITEM: self._item,
+            Kind.END: self._end,
+            Kind.CREDIT: self._credit,
+            Kind.CANCEL: self._cancel,
+            Kind.PING: self._ping,
+            Kind.STOP: self._stop,
+        }
+        metrics.set_sink(self._observe)
+
+    def receive(self, header: Header, head: Dict[str, Any], tail: Buffer) -> None:
+        """Begins what a frame asks for."""
+        try:
+            handler = self._handlers[header.kind]
+        except KeyError:
+            raise FrameError(f"the server sent a frame of the unknown kind {header.kind}") from None
+        handler(header, head, tail)
+
+    # Frames
+
+    def _ping(self, header: Header, _head: Dict[str, Any], tail: Buffer) -> None:
+        self.connection.send(Kind.PONG, header.id, None, tail)
+
+    def _stop(self, _header: Header, _head: Dict[str, Any], _tail: Buffer) -> None:
+        self._stopping = True
+        if not self._calls:
+            self._stopped()
+
+    def _cancel(self, header: Header, _head: Dict[str, Any], _tail: Buffer) -> None:
+        call = self._calls.get(header.id)
+        if call is not None:
+            call.cancellation.raised = True
+            if call.task is not None:
+                call.task.cancel()
+
+    def _item(self, header: Header, head: Dict[str, Any], tail: Buffer) -> None:
+        call = self._calls.get(header.id)
+        if call is not None and call.stream is not None:
+            call.stream.put(read_request(head, tail))
+
+    def _end(self, header: Header, _head: Dict[str, Any], _tail: Buffer) -> None:
+        call = self._calls.get(header.id)
+        if call is not None and call.stream is not None:
+            call.stream.close()
+
+    def _credit(self, header: Header, head: Dict[str, Any], _tail: Buffer) -> None:
+        call = self._calls.get(header.id)
+        if call is not None and call.stream is not None:
+            call.stream.grant(head["count"])
+
+    def _load(self, header: Header, head: Dict[str, Any], _tail: Buffer) -> None:
+        async def run(_call: Call) -> None:
+            # One at a time: the import path is the process's, and memory peaks add up.
+            async with self._loading:
+                self._begin(header.id)
+                model, loaded = await load(head["settings"], head.get("source"))
+            self._models[head["model"]] = model
+            self._finish(header.id, Kind.LOADED, loaded)
+
+        self._open(header.id, run)
+
+    def _unload(self, header: Header, head: Dict[str, Any], _tail: Buffer) -> None:
+        async def run(_call: Call) -> None:
+            self._begin(header.id)
+            model = self._models.pop(head["model"], None)
+            if model is not None:
+                await unload(model)
+            self._finish(header.id, Kind.DONE)
+
+        self._open(header.id, run)
+
+    def _predict(self, header: Header, head: Dict[str, Any], tail: Buffer) -> None:
+        async def run(call: Call) -> None:
+            model = self._model(head)
+            request = read_request(head, tail)
+            request_id_var.set(request.id)
+            response = await self._invoke(call, model, model.predict_is_async, model.instance.predict, request)
+            self._send_answer(call.id, model, response)
+
+        self._open(header.id, run)
+
+    def _open_stream(self, header: Header, head: Dict[str, Any], _tail: Buffer) -> None:
+        async def run(call: Call) -> None:
+            model = self._model(head)
+            request_id_var.set(head.get("request"))
+            assert call.stream is not None
+            self._begin(call.id)
+            answers = call.stream.answers(model, self._run_plain)
+            try:
+                async for response in answers:
+                    self._send_answer(call.id, model, response)
+                    self.connection.flush()
+            finally:
+                await answers.aclose()
+            self._finish(call.id, Kind.END)
+
+        def take(count: int) -> None:
+            self.connection.send(Kind.CREDIT, header.id, {"count": count})
+            self.connection.flush()
+
+        stream = Stream(head.get("credit", 1), take)
+        self._open(header.id, run, stream)
+        take(stream.ahead)
+
+    def _call(self, header: Header, head: Dict[str, Any], tail: Buffer) -> None:
+        async def run(call: Call) -> None:
+            from .handlers import invoke  # most models have none
+
+            model = self._model(head)
+            request_id_var.set(dict(head.get("headers", ())).get("x-request-id"))
+            handler = model.handlers[head["handler"]]
+
+            async def run_handler(arguments: Dict[str, Any]) -> Any:
+                return await self._invoke(call, model, handler.is_async, handler.bound, **arguments)
+
+            status, headers, body = await invoke(handler, head, tail, run_handler)
+            self._finish(call.id, Kind.REPLY, {"status": status, "headers": headers}, body)
+
+        self._open(header.id, run)
+
+    # Running
+
+    def _model(self, head: Dict[str, Any]) -> LoadedModel:
+        try:
+            model = self._models[head["model"]]
+        except KeyError:
+            raise FrameError(f"model {head.get('model')} is not loaded in this worker") from None
+        model_name_var.set(model.name)
+        model_version_var.set(model.version or "")
+        return model
+
+    def _open(self, id: int, run: Callable[[Call], Awaitable[None]], stream: Optional[Stream] = None) -> None:
+        call = self._calls[id] = Call(id)
+        call.stream = stream
+        call.task = self._loop.create_task(self._run(call, run))
+        # Runs after the task's first step: what has not ended by then waits for something.
+        self._loop.call_soon(self._tell_yield, call)
+
+    def _tell_yield(self, call: Call) -> None:
+        if call.id in self._calls and not call.in_thread:
+            self.connection.send(Kind.YIELDED, call.id)
+            self.connection.flush()
+
+    async def _run(self, call: Call, run: Callable[[Call], Awaitable[None]]) -> None:
+        cancellation_var.set(call.cancellation)
+        try:
+            if call.cancellation.raised:
+                raise asyncio.CancelledError
+            await run(call)
+        except asyncio.CancelledError:
+            self._fail(call, "cancelled", 500, "nobody waits for the answer any more")
+        except FrameError as error:
+            self._fail(call, "request", 500, str(error))
+        except MLServerError as error:
+            self._fail(call, "mlserver", error.status_code, str(error), error)
+        except Exception as error:
+            name = f"{type(error).__module__}.{type(error).__qualname__}"
+            self._fail(call, "model", 500, f"{name}: {error}", error)
+        finally:
+            del self._calls[call.id]
+            self.connection.flush()
+            if self._stopping and not self._calls:
+                self._stopped()
+
+    def _fail(self, call: Call, kind: str, status: Any, message: str, error: Optional[BaseException] = None) -> None:
+        head = {"kind": kind, "status": status if type(status) is int else 500, "message": message}
+        if error is not None:
+            lines = traceback.format_exception(type(error), error, error.__traceback__)
+            head["traceback"] = "".join(lines)[-_MAX_TRACEBACK:]
+        self._finish(call.id, Kind.ERROR, head)
+
+    def _begin(self, id: int) -> None:
+        """Notes that user code runs for this call from here on; safe from any thread."""
+        _ID.pack_into(self._page, _ID.size * (id % SLOTS), id)
+
+    async def _invoke(self, call: Call, model: LoadedModel, is_async: bool, function: Any, *args: Any, **named: Any) -> Any:
+        """Calls a function of the model, where its kind belongs."""
+        if is_async or self._inline:
+            self._begin(call.id)
+            result = function(*args, **named)
+        else:
+            begin = self._begin
+
+            def run() -> Any:
+                begin(call.id)
+                return function(*args, **named)
+
+            call.in_thread = True
+            result = await self._run_plain(model, run)
+        return await result if inspect.isawaitable(result) else result
+
+    async def _run_plain(self, model: LoadedModel, function: Callable[[], Any]) -> Any:
+        """Runs a function on the model's own thread, or in line where that is wanted."""
+        if self._inline:
+            return function()
+        if model.thread is None:
+            model.thread = ThreadPoolExecutor(1, f"{model.name}")
+        submitted = model.thread.submit(copy_context().run, function)
+        future = asyncio.wrap_future(submitted)
+        while True:
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                # A call that waits for the thread can be taken back; one that runs has not ended before its code has.
+                if submitted.cancel() or future.done():
+                    raise
+
+    def _send_answer(self, id: int, model: LoadedModel, response: Any) -> None:
+        if not isinstance(response, InferenceResponse):
+            if response is None:
+                raise MLServerError(f"Model '{model.name}' returned no predictions after inference", 500)
+            raise TypeError(f"predict returned a {type(response).__qualname__}, expected an InferenceResponse")
+        try:
+            head, tail = write_response(response)
+        except TensorError as error:
+            raise MLServerError(f"Model '{model.name}' returned a response that cannot be sent: {error}", 500) from error
+        self._finish(id, Kind.ANSWER, head, *tail)
+
+    # Metrics
+
+    def _observe(self, observation: Any) -> None:
+        """Takes an observation, from any thread."""
+        labels = observation.labels
+        self._observed.append(
+            (observation.name, observation.description, labels["model_name"], labels["model_version"], observation.value)
+        )
+
+    def _finish(self, id: int, kind: Kind, head: Optional[Dict[str, Any]] = None, *tail: Buffer) -> None:
+        """Sends what a call ends with, or an answer of a stream, behind the observations made until now."""
+        observed = self._observed
+        if observed:
+            count = len(observed)
+            self.connection.send(Kind.METRICS, 0, {"observed": observed[:count]})
+            del observed[:count]
+        self.connection.send(kind, id, head, *tail)

@@ -1,0 +1,197 @@
+//! A Python model as a runtime.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Map, Value, json};
+use tracing::error;
+
+use super::dispatch::{Lane, ModelNumber};
+use super::frame::{Frame, Kind};
+use super::message::{self, Failure, FailureKind};
+use super::pool::{AddedModel, Pool, WantedModel};
+use super::stream::Answers;
+use super::{CallError, PythonLoadError};
+use crate::runtimes::{BoxFuture, RequestStream, ResponseStream, Runtime, RuntimeError, answer_first};
+use crate::settings::ModelSettings;
+use crate::types::{InferenceRequest, InferenceResponse, ModelMetadata};
+
+/// A model that the workers of a pool have loaded. Dropping it unloads it.
+#[derive(Debug)]
+pub(super) struct PythonModel {
+    name: String,
+    version: Option<String>,
+    pub(super) pool: Arc<Pool>,
+    pub(super) number: ModelNumber,
+    /// Where `predict` runs.
+    lane: Lane,
+    /// It has a way of its own to answer streams.
+    streams: bool,
+    metadata: ModelMetadata,
+    /// What its `load` returned.
+    loaded: bool,
+    /// On how many workers it can be called now.
+    ready: Arc<AtomicUsize>,
+}
+
+/// Loads a model in `pool`.
+pub(super) async fn load(
+    pool: &Arc<Pool>,
+    settings: &ModelSettings,
+    workers: usize,
+) -> Result<Arc<dyn Runtime>, PythonLoadError> {
+    let source = settings.source.as_deref().map(|path| path.to_string_lossy());
+    let wanted = settings.parameters.workers.unwrap_or(usize::MAX).min(workers.max(1));
+    let (name, version) = (settings.name.as_str(), settings.version());
+    let settings = settings_value(settings);
+    let model = WantedModel { name, version, settings: &settings, source: source.as_deref() };
+    let added = pool.add(model, wanted).await?;
+    let AddedModel { number, loaded, ready } = added;
+    Ok(Arc::new(PythonModel {
+        name: name.to_owned(),
+        version: version.map(str::to_owned),
+        pool: Arc::clone(pool),
+        number,
+        lane: if loaded.plain { Lane::Thread(number) } else { Lane::Loop },
+        streams: loaded.streams,
+        metadata: loaded.metadata,
+        loaded: loaded.ready,
+        ready,
+    }))
+}
+
+/// Returns the group of models that share a pool, when the model names one or wants one of its own.
+pub(super) fn group(settings: &ModelSettings) -> Option<String> {
+    let parameters = &settings.parameters;
+    let own = || parameters.autogenerate_inference_pool_gid.then(|| uuid::Uuid::new_v4().to_string());
+    parameters.inference_pool_gid.clone().or_else(own)
+}
+
+/// Returns the resolved settings as `model-settings.json` would have them.
+fn settings_value(settings: &ModelSettings) -> Value {
+    let tensors = |tensors: &[crate::settings::TensorMetadata]| -> Vec<Value> {
+        tensors
+            .iter()
+            .map(|tensor| {
+                json!({
+                    "name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape,
+                    "parameters": tensor.parameters,
+                })
+            })
+            .collect()
+    };
+    let parameters = &settings.parameters;
+    let path = |path: &Option<std::path::PathBuf>| path.as_ref().map(|path| path.to_string_lossy().into_owned());
+    let mut known: Map<String, Value> = parameters.extras.clone();
+    let fields = json!({
+        "uri": parameters.uri,
+        "version": parameters.version,
+        "content_type": parameters.content_type,
+        "format": parameters.format,
+        "environment_tarball": path(&parameters.environment_tarball),
+        "environment_path": path(&parameters.environment_path),
+        "inference_pool_gid": parameters.inference_pool_gid,
+        "extra": parameters.extra,
+    });
+    if let Value::Object(fields) = fields {
+        known.extend(fields);
+    }
+    json!({
+        "name": settings.name,
+        "implementation": settings.implementation,
+        "platform": settings.platform,
+        "versions": settings.versions,
+        "inputs": tensors(&settings.inputs),
+        "outputs": tensors(&settings.outputs),
+        "max_batch_size": settings.max_batch_size,
+        "max_batch_time": settings.max_batch_time.as_secs_f64(),
+        "parameters": known,
+        "cache_enabled": settings.cache_enabled,
+        "parallel_workers": settings.parallel_workers,
+        "warm_workers": settings.warm_workers,
+    })
+}
+
+impl PythonModel {
+    pub(super) fn check_ready(&self) -> Result<(), RuntimeError> {
+        if self.loaded {
+            return Ok(());
+        }
+        Err(RuntimeError::NotReady { name: self.name.clone(), version: self.version.clone() })
+    }
+
+    /// Tells an answer from a failure, whose traceback goes to the log.
+    pub(super) fn outcome(&self, request: &str, frame: Frame) -> Result<Frame, RuntimeError> {
+        if frame.kind != Kind::Error {
+            return Ok(frame);
+        }
+        let failure: Failure = frame.read().map_err(inconsistent)?;
+        let Failure { kind, message, status, traceback } = failure;
+        if kind != FailureKind::Mlserver && !traceback.is_empty() {
+            let (model, version) = (self.name.as_str(), self.version.as_deref());
+            error!(model, version, request_id = request, "The model's code failed.\n{}", traceback.trim_end());
+        }
+        Err(match kind {
+            FailureKind::Mlserver => RuntimeError::Model { status, message },
+            FailureKind::Model => RuntimeError::Exception { message },
+            FailureKind::Cancelled | FailureKind::Request => RuntimeError::Inconsistent(message.into()),
+        })
+    }
+}
+
+impl Runtime for PythonModel {
+    fn backend(&self) -> &'static str {
+        "python"
+    }
+
+    fn metadata(&self) -> Option<&ModelMetadata> {
+        Some(&self.metadata)
+    }
+
+    fn not_ready(&self) -> Option<String> {
+        if !self.loaded {
+            Some("its `load` returned false".to_owned())
+        } else if self.ready.load(Ordering::Acquire) == 0 {
+            Some(self.pool.trouble(self.number))
+        } else {
+            None
+        }
+    }
+
+    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        Box::pin(async move {
+            self.check_ready()?;
+            let frame = message::request(Kind::Predict, Some(self.number), &request).map_err(inconsistent)?;
+            let id = request.id;
+            drop(request.inputs);
+            let frame = self.pool.call(self.number, self.lane, frame).await?;
+            let frame = self.outcome(&id, frame)?;
+            message::response(&frame).map_err(inconsistent)
+        })
+    }
+
+    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+        if self.streams { Answers::of(self, requests) } else { answer_first(self, requests) }
+    }
+}
+
+/// Takes a frame that cannot be written or read for what it is: our bug.
+pub(super) fn inconsistent(error: impl std::error::Error + Send + Sync + 'static) -> RuntimeError {
+    RuntimeError::Inconsistent(error.into())
+}
+
+impl Drop for PythonModel {
+    fn drop(&mut self) {
+        self.pool.remove(self.number);
+    }
+}
+
+impl From<CallError> for RuntimeError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Lost(death) => Self::WorkerLost(death.to_string()),
+            CallError::NoWorker { reason } => Self::NoWorker { reason },
+            CallError::Stopping => Self::Stopping,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Metrics of worker processes, and those that models' own code makes in them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tracing::warn;
+
+use super::metrics::REQUEST_BUCKETS;
+
+/// How many metrics models may make, and how many label sets each may have. What comes later is not counted.
+const MAX_METRICS: usize = 1000;
+const MAX_SERIES: usize = 10_000;
+
+/// What is counted about workers. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct WorkerMetrics {
+    restarts: Family<RestartLabels, Counter>,
+    resident: Family<WorkerLabels, Gauge>,
+    queue: Option<Histogram>,
+    user: Arc<Mutex<BTreeMap<String, UserMetric>>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RestartLabels {
+    pool: String,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WorkerLabels {
+    worker: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+struct ModelLabels {
+    model_name: String,
+    model_version: String,
+}
+
+#[derive(Debug)]
+struct UserMetric {
+    help: String,
+    series: BTreeMap<ModelLabels, Histogram>,
+}
+
+impl WorkerMetrics {
+    /// Makes the metrics, and adds them to `registry`.
+    pub fn register(registry: &mut Registry) -> Self {
+        let queue = Histogram::new(REQUEST_BUCKETS);
+        let metrics = Self { queue: Some(queue.clone()), ..Self::default() };
+        registry.register("parallel_request_queue", "counter of request queue size for workers", queue);
+        registry.register("worker_restarts", "Workers that ended, by pool and reason", metrics.restarts.clone());
+        registry.register("worker_resident_memory_bytes", "Resident memory of each worker", metrics.resident.clone());
+        registry.register_collector(Box::new(UserMetrics(Arc::clone(&metrics.user))));
+        metrics
+    }
+
+    /// Counts a worker that ended.
+    pub fn count_restart(&self, pool: &str, reason: &'static str) {
+        self.restarts.get_or_create(&RestartLabels { pool: pool.to_owned(), reason }).inc();
+    }
+
+    /// Records a worker's resident memory.
+    pub fn set_resident(&self, worker: &str, bytes: u64) {
+        let labels = WorkerLabels { worker: worker.to_owned() };
+        self.resident.get_or_create(&labels).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Forgets a worker that has gone.
+    pub fn forget_worker(&self, worker: &str) {
+        self.resident.remove(&WorkerLabels { worker: worker.to_owned() });
+    }
+
+    /// Records how many calls a pool has, as the original does at each of them.
+    #[expect(clippy::cast_precision_loss, reason = "there are far fewer calls than 2^52")]
+    pub fn observe_queue(&self, calls: usize) {
+        if let Some(queue) = &self.queue {
+            queue.observe(calls as f64);
+        }
+    }
+
+    /// Adds values that models' code has observed: name, description, model, version and value of each.
+    pub fn observe(&self, observed: Vec<(String, String, String, String, f64)>) {
+        let mut user = self.user.lock();
+        for (name, help, model_name, model_version, value) in observed {
+            if !user.contains_key(&name) {
+                if user.len() >= MAX_METRICS || !is_name(&name) {
+                    warn!(
+                        metric = name,
+                        model = model_name,
+                        "Ignored a metric: its name is not one, or there are too many."
+                    );
+                    continue;
+                }
+                user.insert(name.clone(), UserMetric { help, series: BTreeMap::new() });
+            }
+            let Some(metric) = user.get_mut(&name) else { continue };
+            let labels = ModelLabels { model_name, model_version };
+            if metric.series.len() < MAX_SERIES || metric.series.contains_key(&labels) {
+                metric.series.entry(labels).or_insert_with(|| Histogram::new(REQUEST_BUCKETS)).observe(value);
+            }
+        }
+    }
+}
+
+/// Tells whether Prometheus takes this for a metric's name.
+fn is_name(name: &str) -> bool {
+    let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == ':') && name.chars().all(legal)
+}
+
+#[derive(Debug)]
+struct UserMetrics(Arc<Mutex<BTreeMap<String, UserMetric>>>);
+
+impl Collector for UserMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for (name, metric) in &*self.0.lock() {
+            let kind = prometheus_client::metrics::MetricType::Histogram;
+            let mut family = encoder.encode_descriptor(name, &metric.help, None, kind)?;
+            for (labels, histogram) in &metric.series {
+                histogram.encode(family.encode_family(labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
