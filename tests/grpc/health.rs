@@ -56,7 +56,12 @@ async fn watchers_see_models_come_and_go() {
     server.post("/v2/repository/models/echo/unload", "");
     assert_eq!(next(&mut echo).await, ServingStatus::ServiceUnknown);
     server.post("/v2/repository/models/echo/load", "");
-    assert_eq!(next(&mut echo).await, ServingStatus::Serving, "changes that make no difference are not told");
+    // That it is being loaded is seen only by those who look at the right time.
+    let mut status = next(&mut echo).await;
+    if status == ServingStatus::NotServing {
+        status = next(&mut echo).await;
+    }
+    assert_eq!(status, ServingStatus::Serving);
 
     server.signal(Signal::TERM);
     assert_eq!(next(&mut whole).await, ServingStatus::NotServing);
