@@ -1,18 +1,47 @@
-//! Takes the files of Swagger UI out of the crate that carries them, so that nothing is downloaded.
+//! Compiles `proto/` (messages for the library, clients for its tests, the descriptors that reflection serves), and takes the
+//! files of Swagger UI out of the crate that carries them. Nothing is downloaded.
 
 use std::error::Error;
 use std::io::{Cursor, Read};
 use std::path::Path;
 use std::{env, fs};
 
+use protox::prost::Message;
+use tonic_prost_build::{FileDescriptorSet, configure};
 use utoipa_swagger_ui_vendored::SWAGGER_UI_VENDORED;
 use zip::ZipArchive;
+
+const PROTO_FILES: [&str; 2] = ["dataplane.proto", "model_repository.proto"];
 
 #[expect(clippy::disallowed_methods, reason = "cargo tells build scripts in the environment where to write")]
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=proto");
     let out = env::var("OUT_DIR")?;
-    swagger_ui(Path::new(&out))
+    let out = Path::new(&out);
+    let descriptors = protox::compile(PROTO_FILES, ["proto"])?;
+    fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    messages(&out.join("messages"), descriptors.clone())?;
+    clients(&out.join("clients"), descriptors)?;
+    swagger_ui(out)
+}
+
+fn messages(out: &Path, descriptors: FileDescriptorSet) -> Result<(), Box<dyn Error>> {
+    fs::create_dir_all(out)?;
+    let builder = configure().build_client(false).build_server(false).out_dir(out);
+    // Maps in order, so that the same message is always the same bytes.
+    builder.bytes(".").btree_map(".").disable_comments(["."]).compile_fds(descriptors)?;
+    Ok(())
+}
+
+fn clients(out: &Path, descriptors: FileDescriptorSet) -> Result<(), Box<dyn Error>> {
+    fs::create_dir_all(out)?;
+    let messages = "::mlserver::types::protobuf::messages";
+    let builder = configure().build_server(false).out_dir(out).disable_comments(["."]);
+    // The deeper package comes first: the first path that fits is taken.
+    let builder = builder.extern_path(".inference.model_repository", format!("{messages}::model_repository"));
+    builder.extern_path(".inference", messages).compile_fds(descriptors)?;
+    Ok(())
 }
 
 /// Writes `NAME.gz` for each file that the documentation pages need.

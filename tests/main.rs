@@ -7,6 +7,7 @@ mod binary;
 mod cache;
 mod config;
 mod datatypes;
+mod grpc;
 mod layers;
 mod metrics;
 mod openapi;

@@ -64,15 +64,17 @@ fn write_model(pipe: &PathBuf) {
 fn the_quickstart_is_served_and_ends_with_0() {
     let server = TestServer::quickstart();
     let root = server.folder.root().to_str().unwrap().to_owned();
-    let (http, metrics) = (server.http.to_string(), server.metrics.unwrap().to_string());
+    let (http, grpc, metrics) = (server.http.to_string(), server.grpc.to_string(), server.metrics.unwrap().to_string());
     let ended = server.terminate();
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
-    let log = plain(&ended.stdout, &root).replace(&http, "[HTTP]").replace(&metrics, "[METRICS]");
+    let log = plain(&ended.stdout, &root).replace(&http, "[HTTP]");
+    let log = log.replace(&grpc, "[GRPC]").replace(&metrics, "[METRICS]");
     let mut lines: Vec<&str> = log.lines().collect();
     // Models are loaded at the same time.
-    lines[3..5].sort_unstable();
+    lines[4..6].sort_unstable();
     insta::assert_snapshot!(lines.join("\n"), @r"
     [TIME] [mlserver] INFO - HTTP server running on http://[HTTP]
+    [TIME] [mlserver] INFO - gRPC server running on http://[GRPC]
     [TIME] [mlserver] INFO - Metrics server running on http://[METRICS]
     [TIME] [mlserver] INFO - Prometheus scraping endpoint can be accessed on http://[METRICS]/metrics
     [TIME] [mlserver][breast-cancer-lightgbm:v1.0.0] INFO - Loaded model 'breast-cancer-lightgbm' successfully. backend=native
@@ -86,7 +88,9 @@ fn the_quickstart_is_served_and_ends_with_0() {
 fn a_port_in_use_is_one_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    for (variable, purpose) in [("MLSERVER_HTTP_PORT", "HTTP"), ("MLSERVER_METRICS_PORT", "metrics")] {
+    for (variable, purpose) in
+        [("MLSERVER_HTTP_PORT", "HTTP"), ("MLSERVER_GRPC_PORT", "gRPC"), ("MLSERVER_METRICS_PORT", "metrics")]
+    {
         let ended = Starting::new(Folder::quickstart()).env(variable, &port).run();
         assert_eq!(ended.code, Some(1));
         let expected = format!("error: the {purpose} server cannot listen on 127.0.0.1:{port}: ");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -18,6 +18,7 @@ use crate::inference::{CacheOptions, Inference, ResponseCache};
 use crate::registry::{Registry, RuntimeLoader, chain};
 use crate::repository::{Discovery, Repository};
 use crate::runtimes::python::{self, Python};
+use crate::server::grpc::{self, GrpcMetrics};
 use crate::server::rest::{self, RestMetrics};
 use crate::server::{self, bind};
 use crate::settings::{Environment, ModelSettings, Settings, Sources, SystemEnvironment, Warning};
@@ -87,7 +88,7 @@ struct Up {
     /// Ends the listeners that answer requests, then the one that tells about them.
     stop_requests: CancellationToken,
     stop_metrics: CancellationToken,
-    requests: JoinHandle<()>,
+    requests: JoinSet<()>,
     metrics: Option<JoinHandle<()>>,
 }
 
@@ -149,17 +150,22 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
     if let Some(options) = cache_options(&settings) {
         inference = inference.with_cache(ResponseCache::new(options, compute.clone(), &mut metrics));
     }
-    let rest_metrics = settings
-        .metrics_endpoint
-        .is_some()
-        .then(|| RestMetrics::register(&mut metrics, &settings.metrics_rest_server_prefix));
+    let (rest_metrics, grpc_metrics) = if settings.metrics_endpoint.is_some() {
+        let rest_metrics = RestMetrics::register(&mut metrics, &settings.metrics_rest_server_prefix);
+        (Some(rest_metrics), Some(GrpcMetrics::register(&mut metrics)))
+    } else {
+        (None, None)
+    };
+    let metadata = ServerMetadata {
+        name: settings.server_name,
+        version: settings.server_version,
+        extensions: extensions(settings.extensions),
+    };
+    let grpc_options =
+        grpc::Options { metadata: metadata.clone(), max_message_length: settings.grpc_max_message_length };
     let cors = settings.cors_settings.as_ref().map(rest::cors_layer).transpose()?;
-    let options = rest::Options {
-        metadata: ServerMetadata {
-            name: settings.server_name,
-            version: settings.server_version,
-            extensions: extensions(settings.extensions),
-        },
+    let rest_options = rest::Options {
+        metadata,
         root_path: settings.root_path,
         max_body_bytes: settings.http_max_body_bytes.get(),
         gzip: settings.gzip_enabled,
@@ -167,16 +173,21 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
         non_finite: settings.non_finite_json,
     };
     let rest_listener = bind("HTTP", &settings.host, settings.http_port).await?;
+    let grpc_listener = bind("gRPC", &settings.host, settings.grpc_port).await?;
     let metrics_listener = match &settings.metrics_endpoint {
         Some(endpoint) => Some((bind("metrics", &settings.host, settings.metrics_port).await?, endpoint)),
         None => None,
     };
 
-    info!("HTTP server running on http://{}", address(&rest_listener));
     let (stop_requests, stop_metrics) = (CancellationToken::new(), CancellationToken::new());
-    let app = rest::service(inference.clone(), admin.clone(), compute, rest_metrics, options);
     let header_timeout = settings.http_header_timeout;
-    let requests = tokio::spawn(server::serve(rest_listener, app, header_timeout, stop_requests.clone()));
+    let mut requests = JoinSet::new();
+    info!("HTTP server running on http://{}", address(&rest_listener));
+    let app = rest::service(inference.clone(), admin.clone(), compute.clone(), rest_metrics, rest_options);
+    requests.spawn(server::serve(rest_listener, app, header_timeout, stop_requests.clone()));
+    info!("gRPC server running on http://{}", address(&grpc_listener));
+    let app = grpc::service(inference.clone(), admin.clone(), compute, grpc_metrics, grpc_options);
+    requests.spawn(server::serve(grpc_listener, app, header_timeout, stop_requests.clone()));
     let metrics = metrics_listener.map(|(listener, endpoint)| {
         let address = address(&listener);
         info!("Metrics server running on http://{address}");
@@ -210,13 +221,13 @@ fn address(listener: &TcpListener) -> String {
 /// # Errors
 ///
 /// A second signal ends it at once, which is a failure of its own because requests may be lost.
-async fn end(up: Up, grace: Duration, signals: &mut Signals) -> Result<(), CommandError> {
+async fn end(mut up: Up, grace: Duration, signals: &mut Signals) -> Result<(), CommandError> {
     up.inference.stop();
     up.admin.stop();
     up.stop_requests.cancel();
     let drained = async {
-        // Fails only when the task has panicked, and then there is nothing left to wait for.
-        let _ = up.requests.await;
+        // One fails only when it has panicked, and then there is nothing left to wait for.
+        while up.requests.join_next().await.is_some() {}
         up.stop_metrics.cancel();
         if let Some(metrics) = up.metrics {
             let _ = metrics.await;

@@ -138,6 +138,7 @@ impl Inference {
     /// Refuses requests from now on; those under way go on.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+        self.registry.announce_change();
     }
 
     /// Tells whether [`Inference::stop`] has been called, after which the server is not ready.

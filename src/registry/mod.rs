@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::repository::{self, ArtefactError};
 use crate::runtimes::{self, Runtime};
@@ -202,6 +203,7 @@ struct Shared {
     generations: AtomicU64,
     loader: Box<dyn Loader>,
     metrics: InferenceMetrics,
+    changes: watch::Sender<()>,
 }
 
 impl Registry {
@@ -209,7 +211,18 @@ impl Registry {
     pub fn new(loader: impl Loader + 'static, metrics: InferenceMetrics) -> Self {
         let snapshot = ArcSwap::from_pointee(Snapshot::new());
         let (edit, generations, loader) = (Mutex::new(()), AtomicU64::new(0), Box::new(loader));
-        Self { shared: Arc::new(Shared { snapshot, edit, generations, loader, metrics }) }
+        let changes = watch::Sender::new(());
+        Self { shared: Arc::new(Shared { snapshot, edit, generations, loader, metrics, changes }) }
+    }
+
+    /// Returns what tells of every change from now on, so that whoever follows readiness knows when to look again.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.shared.changes.subscribe()
+    }
+
+    /// Tells those who follow readiness to look again.
+    pub fn announce_change(&self) {
+        self.shared.changes.send_replace(());
     }
 
     /// Finds a model by name, and by version or the name's default version.
@@ -382,6 +395,7 @@ impl Registry {
         }
         self.shared.snapshot.store(Arc::new(snapshot));
         drop(edit);
+        self.announce_change();
         result
     }
 }

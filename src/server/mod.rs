@@ -1,5 +1,7 @@
 //! Listeners: bind, serve, drain. The modules below only translate between their protocol and [`crate::inference`].
 
+mod cloud_events;
+pub mod grpc;
 pub mod metrics;
 mod respond;
 pub mod rest;
@@ -24,6 +26,25 @@ use tracing::debug;
 
 /// How long to wait before accepting again when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How HTTP/2 is spoken. Tensors are large, so frames and windows are too; what a connection can make the server keep is
+/// bounded by its window and, for what is sent, by the buffer of each stream.
+mod http2 {
+    use std::time::Duration;
+
+    /// The largest frame that clients may send, in bytes. A message that fits one frame is never put together.
+    pub(super) const FRAME: u32 = 1 << 20;
+    /// Bytes that a client may send before the server has read some, on one stream and on all of a connection.
+    pub(super) const STREAM_WINDOW: u32 = 2 << 20;
+    pub(super) const CONNECTION_WINDOW: u32 = 8 << 20;
+    /// Bytes of an answer that wait for the connection.
+    pub(super) const SEND_BUFFER: usize = 1 << 20;
+    /// Requests at once on one connection.
+    pub(super) const STREAMS: u32 = 1024;
+    /// A connection without a sign of life is asked for one, and closed when there is none: watchers may stay for days.
+    pub(super) const PING_AFTER: Duration = Duration::from_mins(2);
+    pub(super) const PING_PATIENCE: Duration = Duration::from_secs(20);
+}
 
 /// What can happen to a body on its way.
 pub type BodyFailure = Box<dyn std::error::Error + Send + Sync>;
@@ -74,7 +95,16 @@ where
 {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(header_timeout);
-    builder.http2().timer(TokioTimer::new());
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_frame_size(http2::FRAME)
+        .initial_stream_window_size(http2::STREAM_WINDOW)
+        .initial_connection_window_size(http2::CONNECTION_WINDOW)
+        .max_send_buf_size(http2::SEND_BUFFER)
+        .max_concurrent_streams(http2::STREAMS)
+        .keep_alive_interval(http2::PING_AFTER)
+        .keep_alive_timeout(http2::PING_PATIENCE);
     let connections = GracefulShutdown::new();
     loop {
         let (stream, peer) = tokio::select! {

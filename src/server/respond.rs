@@ -28,6 +28,12 @@ impl Parts {
         Self { first: first.into(), others: others.into_iter() }
     }
 
+    /// Takes parts that are all alike.
+    pub(super) fn from_all(parts: Vec<Bytes>) -> Self {
+        let mut others = parts.into_iter();
+        Self { first: others.next().unwrap_or_default(), others }
+    }
+
     /// Returns the parts that are not sent yet, of which some may be empty.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Bytes> {
         std::iter::once(&self.first).chain(self.others.as_slice())

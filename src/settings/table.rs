@@ -15,7 +15,6 @@ const POSITIVE: Kind = Kind::Int { min: 1, max: i64::MAX };
 const MAX_SECONDS: f64 = 1e9;
 const SECONDS: Kind = Kind::Float { min: 0.0, max: MAX_SECONDS };
 
-const NO_GRPC: &str = "there is no gRPC server in this release";
 const NO_KAFKA: &str = "there is no Kafka server in this release";
 const NO_BATCHING: &str = "requests are not batched";
 const NO_ENVIRONMENTS: &str = "no Python runtime runs in this release";
@@ -125,15 +124,14 @@ pub static SERVER: Group = Group {
             Preset::Float(30.0),
             "Seconds that requests in flight have to finish at shutdown",
         ),
-        Field::new("grpc_port", PORT, Preset::Int(8081), "Port of the gRPC server").not_yet(NO_GRPC),
+        Field::new("grpc_port", PORT, Preset::Int(8081), "Port of the gRPC server"),
         Field::new(
             "grpc_max_message_length",
             Kind::Int { min: -1, max: i64::MAX },
             Preset::Int(64 << 20),
             "Largest gRPC message in bytes, in both directions; -1 is no limit",
         )
-        .null_is_preset()
-        .not_yet(NO_GRPC),
+        .null_is_preset(),
         Field::new(
             "cors_settings",
             Kind::Group(&CORS),

@@ -1,14 +1,16 @@
 //! What travels between clients, the server and models: tensors, requests, responses and metadata.
 //!
 //! Every way in ends in these types and every way out starts from them. They know nothing of transports, models or I/O;
-//! [`json`] holds their JSON form. Names and rules are those of the Open Inference (V2) protocol.
+//! [`json`] and [`protobuf`] hold their forms on the wire. Names and rules are those of the Open Inference (V2) protocol.
 
 mod datatype;
 pub mod json;
 mod metadata;
 mod parameters;
+pub mod protobuf;
 mod raw;
 mod request;
+mod shape;
 mod tensor;
 
 pub use datatype::Datatype;

@@ -140,6 +140,11 @@ pub enum TensorError {
     Count { name: String, shape: Vec<usize>, wanted: usize, found: usize },
     #[error("the shape {shape:?} of tensor `{name}` has more elements than memory can address")]
     TooLarge { name: String, shape: Vec<usize> },
+    /// More than one unknown dimension, or one that the elements do not divide into.
+    #[error(
+        "input `{name}`: the shape {shape:?} cannot be inferred from {found} elements: use at most one -1, which they divide into"
+    )]
+    Inference { name: String, shape: Vec<i64>, found: usize },
     #[error(
         "tensor `{name}` is {datatype}, whose elements take {width} bytes, but its {found} bytes are no multiple of that"
     )]

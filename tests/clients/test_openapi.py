@@ -107,6 +107,12 @@ def test_answers_are_as_described(server):
             ask(server, operation, 413, **path, body={**IRIS, "id": "x" * BODY_LIMIT})
             ask(server, operation, 415, **path, body=IRIS, headers={"content-encoding": "br"})
             ask(server, operation, 422, **path, body={})
+            length = {"headers": {"Inference-Header-Content-Length": "1000000"}}
+            ask(server, operation, 400, **path, body=b"{}", media_type="application/octet-stream", **length)
+        if operation.path.endswith("/infer"):
+            binary = {**IRIS, "outputs": [{"name": "predict", "parameters": {"binary_data": True}}]}
+            answer = ask(server, operation, 200, **path, body=binary)
+            assert answer.headers["content-type"] == ["application/octet-stream"]
         if operation.path == "/v2/repository/index":
             states = {line["name"]: line["state"] for line in ask(server, operation, 200, body={}).json()}
             assert states["iris-xgboost"] == "READY"

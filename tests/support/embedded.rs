@@ -10,7 +10,7 @@ use mlserver::inference::Inference;
 use mlserver::registry::{LoadError, Loader, Registry};
 use mlserver::repository::Repository;
 use mlserver::runtimes::{BoxFuture, Runtime};
-use mlserver::server::{self, rest};
+use mlserver::server::{self, grpc, rest};
 use mlserver::settings::env::MapEnvironment;
 use mlserver::settings::{ModelSettings, Settings, Sources};
 use mlserver::telemetry::inference::InferenceMetrics;
@@ -36,6 +36,7 @@ impl Loader for Given {
 pub(crate) struct Embedded {
     pub(crate) inference: Inference,
     pub(crate) http: SocketAddr,
+    pub(crate) grpc: SocketAddr,
 }
 
 impl Embedded {
@@ -47,22 +48,32 @@ impl Embedded {
         let registry = Registry::new(Given(Arc::new(runtime)), metrics);
         registry.load(ModelSettings::new("m", "tests.Model")).await.unwrap();
         let inference = Inference::new(registry, settings.max_in_flight);
+        let metadata = ServerMetadata { name: "test".to_owned(), version: "0".to_owned(), extensions: Vec::new() };
+        let environment = MapEnvironment::new(Path::new("/"));
+        let repository = Repository::new(Path::new("nowhere"), Sources::read(&environment).unwrap(), false);
+        let admin = Admin::new(inference.registry().clone(), repository);
+        let header_timeout = settings.http_header_timeout;
+
+        let options =
+            grpc::Options { metadata: metadata.clone(), max_message_length: settings.grpc_max_message_length };
+        let app = grpc::service(inference.clone(), admin.clone(), compute.clone(), None, options);
+        let listener = server::bind("gRPC", "127.0.0.1", 0).await.unwrap();
+        let grpc = listener.local_addr().unwrap();
+        tokio::spawn(server::serve(listener, app, header_timeout, CancellationToken::new()));
+
         let options = rest::Options {
-            metadata: ServerMetadata { name: "test".to_owned(), version: "0".to_owned(), extensions: Vec::new() },
+            metadata,
             root_path: String::new(),
             max_body_bytes: settings.http_max_body_bytes.get(),
             gzip: true,
             cors: None,
             non_finite: settings.non_finite_json,
         };
-        let environment = MapEnvironment::new(Path::new("/"));
-        let repository = Repository::new(Path::new("nowhere"), Sources::read(&environment).unwrap(), false);
-        let admin = Admin::new(inference.registry().clone(), repository);
         let app = rest::service(inference.clone(), admin, compute, None, options);
         let listener = server::bind("HTTP", "127.0.0.1", 0).await.unwrap();
         let http = listener.local_addr().unwrap();
-        tokio::spawn(server::serve(listener, app, settings.http_header_timeout, CancellationToken::new()));
-        Self { inference, http }
+        tokio::spawn(server::serve(listener, app, header_timeout, CancellationToken::new()));
+        Self { inference, http, grpc }
     }
 
     /// Returns a client of the REST server; it blocks.

@@ -2,6 +2,7 @@
 
 mod embedded;
 mod folder;
+pub(crate) mod grpc;
 mod http;
 mod server;
 

@@ -32,6 +32,7 @@ pub(crate) struct TestServer {
     process: Process,
     client: Client,
     pub(crate) http: SocketAddr,
+    pub(crate) grpc: SocketAddr,
     /// Where metrics are, unless they are switched off.
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) folder: Folder,
@@ -48,8 +49,9 @@ pub(crate) struct Ended {
 impl Starting {
     pub(crate) fn new(folder: Folder) -> Self {
         let argument = folder.root().to_str().unwrap().to_owned();
-        let variables = [("MLSERVER_HOST", "127.0.0.1"), ("MLSERVER_HTTP_PORT", "0"), ("MLSERVER_METRICS_PORT", "0")];
-        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let ports = ["MLSERVER_HTTP_PORT", "MLSERVER_GRPC_PORT", "MLSERVER_METRICS_PORT"].map(|name| (name, "0"));
+        let variables = [&[("MLSERVER_HOST", "127.0.0.1")], ports.as_slice()].concat();
+        let variables = variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         Self { folder, argument, flags: Vec::new(), variables, last_line: None }
     }
 
@@ -93,10 +95,11 @@ impl Starting {
             address[..end].parse::<SocketAddr>().unwrap()
         };
         let http = announced("HTTP server running on ");
+        let grpc = announced("gRPC server running on ");
         let variable = |name: &str| self.variables.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value);
         let with_metrics = variable("MLSERVER_METRICS_ENDPOINT").is_none_or(|endpoint| !endpoint.is_empty());
         let metrics = with_metrics.then(|| announced("Metrics server running on "));
-        TestServer { process, client: Client::new(http), http, metrics, folder: self.folder }
+        TestServer { process, client: Client::new(http), http, grpc, metrics, folder: self.folder }
     }
 
     /// Starts the server and returns when it is ready.

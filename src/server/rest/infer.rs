@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use tracing::warn;
 use uuid::Uuid;
 
 use super::body::{self, JSON_LENGTH, LONG_BODY, RequestBody};
@@ -32,14 +31,9 @@ where
     let Received { target, request, binary_outputs } = read(app, route, headers, body).await?;
     let mut response = app.inference.infer(&target, request).await?;
 
-    let mut headers = app.cloud_events.of_answer(&target.model, &response.id);
-    if !response.headers.is_empty() {
-        // Ours replace those of the model that have the same name.
-        let ours = std::mem::replace(&mut headers, std::mem::take(&mut response.headers));
-        headers.extend(ours);
-        // It would be that of another body.
-        headers.remove(JSON_LENGTH);
-    }
+    let mut headers = app.cloud_events.take_headers(&mut response, &target.model);
+    // A model's would be that of another body.
+    headers.remove(JSON_LENGTH);
     let Written { json, binary } = write(app, response, binary_outputs).await?;
     if binary.is_empty() {
         return Ok(respond::json_text(StatusCode::OK, headers, json));
@@ -94,17 +88,7 @@ where
         if size < LONG_BODY { parse(body)? } else { app.compute.run(move || parse(body)).await?? };
     request.id = id.unwrap_or_else(|| Uuid::new_v4().to_string());
 
-    if request.parameters.others.shift_remove("headers").is_some() {
-        warn!(
-            model = route.name.as_ref(),
-            request_id = request.id,
-            "Ignored the request's parameter `headers`: it is the transport's."
-        );
-    }
-    if target.model.reads_headers() {
-        request.headers = headers.clone();
-        app.cloud_events.add_to_request(&mut request.headers, &target.model, &request.id);
-    }
+    app.cloud_events.give_headers(&mut request, headers, &target.model);
     Ok(Received { target, request, binary_outputs })
 }
 

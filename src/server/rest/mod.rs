@@ -4,7 +4,6 @@
 //! readiness says which model is not ready and why, and the health routes answer with a body, which `KServe`'s client reads.
 
 mod body;
-mod cloud_events;
 mod compress;
 mod cors;
 mod errors;
@@ -30,13 +29,13 @@ pub use super::respond::Body;
 pub use cors::layer as cors_layer;
 pub use instrument::RestMetrics;
 
+use super::cloud_events::CloudEvents;
 use super::{BodyFailure, HttpService, respond};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::Inference;
 use crate::types::ServerMetadata;
 use crate::types::json::NonFinite;
-use cloud_events::CloudEvents;
 use instrument::Observation;
 use route::{Action, Route};
 

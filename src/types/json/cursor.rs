@@ -7,9 +7,10 @@ use serde_json::StreamDeserializer;
 use serde_json::de::SliceRead;
 
 use super::ReadError;
+use crate::types::shape::MAX_DIMENSIONS;
 
-/// How deep arrays of tensor data may nest. More dimensions than any model has, few enough for the stack.
-pub(super) const MAX_DEPTH: usize = 32;
+/// How deep arrays of tensor data may nest; few enough levels for the stack.
+pub(super) const MAX_DEPTH: usize = MAX_DIMENSIONS;
 
 /// A position in JSON text.
 #[derive(Debug, Clone)]

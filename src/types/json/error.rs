@@ -26,11 +26,6 @@ pub enum ReadError {
     /// Nested arrays that do not make a box.
     #[error("input `{input}`: ragged data at element {index}: all arrays of one level must have the same length")]
     Ragged { input: String, index: usize },
-    /// More than one unknown dimension, or one that the elements do not divide into.
-    #[error(
-        "input `{input}`: the shape {shape:?} cannot be inferred from {found} elements: use at most one -1, which they divide into"
-    )]
-    Inference { input: String, shape: Vec<i64>, found: usize },
     /// An input asks for more binary data than is left.
     #[error("input `{input}`: `binary_data_size` is {size}, but {left} bytes of binary data are left")]
     BinarySize { input: String, size: usize, left: usize },
@@ -54,7 +49,6 @@ impl ReadError {
         match self {
             Self::Element { .. }
             | Self::Ragged { .. }
-            | Self::Inference { .. }
             | Self::BinarySize { .. }
             | Self::NoBinaryPart { .. }
             | Self::BinaryLeft { .. }

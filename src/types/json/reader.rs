@@ -9,9 +9,8 @@ use super::ReadError;
 use super::binary::{self, BinaryOutputs, BinaryPart};
 use super::cursor::{Cursor, MAX_DEPTH};
 use super::number::{self, Bool, JsonElement};
-use crate::types::{
-    BytesElements, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData, TensorError,
-};
+use crate::types::shape::resolve_shape;
+use crate::types::{BytesElements, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData};
 
 /// The fewest bytes of text that an element takes (a digit and a comma), so that no declared shape reserves more
 /// memory than the text could fill.
@@ -209,36 +208,6 @@ fn read_shape(cursor: &mut Cursor<'_>, path: &impl Fn(&str) -> String) -> Result
         Ok(())
     })?;
     Ok(shape)
-}
-
-/// Replaces one -1 by what the number of elements makes of it.
-fn resolve_shape(shape: &[i64], tensor: &Tensor) -> Result<Vec<usize>, ReadError> {
-    let found = tensor.len();
-    let unknown = || ReadError::Inference { input: tensor.name.clone(), shape: shape.to_vec(), found };
-    let too_large = || {
-        let shape = shape.iter().filter_map(|&dimension| usize::try_from(dimension).ok()).collect();
-        TensorError::TooLarge { name: tensor.name.clone(), shape }
-    };
-    let mut resolved = Vec::with_capacity(shape.len());
-    let mut open = None;
-    let mut known = 1_usize;
-    for (index, &dimension) in shape.iter().enumerate() {
-        if dimension == -1 && open.is_none() {
-            open = Some(index);
-            resolved.push(1);
-        } else {
-            let dimension = usize::try_from(dimension).map_err(|_| unknown())?;
-            known = known.checked_mul(dimension).ok_or_else(too_large)?;
-            resolved.push(dimension);
-        }
-    }
-    if let Some(index) = open {
-        if known == 0 || !found.is_multiple_of(known) {
-            return Err(unknown());
-        }
-        resolved[index] = found / known;
-    }
-    Ok(resolved)
 }
 
 fn read_datatype(cursor: &mut Cursor<'_>, path: &impl Fn(&str) -> String) -> Result<Datatype, ReadError> {
@@ -511,6 +480,7 @@ fn parameters(cursor: &mut Cursor<'_>, path: impl FnOnce() -> String) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::TensorError;
     use proptest::prelude::*;
 
     fn read(text: &str) -> Result<InferenceRequest, ReadError> {
@@ -589,7 +559,7 @@ mod tests {
         assert_eq!(shape("[2.5]").unwrap_err().to_string(), "`inputs[0].shape[0]`: expected an integer");
         assert_eq!(shape("4").unwrap_err().to_string(), "`inputs[0].shape`: expected an array of integers");
         for bad in ["[-1,-1]", "[-1,3]", "[-2,2]", "[-1,0]"] {
-            assert!(matches!(shape(bad), Err(ReadError::Inference { .. })), "{bad}");
+            assert!(matches!(shape(bad), Err(ReadError::Tensor(TensorError::Inference { .. }))), "{bad}");
         }
         assert_eq!(input(r#""shape":[],"datatype":"INT8","data":[5]"#).unwrap().shape, Vec::<usize>::new());
         assert_eq!(input(r#""shape":[1],"datatype":"INT8","data":5"#).unwrap().len(), 1);

@@ -101,7 +101,8 @@ fn element(datatype: &str) -> Value {
         Ok(Datatype::Int32) => integer(32, true),
         Ok(Datatype::Int64) => integer(64, true),
         Ok(Datatype::Fp16 | Datatype::Bf16 | Datatype::Fp32 | Datatype::Fp64) => {
-            json!({ "type": "number", "nullable": true, "description": "`null` stands for NaN and, in answers, for the infinities." })
+            let number = json!({ "type": "number", "nullable": true, "description": "`null` stands for NaN." });
+            json!({ "anyOf": [number, { "type": "string", "enum": ["NaN", "Infinity", "-Infinity"] }] })
         }
         Ok(Datatype::Bytes) => json!({ "type": "string" }),
         // A name that settings made up.
@@ -143,5 +144,59 @@ fn value(tensor: &TensorMetadata) -> Value {
         (Ok(Datatype::Bytes), Some("datetime")) => "2026-01-31T12:00:00Z".into(),
         (Ok(Datatype::Bytes), _) => "text".into(),
         _ => 1.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Parameters;
+
+    fn declared(datatype: &str, shape: &[i64], content_type: Option<&'static str>) -> TensorMetadata {
+        let parameters = content_type.map(Parameters::with_content_type).unwrap_or_default();
+        TensorMetadata { name: "x".to_owned(), datatype: datatype.to_owned(), shape: shape.to_vec(), parameters }
+    }
+
+    #[test]
+    fn examples_suit_datatypes_and_content_types() {
+        let data = |datatype, content_type| {
+            let example = example(&[declared(datatype, &[-1], content_type)]).unwrap();
+            example["inputs"][0]["data"].clone()
+        };
+        assert_eq!(data("BOOL", None), json!([true]));
+        assert_eq!(data("UINT8", None), json!([1]));
+        assert_eq!(data("BF16", None), json!([0.5]));
+        assert_eq!(data("BYTES", Some("str")), json!(["text"]));
+        assert_eq!(data("BYTES", Some("base64")), json!(["dGV4dA=="]));
+        assert_eq!(data("BYTES", Some("datetime")), json!(["2026-01-31T12:00:00Z"]));
+        assert_eq!(data("a name that nobody knows", None), json!([1]));
+        let example = example(&[declared("BYTES", &[1, -1], Some("str"))]).unwrap();
+        assert_eq!(example["inputs"][0]["parameters"], json!({ "content_type": "str" }));
+    }
+
+    #[test]
+    fn examples_have_the_declared_shape_unless_they_would_be_long() {
+        let shape = |shape: &[i64]| Some(example(&[declared("FP32", shape, None)])?["inputs"][0]["shape"].clone());
+        assert_eq!(shape(&[]), Some(json!([])));
+        assert_eq!(shape(&[-1, 0, 3]), Some(json!([1, 0, 3])));
+        assert_eq!(shape(&[-7]), Some(json!([1])));
+        assert_eq!(shape(&[64, 64]), Some(json!([64, 64])));
+        assert_eq!(shape(&[64, 65]), None);
+        assert_eq!(shape(&[i64::MAX, i64::MAX]), None);
+        let half = declared("FP32", &[2048], None);
+        assert!(example(&[half.clone(), half.clone()]).is_some());
+        assert!(example(&[half.clone(), half.clone(), declared("FP32", &[], None)]).is_none(), "over all inputs");
+    }
+
+    #[test]
+    fn limits_of_integers_are_those_of_their_type() {
+        let limits = |datatype| {
+            let element = element(datatype);
+            (element["minimum"].as_i64(), element["maximum"].as_i64())
+        };
+        assert_eq!(limits("INT8"), (Some(-128), Some(127)));
+        assert_eq!(limits("UINT32"), (Some(0), Some(4_294_967_295)));
+        assert_eq!(limits("UINT64"), (Some(0), None));
+        assert_eq!(limits("INT64"), (None, None));
     }
 }

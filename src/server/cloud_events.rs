@@ -1,9 +1,12 @@
-//! The `CloudEvents` headers that the original puts on requests, for the model to see, and on answers.
+//! The headers of requests, as their model sees them, and of answers: those of transport and model, and the `CloudEvents`
+//! headers that the original adds to both.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use tracing::warn;
 
 use crate::registry::Model;
+use crate::types::{InferenceRequest, InferenceResponse};
 
 /// The file in which Kubernetes tells a pod its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -54,14 +57,40 @@ impl CloudEvents {
         }
     }
 
+    /// Gives a request the headers of its transport and our own, if its model looks at them.
+    pub(super) fn give_headers(&self, request: &mut InferenceRequest, headers: &HeaderMap, model: &Model) {
+        if request.parameters.others.shift_remove("headers").is_some() {
+            warn!(
+                model = model.name,
+                request_id = request.id,
+                "Ignored the request's parameter `headers`: it is the transport's."
+            );
+        }
+        if model.reads_headers() {
+            headers.clone_into(&mut request.headers);
+            self.add_to_request(&mut request.headers, model, &request.id);
+        }
+    }
+
+    /// Takes the headers out of an answer and adds our own, with room for a content type.
+    pub(super) fn take_headers(&self, response: &mut InferenceResponse, model: &Model) -> HeaderMap {
+        let mut headers = self.of_answer(model, &response.id);
+        if !response.headers.is_empty() {
+            // Ours replace those of the model that have the same name.
+            let ours = std::mem::replace(&mut headers, std::mem::take(&mut response.headers));
+            headers.extend(ours);
+        }
+        headers
+    }
+
     /// Adds the headers of a request, over any of the same names. Names and ids that no header can hold are left out.
-    pub(super) fn add_to_request(&self, headers: &mut HeaderMap, model: &Model, id: &str) {
+    fn add_to_request(&self, headers: &mut HeaderMap, model: &Model, id: &str) {
         headers.extend(self.common("io.seldon.serving.inference.request", model));
         add_id(headers, id);
     }
 
-    /// Returns the headers of an answer, with a place for its content type.
-    pub(super) fn of_answer(&self, model: &Model, id: &str) -> HeaderMap {
+    /// Returns our headers of an answer, with a place for its content type.
+    fn of_answer(&self, model: &Model, id: &str) -> HeaderMap {
         let common = || {
             let mut headers = self.common("io.seldon.serving.inference.response", model);
             // Places for what differs, so that a copy of the map need not grow.
@@ -71,6 +100,7 @@ impl CloudEvents {
             headers
         };
         let mut headers = model.answer_headers.get_or_init(common).clone();
+        headers.remove(CONTENT_TYPE);
         if !add_id(&mut headers, id) {
             headers.remove(ID);
             headers.remove(REQUEST_ID);
@@ -157,8 +187,7 @@ mod tests {
             ("ce-type", "io.seldon.serving.inference.response"),
         ];
         let events = CloudEvents::new("mlserver");
-        let mut headers = events.of_answer(&model(), "my-id");
-        headers.remove(CONTENT_TYPE);
+        let headers = events.of_answer(&model(), "my-id");
         assert_eq!(sorted(&headers), expected);
         let mut headers = HeaderMap::new();
         headers.insert(ID, HeaderValue::from_static("the client's own"));

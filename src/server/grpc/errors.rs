@@ -1,0 +1,96 @@
+//! The one table from kinds of failure to gRPC codes.
+
+use prost::DecodeError;
+use tokio::task::JoinError;
+use tonic::Code;
+
+use super::status::Status;
+use crate::admin::AdminError;
+use crate::inference::{InferenceError, Kind};
+use crate::types::TensorError;
+use crate::types::protobuf::ReadError;
+
+/// The codes are those that the original makes of the same HTTP statuses, where it has one.
+const fn kind_code(kind: Kind) -> Code {
+    match kind {
+        Kind::Model { status: 404 } => Code::NotFound,
+        Kind::Model { status: ..500 } => Code::InvalidArgument,
+        Kind::Model { .. } | Kind::ModelFailed => Code::Internal,
+        Kind::WorkerLost => Code::Unavailable,
+        Kind::NotFound => Code::NotFound,
+        // INVALID_ARGUMENT for a model that is not ready is what the original says.
+        Kind::NotReady | Kind::BadRequest => Code::InvalidArgument,
+        Kind::BadRepository => Code::FailedPrecondition,
+        Kind::Overloaded | Kind::Stopping => Code::Unavailable,
+        Kind::LoadFailed | Kind::Internal => Code::Internal,
+    }
+}
+
+impl From<InferenceError> for Status {
+    fn from(error: InferenceError) -> Self {
+        Self::new(kind_code(error.kind()), error.to_string())
+    }
+}
+
+impl From<AdminError> for Status {
+    fn from(error: AdminError) -> Self {
+        Self::new(kind_code(error.kind()), error.to_string())
+    }
+}
+
+impl From<ReadError> for Status {
+    fn from(error: ReadError) -> Self {
+        Self::new(Code::InvalidArgument, error.to_string())
+    }
+}
+
+impl From<DecodeError> for Status {
+    fn from(error: DecodeError) -> Self {
+        Self::new(Code::InvalidArgument, format!("invalid message: {error}"))
+    }
+}
+
+/// An answer that has no form on the wire.
+impl From<TensorError> for Status {
+    fn from(error: TensorError) -> Self {
+        Self::new(Code::Internal, error.to_string())
+    }
+}
+
+impl From<JoinError> for Status {
+    fn from(_: JoinError) -> Self {
+        Self::new(Code::Internal, "the server failed while handling the request; the log has the details")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::NotFound;
+
+    #[tokio::test]
+    async fn every_kind_of_failure_has_its_code() {
+        let panic = tokio::spawn(async { panic!("boom") }).await.unwrap_err();
+        let not_found = || NotFound::Model { name: "m".to_owned() };
+        let table: Vec<(Status, Code)> = vec![
+            (ReadError::Malformed { offset: 0, expected: "a varint" }.into(), Code::InvalidArgument),
+            (prost::Message::decode(b"\x08".as_slice()).map(|(): ()| ()).unwrap_err().into(), Code::InvalidArgument),
+            (TensorError::TooLong { name: "o".to_owned(), index: 0, found: 1 << 32 }.into(), Code::Internal),
+            (InferenceError::NotFound(not_found()).into(), Code::NotFound),
+            (InferenceError::NotReady { name: "m".to_owned(), version: None }.into(), Code::InvalidArgument),
+            (InferenceError::Overloaded { limit: 1 }.into(), Code::Unavailable),
+            (InferenceError::Stopping.into(), Code::Unavailable),
+            (AdminError::NotFound(not_found()).into(), Code::NotFound),
+            (AdminError::Overloaded { limit: 1 }.into(), Code::Unavailable),
+            (AdminError::Stopping.into(), Code::Unavailable),
+            (panic.into(), Code::Internal),
+        ];
+        for (status, code) in table {
+            assert_eq!(status.code, code, "{status:?}");
+        }
+        assert_eq!(kind_code(Kind::BadRequest), Code::InvalidArgument);
+        assert_eq!(kind_code(Kind::BadRepository), Code::FailedPrecondition);
+        assert_eq!(kind_code(Kind::LoadFailed), Code::Internal);
+        assert_eq!(kind_code(Kind::Internal), Code::Internal);
+    }
+}

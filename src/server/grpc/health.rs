@@ -1,0 +1,68 @@
+//! `grpc.health.v1.Health`: the server under the empty name and those of its services, and each model under its own.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use tonic::Code;
+use tonic_health::pb::HealthCheckResponse;
+use tonic_health::pb::health_check_response::ServingStatus;
+
+use super::message::Limit;
+use super::method::{INFERENCE, REPOSITORY};
+use super::reply::{self, Reply};
+use super::status::Status;
+use super::stream::Source;
+use super::{App, metadata};
+
+/// Answers `Check`.
+pub(super) fn check(app: &App, service: &str, limit: Limit) -> Result<Reply, Status> {
+    let status = status_of(app, service)
+        .ok_or_else(|| Status::new(Code::NotFound, format!("there is no model or service `{service}`")))?;
+    Reply::new(&HealthCheckResponse { status: status.into() }, limit)
+}
+
+/// Returns the health of a service or model; nothing when there is none of that name.
+fn status_of(app: &App, service: &str) -> Option<ServingStatus> {
+    let ready = match service {
+        "" | INFERENCE | REPOSITORY => metadata::is_ready(app),
+        model => app.inference.registry().find(model, None).ok()?.state.is_ready() && !app.inference.is_stopping(),
+    };
+    Some(if ready { ServingStatus::Serving } else { ServingStatus::NotServing })
+}
+
+/// The answers of `Watch`: the health now, and again whenever it changes.
+pub(super) struct Watch {
+    app: Arc<App>,
+    service: String,
+    changes: watch::Receiver<()>,
+    last: Option<ServingStatus>,
+    limit: Limit,
+}
+
+impl Watch {
+    pub(super) fn new(app: Arc<App>, service: String, limit: Limit) -> Self {
+        let changes = app.inference.registry().changes();
+        Self { app, service, changes, last: None, limit }
+    }
+}
+
+impl Source for Watch {
+    async fn next(&mut self) -> Option<Result<Vec<Bytes>, Status>> {
+        loop {
+            // Before looking, so that no change after it is missed.
+            self.changes.mark_unchanged();
+            let stopping = self.app.inference.is_stopping();
+            let now = status_of(&self.app, &self.service).unwrap_or(ServingStatus::ServiceUnknown);
+            if self.last != Some(now) {
+                self.last = Some(now);
+                let message = HealthCheckResponse { status: now.into() };
+                return Some(reply::encode(&message, self.limit).map(|bytes| vec![bytes]));
+            }
+            // The watcher has been told; waiting for more would hold up the end of the server.
+            if stopping || self.changes.changed().await.is_err() {
+                return Some(Err(Status::new(Code::Unavailable, "the server is shutting down; try another one")));
+            }
+        }
+    }
+}

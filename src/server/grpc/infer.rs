@@ -1,0 +1,96 @@
+//! `ModelInfer`, and what it shares with streams of it.
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName};
+
+use super::App;
+use super::message::{self, Limit};
+use super::reply::Reply;
+use super::status::Status;
+use crate::registry::Model;
+use crate::types::protobuf::{self, Incoming, Outgoing};
+use crate::types::{InferenceRequest, InferenceResponse};
+
+/// Messages that need more than this many bytes converted one by one are read and written on the compute pool.
+const LONG: usize = 64 * 1024;
+
+/// Headers of HTTP that are no metadata, and would break an answer if a model set them.
+const HTTP: [HeaderName; 8] = [CONTENT_TYPE, CONTENT_LENGTH, CONNECTION, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
+
+pub(super) async fn infer(app: &App, headers: &HeaderMap, message: Bytes) -> Result<Reply, Status> {
+    let Incoming { model_name, model_version, mut request, raw } = read(app, message).await?;
+    let target = app.inference.target(&model_name, model_version.as_deref())?;
+    give_headers(app, &mut request, headers, &target.model);
+    let mut response = app.inference.infer(&target, request).await?;
+    let trailers = trailers(app, &mut response, &target.model);
+    Ok(Reply { parts: write(app, response, raw).await?, trailers })
+}
+
+/// Reads a request, where its size says.
+pub(super) async fn read(app: &App, message: Bytes) -> Result<Incoming, Status> {
+    if message.len() <= LONG || protobuf::conversion_effort(&message) <= LONG {
+        return Ok(protobuf::read_request(&message)?);
+    }
+    Ok(app.compute.run(move || protobuf::read_request(&message)).await??)
+}
+
+/// Writes an answer with what comes before it, where its size says.
+pub(super) async fn write(app: &App, response: InferenceResponse, raw: bool) -> Result<Vec<Bytes>, Status> {
+    let limit = app.limit;
+    if protobuf::writing_effort(&response, raw) <= LONG {
+        return encode(&response, raw, limit);
+    }
+    app.compute.run(move || encode(&response, raw, limit)).await?
+}
+
+fn encode(response: &InferenceResponse, raw: bool, limit: Limit) -> Result<Vec<Bytes>, Status> {
+    let outgoing = Outgoing::new(response, raw)?;
+    let header = message::header(outgoing.len(), limit)?;
+    Ok(outgoing.write(header))
+}
+
+/// Gives a request the call's metadata, if its model looks at them.
+pub(super) fn give_headers(app: &App, request: &mut InferenceRequest, headers: &HeaderMap, model: &Model) {
+    app.cloud_events.give_headers(request, headers, model);
+    remove_transport(&mut request.headers);
+}
+
+/// Takes the headers that follow an answer out of it.
+pub(super) fn trailers(app: &App, response: &mut InferenceResponse, model: &Model) -> HeaderMap {
+    let sets_headers = !response.headers.is_empty();
+    let mut trailers = app.cloud_events.take_headers(response, model);
+    if sets_headers {
+        remove_transport(&mut trailers);
+    }
+    trailers
+}
+
+/// Removes what belongs to HTTP and gRPC themselves.
+fn remove_transport(headers: &mut HeaderMap) {
+    if headers.is_empty() {
+        return;
+    }
+    let of_grpc: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with("grpc-")).cloned().collect();
+    for name in of_grpc.iter().chain(&HTTP) {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn what_belongs_to_the_transport_is_no_metadata() {
+        let mut headers = HeaderMap::new();
+        for name in ["content-type", "te", "grpc-timeout", "grpc-status", "x-own", "user-agent", "x-bin"] {
+            headers.insert(name, HeaderValue::from_static("a"));
+        }
+        remove_transport(&mut headers);
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["user-agent", "x-bin", "x-own"]);
+    }
+}

@@ -1,0 +1,154 @@
+//! Metrics and the access log of the gRPC server.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use tonic::Code;
+use tracing::debug;
+
+use super::method::Method;
+use super::status::code_name;
+use crate::telemetry::metrics::{REQUEST_BUCKETS, Registry};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the labels")]
+struct MethodLabels {
+    grpc_method: &'static str,
+    grpc_service: &'static str,
+    grpc_type: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CodeLabels {
+    grpc_code: &'static str,
+    #[prometheus(flatten)]
+    method: MethodLabels,
+}
+
+impl From<Method> for MethodLabels {
+    fn from(method: Method) -> Self {
+        Self { grpc_method: method.name(), grpc_service: method.service(), grpc_type: method.kind() }
+    }
+}
+
+/// Counts and times of calls by method. Labels are the methods that exist and the codes of the protocol.
+#[derive(Debug, Clone)]
+pub struct GrpcMetrics {
+    started: Family<MethodLabels, Counter>,
+    handled: Family<CodeLabels, Counter>,
+    handling: Family<MethodLabels, Histogram, fn() -> Histogram>,
+    received: Family<MethodLabels, Counter>,
+    sent: Family<MethodLabels, Counter>,
+    /// The series of each method's calls that go well, found once.
+    common: Arc<[OnceLock<Common>; Method::ALL.len()]>,
+}
+
+/// The series of a method, and of its code `OK`.
+#[derive(Debug)]
+struct Common {
+    started: Counter,
+    handled: Counter,
+    handling: Histogram,
+}
+
+impl GrpcMetrics {
+    /// Makes the metrics and registers them.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            started: Family::default(),
+            handled: Family::default(),
+            handling: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
+            received: Family::default(),
+            sent: Family::default(),
+            common: Arc::default(),
+        };
+        let Self { started, handled, handling, received, sent, .. } = metrics.clone();
+        registry.register("grpc_server_started", "Total number of RPCs started on the server.", started);
+        let help = "Total number of RPCs completed on the server, regardless of success or failure.";
+        registry.register("grpc_server_handled", help, handled);
+        let help =
+            "Histogram of response latency (seconds) of gRPC that had been application-level handled by the server.";
+        registry.register("grpc_server_handling_seconds", help, handling);
+        let help = "Total number of RPC stream messages received on the server.";
+        registry.register("grpc_server_msg_received", help, received);
+        registry.register("grpc_server_msg_sent", "Total number of gRPC stream messages sent by the server.", sent);
+        metrics
+    }
+
+    fn common(&self, method: Method) -> &Common {
+        self.common[method as usize].get_or_init(|| Common {
+            started: self.started.get_or_create_owned(&method.into()),
+            handled: self.handled.get_or_create_owned(&code_labels(method, Code::Ok)),
+            handling: self.handling.get_or_create_owned(&method.into()),
+        })
+    }
+}
+
+fn code_labels(method: Method, code: Code) -> CodeLabels {
+    CodeLabels { grpc_code: code_name(code), method: method.into() }
+}
+
+/// A call that is being answered. Dropped without its end, it was cancelled: the client has left.
+#[derive(Debug)]
+pub(super) struct Observation {
+    method: Method,
+    started: Instant,
+    metrics: Option<GrpcMetrics>,
+    ended: bool,
+}
+
+impl Observation {
+    /// Begins to observe a call.
+    pub(super) fn start(metrics: Option<&GrpcMetrics>, method: Method) -> Self {
+        if let Some(metrics) = metrics {
+            metrics.common(method).started.inc();
+        }
+        Self { method, started: Instant::now(), metrics: metrics.cloned(), ended: false }
+    }
+
+    /// Returns what counts the messages of a stream from the client.
+    pub(super) fn received(&self) -> Option<Counter> {
+        Some(self.metrics.as_ref()?.received.get_or_create_owned(&self.method.into()))
+    }
+
+    /// Counts a message of a stream to the client.
+    pub(super) fn sent(&self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.sent.get_or_create(&self.method.into()).inc();
+        }
+    }
+
+    /// Records how the call ended.
+    pub(super) fn end(mut self, code: Code) {
+        self.record(code);
+        self.ended = true;
+    }
+
+    fn record(&self, code: Code) {
+        let elapsed = self.started.elapsed();
+        let method = self.method;
+        if let Some(metrics) = &self.metrics {
+            let common = metrics.common(method);
+            common.handling.observe(elapsed.as_secs_f64());
+            if code == Code::Ok {
+                common.handled.inc();
+            } else {
+                metrics.handled.get_or_create(&code_labels(method, code)).inc();
+            }
+        }
+        let (service, name, milliseconds) = (method.service(), method.name(), elapsed.as_secs_f64() * 1e3);
+        debug!(target: "mlserver.grpc", service, method = name, code = code_name(code), milliseconds, "Answered.");
+    }
+}
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.record(Code::Cancelled);
+        }
+    }
+}

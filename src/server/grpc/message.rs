@@ -1,0 +1,362 @@
+//! The messages of a request: each comes behind five bytes, one that says whether it is compressed and four of length.
+//!
+//! A message that came in one piece is a slice of what was received. One that came in several is put together once; memory
+//! is taken for what has arrived, not for what was announced.
+
+use std::io::{self, Read};
+
+use bytes::Bytes;
+use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use http::HeaderMap;
+use http_body_util::BodyExt;
+use prometheus_client::metrics::counter::Counter;
+use tonic::Code;
+
+use super::RequestBody;
+use super::status::Status;
+use crate::compute::ComputePool;
+use crate::server::BodyFailure;
+
+/// The bytes before each message.
+pub(super) const HEADER: usize = 5;
+
+/// Memory that is taken at once for a message of several pieces, in bytes; beyond it, as much again as there is.
+const FIRST_PIECES: usize = 1 << 20;
+
+/// Compressed messages from this length on are decompressed on the compute pool: below it, that takes less time than it
+/// takes to wake a thread.
+const LONG_COMPRESSED: usize = 8 * 1024;
+
+/// How long a message may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limit {
+    /// In bytes, before and after decompression.
+    pub(super) bytes: usize,
+    /// Who says so.
+    pub(super) reason: &'static str,
+}
+
+impl Limit {
+    /// Checks the length of a message; `what` is `message` or `answer`.
+    pub(super) fn check(self, what: &str, len: usize) -> Result<(), Status> {
+        if len <= self.bytes {
+            return Ok(());
+        }
+        let Self { bytes, reason } = self;
+        let message = format!("the {what} has {len} bytes, more than the {bytes} {reason}");
+        Err(Status::new(Code::ResourceExhausted, message))
+    }
+
+    /// A message that is longer when it is decompressed, by nobody knows how much.
+    fn exceeded(self) -> Status {
+        let Self { bytes, reason } = self;
+        let message = format!("the message has more than {bytes} bytes after decompression, the most {reason}");
+        Status::new(Code::ResourceExhausted, message)
+    }
+}
+
+/// How messages are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    Identity,
+    Gzip,
+    /// By which the protocol means the format of zlib.
+    Deflate,
+}
+
+impl Encoding {
+    fn of(headers: &HeaderMap) -> Result<Self, Status> {
+        let Some(value) = headers.get("grpc-encoding") else { return Ok(Self::Identity) };
+        match value.as_bytes() {
+            b"identity" => Ok(Self::Identity),
+            b"gzip" => Ok(Self::Gzip),
+            b"deflate" => Ok(Self::Deflate),
+            other => {
+                let shown: String = String::from_utf8_lossy(other).chars().take(40).collect();
+                let message = format!("the compression `{shown}` is not supported: send gzip, deflate or identity");
+                Err(Status::new(Code::Unimplemented, message))
+            }
+        }
+    }
+}
+
+/// The messages of a request's body.
+pub(super) struct Messages<B> {
+    body: B,
+    encoding: Encoding,
+    limit: Limit,
+    compute: ComputePool,
+    /// What has been received and not been looked at.
+    rest: Bytes,
+    received: Option<Counter>,
+}
+
+impl<B: RequestBody> Messages<B> {
+    pub(super) fn new(headers: &HeaderMap, body: B, limit: Limit, compute: ComputePool) -> Result<Self, Status> {
+        Ok(Self { body, encoding: Encoding::of(headers)?, limit, compute, rest: Bytes::new(), received: None })
+    }
+
+    /// Counts the messages.
+    pub(super) fn counted(self, received: Option<Counter>) -> Self {
+        Self { received, ..self }
+    }
+
+    /// Returns the one message of a call that takes one.
+    pub(super) async fn only(mut self) -> Result<Bytes, Status> {
+        let wrong = |found| Status::new(Code::InvalidArgument, format!("the call takes one message, {found}"));
+        let message = self.next().await?.ok_or_else(|| wrong("but none came"))?;
+        // Reading to the end lets the connection forget the stream in good order.
+        if !self.rest.is_empty() || (!self.body.is_end_stream() && self.receive().await?) {
+            return Err(wrong("but more came"));
+        }
+        Ok(message)
+    }
+
+    /// Returns the next message, or nothing when the client sends no more.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        while self.rest.is_empty() {
+            if !self.receive().await? {
+                return Ok(None);
+            }
+        }
+        let header = self.take(HEADER).await?;
+        let [flag, length @ ..] = *header.first_chunk::<HEADER>().expect("as many bytes were taken");
+        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        self.limit.check("message", length)?;
+        let message = self.take(length).await?;
+        if let Some(received) = &self.received {
+            received.inc();
+        }
+        match flag {
+            0 => Ok(Some(message)),
+            1 => self.decompress(message).await.map(Some),
+            _ => Err(Status::new(Code::InvalidArgument, format!("the compressed flag is {flag}, expected 0 or 1"))),
+        }
+    }
+
+    /// Takes `length` bytes, whatever pieces they come in.
+    async fn take(&mut self, length: usize) -> Result<Bytes, Status> {
+        if length <= self.rest.len() {
+            return Ok(self.rest.split_to(length));
+        }
+        let mut pieces = Vec::with_capacity(length.min(FIRST_PIECES.max(self.rest.len())));
+        loop {
+            let piece = self.rest.split_to(self.rest.len().min(length - pieces.len()));
+            let free = pieces.capacity() - pieces.len();
+            if free < piece.len() {
+                pieces.reserve_exact(piece.len().max(pieces.len()).min(length - pieces.len()));
+            }
+            pieces.extend_from_slice(&piece);
+            if pieces.len() == length {
+                return Ok(pieces.into());
+            }
+            if !self.receive().await? {
+                let found = pieces.len();
+                let message = format!("the message ended early: {length} bytes are announced, but {found} came");
+                return Err(Status::new(Code::InvalidArgument, message));
+            }
+        }
+    }
+
+    /// Receives more, and tells whether there was any. Only for when nothing is left.
+    async fn receive(&mut self) -> Result<bool, Status> {
+        while let Some(frame) = self.body.frame().await {
+            let gone = |error: BodyFailure| Status::new(Code::Cancelled, format!("the request ended early: {error}"));
+            let frame = frame.map_err(|error| gone(error.into()))?;
+            match frame.into_data() {
+                Ok(data) if !data.is_empty() => {
+                    self.rest = data;
+                    return Ok(true);
+                }
+                // Trailers of a request mean nothing.
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+
+    async fn decompress(&mut self, message: Bytes) -> Result<Bytes, Status> {
+        let (encoding, limit) = (self.encoding, self.limit);
+        if message.len() < LONG_COMPRESSED {
+            decompress(&message, encoding, limit)
+        } else {
+            self.compute.run(move || decompress(&message, encoding, limit)).await?
+        }
+    }
+}
+
+fn decompress(message: &[u8], encoding: Encoding, limit: Limit) -> Result<Bytes, Status> {
+    let read = |decoder: &mut dyn Read| -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        decoder.take((limit.bytes as u64).saturating_add(1)).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = match encoding {
+        Encoding::Gzip => read(&mut MultiGzDecoder::new(message)),
+        Encoding::Deflate => read(&mut ZlibDecoder::new(message)),
+        // As the protocol says.
+        Encoding::Identity => {
+            return Err(Status::new(Code::Internal, "a message is compressed, but there is no `grpc-encoding`"));
+        }
+    };
+    let bytes = bytes.map_err(|error| {
+        let name = if encoding == Encoding::Gzip { "gzip" } else { "deflate" };
+        Status::new(Code::InvalidArgument, format!("the message is not valid {name}: {error}"))
+    })?;
+    if bytes.len() > limit.bytes { Err(limit.exceeded()) } else { Ok(bytes.into()) }
+}
+
+/// Returns the bytes that come before a message of the given length.
+///
+/// # Errors
+///
+/// Fails when the answer is longer than the limit, or than four bytes can say.
+pub(super) fn header(length: usize, limit: Limit) -> Result<Vec<u8>, Status> {
+    limit.check("answer", length)?;
+    let max = Limit { bytes: u32::MAX as usize, reason: "that gRPC can say" };
+    max.check("answer", length)?;
+    let length = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
+    let mut header = vec![0];
+    header.extend_from_slice(&length);
+    Ok(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::{GzEncoder, ZlibEncoder};
+    use futures_util::stream;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use proptest::prelude::*;
+
+    const LIMIT: Limit = Limit { bytes: 100, reason: "that the test allows" };
+
+    /// Cuts bytes into frames.
+    fn body(bytes: &[u8], cuts: &[usize]) -> impl RequestBody {
+        let mut frames = Vec::new();
+        let mut rest = bytes;
+        for &cut in cuts {
+            let (frame, after) = rest.split_at(cut.min(rest.len()));
+            frames.push(frame.to_vec());
+            rest = after;
+        }
+        frames.push(rest.to_vec());
+        StreamBody::new(stream::iter(frames.into_iter().map(|frame| Ok::<_, BodyFailure>(Frame::data(frame.into())))))
+    }
+
+    fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        [&[flag], length.as_slice(), message].concat()
+    }
+
+    fn messages(encoding: &'static str, body: impl RequestBody) -> Messages<impl RequestBody> {
+        let mut headers = HeaderMap::new();
+        headers.insert("grpc-encoding", http::HeaderValue::from_static(encoding));
+        Messages::new(&headers, body, LIMIT, ComputePool::for_this_machine()).unwrap()
+    }
+
+    async fn only(encoding: &'static str, bytes: &[u8]) -> Result<Bytes, (Code, String)> {
+        let result = messages(encoding, body(bytes, &[])).only().await;
+        result.map_err(|status| (status.code, status.message.into_owned()))
+    }
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn deflate(text: &[u8]) -> Vec<u8> {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[tokio::test]
+    async fn messages_may_be_compressed() {
+        assert_eq!(only("identity", &framed(0, b"ab")).await.unwrap(), "ab");
+        assert_eq!(only("gzip", &framed(0, b"ab")).await.unwrap(), "ab");
+        assert_eq!(only("gzip", &framed(1, &gzip(b"ab"))).await.unwrap(), "ab");
+        assert_eq!(only("deflate", &framed(1, &deflate(b"ab"))).await.unwrap(), "ab");
+        assert_eq!(only("gzip", &framed(1, &gzip(&[7; 100]))).await.unwrap().len(), 100);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_message_is_refused() {
+        let invalid = Code::InvalidArgument;
+        let table: [(&str, Vec<u8>, Code, &str); 11] = [
+            ("identity", Vec::new(), invalid, "the call takes one message, but none came"),
+            ("identity", framed(0, b"").repeat(2), invalid, "the call takes one message, but more came"),
+            ("identity", vec![0, 0], invalid, "the message ended early: 5 bytes are announced, but 2 came"),
+            ("identity", vec![0, 0, 0, 0, 9, 1], invalid, "the message ended early: 9 bytes are announced, but 1 came"),
+            ("identity", framed(2, b""), invalid, "the compressed flag is 2, expected 0 or 1"),
+            ("identity", framed(1, b""), Code::Internal, "a message is compressed, but there is no `grpc-encoding`"),
+            ("gzip", framed(1, b"ab"), invalid, "the message is not valid gzip: unexpected end of file"),
+            ("deflate", framed(1, b"ab"), invalid, "the message is not valid deflate: corrupt deflate stream"),
+            (
+                "identity",
+                vec![0, 0, 0, 0, 101],
+                Code::ResourceExhausted,
+                "the message has 101 bytes, more than the 100 that the test allows",
+            ),
+            (
+                "gzip",
+                vec![1, 255, 255, 255, 255],
+                Code::ResourceExhausted,
+                "the message has 4294967295 bytes, more than the 100 that the test allows",
+            ),
+            (
+                "gzip",
+                framed(1, &gzip(&vec![0; 50_000])),
+                Code::ResourceExhausted,
+                "the message has more than 100 bytes after decompression, the most that the test allows",
+            ),
+        ];
+        for (encoding, bytes, code, message) in table {
+            assert_eq!(only(encoding, &bytes).await.unwrap_err(), (code, message.to_owned()));
+        }
+    }
+
+    #[test]
+    fn unknown_compressions_are_named() {
+        let mut headers = HeaderMap::new();
+        headers.insert("grpc-encoding", http::HeaderValue::from_static("snappy"));
+        let refused = Messages::new(&headers, body(b"", &[]), LIMIT, ComputePool::for_this_machine()).err().unwrap();
+        assert_eq!(refused.code, Code::Unimplemented);
+        assert_eq!(refused.message, "the compression `snappy` is not supported: send gzip, deflate or identity");
+        assert_eq!(refused.response().headers()["grpc-accept-encoding"], "identity,deflate,gzip");
+    }
+
+    #[test]
+    fn answers_have_a_limit_too() {
+        assert_eq!(header(100, LIMIT).unwrap(), [0, 0, 0, 0, 100]);
+        let message = "the answer has 101 bytes, more than the 100 that the test allows";
+        assert_eq!(header(101, LIMIT).unwrap_err(), Status::new(Code::ResourceExhausted, message));
+        let without = Limit { bytes: usize::MAX, ..LIMIT };
+        assert!(header(u32::MAX as usize, without).is_ok() && header(u32::MAX as usize + 1, without).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn messages_come_whole_however_they_are_cut(
+            sent in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 0..6),
+            cuts in proptest::collection::vec(0..12_usize, 0..20),
+        ) {
+            let bytes = sent.iter().flat_map(|message| framed(0, message)).collect::<Vec<_>>();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let received = runtime.block_on(async {
+                let mut messages = messages("identity", body(&bytes, &cuts));
+                let mut received = Vec::new();
+                while let Some(message) = messages.next().await.unwrap() {
+                    received.push(message.to_vec());
+                }
+                received
+            });
+            prop_assert_eq!(received, sent);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What the server and its models say about themselves, and whether they are ready.
+
+use super::App;
+use super::status::Status;
+use crate::inference::InferenceError;
+use crate::registry::Model;
+use crate::types::protobuf::messages::model_metadata_response::TensorMetadata;
+use crate::types::protobuf::messages::{
+    ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest, ModelReadyResponse, ServerMetadataResponse,
+};
+use crate::types::protobuf::parameters_to_map;
+use crate::types::{self, ModelMetadata};
+
+/// Tells whether every model that the server was started with is ready, and the server goes on.
+pub(super) fn is_ready(app: &App) -> bool {
+    !app.inference.is_stopping() && app.inference.registry().is_ready()
+}
+
+pub(super) fn server(app: &App) -> ServerMetadataResponse {
+    let types::ServerMetadata { name, version, extensions } = app.metadata.clone();
+    ServerMetadataResponse { name, version, extensions }
+}
+
+pub(super) fn model(app: &App, request: &ModelMetadataRequest) -> Result<ModelMetadataResponse, Status> {
+    let model = find(app, &request.name, &request.version)?;
+    let ModelMetadata { name, versions, platform, inputs, outputs, parameters } = &model.metadata;
+    Ok(ModelMetadataResponse {
+        name: name.clone(),
+        versions: versions.clone(),
+        platform: platform.clone(),
+        inputs: inputs.iter().map(tensor).collect(),
+        outputs: outputs.iter().map(tensor).collect(),
+        parameters: parameters_to_map(parameters),
+    })
+}
+
+pub(super) fn model_ready(app: &App, request: &ModelReadyRequest) -> Result<ModelReadyResponse, Status> {
+    let model = find(app, &request.name, &request.version)?;
+    Ok(ModelReadyResponse { ready: model.state.is_ready() })
+}
+
+fn find(app: &App, name: &str, version: &str) -> Result<std::sync::Arc<Model>, Status> {
+    let version = Some(version).filter(|version| !version.is_empty());
+    Ok(app.inference.registry().find(name, version).map_err(InferenceError::from)?)
+}
+
+fn tensor(tensor: &types::TensorMetadata) -> TensorMetadata {
+    let types::TensorMetadata { name, datatype, shape, parameters } = tensor;
+    TensorMetadata {
+        name: name.clone(),
+        datatype: datatype.clone(),
+        shape: shape.clone(),
+        parameters: parameters_to_map(parameters),
+    }
+}

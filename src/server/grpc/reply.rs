@@ -1,0 +1,47 @@
+//! The answers of calls with one message.
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Response};
+use prost::Message;
+
+use super::body::{Body, Whole};
+use super::message::{self, Limit};
+use super::status::{self, GRPC, Status};
+use crate::server::respond::Parts;
+
+/// A message and the headers that follow it.
+#[derive(Debug, Default)]
+pub(super) struct Reply {
+    /// The message with what comes before it, in parts.
+    pub(super) parts: Vec<Bytes>,
+    pub(super) trailers: HeaderMap,
+}
+
+impl Reply {
+    /// Makes the reply of a generated message.
+    pub(super) fn new(message: &impl Message, limit: Limit) -> Result<Self, Status> {
+        Ok(Self { parts: vec![encode(message, limit)?], trailers: HeaderMap::new() })
+    }
+
+    pub(super) fn response(mut self) -> Response<Body> {
+        status::write_ok(&mut self.trailers);
+        respond(Body::Whole(Whole { parts: Parts::from_all(self.parts), trailers: Some(self.trailers) }))
+    }
+}
+
+/// Writes a generated message with what comes before it.
+pub(super) fn encode(message: &impl Message, limit: Limit) -> Result<Bytes, Status> {
+    let length = message.encoded_len();
+    let mut bytes = message::header(length, limit)?;
+    bytes.reserve_exact(length);
+    message.encode_raw(&mut bytes);
+    Ok(bytes.into())
+}
+
+/// Starts an answer.
+pub(super) fn respond(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, GRPC);
+    response
+}

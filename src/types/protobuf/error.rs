@@ -1,0 +1,34 @@
+//! What can be wrong with a message.
+
+use crate::types::{Datatype, TensorError};
+
+/// Why a request could not be read. Nothing of the request is kept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The bytes are no message, or not this one.
+    #[error("invalid message at byte {offset}: expected {expected}")]
+    Malformed { offset: usize, expected: &'static str },
+    #[error("invalid message at byte {offset}: {wanted} bytes are announced, but {left} are left")]
+    Truncated { offset: usize, wanted: usize, left: usize },
+    #[error("the request has more than {limit} inputs, outputs, raw contents and parameters in all")]
+    TooManyParts { limit: usize },
+    #[error("input `{input}`: the shape has more than {limit} dimensions")]
+    TooManyDimensions { input: String, limit: usize },
+    #[error(
+        "input `{input}`: unknown datatype `{found}`, expected one of BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, BF16, FP32, FP64, BYTES"
+    )]
+    Datatype { input: String, found: String },
+    /// An element is no value of the tensor's datatype.
+    #[error("input `{input}`: element {index} is not a valid {datatype}: expected {expected}")]
+    Element { input: String, index: usize, datatype: Datatype, expected: &'static str },
+    /// Numbers for BYTES, or bytes for numbers.
+    #[error("input `{input}` is {datatype}, but its contents are `{field}`: send `{expected}` or `raw_input_contents`")]
+    Field { input: String, datatype: Datatype, field: &'static str, expected: &'static str },
+    #[error("input `{input}` has both `{first}` and `{second}`: send one of them")]
+    TwoFields { input: String, first: &'static str, second: &'static str },
+    #[error("`raw_input_contents` has {found} entries for {wanted} inputs without contents")]
+    RawCount { found: usize, wanted: usize },
+    /// Data and shape are each fine but do not agree.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+}

@@ -1,0 +1,127 @@
+//! Parameters: of the kinds of JSON values, the wire has truth values, 64-bit integers and text.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::ReadError;
+use super::messages::InferParameter;
+use super::messages::infer_parameter::ParameterChoice;
+use super::wire::{Field, field_len, put_field, put_varint, varint_len};
+use crate::types::Parameters;
+
+const KEY: u32 = 1;
+const VALUE: u32 = 2;
+const BOOL: u32 = 1;
+const INT64: u32 = 2;
+const STRING: u32 = 3;
+
+/// Reads one entry of a map. A value of no kind is `null`.
+pub(super) fn read(entry: &Field<'_>, parameters: &mut Map<String, Value>) -> Result<(), ReadError> {
+    let (mut key, mut value) = ("", Value::Null);
+    let mut entry = entry.message()?;
+    while let Some(field) = entry.field()? {
+        match field.number {
+            KEY => key = field.text()?,
+            VALUE => {
+                let mut choices = field.message()?;
+                while let Some(choice) = choices.field()? {
+                    match choice.number {
+                        BOOL => value = Value::from(choice.varint()? != 0),
+                        INT64 => value = Value::from(choice.varint()?.cast_signed()),
+                        STRING => value = Value::from(choice.text()?),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    parameters.insert(key.to_owned(), value);
+    Ok(())
+}
+
+/// A value that has a form on the wire. Floats, lists, objects, `null` and integers beyond 64 bits with a sign have none.
+#[derive(Clone, Copy)]
+enum Choice<'a> {
+    Bool(bool),
+    Int64(i64),
+    String(&'a str),
+}
+
+impl<'a> Choice<'a> {
+    fn of(value: &'a Value) -> Option<Self> {
+        match value {
+            Value::Bool(value) => Some(Self::Bool(*value)),
+            Value::Number(number) => number.as_i64().map(Self::Int64),
+            Value::String(text) => Some(Self::String(text)),
+            Value::Null | Value::Array(_) | Value::Object(_) => None,
+        }
+    }
+
+    const fn len(self) -> usize {
+        match self {
+            Self::Bool(_) => 2,
+            Self::Int64(value) => 1 + varint_len(value.cast_unsigned()),
+            Self::String(text) => field_len(STRING, text.len()),
+        }
+    }
+
+    fn write(self, buffer: &mut Vec<u8>) {
+        let tag = |number: u32| u64::from(number << 3);
+        match self {
+            Self::Bool(value) => {
+                put_varint(buffer, tag(BOOL));
+                put_varint(buffer, u64::from(value));
+            }
+            Self::Int64(value) => {
+                put_varint(buffer, tag(INT64));
+                put_varint(buffer, value.cast_unsigned());
+            }
+            Self::String(text) => {
+                put_field(buffer, STRING, text.len());
+                buffer.extend_from_slice(text.as_bytes());
+            }
+        }
+    }
+}
+
+/// Returns the parameters that have a form on the wire.
+fn choices(parameters: &Parameters) -> impl Iterator<Item = (&str, Choice<'_>)> {
+    let content_type = parameters.content_type().map(|text| ("content_type", Choice::String(text)));
+    let others = parameters.others.iter().filter_map(|(key, value)| Some((key.as_str(), Choice::of(value)?)));
+    content_type.into_iter().chain(others)
+}
+
+const fn entry_len(key: &str, choice: Choice<'_>) -> usize {
+    field_len(KEY, key.len()) + field_len(VALUE, choice.len())
+}
+
+/// Returns how many bytes the map takes as the field with this number.
+pub(super) fn len(number: u32, parameters: &Parameters) -> usize {
+    choices(parameters).map(|(key, choice)| field_len(number, entry_len(key, choice))).sum()
+}
+
+/// Writes the map as the field with this number, leaving out what has no form on the wire, as the original does.
+pub(super) fn write(buffer: &mut Vec<u8>, number: u32, parameters: &Parameters) {
+    for (key, choice) in choices(parameters) {
+        put_field(buffer, number, entry_len(key, choice));
+        put_field(buffer, KEY, key.len());
+        buffer.extend_from_slice(key.as_bytes());
+        put_field(buffer, VALUE, choice.len());
+        choice.write(buffer);
+    }
+}
+
+/// Returns parameters as a generated message has them, leaving out what has no form on the wire.
+pub fn to_map(parameters: &Parameters) -> BTreeMap<String, InferParameter> {
+    let convert = |(key, choice): (&str, Choice<'_>)| {
+        let choice = match choice {
+            Choice::Bool(value) => ParameterChoice::BoolParam(value),
+            Choice::Int64(value) => ParameterChoice::Int64Param(value),
+            Choice::String(text) => ParameterChoice::StringParam(text.to_owned()),
+        };
+        (key.to_owned(), InferParameter { parameter_choice: Some(choice) })
+    };
+    choices(parameters).map(convert).collect()
+}

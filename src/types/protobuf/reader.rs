@@ -1,0 +1,229 @@
+//! Requests from their messages.
+
+use bytes::Bytes;
+use serde_json::{Map, Value as Json};
+
+use super::contents::Contents;
+use super::wire::{Cursor, Field, Value};
+use super::{ReadError, parameters};
+use crate::types::shape::{MAX_DIMENSIONS, resolve_shape};
+use crate::types::tensor::element_count;
+use crate::types::{BytesElements, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData};
+
+/// The most inputs, outputs, raw contents and parameters, in all. Two bytes of a message can make one of them, which takes
+/// a hundred times as much memory, so the message's own limit is not enough.
+const MAX_PARTS: usize = 1 << 16;
+
+/// A request that was read, and what it says to the transport alone.
+#[derive(Debug, Clone, Default)]
+pub struct Incoming {
+    pub model_name: String,
+    /// Nothing for the default version.
+    pub model_version: Option<String>,
+    /// Its `headers` are empty: the transport fills them. The id is empty when there is none.
+    pub request: InferenceRequest,
+    /// Whether the request used `raw_input_contents`, and so wants raw outputs.
+    pub raw: bool,
+}
+
+/// Reads a `ModelInferRequest`. Tensors are slices of it where the wire has elements as memory does.
+///
+/// # Errors
+///
+/// [`ReadError`] says where and what.
+pub fn read_request(message: &Bytes) -> Result<Incoming, ReadError> {
+    let envelope = Envelope::read(message)?;
+    let mut incoming = Incoming {
+        model_name: envelope.model_name.to_owned(),
+        model_version: (!envelope.model_version.is_empty()).then(|| envelope.model_version.to_owned()),
+        request: InferenceRequest {
+            id: envelope.id.to_owned(),
+            parameters: Parameters::from(envelope.parameters),
+            outputs: envelope.outputs,
+            ..InferenceRequest::default()
+        },
+        raw: !envelope.raw.is_empty(),
+    };
+    let found = envelope.raw.len();
+    let mut raw = envelope.raw.into_iter();
+    let mut wanted = 0;
+    for (index, input) in envelope.inputs.into_iter().enumerate() {
+        let mut take_raw = || {
+            wanted += 1;
+            raw.next().map(|bytes| message.slice_ref(bytes))
+        };
+        // An input without data is refused below, when it is known how many there are.
+        if let Some(tensor) = input.tensor(message, index, found > 0, &mut take_raw)? {
+            incoming.request.inputs.push(tensor);
+        }
+    }
+    if found > 0 && wanted != found {
+        return Err(ReadError::RawCount { found, wanted });
+    }
+    Ok(incoming)
+}
+
+/// Returns how many bytes of a `ModelInferRequest` have to be looked at one by one to read it, rather than kept.
+pub fn conversion_effort(message: &[u8]) -> usize {
+    let Ok(envelope) = Envelope::read(message) else { return 0 };
+    let typed: usize = envelope.inputs.iter().map(|input| input.contents.conversion_effort(input.datatype)).sum();
+    let is_looked_at = |input: &Input<'_>| matches!(input.datatype, "BYTES" | "BOOL");
+    let raw: usize = envelope.raw.iter().map(|bytes| bytes.len()).sum();
+    typed + if envelope.inputs.iter().any(is_looked_at) { raw } else { 0 }
+}
+
+/// A request whose tensors have not been read yet.
+#[derive(Default)]
+struct Envelope<'a> {
+    model_name: &'a str,
+    model_version: &'a str,
+    id: &'a str,
+    parameters: Map<String, Json>,
+    inputs: Vec<Input<'a>>,
+    outputs: Vec<RequestedOutput>,
+    raw: Vec<&'a [u8]>,
+}
+
+/// Counts the parts of a message.
+struct Parts(usize);
+
+impl Parts {
+    fn add(&mut self) -> Result<(), ReadError> {
+        self.0 += 1;
+        if self.0 > MAX_PARTS { Err(ReadError::TooManyParts { limit: MAX_PARTS }) } else { Ok(()) }
+    }
+
+    fn parameter(&mut self, field: &Field<'_>, parameters: &mut Map<String, Json>) -> Result<(), ReadError> {
+        self.add()?;
+        parameters::read(field, parameters)
+    }
+}
+
+impl<'a> Envelope<'a> {
+    fn read(message: &'a [u8]) -> Result<Self, ReadError> {
+        let mut envelope = Self::default();
+        let mut parts = Parts(0);
+        let mut fields = Cursor::new(message, 0);
+        while let Some(field) = fields.field()? {
+            match field.number {
+                1 => envelope.model_name = field.text()?,
+                2 => envelope.model_version = field.text()?,
+                3 => envelope.id = field.text()?,
+                4 => parts.parameter(&field, &mut envelope.parameters)?,
+                5 => {
+                    parts.add()?;
+                    envelope.inputs.push(Input::read(&field, &mut parts)?);
+                }
+                6 => {
+                    parts.add()?;
+                    envelope.outputs.push(read_output(&field, &mut parts)?);
+                }
+                7 => {
+                    parts.add()?;
+                    envelope.raw.push(field.bytes()?);
+                }
+                _ => {}
+            }
+        }
+        Ok(envelope)
+    }
+}
+
+fn read_output(field: &Field<'_>, parts: &mut Parts) -> Result<RequestedOutput, ReadError> {
+    let mut output = RequestedOutput::default();
+    let mut output_parameters = Map::new();
+    let mut fields = field.message()?;
+    while let Some(field) = fields.field()? {
+        match field.number {
+            1 => field.text()?.clone_into(&mut output.name),
+            2 => parts.parameter(&field, &mut output_parameters)?,
+            _ => {}
+        }
+    }
+    output.parameters = output_parameters.into();
+    Ok(output)
+}
+
+/// An input whose data has not been read yet.
+struct Input<'a> {
+    name: &'a str,
+    datatype: &'a str,
+    shape: Vec<i64>,
+    parameters: Map<String, Json>,
+    contents: Contents<'a>,
+}
+
+impl<'a> Input<'a> {
+    fn read(field: &Field<'a>, parts: &mut Parts) -> Result<Self, ReadError> {
+        let mut input =
+            Self { name: "", datatype: "", shape: Vec::new(), parameters: Map::new(), contents: Contents::default() };
+        let mut fields = field.message()?;
+        while let Some(field) = fields.field()? {
+            match field.number {
+                1 => input.name = field.text()?,
+                2 => input.datatype = field.text()?,
+                3 => input.add_dimensions(&field)?,
+                4 => parts.parameter(&field, &mut input.parameters)?,
+                5 => {
+                    parts.add()?;
+                    input.contents.add(field.message()?);
+                }
+                _ => {}
+            }
+        }
+        Ok(input)
+    }
+
+    fn add_dimensions(&mut self, field: &Field<'_>) -> Result<(), ReadError> {
+        let mut packed = match field.value {
+            Value::Bytes(bytes) => Cursor::new(bytes, field.offset),
+            _ => return self.add_dimension(field.varint()?),
+        };
+        while let Some(dimension) = packed.packed_varint()? {
+            self.add_dimension(dimension)?;
+        }
+        Ok(())
+    }
+
+    fn add_dimension(&mut self, dimension: u64) -> Result<(), ReadError> {
+        if self.shape.len() == MAX_DIMENSIONS {
+            return Err(ReadError::TooManyDimensions { input: self.name.to_owned(), limit: MAX_DIMENSIONS });
+        }
+        self.shape.push(dimension.cast_signed());
+        Ok(())
+    }
+
+    /// Reads the data, from the contents or the next raw entry; nothing when such an entry is missing.
+    fn tensor(
+        self,
+        message: &Bytes,
+        index: usize,
+        has_raw: bool,
+        take_raw: &mut impl FnMut() -> Option<Bytes>,
+    ) -> Result<Option<Tensor>, ReadError> {
+        let label = if self.name.is_empty() { format!("#{index}") } else { self.name.to_owned() };
+        let unknown = || ReadError::Datatype { input: label.clone(), found: self.datatype.chars().take(40).collect() };
+        let datatype: Datatype = self.datatype.parse().map_err(|_| unknown())?;
+        let data = match self.contents.read(message, datatype, self.count(), &label)? {
+            Some(data) => data,
+            None if has_raw => match take_raw() {
+                Some(bytes) => TensorData::from_raw(&label, datatype, bytes)?,
+                None => return Ok(None),
+            },
+            None if datatype == Datatype::Bytes => TensorData::Variable(BytesElements::default()),
+            None => TensorData::Fixed(Bytes::new()),
+        };
+        let parameters = Parameters::from(self.parameters);
+        let mut tensor = Tensor { name: label, datatype, shape: Vec::new(), parameters, data };
+        tensor.shape = resolve_shape(&self.shape, &tensor)?;
+        tensor.check()?;
+        self.name.clone_into(&mut tensor.name);
+        Ok(Some(tensor))
+    }
+
+    /// Returns the number of elements that the shape declares, as far as it does.
+    fn count(&self) -> usize {
+        let known: Option<Vec<usize>> = self.shape.iter().map(|&dimension| usize::try_from(dimension).ok()).collect();
+        known.and_then(|shape| element_count(&shape)).unwrap_or(usize::MAX)
+    }
+}

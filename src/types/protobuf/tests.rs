@@ -1,0 +1,543 @@
+//! Our reader and writer beside the generated ones.
+
+use bytes::Bytes;
+use half::{bf16, f16};
+use proptest::prelude::*;
+use prost::Message;
+use serde_json::{Map, Value, json};
+
+use super::messages::infer_parameter::ParameterChoice;
+use super::messages::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use super::messages::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse};
+use super::{Incoming, Outgoing, ReadError, conversion_effort, read_request};
+use crate::types::{BytesElements, Datatype, InferenceResponse, Parameters, Tensor, TensorData};
+
+fn read(request: &ModelInferRequest) -> Result<Incoming, ReadError> {
+    read_request(&request.encode_to_vec().into())
+}
+
+fn input(datatype: Datatype, shape: &[i64], contents: Option<InferTensorContents>) -> InferInputTensor {
+    let (name, datatype) = ("x".to_owned(), datatype.name().to_owned());
+    InferInputTensor { name, datatype, shape: shape.to_vec(), contents, ..InferInputTensor::default() }
+}
+
+fn request(inputs: Vec<InferInputTensor>, raw: &[&[u8]]) -> ModelInferRequest {
+    let raw_input_contents = raw.iter().map(|bytes| Bytes::copy_from_slice(bytes)).collect();
+    ModelInferRequest { inputs, raw_input_contents, ..ModelInferRequest::default() }
+}
+
+/// Reads one input whose shape is the number of its elements.
+fn typed(datatype: Datatype, count: i64, contents: InferTensorContents) -> Result<Tensor, String> {
+    let request = request(vec![input(datatype, &[count], Some(contents))], &[]);
+    read(&request).map(|mut incoming| incoming.request.inputs.remove(0)).map_err(|error| error.to_string())
+}
+
+/// Writes a tensor as the only output and reads the message back with the generated code.
+fn written(tensor: Tensor, raw: bool) -> ModelInferResponse {
+    let response = InferenceResponse { outputs: vec![tensor], ..InferenceResponse::default() };
+    message(&response, raw)
+}
+
+fn message(response: &InferenceResponse, raw: bool) -> ModelInferResponse {
+    let outgoing = Outgoing::new(response, raw).unwrap();
+    let length = outgoing.len();
+    let bytes = outgoing.write(b"head".to_vec()).concat();
+    assert_eq!(bytes.len(), length + 4, "the length that was announced");
+    ModelInferResponse::decode(&bytes[4..]).unwrap()
+}
+
+/// Elements of every datatype, with all that is special among them, and the contents that carry them.
+fn special() -> Vec<(Tensor, InferTensorContents)> {
+    fn ints(values: Vec<i32>) -> InferTensorContents {
+        InferTensorContents { int_contents: values, ..InferTensorContents::default() }
+    }
+    fn uints(values: Vec<u32>) -> InferTensorContents {
+        InferTensorContents { uint_contents: values, ..InferTensorContents::default() }
+    }
+    fn floats(values: Vec<f32>) -> InferTensorContents {
+        InferTensorContents { fp32_contents: values, ..InferTensorContents::default() }
+    }
+    fn tensor<T: crate::types::Element>(values: &[T]) -> Tensor {
+        Tensor::from_elements("x", vec![values.len()], values).unwrap()
+    }
+    let contents = InferTensorContents::default;
+    let f16s =
+        [f16::NAN, f16::INFINITY, f16::NEG_INFINITY, f16::NEG_ZERO, f16::MAX, f16::MIN, f16::MIN_POSITIVE_SUBNORMAL];
+    let bf16s = [
+        bf16::NAN,
+        bf16::INFINITY,
+        bf16::NEG_INFINITY,
+        bf16::NEG_ZERO,
+        bf16::MAX,
+        bf16::MIN,
+        bf16::MIN_POSITIVE_SUBNORMAL,
+    ];
+    let f32s = [
+        f32::NAN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        -0.0,
+        f32::MAX,
+        f32::MIN,
+        f32::from_bits(1),
+        f32::from_bits(0x7f80_0001),
+    ];
+    let f64s = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, f64::MAX, f64::MIN, f64::from_bits(1)];
+    let bools = Tensor::from_raw("x", Datatype::Bool, vec![2], Bytes::from_static(&[1, 0])).unwrap();
+    let byte_strings: [&[u8]; 3] = [b"", b"\xff\0", b"text"];
+    let elements: BytesElements = byte_strings.into_iter().collect();
+    let byte_tensor = Tensor {
+        name: "x".to_owned(),
+        datatype: Datatype::Bytes,
+        shape: vec![3],
+        parameters: Parameters::new(),
+        data: TensorData::Variable(elements),
+    };
+    vec![
+        (bools, InferTensorContents { bool_contents: vec![true, false], ..contents() }),
+        (tensor(&[0_u8, u8::MAX]), uints(vec![0, 255])),
+        (tensor(&[0_u16, u16::MAX]), uints(vec![0, 65535])),
+        (tensor(&[0_u32, u32::MAX]), uints(vec![0, u32::MAX])),
+        (tensor(&[0_u64, u64::MAX]), InferTensorContents { uint64_contents: vec![0, u64::MAX], ..contents() }),
+        (tensor(&[i8::MIN, -1, i8::MAX]), ints(vec![-128, -1, 127])),
+        (tensor(&[i16::MIN, -1, i16::MAX]), ints(vec![-32768, -1, 32767])),
+        (tensor(&[i32::MIN, -1, i32::MAX]), ints(vec![i32::MIN, -1, i32::MAX])),
+        (
+            tensor(&[i64::MIN, -1, i64::MAX]),
+            InferTensorContents { int64_contents: vec![i64::MIN, -1, i64::MAX], ..contents() },
+        ),
+        (tensor(&f16s), floats(f16s.map(f32::from).to_vec())),
+        (tensor(&bf16s), floats(bf16s.map(f32::from).to_vec())),
+        (tensor(&f32s), floats(f32s.to_vec())),
+        (tensor(&f64s), InferTensorContents { fp64_contents: f64s.to_vec(), ..contents() }),
+        (
+            byte_tensor,
+            InferTensorContents { bytes_contents: byte_strings.map(Bytes::from_static).to_vec(), ..contents() },
+        ),
+    ]
+}
+
+#[test]
+fn every_datatype_is_exact_through_typed_contents() {
+    let all = special();
+    assert_eq!(all.iter().map(|(tensor, _)| tensor.datatype).collect::<Vec<_>>(), Datatype::ALL);
+    for (tensor, contents) in all {
+        let datatype = tensor.datatype;
+        let count = i64::try_from(tensor.len()).unwrap();
+        assert_eq!(typed(datatype, count, contents.clone()).unwrap(), tensor, "{datatype}");
+
+        let response = written(tensor.clone(), false);
+        let output = &response.outputs[0];
+        assert_eq!((output.datatype.as_str(), output.shape.as_slice()), (datatype.name(), [count].as_slice()));
+        if matches!(datatype, Datatype::Fp16 | Datatype::Bf16) {
+            assert_eq!(response.raw_output_contents, [tensor.to_raw().unwrap()], "it has no field of its own");
+            continue;
+        }
+        assert!(response.raw_output_contents.is_empty());
+        // As bytes, for a NaN is not equal to itself.
+        assert_eq!(output.contents.as_ref().unwrap().encode_to_vec(), contents.encode_to_vec(), "{datatype}");
+    }
+}
+
+#[test]
+fn every_datatype_is_exact_through_raw_contents() {
+    for (tensor, _) in special() {
+        let raw = tensor.to_raw().unwrap();
+        let count = i64::try_from(tensor.len()).unwrap();
+        let incoming = read(&request(vec![input(tensor.datatype, &[count], None)], &[&raw])).unwrap();
+        assert!(incoming.raw);
+        assert_eq!(incoming.request.inputs, std::slice::from_ref(&tensor));
+        let response = written(tensor, true);
+        assert_eq!(response.raw_output_contents, [raw]);
+        assert_eq!(response.outputs[0].contents, Some(InferTensorContents::default()), "present and empty");
+    }
+}
+
+#[test]
+fn empty_tensors_need_no_data() {
+    for datatype in Datatype::ALL {
+        for contents in [None, Some(InferTensorContents::default())] {
+            let incoming = read(&request(vec![input(datatype, &[2, 0], contents)], &[])).unwrap();
+            assert!(!incoming.raw && incoming.request.inputs[0].is_empty(), "{datatype}");
+            let response = written(incoming.request.inputs[0].clone(), false);
+            assert_eq!(response.outputs[0].contents, Some(InferTensorContents::default()));
+        }
+        let incoming = read(&request(vec![input(datatype, &[0], None)], &[b""])).unwrap();
+        assert!(incoming.raw && incoming.request.inputs[0].is_empty(), "{datatype}");
+    }
+}
+
+#[test]
+fn what_the_wire_has_as_memory_does_is_not_copied() {
+    let inputs = vec![
+        input(
+            Datatype::Fp32,
+            &[2],
+            Some(InferTensorContents { fp32_contents: vec![1.0, 2.0], ..InferTensorContents::default() }),
+        ),
+        input(
+            Datatype::Fp64,
+            &[1],
+            Some(InferTensorContents { fp64_contents: vec![1.0], ..InferTensorContents::default() }),
+        ),
+        input(
+            Datatype::Bool,
+            &[2],
+            Some(InferTensorContents { bool_contents: vec![true, false], ..InferTensorContents::default() }),
+        ),
+        input(
+            Datatype::Bytes,
+            &[1],
+            Some(InferTensorContents { bytes_contents: vec!["ab".into()], ..InferTensorContents::default() }),
+        ),
+        input(Datatype::Int64, &[1], None),
+        input(Datatype::Bytes, &[1], None),
+    ];
+    let message = Bytes::from(request(inputs, &[&[7; 8], b"\x01\0\0\0a"]).encode_to_vec());
+    let whole = message.as_ptr_range();
+    for tensor in read_request(&message).unwrap().request.inputs {
+        let at = match &tensor.data {
+            TensorData::Fixed(bytes) => bytes.as_ptr(),
+            TensorData::Variable(elements) => elements.iter().next().unwrap().as_ptr(),
+        };
+        assert!(whole.contains(&at), "{}", tensor.datatype);
+    }
+
+    let large = Tensor::from_elements("x", vec![4096], &[1.5_f32; 4096]).unwrap();
+    let TensorData::Fixed(data) = large.data.clone() else { unreachable!() };
+    let response = InferenceResponse { outputs: vec![large], ..InferenceResponse::default() };
+    for raw in [false, true] {
+        let parts = Outgoing::new(&response, raw).unwrap().write(Vec::new());
+        assert!(parts.iter().any(|part| part.as_ptr() == data.as_ptr()), "raw: {raw}");
+        assert!(parts.len() == 2 && parts[0].len() < 100);
+    }
+}
+
+#[test]
+fn effort_counts_what_cannot_be_kept() {
+    let floats = InferTensorContents { fp32_contents: vec![0.0; 100], ..InferTensorContents::default() };
+    let ints = InferTensorContents { int_contents: vec![1; 100], ..InferTensorContents::default() };
+    let effort = |inputs, raw: &[&[u8]]| conversion_effort(&request(inputs, raw).encode_to_vec());
+    assert_eq!(effort(vec![input(Datatype::Fp32, &[100], Some(floats))], &[]), 0);
+    assert_eq!(effort(vec![input(Datatype::Int32, &[100], Some(ints))], &[]), 102);
+    assert_eq!(effort(vec![input(Datatype::Fp16, &[1], None)], &[&[0; 2]]), 0);
+    assert_eq!(effort(vec![input(Datatype::Bytes, &[1], None)], &[b"\0\0\0\0"]), 4);
+    assert_eq!(conversion_effort(b"\xff"), 0, "what is malformed is told when it is read");
+}
+
+#[test]
+fn numbers_of_another_type_are_taken_if_they_fit() {
+    let contents = InferTensorContents::default;
+    let fp32 = |value| InferTensorContents { fp32_contents: vec![value], ..contents() };
+    let fp64 = |value| InferTensorContents { fp64_contents: vec![value], ..contents() };
+    let int64 = |value| InferTensorContents { int64_contents: vec![value], ..contents() };
+    let uint64 = |value| InferTensorContents { uint64_contents: vec![value], ..contents() };
+    let boolean = || InferTensorContents { bool_contents: vec![true], ..contents() };
+    let one = |datatype, contents: InferTensorContents| {
+        typed(datatype, 1, contents).map(|tensor| match tensor.datatype {
+            Datatype::Fp64 => tensor.elements::<f64>().unwrap()[0].to_string(),
+            Datatype::Fp32 => tensor.elements::<f32>().unwrap()[0].to_string(),
+            Datatype::Fp16 => tensor.elements::<f16>().unwrap()[0].to_string(),
+            Datatype::Int64 => tensor.elements::<i64>().unwrap()[0].to_string(),
+            Datatype::Uint64 => tensor.elements::<u64>().unwrap()[0].to_string(),
+            _ => format!("{:?}", tensor.to_raw().unwrap().as_ref()),
+        })
+    };
+    let fine = [
+        (Datatype::Int64, fp32(3.0), "3"),
+        (Datatype::Int8, int64(-3), "[253]"),
+        (Datatype::Uint64, fp64(1e19), "10000000000000000000"),
+        (Datatype::Fp32, int64(16_777_217), "16777216"),
+        (Datatype::Fp32, fp64(0.1), "0.1"),
+        (Datatype::Fp32, fp64(f64::NEG_INFINITY), "-inf"),
+        (Datatype::Fp16, fp64(65504.0), "65504"),
+        (Datatype::Fp64, uint64(u64::MAX), "18446744073709552000"),
+        (Datatype::Bool, int64(1), "[1]"),
+        (Datatype::Bool, fp32(-0.0), "[0]"),
+    ];
+    for (datatype, contents, expected) in fine {
+        assert_eq!(one(datatype, contents.clone()).unwrap(), expected, "{datatype} {contents:?}");
+    }
+    let integer = "expected an integer from -2147483648 to 2147483647";
+    let refused = [
+        (Datatype::Int32, fp32(1.5), format!("element 0 is not a valid INT32: {integer}")),
+        (Datatype::Int32, fp32(f32::NAN), format!("element 0 is not a valid INT32: {integer}")),
+        (Datatype::Int32, int64(1 << 31), format!("element 0 is not a valid INT32: {integer}")),
+        (Datatype::Int32, boolean(), format!("element 0 is not a valid INT32: {integer}")),
+        (Datatype::Uint8, int64(-1), "element 0 is not a valid UINT8: expected an integer from 0 to 255".to_owned()),
+        (
+            Datatype::Int64,
+            fp64(9_223_372_036_854_775_808.0),
+            "element 0 is not a valid INT64: expected an integer from -9223372036854775808 to 9223372036854775807"
+                .to_owned(),
+        ),
+        (Datatype::Fp32, fp64(1e39), "element 0 is not a valid FP32: expected a number up to 3.4028235e38".to_owned()),
+        (Datatype::Fp16, fp32(65520.0), "element 0 is not a valid FP16: expected a number up to 65504".to_owned()),
+        (
+            Datatype::Fp64,
+            boolean(),
+            "element 0 is not a valid FP64: expected a number up to 1.7976931348623157e308".to_owned(),
+        ),
+        (Datatype::Bool, int64(2), "element 0 is not a valid BOOL: expected true, false, 1 or 0".to_owned()),
+    ];
+    for (datatype, contents, expected) in refused {
+        assert_eq!(one(datatype, contents.clone()).unwrap_err(), format!("input `x`: {expected}"), "{contents:?}");
+    }
+}
+
+/// Inputs, raw contents, and what is said of them.
+type Case<'a> = (Vec<InferInputTensor>, &'a [&'a [u8]], &'a str);
+
+#[test]
+fn data_that_contradicts_itself_is_refused() {
+    let contents = InferTensorContents::default;
+    let ints = |count| Some(InferTensorContents { int_contents: vec![1; count], ..contents() });
+    let bytes = Some(InferTensorContents { bytes_contents: vec!["a".into()], ..contents() });
+    let both = Some(InferTensorContents { int_contents: vec![1], fp32_contents: vec![1.0], ..contents() });
+    let unknown = InferInputTensor { datatype: "FP31".to_owned(), ..InferInputTensor::default() };
+    let int32 = |shape: &[i64], contents| vec![input(Datatype::Int32, shape, contents)];
+    let table: [Case<'_>; 14] = [
+        (int32(&[2], ints(3)), &[], "tensor `x` of shape [2] needs 2 elements, but 3 were given"),
+        (int32(&[2], None), &[], "tensor `x` of shape [2] needs 2 elements, but 0 were given"),
+        (
+            int32(&[1], None),
+            &[&[0; 3]],
+            "tensor `x` is INT32, whose elements take 4 bytes, but its 3 bytes are no multiple of that",
+        ),
+        (int32(&[1], None), &[&[0; 8]], "tensor `x` of shape [1] needs 1 elements, but 2 were given"),
+        (
+            int32(&[i64::MAX, i64::MAX], None),
+            &[&[0; 4]],
+            "the shape [9223372036854775807, 9223372036854775807] of tensor `x` has more elements than memory can address",
+        ),
+        (
+            int32(&[-1, -1], ints(1)),
+            &[],
+            "input `x`: the shape [-1, -1] cannot be inferred from 1 elements: use at most one -1, which they divide into",
+        ),
+        (int32(&[1; 33], ints(1)), &[], "input `x`: the shape has more than 32 dimensions"),
+        (int32(&[1], both), &[], "input `x` has both `int_contents` and `fp32_contents`: send one of them"),
+        (
+            int32(&[1], bytes),
+            &[],
+            "input `x` is INT32, but its contents are `bytes_contents`: send `int_contents` or `raw_input_contents`",
+        ),
+        (
+            vec![input(Datatype::Bytes, &[1], ints(1))],
+            &[],
+            "input `x` is BYTES, but its contents are `int_contents`: send `bytes_contents` or `raw_input_contents`",
+        ),
+        (vec![input(Datatype::Bool, &[1], None)], &[&[2]], "tensor `x`: element 0 is the byte 2, but a BOOL is 0 or 1"),
+        (
+            vec![unknown],
+            &[],
+            "input `#0`: unknown datatype `FP31`, expected one of BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, BF16, FP32, FP64, BYTES",
+        ),
+        (
+            [int32(&[1], None), int32(&[1], None)].concat(),
+            &[&[0; 4]],
+            "`raw_input_contents` has 1 entries for 2 inputs without contents",
+        ),
+        (
+            [int32(&[1], None), int32(&[1], ints(1))].concat(),
+            &[&[0; 4], &[0; 4]],
+            "`raw_input_contents` has 2 entries for 1 inputs without contents",
+        ),
+    ];
+    for (inputs, raw, expected) in table {
+        assert_eq!(read(&request(inputs, raw)).unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
+fn raw_and_typed_inputs_mix() {
+    let typed = InferTensorContents { int_contents: vec![5], ..InferTensorContents::default() };
+    let inputs = vec![
+        input(Datatype::Uint8, &[1], None),
+        input(Datatype::Uint8, &[-1], Some(typed)),
+        input(Datatype::Uint8, &[0], None),
+        input(Datatype::Uint8, &[2], Some(InferTensorContents::default())),
+    ];
+    let incoming = read(&request(inputs, &[&[1], &[], &[2, 3]])).unwrap();
+    let data: Vec<_> = incoming.request.inputs.iter().map(|input| input.to_raw().unwrap()).collect();
+    assert_eq!(data, [&[1_u8][..], &[5], &[], &[2, 3]]);
+}
+
+#[test]
+fn contents_in_pieces_are_merged() {
+    // Three occurrences of `contents`, of which one has numbers one by one; and the datatype at the end.
+    let pieces = b"\x2a\x1c\x18\x02\x18\x02\x2a\x04\x12\x02\x01\x02\x2a\x04\x10\x03\x10\x04\x2a\x02\x12\x00\x0a\x01x\x12\x05INT16";
+    let mut message = pieces.to_vec();
+    message[1] = u8::try_from(pieces.len() - 2).unwrap();
+    let incoming = read_request(&message.into()).unwrap();
+    let tensor = &incoming.request.inputs[0];
+    assert_eq!(
+        (tensor.shape.as_slice(), tensor.elements::<i16>().unwrap().as_ref()),
+        ([2, 2].as_slice(), [1, 2, 3, 4].as_slice())
+    );
+}
+
+#[test]
+fn everything_beside_tensors_is_read() {
+    let choice = |choice| InferParameter { parameter_choice: Some(choice) };
+    let parameters = [
+        ("content_type".to_owned(), choice(ParameterChoice::StringParam("np".to_owned()))),
+        ("b".to_owned(), choice(ParameterChoice::BoolParam(true))),
+        ("i".to_owned(), choice(ParameterChoice::Int64Param(i64::MIN))),
+        ("nothing".to_owned(), InferParameter { parameter_choice: None }),
+    ];
+    let output = InferRequestedOutputTensor { name: "o".to_owned(), parameters: parameters.clone().into() };
+    let request = ModelInferRequest {
+        model_name: "m".to_owned(),
+        model_version: "v".to_owned(),
+        id: "é".to_owned(),
+        parameters: parameters.into(),
+        outputs: vec![output],
+        ..ModelInferRequest::default()
+    };
+    let incoming = read(&request).unwrap();
+    assert_eq!(
+        (incoming.model_name.as_str(), incoming.model_version.as_deref(), incoming.raw),
+        ("m", Some("v"), false)
+    );
+    assert_eq!(incoming.request.id, "é");
+    assert_eq!(incoming.request.parameters.content_type(), Some("np"));
+    let others = json!({"b": true, "i": i64::MIN, "nothing": null});
+    assert_eq!(Value::Object(incoming.request.parameters.others.clone()), others);
+    assert_eq!(incoming.request.outputs[0].name, "o");
+    assert_eq!(incoming.request.outputs[0].parameters, incoming.request.parameters);
+    assert_eq!(read(&ModelInferRequest::default()).unwrap().model_version, None, "the default version");
+}
+
+#[test]
+fn parameters_without_a_form_on_the_wire_are_left_out() {
+    let others = json!({"b": false, "i": -1, "s": "", "f": 1.5, "u": u64::MAX, "l": [1], "o": {}, "n": null});
+    let parameters = Parameters { content_type: Some("np".into()), others: others.as_object().unwrap().clone() };
+    let tensor = Tensor { parameters: parameters.clone(), ..Tensor::from_elements("x", vec![1], &[1_u8]).unwrap() };
+    let response = InferenceResponse {
+        model_name: "m".to_owned(),
+        model_version: Some("v".to_owned()),
+        id: "i".to_owned(),
+        parameters: parameters.clone(),
+        outputs: vec![tensor],
+        ..InferenceResponse::default()
+    };
+    let written = message(&response, false);
+    let expected = super::parameters_to_map(&parameters);
+    assert_eq!(expected.keys().collect::<Vec<_>>(), ["b", "content_type", "i", "s"]);
+    assert_eq!((written.parameters, &written.outputs[0].parameters), (expected.clone(), &expected));
+    assert_eq!([written.model_name, written.model_version, written.id], ["m", "v", "i"]);
+}
+
+#[test]
+fn many_empty_parts_are_refused() {
+    for part in [b"\x2a\0", b"\x32\0", b"\x3a\0", b"\x22\0"] {
+        let message = Bytes::from(part.repeat((1 << 16) + 1));
+        let expected = "the request has more than 65536 inputs, outputs, raw contents and parameters in all";
+        assert_eq!(read_request(&message).unwrap_err().to_string(), expected);
+    }
+}
+
+fn any_contents() -> impl Strategy<Value = (Datatype, InferTensorContents, usize)> {
+    let contents = InferTensorContents::default;
+    prop_oneof![
+        proptest::collection::vec(any::<i32>(), 1..9).prop_map(move |values| {
+            let count = values.len();
+            (Datatype::Int32, InferTensorContents { int_contents: values, ..contents() }, count)
+        }),
+        proptest::collection::vec(any::<u64>(), 1..9).prop_map(move |values| {
+            let count = values.len();
+            (Datatype::Uint64, InferTensorContents { uint64_contents: values, ..contents() }, count)
+        }),
+        proptest::collection::vec(any::<f32>(), 1..9).prop_map(move |values| {
+            let count = values.len();
+            (Datatype::Fp32, InferTensorContents { fp32_contents: values, ..contents() }, count)
+        }),
+        proptest::collection::vec(any::<bool>(), 1..9).prop_map(move |values| {
+            let count = values.len();
+            (Datatype::Bool, InferTensorContents { bool_contents: values, ..contents() }, count)
+        }),
+        proptest::collection::vec(".{0,5}", 1..9).prop_map(move |values| {
+            let count = values.len();
+            let bytes_contents = values.into_iter().map(Bytes::from).collect();
+            (Datatype::Bytes, InferTensorContents { bytes_contents, ..contents() }, count)
+        }),
+    ]
+}
+
+fn any_request() -> impl Strategy<Value = ModelInferRequest> {
+    let inputs = proptest::collection::vec(any_contents(), 0..4);
+    (".{0,5}", ".{0,5}", ".{0,5}", inputs).prop_map(|(model_name, model_version, id, inputs)| {
+        let inputs = inputs.into_iter().enumerate().map(|(index, (datatype, contents, count))| InferInputTensor {
+            name: format!("in {index}"),
+            ..input(datatype, &[i64::try_from(count).unwrap()], Some(contents))
+        });
+        ModelInferRequest { model_name, model_version, id, inputs: inputs.collect(), ..ModelInferRequest::default() }
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_the_generated_code_writes_we_read_and_write_back(request in any_request()) {
+        let Incoming { model_name, model_version, request: read, raw } = read(&request).unwrap();
+        prop_assert!(!raw);
+        let response = InferenceResponse {
+            model_name,
+            model_version,
+            id: read.id,
+            outputs: read.inputs,
+            ..InferenceResponse::default()
+        };
+        let written = message(&response, false);
+        prop_assert_eq!(&written.model_name, &request.model_name);
+        prop_assert_eq!(&written.model_version, &request.model_version);
+        prop_assert_eq!(&written.id, &request.id);
+        prop_assert_eq!(written.outputs.len(), request.inputs.len());
+        for (output, input) in written.outputs.iter().zip(&request.inputs) {
+            prop_assert_eq!((&output.name, &output.datatype, &output.shape), (&input.name, &input.datatype, &input.shape));
+            let bytes = |contents: &Option<InferTensorContents>| contents.as_ref().unwrap().encode_to_vec();
+            prop_assert_eq!(bytes(&output.contents), bytes(&input.contents));
+        }
+    }
+
+    #[test]
+    fn damaged_messages_end_in_an_answer(
+        request in any_request(),
+        position in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+        cut in any::<bool>(),
+    ) {
+        let mut message = request.encode_to_vec();
+        if !message.is_empty() {
+            let position = position.index(message.len());
+            message[position] = byte;
+            if cut {
+                message.truncate(position);
+            }
+        }
+        let message = Bytes::from(message);
+        if read_request(&message).is_ok() {
+            prop_assert!(ModelInferRequest::decode(message).is_ok(), "we read nothing that others refuse");
+        }
+    }
+
+    #[test]
+    fn any_bytes_end_in_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        let _ = read_request(&bytes.into());
+    }
+
+    #[test]
+    fn any_parameters_read_back(flags in proptest::collection::vec(any::<(bool, i64, String)>(), 0..5)) {
+        let mut others = Map::new();
+        for (index, (flag, number, text)) in flags.into_iter().enumerate() {
+            others.insert(format!("b{index}"), flag.into());
+            others.insert(format!("i{index}"), number.into());
+            others.insert(text.clone(), text.into());
+        }
+        let parameters = Parameters::from(others);
+        let request = ModelInferRequest { parameters: super::parameters_to_map(&parameters), ..ModelInferRequest::default() };
+        let found = read(&request).unwrap().request.parameters;
+        prop_assert_eq!(&found.content_type, &parameters.content_type);
+        prop_assert_eq!(found.others, parameters.others);
+    }
+}

@@ -1,0 +1,243 @@
+//! Answers to messages.
+
+use bytemuck::Pod;
+use bytes::Bytes;
+
+use super::contents::{self, field_of};
+use super::parameters;
+use super::wire::{field_len, put_field, put_varint, varint_len};
+use crate::types::{BytesElements, Datatype, InferenceResponse, Tensor, TensorData, TensorError};
+
+/// Buffers of at least this many bytes are sent as they are. Copying fewer costs less than another part does.
+const KEPT_FROM: usize = 4 * 1024;
+
+/// An answer on its way into a `ModelInferResponse`: all sizes are known, nothing is written yet.
+#[derive(Debug)]
+pub struct Outgoing<'r> {
+    response: &'r InferenceResponse,
+    outputs: Vec<Output>,
+    len: usize,
+}
+
+/// One output's data and sizes.
+#[derive(Debug)]
+struct Output {
+    /// The data in its raw form, if it goes there.
+    raw: Option<Bytes>,
+    contents_len: usize,
+    len: usize,
+}
+
+impl<'r> Outgoing<'r> {
+    /// Measures an answer. With `raw`, the data of all outputs goes to `raw_output_contents`; so it does when one of them
+    /// has a datatype without a field of its own.
+    ///
+    /// # Errors
+    ///
+    /// Fails when a BYTES element is longer than the raw form can say.
+    pub fn new(response: &'r InferenceResponse, raw: bool) -> Result<Self, TensorError> {
+        let raw = raw || response.outputs.iter().any(|output| is_raw_only(output.datatype));
+        let outputs = response.outputs.iter().map(|output| Output::new(output, raw)).collect::<Result<Vec<_>, _>>()?;
+        let texts = texts(response).map(|(number, text)| field_len(number, text.len())).sum::<usize>();
+        let of_outputs =
+            |output: &Output| field_len(5, output.len) + output.raw.as_ref().map_or(0, |raw| field_len(6, raw.len()));
+        let len = texts + parameters::len(4, &response.parameters) + outputs.iter().map(of_outputs).sum::<usize>();
+        Ok(Self { response, outputs, len })
+    }
+
+    /// Returns the length of the message, in bytes.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Writes the message behind what `buffer` holds. The parts are to be sent one after another; large tensors are parts
+    /// of their own and were not copied.
+    pub fn write(self, buffer: Vec<u8>) -> Vec<Bytes> {
+        let mut parts = Parts { done: Vec::new(), open: buffer };
+        parts.open.reserve(self.copied_len());
+        for (number, text) in texts(self.response) {
+            put_field(&mut parts.open, number, text.len());
+            parts.open.extend_from_slice(text.as_bytes());
+        }
+        parameters::write(&mut parts.open, 4, &self.response.parameters);
+        for (tensor, output) in self.response.outputs.iter().zip(&self.outputs) {
+            put_field(&mut parts.open, 5, output.len);
+            output.write(tensor, &mut parts);
+        }
+        for raw in self.outputs.into_iter().filter_map(|output| output.raw) {
+            put_field(&mut parts.open, 6, raw.len());
+            parts.push(&raw);
+        }
+        parts.finish()
+    }
+
+    /// The length without the buffers that are kept.
+    fn copied_len(&self) -> usize {
+        let kept = |tensor: &Tensor, output: &Output| match (&output.raw, &tensor.data) {
+            (Some(raw), _) => raw.len(),
+            (None, TensorData::Fixed(bytes)) if is_kept(tensor.datatype) => bytes.len(),
+            (None, _) => 0,
+        };
+        let all = self.response.outputs.iter().zip(&self.outputs).map(|(tensor, output)| kept(tensor, output));
+        self.len - all.filter(|&len| len >= KEPT_FROM).sum::<usize>()
+    }
+}
+
+/// The texts of an answer, with the numbers of their fields. Empty ones are left out, as proto3 has it.
+fn texts(response: &InferenceResponse) -> impl Iterator<Item = (u32, &str)> {
+    let version = response.model_version.as_deref().unwrap_or_default();
+    let all = [(1, response.model_name.as_str()), (2, version), (3, response.id.as_str())];
+    all.into_iter().filter(|(_, text)| !text.is_empty())
+}
+
+/// Returns how many bytes of an answer have to be converted or copied to write it, rather than sent as they are.
+pub fn writing_effort(response: &InferenceResponse, raw: bool) -> usize {
+    let is_sent = |output: &&Tensor| match output.datatype {
+        Datatype::Bytes => false,
+        datatype => raw || is_kept(datatype),
+    };
+    response.outputs.iter().filter(|output| !is_sent(output)).map(Tensor::byte_len).sum()
+}
+
+/// Tells whether a datatype has no typed contents.
+const fn is_raw_only(datatype: Datatype) -> bool {
+    matches!(datatype, Datatype::Fp16 | Datatype::Bf16)
+}
+
+/// Tells whether typed contents are the same bytes as in memory.
+const fn is_kept(datatype: Datatype) -> bool {
+    matches!(datatype, Datatype::Fp32 | Datatype::Fp64)
+}
+
+impl Output {
+    fn new(tensor: &Tensor, raw: bool) -> Result<Self, TensorError> {
+        let (raw, contents_len) = if raw { (Some(tensor.to_raw()?), 0) } else { (None, contents_len(tensor)) };
+        let name = if tensor.name.is_empty() { 0 } else { field_len(1, tensor.name.len()) };
+        let datatype = field_len(2, tensor.datatype.name().len());
+        let shape = if tensor.shape.is_empty() { 0 } else { field_len(3, shape_len(&tensor.shape)) };
+        let parameters = parameters::len(4, &tensor.parameters);
+        let len = name + datatype + shape + parameters + field_len(5, contents_len);
+        Ok(Self { raw, contents_len, len })
+    }
+
+    fn write(&self, tensor: &Tensor, parts: &mut Parts) {
+        let buffer = &mut parts.open;
+        if !tensor.name.is_empty() {
+            put_field(buffer, 1, tensor.name.len());
+            buffer.extend_from_slice(tensor.name.as_bytes());
+        }
+        let datatype = tensor.datatype.name();
+        put_field(buffer, 2, datatype.len());
+        buffer.extend_from_slice(datatype.as_bytes());
+        if !tensor.shape.is_empty() {
+            put_field(buffer, 3, shape_len(&tensor.shape));
+            for &dimension in &tensor.shape {
+                put_varint(buffer, dimension as u64);
+            }
+        }
+        parameters::write(buffer, 4, &tensor.parameters);
+        // Present even where the data is raw, as in the original.
+        put_field(buffer, 5, self.contents_len);
+        if self.contents_len > 0 {
+            write_contents(tensor, parts);
+        }
+    }
+}
+
+fn shape_len(shape: &[usize]) -> usize {
+    shape.iter().map(|&dimension| varint_len(dimension as u64)).sum()
+}
+
+fn contents_len(tensor: &Tensor) -> usize {
+    let number = field_of(tensor.datatype);
+    match &tensor.data {
+        TensorData::Fixed(bytes) if bytes.is_empty() => 0,
+        TensorData::Fixed(bytes) => field_len(number, packed_len(bytes, tensor.datatype)),
+        TensorData::Variable(elements) => elements.iter().map(|element| field_len(number, element.len())).sum(),
+    }
+}
+
+/// Returns how many bytes the elements take in a packed field.
+fn packed_len(bytes: &[u8], datatype: Datatype) -> usize {
+    if is_kept(datatype) {
+        return bytes.len();
+    }
+    let mut len = 0;
+    for_each_varint(bytes, datatype, |value| len += varint_len(value));
+    len
+}
+
+fn write_contents(tensor: &Tensor, parts: &mut Parts) {
+    match &tensor.data {
+        TensorData::Variable(elements) => write_bytes(elements, &mut parts.open),
+        TensorData::Fixed(bytes) => {
+            put_field(&mut parts.open, field_of(tensor.datatype), packed_len(bytes, tensor.datatype));
+            if is_kept(tensor.datatype) {
+                parts.push(bytes);
+            } else {
+                for_each_varint(bytes, tensor.datatype, |value| put_varint(&mut parts.open, value));
+            }
+        }
+    }
+}
+
+fn write_bytes(elements: &BytesElements, buffer: &mut Vec<u8>) {
+    for element in elements.iter() {
+        put_field(buffer, contents::BYTES, element.len());
+        buffer.extend_from_slice(element);
+    }
+}
+
+/// Visits the elements of a datatype whose contents are varints.
+fn for_each_varint(bytes: &[u8], datatype: Datatype, mut visit: impl FnMut(u64)) {
+    match datatype {
+        Datatype::Bool => bytes.iter().for_each(|&byte| visit(u64::from(byte != 0))),
+        Datatype::Uint8 => bytes.iter().for_each(|&byte| visit(u64::from(byte))),
+        Datatype::Uint16 => numbers::<u16>(bytes).for_each(|value| visit(u64::from(value))),
+        Datatype::Uint32 => numbers::<u32>(bytes).for_each(|value| visit(u64::from(value))),
+        Datatype::Uint64 => numbers::<u64>(bytes).for_each(visit),
+        // Negative numbers are varints of 64 bits, whatever their type.
+        Datatype::Int8 => numbers::<i8>(bytes).for_each(|value| visit(i64::from(value).cast_unsigned())),
+        Datatype::Int16 => numbers::<i16>(bytes).for_each(|value| visit(i64::from(value).cast_unsigned())),
+        Datatype::Int32 => numbers::<i32>(bytes).for_each(|value| visit(i64::from(value).cast_unsigned())),
+        Datatype::Int64 => numbers::<i64>(bytes).for_each(|value| visit(value.cast_unsigned())),
+        Datatype::Fp16 | Datatype::Bf16 | Datatype::Fp32 | Datatype::Fp64 | Datatype::Bytes => {}
+    }
+}
+
+/// Iterates over the numbers of a buffer of any alignment.
+fn numbers<T: Pod>(bytes: &[u8]) -> impl Iterator<Item = T> {
+    bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned)
+}
+
+/// A message in parts.
+struct Parts {
+    done: Vec<Bytes>,
+    open: Vec<u8>,
+}
+
+impl Parts {
+    fn push(&mut self, bytes: &Bytes) {
+        if bytes.len() < KEPT_FROM {
+            self.open.extend_from_slice(bytes);
+        } else {
+            self.close();
+            self.done.push(bytes.clone());
+        }
+    }
+
+    fn close(&mut self) {
+        if !self.open.is_empty() {
+            self.done.push(std::mem::take(&mut self.open).into());
+        }
+    }
+
+    fn finish(mut self) -> Vec<Bytes> {
+        self.close();
+        self.done
+    }
+}

@@ -1,0 +1,40 @@
+//! Shapes as they are sent: one dimension may be -1, for what the number of elements makes of it.
+
+use super::{Tensor, TensorError};
+
+/// The most dimensions that a shape may have: more than any model has.
+pub(super) const MAX_DIMENSIONS: usize = 32;
+
+/// Returns the shape of a tensor whose elements are there already.
+///
+/// # Errors
+///
+/// Fails when the elements do not divide into the dimensions that are known, or these overflow.
+pub(super) fn resolve_shape(shape: &[i64], tensor: &Tensor) -> Result<Vec<usize>, TensorError> {
+    let found = tensor.len();
+    let unknown = || TensorError::Inference { name: tensor.name.clone(), shape: shape.to_vec(), found };
+    let too_large = || {
+        let shape = shape.iter().filter_map(|&dimension| usize::try_from(dimension).ok()).collect();
+        TensorError::TooLarge { name: tensor.name.clone(), shape }
+    };
+    let mut resolved = Vec::with_capacity(shape.len());
+    let mut open = None;
+    let mut known = 1_usize;
+    for (index, &dimension) in shape.iter().enumerate() {
+        if dimension == -1 && open.is_none() {
+            open = Some(index);
+            resolved.push(1);
+        } else {
+            let dimension = usize::try_from(dimension).map_err(|_| unknown())?;
+            known = known.checked_mul(dimension).ok_or_else(too_large)?;
+            resolved.push(dimension);
+        }
+    }
+    if let Some(index) = open {
+        if known == 0 || !found.is_multiple_of(known) {
+            return Err(unknown());
+        }
+        resolved[index] = found / known;
+    }
+    Ok(resolved)
+}

@@ -1,0 +1,118 @@
+//! `grpc.health.v1` and `grpc.reflection`.
+
+use futures_util::stream;
+use mlserver::settings::ModelSettings;
+use rustix::process::Signal;
+use serde_json::json;
+use tonic::{Code, Streaming};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tonic_reflection::pb::{v1, v1alpha};
+
+use crate::support::grpc::channel;
+use crate::support::{Embedded, Folder, IRIS, Starting, TestServer};
+
+const INFERENCE: &str = "inference.GRPCInferenceService";
+const REPOSITORY: &str = "inference.model_repository.ModelRepositoryService";
+
+fn of(service: &str) -> HealthCheckRequest {
+    HealthCheckRequest { service: service.to_owned() }
+}
+
+async fn next(watch: &mut Streaming<HealthCheckResponse>) -> ServingStatus {
+    watch.message().await.unwrap().unwrap().status()
+}
+
+#[tokio::test]
+async fn the_server_its_services_and_each_model_have_a_health() {
+    let folder = Folder::iris().with_iris("broken", &json!({"name": "broken", "parameters": {"uri": "nowhere"}}));
+    let server = Starting::new(folder).env("MLSERVER_EXIT_ON_LOAD_FAILURE", "false").listen();
+    server.wait_for_log("Couldn't load model 'broken'");
+    server.wait_for_log("Loaded model 'iris-xgboost'");
+    let mut client = HealthClient::new(channel(server.grpc).await);
+    let expected = [
+        ("", ServingStatus::NotServing),
+        (INFERENCE, ServingStatus::NotServing),
+        (REPOSITORY, ServingStatus::NotServing),
+        ("broken", ServingStatus::NotServing),
+        (IRIS, ServingStatus::Serving),
+    ];
+    for (service, status) in expected {
+        assert_eq!(client.check(of(service)).await.unwrap().into_inner().status(), status, "{service}");
+    }
+    let unknown = client.check(of("nope")).await.unwrap_err();
+    assert_eq!((unknown.code(), unknown.message()), (Code::NotFound, "there is no model or service `nope`"));
+}
+
+#[tokio::test]
+async fn watchers_see_models_come_and_go() {
+    let server = TestServer::start(Folder::iris().with_identity("echo"));
+    let mut client = HealthClient::new(channel(server.grpc).await);
+    let mut whole = client.watch(of("")).await.unwrap().into_inner();
+    let mut echo = client.watch(of("echo")).await.unwrap().into_inner();
+    assert_eq!(next(&mut whole).await, ServingStatus::Serving);
+    assert_eq!(next(&mut echo).await, ServingStatus::Serving);
+    server.post("/v2/repository/models/echo/unload", "");
+    assert_eq!(next(&mut echo).await, ServingStatus::ServiceUnknown);
+    server.post("/v2/repository/models/echo/load", "");
+    assert_eq!(next(&mut echo).await, ServingStatus::Serving, "changes that make no difference are not told");
+
+    server.signal(Signal::TERM);
+    assert_eq!(next(&mut whole).await, ServingStatus::NotServing);
+    assert_eq!(next(&mut echo).await, ServingStatus::NotServing);
+    for mut watch in [whole, echo] {
+        assert_eq!(watch.message().await.unwrap_err().code(), Code::Unavailable, "watchers hold up nothing");
+    }
+    assert_eq!(server.ended().code, Some(0));
+}
+
+#[tokio::test]
+async fn a_watcher_sees_a_model_become_ready() {
+    let server = Embedded::serve(crate::support::grpc::Nothing).await;
+    let registry = server.inference.registry().clone();
+    let mut client = HealthClient::new(channel(server.grpc).await);
+    let mut late = client.watch(of("late")).await.unwrap().into_inner();
+    let mut whole = client.watch(of("")).await.unwrap().into_inner();
+    assert_eq!(next(&mut late).await, ServingStatus::ServiceUnknown);
+    assert_eq!(next(&mut whole).await, ServingStatus::Serving);
+    let settings = ModelSettings::new("late", "tests.Model");
+    registry.announce(&settings);
+    assert_eq!(next(&mut late).await, ServingStatus::NotServing);
+    assert_eq!(next(&mut whole).await, ServingStatus::NotServing);
+    registry.load(settings).await.unwrap();
+    assert_eq!(next(&mut late).await, ServingStatus::Serving);
+    assert_eq!(next(&mut whole).await, ServingStatus::Serving);
+}
+
+#[tokio::test]
+async fn reflection_knows_every_service_in_both_versions() {
+    let server = TestServer::start(Folder::new().with_identity("echo"));
+    let channel = channel(server.grpc).await;
+
+    let ask = |request| v1::ServerReflectionRequest { host: String::new(), message_request: Some(request) };
+    let requests = [
+        ask(v1::server_reflection_request::MessageRequest::ListServices(String::new())),
+        ask(v1::server_reflection_request::MessageRequest::FileContainingSymbol(INFERENCE.to_owned())),
+    ];
+    let mut client = v1::server_reflection_client::ServerReflectionClient::new(channel.clone());
+    let mut answers = client.server_reflection_info(stream::iter(requests)).await.unwrap().into_inner();
+    let services = answers.message().await.unwrap().unwrap().message_response;
+    let Some(v1::server_reflection_response::MessageResponse::ListServicesResponse(services)) = services else {
+        unreachable!("{services:?}")
+    };
+    let mut names: Vec<_> = services.service.iter().map(|service| service.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", INFERENCE, REPOSITORY]);
+    let file = answers.message().await.unwrap().unwrap().message_response;
+    let Some(v1::server_reflection_response::MessageResponse::FileDescriptorResponse(file)) = file else {
+        unreachable!("{file:?}")
+    };
+    assert!(!file.file_descriptor_proto[0].is_empty());
+
+    let request = v1alpha::server_reflection_request::MessageRequest::ListServices(String::new());
+    let request = v1alpha::ServerReflectionRequest { host: String::new(), message_request: Some(request) };
+    let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(channel);
+    let mut answers = client.server_reflection_info(stream::iter([request])).await.unwrap().into_inner();
+    assert!(answers.message().await.unwrap().unwrap().message_response.is_some());
+}

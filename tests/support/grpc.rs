@@ -1,0 +1,156 @@
+//! Clients of the gRPC server: generated ones, and bare connections for what they would never send.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request};
+use mlserver::runtimes::{BoxFuture, Runtime, RuntimeError};
+use mlserver::types::protobuf::messages::model_infer_request::InferInputTensor;
+use mlserver::types::protobuf::messages::{InferTensorContents, ModelInferRequest};
+use mlserver::types::{InferenceRequest, InferenceResponse};
+use tokio::net::TcpStream;
+use tonic::transport::{Channel, Endpoint};
+
+use super::PATIENCE;
+
+/// The generated clients.
+#[expect(clippy::doc_markdown, unreachable_pub, reason = "generated")]
+pub(crate) mod clients {
+    include!(concat!(env!("OUT_DIR"), "/clients/inference.rs"));
+
+    pub(crate) mod model_repository {
+        include!(concat!(env!("OUT_DIR"), "/clients/inference.model_repository.rs"));
+    }
+}
+
+pub(crate) type InferenceClient = clients::grpc_inference_service_client::GrpcInferenceServiceClient<Channel>;
+pub(crate) type RepositoryClient =
+    clients::model_repository::model_repository_service_client::ModelRepositoryServiceClient<Channel>;
+
+/// The most that these clients receive, in bytes.
+const CLIENT_LIMIT: usize = 256 << 20;
+
+pub(crate) async fn channel(address: SocketAddr) -> Channel {
+    let endpoint = Endpoint::try_from(format!("http://{address}")).unwrap();
+    endpoint.connect_timeout(PATIENCE).connect().await.unwrap()
+}
+
+pub(crate) async fn inference_client(address: SocketAddr) -> InferenceClient {
+    let client = InferenceClient::new(channel(address).await);
+    client.max_decoding_message_size(CLIENT_LIMIT).max_encoding_message_size(CLIENT_LIMIT)
+}
+
+/// Makes a request of one input, `x`, for the model.
+pub(crate) fn infer_request(
+    model: &str,
+    datatype: &str,
+    shape: &[i64],
+    contents: InferTensorContents,
+) -> ModelInferRequest {
+    let input = InferInputTensor {
+        name: "x".to_owned(),
+        datatype: datatype.to_owned(),
+        shape: shape.to_vec(),
+        contents: Some(contents),
+        ..InferInputTensor::default()
+    };
+    ModelInferRequest { model_name: model.to_owned(), inputs: vec![input], ..ModelInferRequest::default() }
+}
+
+/// Makes a request of one raw input, `x`, for the model.
+pub(crate) fn raw_request(model: &str, datatype: &str, shape: &[i64], bytes: impl Into<Bytes>) -> ModelInferRequest {
+    let mut request = infer_request(model, datatype, shape, InferTensorContents::default());
+    request.raw_input_contents = vec![bytes.into()];
+    request
+}
+
+/// Contents of INT8 to INT32.
+pub(crate) fn ints(values: &[i32]) -> InferTensorContents {
+    InferTensorContents { int_contents: values.to_vec(), ..InferTensorContents::default() }
+}
+
+pub(crate) fn floats(values: &[f32]) -> InferTensorContents {
+    InferTensorContents { fp32_contents: values.to_vec(), ..InferTensorContents::default() }
+}
+
+/// A connection on which tests send what they like.
+pub(crate) struct Http2(h2::client::SendRequest<Bytes>);
+
+/// What came back, with the trailers among the headers.
+#[derive(Debug)]
+pub(crate) struct Http2Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Http2 {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (sender, connection) = h2::client::handshake(stream).await.unwrap();
+        // It ends with the connection.
+        tokio::spawn(connection);
+        Self(sender)
+    }
+
+    /// Sends a call whose body is `bytes`, with headers over the usual ones, and reads the answer.
+    pub(crate) async fn call(&self, path: &str, headers: &[(&'static str, &str)], bytes: &[u8]) -> Http2Answer {
+        let mut request = Request::post(format!("http://test{path}")).body(()).unwrap();
+        let usual = [("content-type", "application/grpc"), ("te", "trailers")];
+        for (name, value) in usual.iter().chain(headers) {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        let mut sender = self.0.clone().ready().await.unwrap();
+        let (response, mut stream) = sender.send_request(request, false).unwrap();
+        // Fails when the server has refused the call before it came.
+        let _ = stream.send_data(Bytes::copy_from_slice(bytes), true);
+        let response = tokio::time::timeout(PATIENCE, response).await.unwrap().unwrap();
+        let (parts, mut incoming) = response.into_parts();
+        let (mut headers, mut body) = (parts.headers, Vec::new());
+        while let Some(data) = incoming.data().await {
+            let data = data.unwrap();
+            incoming.flow_control().release_capacity(data.len()).unwrap();
+            body.extend_from_slice(&data);
+        }
+        headers.extend(incoming.trailers().await.unwrap().unwrap_or_default());
+        Http2Answer { status: parts.status.as_u16(), headers, body }
+    }
+}
+
+impl Http2Answer {
+    /// Returns the code and the message that the call ended with.
+    pub(crate) fn end(&self) -> (i32, String) {
+        let text = |name: &str| self.headers.get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
+        (text("grpc-status").parse().unwrap(), text("grpc-message"))
+    }
+}
+
+/// Puts the five bytes before a message.
+pub(crate) fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[flag], length.as_slice(), message].concat()
+}
+
+/// Asks again until the answer is there.
+pub(crate) async fn eventually(what: &str, mut question: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !question() {
+        assert!(tokio::time::Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// A runtime that nobody asks anything.
+#[derive(Debug)]
+pub(crate) struct Nothing;
+
+impl Runtime for Nothing {
+    fn backend(&self) -> &'static str {
+        "test"
+    }
+
+    fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        Box::pin(std::future::ready(Err(RuntimeError::NoRequest)))
+    }
+}
