@@ -167,6 +167,8 @@ async fn parameters_and_requested_outputs_reach_the_model() {
         ("b", choice(ParameterChoice::BoolParam(true))),
         ("i", choice(ParameterChoice::Int64Param(-5))),
         ("s", choice(ParameterChoice::StringParam("é".to_owned()))),
+        ("d", choice(ParameterChoice::DoubleParam(0.1))),
+        ("u", choice(ParameterChoice::Uint64Param(u64::MAX))),
         ("none", InferParameter { parameter_choice: None }),
         ("headers", choice(ParameterChoice::StringParam("forged".to_owned()))),
     ];
@@ -180,8 +182,13 @@ async fn parameters_and_requested_outputs_reach_the_model() {
     request.outputs = vec![InferRequestedOutputTensor { name: "y".to_owned(), ..Default::default() }];
     let answer = client.model_infer(request).await.unwrap().into_inner();
     assert_eq!((answer.id.as_str(), answer.outputs.len(), answer.outputs[0].name.as_str()), ("my-id", 1, "y"));
-    assert_eq!(answer.parameters.keys().collect::<Vec<_>>(), ["b", "i", "s"], "null has no form, headers are ours");
-    assert_eq!(answer.outputs[0].parameters.keys().collect::<Vec<_>>(), ["b", "headers", "i", "s"]);
+    assert_eq!(
+        answer.parameters.keys().collect::<Vec<_>>(),
+        ["b", "d", "i", "s", "u"],
+        "null has no form, headers are ours"
+    );
+    assert_eq!(answer.outputs[0].parameters.keys().collect::<Vec<_>>(), ["b", "d", "headers", "i", "s", "u"]);
+    assert_eq!(answer.parameters["d"].parameter_choice, Some(ParameterChoice::DoubleParam(0.1)));
 }
 
 #[tokio::test]
