@@ -20,7 +20,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Request;
+use http::header::CONNECTION;
+use http::request::Parts;
+use http::{HeaderValue, Request, Version};
 use tower::util::option_layer;
 use tower::{ServiceBuilder, service_fn};
 use tower_http::cors::CorsLayer;
@@ -79,7 +81,7 @@ pub fn service<B>(
     options: Options,
 ) -> impl HttpService<B, Body = Body>
 where
-    B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Send + 'static,
+    B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin + 'static,
 {
     let app = Arc::new(App {
         inference,
@@ -103,9 +105,21 @@ where
 impl App {
     async fn answer<B>(self: Arc<Self>, request: Request<B>) -> http::Response<Body>
     where
-        B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
+        B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Unpin,
     {
-        let (parts, body) = request.into_parts();
+        let (parts, mut body) = request.into_parts();
+        let mut response = self.respond(&parts, &mut body).await;
+        // Streams of HTTP/2 end without their connection.
+        if parts.version < Version::HTTP_2 && !body::release(body).await {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    async fn respond<B>(self: Arc<Self>, parts: &Parts, body: &mut B) -> http::Response<Body>
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Unpin,
+    {
         let path = without_prefix(parts.uri.path(), &self.root_path);
         let Some(route) = Route::find(path, &parts.uri) else {
             return respond::not_found(path, &parts.uri, &self.root_path).map(Body::from);
@@ -129,7 +143,7 @@ impl App {
             | Action::OpenApi => openapi::answer(&self, &route, path, &parts.headers).await,
             Action::InferStream | Action::GenerateStream => {
                 match stream::open(&self, &route, &parts.headers, body).await {
-                    Ok(events) => return events.respond(self, observation, parts.uri),
+                    Ok(events) => return events.respond(self, observation, parts.uri.clone()),
                     Err(error) => error.response(),
                 }
             }
