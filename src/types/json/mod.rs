@@ -6,6 +6,7 @@
 mod binary;
 mod cursor;
 mod error;
+mod float;
 mod number;
 mod reader;
 mod writer;
