@@ -5,6 +5,7 @@
 
 mod binary;
 mod cursor;
+mod decimal;
 mod error;
 mod float;
 mod number;
