@@ -155,7 +155,7 @@ impl Python {
         let sdk = self.0.sdk.get_or_try_init(|| sdk::install(&options.variables)).await?;
         loop {
             let pool = self.pool(&key, &environment, sdk);
-            match model::load(&pool, settings, options.workers).await {
+            match model::load(&pool, settings).await {
                 // The pool's last model has just gone, and with it the pool.
                 Err(PythonLoadError::Stopping) if pool.is_closed() && !self.0.loads.is_closed() => {}
                 outcome => return outcome,
