@@ -37,7 +37,7 @@ pub enum Refusal {
     Kind(&'static str),
     #[error("has the bit that gives its owner's or group's rights to whoever runs it")]
     SetId,
-    #[error("is there twice, or lies where a file is")]
+    #[error("lies where something else is")]
     Taken,
     #[error("has a name or target of more than {limit} bytes")]
     LongName { limit: usize },

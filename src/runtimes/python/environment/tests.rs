@@ -113,7 +113,7 @@ fn hostile_entries_are_refused_by_name() {
         (&[(EntryType::GNUSparse, "s", 0o644, "")], "s", Refusal::Kind("a sparse file")),
         (&[(FILE, "su", 0o4755, "")], "su", Refusal::SetId),
         (&[(FILE, "sg", 0o2755, "")], "sg", Refusal::SetId),
-        (&[(FILE, "a", 0o644, ""), (FILE, "./a", 0o644, "")], "./a", Refusal::Taken),
+        (&[(FILE, "a/b", 0o644, ""), (FILE, "a", 0o644, "")], "a", Refusal::Taken),
         (&[(FILE, "a", 0o644, ""), (FILE, "a/b", 0o644, "")], "a/b", Refusal::Taken),
         (&[(LINK, "a", 0o777, "x"), (FILE, "a/b", 0o644, "")], "a", Refusal::Taken),
         (&[(LINK, "a", 0o777, "x"), (FILE, "a", 0o644, "")], "a", Refusal::Taken),
@@ -158,7 +158,8 @@ fn an_environment_comes_out_as_it_was() {
     let mut builder = Builder::new(Vec::new());
     for entry in [
         (EntryType::Directory, "bin/", 0o755, ""),
-        (FILE, "./bin/tool", 0o775, "#!x\n"),
+        (FILE, "./bin/tool", 0o644, "replaced by the next"),
+        (FILE, "bin/tool", 0o775, "#!x\n"),
         (FILE, "pyvenv.cfg", 0o600, "home = /usr/bin\nversion = 3.11.2\n"),
         (LINK, "bin/python3", 0o777, "/usr/bin/python3"),
         (LINK, "bin/python", 0o777, "python3"),

@@ -83,6 +83,10 @@ impl<'a> Tree<'a> {
                 if mode & 0o6000 != 0 {
                     return Err(refused(Refusal::SetId));
                 }
+                // As tar does, and venv-pack needs: a later entry of the same name counts.
+                if fs::symlink_metadata(&full).is_ok_and(|there| there.is_file()) {
+                    fs::remove_file(&full).map_err(failed)?;
+                }
                 // Of the permissions only this one means anything here.
                 let mode = if mode & 0o111 == 0 { 0o644 } else { 0o755 };
                 let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&full);
