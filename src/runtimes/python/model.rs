@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Map, Value, json};
-use tracing::error;
+use tracing::{error, warn};
 
 use super::dispatch::{Lane, ModelNumber};
 use super::frame::{Frame, Kind};
@@ -35,14 +35,13 @@ pub(super) struct PythonModel {
 }
 
 /// Loads a model in `pool`.
-pub(super) async fn load(
-    pool: &Arc<Pool>,
-    settings: &ModelSettings,
-    workers: usize,
-) -> Result<Arc<dyn Runtime>, PythonLoadError> {
+pub(super) async fn load(pool: &Arc<Pool>, settings: &ModelSettings) -> Result<Arc<dyn Runtime>, PythonLoadError> {
     let source = settings.source.as_deref().map(|path| path.to_string_lossy());
-    let wanted = settings.parameters.workers.unwrap_or(usize::MAX).min(workers.max(1));
     let (name, version) = (settings.name.as_str(), settings.version());
+    let wanted = settings.parameters.workers.unwrap_or(pool.size());
+    if wanted > pool.size() {
+        warn!(model = name, version, "`workers` is {wanted}, but its pool has {} (`parallel_workers`).", pool.size());
+    }
     let settings = settings_value(settings);
     let model = WantedModel { name, version, settings: &settings, source: source.as_deref() };
     let added = pool.add(model, wanted).await?;

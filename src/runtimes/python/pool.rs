@@ -208,6 +208,11 @@ impl Pool {
         format!("{}-{worker}", self.options.name)
     }
 
+    /// Returns how many workers the pool has.
+    pub(super) const fn size(&self) -> usize {
+        self.wake.len()
+    }
+
     /// Tells whether the pool takes no further models.
     pub(super) fn is_closed(&self) -> bool {
         self.state.lock().closed
