@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -195,6 +196,14 @@ impl Python {
             })
         };
         Arc::clone(pools.entry(key.clone()).or_insert_with(make))
+    }
+
+    /// Has the worker of a loaded model send `payload` back, without any code of the model's: what the way there costs.
+    ///
+    /// Returns nothing when no such worker runs.
+    pub async fn ping(&self, payload: Bytes) -> Option<Bytes> {
+        let pool = self.0.pools.lock().values().next().map(Arc::clone)?;
+        pool.ping(payload).await
     }
 
     /// Ends all workers, after their open calls as far as time allows. Nothing can be loaded afterwards.
