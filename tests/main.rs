@@ -8,6 +8,7 @@ mod cache;
 mod config;
 mod datatypes;
 mod grpc;
+mod handlers;
 mod layers;
 mod metrics;
 mod openapi;

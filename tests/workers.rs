@@ -16,7 +16,7 @@ use crate::support::{Answer, Client, Connection, Folder, PATIENCE, Starting, Tes
 /// Within this, a request that was in a worker when it died has its answer.
 const SOON: Duration = Duration::from_secs(1);
 
-fn python() -> Option<PathBuf> {
+pub(crate) fn python() -> Option<PathBuf> {
     let named = std::env::vars_os().find(|(name, _)| name == "MLSERVER_TEST_PYTHON").map(|(_, path)| path.into());
     let path = std::env::vars_os().find(|(name, _)| name == "PATH").map(|(_, path)| path);
     let in_path = || {
