@@ -9,6 +9,7 @@ mod config;
 mod datatypes;
 mod environments;
 mod grpc;
+mod handlers;
 mod layers;
 mod metrics;
 mod openapi;

@@ -10,6 +10,7 @@ use crate::repository::Artefact;
 use crate::runtimes::python::Python;
 use crate::runtimes::{self, BoxFuture, Implementation, Runtime};
 use crate::settings::ModelSettings;
+use crate::types::PathTemplate;
 
 /// A runtime that is being loaded.
 pub type Loading<'a> = BoxFuture<'a, Result<Arc<dyn Runtime>, LoadError>>;
@@ -27,6 +28,8 @@ pub struct RuntimeLoader {
     /// Where the paths of models without a settings file start.
     pub working_directory: PathBuf,
     pub python: Python,
+    /// Tells whether a model's own route could never be reached, because its paths are the server's.
+    pub is_reserved: fn(&PathTemplate) -> bool,
 }
 
 impl Loader for RuntimeLoader {
@@ -34,7 +37,13 @@ impl Loader for RuntimeLoader {
         Box::pin(async move {
             match Implementation::of(&settings)? {
                 Implementation::Identity => Ok(runtimes::identity()),
-                Implementation::Python => Ok(self.python.load(&settings).await.map_err(runtimes::LoadError::from)?),
+                Implementation::Python => {
+                    let runtime = self.python.load(&settings).await.map_err(runtimes::LoadError::from)?;
+                    match runtime.custom_routes().iter().find(|route| (self.is_reserved)(&route.template)) {
+                        Some(route) => Err(LoadError::Reserved { route: route.template.to_string() }),
+                        None => Ok(runtime),
+                    }
+                }
                 Implementation::Trees(family) => {
                     let artefact = Artefact::resolve(&settings, &self.working_directory)?;
                     let path = match artefact {

@@ -94,6 +94,8 @@ pub enum PythonLoadError {
     /// The model's own code failed, or is not there.
     #[error("{message}")]
     Failed { message: String, status: u16 },
+    #[error("the route `{path}` of the handler `{handler}` cannot be served: {reason}")]
+    Route { handler: String, path: String, reason: String },
     #[error("loading ended with its worker: {death}")]
     Died { death: String },
     #[error("the settings are too long: {reason}")]
