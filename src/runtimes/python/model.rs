@@ -39,6 +39,7 @@ pub(super) async fn load(
     pool: &Arc<Pool>,
     settings: &ModelSettings,
     workers: usize,
+    not_native: Option<&str>,
 ) -> Result<Arc<dyn Runtime>, PythonLoadError> {
     let source = settings.source.as_deref().map(|path| path.to_string_lossy());
     let wanted = settings.parameters.workers.unwrap_or(usize::MAX).min(workers.max(1));
@@ -46,7 +47,10 @@ pub(super) async fn load(
     let settings = settings_value(settings);
     let model = WantedModel { name, version, settings: &settings, source: source.as_deref() };
     let added = pool.add(model, wanted).await?;
-    let AddedModel { number, loaded, ready } = added;
+    let AddedModel { number, mut loaded, ready } = added;
+    if let Some(reason) = not_native {
+        loaded.metadata.parameters.others.insert("backend_reason".to_owned(), reason.into());
+    }
     Ok(Arc::new(PythonModel {
         name: name.to_owned(),
         version: version.map(str::to_owned),
