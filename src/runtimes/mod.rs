@@ -103,8 +103,8 @@ pub enum RuntimeError {
     /// The request asks for an output that the runtime does not have.
     #[error("{runtime} only supports {supported} as outputs ({found} was received)")]
     UnsupportedOutput { runtime: &'static str, supported: &'static str, found: String },
-    /// The request asks for an output that this model does not have.
-    #[error("{model} models do not support '{output}`")]
+    /// The request asks for an output that this model does not have. The lone quote is the original's.
+    #[error("{model} models do not support '{output}")]
     ModelWithoutOutput { model: &'static str, output: &'static str },
     /// A stream of requests ended before its first.
     #[error("the stream of requests is empty: expected at least one")]
