@@ -56,6 +56,7 @@ async fn main() -> Result<()> {
         stop_timeout: Duration::from_secs(1),
         hang_timeout: None,
         interpreter: Some(python.into()),
+        environment_tarball: None,
         environments_dir: folder.path().join("environments"),
         working_directory: PathBuf::from("/"),
         paths: Vec::new(),
@@ -67,10 +68,12 @@ async fn main() -> Result<()> {
     let load = async |class: &str| {
         let mut settings = ModelSettings::new(class, &format!("hop_models.{class}"));
         settings.source = Some(folder.path().join("model-settings.json"));
-        python.load(&settings).await.map(Work::Predict)
+        python.load(&settings, None).await.map(Work::Predict)
     };
     let (echo, plain) = (load("Echo").await?, load("Plain").await?);
-    println!("| round trip | in flight | per second | min | max | p50 µs | p99 µs |\n|---|---:|---:|---:|---:|---:|---:|");
+    println!(
+        "| round trip | in flight | per second | min | max | p50 µs | p99 µs |\n|---|---:|---:|---:|---:|---:|---:|"
+    );
     let lines = [
         ("no user code, 1 KiB", Work::Ping, 1 << 10, &[1, 16, 64][..]),
         ("no user code, 1 MiB", Work::Ping, 1 << 20, &[1, 4]),

@@ -142,12 +142,16 @@ impl Python {
         }))
     }
 
-    /// Loads a model.
+    /// Loads a model, whose metadata say why it is `not_native` if it might have been.
     ///
     /// # Errors
     ///
     /// Fails when there is no interpreter for it, or when its code cannot be imported or does not load.
-    pub async fn load(&self, settings: &ModelSettings) -> Result<Arc<dyn Runtime>, PythonLoadError> {
+    pub async fn load(
+        &self,
+        settings: &ModelSettings,
+        not_native: Option<&str>,
+    ) -> Result<Arc<dyn Runtime>, PythonLoadError> {
         let Shared { options, .. } = &*self.0;
         let environment = self.0.environments.of(settings, options).await?;
         let key = PoolKey {
@@ -158,7 +162,7 @@ impl Python {
         let sdk = self.0.sdk.get_or_try_init(|| sdk::install(&options.variables)).await?;
         loop {
             let pool = self.pool(&key, &environment, sdk);
-            match model::load(&pool, settings).await {
+            match model::load(&pool, settings, not_native).await {
                 // The pool's last model has just gone, and with it the pool.
                 Err(PythonLoadError::Stopping) if pool.is_closed() && !self.0.loads.is_closed() => {}
                 outcome => return outcome,

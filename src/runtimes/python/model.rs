@@ -41,7 +41,11 @@ pub(super) struct PythonModel {
 }
 
 /// Loads a model in `pool`.
-pub(super) async fn load(pool: &Arc<Pool>, settings: &ModelSettings) -> Result<Arc<dyn Runtime>, PythonLoadError> {
+pub(super) async fn load(
+    pool: &Arc<Pool>,
+    settings: &ModelSettings,
+    not_native: Option<&str>,
+) -> Result<Arc<dyn Runtime>, PythonLoadError> {
     let source = settings.source.as_deref().map(|path| path.to_string_lossy());
     let (name, version) = (settings.name.as_str(), settings.version());
     let wanted = settings.parameters.workers.unwrap_or(pool.size());
@@ -51,7 +55,10 @@ pub(super) async fn load(pool: &Arc<Pool>, settings: &ModelSettings) -> Result<A
     let settings = settings_value(settings);
     let model = WantedModel { name, version, settings: &settings, source: source.as_deref() };
     let added = pool.add(model, wanted).await?;
-    let AddedModel { number, loaded, ready } = added;
+    let AddedModel { number, mut loaded, ready } = added;
+    if let Some(reason) = not_native {
+        loaded.metadata.parameters.others.insert("backend_reason".to_owned(), reason.into());
+    }
     let mut model = PythonModel {
         name: name.to_owned(),
         version: version.map(str::to_owned),
