@@ -3,6 +3,7 @@
 //! Usage: `cargo run --release --example hop -- PYTHON`, where PYTHON is an interpreter with NumPy. Prints Markdown: round
 //! trips without user code (the worker's loop sends the bytes back), and calls of a model that echoes a tensor.
 #![expect(clippy::print_stdout, reason = "the report goes to standard output")]
+#![expect(clippy::cast_precision_loss, reason = "counts of calls are far below 2^52")]
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +15,8 @@ use bytes::Bytes;
 use mlserver::runtimes::Runtime;
 use mlserver::runtimes::python::{Options, Python};
 use mlserver::settings::ModelSettings;
-use mlserver::types::{Datatype, InferenceRequest, Tensor, TensorData};
+use mlserver::telemetry::workers::WorkerMetrics;
+use mlserver::types::{Datatype, InferenceRequest, Parameters, Tensor, TensorData};
 
 /// How long each measurement takes, of which there are `ROUNDS` for each line.
 const BUDGET: Duration = Duration::from_secs(1);
@@ -62,7 +64,7 @@ async fn main() -> Result<()> {
         paths: Vec::new(),
         debug: false,
         variables: [("XDG_CACHE_HOME".to_owned(), folder.path().to_string_lossy().into_owned())].into(),
-        metrics: Default::default(),
+        metrics: WorkerMetrics::default(),
     };
     let python = Python::new(options);
     let load = async |class: &str| {
@@ -144,7 +146,7 @@ async fn call(python: &Python, work: &Work, payload: Bytes) -> Result<Bytes> {
     };
     let (name, shape) = ("x".to_owned(), vec![1, payload.len() / 4]);
     let data = TensorData::Fixed(payload);
-    let input = Tensor { name, datatype: Datatype::Fp32, shape, parameters: Default::default(), data };
+    let input = Tensor { name, datatype: Datatype::Fp32, shape, parameters: Parameters::default(), data };
     let request = InferenceRequest { id: "bench".to_owned(), inputs: vec![input], ..InferenceRequest::default() };
     let mut response = runtime.predict(request).await?;
     match response.outputs.pop().map(|output| output.data) {
