@@ -190,8 +190,8 @@ def _aligned(size: int) -> int:
 class FrameReader:
     """Cuts a stream of bytes into frames.
 
-    Whoever receives asks `room()` for memory, writes to its beginning, tells `filled()` how much, and gets the frames that are whole
-    now. The tail of a large frame is received where it will be read, so that it is never copied.
+    Whoever receives asks `room()` for memory, writes to its beginning, tells `filled()` how much, and gets the frames that are
+    whole now. The tail of a large frame is received where it will be read, so that it is never copied.
     """
 
     #: Frames up to this size are cut out of one buffer that is used again and again.

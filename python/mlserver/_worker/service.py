@@ -40,7 +40,7 @@ class Call:
         #: Its code runs, or waits to run, on the model's own thread.
         self.in_thread = False
         self.cancellation = Cancellation()
-        self.task: "Optional[asyncio.Task[None]]" = None
+        self.task: Optional[asyncio.Task[None]] = None
         self.stream: Optional[Stream] = None
 
 
