@@ -296,8 +296,8 @@ macro_rules! floats {
         $(impl JsonElement for $type {
             const EXPECTED: &'static str = $expected;
 
-            $(#[expect(clippy::inline_always, reason = "the loop over a tensor is to hold its constants in registers")]
-            #[inline(always)]
+            // Always, so that the loop over a tensor holds its constants in registers.
+            $(#[inline(always)]
             fn read_usual(text: &[u8; WINDOW]) -> Option<(Self, usize)> {
                 $usual(text)
             })?
