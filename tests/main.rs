@@ -18,4 +18,5 @@ mod start;
 mod stream;
 mod support;
 mod trees;
+mod validation;
 mod workers;
