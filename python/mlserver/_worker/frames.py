@@ -91,7 +91,7 @@ def read_head(text: Buffer) -> Dict[str, Any]:
         raise FrameError(f"a head is not JSON: {error}") from None
     if type(head) is not dict or end != len(decoded):
         raise FrameError("a head is no JSON object")
-    return head  # type: ignore[no-any-return]
+    return head
 
 
 #: What `json.loads` does after it has looked for blanks and other encodings, of which heads have none.

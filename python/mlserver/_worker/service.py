@@ -14,7 +14,7 @@ from ..cancellation import Cancellation, cancellation_var
 from ..context import model_name_var, model_version_var
 from ..errors import MLServerError
 from ..types import InferenceResponse
-from .frames import SLOTS, Buffer, FrameError, Header, Kind, read_request, write_response
+from .frames import SLOTS, Buffer, FrameError, Head, Header, Kind, read_request, write_response
 from .models import LoadedModel, load, unload
 from .output import request_id_var
 from .streams import Stream
@@ -313,7 +313,7 @@ class Service:
             (observation.name, observation.description, labels["model_name"], labels["model_version"], observation.value)
         )
 
-    def _finish(self, id: int, kind: Kind, head: Optional[Dict[str, Any]] = None, *tail: Buffer) -> None:
+    def _finish(self, id: int, kind: Kind, head: Head = None, *tail: Buffer) -> None:
         """Sends what a call ends with, or an answer of a stream, behind the observations made until now."""
         observed = self._observed
         if observed:
