@@ -17,7 +17,6 @@ const SECONDS: Kind = Kind::Float { min: 0.0, max: MAX_SECONDS };
 
 const NO_KAFKA: &str = "there is no Kafka server in this release";
 const NO_BATCHING: &str = "requests are not batched";
-const NO_ENVIRONMENTS: &str = "no Python runtime runs in this release";
 
 /// `settings.json`.
 pub static SERVER: Group = Group {
@@ -55,8 +54,7 @@ pub static SERVER: Group = Group {
             Kind::Text,
             Preset::InWorkingDirectory(".envs"),
             "Folder in which environment tarballs are unpacked",
-        )
-        .not_yet(NO_ENVIRONMENTS),
+        ),
         Field::new(
             "model_repository_implementation",
             Kind::Text,
@@ -117,6 +115,12 @@ pub static SERVER: Group = Group {
             Kind::Int { min: 1, max: u32::MAX as i64 },
             Preset::Int(1024),
             "Requests admitted at once; more are answered with 503",
+        ),
+        Field::new(
+            "shutdown_delay",
+            SECONDS,
+            Preset::Float(0.0),
+            "Seconds after a signal for which requests are answered while the server is not ready",
         ),
         Field::new(
             "shutdown_grace_period",
@@ -318,8 +322,7 @@ pub static PARAMETERS: Group = Group {
             Kind::Text,
             Preset::Null,
             "Packed Python environment, relative to the settings file",
-        )
-        .not_yet(NO_ENVIRONMENTS),
+        ),
         Field::new(
             "environment_path",
             Kind::Text,
@@ -334,6 +337,12 @@ pub static PARAMETERS: Group = Group {
             "Give the model a worker pool of its own",
         ),
         Field::new("workers", POSITIVE, Preset::Null, "Workers of its pool that load the model; all if absent"),
+        Field::new(
+            "validate_inputs",
+            Kind::Bool,
+            Preset::Bool(false),
+            "Refuse requests that differ from the declared inputs",
+        ),
         Field::new("extra", Kind::Object, Preset::EmptyObject, "Settings which only the runtime knows")
             .null_is_preset(),
     ],
