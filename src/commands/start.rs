@@ -14,7 +14,7 @@ use super::{CommandError, FAILURE, FORCED};
 use crate::admin::Admin;
 use crate::cli::start::StartArgs;
 use crate::compute::ComputePool;
-use crate::inference::{CacheOptions, Inference, ResponseCache};
+use crate::inference::{BatchingLoader, CacheOptions, Inference, ResponseCache};
 use crate::registry::{Registry, RuntimeLoader, chain};
 use crate::repository::{Discovery, Repository};
 use crate::runtimes::python::{self, Python};
@@ -141,7 +141,8 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
     let python = Python::new(python_options(&settings, &repository, &mut metrics));
     let working_directory = repository.working_directory().to_owned();
     let loader = RuntimeLoader { compute: compute.clone(), working_directory, python: python.clone() };
-    let registry = Registry::new(loader, InferenceMetrics::register(&mut metrics));
+    let inference_metrics = InferenceMetrics::register(&mut metrics);
+    let registry = Registry::new(BatchingLoader::new(loader, inference_metrics.clone()), inference_metrics);
     for model in models {
         registry.announce(model);
     }

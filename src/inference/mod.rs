@@ -3,6 +3,7 @@
 //! Find the model, take a permit, look whether the answer is known, ask the runtime, record. A caller that drops the future leaves the path wherever it is,
 //! and its permit is free again.
 
+mod batch;
 mod cache;
 mod stream;
 
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+pub use batch::{BatchOptions, Batched, BatchingLoader};
 pub use cache::{CacheOptions, ResponseCache};
 
 use futures_core::Stream;

@@ -69,6 +69,13 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns how many predictions run beside each other, without one waiting for another; at least 1.
+    ///
+    /// More may be asked for. Adaptive batching keeps as many batches under way.
+    fn parallelism(&self) -> usize {
+        1
+    }
+
     /// Answers one request.
     ///
     /// The answer's name, version and id are set by the caller. Dropping the future abandons the answer, though not

@@ -16,7 +16,6 @@ const MAX_SECONDS: f64 = 1e9;
 const SECONDS: Kind = Kind::Float { min: 0.0, max: MAX_SECONDS };
 
 const NO_KAFKA: &str = "there is no Kafka server in this release";
-const NO_BATCHING: &str = "requests are not batched";
 const NO_ENVIRONMENTS: &str = "no Python runtime runs in this release";
 
 /// `settings.json`.
@@ -263,16 +262,13 @@ pub static MODEL: Group = Group {
         ),
         Field::new("inputs", Kind::GroupList(&TENSOR), Preset::TextList(&[]), "Inputs in the model's metadata"),
         Field::new("outputs", Kind::GroupList(&TENSOR), Preset::TextList(&[]), "Outputs in the model's metadata"),
-        Field::new("max_batch_size", ANY_INT, Preset::Int(0), "Largest batch of requests; 0 and 1 switch batching off")
-            .not_yet(NO_BATCHING)
-            .except(1),
+        Field::new("max_batch_size", ANY_INT, Preset::Int(0), "Largest batch of requests; 0 and 1 switch batching off"),
         Field::new(
             "max_batch_time",
             Kind::Float { min: f64::NEG_INFINITY, max: MAX_SECONDS },
             Preset::Float(0.0),
-            "Seconds to wait for a batch to fill",
-        )
-        .not_yet(NO_BATCHING),
+            "Most seconds that a request waits for a batch to fill; 0 switches batching off",
+        ),
         Field::new(
             "parameters",
             Kind::Group(&PARAMETERS),

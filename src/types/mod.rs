@@ -10,6 +10,7 @@ mod parameters;
 pub mod protobuf;
 mod raw;
 mod request;
+mod rows;
 mod shape;
 mod tensor;
 

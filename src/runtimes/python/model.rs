@@ -158,6 +158,11 @@ impl Runtime for PythonModel {
         }
     }
 
+    /// As many as there are workers: one runs one piece of Python at a time.
+    fn parallelism(&self) -> usize {
+        self.ready.load(Ordering::Acquire).max(1)
+    }
+
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             self.check_ready()?;
