@@ -3,6 +3,7 @@
 
 mod admin;
 mod bad_input;
+mod batching;
 mod binary;
 mod cache;
 mod config;
