@@ -6,6 +6,7 @@
 mod batch;
 mod cache;
 mod stream;
+mod validation;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::time::Instant;
 
 pub use batch::{BatchOptions, Batched, BatchingLoader};
 pub use cache::{CacheOptions, ResponseCache};
+pub use validation::InvalidInput;
 
 use futures_core::Stream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -21,7 +23,7 @@ use tokio::task::JoinError;
 use tracing::{debug, error};
 
 use crate::registry::{Model, NotFound, Registry, State, chain};
-use crate::runtimes::{ResponseStream, Runtime, RuntimeError};
+use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError};
 use crate::types::{InferenceRequest, InferenceResponse};
 
 /// Why a request was not answered.
@@ -36,6 +38,9 @@ pub enum InferenceError {
     Overloaded { limit: usize },
     #[error("the server is shutting down; try another one")]
     Stopping,
+    /// The inputs are not those that the model declares.
+    #[error(transparent)]
+    InvalidInput(#[from] InvalidInput),
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error("the server failed while handling the request; the log has the details")]
@@ -78,6 +83,7 @@ impl InferenceError {
             Self::Shared(error) => error.kind(),
             Self::Panicked(_) => Kind::Internal,
             Self::NotReady { .. } => Kind::NotReady,
+            Self::InvalidInput(_) => Kind::BadRequest,
             Self::Overloaded { .. } => Kind::Overloaded,
             Self::Stopping => Kind::Stopping,
             Self::Runtime(error) => match error {
@@ -211,12 +217,20 @@ impl Inference {
             model.metrics(target.with_version).record(started.elapsed(), false);
             log_failure(model, &id, failure);
         })?;
-        let answers = Arc::clone(runtime).predict_stream(Box::pin(requests));
-        Ok(Box::pin(stream::Answers::new(target.clone(), id, answers, permit)))
+        let refusal = validation::Refusal::default();
+        let mut requests: RequestStream = Box::pin(requests);
+        if model.validated {
+            requests = Box::pin(validation::Validated::new(Arc::clone(model), requests, Arc::clone(&refusal)));
+        }
+        let answers = Arc::clone(runtime).predict_stream(requests);
+        Ok(Box::pin(stream::Answers::new(target.clone(), id, answers, refusal, permit)))
     }
 
     async fn predict(&self, target: &Target, request: InferenceRequest) -> Result<InferenceResponse, InferenceError> {
         let runtime = target.runtime()?;
+        if target.model.validated {
+            validation::check(&target.model.metadata.inputs, &request.inputs)?;
+        }
         let _permit = self.admit()?;
         match &self.cache {
             Some(cache) if target.model.cached => {

@@ -330,6 +330,12 @@ pub static PARAMETERS: Group = Group {
             "Give the model a worker pool of its own",
         ),
         Field::new("workers", POSITIVE, Preset::Null, "Workers of its pool that load the model; all if absent"),
+        Field::new(
+            "validate_inputs",
+            Kind::Bool,
+            Preset::Bool(false),
+            "Refuse requests that differ from the declared inputs",
+        ),
         Field::new("extra", Kind::Object, Preset::EmptyObject, "Settings which only the runtime knows")
             .null_is_preset(),
     ],
