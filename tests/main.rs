@@ -12,6 +12,7 @@ mod grpc;
 mod layers;
 mod metrics;
 mod openapi;
+mod pressure;
 mod readme;
 mod repository;
 mod rest;

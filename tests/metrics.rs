@@ -170,10 +170,14 @@ fn names_types_and_helps_are_the_original_s() {
     let families: Vec<_> =
         scrape.types.iter().map(|(name, kind)| format!("{name} {kind}: {}", scrape.helps[name])).collect();
     insta::assert_snapshot!(families.join("\n"), @r"
+    model_infer_in_flight gauge: Requests that are not answered yet
+    model_infer_predict_seconds histogram: Time that predictions take, in seconds
+    model_infer_queue_seconds histogram: Time from admission until the prediction begins, in seconds
     model_infer_request_duration summary: Model infer request duration
     model_infer_request_duration_seconds histogram: Time from admission to the model's answer, in seconds
     model_infer_request_failure_total counter: Model infer request failure count
     model_infer_request_success_total counter: Model infer request success count
+    model_infer_waiting gauge: Requests that wait for their prediction
     parallel_request_queue histogram: counter of request queue size for workers
     rest_server_request_duration_seconds histogram: HTTP request duration, in seconds
     rest_server_requests_in_progress gauge: Total HTTP requests currently in progress

@@ -147,7 +147,7 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
         registry.announce(model);
     }
     let admin = Admin::new(registry.clone(), repository);
-    let mut inference = Inference::new(registry, settings.max_in_flight);
+    let mut inference = Inference::new(registry, settings.max_in_flight).with_server_timing(settings.server_timing);
     if let Some(options) = cache_options(&settings) {
         inference = inference.with_cache(ResponseCache::new(options, compute.clone(), &mut metrics));
     }
@@ -172,6 +172,7 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
         gzip: settings.gzip_enabled,
         cors,
         non_finite: settings.non_finite_json,
+        overload_as_429: settings.overload_as_429,
     };
     let rest_listener = bind("HTTP", &settings.host, settings.http_port).await?;
     let grpc_listener = bind("gRPC", &settings.host, settings.grpc_port).await?;

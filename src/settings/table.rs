@@ -14,6 +14,7 @@ const POSITIVE: Kind = Kind::Int { min: 1, max: i64::MAX };
 /// About 30 years: whatever is added to a clock stays on the calendar.
 const MAX_SECONDS: f64 = 1e9;
 const SECONDS: Kind = Kind::Float { min: 0.0, max: MAX_SECONDS };
+const TIMEOUT: Kind = Kind::Float { min: 0.001, max: MAX_SECONDS };
 
 const NO_KAFKA: &str = "there is no Kafka server in this release";
 const NO_ENVIRONMENTS: &str = "no Python runtime runs in this release";
@@ -116,6 +117,18 @@ pub static SERVER: Group = Group {
             Kind::Int { min: 1, max: u32::MAX as i64 },
             Preset::Int(1024),
             "Requests admitted at once; more are answered with 503",
+        ),
+        Field::new(
+            "overload_as_429",
+            Kind::Bool,
+            Preset::Bool(false),
+            "Refuse what is too much with 429 instead of 503",
+        ),
+        Field::new(
+            "server_timing",
+            Kind::Bool,
+            Preset::Bool(false),
+            "Tell in a header of each answer how long its request has waited and was predicted",
         ),
         Field::new(
             "shutdown_grace_period",
@@ -336,6 +349,26 @@ pub static PARAMETERS: Group = Group {
             Preset::Bool(false),
             "Refuse requests that differ from the declared inputs",
         ),
+        Field::new(
+            "max_queue_requests",
+            POSITIVE,
+            Preset::Null,
+            "Most requests that wait for the model; more are answered with 503",
+        ),
+        Field::new(
+            "max_queue_bytes",
+            POSITIVE,
+            Preset::Int(1 << 30),
+            "Most bytes of inputs that wait for the model; more are answered with 503",
+        ),
+        Field::new("queue_timeout", TIMEOUT, Preset::Null, "Seconds that a request waits for the model; then 503"),
+        Field::new(
+            "predict_timeout",
+            TIMEOUT,
+            Preset::Null,
+            "Seconds that a prediction takes; then 504, and its worker is replaced if it goes on",
+        ),
+        Field::new("request_timeout", TIMEOUT, Preset::Null, "Seconds from a request to its answer; then 504"),
         Field::new("extra", Kind::Object, Preset::EmptyObject, "Settings which only the runtime knows")
             .null_is_preset(),
     ],

@@ -75,6 +75,7 @@ impl Embedded {
             gzip: true,
             cors: None,
             non_finite: settings.non_finite_json,
+            overload_as_429: false,
         };
         let app = rest::service(inference.clone(), admin, compute, None, options);
         let listener = server::bind("HTTP", "127.0.0.1", 0).await.unwrap();

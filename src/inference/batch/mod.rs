@@ -25,7 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
 use crate::registry::{Loader, Loading};
-use crate::runtimes::{BoxFuture, RequestStream, ResponseStream, Runtime, RuntimeError};
+use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{BatchMetrics, InferenceMetrics};
 use crate::types::{InferenceRequest, InferenceResponse, ModelMetadata};
@@ -126,7 +126,15 @@ impl Runtime for Batched {
     }
 
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(self.batcher.predict(request))
+        self.predict_watched(request, Arc::new(()))
+    }
+
+    fn predict_watched(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        Box::pin(self.batcher.predict(request, progress))
     }
 
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
@@ -164,6 +172,7 @@ struct Group {
 struct Entry {
     number: u64,
     request: InferenceRequest,
+    progress: Arc<dyn Progress>,
     rows: usize,
     bytes: usize,
     since: Instant,
@@ -190,32 +199,46 @@ enum Landed {
 type Outcome = Result<InferenceResponse, RuntimeError>;
 
 impl Batcher {
-    async fn predict(self: &Arc<Self>, request: InferenceRequest) -> Result<InferenceResponse, RuntimeError> {
-        let Some(share) = Share::of(&request) else { return self.runtime.predict(request).await };
+    async fn predict(
+        self: &Arc<Self>,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> Result<InferenceResponse, RuntimeError> {
+        let Some(share) = Share::of(&request) else { return self.runtime.predict_watched(request, progress).await };
         let rows = share.rows;
         if share.bytes > MAX_BYTES {
-            return self.predict_alone(request, rows).await;
+            return self.predict_alone(request, progress, rows).await;
         }
-        let mut waiting = self.enter(request.clone(), share);
+        let mut waiting = self.enter(request.clone(), Arc::clone(&progress), share);
         let seat = (&mut waiting.seat).await;
         let Seat { flight, index } = seat.expect("a request keeps its place until it has a seat or its caller leaves");
         match &*flight.await {
             Landed::Outcomes(outcomes) => outcomes[index].lock().take().expect("a seat is one caller's"),
             Landed::Failed(turns) => {
                 let _turn = turns.acquire().await;
-                self.predict_alone(request, rows).await
+                self.predict_alone(request, progress, rows).await
             }
         }
     }
 
-    async fn predict_alone(&self, request: InferenceRequest, rows: usize) -> Result<InferenceResponse, RuntimeError> {
-        let mut response = self.runtime.predict(request).await?;
+    async fn predict_alone(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+        rows: usize,
+    ) -> Result<InferenceResponse, RuntimeError> {
+        let mut response = self.runtime.predict_watched(request, progress).await?;
         merge::split_one(&mut response, rows);
         Ok(response)
     }
 
     /// Lets a request wait for a batch, which may be under way when this returns.
-    fn enter(self: &Arc<Self>, request: InferenceRequest, share: Share) -> WaitingRequest<'_> {
+    fn enter(
+        self: &Arc<Self>,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+        share: Share,
+    ) -> WaitingRequest<'_> {
         let now = Instant::now();
         let (sender, seat) = oneshot::channel();
         let mut batches = Vec::new();
@@ -224,7 +247,7 @@ impl Batcher {
         let Share { form, rows, bytes } = share;
         let number = state.arrivals;
         state.arrivals += 1;
-        let entry = Entry { number, request, rows, bytes, since: now, seat: sender };
+        let entry = Entry { number, request, progress, rows, bytes, since: now, seat: sender };
         match state.groups.iter().position(|group| group.form == form) {
             Some(index) if state.groups[index].bytes + bytes > MAX_BYTES => {
                 batches.push(state.take(index));
@@ -270,13 +293,15 @@ impl Batcher {
         for entries in batches {
             let running = Running { batcher: Arc::clone(self), requests: entries.len(), took: None };
             let (mut requests, mut rows, mut seats) = (Vec::new(), Vec::new(), Vec::new());
+            let mut all = Vec::new();
             for entry in entries {
                 requests.push(entry.request);
+                all.push(entry.progress);
                 rows.push(entry.rows);
                 seats.push(entry.seat);
             }
             self.metrics.observe_batch(requests.len(), rows.iter().sum());
-            let flight: Flight = fly(running, requests, rows).boxed().shared();
+            let flight: Flight = fly(running, requests, Arc::new(AllBegin(all)), rows).boxed().shared();
             for (index, seat) in seats.into_iter().enumerate() {
                 // Fails only when the caller has just left.
                 let _ = seat.send(Seat { flight: flight.clone(), index });
@@ -294,19 +319,36 @@ impl Batcher {
     }
 }
 
+/// Tells all requests of a batch that it begins.
+#[derive(Debug)]
+struct AllBegin(Vec<Arc<dyn Progress>>);
+
+impl Progress for AllBegin {
+    fn begin(&self) {
+        for progress in &self.0 {
+            progress.begin();
+        }
+    }
+}
+
 /// Predicts a batch.
-async fn fly(mut running: Running, mut requests: Vec<InferenceRequest>, rows: Vec<usize>) -> Arc<Landed> {
+async fn fly(
+    mut running: Running,
+    mut requests: Vec<InferenceRequest>,
+    progress: Arc<dyn Progress>,
+    rows: Vec<usize>,
+) -> Arc<Landed> {
     let runtime = Arc::clone(&running.batcher.runtime);
     let started = Instant::now();
     let landed = if requests.len() == 1 {
-        let mut outcome = runtime.predict(requests.remove(0)).await;
+        let mut outcome = runtime.predict_watched(requests.remove(0), progress).await;
         if let Ok(response) = &mut outcome {
             merge::split_one(response, rows[0]);
             running.took = Some(started.elapsed());
         }
         Landed::Outcomes(vec![Mutex::new(Some(outcome))])
     } else {
-        let parts = match predict_merged(runtime.as_ref(), requests).await {
+        let parts = match predict_merged(runtime.as_ref(), requests, progress).await {
             Ok(response) => {
                 running.took = Some(started.elapsed());
                 merge::split(&response, &rows).map_err(|error| error.to_string())
@@ -331,11 +373,12 @@ async fn fly(mut running: Running, mut requests: Vec<InferenceRequest>, rows: Ve
 async fn predict_merged(
     runtime: &dyn Runtime,
     requests: Vec<InferenceRequest>,
+    progress: Arc<dyn Progress>,
 ) -> Result<InferenceResponse, RuntimeError> {
     let merged = merge::merge(&requests.iter().collect::<Vec<_>>());
     drop(requests);
     let merged = merged.ok_or_else(|| RuntimeError::Inconsistent("requests of one form could not be merged".into()))?;
-    runtime.predict(merged).await
+    runtime.predict_watched(merged, progress).await
 }
 
 /// Launches batches when their time is over, until the batcher has gone.

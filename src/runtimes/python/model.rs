@@ -12,7 +12,7 @@ use super::message::{self, Failure, FailureKind};
 use super::pool::{AddedModel, Pool, WantedModel};
 use super::stream::Answers;
 use super::{CallError, PythonLoadError};
-use crate::runtimes::{BoxFuture, RequestStream, ResponseStream, Runtime, RuntimeError, answer_first};
+use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, answer_first};
 use crate::settings::ModelSettings;
 use crate::types::{InferenceRequest, InferenceResponse, ModelMetadata};
 
@@ -43,8 +43,9 @@ pub(super) async fn load(
     let source = settings.source.as_deref().map(|path| path.to_string_lossy());
     let wanted = settings.parameters.workers.unwrap_or(usize::MAX).min(workers.max(1));
     let (name, version) = (settings.name.as_str(), settings.version());
+    let limit = settings.parameters.predict_timeout;
     let settings = settings_value(settings);
-    let model = WantedModel { name, version, settings: &settings, source: source.as_deref() };
+    let model = WantedModel { name, version, settings: &settings, source: source.as_deref(), limit };
     let added = pool.add(model, wanted).await?;
     let AddedModel { number, loaded, ready } = added;
     Ok(Arc::new(PythonModel {
@@ -164,12 +165,20 @@ impl Runtime for PythonModel {
     }
 
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        self.predict_watched(request, Arc::new(()))
+    }
+
+    fn predict_watched(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             self.check_ready()?;
             let frame = message::request(Kind::Predict, Some(self.number), &request).map_err(inconsistent)?;
             let id = request.id;
             drop(request.inputs);
-            let frame = self.pool.call(self.number, self.lane, frame).await?;
+            let frame = self.pool.call(self.number, self.lane, frame, progress).await?;
             let frame = self.outcome(&id, frame)?;
             message::response(&frame).map_err(inconsistent)
         })

@@ -6,6 +6,7 @@
 mod body;
 mod compress;
 mod cors;
+mod deadline;
 mod errors;
 mod health;
 mod infer;
@@ -53,6 +54,8 @@ pub struct Options {
     pub cors: Option<CorsLayer>,
     /// What stands for NaN and infinities in JSON.
     pub non_finite: NonFinite,
+    /// Refuse what is too much with 429 instead of 503.
+    pub overload_as_429: bool,
 }
 
 /// What handlers share.
@@ -67,6 +70,7 @@ struct App {
     root_path: String,
     gzip: bool,
     non_finite: NonFinite,
+    overload_as_429: bool,
     cloud_events: CloudEvents,
 }
 
@@ -92,6 +96,7 @@ where
         root_path: normal_root_path(&options.root_path),
         gzip: options.gzip,
         non_finite: options.non_finite,
+        overload_as_429: options.overload_as_429,
     });
     let routes = service_fn(move |request| {
         let app = Arc::clone(&app);
@@ -130,7 +135,7 @@ impl App {
             Action::InferStream | Action::GenerateStream => {
                 match stream::open(&self, &route, &parts.headers, body).await {
                     Ok(events) => return events.respond(self, observation, parts.uri),
-                    Err(error) => error.response(),
+                    Err(error) => error.answer(self.overload_as_429),
                 }
             }
             Action::Index => repository::index(&self, &parts.headers, body).await,
