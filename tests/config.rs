@@ -106,6 +106,7 @@ fn show_prints_every_value_and_its_source() {
       max_in_flight = 8 (environment MLSERVER_MAX_IN_FLIGHT)
       overload_as_429 = false (default)
       server_timing = false (default)
+      shutdown_delay = 0.0 (default)
       shutdown_grace_period = 30.0 (default)
       grpc_port = 8081 (default)
       grpc_max_message_length = 67108864 (default)

@@ -11,7 +11,7 @@ mod validation;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 pub use batch::{BatchOptions, Batched, BatchingLoader};
@@ -28,7 +28,7 @@ use tracing::{debug, error};
 use crate::registry::{Model, NotFound, QueueFull, Registry, State, chain};
 use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError};
 use crate::telemetry::inference::ModelMetrics;
-use crate::types::{InferenceRequest, InferenceResponse};
+use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
 use ticket::Timing;
 
 /// Times of the server, as browsers and proxies read them.
@@ -143,13 +143,21 @@ impl InferenceError {
 /// The answers of one stream. The first error is its end, and dropping it ends the work.
 pub type AnswerStream = ResponseStream<InferenceError>;
 
+/// The life of the server, in its order.
+mod phase {
+    pub(super) const SERVING: u8 = 0;
+    /// Answers, and is not ready.
+    pub(super) const LEAVING: u8 = 1;
+    pub(super) const STOPPING: u8 = 2;
+}
+
 /// The path of requests. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Inference {
     registry: Registry,
     admission: Arc<Semaphore>,
     max_in_flight: usize,
-    stopping: Arc<AtomicBool>,
+    phase: Arc<AtomicU8>,
     cache: Option<ResponseCache>,
     server_timing: bool,
 }
@@ -168,9 +176,9 @@ impl Inference {
     /// Makes the path to the models of `registry`, for at most `max_in_flight` requests at once.
     pub fn new(registry: Registry, max_in_flight: NonZeroUsize) -> Self {
         let max_in_flight = max_in_flight.get().min(Semaphore::MAX_PERMITS);
-        let stopping = Arc::new(AtomicBool::new(false));
+        let phase = Arc::new(AtomicU8::new(phase::SERVING));
         let admission = Arc::new(Semaphore::new(max_in_flight));
-        Self { registry, admission, max_in_flight, stopping, cache: None, server_timing: false }
+        Self { registry, admission, max_in_flight, phase, cache: None, server_timing: false }
     }
 
     /// Keeps the answers of the models whose settings ask for it.
@@ -190,15 +198,29 @@ impl Inference {
         &self.registry
     }
 
+    /// Says that the server is about to stop: it is not ready from now on, and answers as before.
+    pub fn leave(&self) {
+        self.enter(phase::LEAVING);
+    }
+
     /// Refuses requests from now on; those under way go on.
     pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        self.enter(phase::STOPPING);
+    }
+
+    fn enter(&self, phase: u8) {
+        self.phase.fetch_max(phase, Ordering::AcqRel);
         self.registry.announce_change();
     }
 
-    /// Tells whether [`Inference::stop`] has been called, after which the server is not ready.
+    /// Tells whether [`Inference::leave`] or [`Inference::stop`] has been called, after which the server is not ready.
+    pub fn is_leaving(&self) -> bool {
+        self.phase.load(Ordering::Acquire) >= phase::LEAVING
+    }
+
+    /// Tells whether [`Inference::stop`] has been called.
     pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.phase.load(Ordering::Acquire) >= phase::STOPPING
     }
 
     /// Returns the number of requests under way.
@@ -280,6 +302,27 @@ impl Inference {
         }
         let answers = Arc::clone(runtime).predict_stream(requests);
         Ok(Box::pin(stream::Answers::new(target.clone(), id, answers, refusal, permit)))
+    }
+
+    /// Answers a call of a model's own route, which `place` is the place of.
+    ///
+    /// It is admitted like a request, and counted by the transport alone.
+    ///
+    /// # Errors
+    ///
+    /// [`InferenceError::kind`] tells the kinds of failure apart.
+    pub async fn call(&self, model: &Model, place: usize, call: CustomCall) -> Result<CustomReply, InferenceError> {
+        let answer = async {
+            if self.is_stopping() {
+                return Err(InferenceError::Stopping);
+            }
+            let State::Ready(runtime) = &model.state else {
+                return Err(InferenceError::NotReady { name: model.name.clone(), version: model.version.clone() });
+            };
+            let _permit = self.admit()?;
+            Ok(runtime.call(place, call).await?)
+        };
+        answer.await.inspect_err(|failure| log_failure(model, "", failure))
     }
 
     async fn predict(

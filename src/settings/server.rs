@@ -53,6 +53,8 @@ pub struct Settings {
     pub overload_as_429: bool,
     pub server_timing: bool,
     #[serde(deserialize_with = "convert::seconds")]
+    pub shutdown_delay: Duration,
+    #[serde(deserialize_with = "convert::seconds")]
     pub shutdown_grace_period: Duration,
     pub grpc_port: u16,
     /// Bytes; `usize::MAX` is no limit.

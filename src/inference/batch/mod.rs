@@ -28,7 +28,7 @@ use crate::registry::{Loader, Loading};
 use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{BatchMetrics, InferenceMetrics};
-use crate::types::{InferenceRequest, InferenceResponse, ModelMetadata};
+use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata};
 use merge::{Form, Share};
 use policy::{Limits, Policy, Verdict, Waiting};
 
@@ -139,6 +139,14 @@ impl Runtime for Batched {
 
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
         Arc::clone(&self.batcher.runtime).predict_stream(requests)
+    }
+
+    fn custom_routes(&self) -> &[CustomRoute] {
+        self.batcher.runtime.custom_routes()
+    }
+
+    fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        self.batcher.runtime.call(route, call)
     }
 }
 
