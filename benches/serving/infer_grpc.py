@@ -66,7 +66,9 @@ def request(model: str, name: str, shape: list[int], numbers: bytes, *, raw: boo
 def ask(peer: Path, port: int, message: bytes) -> tuple[bytes, dict[str, object]]:
     """Makes one call with the peer's grpcio; returns the answer's message, as it came and as JSON."""
     python = peer.resolve().parent / "python"
-    done = subprocess.run([str(python), "-c", CLIENT, f"127.0.0.1:{port}"], input=message, capture_output=True, timeout=90)
+    done = subprocess.run(
+        [str(python), "-c", CLIENT, f"127.0.0.1:{port}"], input=message, capture_output=True, timeout=90
+    )
     if done.returncode != 0:
         raise Failed(f"the call failed: {done.stderr.decode(errors='replace')[-500:]}")
     answer, read = json.loads(done.stdout)
@@ -94,7 +96,10 @@ def h2load(port: int, body: Path, answer: int, load: tuple[int, int], seconds: f
     # calls that were under way when the time was over count with neither or with data only
     if any(wrong) or succeeded != made or missing > 0 or -missing > 2 * connections * streams * (answer + 5):
         raise Failed(f"h2load: not all calls were answered alike: {text}")
-    return {"rate": float(rate.group(1)), "mean": float(mean.group(1)) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[mean.group(2)]}
+    return {
+        "rate": float(rate.group(1)),
+        "mean": float(mean.group(1)) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[mean.group(2)],
+    }
 
 
 def framed(message: bytes) -> bytes:
@@ -131,7 +136,9 @@ def main() -> None:
             def answering(port: int) -> list[str]:
                 return [str(echo), f"127.0.0.1:{port}", str(answer)]
 
-            metadata = [header for header in HEADERS if header != CONTENT_TYPE]
+            # the request has no id, and so the answer none
+            without = (CONTENT_TYPE, "ce-id:", "ce-requestid:")
+            metadata = [header for header in HEADERS if not header.startswith(without)]
             one_worker = {"MLSERVER_PARALLEL_WORKERS": "1", "MLSERVER_DEBUG": "false"}
             programs = {
                 "ours": Program("ours", lambda port: [str(ours), "start", str(MODELS)]),
@@ -160,7 +167,12 @@ def main() -> None:
 
 
 def measure(
-    label: str, load: tuple[int, int], ports: dict[str, int], lengths: dict[str, int], body: Path, args: argparse.Namespace
+    label: str,
+    load: tuple[int, int],
+    ports: dict[str, int],
+    lengths: dict[str, int],
+    body: Path,
+    args: argparse.Namespace,
 ) -> None:
     """Rounds of load, one server after the other, in an order that turns with each round."""
     names = list(LABELS)
@@ -173,7 +185,9 @@ def measure(
             results[name].append(h2load(ports[name], body, lengths[name], load, args.seconds))
             print(f"round {turn + 1}: {name} {results[name][-1]['rate']:.0f}/s", file=sys.stderr, flush=True)
     rates = {name: statistics.median(one["rate"] for one in rounds) for name, rounds in results.items()}
-    print(f"\n### `ModelInfer`, 1x4 FP32, {label}\n\n| server | calls/s | min | max | mean ms |\n|---|---:|---:|---:|---:|")
+    print(
+        f"\n### `ModelInfer`, 1x4 FP32, {label}\n\n| server | calls/s | min | max | mean ms |\n|---|---:|---:|---:|---:|"
+    )
     for name, rounds in results.items():
         every, mean = [one["rate"] for one in rounds], statistics.median(one["mean"] for one in rounds)
         print(f"| {LABELS[name]} | {rates[name]:.0f} | {min(every):.0f} | {max(every):.0f} | {mean:.3f} |")

@@ -1,7 +1,7 @@
-"""Measures one large tensor, 1000x256 FP32 in and out, as binary data and as JSON, beside MLServer 1.7.1's JSON.
+"""Measures one large tensor, 1000x256 FP32 in and out, over REST and gRPC, beside MLServer 1.7.1's JSON.
 
-    cargo build --release
-    python3.11 benches/serving/tensors.py --ours target/release/mlserver --env ~/.cache/mlserver-bench
+    cargo build --profile dist
+    python3.11 benches/serving/tensors.py --ours target/dist/mlserver --env ~/.cache/mlserver-bench
 
 Our server has the identity model. The original has a model that decodes the tensor into a NumPy array and encodes that
 again, which is the least that a model of it does. What comes back is compared before anything is timed.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import array
+import base64
 import http.client
 import json
 import random
@@ -22,6 +23,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from infer_grpc import ask as ask_grpc
+from infer_grpc import framed, h2load, request
 from run import Failed, Program, install_peer, machine, running, wrk
 
 PATH = "/v2/models/echo/infer"
@@ -40,11 +43,18 @@ class Echo(MLModel):
 """
 
 
+LABELS = {
+    "grpc": "mlserver, gRPC raw",
+    "binary": "mlserver, REST binary data",
+    "json": "mlserver, JSON",
+    "peer": "MLServer 1.7.1, JSON, one worker",
+}
+
+
 @dataclass
 class Case:
-    """One line of the table: which server gets which body."""
+    """What `wrk` does for one line of the table: which server gets which body."""
 
-    label: str
     server: str
     body: bytes
     headers: dict[str, str]
@@ -70,7 +80,7 @@ def ask(port: int, case: Case) -> bytes:
     finally:
         connection.close()
     if response.status != 200:
-        raise Failed(f"{case.label} was answered {response.status}: {body[:300]!r}")
+        raise Failed(f"{case.server} was answered {response.status}: {body[:300]!r}")
     if length := response.headers.get(LENGTH):
         return body[int(length) :]
     return array.array("f", json.loads(body)["outputs"][0]["data"]).tobytes()
@@ -103,9 +113,9 @@ def main() -> None:
         text, binary, length = bodies(list(numbers))
         as_json = {"content-type": "application/json"}
         cases = {
-            "binary": Case("mlserver, binary data", "ours", binary, {LENGTH: str(length)}),
-            "json": Case("mlserver, JSON", "ours", text, as_json),
-            "peer": Case("MLServer 1.7.1, JSON, one worker", "peer", text, as_json),
+            "binary": Case("ours", binary, {LENGTH: str(length)}),
+            "json": Case("ours", text, as_json),
+            "peer": Case("peer", text, as_json),
         }
         with tempfile.TemporaryDirectory(prefix="mlserver-bench-") as name, ExitStack() as stack:
             folder = Path(name)
@@ -127,29 +137,37 @@ def main() -> None:
                     server, lambda port, start=start: start, environment={"MLSERVER_DEBUG": "false"}
                 )
             servers = {name: stack.enter_context(running(program, folder)) for name, program in programs.items()}
+            message = request("echo", "x", SHAPE, numbers.tobytes(), raw=True)
+            answer, read = ask_grpc(peer, servers["ours"].grpc_port, message)
+            if base64.b64decode(read["raw_output_contents"][0]) != numbers.tobytes():
+                raise Failed(f"{LABELS['grpc']} answered other numbers")
+            body = folder / "grpc.body"
+            body.write_bytes(framed(message))
             scripts = {}
             for key, case in cases.items():
                 if ask(servers[case.server].port, case) != numbers.tobytes():
-                    raise Failed(f"{case.label} answered other numbers")
+                    raise Failed(f"{LABELS[key]} answered other numbers")
                 scripts[key] = script(folder, key, case)
             print(f"{machine()}; {args.connections} connections, {args.rounds} rounds of {args.seconds:g} s")
-            found: dict[str, list[dict[str, float]]] = {key: [] for key in cases}
-            names = list(cases)
+            names = list(LABELS)
+            found: dict[str, list[dict[str, float]]] = {key: [] for key in names}
             for turn in range(args.rounds):
                 for place in range(len(names)):
                     key = names[(turn + place) % len(names)]
-                    port = servers[cases[key].server].port
-                    found[key].append(wrk(port, scripts[key], args.connections, 1, args.seconds, PATH))
+                    if key == "grpc":
+                        load = (args.connections, 1)
+                        found[key].append(h2load(servers["ours"].grpc_port, body, len(answer), load, args.seconds))
+                    else:
+                        port = servers[cases[key].server].port
+                        found[key].append(wrk(port, scripts[key], args.connections, 1, args.seconds, PATH))
                     print(f"round {turn + 1}: {key} {found[key][-1]['rate']:.1f}/s", file=sys.stderr, flush=True)
         rates = {key: statistics.median(one["rate"] for one in rounds) for key, rounds in found.items()}
-        print("\n| server | requests/s | min | max | p50 ms | beside MLServer | target |")
-        print("|---|---:|---:|---:|---:|---:|---:|")
-        targets = {"binary": "40", "json": "10", "peer": ""}
+        print("\n| server | requests/s | min | max | beside MLServer | target |\n|---|---:|---:|---:|---:|---:|")
+        targets = {"grpc": "40", "binary": "40", "json": "10", "peer": ""}
         for key, rounds in found.items():
             every = [one["rate"] for one in rounds]
-            middle = statistics.median(one["50"] for one in rounds)
             print(
-                f"| {cases[key].label} | {rates[key]:.1f} | {min(every):.1f} | {max(every):.1f} | {middle:.3f} "
+                f"| {LABELS[key]} | {rates[key]:.1f} | {min(every):.1f} | {max(every):.1f} "
                 f"| {rates[key] / rates['peer']:.1f} | {targets[key]} |"
             )
     except Failed as error:
