@@ -18,6 +18,7 @@ use mlserver::types::{InferenceRequest, InferenceResponse, Tensor};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use crate::support::grpc::{floats, infer_request, inference_client, raw_request};
 use crate::support::{Answer, Folder, TestServer};
 
 /// Answers with its inputs, after the gate has opened, and fails when the first input is `fail`.
@@ -326,5 +327,29 @@ fn server_and_model_must_both_ask_for_it() {
         infer(&server, "a", "1").ok();
         infer(&server, "a", "2").ok();
         assert!(!server.scrape().text().contains("response_cache_entries"));
+    }
+}
+
+#[tokio::test]
+async fn what_one_transport_was_answered_the_other_is_answered_again() {
+    let model = json!({"implementation": "mlserver_identity.IdentityModel", "cache_enabled": true}).to_string();
+    let folder = Folder::new().file("a/model-settings.json", model).settings(&json!({"cache_enabled": true}));
+    let server = TestServer::start(folder);
+    infer(&server, "a", "1").ok();
+    let mut client = inference_client(server.grpc).await;
+    let numbers = [1.0_f32, 2.0];
+    let mut typed = infer_request("a", "FP32", &[2], floats(&numbers));
+    "2".clone_into(&mut typed.id);
+    let raw = raw_request("a", "FP32", &[2], numbers.map(f32::to_le_bytes).concat());
+    for request in [typed, raw] {
+        let (id, is_raw) = (request.id.clone(), !request.raw_input_contents.is_empty());
+        let answer = client.model_infer(request).await.unwrap().into_inner();
+        assert_eq!((answer.id, answer.raw_output_contents.len()), (id, usize::from(is_raw)), "in its own form");
+        let expected: &[f32] = if is_raw { &[] } else { &numbers };
+        assert_eq!(answer.outputs[0].contents.as_ref().unwrap().fp32_contents, expected);
+    }
+    let counts = series(&server);
+    for line in ["hits_total{model=\"a\",version=\"None\"} 2", "misses_total{model=\"a\",version=\"None\"} 1"] {
+        assert!(counts.contains(&format!("model_infer_cache_{line}")), "{counts:?}");
     }
 }
