@@ -18,4 +18,5 @@ mod start;
 mod stream;
 mod support;
 mod trees;
+mod worker_faults;
 mod workers;

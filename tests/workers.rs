@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::support::{Answer, Client, Connection, Folder, PATIENCE, Starting, TestServer, repository_path};
 
 /// Within this, a request that was in a worker when it died has its answer.
-const SOON: Duration = Duration::from_secs(1);
+pub(crate) const SOON: Duration = Duration::from_secs(1);
 
 fn python() -> Option<PathBuf> {
     let named = std::env::vars_os().find(|(name, _)| name == "MLSERVER_TEST_PYTHON").map(|(_, path)| path.into());
@@ -46,7 +46,7 @@ fn folder(models: &[(&str, &str)]) -> Folder {
 }
 
 /// A server of these models, or nothing without an interpreter.
-fn starting(models: &[(&str, &str)], settings: &Value) -> Option<Starting> {
+pub(crate) fn starting(models: &[(&str, &str)], settings: &Value) -> Option<Starting> {
     let python = python()?;
     let starting = Starting::new(folder(models).settings(settings));
     let cache = repository_path("target/test-cache");
@@ -55,11 +55,11 @@ fn starting(models: &[(&str, &str)], settings: &Value) -> Option<Starting> {
     Some(starting.env("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap()))
 }
 
-fn server(models: &[(&str, &str)], settings: &Value) -> Option<TestServer> {
+pub(crate) fn server(models: &[(&str, &str)], settings: &Value) -> Option<TestServer> {
     Some(starting(models, settings)?.start())
 }
 
-fn infer(client: &Client, model: &str, value: impl Into<Value>) -> Answer {
+pub(crate) fn infer(client: &Client, model: &str, value: impl Into<Value>) -> Answer {
     let value = value.into();
     let datatype = if value.is_string() { "BYTES" } else { "INT64" };
     let body = json!({"id": "r1", "inputs": [{"name": "x", "shape": [1], "datatype": datatype, "data": [value]}]});
@@ -67,7 +67,7 @@ fn infer(client: &Client, model: &str, value: impl Into<Value>) -> Answer {
 }
 
 /// Sends a request for `m` whose answer nobody waits for.
-fn send(connection: &mut Connection, action: &str, value: &Value) {
+pub(crate) fn send(connection: &mut Connection, action: &str, value: &Value) {
     let datatype = if value.is_string() { "BYTES" } else { "INT64" };
     let body = json!({"inputs": [{"name": "x", "shape": [1], "datatype": datatype, "data": [value]}]}).to_string();
     let head = format!("POST /v2/models/m/{action} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n");
@@ -76,16 +76,16 @@ fn send(connection: &mut Connection, action: &str, value: &Value) {
 
 /// The first element of an answer.
 #[track_caller]
-fn value(answer: &Answer) -> i64 {
+pub(crate) fn value(answer: &Answer) -> i64 {
     answer.ok()["outputs"][0]["data"][0].as_i64().unwrap()
 }
 
-fn pid(number: i64) -> Pid {
+pub(crate) fn pid(number: i64) -> Pid {
     Pid::from_raw(i32::try_from(number).unwrap()).unwrap()
 }
 
 #[track_caller]
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "{what}");
@@ -94,11 +94,11 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test has its thread to itself")]
-fn pause(time: Duration) {
+pub(crate) fn pause(time: Duration) {
     thread::sleep(time);
 }
 
-fn has_ended(process: Pid) -> bool {
+pub(crate) fn has_ended(process: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
     test_kill_process(process).is_err() || stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with('Z'))
 }
