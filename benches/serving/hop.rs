@@ -4,6 +4,7 @@
 //! TEXT are left out. Prints Markdown: round trips without user code (the worker's loop sends the bytes back), and calls of
 //! a model that echoes a tensor.
 #![expect(clippy::print_stdout, reason = "the report goes to standard output")]
+#![expect(clippy::cast_precision_loss, reason = "counts of calls are far below 2^52")]
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +16,8 @@ use bytes::Bytes;
 use mlserver::runtimes::Runtime;
 use mlserver::runtimes::python::{Options, Python};
 use mlserver::settings::ModelSettings;
-use mlserver::types::{Datatype, InferenceRequest, Tensor, TensorData};
+use mlserver::telemetry::workers::WorkerMetrics;
+use mlserver::types::{Datatype, InferenceRequest, Parameters, Tensor, TensorData};
 
 /// How long each measurement takes, of which there are `ROUNDS` for each line.
 const BUDGET: Duration = Duration::from_secs(1);
@@ -59,21 +61,24 @@ async fn main() -> Result<()> {
         stop_timeout: Duration::from_secs(1),
         hang_timeout: None,
         interpreter: Some(python.into()),
+        environment_tarball: None,
         environments_dir: folder.path().join("environments"),
         working_directory: PathBuf::from("/"),
         paths: Vec::new(),
         debug: false,
         variables: [("XDG_CACHE_HOME".to_owned(), folder.path().to_string_lossy().into_owned())].into(),
-        metrics: Default::default(),
+        metrics: WorkerMetrics::default(),
     };
     let python = Python::new(options);
     let load = async |class: &str| {
         let mut settings = ModelSettings::new(class, &format!("hop_models.{class}"));
         settings.source = Some(folder.path().join("model-settings.json"));
-        python.load(&settings).await.map(Work::Predict)
+        python.load(&settings, None).await.map(Work::Predict)
     };
     let (echo, plain) = (load("Echo").await?, load("Plain").await?);
-    println!("| round trip | in flight | per second | min | max | p50 µs | p99 µs |\n|---|---:|---:|---:|---:|---:|---:|");
+    println!(
+        "| round trip | in flight | per second | min | max | p50 µs | p99 µs |\n|---|---:|---:|---:|---:|---:|---:|"
+    );
     let lines = [
         ("no user code, 1 KiB", Work::Ping, 1 << 10, &[1, 16, 64][..]),
         ("no user code, 1 MiB", Work::Ping, 1 << 20, &[1, 4]),
@@ -144,7 +149,7 @@ async fn call(python: &Python, work: &Work, payload: Bytes) -> Result<Bytes> {
     };
     let (name, shape) = ("x".to_owned(), vec![1, payload.len() / 4]);
     let data = TensorData::Fixed(payload);
-    let input = Tensor { name, datatype: Datatype::Fp32, shape, parameters: Default::default(), data };
+    let input = Tensor { name, datatype: Datatype::Fp32, shape, parameters: Parameters::default(), data };
     let request = InferenceRequest { id: "bench".to_owned(), inputs: vec![input], ..InferenceRequest::default() };
     let mut response = runtime.predict(request).await?;
     match response.outputs.pop().map(|output| output.data) {

@@ -61,6 +61,17 @@ pub struct ModelParameters {
     pub autogenerate_inference_pool_gid: bool,
     /// On how many workers of its pool the model is loaded; nothing for all of them.
     pub workers: Option<usize>,
+    /// Requests must have the inputs that the settings, or the model itself, declare.
+    pub validate_inputs: bool,
+    /// Nothing when the server's `max_in_flight` is the only bound.
+    pub max_queue_requests: Option<usize>,
+    pub max_queue_bytes: usize,
+    #[serde(deserialize_with = "convert::optional_seconds")]
+    pub queue_timeout: Option<Duration>,
+    #[serde(deserialize_with = "convert::optional_seconds")]
+    pub predict_timeout: Option<Duration>,
+    #[serde(deserialize_with = "convert::optional_seconds")]
+    pub request_timeout: Option<Duration>,
     pub extra: Map<String, Value>,
     /// The keys that no table has, as the file wrote them.
     pub extras: Map<String, Value>,

@@ -5,8 +5,9 @@ It is read and written here rather than by one of asyncio's transports, which co
 
 import asyncio
 import socket
+import traceback
 from contextlib import suppress
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List
 
 from .frames import Buffer, FrameReader, Head, Header, Kind, write_frame
 
@@ -24,7 +25,7 @@ class Connection:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, server: socket.socket, receive: Receive, lost: Callable[[], None]
     ) -> None:
-        """Calls `receive` for each frame, and `lost` once, when the server has gone."""
+        """Calls `receive` for each frame, and `lost` when the server has gone or sends what is no frame."""
         self._loop = loop
         self._socket = server
         self._receive = receive
@@ -112,6 +113,11 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
+            self._lost()
+            return
+        except Exception:
+            # Nobody knows where the next frame begins, or what of this one has happened.
+            traceback.print_exc()
             self._lost()
             return
         self.flush()

@@ -91,7 +91,7 @@ def read_head(text: Buffer) -> Dict[str, Any]:
         raise FrameError(f"a head is not JSON: {error}") from None
     if type(head) is not dict or end != len(decoded):
         raise FrameError("a head is no JSON object")
-    return head  # type: ignore[no-any-return]
+    return head
 
 
 #: What `json.loads` does after it has looked for blanks and other encodings, of which heads have none.
@@ -218,8 +218,8 @@ def _aligned(size: int) -> int:
 class FrameReader:
     """Cuts a stream of bytes into frames.
 
-    Whoever receives asks `room()` for memory, writes to its beginning, tells `filled()` how much, and gets the frames that are whole
-    now. The tail of a large frame is received where it will be read, so that it is never copied.
+    Whoever receives asks `room()` for memory, writes to its beginning, tells `filled()` how much, and gets the frames that are
+    whole now. The tail of a large frame is received where it will be read, so that it is never copied.
     """
 
     #: Frames up to this size are cut out of one buffer that is used again and again.

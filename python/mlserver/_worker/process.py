@@ -39,7 +39,7 @@ def main() -> int:
 
 async def _serve(server: socket.socket, hello: Dict[str, Any], page: "mmap.mmap") -> int:
     loop = asyncio.get_running_loop()
-    ended: "asyncio.Future[int]" = loop.create_future()
+    ended: asyncio.Future[int] = loop.create_future()
 
     def end(code: int) -> None:
         if not ended.done():

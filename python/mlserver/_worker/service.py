@@ -2,10 +2,12 @@
 
 import asyncio
 import inspect
+import os
 import struct
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Awaitable, Callable, Dict, List, Optional
 
 from .. import metrics
@@ -14,7 +16,7 @@ from ..cancellation import Cancellation, cancellation_var
 from ..context import model_name_var, model_version_var
 from ..errors import MLServerError
 from ..types import InferenceResponse
-from .frames import SLOTS, Buffer, FrameError, Header, Kind, read_request, write_response
+from .frames import SLOTS, Buffer, FrameError, Head, Header, Kind, read_request, write_response
 from .models import LoadedModel, load, unload
 from .output import request_id_var
 from .streams import Stream
@@ -26,8 +28,20 @@ if TYPE_CHECKING:
 
 _ID = struct.Struct("<Q")
 
+_OURS = os.path.dirname(__file__)
+
 #: Tracebacks are cut to this many characters; the innermost frames are at the end.
 _MAX_TRACEBACK = 16 << 10
+
+
+def _from_user_code(trace: Optional[TracebackType]) -> Optional[TracebackType]:
+    """Returns the part of a traceback behind the worker's own frames, or all of it when the worker itself failed."""
+    found, place = trace, trace
+    while place is not None:
+        if os.path.dirname(place.tb_frame.f_code.co_filename) == _OURS:
+            found = place.tb_next
+        place = place.tb_next
+    return found or trace
 
 
 class Call(Cancellation):
@@ -42,7 +56,7 @@ class Call(Cancellation):
         self.has_begun = False
         #: Its code runs, or waits to run, on the model's own thread.
         self.in_thread = False
-        self.task: "Optional[asyncio.Task[None]]" = None
+        self.task: Optional[asyncio.Task[None]] = None
         self.stream: Optional[Stream] = None
 
 
@@ -188,10 +202,11 @@ class Service:
             request_id_var.set(dict(head.get("headers", ())).get("x-request-id"))
             handler = model.handlers[head["handler"]]
 
-            async def run_handler(arguments: Dict[str, Any]) -> Any:
-                return await self._invoke(call, model, handler.is_async, handler.bound, **arguments)
+            async def run_function(function: Callable[..., Any], arguments: Dict[str, Any]) -> Any:
+                is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
+                return await self._invoke(call, model, is_async, function, **arguments)
 
-            status, headers, body = await invoke(handler, head, tail, run_handler)
+            status, headers, body = await invoke(handler, head, tail, run_function)
             self._finish(call.id, Kind.REPLY, {"status": status, "headers": headers}, body)
 
         self._open(header.id, run)
@@ -252,7 +267,7 @@ class Service:
     def _fail(self, call: Call, kind: str, status: Any, message: str, error: Optional[BaseException] = None) -> None:
         head = {"kind": kind, "status": status if type(status) is int else 500, "message": message}
         if error is not None:
-            lines = traceback.format_exception(type(error), error, error.__traceback__)
+            lines = traceback.format_exception(type(error), error, _from_user_code(error.__traceback__))
             head["traceback"] = "".join(lines)[-_MAX_TRACEBACK:]
         self._finish(call.id, Kind.ERROR, head)
 
@@ -312,7 +327,7 @@ class Service:
             (observation.name, observation.description, labels["model_name"], labels["model_version"], observation.value)
         )
 
-    def _finish(self, id: int, kind: Kind, head: Optional[Dict[str, Any]] = None, *tail: Buffer) -> None:
+    def _finish(self, id: int, kind: Kind, head: Head = None, *tail: Buffer) -> None:
         """Sends what a call ends with, or an answer of a stream, behind the observations made until now."""
         observed = self._observed
         if observed:

@@ -8,7 +8,6 @@ from .._tensor import BytesElements, Elements, FixedElements
 from .._validate import Loc, Problems
 from .base import BaseModel
 
-
 _set = object.__setattr__
 
 #: What is given of any data. It is never added to, as data has no other field.

@@ -7,6 +7,8 @@
 mod connection;
 mod dispatch;
 mod environment;
+#[cfg(test)]
+mod fixtures;
 mod frame;
 mod message;
 mod model;
@@ -30,7 +32,7 @@ use tokio::sync::Semaphore;
 use super::Runtime;
 use crate::settings::ModelSettings;
 use crate::telemetry::workers::WorkerMetrics;
-use environment::{Environment, EnvironmentError};
+use environment::{Environment, EnvironmentError, Environments};
 use frame::FrameError;
 use message::MessageError;
 use pool::Pool;
@@ -48,6 +50,8 @@ pub struct Options {
     pub hang_timeout: Option<Duration>,
     /// The interpreter of models without an environment of their own.
     pub interpreter: Option<PathBuf>,
+    /// The archive with the environment of those models, if the container names one and `interpreter` none.
+    pub environment_tarball: Option<PathBuf>,
     /// Where the environments' archives are unpacked.
     pub environments_dir: PathBuf,
     pub working_directory: PathBuf,
@@ -66,6 +70,7 @@ pub struct Python(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     options: Options,
+    environments: Environments,
     pools: Mutex<HashMap<PoolKey, Arc<Pool>>>,
     loads: Arc<Semaphore>,
     sdk: tokio::sync::OnceCell<PathBuf>,
@@ -91,6 +96,8 @@ pub enum PythonLoadError {
     /// The model's own code failed, or is not there.
     #[error("{message}")]
     Failed { message: String, status: u16 },
+    #[error("the route `{path}` of the handler `{handler}` cannot be served: {reason}")]
+    Route { handler: String, path: String, reason: String },
     #[error("loading ended with its worker: {death}")]
     Died { death: String },
     #[error("the settings are too long: {reason}")]
@@ -130,20 +137,25 @@ impl Python {
         let loads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self(Arc::new(Shared {
             options,
+            environments: Environments::default(),
             pools: Mutex::default(),
             loads: Arc::new(Semaphore::new(loads)),
             sdk: tokio::sync::OnceCell::new(),
         }))
     }
 
-    /// Loads a model.
+    /// Loads a model, whose metadata say why it is `not_native` if it might have been.
     ///
     /// # Errors
     ///
     /// Fails when there is no interpreter for it, or when its code cannot be imported or does not load.
-    pub async fn load(&self, settings: &ModelSettings) -> Result<Arc<dyn Runtime>, PythonLoadError> {
+    pub async fn load(
+        &self,
+        settings: &ModelSettings,
+        not_native: Option<&str>,
+    ) -> Result<Arc<dyn Runtime>, PythonLoadError> {
         let Shared { options, .. } = &*self.0;
-        let environment = Environment::of(settings, options).await?;
+        let environment = self.0.environments.of(settings, options).await?;
         let key = PoolKey {
             environment: environment.key.clone(),
             group: model::group(settings),
@@ -152,7 +164,7 @@ impl Python {
         let sdk = self.0.sdk.get_or_try_init(|| sdk::install(&options.variables)).await?;
         loop {
             let pool = self.pool(&key, &environment, sdk);
-            match model::load(&pool, settings, options.workers).await {
+            match model::load(&pool, settings, not_native).await {
                 // The pool's last model has just gone, and with it the pool.
                 Err(PythonLoadError::Stopping) if pool.is_closed() && !self.0.loads.is_closed() => {}
                 outcome => return outcome,

@@ -48,8 +48,8 @@ pub(super) struct Program {
     pub(super) interpreter: PathBuf,
     /// The folder with the package `mlserver`.
     pub(super) sdk: PathBuf,
-    /// Variables beside those that the server has.
-    pub(super) variables: Vec<(&'static str, OsString)>,
+    /// What is set beside the variables that the server has, and with nothing, what is not.
+    pub(super) variables: Vec<(&'static str, Option<OsString>)>,
 }
 
 /// A process that runs.
@@ -80,12 +80,17 @@ impl Process {
         let mut command = Command::new(&program.interpreter);
         command
             .arg(program.sdk.join("mlserver").join("_worker"))
-            .envs(program.variables.iter().map(|(name, value)| (name, value)))
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
+        for (name, value) in &program.variables {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         let oom_kills = oom_kills();
         let mut child = command.spawn()?;
         // Its copy of the worker's end, without which the end of the worker would go unnoticed.
@@ -186,6 +191,8 @@ pub(super) enum How {
     Killed,
     /// It answered nothing for longer than a setting allows, so the server killed it.
     Hung(Duration),
+    /// A call took longer than its model's setting allows, so the server killed it.
+    Overran(Duration),
     /// It sent what no worker sends.
     Protocol,
     Unknown,
@@ -211,6 +218,7 @@ impl How {
             Self::Signal(_) => "signal",
             Self::Killed | Self::Unknown => "lost",
             Self::Hung(_) => "hang",
+            Self::Overran(_) => "timeout",
             Self::Protocol => "protocol",
         }
     }
@@ -224,6 +232,13 @@ impl fmt::Display for How {
             Self::Killed => f.write_str("closed its connection and had to be killed"),
             Self::Hung(limit) => {
                 write!(f, "answered nothing for more than {} s (`worker_hang_timeout`) and was killed", limit.as_secs())
+            }
+            Self::Overran(limit) => {
+                write!(
+                    f,
+                    "did not end a prediction within {} s (`predict_timeout`) and was killed",
+                    limit.as_secs_f64()
+                )
             }
             Self::Protocol => f.write_str("sent what no worker of this version sends and was killed"),
             Self::Unknown => f.write_str("ended, nobody knows how"),
