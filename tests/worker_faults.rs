@@ -2,7 +2,7 @@
 //!
 //! The simple cases (exit, signal, hang, memory, a failing load) are in `workers`; here they meet traffic and each other.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::support::{Answer, Client, Starting, TestServer, repository_path};
-use crate::workers::{SOON, has_ended, infer, pause, pid, send, server, starting, value, wait_until};
+use crate::workers::{
+    SOON, folder, has_ended, infer, pause, pid, send, server, starting, starting_in, value, wait_until,
+};
 
 /// One request: when it was answered, and what with.
 struct Outcome {
@@ -80,8 +82,8 @@ fn lost(outcomes: &[Outcome], killed: Instant, cause: &str) -> usize {
 }
 
 /// Returns the processes of all `count` workers, once each has answered.
-fn workers(server: &TestServer, count: usize) -> BTreeSet<Pid> {
-    let mut found = BTreeSet::new();
+fn workers(server: &TestServer, count: usize) -> HashSet<Pid> {
+    let mut found = HashSet::new();
     wait_until("every worker answers", || {
         // Together, so that one of them cannot take all.
         let clients: Vec<_> = (0..count)
@@ -105,7 +107,7 @@ fn a_kill_under_load_loses_what_was_inside_and_nothing_else() {
     // Blocking code runs one call at a time, coroutines that wait overlap.
     for (class, clients, inside) in [("Blocking", 8, 1), ("Plain", 8, 1), ("Coroutine", 32, 32)] {
         let Some(server) = server(&[("m", class)], &json!({"parallel_workers": 2})) else { return };
-        let victim = *workers(&server, 2).first().unwrap();
+        let victim = *workers(&server, 2).iter().next().unwrap();
         let load = Load::on(&server, clients, 10);
         load.wait_for(2 * clients);
         let killed = Instant::now();
@@ -244,4 +246,28 @@ fn a_death_is_one_line_that_says_all() {
     assert_eq!(line["last_lines"], "about to leave", "{line}");
     assert_eq!(line["out_of_memory"], false, "{line}");
     assert!(line["pid"].as_i64().is_some() && line["resident_bytes"].as_u64().is_some(), "{line}");
+}
+
+#[test]
+fn no_more_models_load_at_once_than_there_are_cores() {
+    let cores = thread::available_parallelism().unwrap().get();
+    let models: Vec<String> = (0..cores + 2).map(|number| format!("m{number}")).collect();
+    let models: Vec<(&str, &str)> = models.iter().map(|name| (name.as_str(), "Loading")).collect();
+    // Each in a process of its own, where nothing else would keep them apart.
+    let folder = models.iter().fold(folder(&models), |folder, (name, _)| {
+        let settings = json!({
+            "name": name, "implementation": "models.Loading",
+            "parameters": {"autogenerate_inference_pool_gid": true},
+        });
+        folder.file(&format!("{name}/model-settings.json"), settings.to_string())
+    });
+    let Some(server) = starting_in(folder).map(Starting::start) else { return };
+    let loads = fs::read_to_string(server.folder.path("loads.txt")).unwrap();
+    assert_eq!(loads.lines().count(), 2 * models.len());
+    let (mut now, mut most) = (0, 0);
+    for line in loads.lines() {
+        now = if line == "begin" { now + 1 } else { now - 1 };
+        most = most.max(now);
+    }
+    assert!(most <= cores, "{most} loaded at once on {cores} cores");
 }

@@ -35,7 +35,7 @@ pub(crate) fn python() -> Option<PathBuf> {
 }
 
 /// A folder with models of `tests/fixtures/workers/models.py`: names and classes.
-fn folder(models: &[(&str, &str)]) -> Folder {
+pub(crate) fn folder(models: &[(&str, &str)]) -> Folder {
     let source = fs::read(repository_path("tests/fixtures/workers/models.py")).unwrap();
     models.iter().fold(Folder::new(), |folder, (name, class)| {
         let settings = json!({"name": name, "implementation": format!("models.{class}")});
@@ -47,8 +47,13 @@ fn folder(models: &[(&str, &str)]) -> Folder {
 
 /// A server of these models, or nothing without an interpreter.
 pub(crate) fn starting(models: &[(&str, &str)], settings: &Value) -> Option<Starting> {
+    starting_in(folder(models).settings(settings))
+}
+
+/// A server of this folder, or nothing without an interpreter.
+pub(crate) fn starting_in(folder: Folder) -> Option<Starting> {
     let python = python()?;
-    let starting = Starting::new(folder(models).settings(settings));
+    let starting = Starting::new(folder);
     let cache = repository_path("target/test-cache");
     fs::create_dir_all(&cache).unwrap();
     let starting = starting.env("XDG_CACHE_HOME", cache.to_str().unwrap()).env("PATH", "/usr/bin:/bin");
