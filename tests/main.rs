@@ -25,4 +25,5 @@ mod stream;
 mod support;
 mod trees;
 mod validation;
+mod worker_faults;
 mod workers;

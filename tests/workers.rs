@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::support::{Answer, Client, Connection, Folder, PATIENCE, Starting, TestServer, repository_path};
 
 /// Within this, a request that was in a worker when it died has its answer.
-const SOON: Duration = Duration::from_secs(1);
+pub(crate) const SOON: Duration = Duration::from_secs(1);
 
 pub(crate) fn python() -> Option<PathBuf> {
     let named = std::env::vars_os().find(|(name, _)| name == "MLSERVER_TEST_PYTHON").map(|(_, path)| path.into());
@@ -35,7 +35,7 @@ pub(crate) fn python() -> Option<PathBuf> {
 }
 
 /// A folder with models of `tests/fixtures/workers/models.py`: names and classes.
-fn folder(models: &[(&str, &str)]) -> Folder {
+pub(crate) fn folder(models: &[(&str, &str)]) -> Folder {
     let source = fs::read(repository_path("tests/fixtures/workers/models.py")).unwrap();
     models.iter().fold(Folder::new(), |folder, (name, class)| {
         let settings = json!({"name": name, "implementation": format!("models.{class}")});
@@ -46,20 +46,25 @@ fn folder(models: &[(&str, &str)]) -> Folder {
 }
 
 /// A server of these models, or nothing without an interpreter.
-fn starting(models: &[(&str, &str)], settings: &Value) -> Option<Starting> {
+pub(crate) fn starting(models: &[(&str, &str)], settings: &Value) -> Option<Starting> {
+    starting_in(folder(models).settings(settings))
+}
+
+/// A server of this folder, or nothing without an interpreter.
+pub(crate) fn starting_in(folder: Folder) -> Option<Starting> {
     let python = python()?;
-    let starting = Starting::new(folder(models).settings(settings));
+    let starting = Starting::new(folder);
     let cache = repository_path("target/test-cache");
     fs::create_dir_all(&cache).unwrap();
     let starting = starting.env("XDG_CACHE_HOME", cache.to_str().unwrap()).env("PATH", "/usr/bin:/bin");
     Some(starting.env("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap()))
 }
 
-fn server(models: &[(&str, &str)], settings: &Value) -> Option<TestServer> {
+pub(crate) fn server(models: &[(&str, &str)], settings: &Value) -> Option<TestServer> {
     Some(starting(models, settings)?.start())
 }
 
-fn infer(client: &Client, model: &str, value: impl Into<Value>) -> Answer {
+pub(crate) fn infer(client: &Client, model: &str, value: impl Into<Value>) -> Answer {
     let value = value.into();
     let datatype = if value.is_string() { "BYTES" } else { "INT64" };
     let body = json!({"id": "r1", "inputs": [{"name": "x", "shape": [1], "datatype": datatype, "data": [value]}]});
@@ -67,7 +72,7 @@ fn infer(client: &Client, model: &str, value: impl Into<Value>) -> Answer {
 }
 
 /// Sends a request for `m` whose answer nobody waits for.
-fn send(connection: &mut Connection, action: &str, value: &Value) {
+pub(crate) fn send(connection: &mut Connection, action: &str, value: &Value) {
     let datatype = if value.is_string() { "BYTES" } else { "INT64" };
     let body = json!({"inputs": [{"name": "x", "shape": [1], "datatype": datatype, "data": [value]}]}).to_string();
     let head = format!("POST /v2/models/m/{action} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n");
@@ -85,7 +90,7 @@ pub(crate) fn pid(number: i64) -> Pid {
 }
 
 #[track_caller]
-pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "{what}");
@@ -94,7 +99,7 @@ pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test has its thread to itself")]
-fn pause(time: Duration) {
+pub(crate) fn pause(time: Duration) {
     thread::sleep(time);
 }
 

@@ -27,7 +27,6 @@ from pathlib import Path
 
 from run import Failed, Program, install_peer, machine, running, wrk
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 LENGTH = "inference-header-content-length"
 INFER = "/v2/models/echo/infer"
 GRPC = "/inference.GRPCInferenceService/ModelInfer"
@@ -55,9 +54,8 @@ class Busy(MLModel):
         end = time.thread_time() + 0.005
         while time.thread_time() < end:
             pass
-        return InferenceResponse(
-            model_name=self.name, outputs=[NumpyCodec.encode_output("x", self.decode(payload.inputs[0]))]
-        )
+        array = self.decode(payload.inputs[0], default_codec=NumpyCodec)
+        return InferenceResponse(model_name=self.name, outputs=[NumpyCodec.encode_output("x", array)])
 '''
 
 MOSEC = '''import numpy
@@ -217,7 +215,7 @@ def measure(title: str, cases: dict[str, Case], programs: dict[str, Program], fo
         every = [one["rate"] for one in rounds]
         middle = statistics.median(one["50"] for one in rounds)
         targets = [
-            f"{rates[name] / rates[peer]:.2f} times {peer} ({wanted:g}{'' if rates[name] >= wanted * rates[peer] else ', **missed**'})"
+            f"{rates[name] / rates[peer]:.2f} times {peer} ({wanted:g}{', **missed**' * (rates[name] < wanted * rates[peer])})"
             for peer, wanted in cases[name].targets.items()
         ]
         print(

@@ -11,6 +11,7 @@ Nothing is validated on the way in: the server has done so. A frame's reader cal
         send(output.name, output.datatype, output.shape, output.parameters, output.elements.buffer)
 """
 
+import math
 import operator
 from typing import Any, Dict, List, NamedTuple, Optional
 
@@ -129,6 +130,16 @@ def _wire_output(output: Any) -> WireTensor:
     try:
         elements = pack(data.raw if isinstance(data, TensorData) else data, datatype)
         shape = list(map(operator.index, output.shape))
+        if shape and min(shape) < 0:
+            shape = _resolved(shape, len(elements))
     except (TensorError, TypeError) as error:
         raise TensorError(f"output '{output.name}': {error}") from error
     return WireTensor(output.name, datatype, shape, wire_parameters(output.parameters), elements)
+
+
+def _resolved(shape: List[int], count: int) -> List[int]:
+    """Returns a shape with its one `-1` replaced by what the number of elements says, as NumPy does."""
+    known = math.prod(dimension for dimension in shape if dimension != -1)
+    if shape.count(-1) != 1 or known <= 0 or count % known:
+        raise TensorError(f"its shape {shape} cannot hold {count} elements")
+    return [count // known if dimension == -1 else dimension for dimension in shape]

@@ -259,6 +259,14 @@ def test_outputs_that_are_no_tensor_are_named() -> None:
         wire_outputs(answer(odd))
 
 
+def test_an_unknown_dimension_is_what_the_elements_say() -> None:
+    output = ResponseOutput(name="o", shape=[-1, 2], datatype="INT8", data=[1, 2, 3, 4])
+    assert wire_outputs(answer(output))[0].shape == [2, 2]
+    for shape in ([-1, 3], [-1, -1], [-2], [-1, 0]):
+        with pytest.raises(TensorError, match=r"output 'o': its shape .* cannot hold 4 elements"):
+            wire_outputs(answer(ResponseOutput(name="o", shape=shape, datatype="INT8", data=[1, 2, 3, 4])))
+
+
 def test_data_may_be_assigned_without_a_wrapper() -> None:
     output = ResponseOutput(name="o", shape=[1], datatype="INT8", data=[0])
     output.data = [7]  # type: ignore[assignment]

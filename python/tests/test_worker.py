@@ -301,3 +301,42 @@ def test_the_worker_goes_when_it_should(end: Callable[[Worker], None], code: int
         assert worker.receive().kind == DONE
         end(worker)
         assert worker.process.wait(10) == code
+
+
+# What comes at once, and what does not fit
+
+
+def test_a_call_cancelled_before_it_begins_has_its_final_frame():
+    with Worker() as worker:
+        worker.send(fixture("load"))
+        assert worker.receive().kind == LOADED
+        # Together, so that the worker reads both before it runs either.
+        worker.send(frame(PREDICT, 512, request(), NUMBER) + frame(CANCEL, 512) + frame(PREDICT, 769, request(), NUMBER))
+        found = receive_all(worker, 2)
+        assert (found[512][0].kind, found[512][0].head["kind"]) == (ERROR, "cancelled")
+        assert found[769][0].kind == ANSWER
+
+
+def test_tensors_larger_than_the_socket_come_back_whole():
+    size = 8 << 20
+    content = bytes(range(256)) * (size // 256)
+    tensor = {"name": "x", "datatype": "UINT8", "shape": [size], "size": size}
+    with Worker() as worker:
+        worker.send(fixture("load"))
+        assert worker.receive().kind == LOADED
+        for id in (512, 769):
+            worker.send(frame(PREDICT, id, {"model": 7, "id": "r", "inputs": [tensor]}, content))
+            answer = worker.receive()
+            assert (answer.kind, answer.id) == (ANSWER, id)
+            assert answer.tail == content
+
+
+def test_a_traceback_begins_in_the_model_s_code():
+    with Worker() as worker:
+        worker.send(fixture("load"))
+        assert worker.receive().kind == LOADED
+        worker.send(frame(PREDICT, 512, request(id="fail"), NUMBER))
+        failure = worker.receive().head
+        assert failure["message"] == "builtins.ValueError: boom"
+        assert "frame_models.py" in failure["traceback"]
+        assert "service.py" not in failure["traceback"]

@@ -2,10 +2,12 @@
 
 import asyncio
 import inspect
+import os
 import struct
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Awaitable, Callable, Dict, List, Optional
 
 from .. import metrics
@@ -26,8 +28,20 @@ if TYPE_CHECKING:
 
 _ID = struct.Struct("<Q")
 
+_OURS = os.path.dirname(__file__)
+
 #: Tracebacks are cut to this many characters; the innermost frames are at the end.
 _MAX_TRACEBACK = 16 << 10
+
+
+def _from_user_code(trace: Optional[TracebackType]) -> Optional[TracebackType]:
+    """Returns the part of a traceback behind the worker's own frames, or all of it when the worker itself failed."""
+    found, place = trace, trace
+    while place is not None:
+        if os.path.dirname(place.tb_frame.f_code.co_filename) == _OURS:
+            found = place.tb_next
+        place = place.tb_next
+    return found or trace
 
 
 class Call(Cancellation):
@@ -253,7 +267,7 @@ class Service:
     def _fail(self, call: Call, kind: str, status: Any, message: str, error: Optional[BaseException] = None) -> None:
         head = {"kind": kind, "status": status if type(status) is int else 500, "message": message}
         if error is not None:
-            lines = traceback.format_exception(type(error), error, error.__traceback__)
+            lines = traceback.format_exception(type(error), error, _from_user_code(error.__traceback__))
             head["traceback"] = "".join(lines)[-_MAX_TRACEBACK:]
         self._finish(call.id, Kind.ERROR, head)
 
