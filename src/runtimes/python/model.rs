@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tracing::{error, warn};
 
 use super::dispatch::{Lane, ModelNumber};
@@ -14,7 +14,7 @@ use super::stream::Answers;
 use super::{CallError, PythonLoadError};
 use crate::runtimes::{BoxFuture, RequestStream, ResponseStream, Runtime, RuntimeError, answer_first};
 use crate::settings::ModelSettings;
-use crate::types::{InferenceRequest, InferenceResponse, ModelMetadata};
+use crate::types::{InferenceRequest, InferenceResponse, ModelMetadata, json};
 
 /// A model that the workers of a pool have loaded. Dropping it unloads it.
 #[derive(Debug)]
@@ -38,12 +38,13 @@ pub(super) struct PythonModel {
 pub(super) async fn load(pool: &Arc<Pool>, settings: &ModelSettings) -> Result<Arc<dyn Runtime>, PythonLoadError> {
     let source = settings.source.as_deref().map(|path| path.to_string_lossy());
     let (name, version) = (settings.name.as_str(), settings.version());
+    let samples = samples(settings)?;
     let wanted = settings.parameters.workers.unwrap_or(pool.size());
     if wanted > pool.size() {
         warn!(model = name, version, "`workers` is {wanted}, but its pool has {} (`parallel_workers`).", pool.size());
     }
     let settings = settings_value(settings);
-    let model = WantedModel { name, version, settings: &settings, source: source.as_deref() };
+    let model = WantedModel { name, version, settings: &settings, source: source.as_deref(), samples: &samples };
     let added = pool.add(model, wanted).await?;
     let AddedModel { number, loaded, ready } = added;
     Ok(Arc::new(PythonModel {
@@ -59,6 +60,17 @@ pub(super) async fn load(pool: &Arc<Pool>, settings: &ModelSettings) -> Result<A
     }))
 }
 
+/// Reads the requests of the setting `warmup`.
+fn samples(settings: &ModelSettings) -> Result<Vec<InferenceRequest>, PythonLoadError> {
+    let read = |(index, sample): (usize, &Value)| {
+        let read = json::read_request(sample.to_string().as_bytes(), None);
+        let unreadable = |error| format!("the sample is no inference request: {error}");
+        read.map(|incoming| incoming.request)
+            .map_err(|error| PythonLoadError::Sample { index, reason: unreadable(error) })
+    };
+    settings.warmup.iter().enumerate().map(read).collect()
+}
+
 /// Returns the group of models that share a pool, when the model names one or wants one of its own.
 pub(super) fn group(settings: &ModelSettings) -> Option<String> {
     let parameters = &settings.parameters;
@@ -72,7 +84,7 @@ fn settings_value(settings: &ModelSettings) -> Value {
         tensors
             .iter()
             .map(|tensor| {
-                json!({
+                serde_json::json!({
                     "name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape,
                     "parameters": tensor.parameters,
                 })
@@ -82,7 +94,7 @@ fn settings_value(settings: &ModelSettings) -> Value {
     let parameters = &settings.parameters;
     let path = |path: &Option<std::path::PathBuf>| path.as_ref().map(|path| path.to_string_lossy().into_owned());
     let mut known: Map<String, Value> = parameters.extras.clone();
-    let fields = json!({
+    let fields = serde_json::json!({
         "uri": parameters.uri,
         "version": parameters.version,
         "content_type": parameters.content_type,
@@ -95,7 +107,7 @@ fn settings_value(settings: &ModelSettings) -> Value {
     if let Value::Object(fields) = fields {
         known.extend(fields);
     }
-    json!({
+    serde_json::json!({
         "name": settings.name,
         "implementation": settings.implementation,
         "platform": settings.platform,
@@ -141,6 +153,11 @@ impl PythonModel {
 impl Runtime for PythonModel {
     fn backend(&self) -> &'static str {
         "python"
+    }
+
+    fn is_warm(&self) -> bool {
+        // Each worker has answered the samples before it took a call, those that replace others, too.
+        true
     }
 
     fn metadata(&self) -> Option<&ModelMetadata> {
