@@ -3,12 +3,14 @@
 
 mod admin;
 mod bad_input;
+mod bad_wire;
 mod binary;
 mod cache;
 mod config;
 mod datatypes;
 mod environments;
 mod grpc;
+mod handlers;
 mod layers;
 mod metrics;
 mod openapi;

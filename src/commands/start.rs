@@ -153,7 +153,12 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
     let compute = ComputePool::for_this_machine();
     let python = Python::new(python_options(&settings, &repository, &mut metrics));
     let working_directory = repository.working_directory().to_owned();
-    let loader = RuntimeLoader { compute: compute.clone(), working_directory, python: python.clone() };
+    let loader = RuntimeLoader {
+        compute: compute.clone(),
+        working_directory,
+        python: python.clone(),
+        is_reserved: rest::is_reserved,
+    };
     let registry = Registry::new(loader, InferenceMetrics::register(&mut metrics));
     for model in models {
         registry.announce(model);

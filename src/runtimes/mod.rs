@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::codecs::CodecError;
 use crate::compute::ComputePool;
 use crate::settings::ModelSettings;
-use crate::types::{InferenceRequest, InferenceResponse, ModelMetadata};
+use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata};
 use identity::Identity;
 use tree_model::TreeModel;
 
@@ -87,6 +87,17 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
         answer_first(self, requests)
     }
+
+    /// Returns the routes that the model answers beside those of the protocol.
+    fn custom_routes(&self) -> &[CustomRoute] {
+        &[]
+    }
+
+    /// Answers a call of one of its routes, which `route` is the place of. Dropping the future abandons the answer.
+    fn call(&self, route: usize, _call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        let reason = format!("the model has no route {route}");
+        Box::pin(std::future::ready(Err(RuntimeError::Inconsistent(reason.into()))))
+    }
 }
 
 /// Answers the first request of a stream, and no other.
@@ -108,8 +119,8 @@ pub enum RuntimeError {
     /// The request asks for an output that the runtime does not have.
     #[error("{runtime} only supports {supported} as outputs ({found} was received)")]
     UnsupportedOutput { runtime: &'static str, supported: &'static str, found: String },
-    /// The request asks for an output that this model does not have.
-    #[error("{model} models do not support '{output}`")]
+    /// The request asks for an output that this model does not have. The lone quote is the original's.
+    #[error("{model} models do not support '{output}")]
     ModelWithoutOutput { model: &'static str, output: &'static str },
     /// A stream of requests ended before its first.
     #[error("the stream of requests is empty: expected at least one")]
@@ -158,6 +169,13 @@ pub enum LoadError {
     Artefact { path: PathBuf, source: trees::LoadError },
 }
 
+impl LoadError {
+    /// Tells whether the artefact may well be right, and only more than the native runtime can do.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Artefact { source, .. } if source.is_refusal())
+    }
+}
+
 /// Which runtime serves a model, as its `implementation` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Implementation {
@@ -176,16 +194,7 @@ impl Implementation {
     ///
     /// Fails when no runtime serves the implementation, or not with the backend that `parameters.extra.backend` asks for.
     pub fn of(settings: &ModelSettings) -> Result<Self, LoadError> {
-        let backend = match settings.parameters.extra.get("backend") {
-            None | Some(Value::Null) => Backend::Auto,
-            Some(Value::String(backend)) if backend == "auto" => Backend::Auto,
-            Some(Value::String(backend)) if backend == "native" => Backend::Native,
-            Some(Value::String(backend)) if backend == "python" => Backend::Python,
-            Some(other) => {
-                let found = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
-                return Err(LoadError::Backend { found });
-            }
-        };
+        let backend = Backend::of(settings)?;
         let native = match settings.implementation.as_str() {
             "mlserver_identity.IdentityModel" => Some(Self::Identity),
             "mlserver_xgboost.XGBoostModel" | "mlserver_xgboost.xgboost.XGBoostModel" => {
@@ -205,11 +214,32 @@ impl Implementation {
 }
 
 /// What `parameters.extra.backend` asks for.
-#[derive(Debug, Clone, Copy)]
-enum Backend {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// The server itself when it can, else Python.
     Auto,
     Native,
     Python,
+}
+
+impl Backend {
+    /// Returns what the settings ask for, [`Self::Auto`] if nothing.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it is none of the names.
+    pub fn of(settings: &ModelSettings) -> Result<Self, LoadError> {
+        match settings.parameters.extra.get("backend") {
+            None | Some(Value::Null) => Ok(Self::Auto),
+            Some(Value::String(backend)) if backend == "auto" => Ok(Self::Auto),
+            Some(Value::String(backend)) if backend == "native" => Ok(Self::Native),
+            Some(Value::String(backend)) if backend == "python" => Ok(Self::Python),
+            Some(other) => {
+                let found = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
+                Err(LoadError::Backend { found })
+            }
+        }
+    }
 }
 
 /// Returns the runtime that answers with its inputs.

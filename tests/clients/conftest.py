@@ -33,7 +33,9 @@ class Server:
                 [executable, "start", folder], cwd=folder, env={**ports, **variables}, stdout=log, stderr=log
             )
         try:
-            self.url = self.wait_for(lambda: re.search(r"HTTP server running on (http://\S+)", self.log.read_text()))[1]
+            self.url = self.announced("HTTP")
+            # As gRPC clients take it.
+            self.grpc = self.announced("gRPC").removeprefix("http://")
         except BaseException:
             self.stop()
             raise
@@ -46,6 +48,10 @@ class Server:
                 return answer
             time.sleep(0.01)
         raise AssertionError(f"the server did not come up, or ended:\n{self.log.read_text()}")
+
+    def announced(self, what):
+        """The address that the log gives one of the servers."""
+        return self.wait_for(lambda: re.search(rf"{what} server running on (http://\S+)", self.log.read_text()))[1]
 
     def wait_until_ready(self):
         self.wait_for(lambda: self.get("/v2/health/ready").status == 200)

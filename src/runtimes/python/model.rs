@@ -3,18 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serde_json::{Map, Value};
+use http::Method;
+use serde_json::{Map, Value, json};
 use tracing::{error, warn};
 
 use super::dispatch::{Lane, ModelNumber};
 use super::frame::{Frame, Kind};
-use super::message::{self, Failure, FailureKind};
+use super::message::{self, Failure, FailureKind, Handler};
 use super::pool::{AddedModel, Pool, WantedModel};
 use super::stream::Answers;
 use super::{CallError, PythonLoadError};
 use crate::runtimes::{BoxFuture, RequestStream, ResponseStream, Runtime, RuntimeError, answer_first};
 use crate::settings::ModelSettings;
-use crate::types::{InferenceRequest, InferenceResponse, ModelMetadata, json};
+use crate::types::json::read_request;
+use crate::types::{
+    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, PathTemplate,
+};
 
 /// A model that the workers of a pool have loaded. Dropping it unloads it.
 #[derive(Debug)]
@@ -28,6 +32,9 @@ pub(super) struct PythonModel {
     /// It has a way of its own to answer streams.
     streams: bool,
     metadata: ModelMetadata,
+    /// Its routes, and the handler behind each.
+    routes: Vec<CustomRoute>,
+    handlers: Vec<Handler>,
     /// What its `load` returned.
     loaded: bool,
     /// On how many workers it can be called now.
@@ -35,7 +42,11 @@ pub(super) struct PythonModel {
 }
 
 /// Loads a model in `pool`.
-pub(super) async fn load(pool: &Arc<Pool>, settings: &ModelSettings) -> Result<Arc<dyn Runtime>, PythonLoadError> {
+pub(super) async fn load(
+    pool: &Arc<Pool>,
+    settings: &ModelSettings,
+    not_native: Option<&str>,
+) -> Result<Arc<dyn Runtime>, PythonLoadError> {
     let source = settings.source.as_deref().map(|path| path.to_string_lossy());
     let (name, version) = (settings.name.as_str(), settings.version());
     let samples = samples(settings)?;
@@ -46,8 +57,11 @@ pub(super) async fn load(pool: &Arc<Pool>, settings: &ModelSettings) -> Result<A
     let settings = settings_value(settings);
     let model = WantedModel { name, version, settings: &settings, source: source.as_deref(), samples: &samples };
     let added = pool.add(model, wanted).await?;
-    let AddedModel { number, loaded, ready } = added;
-    Ok(Arc::new(PythonModel {
+    let AddedModel { number, mut loaded, ready } = added;
+    if let Some(reason) = not_native {
+        loaded.metadata.parameters.others.insert("backend_reason".to_owned(), reason.into());
+    }
+    let mut model = PythonModel {
         name: name.to_owned(),
         version: version.map(str::to_owned),
         pool: Arc::clone(pool),
@@ -55,15 +69,28 @@ pub(super) async fn load(pool: &Arc<Pool>, settings: &ModelSettings) -> Result<A
         lane: if loaded.plain { Lane::Thread(number) } else { Lane::Loop },
         streams: loaded.streams,
         metadata: loaded.metadata,
+        routes: Vec::new(),
+        handlers: loaded.handlers,
         loaded: loaded.ready,
         ready,
-    }))
+    };
+    // From here on the model is unloaded when it is dropped, also when a route of it is wrong.
+    model.routes = model.handlers.iter().map(route).collect::<Result<_, _>>()?;
+    Ok(Arc::new(model))
+}
+
+fn route(handler: &Handler) -> Result<CustomRoute, PythonLoadError> {
+    let Handler { name, path, method, .. } = handler;
+    let wrong = |reason: String| PythonLoadError::Route { handler: name.clone(), path: path.clone(), reason };
+    let template = PathTemplate::new(path).map_err(|error| wrong(error.to_string()))?;
+    let method = Method::from_bytes(method.as_bytes()).map_err(|_| wrong(format!("`{method}` is no HTTP method")))?;
+    Ok(CustomRoute { method, template })
 }
 
 /// Reads the requests of the setting `warmup`.
 fn samples(settings: &ModelSettings) -> Result<Vec<InferenceRequest>, PythonLoadError> {
     let read = |(index, sample): (usize, &Value)| {
-        let read = json::read_request(sample.to_string().as_bytes(), None);
+        let read = read_request(sample.to_string().as_bytes(), None);
         let unreadable = |error| format!("the sample is no inference request: {error}");
         read.map(|incoming| incoming.request)
             .map_err(|error| PythonLoadError::Sample { index, reason: unreadable(error) })
@@ -84,7 +111,7 @@ fn settings_value(settings: &ModelSettings) -> Value {
         tensors
             .iter()
             .map(|tensor| {
-                serde_json::json!({
+                json!({
                     "name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape,
                     "parameters": tensor.parameters,
                 })
@@ -94,7 +121,7 @@ fn settings_value(settings: &ModelSettings) -> Value {
     let parameters = &settings.parameters;
     let path = |path: &Option<std::path::PathBuf>| path.as_ref().map(|path| path.to_string_lossy().into_owned());
     let mut known: Map<String, Value> = parameters.extras.clone();
-    let fields = serde_json::json!({
+    let fields = json!({
         "uri": parameters.uri,
         "version": parameters.version,
         "content_type": parameters.content_type,
@@ -107,7 +134,7 @@ fn settings_value(settings: &ModelSettings) -> Value {
     if let Value::Object(fields) = fields {
         known.extend(fields);
     }
-    serde_json::json!({
+    json!({
         "name": settings.name,
         "implementation": settings.implementation,
         "platform": settings.platform,
@@ -188,6 +215,26 @@ impl Runtime for PythonModel {
 
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
         if self.streams { Answers::of(self, requests) } else { answer_first(self, requests) }
+    }
+
+    fn custom_routes(&self) -> &[CustomRoute] {
+        &self.routes
+    }
+
+    fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        Box::pin(async move {
+            self.check_ready()?;
+            let handler = self.handlers.get(route).ok_or_else(|| {
+                RuntimeError::Inconsistent(format!("model `{}` has no route {route}", self.name).into())
+            })?;
+            let id = call.headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
+            let frame = message::call(self.number, &handler.name, call).map_err(inconsistent)?;
+            let lane = if handler.plain { Lane::Thread(self.number) } else { Lane::Loop };
+            let frame = self.pool.call(self.number, lane, frame).await?;
+            let frame = self.outcome(&id, frame)?;
+            // A status or header that HTTP does not have is the model's.
+            message::reply(&frame).map_err(|error| RuntimeError::Exception { message: error.to_string() })
+        })
     }
 }
 

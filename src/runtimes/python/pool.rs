@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
@@ -307,15 +308,12 @@ impl Pool {
         let mut state = self.state.lock();
         let Some(model) = state.models.remove(&number) else { return };
         model.ready.store(0, Ordering::Release);
-        let head = message::head(&serde_json::json!({ "model": number }));
         for worker in model.on.into_keys() {
             state.dispatch.remove_model(worker, number);
-            if state.links[worker].mailbox.is_some()
-                && let Ok(frame) = Outgoing::new(Kind::Unload, head.clone())
-            {
+            if state.links[worker].mailbox.is_some() {
                 // Nobody waits for the answer; a worker that has gone needs no unload.
                 let (reply, _) = oneshot::channel();
-                state.send_to(worker, frame, reply);
+                state.send_to(worker, message::unload(number), reply);
             }
         }
         if state.models.is_empty() {
@@ -393,6 +391,14 @@ impl Pool {
         }
         drop(state);
         Ok(OpenCall { pool: Arc::clone(self), place, over: false })
+    }
+
+    /// Has the first worker send `payload` back from its loop.
+    pub(super) async fn ping(&self, payload: Bytes) -> Option<Bytes> {
+        let frame = Outgoing::with_tail(Kind::Ping, Bytes::new(), vec![payload]).ok()?;
+        let (reply, answer) = oneshot::channel();
+        self.state.lock().send_to(0, frame, reply);
+        answer.await.ok()?.ok().map(|frame| frame.tail)
     }
 
     /// Takes a frame from a worker.
