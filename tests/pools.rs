@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Instant;
 
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::where_models::{ask, processes, where_models, with_python};
+use crate::support::where_models::{ask, calls, processes, where_models, with_python};
 use crate::support::{PATIENCE, TestServer};
 use crate::workers::{has_ended, pid, wait_until};
 
@@ -59,6 +60,32 @@ fn what_the_server_says_about_threads_holds() {
     let Some(starting) = with_python(folder) else { return };
     let server = starting.env("OMP_NUM_THREADS", "7").start();
     assert_eq!(ask(&server, "a", 0)["threads"], "7");
+}
+
+#[test]
+fn every_worker_answers_the_samples_before_it_takes_calls() {
+    let sample = |value: i64| json!({"inputs": [{"name": "x", "shape": [1], "datatype": "INT64", "data": [value]}]});
+    let models = [("a", json!({"warmup": [sample(0), sample(1)]}))];
+    let Some(server) = server(&models, &json!({"parallel_workers": 2})) else { return };
+    let answers = calls(&server, "a", 2, 300);
+    let of = |process: i64| answers.iter().find(|answer| answer["pid"] == process).unwrap()["calls"].clone();
+    let used: Vec<i64> = answers.iter().map(|answer| answer["pid"].as_i64().unwrap()).collect();
+    assert_ne!(used[0], used[1]);
+    assert_eq!((of(used[0]), of(used[1])), (json!(3), json!(3)));
+    // So does the worker that comes instead of another.
+    kill_process(pid(used[0]), Signal::KILL).unwrap();
+    wait_until("the worker ends", || has_ended(pid(used[0])));
+    let again =
+        || calls(&server, "a", 2, 300).into_iter().find(|answer| !used.contains(&answer["pid"].as_i64().unwrap()));
+    let answer = std::iter::repeat_with(again).take(20).flatten().next();
+    assert_eq!(answer.unwrap()["calls"], 3);
+
+    let folder = where_models(&[("a", json!({"warmup": [sample(0), sample(-1)]}))]);
+    let ended = with_python(folder).unwrap().run();
+    let expected =
+        "the model was loaded but does not answer `warmup[1]` of its settings: builtins.ValueError: no time for this";
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stdout.contains(expected), "{}", ended.stdout);
 }
 
 #[test]

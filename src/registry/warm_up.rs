@@ -17,6 +17,9 @@ pub enum SampleError {
 /// Warms a runtime as it likes, then with the requests of the setting `warmup`, one after the other.
 pub(super) async fn warm_up(runtime: &dyn Runtime, settings: &ModelSettings) -> Result<(), LoadError> {
     runtime.warm_up().await.map_err(LoadError::WarmUp)?;
+    if runtime.is_warm() {
+        return Ok(());
+    }
     for (index, sample) in settings.warmup.iter().enumerate() {
         answer(runtime, sample).await.map_err(|source| LoadError::Sample { index, source })?;
     }

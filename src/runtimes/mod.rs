@@ -61,6 +61,11 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// Tells whether everything that evaluates the model has answered the samples of its setting `warmup` already.
+    fn is_warm(&self) -> bool {
+        false
+    }
+
     /// Returns what the model says about itself, if that is more than its settings do.
     fn metadata(&self) -> Option<&ModelMetadata> {
         None

@@ -45,14 +45,19 @@ pub(crate) fn ask(client: &Client, model: &str, milliseconds: u64) -> Value {
     serde_json::from_str(answer["outputs"][0]["data"][0].as_str().unwrap()).unwrap()
 }
 
-/// Returns the processes that answer a model's requests.
-pub(crate) fn processes(server: &TestServer, model: &str) -> BTreeSet<i64> {
-    // Each holds its worker for so long that every worker is needed.
-    let calls: Vec<_> = (0..12)
+/// Asks a model `count` times at once, each time holding its worker for so many milliseconds.
+pub(crate) fn calls(server: &TestServer, model: &str, count: usize, milliseconds: u64) -> Vec<Value> {
+    let calls: Vec<_> = (0..count)
         .map(|_| {
             let (client, model) = (Client::new(server.http), model.to_owned());
-            thread::spawn(move || ask(&client, &model, 100)["pid"].as_i64().unwrap())
+            thread::spawn(move || ask(&client, &model, milliseconds))
         })
         .collect();
     calls.into_iter().map(|call| call.join().unwrap()).collect()
+}
+
+/// Returns the processes that answer a model's requests.
+pub(crate) fn processes(server: &TestServer, model: &str) -> BTreeSet<i64> {
+    // Each call takes so long that every worker is needed.
+    calls(server, model, 12, 100).iter().map(|answer| answer["pid"].as_i64().unwrap()).collect()
 }

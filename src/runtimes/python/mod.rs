@@ -100,6 +100,9 @@ pub enum PythonLoadError {
     Route { handler: String, path: String, reason: String },
     #[error("loading ended with its worker: {death}")]
     Died { death: String },
+    /// One of the requests of the setting `warmup` was not answered.
+    #[error("the model was loaded but does not answer `warmup[{index}]` of its settings: {reason}")]
+    Sample { index: usize, reason: String },
     #[error("the settings are too long: {reason}")]
     TooLarge { reason: String },
     #[error("the worker's answer cannot be read; this is a bug in mlserver: {reason}")]

@@ -15,6 +15,7 @@ use super::stream::Answers;
 use super::{CallError, PythonLoadError};
 use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, answer_first};
 use crate::settings::ModelSettings;
+use crate::types::json::read_request;
 use crate::types::{
     CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, PathTemplate,
 };
@@ -49,12 +50,14 @@ pub(super) async fn load(
     let source = settings.source.as_deref().map(|path| path.to_string_lossy());
     let (name, version) = (settings.name.as_str(), settings.version());
     let limit = settings.parameters.predict_timeout;
+    let samples = samples(settings)?;
     let wanted = settings.parameters.workers.unwrap_or(pool.size());
     if wanted > pool.size() {
         warn!(model = name, version, "`workers` is {wanted}, but its pool has {} (`parallel_workers`).", pool.size());
     }
     let settings = settings_value(settings);
-    let model = WantedModel { name, version, settings: &settings, source: source.as_deref(), limit };
+    let source = source.as_deref();
+    let model = WantedModel { name, version, settings: &settings, source, limit, samples: &samples };
     let added = pool.add(model, wanted).await?;
     let AddedModel { number, mut loaded, ready } = added;
     if let Some(reason) = not_native {
@@ -84,6 +87,17 @@ fn route(handler: &Handler) -> Result<CustomRoute, PythonLoadError> {
     let template = PathTemplate::new(path).map_err(|error| wrong(error.to_string()))?;
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| wrong(format!("`{method}` is no HTTP method")))?;
     Ok(CustomRoute { method, template })
+}
+
+/// Reads the requests of the setting `warmup`.
+fn samples(settings: &ModelSettings) -> Result<Vec<InferenceRequest>, PythonLoadError> {
+    let read = |(index, sample): (usize, &Value)| {
+        let read = read_request(sample.to_string().as_bytes(), None);
+        let unreadable = |error| format!("the sample is no inference request: {error}");
+        read.map(|incoming| incoming.request)
+            .map_err(|error| PythonLoadError::Sample { index, reason: unreadable(error) })
+    };
+    settings.warmup.iter().enumerate().map(read).collect()
 }
 
 /// Returns the group of models that share a pool, when the model names one or wants one of its own.
@@ -168,6 +182,11 @@ impl PythonModel {
 impl Runtime for PythonModel {
     fn backend(&self) -> &'static str {
         "python"
+    }
+
+    fn is_warm(&self) -> bool {
+        // Each worker has answered the samples before it took a call, those that replace others, too.
+        true
     }
 
     fn metadata(&self) -> Option<&ModelMetadata> {

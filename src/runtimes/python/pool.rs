@@ -27,6 +27,7 @@ use super::process::{Death, How, Process, Program, resident};
 use super::{CallError, PythonLoadError};
 use crate::runtimes::Progress;
 use crate::telemetry::workers::WorkerMetrics;
+use crate::types::InferenceRequest;
 
 /// How long a process may take from its start to its `ready`, imports of the SDK included.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
@@ -108,6 +109,8 @@ struct Model {
     frame: Outgoing,
     /// How long a call may run; nothing is for ever.
     limit: Option<Duration>,
+    /// Requests that a worker answers before it takes calls.
+    samples: Arc<[Outgoing]>,
     on: BTreeMap<usize, On>,
     /// It has been loaded by every worker once, so that a failure from now on is the worker's.
     established: bool,
@@ -169,6 +172,8 @@ pub(super) struct WantedModel<'a> {
     pub(super) source: Option<&'a str>,
     /// How long a call may run before its worker is replaced; nothing is for ever.
     pub(super) limit: Option<Duration>,
+    /// Requests that every worker answers before it takes calls.
+    pub(super) samples: &'a [InferenceRequest],
 }
 
 /// A model that every worker it was meant for has loaded.
@@ -239,7 +244,7 @@ impl Pool {
         wanted: WantedModel<'_>,
         workers: usize,
     ) -> Result<AddedModel, PythonLoadError> {
-        let WantedModel { name, version, settings, source, limit } = wanted;
+        let WantedModel { name, version, settings, source, limit, samples } = wanted;
         let (number, mut changed) = {
             let mut state = self.state.lock();
             if state.closed {
@@ -249,6 +254,8 @@ impl Pool {
             let number = state.next_model;
             let load = Load { model: number, settings, source };
             let frame = Outgoing::new(Kind::Load, message::head(&load))?;
+            let samples = samples.iter().map(|sample| message::request(Kind::Predict, Some(number), sample));
+            let samples = samples.collect::<Result<_, _>>()?;
             let mut places: Vec<usize> = (0..state.links.len()).collect();
             let models = |worker| state.models.values().filter(|model| model.on.contains_key(&worker)).count();
             places.sort_by_key(|&worker| models(worker));
@@ -261,6 +268,7 @@ impl Pool {
                     version: version.map(str::to_owned),
                     frame,
                     limit,
+                    samples,
                     on: places.iter().map(|&worker| (worker, On::Wanted { deaths: 0 })).collect(),
                     established: false,
                     ready: Arc::default(),
@@ -565,9 +573,9 @@ impl Pool {
         beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut asked: Option<(Instant, oneshot::Receiver<Result<Frame, CallError>>)> = None;
         loop {
-            while let Some((number, frame)) = self.next_to_load(worker) {
+            while let Some((number, frame, samples)) = self.next_to_load(worker) {
                 tokio::select! {
-                    () = self.load(worker, number, frame) => {}
+                    () = self.load(worker, number, frame, &samples) => {}
                     () = self.stop.cancelled() => break,
                 }
                 asked = None;
@@ -617,31 +625,26 @@ impl Pool {
     }
 
     /// Returns a model that the worker should have and has not.
-    fn next_to_load(&self, worker: usize) -> Option<(ModelNumber, Outgoing)> {
+    fn next_to_load(&self, worker: usize) -> Option<(ModelNumber, Outgoing, Arc<[Outgoing]>)> {
         let state = self.state.lock();
         let wanted = |model: &&Model| matches!(model.on.get(&worker), Some(On::Wanted { .. }));
-        state.models.iter().find(|(_, model)| wanted(model)).map(|(number, model)| (*number, model.frame.clone()))
+        let (number, model) = state.models.iter().find(|(_, model)| wanted(model))?;
+        Some((*number, model.frame.clone(), Arc::clone(&model.samples)))
     }
 
-    async fn load(&self, worker: usize, number: ModelNumber, frame: Outgoing) {
+    async fn load(&self, worker: usize, number: ModelNumber, frame: Outgoing, samples: &[Outgoing]) {
         let permit = self.options.loads.acquire().await;
-        let (reply, answer) = oneshot::channel();
         {
             let mut state = self.state.lock();
             if !state.models.contains_key(&number) {
                 return;
             }
             state.links[worker].loading = Some(number);
-            state.send_to(worker, frame, reply);
         }
-        let answer = answer.await;
+        let outcome = self.load_and_warm(worker, number, frame, samples).await;
         drop(permit);
-        let outcome = match answer {
-            Ok(Ok(frame)) if frame.kind == Kind::Loaded => frame.read::<Loaded>().map_err(PythonLoadError::from),
-            Ok(Ok(frame)) => Err(self.load_failure(number, &frame)),
-            // The worker has ended, and what follows from that happens where it is buried.
-            Ok(Err(_)) | Err(_) => return,
-        };
+        // When the worker has ended, what follows from that happens where it is buried.
+        let Some(outcome) = outcome else { return };
         let now = Instant::now();
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -663,6 +666,40 @@ impl Pool {
         }
         let _ = model.changed.send(());
         state.pump(worker, now);
+    }
+
+    /// Has a worker load a model and answer its samples. Returns nothing when the worker ends meanwhile.
+    async fn load_and_warm(
+        &self,
+        worker: usize,
+        number: ModelNumber,
+        frame: Outgoing,
+        samples: &[Outgoing],
+    ) -> Option<Result<Loaded, PythonLoadError>> {
+        let answer = self.ask(worker, frame).await?;
+        if answer.kind != Kind::Loaded {
+            return Some(Err(self.load_failure(number, &answer)));
+        }
+        let loaded = match answer.read::<Loaded>() {
+            Ok(loaded) => loaded,
+            Err(error) => return Some(Err(error.into())),
+        };
+        let samples = if loaded.ready { samples } else { &[] };
+        for (index, sample) in samples.iter().enumerate() {
+            let answer = self.ask(worker, sample.clone()).await?;
+            if answer.kind == Kind::Error {
+                let reason = self.load_failure(number, &answer).to_string();
+                return Some(Err(PythonLoadError::Sample { index, reason }));
+            }
+        }
+        Some(Ok(loaded))
+    }
+
+    /// Sends a worker a frame that is no call, and waits for the answer. Returns nothing when the worker ends first.
+    async fn ask(&self, worker: usize, frame: Outgoing) -> Option<Frame> {
+        let (reply, answer) = oneshot::channel();
+        self.state.lock().send_to(worker, frame, reply);
+        answer.await.ok()?.ok()
     }
 
     /// Reads why a model's code did not load. The traceback goes to the log.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,8 +64,8 @@ pub enum InterpreterError {
     Run { path: PathBuf, source: Arc<io::Error> },
     #[error("`{}` did not tell its version within {} s", path.display(), PATIENCE.as_secs())]
     Silent { path: PathBuf },
-    #[error("`{}` does not run as a Python interpreter: it {ended}; its last line was: {last_line}", path.display())]
-    Broken { path: PathBuf, ended: String, last_line: String },
+    #[error("`{}` does not run as a Python interpreter: it {reason}", path.display())]
+    Broken { path: PathBuf, reason: String },
     #[error("`{}` is Python {found}: models need Python {OLDEST} or newer", path.display())]
     TooOld { path: PathBuf, found: Version },
 }
@@ -82,29 +82,42 @@ pub(super) async fn probe(path: &Path) -> Result<Interpreter, InterpreterError> 
         return Err(InterpreterError::Dangling { link: path.to_owned(), target });
     }
     let failed = |source: io::Error| InterpreterError::Run { path: path.to_owned(), source: Arc::new(source) };
-    let mut child = Command::new(path)
-        .args(["-E", "-s", "-S", "-c", PROBE])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(failed)?;
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    let ended = tokio::time::timeout(PATIENCE, async { tokio::try_join!(start_of(out), start_of(err), child.wait()) });
-    let (out, err, status) = match ended.await {
-        Ok(ended) => ended.map_err(failed)?,
-        Err(_) => return Err(InterpreterError::Silent { path: path.to_owned() }),
-    };
-    let Some(interpreter) = read_answer(&out).filter(|_| status.success()) else {
-        let last_line = [&err, &out].into_iter().find_map(|text| text.lines().rfind(|line| !line.trim().is_empty()));
-        let (ended, last_line) = (format!("ended with {status}"), last_line.unwrap_or("(none)").to_owned());
-        return Err(InterpreterError::Broken { path: path.to_owned(), ended, last_line });
+    let ran = run(Command::new(path).args(["-E", "-s", "-S", "-c", PROBE]), PATIENCE).await.map_err(failed)?;
+    let Some(ran) = ran else { return Err(InterpreterError::Silent { path: path.to_owned() }) };
+    let Some(interpreter) = read_answer(&ran.output).filter(|_| ran.status.success()) else {
+        return Err(InterpreterError::Broken { path: path.to_owned(), reason: ran.to_string() });
     };
     if interpreter.version < OLDEST {
         return Err(InterpreterError::TooOld { path: path.to_owned(), found: interpreter.version });
     }
     Ok(interpreter)
+}
+
+/// How a program has ended, and the start of what it said.
+#[derive(Debug)]
+pub(super) struct Ran {
+    pub(super) status: ExitStatus,
+    output: String,
+    errors: String,
+}
+
+impl fmt::Display for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last_of = |text: &'_ str| text.lines().rfind(|line| !line.trim().is_empty()).map(str::to_owned);
+        let last_line = last_of(&self.errors).or_else(|| last_of(&self.output));
+        write!(f, "ended with {}; its last line was: {}", self.status, last_line.as_deref().unwrap_or("(none)"))
+    }
+}
+
+/// Runs a program to its end. Returns nothing when that takes longer than `patience`; the program is killed then.
+pub(super) async fn run(command: &mut Command, patience: Duration) -> io::Result<Option<Ran>> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn()?;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let ended = async { tokio::try_join!(start_of(out), start_of(err), child.wait()) };
+    let Ok(ended) = tokio::time::timeout(patience, ended).await else { return Ok(None) };
+    let (output, errors, status) = ended?;
+    Ok(Some(Ran { status, output, errors }))
 }
 
 fn read_answer(text: &str) -> Option<Interpreter> {
@@ -113,11 +126,13 @@ fn read_answer(text: &str) -> Option<Interpreter> {
     Some(Interpreter { version: Version::parse(version)?, file: file.into() })
 }
 
-/// Reads the start of what a process says, and no more.
+/// Reads what a process says, and keeps the start of it.
 async fn start_of(stream: Option<impl AsyncRead + Unpin>) -> io::Result<String> {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
-        stream.take(MOST_BYTES).read_to_end(&mut bytes).await?;
+        let mut start = stream.take(MOST_BYTES);
+        start.read_to_end(&mut bytes).await?;
+        tokio::io::copy(&mut start.into_inner(), &mut tokio::io::sink()).await?;
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -276,10 +276,13 @@ fn default_interpreter(options: &Options) -> Option<PathBuf> {
     paths.into_iter().find(|path| path.is_file())
 }
 
-/// The folders that may hold interpreters: that of the executable, that of an active virtual environment, and those in PATH.
+/// The folders that may hold interpreters: those of the setting, of the executable and of an active virtual environment, and
+/// those in PATH.
 fn interpreter_folders(options: &Options) -> Vec<PathBuf> {
+    let set =
+        options.interpreter.iter().filter_map(|path| options.working_directory.join(path).parent().map(Path::to_owned));
     let beside = std::env::current_exe().ok().and_then(|executable| executable.parent().map(Path::to_owned));
     let active = options.variables.get("VIRTUAL_ENV").map(|folder| Path::new(folder).join("bin"));
     let path = options.variables.get("PATH").map(|path| std::env::split_paths(path).collect::<Vec<_>>());
-    beside.into_iter().chain(active).chain(path.into_iter().flatten()).collect()
+    set.chain(beside).chain(active).chain(path.into_iter().flatten()).collect()
 }

@@ -9,14 +9,13 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::process::Command;
 use tracing::debug;
 
-use super::interpreter::{Version, probe};
+use super::interpreter::{Version, probe, run};
 
 /// What makes a folder a virtual environment.
 pub(super) const VENV_FILE: &str = "pyvenv.cfg";
@@ -89,22 +88,14 @@ pub(super) async fn settle(
 
 async fn conda_unpack(folder: &Path) -> Result<(), RelocateError> {
     let failed = |reason: String| RelocateError::CondaUnpack { reason };
-    let ended = Command::new(folder.join("bin/python"))
-        .args(["-E", "-s"])
-        .arg(folder.join(CONDA_UNPACK))
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let ended = tokio::time::timeout(CONDA_PATIENCE, ended).await;
-    let ended = ended.map_err(|_| failed(format!("it ran longer than {} s", CONDA_PATIENCE.as_secs())))?;
-    let output = ended.map_err(|error| failed(format!("cannot run `bin/python`: {error}")))?;
-    if output.status.success() {
-        return Ok(());
+    let mut command = Command::new(folder.join("bin/python"));
+    command.args(["-E", "-s"]).arg(folder.join(CONDA_UNPACK)).current_dir(folder);
+    match run(&mut command, CONDA_PATIENCE).await {
+        Ok(Some(ran)) if ran.status.success() => Ok(()),
+        Ok(Some(ran)) => Err(failed(format!("it {ran}"))),
+        Ok(None) => Err(failed(format!("it ran longer than {} s", CONDA_PATIENCE.as_secs()))),
+        Err(error) => Err(failed(format!("cannot run `bin/python`: {error}"))),
     }
-    let text = String::from_utf8_lossy(&output.stderr);
-    let last_line = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("(none)");
-    Err(failed(format!("it ended with {}; its last line was: {last_line}", output.status)))
 }
 
 async fn settle_venv(
