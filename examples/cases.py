@@ -44,6 +44,8 @@ def ask(url: str, case: Case) -> Case:
     if headers.get_content_type() == "text/event-stream":
         events = content.decode().split("\n\n")
         answer["events"] = [json.loads(event.partition("data: ")[2]) for event in events if event]
+    elif headers.get_content_type() != "application/json":
+        answer["text"] = content.decode()
     elif content:
         answer["body"] = json.loads(content)
         if status >= 400 and "error" in answer["body"]:

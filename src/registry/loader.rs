@@ -4,11 +4,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::LoadError;
+use tracing::info;
+
+use super::{LoadError, chain};
 use crate::compute::ComputePool;
 use crate::repository::Artefact;
 use crate::runtimes::python::Python;
-use crate::runtimes::{self, BoxFuture, Implementation, Runtime};
+use crate::runtimes::{self, Backend, BoxFuture, Family, Implementation, Runtime};
 use crate::settings::ModelSettings;
 use crate::types::PathTemplate;
 
@@ -38,24 +40,54 @@ impl Loader for RuntimeLoader {
             match Implementation::of(&settings)? {
                 Implementation::Identity => Ok(runtimes::identity()),
                 Implementation::Python => {
-                    let runtime = self.python.load(&settings).await.map_err(runtimes::LoadError::from)?;
-                    match runtime.custom_routes().iter().find(|route| (self.is_reserved)(&route.template)) {
-                        Some(route) => Err(LoadError::Reserved { route: route.template.to_string() }),
-                        None => Ok(runtime),
-                    }
+                    let python = self.python.load(&settings, None).await.map_err(runtimes::LoadError::from)?;
+                    self.reachable(python)
                 }
                 Implementation::Trees(family) => {
-                    let artefact = Artefact::resolve(&settings, &self.working_directory)?;
-                    let path = match artefact {
-                        Artefact::Path(path) => path,
-                        Artefact::Remote(uri) => return Err(LoadError::Remote { uri }),
-                    };
-                    let compute = self.compute.clone();
-                    let load = move || runtimes::load_trees(family, &settings, &path, &compute);
-                    let loaded = self.compute.run(load).await.map_err(LoadError::Panicked)?;
-                    Ok(loaded?)
+                    let native = self.load_trees(family, settings.clone()).await;
+                    self.native_or_python(native, &settings).await
                 }
             }
         })
+    }
+}
+
+impl RuntimeLoader {
+    async fn load_trees(&self, family: Family, settings: ModelSettings) -> Result<Arc<dyn Runtime>, LoadError> {
+        let path = match Artefact::resolve(&settings, &self.working_directory)? {
+            Artefact::Path(path) => path,
+            Artefact::Remote(uri) => return Err(LoadError::Remote { uri }),
+        };
+        let compute = self.compute.clone();
+        let load = move || runtimes::load_trees(family, &settings, &path, &compute);
+        Ok(self.compute.run(load).await.map_err(LoadError::Panicked)??)
+    }
+
+    /// Gives a model that the native runtime refuses to Python, unless the settings want a backend of their choice.
+    async fn native_or_python(
+        &self,
+        native: Result<Arc<dyn Runtime>, LoadError>,
+        settings: &ModelSettings,
+    ) -> Result<Arc<dyn Runtime>, LoadError> {
+        let refusal = match native {
+            Err(LoadError::Runtime(error)) if error.is_refusal() && Backend::of(settings)? == Backend::Auto => {
+                chain(&error)
+            }
+            outcome => return outcome,
+        };
+        let (model, version) = (settings.name.as_str(), settings.version());
+        info!(model, version, reason = refusal, "Model '{model}' is served in Python: {refusal}.");
+        match self.python.load(settings, Some(&refusal)).await {
+            Ok(python) => self.reachable(python),
+            Err(source) => Err(LoadError::Neither { refusal, source: Box::new(source) }),
+        }
+    }
+
+    /// Refuses a model of which a route could never be reached.
+    fn reachable(&self, model: Arc<dyn Runtime>) -> Result<Arc<dyn Runtime>, LoadError> {
+        match model.custom_routes().iter().find(|route| (self.is_reserved)(&route.template)) {
+            Some(route) => Err(LoadError::Reserved { route: route.template.to_string() }),
+            None => Ok(model),
+        }
     }
 }

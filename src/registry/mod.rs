@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use crate::repository::{self, ArtefactError};
+use crate::runtimes::python::PythonLoadError;
 use crate::runtimes::{self, Runtime};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
@@ -52,6 +53,9 @@ pub enum LoadError {
     Remote { uri: String },
     #[error(transparent)]
     Runtime(#[from] runtimes::LoadError),
+    /// The native runtime refuses the artefact, and Python cannot serve it either.
+    #[error("{refusal}; nor does Python serve it")]
+    Neither { refusal: String, source: Box<PythonLoadError> },
     #[error("loading ended unexpectedly; this is a bug in mlserver")]
     Panicked(#[source] tokio::task::JoinError),
     #[error("the model was loaded but cannot answer")]

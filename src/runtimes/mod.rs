@@ -114,8 +114,8 @@ pub enum RuntimeError {
     /// The request asks for an output that the runtime does not have.
     #[error("{runtime} only supports {supported} as outputs ({found} was received)")]
     UnsupportedOutput { runtime: &'static str, supported: &'static str, found: String },
-    /// The request asks for an output that this model does not have.
-    #[error("{model} models do not support '{output}`")]
+    /// The request asks for an output that this model does not have. The lone quote is the original's.
+    #[error("{model} models do not support '{output}")]
     ModelWithoutOutput { model: &'static str, output: &'static str },
     /// A stream of requests ended before its first.
     #[error("the stream of requests is empty: expected at least one")]
@@ -164,6 +164,13 @@ pub enum LoadError {
     Artefact { path: PathBuf, source: trees::LoadError },
 }
 
+impl LoadError {
+    /// Tells whether the artefact may well be right, and only more than the native runtime can do.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Artefact { source, .. } if source.is_refusal())
+    }
+}
+
 /// Which runtime serves a model, as its `implementation` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Implementation {
@@ -182,16 +189,7 @@ impl Implementation {
     ///
     /// Fails when no runtime serves the implementation, or not with the backend that `parameters.extra.backend` asks for.
     pub fn of(settings: &ModelSettings) -> Result<Self, LoadError> {
-        let backend = match settings.parameters.extra.get("backend") {
-            None | Some(Value::Null) => Backend::Auto,
-            Some(Value::String(backend)) if backend == "auto" => Backend::Auto,
-            Some(Value::String(backend)) if backend == "native" => Backend::Native,
-            Some(Value::String(backend)) if backend == "python" => Backend::Python,
-            Some(other) => {
-                let found = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
-                return Err(LoadError::Backend { found });
-            }
-        };
+        let backend = Backend::of(settings)?;
         let native = match settings.implementation.as_str() {
             "mlserver_identity.IdentityModel" => Some(Self::Identity),
             "mlserver_xgboost.XGBoostModel" | "mlserver_xgboost.xgboost.XGBoostModel" => {
@@ -211,11 +209,32 @@ impl Implementation {
 }
 
 /// What `parameters.extra.backend` asks for.
-#[derive(Debug, Clone, Copy)]
-enum Backend {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// The server itself when it can, else Python.
     Auto,
     Native,
     Python,
+}
+
+impl Backend {
+    /// Returns what the settings ask for, [`Self::Auto`] if nothing.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it is none of the names.
+    pub fn of(settings: &ModelSettings) -> Result<Self, LoadError> {
+        match settings.parameters.extra.get("backend") {
+            None | Some(Value::Null) => Ok(Self::Auto),
+            Some(Value::String(backend)) if backend == "auto" => Ok(Self::Auto),
+            Some(Value::String(backend)) if backend == "native" => Ok(Self::Native),
+            Some(Value::String(backend)) if backend == "python" => Ok(Self::Python),
+            Some(other) => {
+                let found = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
+                Err(LoadError::Backend { found })
+            }
+        }
+    }
 }
 
 /// Returns the runtime that answers with its inputs.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::Method;
 use serde_json::{Map, Value, json};
-use tracing::error;
+use tracing::{error, warn};
 
 use super::dispatch::{Lane, ModelNumber};
 use super::frame::{Frame, Kind};
@@ -44,15 +44,21 @@ pub(super) struct PythonModel {
 pub(super) async fn load(
     pool: &Arc<Pool>,
     settings: &ModelSettings,
-    workers: usize,
+    not_native: Option<&str>,
 ) -> Result<Arc<dyn Runtime>, PythonLoadError> {
     let source = settings.source.as_deref().map(|path| path.to_string_lossy());
-    let wanted = settings.parameters.workers.unwrap_or(usize::MAX).min(workers.max(1));
     let (name, version) = (settings.name.as_str(), settings.version());
+    let wanted = settings.parameters.workers.unwrap_or(pool.size());
+    if wanted > pool.size() {
+        warn!(model = name, version, "`workers` is {wanted}, but its pool has {} (`parallel_workers`).", pool.size());
+    }
     let settings = settings_value(settings);
     let model = WantedModel { name, version, settings: &settings, source: source.as_deref() };
     let added = pool.add(model, wanted).await?;
-    let AddedModel { number, loaded, ready } = added;
+    let AddedModel { number, mut loaded, ready } = added;
+    if let Some(reason) = not_native {
+        loaded.metadata.parameters.others.insert("backend_reason".to_owned(), reason.into());
+    }
     let mut model = PythonModel {
         name: name.to_owned(),
         version: version.map(str::to_owned),
