@@ -6,6 +6,7 @@ mod bad_input;
 mod binary;
 mod cache;
 mod config;
+mod custom_repository;
 mod datatypes;
 mod environments;
 mod grpc;
