@@ -23,7 +23,7 @@ _MARK = b"\x1e"
 _MAX_TEXT = 60 << 10
 
 
-def install(debug: bool, configuration: Union[None, str, Dict[str, Any]] = None) -> None:
+def install(debug: bool, configuration: Union[str, Dict[str, Any], None] = None) -> None:
     """Sends whatever is printed or logged from here on to the server, as far as `configuration` lets it be logged."""
     out, err = _Printed(1), _Printed(2)
     sys.stdout, sys.stderr = out, err
