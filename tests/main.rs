@@ -8,6 +8,7 @@ mod batching;
 mod binary;
 mod cache;
 mod config;
+mod custom_repository;
 mod datatypes;
 mod environments;
 mod grpc;

@@ -390,6 +390,19 @@ fn a_reader_that_reads_nothing_stops_its_stream() {
     server.wait_for_log("stream ended");
 }
 
+#[test]
+fn logging_settings_are_those_of_the_models() {
+    let loud = json!({"version": 1, "disable_existing_loggers": false, "loggers": {"mlserver": {"level": "DEBUG"}}});
+    let wrong = json!({"version": 2});
+    for (settings, seen) in [(loud, "not to be seen"), (wrong, "`logging_settings` cannot be applied")] {
+        let Some(server) = server(&[("m", "Trouble")], &json!({"logging_settings": settings, "debug": false})) else {
+            return;
+        };
+        infer(&server, "m", "print").ok();
+        server.wait_for_log(seen);
+    }
+}
+
 /// A server of the model `m` with parameters of its own, or nothing without an interpreter.
 fn server_with(class: &str, parameters: &Value, settings: &Value) -> Option<TestServer> {
     let python = python()?;

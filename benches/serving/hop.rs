@@ -66,6 +66,7 @@ async fn main() -> Result<()> {
         working_directory: PathBuf::from("/"),
         paths: Vec::new(),
         debug: false,
+        logging: None,
         variables: [("XDG_CACHE_HOME".to_owned(), folder.path().to_string_lossy().into_owned())].into(),
         metrics: WorkerMetrics::default(),
     };

@@ -158,6 +158,7 @@ def test_hello_says_what_the_worker_looks_for():
         "parent": 4711,
         "inline": False,
         "debug": True,
+        "logging": {"version": 1},
         "paths": ["/models"],
     }
 

@@ -55,10 +55,17 @@ pub(super) fn index(discovery: &Discovery, models: &[Arc<Model>], failures: &Fai
     }
     for model in models.iter().filter(|model| !seen.contains(&(&model.name, &model.version))) {
         let unread = discovery.errors.iter().find(|error| hides(error, model));
-        let reason = unread.map_or_else(|| "its settings file is gone".to_owned(), |error| chain(error));
+        let gone = match model.source {
+            Some(_) => "its settings file is gone",
+            None => "the repository does not list it",
+        };
+        let reason = unread.map_or_else(|| gone.to_owned(), |error| chain(error));
         entries.push(entry(&model.name, model.version.as_deref(), Some(model), Some(reason)));
     }
     for error in &discovery.errors {
+        if let DiscoveryError::Listed { name, .. } = error {
+            entries.push(entry(name, None, None, Some(chain(error))));
+        }
         if let DiscoveryError::Settings { path, .. } = error
             && !models.iter().any(|model| hides(error, model))
             && let Some(folder) = path.parent().and_then(Path::file_name)
@@ -86,6 +93,9 @@ fn entry(name: &str, version: Option<&str>, loaded: Option<&Model>, note: Option
 /// Tells whether a load of `name` must not go by what was found, because of what could not be read: settings that it is
 /// loaded from, or that stand below a folder of that name.
 pub(super) fn concerns(error: &DiscoveryError, name: &str, root: &Path, loaded: &[Arc<Model>]) -> bool {
+    if let DiscoveryError::Listed { name: of, .. } = error {
+        return of == name;
+    }
     let Some(path) = error.path() else { return false };
     let below = path.strip_prefix(root).unwrap_or(path);
     below.as_os_str().is_empty()

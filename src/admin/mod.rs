@@ -189,8 +189,12 @@ impl Shared {
     }
 
     /// Looks at the disk, on a thread that may block, and forgets the failures of names that are not there any more.
-    async fn scan(&self) -> Result<Discovery, JoinError> {
+    async fn scan(&self) -> Result<Discovery, AdminError> {
         let permit = Arc::clone(&self.scans).acquire_owned().await.expect("the semaphore is never closed");
+        if let Some(custom) = self.repository.custom() {
+            let listed = custom.list().await.map_err(DiscoveryError::from)?;
+            return Ok(self.repository.read(listed));
+        }
         let repository = Arc::clone(&self.repository);
         let scan = move || {
             let discovery = repository.discover();
@@ -230,7 +234,10 @@ impl Shared {
     /// A version whose settings cannot be read is no reason to take the name for smaller than it is: then nothing is
     /// loaded, and nothing unloaded.
     async fn find(&self, name: &str) -> Result<Vec<ModelSettings>, AdminError> {
-        let Discovery { models, errors } = self.scan().await?;
+        let Discovery { models, errors } = match self.repository.custom() {
+            Some(custom) => self.repository.read(custom.find(name).await.map_err(DiscoveryError::from)?),
+            None => self.scan().await?,
+        };
         let loaded = self.registry.versions(name);
         let root = self.repository.root();
         if let Some(error) = errors.into_iter().find(|error| index::concerns(error, name, root, &loaded)) {

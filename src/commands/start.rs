@@ -12,6 +12,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use super::custom_repository::InPython;
 use super::{CommandError, FAILURE, FORCED};
 use crate::admin::Admin;
 use crate::cli::start::StartArgs;
@@ -24,7 +25,9 @@ use crate::server::grpc::{self, GrpcMetrics};
 use crate::server::rest::{self, RestMetrics};
 use crate::server::{self, bind};
 use crate::settings::env::ENV_TARBALL;
-use crate::settings::{Environment, ModelSettings, Settings, Sources, SystemEnvironment, Warning};
+use crate::settings::{
+    Environment, Loaded, LoggingSettings, ModelSettings, Settings, Sources, SystemEnvironment, Warning,
+};
 use crate::shutdown::Signals;
 use crate::telemetry::inference::InferenceMetrics;
 use crate::telemetry::logging::{self, LogFormat};
@@ -41,25 +44,24 @@ pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), Comman
     let loaded = Settings::load(&args.folder, &sources, args.strict)?;
     logging::start(LogFormat { structured: loaded.settings.use_structured_logging, debug: loaded.settings.debug });
     let repository = Repository::new(&args.folder, sources, args.strict);
-    let models = discover(&repository, &loaded.settings, &loaded.warnings, args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
-    let outcome = runtime.block_on(serve(loaded.settings, models, repository));
+    let outcome = runtime.block_on(serve(loaded, repository, args));
     // What still computes has been given up already; nobody waits for it.
     runtime.shutdown_background();
     outcome
 }
 
 /// Finds the models, and says what is odd about their settings and the server's.
-fn discover(
+async fn discover(
     repository: &Repository,
     settings: &Settings,
     warnings: &[Warning],
     args: &StartArgs,
 ) -> Result<Vec<ModelSettings>, CommandError> {
-    let discovery = if settings.load_models_at_startup {
-        repository.discover()
-    } else {
-        Discovery { models: Vec::new(), errors: Vec::new() }
+    let discovery = match repository.custom() {
+        _ if !settings.load_models_at_startup => Discovery::default(),
+        Some(custom) => repository.read(custom.list().await?),
+        None => repository.discover(),
     };
     let of_models = discovery.models.iter().flat_map(|model| &model.warnings);
     let mut reported = Vec::new();
@@ -95,11 +97,23 @@ struct Up {
     metrics: Option<JoinHandle<()>>,
 }
 
-async fn serve(settings: Settings, models: Vec<ModelSettings>, repository: Repository) -> Result<(), CommandError> {
+async fn serve(loaded: Loaded<Settings>, repository: Repository, args: &StartArgs) -> Result<(), CommandError> {
+    let Loaded { settings, warnings, .. } = loaded;
+    let mut metrics = MetricsRegistry::default();
+    let python = Python::new(python_options(&settings, &repository, &mut metrics));
+    let repository = match &settings.model_repository_implementation {
+        Some(class) => {
+            let custom = InPython::start(&python, class, &settings).await;
+            let custom = custom.with_context(|| format!("cannot use the model repository `{class}`"))?;
+            repository.with_custom(Arc::new(custom))
+        }
+        None => repository,
+    };
+    let models = discover(&repository, &settings, &warnings, args).await?;
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let patience = Patience { delay: settings.shutdown_delay, grace: settings.shutdown_grace_period };
     let exit_on_load_failure = settings.exit_on_load_failure;
-    let up = listen(settings, &models, repository).await?;
+    let up = listen(settings, &models, repository, (python, metrics)).await?;
 
     let loading = up.admin.load_at_start(models);
     let signal = tokio::select! {
@@ -140,18 +154,25 @@ fn python_options(settings: &Settings, repository: &Repository, metrics: &mut Me
         environment_tarball: tarball.map(PathBuf::from),
         environments_dir: settings.environments_dir.clone(),
         paths: vec![folder, working_directory.clone()],
-        working_directory,
         debug: settings.debug,
+        logging: settings.logging_settings.clone().map(|logging| match logging {
+            LoggingSettings::File(path) => working_directory.join(path).to_string_lossy().into_owned().into(),
+            LoggingSettings::Config(config) => config.into(),
+        }),
+        working_directory,
         variables,
         metrics: WorkerMetrics::register(metrics),
     }
 }
 
 /// Opens every listener and serves it. Readiness waits for all of `models`.
-async fn listen(settings: Settings, models: &[ModelSettings], repository: Repository) -> Result<Up, CommandError> {
-    let mut metrics = MetricsRegistry::default();
+async fn listen(
+    settings: Settings,
+    models: &[ModelSettings],
+    repository: Repository,
+    (python, mut metrics): (Python, MetricsRegistry),
+) -> Result<Up, CommandError> {
     let compute = ComputePool::for_this_machine();
-    let python = Python::new(python_options(&settings, &repository, &mut metrics));
     let working_directory = repository.working_directory().to_owned();
     let loader = RuntimeLoader {
         compute: compute.clone(),

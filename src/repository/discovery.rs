@@ -3,8 +3,12 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use serde_json::Value;
 use thiserror::Error;
+
+use super::custom::{CustomError, CustomRepository, Listed};
 
 use crate::settings::{Loaded, MODEL_SETTINGS_FILE, ModelSettings, SettingsError, Sources};
 
@@ -19,6 +23,8 @@ pub struct Repository {
     root: PathBuf,
     sources: Sources,
     strict: bool,
+    /// Asked instead of the folder.
+    custom: Option<Arc<dyn CustomRepository>>,
 }
 
 /// What a look at the repository found.
@@ -40,6 +46,10 @@ pub enum DiscoveryError {
     Settings { path: PathBuf, error: SettingsError },
     #[error("failed to load the model settings of the environment: {error}")]
     Environment { error: SettingsError },
+    #[error("the settings of a model of the repository are wrong: {error}")]
+    Listed { name: String, error: SettingsError },
+    #[error(transparent)]
+    Custom(#[from] CustomError),
     #[error("cannot search `{}`: {error}", path.display())]
     Folder { path: PathBuf, error: io::Error },
     #[error("`{}` is nested deeper than {MAX_DEPTH} folders and is not searched", path.display())]
@@ -56,7 +66,7 @@ impl DiscoveryError {
             | Self::Folder { path, .. }
             | Self::TooDeep { path }
             | Self::TooMany { path } => Some(path),
-            Self::Environment { .. } => None,
+            Self::Environment { .. } | Self::Listed { .. } | Self::Custom(_) => None,
         }
     }
 }
@@ -65,7 +75,31 @@ impl Repository {
     /// Returns the repository in a folder, which need not exist.
     pub fn new(root: &Path, sources: Sources, strict: bool) -> Self {
         let root = sources.working_directory().join(root).components().collect();
-        Self { root, sources, strict }
+        Self { root, sources, strict, custom: None }
+    }
+
+    /// Asks `custom` for models instead of the folder.
+    #[must_use]
+    pub fn with_custom(self, custom: Arc<dyn CustomRepository>) -> Self {
+        Self { custom: Some(custom), ..self }
+    }
+
+    /// Returns what is asked instead of the folder, if anything is.
+    pub fn custom(&self) -> Option<&dyn CustomRepository> {
+        self.custom.as_deref()
+    }
+
+    /// Reads the settings that a custom repository returned.
+    pub fn read(&self, listed: Vec<Listed>) -> Discovery {
+        let mut discovery = Discovery::default();
+        for Listed { settings, source } in listed {
+            let name = settings.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+            match ModelSettings::from_repository(settings, source, &self.sources, self.strict) {
+                Ok(model) => discovery.models.push(model),
+                Err(error) => discovery.errors.push(DiscoveryError::Listed { name, error }),
+            }
+        }
+        discovery
     }
 
     /// Returns the absolute path of the folder.

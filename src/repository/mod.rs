@@ -4,9 +4,11 @@
 //! the file system; call it from a blocking thread.
 
 mod artefact;
+mod custom;
 mod discovery;
 mod version;
 
 pub use artefact::{Artefact, ArtefactError, well_known_names};
+pub use custom::{CustomError, CustomRepository, Listed};
 pub use discovery::{Discovery, DiscoveryError, Repository};
 pub use version::{compare_versions, default_version};

@@ -123,6 +123,19 @@ impl ModelSettings {
         Resolver::new(sources, strict).finish(&MODEL, &[]).map(Some)
     }
 
+    /// Reads settings that a repository of the user's own returned. Paths in them are relative to the folder of `source`.
+    pub fn from_repository(
+        object: Map<String, Value>,
+        source: Option<PathBuf>,
+        sources: &Sources,
+        strict: bool,
+    ) -> Result<Loaded<Self>, SettingsError> {
+        let layer = Layer { object, source: Source::Repository };
+        let mut loaded: Loaded<Self> = Resolver::new(sources, strict).finish(&MODEL, &[layer])?;
+        loaded.settings.source = source.map(|path| sources.working_directory().join(path).components().collect());
+        Ok(loaded)
+    }
+
     /// Returns the version, or nothing for an unversioned model.
     pub fn version(&self) -> Option<&str> {
         self.parameters.version.as_deref()

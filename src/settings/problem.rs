@@ -85,7 +85,7 @@ fn place(key: &str, source: &Source) -> String {
             format!("`{key}` from {}", variable(source))
         }
         Source::Argument(name) => format!("`{key}` from argument `{name}`"),
-        Source::Folder | Source::Default => format!("`{key}`"),
+        Source::Folder | Source::Repository | Source::Default => format!("`{key}`"),
     }
 }
 

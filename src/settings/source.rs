@@ -19,6 +19,8 @@ pub enum Source {
     Dotenv { path: Arc<Path>, name: String },
     /// The folder which holds the model's settings file.
     Folder,
+    /// The repository of the user's own.
+    Repository,
     /// Nothing set it.
     Default,
 }
@@ -43,6 +45,7 @@ impl Source {
                 json!({"kind": "dotenv", "path": path.to_string_lossy(), "name": name})
             }
             Self::Folder => json!({"kind": "folder"}),
+            Self::Repository => json!({"kind": "repository"}),
             Self::Default => json!({"kind": "default"}),
         }
     }
@@ -56,6 +59,7 @@ impl fmt::Display for Source {
             Self::Environment(name) => write!(f, "environment {name}"),
             Self::Dotenv { path, name } => write!(f, "{} {name}", path.display()),
             Self::Folder => f.write_str("folder of the file"),
+            Self::Repository => f.write_str("model repository"),
             Self::Default => f.write_str("default"),
         }
     }

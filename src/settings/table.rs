@@ -60,8 +60,7 @@ pub static SERVER: Group = Group {
             Kind::Text,
             Preset::Null,
             "Import path of a custom repository class",
-        )
-        .not_yet("models are found in the started folder"),
+        ),
         Field::new(
             "model_repository_root",
             Kind::Text,
@@ -73,8 +72,7 @@ pub static SERVER: Group = Group {
             Kind::Object,
             Preset::EmptyObject,
             "Further arguments of the custom repository class",
-        )
-        .not_yet("models are found in the started folder"),
+        ),
         Field::new(
             "load_models_at_startup",
             Kind::Bool,
@@ -180,9 +178,8 @@ pub static SERVER: Group = Group {
             "logging_settings",
             Kind::ObjectOrText,
             Preset::Null,
-            "Python logging configuration, as a file or an object",
-        )
-        .not_yet("use `debug` and `use_structured_logging`"),
+            "Configuration of Python's logging for models, as a file or an object",
+        ),
         Field::new("kafka_enabled", Kind::Bool, Preset::Bool(false), "Serve requests from Kafka").not_yet(NO_KAFKA),
         Field::new("kafka_servers", Kind::Text, Preset::Text("localhost:9092"), "Bootstrap servers of Kafka")
             .not_yet(NO_KAFKA),

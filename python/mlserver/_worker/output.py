@@ -10,10 +10,10 @@ import os
 import sys
 import threading
 from contextvars import ContextVar
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Dict, Iterable, List, Optional, Union
 
 from ..context import model_name_var, model_version_var
-from ..logging import install_handler
+from ..logging import apply_logging_file, install_handler
 from ..logging import logger as mlserver_logger
 
 #: The id of the request that the running code answers.
@@ -23,12 +23,17 @@ _MARK = b"\x1e"
 _MAX_TEXT = 60 << 10
 
 
-def install(debug: bool) -> None:
-    """Sends whatever is printed or logged from here on to the server."""
+def install(debug: bool, configuration: Union[str, Dict[str, Any], None] = None) -> None:
+    """Sends whatever is printed or logged from here on to the server, as far as `configuration` lets it be logged."""
     out, err = _Printed(1), _Printed(2)
     sys.stdout, sys.stderr = out, err
     install_handler(_Records())
     mlserver_logger.setLevel(logging.DEBUG if debug else logging.INFO)
+    if configuration is not None:
+        try:
+            apply_logging_file(configuration)
+        except Exception:
+            mlserver_logger.exception("`logging_settings` cannot be applied; models log as without it.")
 
 
 def _write(descriptor: int, lock: "threading.Lock", record: Dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ def main() -> int:
     server = _take_socket()
     hello, page = _read_hello(server)
     _die_with(hello["parent"])
-    output.install(bool(hello.get("debug")))
+    output.install(bool(hello.get("debug")), hello.get("logging"))
     _add_paths(hello.get("paths", []))
     code = asyncio.run(_serve(server, hello, page))
     output.finish()

@@ -78,12 +78,14 @@ fn request() -> InferenceRequest {
 /// The frames that this end sends.
 fn sent() -> Vec<(&'static str, u64, Outgoing)> {
     let frame = |kind, head: Bytes| Outgoing::new(kind, head).unwrap();
+    let logging = json!({"version": 1});
     let hello = Hello {
         protocol: PROTOCOL,
         worker: "default-0",
         parent: 4711,
         inline: false,
         debug: true,
+        logging: Some(&logging),
         paths: vec!["/models".into()],
     };
     let settings = json!({

@@ -34,6 +34,9 @@ pub(super) struct Hello<'a> {
     pub(super) parent: u32,
     pub(super) inline: bool,
     pub(super) debug: bool,
+    /// A configuration of Python's `logging`, or the path of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) logging: Option<&'a Value>,
     pub(super) paths: Vec<Cow<'a, str>>,
 }
 

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::Runtime;
@@ -58,6 +59,8 @@ pub struct Options {
     /// Folders that models may import from, beside their own.
     pub paths: Vec<PathBuf>,
     pub debug: bool,
+    /// The models' configuration of Python's `logging`: a dictionary, or the path of a file.
+    pub logging: Option<Value>,
     /// The variables of this process.
     pub variables: BTreeMap<String, String>,
     pub metrics: WorkerMetrics,
@@ -199,6 +202,7 @@ impl Python {
                 size,
                 inline: key.inline,
                 debug: options.debug,
+                logging: options.logging.clone(),
                 paths: options.paths.clone(),
                 hang_timeout: options.hang_timeout,
                 stop_timeout: options.stop_timeout,

@@ -56,6 +56,7 @@ pub(super) struct Options {
     /// Plain functions run on the thread of the worker's loop.
     pub(super) inline: bool,
     pub(super) debug: bool,
+    pub(super) logging: Option<Value>,
     /// Folders to import from, behind the SDK.
     pub(super) paths: Vec<std::path::PathBuf>,
     /// Nothing when a worker may be silent for ever.
@@ -496,6 +497,7 @@ impl Pool {
             parent: std::process::id(),
             inline: self.options.inline,
             debug: self.options.debug,
+            logging: self.options.logging.as_ref(),
             paths: self.options.paths.iter().map(|path| path.to_string_lossy()).collect(),
         };
         let program = &self.options.program;

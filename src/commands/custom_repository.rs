@@ -1,0 +1,76 @@
+//! The class that `model_repository_implementation` names.
+//!
+//! It runs in a worker, as the model `mlserver._worker.repository.Repository`, which nobody but this server can reach, and
+//! answers over two routes of its own. So it is watched and replaced as models are, and can hurt nobody.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use http::{HeaderMap, Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::registry::chain;
+use crate::repository::{CustomError, CustomRepository, Listed};
+use crate::runtimes::Runtime;
+use crate::runtimes::python::{Python, PythonLoadError};
+use crate::settings::{ModelSettings, Settings};
+use crate::types::{CustomCall, CustomReply};
+
+/// What runs the class.
+const IMPLEMENTATION: &str = "mlserver._worker.repository.Repository";
+/// The name under which it is logged.
+const NAME: &str = "model repository";
+
+/// A repository in Python.
+#[derive(Debug)]
+pub(super) struct InPython(Arc<dyn Runtime>);
+
+impl InPython {
+    /// Starts the class that the settings name.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it cannot be imported or made.
+    pub(super) async fn start(python: &Python, class: &str, settings: &Settings) -> Result<Self, PythonLoadError> {
+        let mut model = ModelSettings::new(NAME, IMPLEMENTATION);
+        // One process of its own.
+        model.parallel_workers = Some(0);
+        model.parameters.inference_pool_gid = Some("repository".to_owned());
+        let values = [
+            ("implementation", Value::from(class)),
+            ("root", json!(settings.model_repository_root)),
+            ("args", Value::Object(settings.model_repository_implementation_args.clone())),
+        ];
+        model.parameters.extra = values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        Ok(Self(python.load(&model, None).await?))
+    }
+
+    async fn ask(&self, path: &str, name: Option<&str>) -> Result<Vec<Listed>, CustomError> {
+        let place = self.0.custom_routes().iter().position(|route| route.template.as_str() == path);
+        let place = place.ok_or_else(|| CustomError { reason: format!("the SDK's repository has no `{path}`") })?;
+        let call = CustomCall {
+            method: Method::GET,
+            path: path.to_owned(),
+            parameters: name.map(|name| ("name".to_owned(), name.to_owned())).into_iter().collect(),
+            query: String::new(),
+            headers: HeaderMap::new(),
+            body: bytes::Bytes::new(),
+        };
+        let failed = |reason: String| CustomError { reason: format!("the model repository failed: {reason}") };
+        let CustomReply { status, body, .. } = self.0.call(place, call).await.map_err(|error| failed(chain(&error)))?;
+        if status != StatusCode::OK {
+            return Err(failed(format!("status {status}")));
+        }
+        serde_json::from_slice(&body).map_err(|error| failed(error.to_string()))
+    }
+}
+
+impl CustomRepository for InPython {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Listed>, CustomError>> {
+        self.ask("/models", None).boxed()
+    }
+
+    fn find<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, CustomError>> {
+        self.ask("/models/{name:path}", Some(name)).boxed()
+    }
+}
