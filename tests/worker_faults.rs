@@ -181,7 +181,7 @@ fn a_model_that_dies_whenever_it_loads_again_does_not_hold_up_others() {
     assert_eq!(server.get("/v2/models/m/ready").status, 200);
     assert!(!is_ready(&server), "one of the models cannot answer");
     fs::remove_file(server.folder.path("once/loaded")).unwrap();
-    server.post("/v2/repository/models/once/load", "").ok();
+    assert_eq!(server.post("/v2/repository/models/once/load", "").status, 200);
     infer(&server, "once", 0).ok();
     assert!(is_ready(&server));
 }
@@ -197,7 +197,7 @@ fn code_that_can_no_longer_be_imported_is_named() {
     let error = infer(&server, "m", 0).error(503);
     assert!(error.contains("nothing_of_the_kind"), "{error}");
     fs::copy(repository_path("tests/fixtures/workers/models.py"), server.folder.path("m/models.py")).unwrap();
-    server.post("/v2/repository/models/m/load", "").ok();
+    assert_eq!(server.post("/v2/repository/models/m/load", "").status, 200);
     infer(&server, "m", 0).ok();
 }
 
@@ -239,7 +239,7 @@ fn a_death_is_one_line_that_says_all() {
     let settings = json!({"use_structured_logging": true});
     let Some(server) = starting(&[("m", "Trouble"), ("n", "Plain")], &settings).map(Starting::start) else { return };
     let error = infer(&server, "m", "exit").error(503);
-    assert!(error.starts_with("worker default-0 (process "), "{error}");
+    assert!(error.starts_with("the request was lost: worker default-0 (process "), "{error}");
     let line = server.wait_for_log("A worker ended with exit code 3.");
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!((&line["worker"], &line["models"]), (&json!("default-0"), &json!("m, n")), "{line}");

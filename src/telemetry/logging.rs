@@ -22,6 +22,9 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
+/// The target of what models' own code logs. Their level is decided where it is logged, so all of it is written.
+pub const MODELS: &str = "mlserver::models";
+
 /// How log lines look and which are written.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LogFormat {
@@ -36,6 +39,7 @@ pub fn start(format: LogFormat) {
     let ours = if format.debug { LevelFilter::DEBUG } else { LevelFilter::INFO };
     // Libraries are heard when something is wrong; our targets all start with the crate's name.
     let levels = Targets::new().with_default(LevelFilter::WARN).with_target("mlserver", ours);
+    let levels = levels.with_target(MODELS, LevelFilter::TRACE);
     let lines = Lines { structured: format.structured };
     // Fails only when logging has been started already.
     let _ = tracing_subscriber::registry().with(lines.with_filter(levels)).try_init();

@@ -7,6 +7,8 @@ use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tracing::{debug, error, info, warn};
 
+use crate::telemetry::logging::MODELS;
+
 use super::process::LastLines;
 
 /// The longest line that is logged, in bytes; the rest of it is dropped.
@@ -86,7 +88,7 @@ fn write(record: &Record, origin: Origin, worker: &str) {
     let logger = logger.as_deref().filter(|logger| *logger != "mlserver");
     macro_rules! line {
         ($event:ident) => {
-            $event!(model, version, worker, logger, request_id = request, "{message}")
+            $event!(target: MODELS, model, version, worker, logger, request_id = request, "{message}")
         };
     }
     match level {
