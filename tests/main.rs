@@ -3,6 +3,7 @@
 
 mod admin;
 mod bad_input;
+mod bad_wire;
 mod batching;
 mod binary;
 mod cache;

@@ -309,15 +309,12 @@ impl Pool {
         let mut state = self.state.lock();
         let Some(model) = state.models.remove(&number) else { return };
         model.ready.store(0, Ordering::Release);
-        let head = message::head(&serde_json::json!({ "model": number }));
         for worker in model.on.into_keys() {
             state.dispatch.remove_model(worker, number);
-            if state.links[worker].mailbox.is_some()
-                && let Ok(frame) = Outgoing::new(Kind::Unload, head.clone())
-            {
+            if state.links[worker].mailbox.is_some() {
                 // Nobody waits for the answer; a worker that has gone needs no unload.
                 let (reply, _) = oneshot::channel();
-                state.send_to(worker, frame, reply);
+                state.send_to(worker, message::unload(number), reply);
             }
         }
         if state.models.is_empty() {

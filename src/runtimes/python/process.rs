@@ -36,6 +36,9 @@ use super::output::{self, Origin};
 const LAST_LINES: usize = 20;
 const LAST_BYTES: usize = 8 << 10;
 
+/// How much may lie in the socket in each direction, in bytes: tensors up to this size leave in one system call.
+const SOCKET_BUFFER: usize = 1 << 20;
+
 /// How long a process may take to end by itself once its socket is closed.
 const TO_END: Duration = Duration::from_millis(400);
 
@@ -68,6 +71,10 @@ impl Process {
     /// Fails when the system refuses a resource or the program.
     pub(super) fn start(program: &Program, name: &str, hello: Outgoing) -> io::Result<(Self, UnixStream)> {
         let (ours, theirs) = StdUnixStream::pair()?;
+        for end in [&ours, &theirs] {
+            // The system may allow less.
+            rustix::net::sockopt::set_socket_send_buffer_size(end, SOCKET_BUFFER)?;
+        }
         let page = rustix::fs::memfd_create("mlserver-calls", MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&page, PAGE_BYTES as u64)?;
         let mut command = Command::new(&program.interpreter);

@@ -22,7 +22,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, request};
+use http::header::CONNECTION;
+use http::request::Parts;
+use http::{HeaderValue, Request, Version};
 use tower::util::option_layer;
 use tower::{ServiceBuilder, service_fn};
 use tower_http::cors::CorsLayer;
@@ -86,7 +88,7 @@ pub fn service<B>(
     options: Options,
 ) -> impl HttpService<B, Body = Body>
 where
-    B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Send + 'static,
+    B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin + 'static,
 {
     let app = Arc::new(App {
         inference,
@@ -111,13 +113,25 @@ where
 impl App {
     async fn answer<B>(self: Arc<Self>, request: Request<B>) -> http::Response<Body>
     where
-        B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
+        B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Unpin,
     {
-        let (parts, body) = request.into_parts();
+        let (parts, mut body) = request.into_parts();
+        let mut response = self.respond(&parts, &mut body).await;
+        // Streams of HTTP/2 end without their connection.
+        if parts.version < Version::HTTP_2 && !body::release(body).await {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    async fn respond<B>(self: Arc<Self>, parts: &Parts, body: &mut B) -> http::Response<Body>
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Unpin,
+    {
         let path = without_prefix(parts.uri.path(), &self.root_path);
         let Some(route) = Route::find(path, &parts.uri) else {
-            let (response, observation) = custom::answer(&self, &parts, path, body).await;
-            return self.end(response, &parts, observation).await;
+            let (response, observation) = custom::answer(&self, parts, path, body).await;
+            return self.end(response, parts, observation).await;
         };
         if !route.allows(&parts.method) {
             return respond::method_not_allowed(&parts.method, &parts.uri, route.allow()).map(Body::from);
@@ -138,7 +152,7 @@ impl App {
             | Action::OpenApi => openapi::answer(&self, &route, path, &parts.headers).await,
             Action::InferStream | Action::GenerateStream => {
                 match stream::open(&self, &route, &parts.headers, body).await {
-                    Ok(events) => return events.respond(self, observation, parts.uri),
+                    Ok(events) => return events.respond(self, observation, parts.uri.clone()),
                     Err(error) => error.answer(self.overload_as_429),
                 }
             }
@@ -146,16 +160,11 @@ impl App {
             Action::Load => repository::load(&self, &route, body).await,
             Action::Unload => repository::unload(&self, &route, body).await,
         };
-        self.end(response, &parts, observation).await
+        self.end(response, parts, observation).await
     }
 
     /// Compresses an answer where that is wanted, and records it.
-    async fn end(
-        &self,
-        response: Response,
-        parts: &request::Parts,
-        observation: Option<Observation>,
-    ) -> http::Response<Body> {
+    async fn end(&self, response: Response, parts: &Parts, observation: Option<Observation>) -> http::Response<Body> {
         let response =
             if self.gzip { compress::compress(response, &parts.headers, &self.compute).await } else { response };
         if let Some(observation) = observation {
