@@ -31,6 +31,7 @@ impl Answers {
         refusal: Refusal,
         permit: OwnedSemaphorePermit,
     ) -> Self {
+        target.model.metrics(target.with_version).begin();
         Self { target, id, started: Instant::now(), refusal, source: Some((answers, permit)) }
     }
 
@@ -38,6 +39,16 @@ impl Answers {
     fn end(&mut self, success: bool) {
         self.source = None;
         self.target.model.metrics(self.target.with_version).record(self.started.elapsed(), success);
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        let metrics = self.target.model.metrics(self.target.with_version);
+        metrics.end();
+        if self.source.is_some() {
+            metrics.count_dropped("client_left");
+        }
     }
 }
 

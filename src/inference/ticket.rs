@@ -1,8 +1,9 @@
 //! A request between its admission and its answer: what it waits for, how long it may, and what is recorded of it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{InferenceError, Target};
@@ -11,15 +12,31 @@ use crate::runtimes::{Progress, Runtime};
 use crate::telemetry::inference::ModelMetrics;
 use crate::types::{InferenceRequest, InferenceResponse, Tensor};
 
-/// A request's place in the queue of its model. Dropped, it is free.
+/// A request's place with its model, which learns from the runtime how far it has come.
 #[derive(Debug)]
 struct Ticket {
     model: Arc<Model>,
     with_version: bool,
     bytes: usize,
-    entered: Instant,
-    begun: OnceLock<Instant>,
+    stage: Mutex<Stage>,
 }
+
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// It has a place in the model's queue.
+    Waiting {
+        since: Instant,
+    },
+    Running {
+        since: Instant,
+        waited: Duration,
+    },
+    /// Nobody waits for the answer any more.
+    Gone,
+}
+
+/// Takes a request out of its model's queue when its caller has its answer, or has left.
+struct Place(Arc<Ticket>);
 
 /// How long a request waited and was predicted.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,14 +46,13 @@ pub(super) struct Timing {
 }
 
 impl Ticket {
-    fn enter(target: &Target, request: &InferenceRequest) -> Result<Arc<Self>, QueueFull> {
+    fn enter(target: &Target, request: &InferenceRequest) -> Result<Place, QueueFull> {
         let bytes = request.inputs.iter().map(Tensor::byte_len).sum();
         target.model.queue.enter(bytes)?;
-        let model = Arc::clone(&target.model);
-        let ticket =
-            Self { model, with_version: target.with_version, bytes, entered: Instant::now(), begun: OnceLock::new() };
+        let stage = Mutex::new(Stage::Waiting { since: Instant::now() });
+        let ticket = Self { model: Arc::clone(&target.model), with_version: target.with_version, bytes, stage };
         ticket.metrics().enter_queue();
-        Ok(Arc::new(ticket))
+        Ok(Place(Arc::new(ticket)))
     }
 
     fn metrics(&self) -> &ModelMetrics {
@@ -51,18 +67,32 @@ impl Ticket {
 
 impl Progress for Ticket {
     fn begin(&self) {
-        let now = Instant::now();
-        if self.begun.set(now).is_ok() {
+        let mut stage = self.stage.lock();
+        if let Stage::Waiting { since } = *stage {
+            let now = Instant::now();
+            let waited = now.saturating_duration_since(since);
+            *stage = Stage::Running { since: now, waited };
             self.leave_queue();
-            self.metrics().record_queue(now.saturating_duration_since(self.entered));
+            self.metrics().record_queue(waited);
+        }
+    }
+
+    fn wait_again(&self) {
+        let mut stage = self.stage.lock();
+        if let Stage::Running { .. } = *stage {
+            *stage = Stage::Waiting { since: Instant::now() };
+            // It has been admitted, however many wait by now.
+            self.model.queue.return_to(self.bytes);
+            self.metrics().enter_queue();
         }
     }
 }
 
-impl Drop for Ticket {
+impl Drop for Place {
     fn drop(&mut self) {
-        if self.begun.get().is_none() {
-            self.leave_queue();
+        let stage = std::mem::replace(&mut *self.0.stage.lock(), Stage::Gone);
+        if let Stage::Waiting { .. } = stage {
+            self.0.leave_queue();
         }
     }
 }
@@ -77,22 +107,26 @@ pub(super) async fn predict(
     runtime: &dyn Runtime,
     request: InferenceRequest,
 ) -> Result<(InferenceResponse, Timing), InferenceError> {
-    let ticket = Ticket::enter(target, &request)?;
-    let work = runtime.predict_watched(request, Arc::clone(&ticket) as Arc<dyn Progress>);
+    let place = Ticket::enter(target, &request)?;
+    let work = runtime.predict_watched(request, Arc::clone(&place.0) as Arc<dyn Progress>);
     let limits = target.model.timeouts;
-    let outcome = if limits.queue.is_none() && limits.predict.is_none() {
+    let response = if limits.queue.is_none() && limits.predict.is_none() {
         work.await?
     } else {
         tokio::select! {
             biased;
             outcome = work => outcome?,
-            late = overdue(&ticket) => return Err(late),
+            late = overdue(&place.0) => return Err(late),
         }
     };
-    let begun = ticket.begun.get().copied().unwrap_or(ticket.entered);
-    let timing = Timing { queue: begun.saturating_duration_since(ticket.entered), predict: begun.elapsed() };
-    ticket.metrics().record_predict(timing.predict);
-    Ok((outcome, timing))
+    let timing = match *place.0.stage.lock() {
+        Stage::Running { since, waited } => Timing { queue: waited, predict: since.elapsed() },
+        // The runtime had the answer without a prediction.
+        Stage::Waiting { since } => Timing { queue: since.elapsed(), predict: Duration::ZERO },
+        Stage::Gone => Timing::default(),
+    };
+    place.0.metrics().record_predict(timing.predict);
+    Ok((response, timing))
 }
 
 /// Waits until a request has waited or been predicted for too long.
@@ -100,16 +134,25 @@ async fn overdue(ticket: &Ticket) -> InferenceError {
     let limits = ticket.model.timeouts;
     loop {
         let now = Instant::now();
-        let until = match (ticket.begun.get(), limits.predict, limits.queue) {
-            (Some(&begun), Some(limit), _) if now >= begun + limit => return InferenceError::PredictTimeout { limit },
-            (Some(&begun), Some(limit), _) => begun + limit,
-            (Some(_), None, _) | (None, None, None) => return std::future::pending().await,
-            (None, _, Some(limit)) if now >= ticket.entered + limit => return InferenceError::QueueTimeout { limit },
-            // It may begin at any time from now on, so that this is early enough to look again.
-            (None, Some(predict), Some(queue)) => (ticket.entered + queue).min(now + predict),
-            (None, None, Some(queue)) => ticket.entered + queue,
-            (None, Some(predict), None) => now + predict,
+        let stage = *ticket.stage.lock();
+        // What changes its stage meanwhile has at least the shorter of the limits left.
+        let soonest = limits.queue.into_iter().chain(limits.predict).min().map(|limit| now + limit);
+        let latest = match stage {
+            Stage::Waiting { since } => {
+                limits.queue.map(|limit| (since + limit, InferenceError::QueueTimeout { limit }))
+            }
+            Stage::Running { since, .. } => {
+                limits.predict.map(|limit| (since + limit, InferenceError::PredictTimeout { limit }))
+            }
+            Stage::Gone => None,
         };
-        tokio::time::sleep_until(until).await;
+        let until = match latest {
+            Some((latest, late)) if now >= latest => return late,
+            latest => latest.map(|(latest, _)| latest).into_iter().chain(soonest).min(),
+        };
+        match until {
+            Some(until) => tokio::time::sleep_until(until).await,
+            None => std::future::pending().await,
+        }
     }
 }

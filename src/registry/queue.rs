@@ -64,6 +64,12 @@ impl Queue {
         })
     }
 
+    /// Lets a request wait again that has been admitted before.
+    pub fn return_to(&self, bytes: usize) {
+        self.requests.fetch_add(1, Ordering::AcqRel);
+        self.bytes.fetch_add(bytes, Ordering::AcqRel);
+    }
+
     /// Takes a request out that has entered with so many bytes.
     pub fn leave(&self, bytes: usize) {
         self.requests.fetch_sub(1, Ordering::AcqRel);

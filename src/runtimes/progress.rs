@@ -6,9 +6,14 @@ use std::fmt;
 pub trait Progress: fmt::Debug + Send + Sync + 'static {
     /// The request waits for nothing any more: its prediction begins. May be told more than once.
     fn begin(&self);
+
+    /// What has begun came to nothing, and the request waits for another prediction.
+    fn wait_again(&self);
 }
 
 /// Nobody wants to know.
 impl Progress for () {
     fn begin(&self) {}
+
+    fn wait_again(&self) {}
 }

@@ -223,6 +223,7 @@ impl Batcher {
         match &*flight.await {
             Landed::Outcomes(outcomes) => outcomes[index].lock().take().expect("a seat is one caller's"),
             Landed::Failed(turns) => {
+                progress.wait_again();
                 let _turn = turns.acquire().await;
                 self.predict_alone(request, progress, rows).await
             }
@@ -335,6 +336,12 @@ impl Progress for AllBegin {
     fn begin(&self) {
         for progress in &self.0 {
             progress.begin();
+        }
+    }
+
+    fn wait_again(&self) {
+        for progress in &self.0 {
+            progress.wait_again();
         }
     }
 }

@@ -106,6 +106,9 @@ impl Policy {
     pub(super) fn left(&mut self) {
         self.waiting -= 1;
         self.present -= 1;
+        if self.waiting == 0 {
+            self.hope = None;
+        }
     }
 
     /// Decides what becomes of a group, for a runtime that works on `width` batches at once.

@@ -188,6 +188,38 @@ async fn only_the_guilty_request_fails() {
     assert_eq!(*runtime.rows.lock(), [1, 4, 1, 1, 1, 1], "the batch, and each of its requests");
 }
 
+/// Remembers what it is told.
+#[derive(Debug, Default)]
+struct Told(Mutex<Vec<&'static str>>);
+
+impl Progress for Told {
+    fn begin(&self) {
+        self.0.lock().push("begin");
+    }
+
+    fn wait_again(&self) {
+        self.0.lock().push("wait again");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_told_when_predictions_begin_and_when_they_begin_again() {
+    let runtime = slow(10);
+    let batched = batched(&runtime, 8, milliseconds(100));
+    let busy = ask(&batched, numbers(&[0]));
+    begun(&runtime, 1).await;
+    let told = Arc::new(Told::default());
+    let (asked, progress) = (Arc::clone(&batched), Arc::clone(&told) as Arc<dyn Progress>);
+    let asked = tokio::spawn(async move { asked.predict_watched(numbers(&[1]), progress).await.map(drop) });
+    let poison = ask(&batched, numbers(&[i32::from(POISON)]));
+    tokio::time::sleep(milliseconds(5)).await;
+    assert!(told.0.lock().is_empty(), "it waits for the runtime");
+    busy.await.unwrap().unwrap();
+    asked.await.unwrap().unwrap();
+    poison.await.unwrap().unwrap_err();
+    assert_eq!(*told.0.lock(), ["begin", "wait again", "begin"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_leaves_disturbs_nobody() {
     let runtime = slow(20);
