@@ -25,6 +25,7 @@ use super::frame::{Frame, Kind, Outgoing, PROTOCOL};
 use super::message::{self, Failure, FailureKind, Hello, Load, Loaded, Metrics, Ready};
 use super::process::{Death, How, Process, Program, resident};
 use super::{CallError, PythonLoadError};
+use crate::runtimes::Progress;
 use crate::telemetry::workers::WorkerMetrics;
 use crate::types::InferenceRequest;
 
@@ -40,6 +41,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const HOPELESS: u32 = 2;
 /// After this many deaths of a worker while it loads a model again, that worker does without the model.
 const LOAD_DEATHS: u32 = 3;
+/// How long a call may go on after it was cancelled because of its model's limit, at least.
+const CANCELLATION: Duration = Duration::from_millis(500);
 /// How long what has arrived is still read after the process has ended.
 const LAST_FRAMES: Duration = Duration::from_millis(100);
 
@@ -106,6 +109,8 @@ struct Model {
     frame: Outgoing,
     /// Requests that a worker answers before it takes calls.
     samples: Arc<[Outgoing]>,
+    /// How long a call may run; nothing is for ever.
+    limit: Option<Duration>,
     on: BTreeMap<usize, On>,
     /// It has been loaded by every worker once, so that a failure from now on is the worker's.
     established: bool,
@@ -130,6 +135,7 @@ struct Call {
     frame: Outgoing,
     reply: Reply,
     place: Arc<Place>,
+    progress: Arc<dyn Progress>,
 }
 
 #[derive(Debug)]
@@ -166,6 +172,8 @@ pub(super) struct WantedModel<'a> {
     pub(super) source: Option<&'a str>,
     /// Requests that every worker answers before it takes calls.
     pub(super) samples: &'a [InferenceRequest],
+    /// How long a call may run before its worker is replaced; nothing is for ever.
+    pub(super) limit: Option<Duration>,
 }
 
 /// A model that every worker it was meant for has loaded.
@@ -236,7 +244,7 @@ impl Pool {
         wanted: WantedModel<'_>,
         workers: usize,
     ) -> Result<AddedModel, PythonLoadError> {
-        let WantedModel { name, version, settings, source, samples } = wanted;
+        let WantedModel { name, version, settings, source, samples, limit } = wanted;
         let (number, mut changed) = {
             let mut state = self.state.lock();
             if state.closed {
@@ -260,6 +268,7 @@ impl Pool {
                     version: version.map(str::to_owned),
                     frame,
                     samples,
+                    limit,
                     on: places.iter().map(|&worker| (worker, On::Wanted { deaths: 0 })).collect(),
                     established: false,
                     ready: Arc::default(),
@@ -349,9 +358,10 @@ impl Pool {
         model: ModelNumber,
         lane: Lane,
         frame: Outgoing,
+        progress: Arc<dyn Progress>,
     ) -> Result<Frame, CallError> {
         let (reply, answer) = oneshot::channel();
-        let mut open = self.submit(model, lane, frame, Reply::One(reply))?;
+        let mut open = self.submit(model, lane, (frame, Reply::One(reply)), progress)?;
         let answer = answer.await.unwrap_or(Err(CallError::Stopping));
         open.over = true;
         answer
@@ -364,18 +374,18 @@ impl Pool {
         frame: Outgoing,
     ) -> Result<(OpenCall, mpsc::UnboundedReceiver<Result<Frame, CallError>>), CallError> {
         let (reply, answers) = mpsc::unbounded_channel();
-        Ok((self.submit(model, Lane::Loop, frame, Reply::Many(reply))?, answers))
+        Ok((self.submit(model, Lane::Loop, (frame, Reply::Many(reply)), Arc::new(()))?, answers))
     }
 
     fn submit(
         self: &Arc<Self>,
         model: ModelNumber,
         lane: Lane,
-        frame: Outgoing,
-        reply: Reply,
+        (frame, reply): (Outgoing, Reply),
+        progress: Arc<dyn Progress>,
     ) -> Result<OpenCall, CallError> {
         let place = Arc::<Place>::default();
-        let call = Call { frame, reply, place: Arc::clone(&place) };
+        let call = Call { frame, reply, place: Arc::clone(&place), progress };
         let mut state = self.state.lock();
         if state.closed {
             return Err(CallError::Stopping);
@@ -580,6 +590,9 @@ impl Pool {
                 () = self.wake[worker].notified() => {}
                 _ = beats.tick() => {
                     measure();
+                    if let Some(limit) = self.overrun(worker) {
+                        return Over::Decided(How::Overran(limit));
+                    }
                     asked = asked.and_then(|(since, mut answer)| {
                         matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Empty)).then_some((since, answer))
                     });
@@ -597,6 +610,18 @@ impl Pool {
                 }
             }
         }
+    }
+
+    /// Returns the limit that a call has exceeded, although it was cancelled when that was reached.
+    fn overrun(&self, worker: usize) -> Option<Duration> {
+        let state = self.state.lock();
+        let now = Instant::now();
+        state.dispatch.running(worker).find_map(|(model, since, call)| {
+            let limit = state.models.get(&model)?.limit?;
+            // Streams and calls of other handlers last as long as they like.
+            (call.frame.kind == Kind::Predict && now.saturating_duration_since(since) > limit + CANCELLATION)
+                .then_some(limit)
+        })
     }
 
     /// Returns a model that the worker should have and has not.
@@ -809,6 +834,7 @@ impl State {
         let Some(call) = self.dispatch.open(sent.worker, sent.id) else { return };
         call.place.worker.store(sent.worker, Ordering::Relaxed);
         call.place.id.store(sent.id, Ordering::Relaxed);
+        call.progress.begin();
         if let Some(mailbox) = &self.links[sent.worker].mailbox {
             // Fails only when the connection has ended, and then the call's end is under way.
             let _ = mailbox.send((sent.id, call.frame.clone()));
@@ -817,7 +843,7 @@ impl State {
 
     /// Sends a call that is no prediction to one worker. The reply is dropped when it cannot be sent.
     fn send_to(&mut self, worker: usize, frame: Outgoing, reply: oneshot::Sender<Result<Frame, CallError>>) {
-        let call = Call { frame, reply: Reply::One(reply), place: Arc::default() };
+        let call = Call { frame, reply: Reply::One(reply), place: Arc::default(), progress: Arc::new(()) };
         if let Ok(sent) = self.dispatch.submit_to(worker, call, Instant::now()) {
             self.send(sent);
         }

@@ -191,6 +191,8 @@ pub(super) enum How {
     Killed,
     /// It answered nothing for longer than a setting allows, so the server killed it.
     Hung(Duration),
+    /// A call took longer than its model's setting allows, so the server killed it.
+    Overran(Duration),
     /// It sent what no worker sends.
     Protocol,
     Unknown,
@@ -216,6 +218,7 @@ impl How {
             Self::Signal(_) => "signal",
             Self::Killed | Self::Unknown => "lost",
             Self::Hung(_) => "hang",
+            Self::Overran(_) => "timeout",
             Self::Protocol => "protocol",
         }
     }
@@ -229,6 +232,13 @@ impl fmt::Display for How {
             Self::Killed => f.write_str("closed its connection and had to be killed"),
             Self::Hung(limit) => {
                 write!(f, "answered nothing for more than {} s (`worker_hang_timeout`) and was killed", limit.as_secs())
+            }
+            Self::Overran(limit) => {
+                write!(
+                    f,
+                    "did not end a prediction within {} s (`predict_timeout`) and was killed",
+                    limit.as_secs_f64()
+                )
             }
             Self::Protocol => f.write_str("sent what no worker of this version sends and was killed"),
             Self::Unknown => f.write_str("ended, nobody knows how"),

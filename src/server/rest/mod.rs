@@ -7,6 +7,7 @@ mod body;
 mod compress;
 mod cors;
 mod custom;
+mod deadline;
 mod errors;
 mod health;
 mod infer;
@@ -58,6 +59,8 @@ pub struct Options {
     pub cors: Option<CorsLayer>,
     /// What stands for NaN and infinities in JSON.
     pub non_finite: NonFinite,
+    /// Refuse what is too much with 429 instead of 503.
+    pub overload_as_429: bool,
 }
 
 /// What handlers share.
@@ -72,6 +75,7 @@ struct App {
     root_path: String,
     gzip: bool,
     non_finite: NonFinite,
+    overload_as_429: bool,
     cloud_events: CloudEvents,
 }
 
@@ -97,6 +101,7 @@ where
         root_path: normal_root_path(&options.root_path),
         gzip: options.gzip,
         non_finite: options.non_finite,
+        overload_as_429: options.overload_as_429,
     });
     let routes = service_fn(move |request| {
         let app = Arc::clone(&app);
@@ -148,7 +153,7 @@ impl App {
             Action::InferStream | Action::GenerateStream => {
                 match stream::open(&self, &route, &parts.headers, body).await {
                     Ok(events) => return events.respond(self, observation, parts.uri.clone()),
-                    Err(error) => error.response(),
+                    Err(error) => error.answer(self.overload_as_429),
                 }
             }
             Action::Index => repository::index(&self, &parts.headers, body).await,
