@@ -239,7 +239,7 @@ fn a_death_is_one_line_that_says_all() {
     let settings = json!({"use_structured_logging": true});
     let Some(server) = starting(&[("m", "Trouble"), ("n", "Plain")], &settings).map(Starting::start) else { return };
     let error = infer(&server, "m", "exit").error(503);
-    assert!(error.starts_with("worker default-0 (process "), "{error}");
+    assert!(error.starts_with("the request was lost: worker default-0 (process "), "{error}");
     let line = server.wait_for_log("A worker ended with exit code 3.");
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(line["worker"], "default-0", "{line}");
