@@ -180,7 +180,7 @@ fn a_model_that_dies_whenever_it_loads_again_does_not_hold_up_others() {
     assert!(error.contains("ended with exit code 6"), "{error}");
     assert_eq!(server.get("/v2/models/m/ready").status, 200);
     assert!(!is_ready(&server), "one of the models cannot answer");
-    fs::remove_file(server.folder.path("once/loaded")).unwrap();
+    fs::remove_file(server.folder.path("loaded")).unwrap();
     assert_eq!(server.post("/v2/repository/models/once/load", "").status, 200);
     infer(&server, "once", 0).ok();
     assert!(is_ready(&server));
@@ -242,7 +242,9 @@ fn a_death_is_one_line_that_says_all() {
     assert!(error.starts_with("the request was lost: worker default-0 (process "), "{error}");
     let line = server.wait_for_log("A worker ended with exit code 3.");
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
-    assert_eq!((&line["worker"], &line["models"]), (&json!("default-0"), &json!("m, n")), "{line}");
+    assert_eq!(line["worker"], "default-0", "{line}");
+    let models: HashSet<&str> = line["models"].as_str().unwrap().split(", ").collect();
+    assert_eq!(models, ["m", "n"].into(), "{line}");
     assert_eq!(line["last_lines"], "about to leave", "{line}");
     assert_eq!(line["out_of_memory"], false, "{line}");
     assert!(line["pid"].as_i64().is_some() && line["resident_bytes"].as_u64().is_some(), "{line}");
