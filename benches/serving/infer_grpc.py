@@ -75,13 +75,13 @@ def ask(peer: Path, port: int, message: bytes) -> tuple[bytes, dict[str, object]
     return base64.b64decode(answer), read
 
 
-def h2load(port: int, body: Path, answer: int, load: tuple[int, int], seconds: float) -> dict[str, float]:
+def h2load(port: int, body: Path, answer: int, load: tuple[int, int], seconds: int) -> dict[str, float]:
     """One round of load; calls per second and the mean time of one in milliseconds.
 
     A call that fails has no message, so all is well when as much data came back as the messages of `answer` bytes take.
     """
     connections, streams = load
-    command = ["h2load", f"-c{connections}", f"-m{streams}", "-t1", f"-D{seconds:g}", "-w30", "-W30", "-d", str(body)]
+    command = ["h2load", f"-c{connections}", f"-m{streams}", "-t1", f"-D{seconds}", "-w30", "-W30", "-d", str(body)]
     command += ["-H", "content-type: application/grpc", "-H", "te: trailers", f"http://127.0.0.1:{port}{PATH}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=False)
     text = done.stdout
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--echo", type=Path, help="the bare tonic service (default: builds it)")
     parser.add_argument("--env", type=Path, required=True, help="folder for the peer's virtual environment")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--seconds", type=int, default=3)
     args = parser.parse_args()
     try:
         if shutil.which("h2load") is None:
@@ -159,7 +159,7 @@ def main() -> None:
             for key in ("echo", "bare", "peer"):
                 if outputs[key] != outputs["ours"]:
                     raise Failed(f"the servers do not agree: {outputs}")
-            print(f"{machine()}; {args.rounds} rounds of {args.seconds:g} s")
+            print(f"{machine()}; {args.rounds} rounds of {args.seconds} s")
             for label, load in SHAPES.items():
                 measure(label, load, ports, lengths, body, args)
     except Failed as error:

@@ -66,7 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures what options cost, in one run.")
     parser.add_argument("--ours", type=Path, required=True, help="our binary, a release build")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--connections", type=int, default=16)
     args = parser.parse_args()
     try:
@@ -83,7 +83,7 @@ def main() -> None:
                 program = Program(f"server-{place}", lambda port, served=served: [str(ours), "start", str(served)])
                 ports[label] = stack.enter_context(running(program, folder)).port
                 check_answer(label, infer(ports[label]))
-            print(f"{machine()}; {args.connections} connections, {args.rounds} rounds of {args.seconds:g} s")
+            print(f"{machine()}; {args.connections} connections, {args.rounds} rounds of {args.seconds} s")
             labels = list(CASES)
             rates: dict[str, list[float]] = {label: [] for label in labels}
             for turn in range(args.rounds):

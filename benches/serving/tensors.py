@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--env", type=Path, help="folder for the peer's virtual environment")
     parser.add_argument("--peer", type=Path, help="the peer's `mlserver`, instead of --env")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--connections", type=int, default=4)
     args = parser.parse_args()
     try:
@@ -148,7 +148,7 @@ def main() -> None:
                 if ask(servers[case.server].port, case) != numbers.tobytes():
                     raise Failed(f"{LABELS[key]} answered other numbers")
                 scripts[key] = script(folder, key, case)
-            print(f"{machine()}; {args.connections} connections, {args.rounds} rounds of {args.seconds:g} s")
+            print(f"{machine()}; {args.connections} connections, {args.rounds} rounds of {args.seconds} s")
             names = list(LABELS)
             found: dict[str, list[dict[str, float]]] = {key: [] for key in names}
             for turn in range(args.rounds):
