@@ -103,6 +103,7 @@ fn show_prints_every_value_and_its_source() {
       http_max_body_bytes = 67108864 (default)
       http_header_timeout = 30.0 (default)
       max_in_flight = 8 (environment MLSERVER_MAX_IN_FLIGHT)
+      shutdown_delay = 0.0 (default)
       shutdown_grace_period = 30.0 (default)
       grpc_port = 8081 (default)
       grpc_max_message_length = 67108864 (default)

@@ -119,6 +119,12 @@ pub static SERVER: Group = Group {
             "Requests admitted at once; more are answered with 503",
         ),
         Field::new(
+            "shutdown_delay",
+            SECONDS,
+            Preset::Float(0.0),
+            "Seconds after a signal for which requests are answered while the server is not ready",
+        ),
+        Field::new(
             "shutdown_grace_period",
             SECONDS,
             Preset::Float(30.0),
