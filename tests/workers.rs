@@ -16,7 +16,7 @@ use crate::support::{Answer, Client, Connection, Folder, PATIENCE, Starting, Tes
 /// Within this, a request that was in a worker when it died has its answer.
 const SOON: Duration = Duration::from_secs(1);
 
-fn python() -> Option<PathBuf> {
+pub(crate) fn python() -> Option<PathBuf> {
     let named = std::env::vars_os().find(|(name, _)| name == "MLSERVER_TEST_PYTHON").map(|(_, path)| path.into());
     let path = std::env::vars_os().find(|(name, _)| name == "PATH").map(|(_, path)| path);
     let in_path = || {
@@ -76,16 +76,16 @@ fn send(connection: &mut Connection, action: &str, value: &Value) {
 
 /// The first element of an answer.
 #[track_caller]
-fn value(answer: &Answer) -> i64 {
+pub(crate) fn value(answer: &Answer) -> i64 {
     answer.ok()["outputs"][0]["data"][0].as_i64().unwrap()
 }
 
-fn pid(number: i64) -> Pid {
+pub(crate) fn pid(number: i64) -> Pid {
     Pid::from_raw(i32::try_from(number).unwrap()).unwrap()
 }
 
 #[track_caller]
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "{what}");
@@ -98,7 +98,7 @@ fn pause(time: Duration) {
     thread::sleep(time);
 }
 
-fn has_ended(process: Pid) -> bool {
+pub(crate) fn has_ended(process: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
     test_kill_process(process).is_err() || stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with('Z'))
 }

@@ -67,6 +67,7 @@ class Server:
     name: str
     process: subprocess.Popen[bytes]
     port: int
+    grpc_port: int
     log: Path
     ready_ms: float = 0.0
 
@@ -129,7 +130,7 @@ def start(program: Program, folder: Path, limit: float = 90.0) -> Server:
         process = subprocess.Popen(
             program.command(http_port), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=environment, cwd=work
         )
-    server = Server(program.name, process, http_port, log)
+    server = Server(program.name, process, http_port, grpc_port, log)
     while answers(http_port, program.ready_path) != 200:
         if process.poll() is not None:
             raise Failed(f"{program.name} ended with {process.returncode} before it was ready\n{server.tail()}")

@@ -15,6 +15,7 @@ import math
 import os
 import sys
 import typing
+import uuid
 from typing import Any, Callable, ClassVar, Dict, Iterator, List, Optional, Set, Tuple, Type, TypeVar, Union
 
 from ._validate import Loc, Problems, ValidationError, Validator, validator_for
@@ -526,6 +527,11 @@ def jsonable(value: Any) -> Any:
         return {str(name): jsonable(item) for name, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [jsonable(item) for item in value]
+    dump = getattr(value, "model_dump", None) or getattr(value, "dict", None)
+    if dump is not None:  # a model of the user's own pydantic
+        return jsonable(dump(by_alias=True))
+    if isinstance(value, uuid.UUID):
+        return str(value)
     for method in ("tolist", "isoformat"):
         convert = getattr(value, method, None)
         if convert is not None:

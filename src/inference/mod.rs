@@ -22,7 +22,7 @@ use tracing::{debug, error};
 
 use crate::registry::{Model, NotFound, Registry, State, chain};
 use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError};
-use crate::types::{InferenceRequest, InferenceResponse};
+use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
 
 /// Why a request was not answered.
 #[derive(Debug, thiserror::Error)]
@@ -244,6 +244,27 @@ impl Inference {
         }
         let answers = Arc::clone(runtime).predict_stream(requests);
         Ok(Box::pin(stream::Answers::new(target.clone(), id, answers, refusal, permit)))
+    }
+
+    /// Answers a call of a model's own route, which `place` is the place of.
+    ///
+    /// It is admitted like a request, and counted by the transport alone.
+    ///
+    /// # Errors
+    ///
+    /// [`InferenceError::kind`] tells the kinds of failure apart.
+    pub async fn call(&self, model: &Model, place: usize, call: CustomCall) -> Result<CustomReply, InferenceError> {
+        let answer = async {
+            if self.is_stopping() {
+                return Err(InferenceError::Stopping);
+            }
+            let State::Ready(runtime) = &model.state else {
+                return Err(InferenceError::NotReady { name: model.name.clone(), version: model.version.clone() });
+            };
+            let _permit = self.admit()?;
+            Ok(runtime.call(place, call).await?)
+        };
+        answer.await.inspect_err(|failure| log_failure(model, "", failure))
     }
 
     async fn predict(&self, target: &Target, request: InferenceRequest) -> Result<InferenceResponse, InferenceError> {

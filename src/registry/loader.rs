@@ -12,6 +12,7 @@ use crate::repository::Artefact;
 use crate::runtimes::python::Python;
 use crate::runtimes::{self, Backend, BoxFuture, Family, Implementation, Runtime};
 use crate::settings::ModelSettings;
+use crate::types::PathTemplate;
 
 /// A runtime that is being loaded.
 pub type Loading<'a> = BoxFuture<'a, Result<Arc<dyn Runtime>, LoadError>>;
@@ -29,6 +30,8 @@ pub struct RuntimeLoader {
     /// Where the paths of models without a settings file start.
     pub working_directory: PathBuf,
     pub python: Python,
+    /// Tells whether a model's own route could never be reached, because its paths are the server's.
+    pub is_reserved: fn(&PathTemplate) -> bool,
 }
 
 impl Loader for RuntimeLoader {
@@ -37,7 +40,8 @@ impl Loader for RuntimeLoader {
             match Implementation::of(&settings)? {
                 Implementation::Identity => Ok(runtimes::identity()),
                 Implementation::Python => {
-                    Ok(self.python.load(&settings, None).await.map_err(runtimes::LoadError::from)?)
+                    let python = self.python.load(&settings, None).await.map_err(runtimes::LoadError::from)?;
+                    self.reachable(python)
                 }
                 Implementation::Trees(family) => {
                     let native = self.load_trees(family, settings.clone()).await;
@@ -73,7 +77,17 @@ impl RuntimeLoader {
         };
         let (model, version) = (settings.name.as_str(), settings.version());
         info!(model, version, reason = refusal, "Model '{model}' is served in Python: {refusal}.");
-        let loaded = self.python.load(settings, Some(&refusal)).await;
-        loaded.map_err(|source| LoadError::Neither { refusal, source })
+        match self.python.load(settings, Some(&refusal)).await {
+            Ok(python) => self.reachable(python),
+            Err(source) => Err(LoadError::Neither { refusal, source: Box::new(source) }),
+        }
+    }
+
+    /// Refuses a model of which a route could never be reached.
+    fn reachable(&self, model: Arc<dyn Runtime>) -> Result<Arc<dyn Runtime>, LoadError> {
+        match model.custom_routes().iter().find(|route| (self.is_reserved)(&route.template)) {
+            Some(route) => Err(LoadError::Reserved { route: route.template.to_string() }),
+            None => Ok(model),
+        }
     }
 }

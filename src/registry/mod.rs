@@ -5,6 +5,7 @@
 //! one step; until then, what it replaces goes on serving.
 
 mod loader;
+mod routes;
 mod warm_up;
 
 use std::collections::BTreeMap;
@@ -13,9 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tracing::warn;
 
 use crate::repository::{self, ArtefactError};
 use crate::runtimes::python::PythonLoadError;
@@ -25,7 +27,10 @@ use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
 use crate::types::{ModelMetadata, Parameters, TensorMetadata};
 
 pub use loader::{Loader, Loading, RuntimeLoader};
+pub use routes::{CustomMatch, CustomTarget};
 pub use warm_up::SampleError;
+
+use routes::Routes;
 
 /// A name or version that is not in the registry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,13 +46,16 @@ pub enum NotFound {
 pub enum LoadError {
     #[error(transparent)]
     Artefact(#[from] ArtefactError),
+    /// A route of the model's own that the protocol has already.
+    #[error("the model's route `{route}` is one of the server's own: choose another path")]
+    Reserved { route: String },
     #[error("the artefact `{uri}` is not on this machine; native runtimes read local files")]
     Remote { uri: String },
     #[error(transparent)]
     Runtime(#[from] runtimes::LoadError),
     /// The native runtime refuses the artefact, and Python cannot serve it either.
     #[error("{refusal}; nor does Python serve it")]
-    Neither { refusal: String, source: PythonLoadError },
+    Neither { refusal: String, source: Box<PythonLoadError> },
     #[error("loading ended unexpectedly; this is a bug in mlserver")]
     Panicked(#[source] tokio::task::JoinError),
     #[error("the model was loaded but cannot answer")]
@@ -185,7 +193,12 @@ impl From<ByVersion> for Versions {
     }
 }
 
-type Snapshot = BTreeMap<String, Versions>;
+/// What requests see at one moment.
+#[derive(Debug, Clone, Default)]
+struct Snapshot {
+    models: BTreeMap<String, Versions>,
+    routes: Routes,
+}
 
 /// A model that is loaded and warm, and that nobody can reach yet. Dropped, it is gone.
 #[derive(Debug)]
@@ -215,7 +228,7 @@ struct Shared {
 impl Registry {
     /// Makes an empty registry.
     pub fn new(loader: impl Loader + 'static, metrics: InferenceMetrics) -> Self {
-        let snapshot = ArcSwap::from_pointee(Snapshot::new());
+        let snapshot = ArcSwap::from_pointee(Snapshot::default());
         let (edit, generations, loader) = (Mutex::new(()), AtomicU64::new(0), Box::new(loader));
         let changes = watch::Sender::new(());
         Self { shared: Arc::new(Shared { snapshot, edit, generations, loader, metrics, changes }) }
@@ -238,7 +251,7 @@ impl Registry {
     /// Fails in the original's words when there is none.
     pub fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, NotFound> {
         let snapshot = self.shared.snapshot.load();
-        let versions = snapshot.get(name);
+        let versions = snapshot.models.get(name);
         let found = match version {
             None => versions.and_then(|versions| versions.default.as_ref()),
             // A plain scan spares the key's allocation; a name has few versions.
@@ -253,7 +266,12 @@ impl Registry {
 
     /// Returns every version of every model, by name and version.
     pub fn models(&self) -> Vec<Arc<Model>> {
-        self.shared.snapshot.load().values().flat_map(|versions| versions.all.values().cloned()).collect()
+        self.shared.snapshot.load().models.values().flat_map(|versions| versions.all.values().cloned()).collect()
+    }
+
+    /// Finds the model that has a route of its own for a path, which is decoded already.
+    pub fn custom_route(&self, method: &Method, path: &str) -> CustomMatch {
+        self.shared.snapshot.load().routes.find(method, path)
     }
 
     /// Counts a request for a model that does not exist.
@@ -264,13 +282,13 @@ impl Registry {
     /// Returns the versions of one name.
     pub fn versions(&self, name: &str) -> Vec<Arc<Model>> {
         let snapshot = self.shared.snapshot.load();
-        snapshot.get(name).map(|versions| versions.all.values().cloned().collect()).unwrap_or_default()
+        snapshot.models.get(name).map(|versions| versions.all.values().cloned().collect()).unwrap_or_default()
     }
 
     /// Tells whether every model that the server was started with can answer.
     pub fn is_ready(&self) -> bool {
         let snapshot = self.shared.snapshot.load();
-        let mut models = snapshot.values().flat_map(|versions| versions.all.values());
+        let mut models = snapshot.models.values().flat_map(|versions| versions.all.values());
         models.all(|model| !model.delays_readiness())
     }
 
@@ -361,6 +379,16 @@ impl Registry {
 
     fn ready(&self, prepared: Prepared) -> (Option<String>, Arc<Model>) {
         let Prepared { settings, runtime } = prepared;
+        let snapshot = self.shared.snapshot.load();
+        for route in runtime.custom_routes() {
+            if let Some(other) = snapshot.routes.same_of_other(&settings.name, route) {
+                let (method, path, other) = (route.method.as_str(), route.template.as_str(), other.label());
+                warn!(
+                    model = settings.name,
+                    "`{method} {path}` is answered by model '{other}', which was loaded before."
+                );
+            }
+        }
         let model = self.model(&settings, State::Ready(runtime), true);
         (model.version.clone(), Arc::new(model))
     }
@@ -389,7 +417,7 @@ impl Registry {
     fn edit<T>(&self, name: &str, change: impl FnOnce(&mut ByVersion) -> T) -> T {
         let edit = self.shared.edit.lock();
         let mut snapshot = Snapshot::clone(&self.shared.snapshot.load());
-        let before = snapshot.remove(name).unwrap_or_default().all;
+        let before = snapshot.models.remove(name).unwrap_or_default().all;
         let mut after = before.clone();
         let result = change(&mut after);
         for version in before.keys().filter(|version| version.is_some() && !after.contains_key(*version)) {
@@ -398,8 +426,9 @@ impl Registry {
         if after.is_empty() {
             self.shared.metrics.forget_model(name, None);
         } else {
-            snapshot.insert(name.to_owned(), after.into());
+            snapshot.models.insert(name.to_owned(), after.into());
         }
+        snapshot.routes = Routes::of(snapshot.models.values());
         self.shared.snapshot.store(Arc::new(snapshot));
         drop(edit);
         self.announce_change();

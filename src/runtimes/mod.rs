@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::codecs::CodecError;
 use crate::compute::ComputePool;
 use crate::settings::ModelSettings;
-use crate::types::{InferenceRequest, InferenceResponse, ModelMetadata};
+use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata};
 use identity::Identity;
 use tree_model::TreeModel;
 
@@ -81,6 +81,17 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// and clients that leave come to. A model without a way of its own answers the first request, as the original does.
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
         answer_first(self, requests)
+    }
+
+    /// Returns the routes that the model answers beside those of the protocol.
+    fn custom_routes(&self) -> &[CustomRoute] {
+        &[]
+    }
+
+    /// Answers a call of one of its routes, which `route` is the place of. Dropping the future abandons the answer.
+    fn call(&self, route: usize, _call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        let reason = format!("the model has no route {route}");
+        Box::pin(std::future::ready(Err(RuntimeError::Inconsistent(reason.into()))))
     }
 }
 

@@ -17,7 +17,6 @@ const SECONDS: Kind = Kind::Float { min: 0.0, max: MAX_SECONDS };
 
 const NO_KAFKA: &str = "there is no Kafka server in this release";
 const NO_BATCHING: &str = "requests are not batched";
-const NO_ENVIRONMENTS: &str = "no Python runtime runs in this release";
 
 /// `settings.json`.
 pub static SERVER: Group = Group {
@@ -55,8 +54,7 @@ pub static SERVER: Group = Group {
             Kind::Text,
             Preset::InWorkingDirectory(".envs"),
             "Folder in which environment tarballs are unpacked",
-        )
-        .not_yet(NO_ENVIRONMENTS),
+        ),
         Field::new(
             "model_repository_implementation",
             Kind::Text,
@@ -324,8 +322,7 @@ pub static PARAMETERS: Group = Group {
             Kind::Text,
             Preset::Null,
             "Packed Python environment, relative to the settings file",
-        )
-        .not_yet(NO_ENVIRONMENTS),
+        ),
         Field::new(
             "environment_path",
             Kind::Text,

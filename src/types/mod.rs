@@ -3,6 +3,7 @@
 //! Every way in ends in these types and every way out starts from them. They know nothing of transports, models or I/O;
 //! [`json`] and [`protobuf`] hold their forms on the wire. Names and rules are those of the Open Inference (V2) protocol.
 
+mod custom;
 mod datatype;
 pub mod json;
 mod metadata;
@@ -13,6 +14,7 @@ mod request;
 mod shape;
 mod tensor;
 
+pub use custom::{CustomCall, CustomReply, CustomRoute, PathTemplate, TemplateError};
 pub use datatype::Datatype;
 pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
 pub use parameters::Parameters;

@@ -96,7 +96,7 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let sent = if *method == Method::POST {
+        let sent = if *method == Method::POST || *method == Method::PUT {
             self.agent.run(request.body(body).unwrap())
         } else {
             self.agent.run(request.body(()).unwrap())

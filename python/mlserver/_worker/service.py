@@ -179,10 +179,11 @@ class Service:
             request_id_var.set(dict(head.get("headers", ())).get("x-request-id"))
             handler = model.handlers[head["handler"]]
 
-            async def run_handler(arguments: Dict[str, Any]) -> Any:
-                return await self._invoke(call, model, handler.is_async, handler.bound, **arguments)
+            async def run_function(function: Callable[..., Any], arguments: Dict[str, Any]) -> Any:
+                is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
+                return await self._invoke(call, model, is_async, function, **arguments)
 
-            status, headers, body = await invoke(handler, head, tail, run_handler)
+            status, headers, body = await invoke(handler, head, tail, run_function)
             self._finish(call.id, Kind.REPLY, {"status": status, "headers": headers}, body)
 
         self._open(header.id, run)

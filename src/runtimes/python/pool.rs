@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
@@ -208,6 +209,11 @@ impl Pool {
         format!("{}-{worker}", self.options.name)
     }
 
+    /// Returns how many workers the pool has.
+    pub(super) const fn size(&self) -> usize {
+        self.wake.len()
+    }
+
     /// Tells whether the pool takes no further models.
     pub(super) fn is_closed(&self) -> bool {
         self.state.lock().closed
@@ -380,6 +386,14 @@ impl Pool {
         }
         drop(state);
         Ok(OpenCall { pool: Arc::clone(self), place, over: false })
+    }
+
+    /// Has the first worker send `payload` back from its loop.
+    pub(super) async fn ping(&self, payload: Bytes) -> Option<Bytes> {
+        let frame = Outgoing::with_tail(Kind::Ping, Bytes::new(), vec![payload]).ok()?;
+        let (reply, answer) = oneshot::channel();
+        self.state.lock().send_to(0, frame, reply);
+        answer.await.ok()?.ok().map(|frame| frame.tail)
     }
 
     /// Takes a frame from a worker.

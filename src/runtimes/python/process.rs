@@ -45,8 +45,8 @@ pub(super) struct Program {
     pub(super) interpreter: PathBuf,
     /// The folder with the package `mlserver`.
     pub(super) sdk: PathBuf,
-    /// Variables beside those that the server has.
-    pub(super) variables: Vec<(&'static str, OsString)>,
+    /// What is set beside the variables that the server has, and with nothing, what is not.
+    pub(super) variables: Vec<(&'static str, Option<OsString>)>,
 }
 
 /// A process that runs.
@@ -73,12 +73,17 @@ impl Process {
         let mut command = Command::new(&program.interpreter);
         command
             .arg(program.sdk.join("mlserver").join("_worker"))
-            .envs(program.variables.iter().map(|(name, value)| (name, value)))
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
+        for (name, value) in &program.variables {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         let oom_kills = oom_kills();
         let mut child = command.spawn()?;
         // Its copy of the worker's end, without which the end of the worker would go unnoticed.

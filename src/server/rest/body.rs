@@ -66,23 +66,35 @@ where
     B: Body<Data = Bytes, Error: Into<BodyFailure>>,
 {
     check_content_type(headers)?;
-    let encoding = encoding(headers)?;
     let json_length = json_length(headers)?;
+    split(read_any(headers, body, limit, compute).await?, json_length)
+}
+
+/// Reads a body of any type, decompressed when it came compressed.
+pub(super) async fn read_any<B>(
+    headers: &HeaderMap,
+    body: B,
+    limit: usize,
+    compute: &ComputePool,
+) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes, Error: Into<BodyFailure>>,
+{
+    let encoding = encoding(headers)?;
     // Refuse what says its length before reading any of it.
     if body.size_hint().lower() > limit as u64 {
         return Err(BodyError::TooLarge { limit });
     }
     let collected = Limited::new(body, limit).collect().await;
     let bytes = collected.map_err(|error| failure(error, limit))?.to_bytes();
-    let bytes = match encoding {
-        None => bytes,
-        Some(encoding) if bytes.len() < LONG_BODY / 8 => decompress(&bytes, encoding, limit)?,
+    match encoding {
+        None => Ok(bytes),
+        Some(encoding) if bytes.len() < LONG_BODY / 8 => decompress(&bytes, encoding, limit),
         Some(encoding) => {
             let work = compute.run(move || decompress(&bytes, encoding, limit)).await;
-            work.unwrap_or_else(|panic| Err(BodyError::Interrupted(Box::new(panic))))?
+            work.unwrap_or_else(|panic| Err(BodyError::Interrupted(Box::new(panic))))
         }
-    };
-    split(bytes, json_length)
+    }
 }
 
 /// Takes a body that means nothing off its connection, which can then be used again.

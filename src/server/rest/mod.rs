@@ -6,6 +6,7 @@
 mod body;
 mod compress;
 mod cors;
+mod custom;
 mod errors;
 mod health;
 mod infer;
@@ -20,13 +21,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Request;
+use http::{Request, request};
 use tower::util::option_layer;
 use tower::{ServiceBuilder, service_fn};
 use tower_http::cors::CorsLayer;
 
 pub use super::respond::Body;
 pub use cors::layer as cors_layer;
+pub use custom::is_reserved;
 pub use instrument::RestMetrics;
 
 use super::cloud_events::CloudEvents;
@@ -37,6 +39,7 @@ use crate::inference::Inference;
 use crate::types::ServerMetadata;
 use crate::types::json::NonFinite;
 use instrument::Observation;
+use respond::Response;
 use route::{Action, Route};
 
 /// What the REST server needs to know.
@@ -108,7 +111,8 @@ impl App {
         let (parts, body) = request.into_parts();
         let path = without_prefix(parts.uri.path(), &self.root_path);
         let Some(route) = Route::find(path, &parts.uri) else {
-            return respond::not_found(path, &parts.uri, &self.root_path).map(Body::from);
+            let (response, observation) = custom::answer(&self, &parts, path, body).await;
+            return self.end(response, &parts, observation).await;
         };
         if !route.allows(&parts.method) {
             return respond::method_not_allowed(&parts.method, &parts.uri, route.allow()).map(Body::from);
@@ -137,6 +141,16 @@ impl App {
             Action::Load => repository::load(&self, &route, body).await,
             Action::Unload => repository::unload(&self, &route, body).await,
         };
+        self.end(response, &parts, observation).await
+    }
+
+    /// Compresses an answer where that is wanted, and records it.
+    async fn end(
+        &self,
+        response: Response,
+        parts: &request::Parts,
+        observation: Option<Observation>,
+    ) -> http::Response<Body> {
         let response =
             if self.gzip { compress::compress(response, &parts.headers, &self.compute).await } else { response };
         if let Some(observation) = observation {

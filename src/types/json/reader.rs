@@ -280,8 +280,8 @@ trait Sink {
             } else if !cursor.take(b',') {
                 return Ok(());
             }
-            let next = cursor.byte();
-            let next = if matches!(next, Some(b' ' | b'\n' | b'\t' | b'\r')) { cursor.peek() } else { next };
+            cursor.position += usize::from(cursor.byte() == Some(b' '));
+            let next = if cursor.byte() <= Some(b' ') { cursor.peek() } else { cursor.byte() };
             if next == Some(b'[') {
                 return Err(self.ragged());
             }
@@ -322,7 +322,14 @@ impl<T: JsonElement, L: Fn() -> String> FixedSink<'_, T, L> {
 impl<T: JsonElement, L: Fn() -> String> Sink for FixedSink<'_, T, L> {
     #[inline]
     fn element(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ReadError> {
-        let element = match number::scan(&cursor.text[cursor.position..]) {
+        let text = &cursor.text[cursor.position..];
+        if let Some((element, length)) = text.first_chunk().and_then(T::read_usual) {
+            cursor.position += length;
+            element.push(&mut self.buffer);
+            self.count += 1;
+            return Ok(());
+        }
+        let element = match number::scan(text) {
             Some((number, length)) => {
                 cursor.position += length;
                 T::from_number(number)
