@@ -1,6 +1,6 @@
 """What a model's signature says in the terms of the V2 protocol."""
 
-from typing import Any, List, Tuple
+from typing import Any, List
 
 from mlserver.codecs import Base64Codec, DatetimeCodec, NumpyCodec, PandasCodec, StringCodec
 from mlserver.codecs.numpy import to_datatype
@@ -13,7 +13,9 @@ __all__ = ["DefaultInputPrefix", "DefaultOutputPrefix", "to_metadata_tensors", "
 DefaultInputPrefix = "input-"
 DefaultOutputPrefix = "output-"
 
-#: Datatype and content type of columns, by MLflow's name of their type; all others are JSON.
+#: Datatype and content type of columns of lists, objects and anything else.
+_JSON = ("BYTES", PandasCodec.JsonContentType)
+#: Those of plain columns, by MLflow's name of their type.
 _COLUMNS = {
     "boolean": ("BOOL", NumpyCodec.ContentType),
     "integer": ("INT32", NumpyCodec.ContentType),
@@ -31,10 +33,10 @@ def to_metadata_tensors(schema: Any, prefix: str) -> List[MetadataTensor]:
     tensors = []
     for index, spec in enumerate(schema.inputs):
         if schema.is_tensor_spec():
-            datatype, content_type = _array(spec.type)
+            datatype, content_type = to_datatype(spec.type).value, NumpyCodec.ContentType
             shape = list(spec.shape)
         else:
-            datatype, content_type = _COLUMNS.get(getattr(spec.type, "name", ""), ("BYTES", PandasCodec.JsonContentType))
+            datatype, content_type = _COLUMNS.get(getattr(spec.type, "name", ""), _JSON)
             shape = [-1, 1]
         tensors.append(
             MetadataTensor(
@@ -45,10 +47,6 @@ def to_metadata_tensors(schema: Any, prefix: str) -> List[MetadataTensor]:
             )
         )
     return tensors
-
-
-def _array(dtype: Any) -> Tuple[str, str]:
-    return to_datatype(dtype).value, NumpyCodec.ContentType
 
 
 def to_model_content_type(schema: Any) -> str:

@@ -127,7 +127,8 @@ class MLflowRuntime(MLModel):
             return self._refusal(error)
         except (UnicodeDecodeError, RecursionError) as error:
             # Of the body: whatever the model raises is an error of MLflow's by now.
-            return self._refusal(self._mlflow_error.invalid_parameter_value(f"Invalid input. It cannot be read: {error}"))
+            message = f"Invalid input. It cannot be read: {error}"
+            return self._refusal(self._mlflow_error.invalid_parameter_value(message))
         return _Raw(found.response, found.status, media_type=found.mimetype)
 
     def _refusal(self, error: Any) -> Response:

@@ -1,6 +1,7 @@
 """Returns what its param `kind` asks for: every kind of value that a model may return."""
 
 import datetime
+import time
 
 import numpy
 import pandas
@@ -27,7 +28,6 @@ ANSWERS = {
     "dict": {"one": numpy.array(NUMBERS), "two": numpy.array([[1], [2]])},
     "lists": {"numbers": NUMBERS, "words": ["a", "b"], "one": 1.5},
     "nested": {"choices": [{"text": "hi", "index": 0}], "usage": {"tokens": 3}},
-    "nothing": None,
     "unknown": object(),
 }
 
@@ -42,7 +42,9 @@ class Kinds(PythonModel):
             raise RuntimeError("the secret of the model")
         if kind == "value error":
             raise ValueError("this value is wrong")
-        return ANSWERS[kind]
+        if kind == "slow":
+            time.sleep(6)
+        return ANSWERS.get(kind)
 
 
 set_model(Kinds())
