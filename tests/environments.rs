@@ -6,13 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::where_models::{ask, processes, where_models, with_python};
-use crate::support::{Folder, Starting};
+use crate::support::{Folder, Starting, repository_path};
 use crate::workers::python;
 
 /// An interpreter: its path, and its version as `3.11`.
@@ -80,12 +78,17 @@ fn executable(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Packs a folder as `tar czf` does, links as links.
+/// Packs a folder with the command of `docs/operations.md`.
 fn pack(folder: &Path, archive: &Path) {
-    let mut builder = tar::Builder::new(GzEncoder::new(File::create(archive).unwrap(), Compression::fast()));
-    builder.follow_symlinks(false);
-    builder.append_dir_all(".", folder).unwrap();
-    builder.into_inner().unwrap().finish().unwrap();
+    let documentation = fs::read_to_string(repository_path("docs/operations.md")).unwrap();
+    let command = documentation.lines().find(|line| line.starts_with("tar --create")).unwrap();
+    let place = |name: &str| match name {
+        "environment.tar.gz" => archive.as_os_str().to_owned(),
+        "my-venv" => folder.as_os_str().to_owned(),
+        other => other.into(),
+    };
+    let packed = Command::new("tar").args(command.split(' ').skip(1).map(place)).output().unwrap();
+    assert!(packed.status.success(), "{}", String::from_utf8_lossy(&packed.stderr));
 }
 
 /// Packs a virtual environment that is not there any more.

@@ -3,6 +3,8 @@
 
 mod admin;
 mod bad_input;
+mod bad_wire;
+mod batching;
 mod binary;
 mod cache;
 mod config;
@@ -14,6 +16,7 @@ mod layers;
 mod metrics;
 mod openapi;
 mod pools;
+mod pressure;
 mod readme;
 mod repository;
 mod rest;

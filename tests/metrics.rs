@@ -302,10 +302,14 @@ async fn names_types_and_helps_are_the_original_s() {
     grpc_server_msg_received_total counter: Total number of RPC stream messages received on the server.
     grpc_server_msg_sent_total counter: Total number of gRPC stream messages sent by the server.
     grpc_server_started_total counter: Total number of RPCs started on the server.
+    model_infer_in_flight gauge: Requests that are not answered yet
+    model_infer_predict_seconds histogram: Time that predictions take, in seconds
+    model_infer_queue_seconds histogram: Time from admission until the prediction begins, in seconds
     model_infer_request_duration summary: Model infer request duration
     model_infer_request_duration_seconds histogram: Time from admission to the model's answer, in seconds
     model_infer_request_failure_total counter: Model infer request failure count
     model_infer_request_success_total counter: Model infer request success count
+    model_infer_waiting gauge: Requests that wait for their prediction
     parallel_request_queue histogram: counter of request queue size for workers
     rest_server_request_duration_seconds histogram: HTTP request duration, in seconds
     rest_server_requests_in_progress gauge: Total HTTP requests currently in progress

@@ -1,7 +1,8 @@
 //! Times the way to a Python worker and back.
 //!
-//! Usage: `cargo run --release --example hop -- PYTHON`, where PYTHON is an interpreter with NumPy. Prints Markdown: round
-//! trips without user code (the worker's loop sends the bytes back), and calls of a model that echoes a tensor.
+//! Usage: `cargo run --release --example hop -- PYTHON [TEXT]`, where PYTHON is an interpreter with NumPy, and lines without
+//! TEXT are left out. Prints Markdown: round trips without user code (the worker's loop sends the bytes back), and calls of
+//! a model that echoes a tensor.
 #![expect(clippy::print_stdout, reason = "the report goes to standard output")]
 #![expect(clippy::cast_precision_loss, reason = "counts of calls are far below 2^52")]
 
@@ -50,7 +51,9 @@ enum Work {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let python = std::env::args().nth(1).context("usage: hop PYTHON")?;
+    let mut arguments = std::env::args().skip(1);
+    let python = arguments.next().context("usage: hop PYTHON [TEXT]")?;
+    let only = arguments.next().unwrap_or_default();
     let folder = tempfile::tempdir()?;
     fs::write(folder.path().join("hop_models.py"), MODEL)?;
     let options = Options {
@@ -83,7 +86,7 @@ async fn main() -> Result<()> {
         ("NumPy echo, coroutine, 1 MiB", echo, 1 << 20, &[1, 4]),
         ("NumPy echo, plain function, 1 KiB", plain, 1 << 10, &[1, 16]),
     ];
-    for (label, work, size, in_flight) in lines {
+    for (label, work, size, in_flight) in lines.into_iter().filter(|(label, ..)| label.contains(&only)) {
         for &in_flight in in_flight {
             let mut rounds = Vec::new();
             for _ in 0..ROUNDS {

@@ -128,14 +128,13 @@ class BaseModel:
 
     def _fill(self, values: Dict[str, Any], loc: Loc, problems: Problems) -> None:
         """Validates `values` and takes them over."""
-        fields = self._fields()
+        fields, aliases = self._fields(), self._aliases
         attributes = self.__dict__
         given = set()
         for name, field in fields.items():
-            shown = self._aliases.get(name, name)
-            value = values.get(shown, _MISSING)
-            if value is not _MISSING:
-                attributes[name] = field.validate(value, (*loc, shown), problems)
+            shown = aliases.get(name, name) if aliases else name
+            if shown in values:
+                attributes[name] = field.validate(values[shown], (*loc, shown), problems)
                 given.add(name)
             elif field.default is not _MISSING:
                 attributes[name] = field.default_factory() if field.default_factory else field.default

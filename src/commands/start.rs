@@ -16,7 +16,7 @@ use super::{CommandError, FAILURE, FORCED};
 use crate::admin::Admin;
 use crate::cli::start::StartArgs;
 use crate::compute::ComputePool;
-use crate::inference::{CacheOptions, Inference, ResponseCache};
+use crate::inference::{BatchingLoader, CacheOptions, Inference, ResponseCache};
 use crate::registry::{Registry, RuntimeLoader, chain};
 use crate::repository::{Discovery, Repository};
 use crate::runtimes::python::{self, Python};
@@ -159,12 +159,13 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
         python: python.clone(),
         is_reserved: rest::is_reserved,
     };
-    let registry = Registry::new(loader, InferenceMetrics::register(&mut metrics));
+    let inference_metrics = InferenceMetrics::register(&mut metrics);
+    let registry = Registry::new(BatchingLoader::new(loader, inference_metrics.clone()), inference_metrics);
     for model in models {
         registry.announce(model);
     }
     let admin = Admin::new(registry.clone(), repository);
-    let mut inference = Inference::new(registry, settings.max_in_flight);
+    let mut inference = Inference::new(registry, settings.max_in_flight).with_server_timing(settings.server_timing);
     if let Some(options) = cache_options(&settings) {
         inference = inference.with_cache(ResponseCache::new(options, compute.clone(), &mut metrics));
     }
@@ -189,6 +190,7 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
         gzip: settings.gzip_enabled,
         cors,
         non_finite: settings.non_finite_json,
+        overload_as_429: settings.overload_as_429,
     };
     let rest_listener = bind("HTTP", &settings.host, settings.http_port).await?;
     let grpc_listener = bind("gRPC", &settings.host, settings.grpc_port).await?;

@@ -5,6 +5,7 @@
 //! one step; until then, what it replaces goes on serving.
 
 mod loader;
+mod queue;
 mod routes;
 mod warm_up;
 
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderValue, Method};
@@ -27,6 +29,7 @@ use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
 use crate::types::{ModelMetadata, Parameters, TensorMetadata};
 
 pub use loader::{Loader, Loading, RuntimeLoader};
+pub use queue::{Queue, QueueFull};
 pub use routes::{CustomMatch, CustomTarget};
 pub use warm_up::SampleError;
 
@@ -90,6 +93,26 @@ impl State {
     }
 }
 
+/// How long a model's requests may take; nothing is for ever.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Timeouts {
+    /// From admission until the prediction begins.
+    pub queue: Option<Duration>,
+    /// From there until it ends.
+    pub predict: Option<Duration>,
+    /// From admission to the answer.
+    pub request: Option<Duration>,
+}
+
+impl Timeouts {
+    fn of(settings: &ModelSettings) -> Self {
+        let parameters = &settings.parameters;
+        let (queue, predict, request) =
+            (parameters.queue_timeout, parameters.predict_timeout, parameters.request_timeout);
+        Self { queue, predict, request }
+    }
+}
+
 /// One version of a model.
 #[derive(Debug)]
 pub struct Model {
@@ -106,6 +129,9 @@ pub struct Model {
     pub cached: bool,
     /// Its requests are held against the inputs of its metadata.
     pub validated: bool,
+    /// What waits for it.
+    pub queue: Queue,
+    pub timeouts: Timeouts,
     /// The settings file; nothing for a model of the environment.
     pub source: Option<PathBuf>,
     metrics: ModelMetrics,
@@ -402,6 +428,8 @@ impl Registry {
             generation: self.shared.generations.fetch_add(1, Ordering::Relaxed),
             cached,
             validated: settings.parameters.validate_inputs,
+            queue: Queue::new(settings),
+            timeouts: Timeouts::of(settings),
             source: settings.source.clone(),
             metrics: metrics.of_model(&settings.name, version.as_deref(), cached),
             metrics_as_default: metrics.of_model(&settings.name, None, cached),

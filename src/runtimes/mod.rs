@@ -4,6 +4,7 @@
 //! the implementation and the artefact allow it.
 
 mod identity;
+mod progress;
 pub mod python;
 mod tree_model;
 pub mod trees;
@@ -26,6 +27,7 @@ use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, Infer
 use identity::Identity;
 use tree_model::TreeModel;
 
+pub use progress::Progress;
 pub use tree_model::Family;
 
 /// The largest artefact that is read into memory, in bytes.
@@ -69,11 +71,30 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns how many predictions run beside each other, without one waiting for another; at least 1.
+    ///
+    /// More may be asked for. Adaptive batching keeps as many batches under way.
+    fn parallelism(&self) -> usize {
+        1
+    }
+
     /// Answers one request.
     ///
     /// The answer's name, version and id are set by the caller. Dropping the future abandons the answer, though not
     /// always the work.
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>>;
+
+    /// Answers one request as [`Runtime::predict`] does, and says when it begins to.
+    ///
+    /// For runtimes in which requests wait; the others begin at once.
+    fn predict_watched(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        progress.begin();
+        self.predict(request)
+    }
 
     /// Answers a stream of requests, with as many answers as the model likes.
     ///

@@ -11,6 +11,7 @@ mod parameters;
 pub mod protobuf;
 mod raw;
 mod request;
+mod rows;
 mod shape;
 mod tensor;
 

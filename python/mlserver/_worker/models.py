@@ -26,7 +26,7 @@ class LoadedModel:
         self.version: Optional[str] = instance.settings.version
         self.instance = instance
         self.predict_is_async = _is_async(instance.predict)
-        self.handlers: "Dict[str, Handler]" = {}
+        self.handlers: Dict[str, Handler] = {}
         #: Where its plain functions run; made for the first of them.
         self.thread: Optional[ThreadPoolExecutor] = None
 
@@ -94,7 +94,7 @@ def import_class(settings: ModelSettings) -> Any:
 
 @contextmanager
 def _importing_from(folder: Optional[str]) -> Iterator[None]:
-    """Makes a model's folder the first to import from while it loads, as what it unpickles may need, and the last afterwards."""
+    """Makes a model's folder the first to import from while it loads, for what it unpickles, and the last afterwards."""
     if folder is None:
         yield
         return

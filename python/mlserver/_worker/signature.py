@@ -1,7 +1,7 @@
 """Where the arguments of a custom handler come from: path, query, headers, body, as FastAPI reads a function's signature.
 
-Nothing of FastAPI's is needed. Its `Query`, `Header`, `Cookie`, `Path`, `Body` and `Depends`, Starlette's `Request` and models of
-pydantic are understood where a model's environment has them.
+Nothing of FastAPI's is needed. Its `Query`, `Header`, `Cookie`, `Path`, `Body` and `Depends`, Starlette's `Request` and
+models of pydantic are understood where a model's environment has them.
 """
 
 import asyncio
@@ -23,7 +23,14 @@ _PARAMETER = re.compile(r"{([a-zA-Z_]\w*)(?::([a-zA-Z_]\w*))?}")
 _CONVERTERS = {"int": int, "float": float, "uuid": uuid.UUID}
 
 #: What FastAPI's declarations say of the source of an argument.
-_DECLARATIONS = {"Path": "path", "Query": "query", "Header": "header", "Cookie": "cookie", "Body": "body", "Depends": "depends"}
+_DECLARATIONS = {
+    "Path": "path",
+    "Query": "query",
+    "Header": "header",
+    "Cookie": "cookie",
+    "Body": "body",
+    "Depends": "depends",
+}
 
 #: Runs a function of the model's with arguments by name, where its kind belongs.
 Run = Callable[[Callable[..., Any], Dict[str, Any]], Awaitable[Any]]
@@ -117,7 +124,7 @@ class Signature:
             value = request.cookies.get(key, _MISSING)
         else:
             found = request.query_params if source == "query" else request.headers
-            value = found.getlist(key) if argument.many else found.get(key, _MISSING)  # type: ignore[attr-defined]
+            value = found.getlist(key) if argument.many else found.get(key, _MISSING)
             if value == []:
                 value = _MISSING
         if value is not _MISSING:
@@ -137,9 +144,11 @@ def _hints(function: Callable[..., Any]) -> Dict[str, Any]:
         return typing.get_type_hints(target)
 
 
-def _argument(function: Any, parameter: inspect.Parameter, hint: Any, converters: Dict[str, str], path: str) -> Argument:
+def _argument(
+    function: Any, parameter: inspect.Parameter, hint: Any, converters: Dict[str, str], path: str
+) -> Argument:
     name, default = parameter.name, parameter.default
-    declaration = None
+    declaration: Any = None
     for extra in getattr(hint, "__metadata__", ()):
         if _declared(extra):
             declaration = extra
@@ -234,10 +243,11 @@ def _validator(hint: Any, declaration: Any) -> Validator:
     if declaration is not None:
         try:
             from pydantic import TypeAdapter
+            from typing_extensions import Annotated  # pydantic needs it, too
         except ImportError:
             pass
         else:
-            return from_pydantic(TypeAdapter(typing.Annotated[hint, declaration]).validate_python)  # type: ignore[attr-defined]
+            return from_pydantic(TypeAdapter(Annotated[hint, declaration]).validate_python)
     return validator_for(hint, enums_as_values=False)
 
 

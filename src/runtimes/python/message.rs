@@ -325,6 +325,15 @@ pub(super) fn response(frame: &Frame) -> Result<InferenceResponse, MessageError>
     Ok(InferenceResponse { parameters, headers: headers.collect(), outputs, ..InferenceResponse::default() })
 }
 
+/// Makes the frame that takes a model away from a worker.
+pub(super) fn unload(model: u64) -> Outgoing {
+    #[derive(Serialize)]
+    struct UnloadHead {
+        model: u64,
+    }
+    Outgoing::new(Kind::Unload, head(&UnloadHead { model })).expect("a number is shorter than a head may be")
+}
+
 /// Makes the frame of a call of a handler.
 pub(super) fn call(model: u64, handler: &str, call: CustomCall) -> Result<Outgoing, FrameError> {
     let CustomCall { method, path, parameters, query, headers, body } = call;

@@ -7,6 +7,8 @@
 mod connection;
 mod dispatch;
 mod environment;
+#[cfg(test)]
+mod fixtures;
 mod frame;
 mod message;
 mod model;

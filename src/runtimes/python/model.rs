@@ -13,7 +13,7 @@ use super::message::{self, Failure, FailureKind, Handler};
 use super::pool::{AddedModel, Pool, WantedModel};
 use super::stream::Answers;
 use super::{CallError, PythonLoadError};
-use crate::runtimes::{BoxFuture, RequestStream, ResponseStream, Runtime, RuntimeError, answer_first};
+use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, answer_first};
 use crate::settings::ModelSettings;
 use crate::types::{
     CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, PathTemplate,
@@ -48,12 +48,13 @@ pub(super) async fn load(
 ) -> Result<Arc<dyn Runtime>, PythonLoadError> {
     let source = settings.source.as_deref().map(|path| path.to_string_lossy());
     let (name, version) = (settings.name.as_str(), settings.version());
+    let limit = settings.parameters.predict_timeout;
     let wanted = settings.parameters.workers.unwrap_or(pool.size());
     if wanted > pool.size() {
         warn!(model = name, version, "`workers` is {wanted}, but its pool has {} (`parallel_workers`).", pool.size());
     }
     let settings = settings_value(settings);
-    let model = WantedModel { name, version, settings: &settings, source: source.as_deref() };
+    let model = WantedModel { name, version, settings: &settings, source: source.as_deref(), limit };
     let added = pool.add(model, wanted).await?;
     let AddedModel { number, mut loaded, ready } = added;
     if let Some(reason) = not_native {
@@ -183,13 +184,26 @@ impl Runtime for PythonModel {
         }
     }
 
+    /// As many as there are workers: one runs one piece of Python at a time.
+    fn parallelism(&self) -> usize {
+        self.ready.load(Ordering::Acquire).max(1)
+    }
+
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        self.predict_watched(request, Arc::new(()))
+    }
+
+    fn predict_watched(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             self.check_ready()?;
             let frame = message::request(Kind::Predict, Some(self.number), &request).map_err(inconsistent)?;
             let id = request.id;
             drop(request.inputs);
-            let frame = self.pool.call(self.number, self.lane, frame).await?;
+            let frame = self.pool.call(self.number, self.lane, frame, progress).await?;
             let frame = self.outcome(&id, frame)?;
             message::response(&frame).map_err(inconsistent)
         })
@@ -212,7 +226,7 @@ impl Runtime for PythonModel {
             let id = call.headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
             let frame = message::call(self.number, &handler.name, call).map_err(inconsistent)?;
             let lane = if handler.plain { Lane::Thread(self.number) } else { Lane::Loop };
-            let frame = self.pool.call(self.number, lane, frame).await?;
+            let frame = self.pool.call(self.number, lane, frame, Arc::new(())).await?;
             let frame = self.outcome(&id, frame)?;
             // A status or header that HTTP does not have is the model's.
             message::reply(&frame).map_err(|error| RuntimeError::Exception { message: error.to_string() })

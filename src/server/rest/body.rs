@@ -5,6 +5,7 @@ use std::pin::pin;
 
 use bytes::Bytes;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use futures_util::FutureExt;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName};
 use http_body::Body;
@@ -16,6 +17,9 @@ use crate::compute::ComputePool;
 /// Bodies longer than this many bytes are decompressed and parsed on the compute pool: below it, both take less time
 /// than it takes to wake a thread.
 pub(super) const LONG_BODY: usize = 64 * 1024;
+
+/// The most bytes that are taken off a connection so that it can be used again. Beyond it, a new connection costs less.
+const RELEASED: usize = 64 * 1024;
 
 /// The header that says how many bytes of a body are JSON, before and after compression; binary data follows them.
 pub(super) const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
@@ -107,6 +111,26 @@ where
         frame.map_err(|error| failure(error, limit))?;
     }
     Ok(())
+}
+
+/// Takes what an answer has left of its request's body off the connection, and tells whether that can be used again.
+///
+/// Without this the connection would end, or not, by whether the body came before or after the answer. A body that is long,
+/// or does not say how long it is, is not waited for.
+pub(super) async fn release<B>(body: B) -> bool
+where
+    B: Body<Data = Bytes, Error: Into<BodyFailure>>,
+{
+    if body.is_end_stream() {
+        return true;
+    }
+    let length = body.size_hint().upper();
+    let rest = discard(body, RELEASED);
+    match length {
+        Some(length) if length <= RELEASED as u64 => rest.await.is_ok(),
+        Some(_) => false,
+        None => rest.now_or_never().is_some_and(|end| end.is_ok()),
+    }
 }
 
 fn failure(error: BodyFailure, limit: usize) -> BodyError {

@@ -41,7 +41,7 @@ const TENTHS: [f64; CONVERTED + 1] =
 
 /// Reads the number at the start of `text` and returns its length with it: the `f32` nearest to the nearest `f64`, as
 /// [`super::number`] reads it. Nothing when it does not have the usual form.
-#[expect(clippy::inline_always, reason = "registers hold the constants only if the loop over a tensor is in here")]
+#[expect(clippy::inline_always, reason = "the loop over a tensor is to hold its constants in registers")]
 #[inline(always)]
 #[expect(
     clippy::cast_precision_loss,
@@ -51,17 +51,9 @@ const TENTHS: [f64; CONVERTED + 1] =
 pub(super) fn read_usual(text: &[u8; WINDOW]) -> Option<(f32, usize)> {
     let negative = text[0] == b'-';
     let start = usize::from(negative);
-    let head = Digits::at(text, start)?;
-    let whole = head.others().trailing_zeros() / 8;
+    // A processor guesses well where the point is, and then need not wait to go on behind it.
+    let (before, whole) = if text[start + 1] == b'.' { (digit(text[start])?, 1) } else { read_whole(text, start)? };
     let point = start + whole as usize;
-    if whole == 0 || whole > MAX_WHOLE || text[point] != b'.' {
-        return None;
-    }
-    let before = match head.0 & 0xff {
-        digit if whole == 1 => digit,
-        0 => return None,
-        _ => eight_digits((head.0 << 8) << (56 - 8 * whole)),
-    };
     let start = point + 1;
     let (first, second) = (Digits::at(text, start)?, Digits::at(text, start + 8)?);
     let (one, two) = (first.others(), second.others());
@@ -95,6 +87,20 @@ pub(super) fn read_usual(text: &[u8; WINDOW]) -> Option<(f32, usize)> {
     }
     // The sign is as good as random.
     Some((f32::from_bits((value as f32).to_bits() | u32::from(negative) << 31), length))
+}
+
+/// Reads the two or more digits before the point, and counts them.
+#[inline]
+fn read_whole(text: &[u8; WINDOW], start: usize) -> Option<(u64, u32)> {
+    let head = Digits::at(text, start)?;
+    let whole = head.others().trailing_zeros() / 8;
+    let usual = (2..=MAX_WHOLE).contains(&whole) && text[start] != b'0' && text[start + whole as usize] == b'.';
+    usual.then(|| (eight_digits((head.0 << 8) << (56 - 8 * whole)), whole))
+}
+
+#[inline]
+fn digit(byte: u8) -> Option<u64> {
+    byte.is_ascii_digit().then(|| u64::from(byte - b'0'))
 }
 
 /// Eight bytes of text less the digit zero, the first one in the lowest.

@@ -296,7 +296,8 @@ macro_rules! floats {
         $(impl JsonElement for $type {
             const EXPECTED: &'static str = $expected;
 
-            $(#[inline]
+            // Always, so that the loop over a tensor holds its constants in registers.
+            $(#[inline(always)]
             fn read_usual(text: &[u8; WINDOW]) -> Option<(Self, usize)> {
                 $usual(text)
             })?

@@ -29,6 +29,11 @@ use expand::expand;
 use interpreter::{Interpreter, InterpreterError, Version, probe};
 use relocate::VenvFile;
 
+/// How much memory glibc keeps for later: as much as it would once a block of 32 MiB had been freed. With less, tensors of
+/// a megabyte make it give memory back and fetch it again for each call, which costs more than their copies.
+const MEMORY_VARIABLES: [(&str, &str); 2] =
+    [("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TRIM_THRESHOLD_", "67108864")];
+
 /// What libraries for numbers read to decide how many threads they start.
 const THREAD_VARIABLES: [&str; 6] = [
     "OMP_NUM_THREADS",
@@ -254,6 +259,8 @@ impl Environment {
                 variables.push((name, Some(threads.clone().into())));
             }
         }
+        let memory = MEMORY_VARIABLES.into_iter().filter(|(name, _)| set(name).is_none());
+        variables.extend(memory.map(|(name, value)| (name, Some(value.into()))));
         variables
     }
 }
