@@ -67,8 +67,6 @@ def _numbers(value: Any) -> Any:
     """Returns numbers and truth values as an array, and `None` for anything else."""
     import numpy
 
-    if hasattr(value, "toarray"):  # sparse matrices
-        value = value.toarray()
     try:
         array = numpy.asarray(value)
     except ValueError:  # lists of unequal lengths

@@ -62,7 +62,7 @@ CASES: List[Case] = [
     ask("flowers", f"{HEADER}\n5.1,3.5,1.4,0.2\n6.7,3,5.2,2.3\n", CSV),
     ask("flowers", f"{HEADER}\n5.1,3.5,1.4,0.2\n", "text/csv; charset=utf-8"),
     ask("flowers", f"{HEADER}\n5.1,x,1.4,0.2\n", CSV),
-    ask("flowers", "5.1,3.5,1.4,0.2\n", CSV),
+    ask("flowers", "x\n5.1\n", CSV),
     ask("flowers", "", CSV),
     ask("flowers", SPLIT, "application/json; charset=latin-1"),
     ask("flowers", SPLIT, "application/json; foo=bar"),

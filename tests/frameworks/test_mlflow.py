@@ -49,7 +49,7 @@ def test_answers_are_those_of_mlflows_own_server(model, tmp_path):
         server.stop()
 
 
-def test_no_traceback_leaves_the_server(tmp_path):
+def test_bytes_are_read_or_refused_without_a_traceback(tmp_path):
     need("mlflow")
     server = serve_alone(tmp_path, "kinds")
     try:
@@ -62,6 +62,11 @@ def test_no_traceback_leaves_the_server(tmp_path):
         for text, content_type in [(b'"\xff"', "application/json"), (b"\xff", "text/csv"), (deep, "application/json")]:
             found = server.request("POST", "/invocations", text, {"content-type": content_type})
             assert (found.status, found.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE"), text[:9]
+        import pandas
+
+        parquet = pandas.DataFrame({"x": [1]}).to_parquet()
+        found = server.request("POST", "/invocations", parquet, {"content-type": "application/vnd.apache.parquet"})
+        assert found.body == b'{"predictions": [0.5, 2.0]}'
         assert ask(server, "GET", "/invocations")["status"] == 405
         assert ask(server, "POST", "/invocations", "x", "")["status"] == 415
     finally:
