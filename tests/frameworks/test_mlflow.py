@@ -92,39 +92,6 @@ def test_the_probe_is_answered_during_a_prediction_which_has_a_limit(tmp_path):
         server.stop()
 
 
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory):
-    """Returns an interpreter without any package."""
-    folder = tmp_path_factory.mktemp("bare") / "env"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    return folder / "bin/python"
-
-
-def reason(server):
-    """Returns why the only model was not loaded."""
-
-    def failed():
-        models = server.get("/v2/health/ready").json().get("models", [])
-        return models if models and models[0]["state"] != "LOADING" else None
-
-    try:
-        return server.wait_for(failed)[0]["reason"]
-    finally:
-        server.stop()
-
-
-def test_what_is_missing_is_named(tmp_path, bare):
-    found = reason(serve_alone(tmp_path, "free", bare, MLSERVER_EXIT_ON_LOAD_FAILURE="false"))
-    assert found.startswith("the model needs `mlflow`, which ")
-    assert found.endswith(f"install it there: {bare} -m pip install mlflow")
-    need("mlflow")
-    uri = tmp_path / "empty"
-    uri.mkdir()
-    variables = {"MLSERVER_MODEL_IMPLEMENTATION": IMPLEMENTATION, "MLSERVER_MODEL_URI": str(uri)}
-    found = reason(serve(uri, sys.executable, MLSERVER_EXIT_ON_LOAD_FAILURE="false", **variables))
-    assert found.startswith(f"cannot load `{uri}`: MlflowException: ")
-
-
 def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
