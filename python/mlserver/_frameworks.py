@@ -4,17 +4,17 @@ import importlib
 import os
 import sys
 from contextlib import contextmanager
-from typing import Any, Iterator, List, Tuple, Type
+from typing import Any, Callable, Iterator, List, Tuple, Type
 
-from .codecs import NumpyCodec
+from .codecs import NumpyCodec, NumpyRequestCodec
 from .codecs.base import find_input_codec_by_payload
 from .errors import InferenceError, MLServerError
 from .logging import logger
 from .model import MLModel
-from .types import RequestOutput, ResponseOutput
+from .types import InferenceRequest, InferenceResponse, RequestOutput, ResponseOutput
 from .utils import get_model_uri
 
-__all__ = ["REQUEST_ERRORS", "artefact", "encode_array", "import_framework", "loading", "refusing"]
+__all__ = ["REQUEST_ERRORS", "artefact", "encode_array", "import_framework", "loading", "predict_only", "refusing"]
 
 #: What frameworks raise when they cannot take a request's data.
 REQUEST_ERRORS: Tuple[Type[Exception], ...] = (ValueError, TypeError, LookupError)
@@ -105,3 +105,13 @@ def encode_array(model: MLModel, output: RequestOutput, value: Any) -> ResponseO
             raise
         message = f"output `{output.name}` cannot be encoded as `{wanted}`, for it is {type(value)}: {error}"
         raise InferenceError(message) from error
+
+
+def predict_only(
+    model: MLModel, payload: InferenceRequest, predict: Callable[[Any], Any], *errors: Type[Exception]
+) -> InferenceResponse:
+    """Answers with the one output `predict`, whatever the request asks for; `errors` are the framework's own."""
+    with refusing(*errors):
+        data = model.decode_request(payload, default_codec=NumpyRequestCodec)
+        output = encode_array(model, RequestOutput(name="predict"), predict(data))
+    return InferenceResponse(model_name=model.name, model_version=model.version, outputs=[output])

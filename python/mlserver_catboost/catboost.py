@@ -1,13 +1,12 @@
 """The runtime of CatBoost's models."""
 
+from typing import Tuple, Type
+
 from mlserver import MLModel
-from mlserver._frameworks import artefact, encode_array, import_framework, loading, refusing
-from mlserver.codecs import NumpyRequestCodec
-from mlserver.types import InferenceRequest, InferenceResponse, RequestOutput
+from mlserver._frameworks import artefact, import_framework, loading, predict_only
+from mlserver.types import InferenceRequest, InferenceResponse
 
-__all__ = ["PREDICT_OUTPUT", "CatboostModel"]
-
-PREDICT_OUTPUT = "predict"
+__all__ = ["CatboostModel"]
 
 _WELL_KNOWN_NAMES = ["model.cbm", "model.bin"]
 
@@ -15,11 +14,14 @@ _WELL_KNOWN_NAMES = ["model.cbm", "model.bin"]
 class CatboostModel(MLModel):
     """A classifier, or what has no classes, with the one output `predict`, whatever a request asks for."""
 
+    #: What the framework raises, once it is imported.
+    _errors: Tuple[Type[Exception], ...] = ()
+
     async def load(self) -> bool:
         """Reads the artefact."""
         path = await artefact(self, _WELL_KNOWN_NAMES)
         catboost = import_framework("catboost", "catboost")
-        self._error = catboost.CatBoostError
+        self._errors = (catboost.CatBoostError,)
         with loading(path):
             self._model = catboost.CatBoostClassifier().load_model(path)
             if len(self._model.classes_) == 0:
@@ -28,7 +30,4 @@ class CatboostModel(MLModel):
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Answers with the output `predict`."""
-        with refusing(self._error):
-            data = self.decode_request(payload, default_codec=NumpyRequestCodec)
-            output = encode_array(self, RequestOutput(name=PREDICT_OUTPUT), self._model.predict(data))
-        return InferenceResponse(model_name=self.name, model_version=self.version, outputs=[output])
+        return predict_only(self, payload, self._model.predict, *self._errors)

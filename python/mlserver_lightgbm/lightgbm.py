@@ -1,13 +1,12 @@
 """The runtime of LightGBM's boosters."""
 
+from typing import Tuple, Type
+
 from mlserver import MLModel
-from mlserver._frameworks import artefact, encode_array, import_framework, loading, refusing
-from mlserver.codecs import NumpyRequestCodec
-from mlserver.types import InferenceRequest, InferenceResponse, RequestOutput
+from mlserver._frameworks import artefact, import_framework, loading, predict_only
+from mlserver.types import InferenceRequest, InferenceResponse
 
-__all__ = ["PREDICT_OUTPUT", "LightGBMModel"]
-
-PREDICT_OUTPUT = "predict"
+__all__ = ["LightGBMModel"]
 
 _WELL_KNOWN_NAMES = ["model.bst"]
 
@@ -15,18 +14,18 @@ _WELL_KNOWN_NAMES = ["model.bst"]
 class LightGBMModel(MLModel):
     """A booster, with the one output `predict`, whatever a request asks for."""
 
+    #: What the framework raises, once it is imported.
+    _errors: Tuple[Type[Exception], ...] = ()
+
     async def load(self) -> bool:
         """Reads the artefact."""
         path = await artefact(self, _WELL_KNOWN_NAMES)
         lightgbm = import_framework("lightgbm", "lightgbm")
-        self._error = lightgbm.basic.LightGBMError
+        self._errors = (lightgbm.basic.LightGBMError,)
         with loading(path):
             self._model = lightgbm.Booster(model_file=path)
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Answers with the output `predict`."""
-        with refusing(self._error):
-            data = self.decode_request(payload, default_codec=NumpyRequestCodec)
-            output = encode_array(self, RequestOutput(name=PREDICT_OUTPUT), self._model.predict(data))
-        return InferenceResponse(model_name=self.name, model_version=self.version, outputs=[output])
+        return predict_only(self, payload, self._model.predict, *self._errors)

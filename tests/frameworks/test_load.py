@@ -17,6 +17,7 @@ PACKAGES = {
     "lightgbm": ("mlserver_lightgbm.LightGBMModel", "classes", "lightgbm"),
     "catboost": ("mlserver_catboost.CatboostModel", "classes", "catboost"),
 }
+ALL = {**PACKAGES, "mlflow": ("mlserver_mlflow.MLflowRuntime", "free", "mlflow")}
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +50,13 @@ def settings(folder: Path, implementation: str, uri: str = ".", **extra) -> Path
 
 
 def test_a_missing_framework_says_what_to_install(tmp_path, bare):
-    for name, (_, model, _) in PACKAGES.items():
+    for name, (_, model, _) in ALL.items():
         shutil.copytree(GOLDENS / name / model, tmp_path / name)
         file = tmp_path / name / "model-settings.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "name": name}))
     found = reasons(tmp_path, bare)
     version = ".".join(map(str, sys.version_info[:3]))
-    for name, (_, _, package) in PACKAGES.items():
+    for name, (_, _, package) in ALL.items():
         assert found[name] == (
             f"the model needs `{package}`, which {bare} (Python {version}) does not have; "
             f"install it there: {bare} -m pip install {package}"
@@ -83,6 +84,14 @@ def test_a_wrong_artefact_is_named_with_the_reason(name, tmp_path):
     assert re.match(rf"cannot load `{tmp_path}/nonsense/a file`: \w+: .+", found["nonsense"]), found
     assert found["empty"].startswith(f"`{tmp_path}/empty` is a directory without a model file: expected one of model.")
     assert found["missing"] == f"Invalid URI specified for model missing ({tmp_path}/missing/nope)"
+
+
+def test_a_folder_without_a_model_of_mlflow_is_named(tmp_path):
+    need("mlflow")
+    settings(tmp_path / "empty", ALL["mlflow"][0])
+    assert reasons(tmp_path, Path(sys.executable))["empty"].startswith(
+        f"cannot load `{tmp_path}/empty`: MlflowException: "
+    )
 
 
 class Elsewhere:

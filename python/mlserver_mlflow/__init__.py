@@ -1,0 +1,6 @@
+"""Serves MLflow's models, over the V2 protocol and over MLflow's own."""
+
+from .codecs import TensorDictCodec
+from .runtime import MLflowRuntime
+
+__all__ = ["MLflowRuntime", "TensorDictCodec"]

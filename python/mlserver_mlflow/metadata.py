@@ -1,0 +1,56 @@
+"""What a model's signature says in the terms of the V2 protocol."""
+
+from typing import Any, List
+
+from mlserver.codecs import Base64Codec, DatetimeCodec, NumpyCodec, PandasCodec, StringCodec
+from mlserver.codecs.numpy import to_datatype
+from mlserver.types import MetadataTensor, Parameters
+
+from .codecs import TensorDictCodec
+
+__all__ = ["DefaultInputPrefix", "DefaultOutputPrefix", "to_metadata_tensors", "to_model_content_type"]
+
+DefaultInputPrefix = "input-"
+DefaultOutputPrefix = "output-"
+
+#: Datatype and content type of columns of lists, objects and anything else.
+_JSON = ("BYTES", PandasCodec.JsonContentType)
+#: Those of plain columns, by MLflow's name of their type.
+_COLUMNS = {
+    "boolean": ("BOOL", NumpyCodec.ContentType),
+    "integer": ("INT32", NumpyCodec.ContentType),
+    "long": ("INT64", NumpyCodec.ContentType),
+    "float": ("FP32", NumpyCodec.ContentType),
+    "double": ("FP64", NumpyCodec.ContentType),
+    "string": ("BYTES", StringCodec.ContentType),
+    "binary": ("BYTES", Base64Codec.ContentType),
+    "datetime": ("BYTES", DatetimeCodec.ContentType),
+}
+
+
+def to_metadata_tensors(schema: Any, prefix: str) -> List[MetadataTensor]:
+    """Returns the tensors of a schema; those without a name are numbered behind `prefix`."""
+    tensors = []
+    for index, spec in enumerate(schema.inputs):
+        if schema.is_tensor_spec():
+            datatype, content_type = to_datatype(spec.type).value, NumpyCodec.ContentType
+            shape = list(spec.shape)
+        else:
+            datatype, content_type = _COLUMNS.get(getattr(spec.type, "name", ""), _JSON)
+            shape = [-1, 1]
+        tensors.append(
+            MetadataTensor(
+                name=f"{prefix}{index}" if spec.name is None else spec.name,
+                datatype=datatype,
+                shape=shape,
+                parameters=Parameters(content_type=content_type),
+            )
+        )
+    return tensors
+
+
+def to_model_content_type(schema: Any) -> str:
+    """Returns the content type of requests that name none."""
+    if not schema.is_tensor_spec():
+        return PandasCodec.ContentType
+    return TensorDictCodec.ContentType if schema.has_input_names() else NumpyCodec.ContentType

@@ -1,0 +1,160 @@
+"""The runtime of MLflow's models.
+
+MLflow's own functions parse and answer its own protocol, so that the answers are those of the MLflow that is installed.
+"""
+
+import asyncio
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, Callable, Dict, Optional
+
+from mlserver import MLModel
+from mlserver._frameworks import import_framework, loading, refusing
+from mlserver.codecs import PandasCodec
+from mlserver.errors import InferenceError, MLServerError
+from mlserver.handlers import custom_handler
+from mlserver.logging import logger
+from mlserver.rest import Request, Response
+from mlserver.settings import ModelParameters
+from mlserver.types import InferenceRequest, InferenceResponse
+from mlserver.utils import get_model_uri
+
+from .metadata import DefaultInputPrefix, DefaultOutputPrefix, to_metadata_tensors, to_model_content_type
+from .outputs import encode
+
+__all__ = ["MLflowRuntime"]
+
+#: How long `/invocations` may take, in seconds. Unlike MLflow's own server, ours sets no limit unless the variable does.
+_TIMEOUT = "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT"
+
+
+class MLflowRuntime(MLModel):
+    """A folder with an `MLmodel`, or a URI that MLflow resolves; its signature says what the model takes."""
+
+    async def load(self) -> bool:
+        """Reads the model, and takes over its signature."""
+        uri = await get_model_uri(self.settings)
+        self._mlflow = import_framework("mlflow", "mlflow")
+        self._scoring = import_framework("mlflow.pyfunc.scoring_server", "mlflow")
+        self._mlflow_error = import_framework("mlflow.exceptions", "mlflow").MlflowException
+        if not hasattr(self._scoring, "invocations"):
+            raise MLServerError(f"MLflow {self._mlflow.__version__} is too old: expected 2.6 or later", 500)
+        # Some flavours behave differently while they serve.
+        os.environ["_MLFLOW_IS_IN_SERVING_ENVIRONMENT"] = "true"
+        with loading(uri):
+            # Older versions know no configuration of models.
+            read = getattr(self._scoring, "load_model_with_mlflow_config", None) or self._mlflow.pyfunc.load_model
+            self._model = read(uri)
+        self._take_signature()
+        # Predictions have a thread of their own, so that `/ping` is answered meanwhile.
+        self._thread = ThreadPoolExecutor(1, self.name)
+        return True
+
+    async def unload(self) -> bool:
+        """Ends the model's thread."""
+        self._thread.shutdown(wait=False)
+        return True
+
+    def _take_signature(self) -> None:
+        signature = self._model.metadata.signature
+        if signature is None:
+            return
+        parameters = self.settings.parameters or ModelParameters()
+        if self.inputs or self.outputs or parameters.content_type:
+            logger.warning("The model's signature replaces the inputs, outputs and content type of its settings.")
+        if signature.inputs is not None:
+            self.inputs = to_metadata_tensors(signature.inputs, DefaultInputPrefix)
+            parameters.content_type = to_model_content_type(signature.inputs)
+            self.settings.parameters = parameters
+        if signature.outputs is not None:
+            self.outputs = to_metadata_tensors(signature.outputs, DefaultOutputPrefix)
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        """Answers with what the model returns; parameters of the request are the model's params."""
+        try:
+            with refusing():
+                data = self._decoded(payload)
+                returned = await self._run(self._model.predict, data, _params(payload))
+        except self._mlflow_error as error:
+            if error.get_http_status_code() >= 500:
+                raise
+            raise InferenceError(error.message) from error
+        return encode(self, returned)
+
+    def _decoded(self, payload: InferenceRequest) -> Any:
+        """Returns what the model is given. Columns of lists and objects are JSON whether or not a request says so."""
+        for tensor in payload.inputs:
+            declared = self._inputs_index.get(tensor.name)
+            if declared is None or declared.parameters is None:
+                continue
+            if declared.parameters.content_type == PandasCodec.JsonContentType and tensor.parameters is None:
+                tensor.parameters = declared.parameters
+        return self.decode_request(payload)
+
+    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Calls a function on the model's thread, one at a time."""
+        run = copy_context().run
+        return await asyncio.get_running_loop().run_in_executor(self._thread, run, function, *args)
+
+    @custom_handler(rest_path="/ping", rest_method="GET")
+    async def ping(self) -> Response:
+        """Says that the model is there."""
+        return _Raw("\n")
+
+    @custom_handler(rest_path="/health", rest_method="GET")
+    async def health(self) -> Response:
+        """Says that the model is there."""
+        return _Raw("\n")
+
+    @custom_handler(rest_path="/version", rest_method="GET")
+    async def mlflow_version(self) -> Response:
+        """Answers with the version of MLflow."""
+        return _Raw(self._mlflow.__version__)
+
+    @custom_handler(rest_path="/invocations", rest_method="POST")
+    async def invocations(self, request: Request) -> Response:
+        """Answers a request of MLflow's protocol."""
+        body, content_type = await request.body(), request.headers.get("content-type", "")
+        schema = self._model.metadata.get_input_schema()
+        try:
+            answer = self._run(self._scoring.invocations, body, content_type, self._model, schema)
+            found = await asyncio.wait_for(answer, _timeout())
+        except asyncio.TimeoutError:
+            return _Raw("Request processing time exceeded limit", 504)
+        except self._mlflow_error as error:
+            return self._refusal(error)
+        except (UnicodeDecodeError, RecursionError) as error:
+            # Of the body: whatever the model raises is an error of MLflow's by now.
+            message = f"Invalid input. It cannot be read: {error}"
+            return self._refusal(self._mlflow_error.invalid_parameter_value(message))
+        return _Raw(found.response, found.status, media_type=found.mimetype)
+
+    def _refusal(self, error: Any) -> Response:
+        """Returns MLflow's own answer to an error, without the traceback, which is for the log alone."""
+        logger.info("A call of /invocations failed: %s", error, exc_info=error)
+        told: Dict[str, Any] = json.loads(error.serialize_as_json())
+        told.pop("stack_trace", None)
+        return _Raw(json.dumps(told), error.get_http_status_code())
+
+
+class _Raw(Response):
+    """A response whose text is sent as it is."""
+
+    def render(self, content: Any) -> bytes:
+        """Returns the text as UTF-8."""
+        return str(content).encode()
+
+
+def _params(payload: InferenceRequest) -> Optional[Dict[str, Any]]:
+    """Returns the parameters of a request that no part of the protocol knows, if there are any."""
+    if payload.parameters is None:
+        return None
+    return payload.parameters.model_extra or None
+
+
+def _timeout() -> Optional[float]:
+    """Returns the limit that the environment sets, if it does; MLflow has refused a text that is no number before."""
+    seconds = os.environ.get(_TIMEOUT)
+    return float(seconds) if seconds else None

@@ -1,0 +1,179 @@
+"""MLflow's own protocol, and MLflow's own command that starts the executable."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from conftest import BINARY, PATIENCE
+from mlflow_scoring import CASES, FILE, answer
+from support import GOLDENS, need, serve
+
+IMPLEMENTATION = "mlserver_mlflow.MLflowRuntime"
+
+
+def serve_alone(tmp_path, model, python=sys.executable, **variables):
+    """Serves a model's folder as MLflow does: the environment alone describes the model."""
+    folder = tmp_path / model
+    shutil.copytree(GOLDENS / "mlflow" / model / "model", folder)
+    described = {"NAME": model, "IMPLEMENTATION": IMPLEMENTATION, "URI": str(folder)}
+    variables.update({f"MLSERVER_MODEL_{name}": value for name, value in described.items()})
+    return serve(folder, python, **variables)
+
+
+def ask(server, method, path, body="", content_type="application/json"):
+    return answer(server.url, {"method": method, "path": path, "body": body, "content_type": content_type})
+
+
+@pytest.mark.parametrize("model", dict.fromkeys(case["model"] for case in CASES))
+def test_answers_are_those_of_mlflows_own_server(model, tmp_path):
+    need("mlflow")
+    server = serve_alone(tmp_path, model)
+    try:
+        server.wait_until_ready()
+        told = []
+        for case in json.loads(FILE.read_text()):
+            if case["model"] == model and (found := answer(server.url, case)) != case["answer"]:
+                told.append(f"{case['body']}\n  expected {case['answer']}\n  found    {found}")
+        assert not told, "\n".join(told)
+    finally:
+        server.stop()
+
+
+def test_bytes_are_read_or_refused_without_a_traceback(tmp_path):
+    need("mlflow")
+    server = serve_alone(tmp_path, "kinds")
+    try:
+        server.wait_until_ready()
+        body = json.dumps({"inputs": {"x": [1]}, "params": {"kind": "error"}})
+        refused = server.request("POST", "/invocations", body.encode(), {"content-type": "application/json"})
+        assert (refused.status, set(refused.json())) == (400, {"error_code", "message", "sqlstate", "error_class"})
+        assert "the secret of the model" in server.log.read_text()
+        deep = b"[" * 10**5
+        for text, content_type in [(b'"\xff"', "application/json"), (b"\xff", "text/csv"), (deep, "application/json")]:
+            found = server.request("POST", "/invocations", text, {"content-type": content_type})
+            assert (found.status, found.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE"), text[:9]
+        import pandas
+
+        parquet = pandas.DataFrame({"x": [1]}).to_parquet()
+        found = server.request("POST", "/invocations", parquet, {"content-type": "application/vnd.apache.parquet"})
+        assert found.body == b'{"predictions": [0.5, 2.0]}'
+        assert ask(server, "GET", "/invocations")["status"] == 405
+        assert ask(server, "POST", "/invocations", "x", "")["status"] == 415
+    finally:
+        server.stop()
+
+
+def test_the_probe_is_answered_during_a_prediction_which_has_a_limit(tmp_path):
+    need("mlflow")
+    server = serve_alone(tmp_path, "kinds", MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT="2")
+    try:
+        server.wait_until_ready()
+        slow = json.dumps({"inputs": {"x": [1]}, "params": {"kind": "slow"}})
+        found = []
+        call = threading.Thread(target=lambda: found.append(ask(server, "POST", "/invocations", slow)))
+        call.start()
+        server.wait_for(lambda: server.get("/ping").status == 200)
+        assert not found
+        call.join(PATIENCE)
+        late = {"status": 504, "content_type": "application/json", "text": "Request processing time exceeded limit"}
+        assert found == [late]
+    finally:
+        server.stop()
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def test_mlflow_models_serve_starts_the_executable(tmp_path):
+    need("mlflow")
+    model = tmp_path / "a folder with spaces"
+    shutil.copytree(GOLDENS / "mlflow/flowers/model", model)
+    for path in [model, *model.iterdir()]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/mlserver").symlink_to(BINARY)
+    port = free_port()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MLSERVER_")}
+    environment["PATH"] = f"{tmp_path}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment["MLSERVER_GRPC_PORT"] = environment["MLSERVER_METRICS_PORT"] = "0"
+    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", model, "-h", "127.0.0.1", "-p", str(port)]
+    command += ["-w", "2", "--enable-mlserver", "--env-manager", "local"]
+    log = (tmp_path / "log").open("w+")
+    # A group of its own: mlflow starts the server through a shell.
+    mlflow = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log, start_new_session=True)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        split = {"method": "POST", "path": "/invocations", "content_type": "application/json"}
+        columns = ["sepal length", "sepal width", "petal length", "petal width"]
+        split["body"] = json.dumps({"dataframe_split": {"columns": columns, "data": [[5.1, 3.5, 1.4, 0.2]]}})
+        end = time.monotonic() + 2 * PATIENCE
+        while not answers(f"{url}/ping"):
+            assert mlflow.poll() is None, (tmp_path / "log").read_text()
+            assert time.monotonic() < end, (tmp_path / "log").read_text()
+            time.sleep(0.1)
+        assert answer(url, split)["text"] == '{"predictions": [0]}'
+        with urllib.request.urlopen(f"{url}/v2/models/mlflow-model", timeout=PATIENCE) as response:
+            metadata = json.load(response)
+        assert metadata["parameters"] == {"content_type": "pd", "backend": "python"}
+    finally:
+        os.killpg(mlflow.pid, signal.SIGTERM)
+        mlflow.wait(PATIENCE)
+        log.close()
+    end = time.monotonic() + PATIENCE
+    while answers(f"{url}/ping"):
+        assert time.monotonic() < end, "the server has outlived MLflow"
+        time.sleep(0.1)
+
+
+def answers(url):
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return response.read() == b"\n"
+    except OSError:
+        return False
+
+
+def test_the_example_works_as_its_readme_says(tmp_path):
+    need("mlflow")
+    examples = Path(__file__).resolve().parents[2] / "examples"
+    shutil.copytree(examples / "mlflow", tmp_path / "mlflow")
+    shutil.copy(examples / "cases.py", tmp_path)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/mlserver").symlink_to(BINARY)
+    readme = (examples / "mlflow/README.md").read_text()
+    train, ask = re.findall(r"<!-- test -->\n```sh\n(.*?)```", readme, re.DOTALL)
+    told = re.search(r"```json\n(.*?)\n```", readme, re.DOTALL)[1]
+    port = free_port()
+    check = f"python ../cases.py . http://127.0.0.1:{port}"
+    script = f"""set -e
+    {train}
+    trap 'kill %1; wait' EXIT
+    until curl --silent --fail http://127.0.0.1:8080/ping; do kill -0 %1; sleep 0.1; done
+    echo answer: $({ask})
+    {check}
+    """.replace("127.0.0.1:8080", f"127.0.0.1:{port}")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MLSERVER_")}
+    environment.update(MLSERVER_HOST="127.0.0.1", MLSERVER_HTTP_PORT=str(port))
+    environment.update(MLSERVER_GRPC_PORT="0", MLSERVER_METRICS_PORT="0", MLSERVER_PYTHON_EXECUTABLE=sys.executable)
+    environment["PATH"] = f"{tmp_path}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    folder = tmp_path / "mlflow"
+    run = subprocess.run(
+        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert f"answer: {told}\n" in run.stdout
+    assert "4 cases agree" in run.stdout
