@@ -14,6 +14,7 @@ mod openapi;
 mod readme;
 mod repository;
 mod rest;
+mod sklearn;
 mod start;
 mod stream;
 mod support;

@@ -5,6 +5,7 @@
 
 mod identity;
 pub mod python;
+pub mod sklearn;
 mod tree_model;
 pub mod trees;
 
