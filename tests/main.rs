@@ -19,4 +19,5 @@ mod start;
 mod stream;
 mod support;
 mod trees;
+mod validation;
 mod workers;

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Instant;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -438,12 +439,33 @@ fn a_draining_server_takes_nothing_new_and_is_not_ready() {
     server.signal(Signal::TERM);
     server.wait_for_log("Received SIGTERM");
     assert_eq!(idle.rest(), "", "idle connections are closed");
-    // The listener is closed right after the log line; what was accepted until then is refused or closed.
+    let mut late = server.connect();
+    late.write(format!("POST {INFER} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n\r\n{ONE_ROW}", ONE_ROW.len()));
+    let refused = late.answer();
+    assert_eq!(refused.error(503), "the server is shutting down; try another one");
+    assert_eq!((refused.header("connection"), refused.header("retry-after")), ("close", "1"));
+    assert_eq!(late.rest(), "");
     upload.write(ONE_ROW);
     upload.answer().ok();
     let address = server.http;
     assert_eq!(server.ended().code, Some(0));
     assert!(std::net::TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn a_leaving_server_answers_and_is_not_ready() {
+    let delay = json!({"shutdown_delay": 1.5});
+    let server = TestServer::start(Folder::iris().settings(&delay));
+    let signalled = Instant::now();
+    server.signal(Signal::TERM);
+    server.wait_for_log("Received SIGTERM: not ready, and answering for 1.5 s; then the requests under way");
+    assert_eq!(server.get("/v2/health/ready").json()["error"], "the server is shutting down");
+    assert_eq!(server.get("/v2/models/iris-xgboost/ready").json()["reason"], "the server is shutting down");
+    assert_eq!(server.get("/v2/health/live").status, 200);
+    server.post(INFER, ONE_ROW).ok();
+    let ended = server.ended();
+    assert_eq!(ended.code, Some(0));
+    assert!((1.5..20.0).contains(&signalled.elapsed().as_secs_f64()), "{:?}", signalled.elapsed());
 }
 
 #[test]

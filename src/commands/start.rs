@@ -94,7 +94,7 @@ struct Up {
 
 async fn serve(settings: Settings, models: Vec<ModelSettings>, repository: Repository) -> Result<(), CommandError> {
     let mut signals = Signals::listen().context("cannot listen for signals")?;
-    let grace = settings.shutdown_grace_period;
+    let patience = Patience { delay: settings.shutdown_delay, grace: settings.shutdown_grace_period };
     let exit_on_load_failure = settings.exit_on_load_failure;
     let up = listen(settings, &models, repository).await?;
 
@@ -104,7 +104,7 @@ async fn serve(settings: Settings, models: Vec<ModelSettings>, repository: Repos
             if failed > 0 {
                 error!("Some of the models failed to load during startup!");
                 if exit_on_load_failure {
-                    end(up, grace, &mut signals).await?;
+                    end(up, Patience { delay: Duration::ZERO, ..patience }, &mut signals).await?;
                     let error = anyhow!("{failed} of the models failed to load; `exit_on_load_failure` false serves the others");
                     return Err(CommandError { error, code: FAILURE });
                 }
@@ -113,8 +113,15 @@ async fn serve(settings: Settings, models: Vec<ModelSettings>, repository: Repos
         }
         signal = signals.next() => signal,
     };
-    info!("Received {signal}: answering the requests under way, for at most {} s.", grace.as_secs_f64());
-    end(up, grace, &mut signals).await
+    let (delay, grace) = (patience.delay.as_secs_f64(), patience.grace.as_secs_f64());
+    if patience.delay.is_zero() {
+        info!("Received {signal}: answering the requests under way, for at most {grace} s.");
+    } else {
+        info!(
+            "Received {signal}: not ready, and answering for {delay} s; then the requests under way, for at most {grace} s."
+        );
+    }
+    end(up, patience, &mut signals).await
 }
 
 fn python_options(settings: &Settings, repository: &Repository, metrics: &mut MetricsRegistry) -> python::Options {
@@ -216,31 +223,48 @@ fn address(listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string())
 }
 
-/// Ends the server: no new requests and no more loads, then an answer to those under way, for at most `grace`.
+/// How long the end may take.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// While the server answers as ever, but is not ready, so that whoever sends requests notices in time.
+    delay: Duration,
+    /// For the requests that are under way then.
+    grace: Duration,
+}
+
+/// Ends the server: not ready, after the delay no new requests, then an answer to those under way.
 ///
 /// # Errors
 ///
 /// A second signal ends it at once, which is a failure of its own because requests may be lost.
-async fn end(mut up: Up, grace: Duration, signals: &mut Signals) -> Result<(), CommandError> {
-    up.inference.stop();
-    up.admin.stop();
-    up.stop_requests.cancel();
-    let drained = async {
-        // One fails only when it has panicked, and then there is nothing left to wait for.
-        while up.requests.join_next().await.is_some() {}
-        up.stop_metrics.cancel();
-        if let Some(metrics) = up.metrics {
-            let _ = metrics.await;
-        }
-        up.python.stop().await;
+async fn end(mut up: Up, patience: Patience, signals: &mut Signals) -> Result<(), CommandError> {
+    let inference = up.inference.clone();
+    let orderly = async {
+        up.inference.leave();
+        up.admin.stop();
+        tokio::time::sleep(patience.delay).await;
+        up.inference.stop();
+        up.stop_requests.cancel();
+        let drained = async {
+            // One fails only when it has panicked, and then there is nothing left to wait for.
+            while up.requests.join_next().await.is_some() {}
+            up.stop_metrics.cancel();
+            if let Some(metrics) = up.metrics {
+                let _ = metrics.await;
+            }
+            up.python.stop().await;
+        };
+        tokio::time::timeout(patience.grace, drained).await
     };
     tokio::select! {
-        () = drained => info!("Stopped."),
-        () = tokio::time::sleep(grace) => {
-            warn!("Stopped with {} requests under way: `shutdown_grace_period` is over.", up.inference.in_flight());
-        }
+        outcome = orderly => match outcome {
+            Ok(()) => info!("Stopped."),
+            Err(_) => {
+                warn!("Stopped with {} requests under way: `shutdown_grace_period` is over.", inference.in_flight());
+            }
+        },
         signal = signals.next() => {
-            let error = anyhow!("stopped at once by a second signal ({signal}), with {} requests under way", up.inference.in_flight());
+            let error = anyhow!("stopped at once by a second signal ({signal}), with {} requests under way", inference.in_flight());
             return Err(CommandError { error, code: FORCED });
         }
     }

@@ -5,13 +5,15 @@
 
 mod cache;
 mod stream;
+mod validation;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 pub use cache::{CacheOptions, ResponseCache};
+pub use validation::InvalidInput;
 
 use futures_core::Stream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -19,7 +21,7 @@ use tokio::task::JoinError;
 use tracing::{debug, error};
 
 use crate::registry::{Model, NotFound, Registry, State, chain};
-use crate::runtimes::{ResponseStream, Runtime, RuntimeError};
+use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError};
 use crate::types::{InferenceRequest, InferenceResponse};
 
 /// Why a request was not answered.
@@ -34,6 +36,9 @@ pub enum InferenceError {
     Overloaded { limit: usize },
     #[error("the server is shutting down; try another one")]
     Stopping,
+    /// The inputs are not those that the model declares.
+    #[error(transparent)]
+    InvalidInput(#[from] InvalidInput),
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error("the server failed while handling the request; the log has the details")]
@@ -76,6 +81,7 @@ impl InferenceError {
             Self::Shared(error) => error.kind(),
             Self::Panicked(_) => Kind::Internal,
             Self::NotReady { .. } => Kind::NotReady,
+            Self::InvalidInput(_) => Kind::BadRequest,
             Self::Overloaded { .. } => Kind::Overloaded,
             Self::Stopping => Kind::Stopping,
             Self::Runtime(error) => match error {
@@ -97,13 +103,21 @@ impl InferenceError {
 /// The answers of one stream. The first error is its end, and dropping it ends the work.
 pub type AnswerStream = ResponseStream<InferenceError>;
 
+/// The life of the server, in its order.
+mod phase {
+    pub(super) const SERVING: u8 = 0;
+    /// Answers, and is not ready.
+    pub(super) const LEAVING: u8 = 1;
+    pub(super) const STOPPING: u8 = 2;
+}
+
 /// The path of requests. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Inference {
     registry: Registry,
     admission: Arc<Semaphore>,
     max_in_flight: usize,
-    stopping: Arc<AtomicBool>,
+    phase: Arc<AtomicU8>,
     cache: Option<ResponseCache>,
 }
 
@@ -119,9 +133,9 @@ impl Inference {
     /// Makes the path to the models of `registry`, for at most `max_in_flight` requests at once.
     pub fn new(registry: Registry, max_in_flight: NonZeroUsize) -> Self {
         let max_in_flight = max_in_flight.get().min(Semaphore::MAX_PERMITS);
-        let stopping = Arc::new(AtomicBool::new(false));
+        let phase = Arc::new(AtomicU8::new(phase::SERVING));
         let admission = Arc::new(Semaphore::new(max_in_flight));
-        Self { registry, admission, max_in_flight, stopping, cache: None }
+        Self { registry, admission, max_in_flight, phase, cache: None }
     }
 
     /// Keeps the answers of the models whose settings ask for it.
@@ -135,15 +149,29 @@ impl Inference {
         &self.registry
     }
 
+    /// Says that the server is about to stop: it is not ready from now on, and answers as before.
+    pub fn leave(&self) {
+        self.enter(phase::LEAVING);
+    }
+
     /// Refuses requests from now on; those under way go on.
     pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        self.enter(phase::STOPPING);
+    }
+
+    fn enter(&self, phase: u8) {
+        self.phase.fetch_max(phase, Ordering::AcqRel);
         self.registry.announce_change();
     }
 
-    /// Tells whether [`Inference::stop`] has been called, after which the server is not ready.
+    /// Tells whether [`Inference::leave`] or [`Inference::stop`] has been called, after which the server is not ready.
+    pub fn is_leaving(&self) -> bool {
+        self.phase.load(Ordering::Acquire) >= phase::LEAVING
+    }
+
+    /// Tells whether [`Inference::stop`] has been called.
     pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.phase.load(Ordering::Acquire) >= phase::STOPPING
     }
 
     /// Returns the number of requests under way.
@@ -209,12 +237,20 @@ impl Inference {
             model.metrics(target.with_version).record(started.elapsed(), false);
             log_failure(model, &id, failure);
         })?;
-        let answers = Arc::clone(runtime).predict_stream(Box::pin(requests));
-        Ok(Box::pin(stream::Answers::new(target.clone(), id, answers, permit)))
+        let refusal = validation::Refusal::default();
+        let mut requests: RequestStream = Box::pin(requests);
+        if model.validated {
+            requests = Box::pin(validation::Validated::new(Arc::clone(model), requests, Arc::clone(&refusal)));
+        }
+        let answers = Arc::clone(runtime).predict_stream(requests);
+        Ok(Box::pin(stream::Answers::new(target.clone(), id, answers, refusal, permit)))
     }
 
     async fn predict(&self, target: &Target, request: InferenceRequest) -> Result<InferenceResponse, InferenceError> {
         let runtime = target.runtime()?;
+        if target.model.validated {
+            validation::check(&target.model.metadata.inputs, &request.inputs)?;
+        }
         let _permit = self.admit()?;
         match &self.cache {
             Some(cache) if target.model.cached => {

@@ -7,6 +7,7 @@ use std::time::Instant;
 use futures_core::Stream;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::validation::Refusal;
 use super::{InferenceError, Target, log_failure};
 use crate::runtimes::ResponseStream;
 use crate::types::InferenceResponse;
@@ -16,13 +17,21 @@ pub(super) struct Answers {
     target: Target,
     id: String,
     started: Instant,
+    /// Holds why the last request was not handed on, when it was not.
+    refusal: Refusal,
     /// Nothing once the stream has ended.
     source: Option<(ResponseStream, OwnedSemaphorePermit)>,
 }
 
 impl Answers {
-    pub(super) fn new(target: Target, id: String, answers: ResponseStream, permit: OwnedSemaphorePermit) -> Self {
-        Self { target, id, started: Instant::now(), source: Some((answers, permit)) }
+    pub(super) fn new(
+        target: Target,
+        id: String,
+        answers: ResponseStream,
+        refusal: Refusal,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
+        Self { target, id, started: Instant::now(), refusal, source: Some((answers, permit)) }
     }
 
     /// Ends the stream: the runtime stops, the permit is free.
@@ -40,21 +49,24 @@ impl Stream for Answers {
         let Some((answers, _)) = &mut this.source else {
             return Poll::Ready(None);
         };
-        Poll::Ready(match ready!(answers.as_mut().poll_next(context)) {
+        let next = ready!(answers.as_mut().poll_next(context));
+        let failure = match next {
             Some(Ok(mut response)) => {
                 this.target.sign(&this.id, &mut response);
-                Some(Ok(response))
+                return Poll::Ready(Some(Ok(response)));
             }
-            Some(Err(error)) => {
-                this.end(false);
-                let failure = InferenceError::from(error);
-                log_failure(&this.target.model, &this.id, &failure);
-                Some(Err(failure))
-            }
-            None => {
-                this.end(true);
-                None
-            }
-        })
+            // A model may fail because its requests ended where they did: the reason for that says more.
+            next => match (this.refusal.get(), next) {
+                (Some(invalid), _) => InferenceError::from(invalid.clone()),
+                (None, Some(Err(error))) => error.into(),
+                (None, _) => {
+                    this.end(true);
+                    return Poll::Ready(None);
+                }
+            },
+        };
+        this.end(false);
+        log_failure(&this.target.model, &this.id, &failure);
+        Poll::Ready(Some(Err(failure)))
     }
 }

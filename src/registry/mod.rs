@@ -92,6 +92,8 @@ pub struct Model {
     pub generation: u64,
     /// Its answers may be given again.
     pub cached: bool,
+    /// Its requests are held against the inputs of its metadata.
+    pub validated: bool,
     /// The settings file; nothing for a model of the environment.
     pub source: Option<PathBuf>,
     metrics: ModelMetrics,
@@ -367,6 +369,7 @@ impl Registry {
             required,
             generation: self.shared.generations.fetch_add(1, Ordering::Relaxed),
             cached,
+            validated: settings.parameters.validate_inputs,
             source: settings.source.clone(),
             metrics: metrics.of_model(&settings.name, version.as_deref(), cached),
             metrics_as_default: metrics.of_model(&settings.name, None, cached),

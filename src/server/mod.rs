@@ -9,6 +9,7 @@ pub mod rest;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,7 +20,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 use tracing::debug;
@@ -87,12 +88,32 @@ pub async fn bind(purpose: &'static str, host: &str, port: u16) -> Result<TcpLis
 
 /// Serves HTTP/1 and HTTP/2 on one listener until `stop`, then until every connection has ended.
 ///
-/// After `stop` nothing is accepted any more, idle connections are closed, and those with a request get its answer. The
-/// caller bounds that wait. `header_timeout` bounds how long a connection may take to send a request's head.
+/// After `stop` idle connections are closed, and those with a request get its answer. Whoever connects while there are such is
+/// served too, for one request, so that the late are told to go elsewhere rather than find nobody. The caller bounds the wait.
+/// `header_timeout` bounds how long a connection may take to send a request's head.
 pub async fn serve<S>(listener: TcpListener, app: S, header_timeout: Duration, stop: CancellationToken)
 where
     S: HttpService<Incoming>,
 {
+    let mut builder = builder(header_timeout);
+    let connections = GracefulShutdown::new();
+    while let Some((stream, peer)) = stop.run_until_cancelled(accept(&listener)).await {
+        spawn(&builder, &connections, &app, stream, peer);
+    }
+    let late = GracefulShutdown::new();
+    builder.http1().keep_alive(false);
+    let mut drained = pin!(connections.shutdown());
+    loop {
+        tokio::select! {
+            () = &mut drained => break,
+            (stream, peer) = accept(&listener) => spawn(&builder, &late, &app, stream, peer),
+        }
+    }
+    drop(listener);
+    late.shutdown().await;
+}
+
+fn builder(header_timeout: Duration) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(header_timeout);
     builder
@@ -105,32 +126,42 @@ where
         .max_concurrent_streams(http2::STREAMS)
         .keep_alive_interval(http2::PING_AFTER)
         .keep_alive_timeout(http2::PING_PATIENCE);
-    let connections = GracefulShutdown::new();
+    builder
+}
+
+/// Takes the next connection, whatever it takes.
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
-        let (stream, peer) = tokio::select! {
-            () = stop.cancelled() => break,
-            accepted = listener.accept() => match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    debug!(%error, "Cannot accept a connection.");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            },
-        };
-        // Answers are written whole, so waiting to fill packets only delays them. Without it, too, all is served.
-        let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(app.clone());
-        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-        let connection = connections.watch(connection);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                log_disconnect(peer, error.as_ref());
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => {
+                debug!(%error, "Cannot accept a connection.");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
-        });
+        }
     }
-    drop(listener);
-    connections.shutdown().await;
+}
+
+/// Serves one connection until it ends, or `connections` are told to.
+fn spawn<S>(
+    builder: &auto::Builder<TokioExecutor>,
+    connections: &GracefulShutdown,
+    app: &S,
+    stream: TcpStream,
+    peer: SocketAddr,
+) where
+    S: HttpService<Incoming>,
+{
+    // Answers are written whole, so waiting to fill packets only delays them. Without it, too, all is served.
+    let _ = stream.set_nodelay(true);
+    let service = TowerToHyperService::new(app.clone());
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    let connection = connections.watch(connection);
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            log_disconnect(peer, error.as_ref());
+        }
+    });
 }
 
 fn log_disconnect(peer: SocketAddr, error: &(dyn std::error::Error + Send + Sync)) {

@@ -61,6 +61,8 @@ pub struct ModelParameters {
     pub autogenerate_inference_pool_gid: bool,
     /// On how many workers of its pool the model is loaded; nothing for all of them.
     pub workers: Option<usize>,
+    /// Requests must have the inputs that the settings, or the model itself, declare.
+    pub validate_inputs: bool,
     pub extra: Map<String, Value>,
     /// The keys that no table has, as the file wrote them.
     pub extras: Map<String, Value>,

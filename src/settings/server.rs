@@ -51,6 +51,8 @@ pub struct Settings {
     pub http_header_timeout: Duration,
     pub max_in_flight: NonZeroUsize,
     #[serde(deserialize_with = "convert::seconds")]
+    pub shutdown_delay: Duration,
+    #[serde(deserialize_with = "convert::seconds")]
     pub shutdown_grace_period: Duration,
     pub grpc_port: u16,
     /// Bytes; `usize::MAX` is no limit.

@@ -119,6 +119,12 @@ pub static SERVER: Group = Group {
             "Requests admitted at once; more are answered with 503",
         ),
         Field::new(
+            "shutdown_delay",
+            SECONDS,
+            Preset::Float(0.0),
+            "Seconds after a signal for which requests are answered while the server is not ready",
+        ),
+        Field::new(
             "shutdown_grace_period",
             SECONDS,
             Preset::Float(30.0),
@@ -334,6 +340,12 @@ pub static PARAMETERS: Group = Group {
             "Give the model a worker pool of its own",
         ),
         Field::new("workers", POSITIVE, Preset::Null, "Workers of its pool that load the model; all if absent"),
+        Field::new(
+            "validate_inputs",
+            Kind::Bool,
+            Preset::Bool(false),
+            "Refuse requests that differ from the declared inputs",
+        ),
         Field::new("extra", Kind::Object, Preset::EmptyObject, "Settings which only the runtime knows")
             .null_is_preset(),
     ],

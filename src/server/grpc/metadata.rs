@@ -13,7 +13,7 @@ use crate::types::{self, ModelMetadata};
 
 /// Tells whether every model that the server was started with is ready, and the server goes on.
 pub(super) fn is_ready(app: &App) -> bool {
-    !app.inference.is_stopping() && app.inference.registry().is_ready()
+    !app.inference.is_leaving() && app.inference.registry().is_ready()
 }
 
 pub(super) fn server(app: &App) -> ServerMetadataResponse {

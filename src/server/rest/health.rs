@@ -13,6 +13,9 @@ use super::route::Route;
 use crate::inference::InferenceError;
 use crate::registry::{self, Model};
 
+/// Why nothing is ready once the end has begun.
+const LEAVING: &str = "the server is shutting down";
+
 /// What a readiness answer says of a model.
 #[derive(Serialize)]
 struct ModelReadiness<'a> {
@@ -40,8 +43,8 @@ pub(super) fn live() -> Response {
 
 /// Ready when every model that the server was started with is.
 pub(super) fn ready(app: &App) -> Response {
-    if app.inference.is_stopping() {
-        let body = json!({ "ready": false, "error": "the server is shutting down", "models": [] });
+    if app.inference.is_leaving() {
+        let body = json!({ "ready": false, "error": LEAVING, "models": [] });
         return respond::json(StatusCode::BAD_REQUEST, &body);
     }
     let models = app.inference.registry().models();
@@ -59,10 +62,14 @@ pub(super) fn model_ready(app: &App, route: &Route<'_>) -> Response {
         Ok(model) => model,
         Err(error) => return RequestError::from(InferenceError::from(error)).response(),
     };
-    if model.state.is_ready() {
+    let leaving = app.inference.is_leaving();
+    if model.state.is_ready() && !leaving {
         return respond::json(StatusCode::OK, &json!({ "name": model.name, "ready": true }));
     }
-    let readiness = ModelReadiness::from(model.as_ref());
+    let mut readiness = ModelReadiness::from(model.as_ref());
+    if leaving {
+        readiness.reason = LEAVING.into();
+    }
     let error = format!("Model {} is not ready yet.", model.name);
     let body = json!({ "name": model.name, "ready": false, "error": error, "state": readiness.state, "reason": readiness.reason });
     respond::json(StatusCode::BAD_REQUEST, &body)
