@@ -15,6 +15,7 @@ mod readme;
 mod repository;
 mod rest;
 mod sklearn;
+mod sklearn_serving;
 mod start;
 mod stream;
 mod support;

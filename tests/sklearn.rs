@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -156,6 +156,72 @@ fn golden_cases_agree_with_scikit_learn() {
         }
     }
     assert!(failures.is_empty(), "{} of {} cases:\n{}", failures.len(), cases.len(), failures.join("\n"));
+}
+
+/// Small files of every family, version and form, decompressed: damage to a compressed stream is mostly found by that.
+fn files() -> Vec<Vec<u8>> {
+    let file = |(folder, case): (PathBuf, Case)| fs::read(folder.join(case.model)).unwrap();
+    let plain = |bytes: Vec<u8>| match bytes.first() {
+        Some(0x78) => {
+            let mut inner = Vec::new();
+            flate2::read::ZlibDecoder::new(&bytes[..]).read_to_end(&mut inner).unwrap();
+            inner
+        }
+        _ => bytes,
+    };
+    cases().into_iter().step_by(7).map(file).map(plain).filter(|bytes| bytes.len() < 1 << 16).collect()
+}
+
+/// Loads what may be a model; if it is one, it has to answer or to refuse.
+fn try_out(bytes: Vec<u8>) {
+    let Ok(model) = Model::load(bytes.into()) else { return };
+    let columns = model.n_features().unwrap_or(4);
+    if columns > 1000 {
+        return;
+    }
+    let rows = 3;
+    let numbers: Vec<f64> = (0..rows * columns).map(|at| at as f64 / 7.0 - 2.0).collect();
+    for method in Method::ALL {
+        for elements in [Elements::F64(numbers.clone().into()), Elements::Text(vec![Arc::from("a"); rows * columns])] {
+            drop(model.call(method, &Data::Table(Table { elements, rows, columns })));
+        }
+    }
+}
+
+#[test]
+fn truncated_files_are_refused() {
+    // Of a compressed file the last bytes may not be needed: what was compressed has ended by then.
+    for bytes in files().into_iter().filter(|bytes| bytes[0] == 0x80) {
+        let step = (bytes.len() / 100).max(1);
+        for length in (0..bytes.len()).rev().step_by(step) {
+            assert!(Model::load(bytes[..length].to_vec().into()).is_err(), "{length} of {} bytes", bytes.len());
+        }
+    }
+}
+
+#[test]
+fn damaged_files_never_panic() {
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut next = |limit: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        usize::try_from(random % limit as u64).unwrap()
+    };
+    for bytes in files() {
+        for _ in 0..60 {
+            let mut damaged = bytes.clone();
+            for _ in 0..=next(4) {
+                let at = next(damaged.len());
+                damaged[at] = match next(3) {
+                    0 => damaged[at] ^ (1 << next(8)),
+                    1 => b"(.0123NRabcdeghijlopqrstu)]}\x80\x81\x85\x86\x87\x88\x8c\x90\x93\x94"[next(38)],
+                    _ => u8::try_from(next(256)).unwrap(),
+                };
+            }
+            try_out(damaged);
+        }
+    }
 }
 
 /// Asks the model for everything that the case knows; all rows at once, and one by one.

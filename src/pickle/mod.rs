@@ -39,3 +39,6 @@ pub fn read(file: Bytes) -> Result<Pickle, PickleError> {
     let root = Machine::new(&mut shared, 0).run()?;
     Ok(Pickle { nodes: shared.nodes, root, bytes })
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::error::LoadError;
 use super::estimator::{About, Estimator, Evaluate, Methods};
 use super::fitted::{Context, Fitted, Version};
-use super::linear;
+use super::{linear, tree};
 use crate::pickle::Value;
 
 /// Estimators within estimators; more than any model has, and little enough for the stack.
@@ -29,49 +29,55 @@ impl Family {
 type Load = fn(&Fitted<'_>) -> Result<Family, LoadError>;
 
 /// The classes by package and name; the modules between them moved over time.
-const CLASSES: &[(&str, &[(&str, Load)])] = &[
-    (
-        "linear_model",
-        &[
-            ("ARDRegression", linear::regressor),
-            ("BayesianRidge", linear::regressor),
-            ("ElasticNet", linear::regressor),
-            ("ElasticNetCV", linear::regressor),
-            ("GammaRegressor", linear::log_link),
-            ("HuberRegressor", linear::regressor),
-            ("Lars", linear::regressor),
-            ("LarsCV", linear::regressor),
-            ("Lasso", linear::regressor),
-            ("LassoCV", linear::regressor),
-            ("LassoLars", linear::regressor),
-            ("LassoLarsCV", linear::regressor),
-            ("LassoLarsIC", linear::regressor),
-            ("LinearRegression", linear::regressor),
-            ("LogisticRegression", linear::logistic),
-            ("LogisticRegressionCV", linear::logistic),
-            ("MultiTaskElasticNet", linear::regressor),
-            ("MultiTaskElasticNetCV", linear::regressor),
-            ("MultiTaskLasso", linear::regressor),
-            ("MultiTaskLassoCV", linear::regressor),
-            ("OrthogonalMatchingPursuit", linear::regressor),
-            ("OrthogonalMatchingPursuitCV", linear::regressor),
-            ("PassiveAggressiveClassifier", linear::classifier),
-            ("PassiveAggressiveRegressor", linear::regressor),
-            ("Perceptron", linear::classifier),
-            ("PoissonRegressor", linear::log_link),
-            ("QuantileRegressor", linear::regressor),
-            ("Ridge", linear::regressor),
-            ("RidgeCV", linear::regressor),
-            ("RidgeClassifier", linear::classifier),
-            ("RidgeClassifierCV", linear::classifier),
-            ("SGDClassifier", linear::sgd_classifier),
-            ("SGDOneClassSVM", linear::one_class),
-            ("SGDRegressor", linear::regressor),
-            ("TheilSenRegressor", linear::regressor),
-            ("TweedieRegressor", linear::tweedie),
-        ],
-    ),
-    ("svm", &[("LinearSVC", linear::classifier), ("LinearSVR", linear::regressor)]),
+const CLASSES: &[(&str, Load)] = &[
+    ("ensemble.ExtraTreesClassifier", tree::forest_classifier),
+    ("ensemble.ExtraTreesRegressor", tree::forest_regressor),
+    ("ensemble.GradientBoostingClassifier", tree::boosting_classifier),
+    ("ensemble.GradientBoostingRegressor", tree::boosting_regressor),
+    ("ensemble.RandomForestClassifier", tree::forest_classifier),
+    ("ensemble.RandomForestRegressor", tree::forest_regressor),
+    ("linear_model.ARDRegression", linear::regressor),
+    ("linear_model.BayesianRidge", linear::regressor),
+    ("linear_model.ElasticNet", linear::regressor),
+    ("linear_model.ElasticNetCV", linear::regressor),
+    ("linear_model.GammaRegressor", linear::log_link),
+    ("linear_model.HuberRegressor", linear::regressor),
+    ("linear_model.Lars", linear::regressor),
+    ("linear_model.LarsCV", linear::regressor),
+    ("linear_model.Lasso", linear::regressor),
+    ("linear_model.LassoCV", linear::regressor),
+    ("linear_model.LassoLars", linear::regressor),
+    ("linear_model.LassoLarsCV", linear::regressor),
+    ("linear_model.LassoLarsIC", linear::regressor),
+    ("linear_model.LinearRegression", linear::regressor),
+    ("linear_model.LogisticRegression", linear::logistic),
+    ("linear_model.LogisticRegressionCV", linear::logistic),
+    ("linear_model.MultiTaskElasticNet", linear::regressor),
+    ("linear_model.MultiTaskElasticNetCV", linear::regressor),
+    ("linear_model.MultiTaskLasso", linear::regressor),
+    ("linear_model.MultiTaskLassoCV", linear::regressor),
+    ("linear_model.OrthogonalMatchingPursuit", linear::regressor),
+    ("linear_model.OrthogonalMatchingPursuitCV", linear::regressor),
+    ("linear_model.PassiveAggressiveClassifier", linear::classifier),
+    ("linear_model.PassiveAggressiveRegressor", linear::regressor),
+    ("linear_model.Perceptron", linear::classifier),
+    ("linear_model.PoissonRegressor", linear::log_link),
+    ("linear_model.QuantileRegressor", linear::regressor),
+    ("linear_model.Ridge", linear::regressor),
+    ("linear_model.RidgeCV", linear::regressor),
+    ("linear_model.RidgeClassifier", linear::classifier),
+    ("linear_model.RidgeClassifierCV", linear::classifier),
+    ("linear_model.SGDClassifier", linear::sgd_classifier),
+    ("linear_model.SGDOneClassSVM", linear::one_class),
+    ("linear_model.SGDRegressor", linear::regressor),
+    ("linear_model.TheilSenRegressor", linear::regressor),
+    ("linear_model.TweedieRegressor", linear::tweedie),
+    ("svm.LinearSVC", linear::classifier),
+    ("svm.LinearSVR", linear::regressor),
+    ("tree.DecisionTreeClassifier", tree::tree_classifier),
+    ("tree.DecisionTreeRegressor", tree::tree_regressor),
+    ("tree.ExtraTreeClassifier", tree::tree_classifier),
+    ("tree.ExtraTreeRegressor", tree::tree_regressor),
 ];
 
 /// Finds what evaluates a class of scikit-learn.
@@ -79,8 +85,8 @@ fn find(path: &str) -> Option<Load> {
     let mut parts = path.split('.');
     let (library, package) = (parts.next()?, parts.next()?);
     let name = parts.next_back()?;
-    let (_, classes) = CLASSES.iter().find(|(known, _)| library == "sklearn" && *known == package)?;
-    classes.iter().find(|(known, _)| *known == name).map(|&(_, load)| load)
+    let same = |known: &str| library == "sklearn" && known.split_once('.') == Some((package, name));
+    CLASSES.iter().find(|(known, _)| same(known)).map(|&(_, load)| load)
 }
 
 /// Builds an estimator, which may hold others. `inherited` is the version of what it is a part of.

@@ -217,6 +217,13 @@ impl<'a> Fitted<'a> {
         Ok(Dense { values: numbers.to_f64(), rows, columns, single })
     }
 
+    /// The elements of a list, tuple or array of objects.
+    pub(super) fn items(&self, attribute: &'static str) -> Result<Vec<Value<'a>>, LoadError> {
+        let items = self.need(attribute)?.items().ok_or_else(|| self.unexpected(attribute, "a list"))?;
+        self.context.budget.spend(items.len())?;
+        Ok(items)
+    }
+
     /// Texts of an array or list.
     pub(super) fn texts(&self, attribute: &'static str) -> Result<Vec<String>, LoadError> {
         let value = self.need(attribute)?;

@@ -128,9 +128,9 @@ pub(super) fn tweedie(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 
 pub(super) fn logistic(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     let linear = Linear::load(fitted)?;
-    let liblinear = fitted.text_if("solver").is_some_and(|solver| {
-        solver == "liblinear" || solver == "newton-cholesky" && fitted.version() >= Version(1, 3)
-    });
+    let liblinear = fitted
+        .text_if("solver")
+        .is_some_and(|solver| solver == "liblinear" || solver == "newton-cholesky" && fitted.version() < Version(1, 6));
     let two = linear.outputs() == 1;
     let probabilities = match fitted.text_if("multi_class") {
         Some("ovr" | "warn") => Probabilities::OneVsRest,

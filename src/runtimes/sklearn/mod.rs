@@ -15,6 +15,7 @@ mod estimator;
 mod fitted;
 mod linear;
 mod numerics;
+mod tree;
 
 use std::time::Duration;
 
