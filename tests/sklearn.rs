@@ -24,6 +24,8 @@ const ROUNDING: f64 = 4.0;
 struct Case {
     name: String,
     model: String,
+    /// Whether single precision is involved, though answers may have double.
+    single: bool,
     asked: Vec<Asked>,
 }
 
@@ -242,7 +244,7 @@ fn check(model: &Model, case: &Case) -> Result<(), String> {
             for (start, count) in std::iter::once((0, rows)).chain((0..rows).map(|row| (row, 1))) {
                 let found = model.call(method, &asked.input.data(start, count));
                 let found = found.map_err(|error| format!("{method}: {error}"))?;
-                compare(&found, expected, start, count)
+                compare(&found, expected, (start, count), case.single)
                     .map_err(|difference| format!("{method} of {count} rows from {start}: {difference}"))?;
             }
         }
@@ -250,27 +252,27 @@ fn check(model: &Model, case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-fn compare(found: &Data<'_>, expected: &Answer, start: usize, count: usize) -> Result<(), String> {
+fn compare(found: &Data<'_>, expected: &Answer, (start, count): (usize, usize), single: bool) -> Result<(), String> {
     match (found, expected) {
         (Data::Table(found), Answer::Array(expected)) => {
             let columns = expected.shape[1..].iter().product();
             if (found.rows, found.columns) != (count, columns) {
                 return Err(format!("{} x {} instead of {count} x {columns}", found.rows, found.columns));
             }
-            alike(&found.elements, expected, start * columns)
+            alike(&found.elements, expected, start * columns, single)
         }
         (Data::Frame(found), Answer::Frame { frame }) => {
             let names: Vec<_> = frame.iter().map(|column| column.name.as_str()).collect();
             if found.names != names {
                 return Err(format!("columns {:?} instead of {names:?}", found.names));
             }
-            found.columns.iter().zip(frame).try_for_each(|(found, wanted)| alike(found, &wanted.tensor, start))
+            found.columns.iter().zip(frame).try_for_each(|(found, wanted)| alike(found, &wanted.tensor, start, single))
         }
         _ => Err("a table instead of a frame, or the reverse".to_owned()),
     }
 }
 
-fn alike(found: &Elements<'_>, expected: &Tensor, start: usize) -> Result<(), String> {
+fn alike(found: &Elements<'_>, expected: &Tensor, start: usize, single: bool) -> Result<(), String> {
     let (datatype, numbers): (_, Vec<f64>) = match found {
         Elements::F32(values) => ("FP32", values.iter().map(|&value| f64::from(value)).collect()),
         Elements::F64(values) => ("FP64", values.to_vec()),
@@ -298,7 +300,7 @@ fn alike(found: &Elements<'_>, expected: &Tensor, start: usize) -> Result<(), St
         return Err(format!("{datatype} instead of {}", expected.datatype));
     }
     let (tolerance, rounding) = match datatype {
-        "FP32" => (SINGLE, ROUNDING * f64::from(f32::EPSILON)),
+        "FP32" | "FP64" if single || datatype == "FP32" => (SINGLE, ROUNDING * f64::from(f32::EPSILON)),
         "FP64" => (DOUBLE, ROUNDING * f64::EPSILON),
         _ => (0.0, 0.0),
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::error::LoadError;
 use super::estimator::{About, Estimator, Evaluate, Methods};
 use super::fitted::{Context, Fitted, Version};
-use super::{linear, tree};
+use super::{compose, linear, scale, tree};
 use crate::pickle::Value;
 
 /// Estimators within estimators; more than any model has, and little enough for the stack.
@@ -16,13 +16,32 @@ const MAX_NESTING: usize = 32;
 pub(super) struct Family {
     methods: Methods,
     features: Option<usize>,
+    /// What errors call the estimator, where that is not its own class.
+    path: Option<Arc<str>>,
+    /// Whether the columns of a data frame have to be those of the fit, in their order.
+    named: bool,
     evaluate: Box<dyn Evaluate>,
 }
 
 impl Family {
     /// An estimator of rows of `features` numbers.
     pub(super) fn new(methods: Methods, features: usize, evaluate: impl Evaluate + 'static) -> Self {
-        Self { methods, features: Some(features), evaluate: Box::new(evaluate) }
+        Self::composed(methods, Some(features), None, evaluate)
+    }
+
+    /// An estimator made of others, which may not know how many features there are.
+    pub(super) fn composed(
+        methods: Methods,
+        features: Option<usize>,
+        path: Option<Arc<str>>,
+        evaluate: impl Evaluate + 'static,
+    ) -> Self {
+        Self { methods, features, path, named: true, evaluate: Box::new(evaluate) }
+    }
+
+    /// The same, for an estimator that finds the columns of data frames by name.
+    pub(super) fn without_names(self) -> Self {
+        Self { named: false, ..self }
     }
 }
 
@@ -30,6 +49,7 @@ type Load = fn(&Fitted<'_>) -> Result<Family, LoadError>;
 
 /// The classes by package and name; the modules between them moved over time.
 const CLASSES: &[(&str, Load)] = &[
+    ("compose.ColumnTransformer", compose::columns),
     ("ensemble.ExtraTreesClassifier", tree::forest_classifier),
     ("ensemble.ExtraTreesRegressor", tree::forest_regressor),
     ("ensemble.GradientBoostingClassifier", tree::boosting_classifier),
@@ -63,6 +83,7 @@ const CLASSES: &[(&str, Load)] = &[
     ("linear_model.Perceptron", linear::classifier),
     ("linear_model.PoissonRegressor", linear::log_link),
     ("linear_model.QuantileRegressor", linear::regressor),
+    ("linear_model.RANSACRegressor", compose::ransac),
     ("linear_model.Ridge", linear::regressor),
     ("linear_model.RidgeCV", linear::regressor),
     ("linear_model.RidgeClassifier", linear::classifier),
@@ -72,6 +93,18 @@ const CLASSES: &[(&str, Load)] = &[
     ("linear_model.SGDRegressor", linear::regressor),
     ("linear_model.TheilSenRegressor", linear::regressor),
     ("linear_model.TweedieRegressor", linear::tweedie),
+    ("model_selection.GridSearchCV", compose::search),
+    ("model_selection.HalvingGridSearchCV", compose::search),
+    ("model_selection.HalvingRandomSearchCV", compose::search),
+    ("model_selection.RandomizedSearchCV", compose::search),
+    ("pipeline.FeatureUnion", compose::union),
+    ("pipeline.Pipeline", compose::pipeline),
+    ("preprocessing.Binarizer", scale::binarizer),
+    ("preprocessing.MaxAbsScaler", scale::max_abs),
+    ("preprocessing.MinMaxScaler", scale::min_max),
+    ("preprocessing.Normalizer", scale::normalizer),
+    ("preprocessing.RobustScaler", scale::robust),
+    ("preprocessing.StandardScaler", scale::standard),
     ("svm.LinearSVC", linear::classifier),
     ("svm.LinearSVR", linear::regressor),
     ("tree.DecisionTreeClassifier", tree::tree_classifier),
@@ -103,12 +136,12 @@ pub(super) fn estimator(
     let fitted = Fitted::new(value, context, inherited)?;
     // Each estimator has its own price, so that one that is named again and again ends somewhere.
     context.budget.spend(64)?;
-    let Family { methods, features, evaluate } = load(&fitted)?;
+    let Family { methods, features, path, named, evaluate } = load(&fitted)?;
     let about = About {
         class: found.rsplit('.').next().unwrap_or(found).into(),
-        path: Arc::from(found),
+        path: path.unwrap_or_else(|| found.into()),
         features,
-        names: names(&fitted, features)?,
+        names: if named { names(&fitted, features)? } else { None },
         methods,
     };
     Ok(Estimator { about, evaluate })

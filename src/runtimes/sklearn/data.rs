@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::error::PredictError;
+
 /// Values of one type.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Elements<'a> {
@@ -99,6 +101,17 @@ impl Elements<'_> {
     }
 }
 
+impl Elements<'_> {
+    fn into_static(self) -> Elements<'static> {
+        match self {
+            Self::F32(values) => Elements::F32(values.into_owned().into()),
+            Self::F64(values) => Elements::F64(values.into_owned().into()),
+            Self::Int(values, kind) => Elements::Int(values.into_owned().into(), kind),
+            Self::Text(values) => Elements::Text(values),
+        }
+    }
+}
+
 #[expect(clippy::cast_precision_loss, reason = "as NumPy's cast of integers to float64")]
 const fn to_f64(integer: i64) -> f64 {
     integer as f64
@@ -131,6 +144,44 @@ impl Data<'_> {
             Self::Table(table) => table.columns,
             Self::Frame(frame) => frame.columns.len(),
         }
+    }
+
+    /// The same data, of its own.
+    pub(super) fn into_static(self) -> Data<'static> {
+        match self {
+            Self::Table(Table { elements, rows, columns }) => {
+                Data::Table(Table { elements: elements.into_static(), rows, columns })
+            }
+            Self::Frame(Frame { names, columns, rows }) => {
+                let names = names.into_iter().map(|name| Cow::Owned(name.into_owned())).collect();
+                Data::Frame(Frame { names, columns: columns.into_iter().map(Elements::into_static).collect(), rows })
+            }
+        }
+    }
+
+    /// The columns at `places`, each of which is there.
+    pub(super) fn select(&self, places: &[usize]) -> Data<'_> {
+        match self {
+            Self::Table(table) => {
+                let cells = (0..table.rows).flat_map(|row| places.iter().map(move |place| row * table.columns + place));
+                Data::Table(Table { elements: table.elements.take(cells), rows: table.rows, columns: places.len() })
+            }
+            Self::Frame(frame) => {
+                let names = places.iter().map(|&place| Cow::Borrowed(&*frame.names[place])).collect();
+                let columns = places.iter().map(|&place| frame.columns[place].clone()).collect();
+                Data::Frame(Frame { names, columns, rows: frame.rows })
+            }
+        }
+    }
+
+    /// Where the columns of these names are. An array has none.
+    pub(super) fn places(&self, names: &[String], class: &Arc<str>) -> Result<Vec<usize>, PredictError> {
+        let Self::Frame(frame) = self else { return Err(PredictError::NotFrame { class: Arc::clone(class) }) };
+        let place = |name: &String| {
+            let place = frame.names.iter().position(|found| found == name);
+            place.ok_or_else(|| PredictError::MissingColumn { class: Arc::clone(class), name: name.clone() })
+        };
+        names.iter().map(place).collect()
     }
 
     /// The data as numbers, as scikit-learn's `check_array` reads them: single precision stays, all else becomes double.
@@ -185,14 +236,6 @@ impl Matrix<'_> {
         match &self.floats {
             Floats::F32(values) => values.iter().copied().map(f64::from).collect(),
             Floats::F64(values) => Cow::Borrowed(values),
-        }
-    }
-
-    /// The numbers rounded to single precision.
-    pub(super) fn to_f32(&self) -> Cow<'_, [f32]> {
-        match &self.floats {
-            Floats::F32(values) => Cow::Borrowed(values),
-            Floats::F64(values) => values.iter().copied().map(to_f32).collect(),
         }
     }
 

@@ -42,6 +42,11 @@ pub enum PredictError {
     Features { class: Arc<str>, wanted: usize, found: usize },
     #[error("column {index} is `{found}`, but `{class}` was fitted with `{wanted}` in that place")]
     FeatureName { class: Arc<str>, index: usize, found: String, wanted: String },
+    #[error("`{class}` needs the column `{name}`, which is not there")]
+    MissingColumn { class: Arc<str>, name: String },
+    /// Columns are chosen by name, which an array has not.
+    #[error("`{class}` finds columns by name: send a data frame, with the content type `pd`")]
+    NotFrame { class: Arc<str> },
     #[error("`{class}` does not take missing or infinite values")]
     NotFinite { class: Arc<str> },
     #[error("`{class}` takes numbers, but the input has text")]

@@ -119,14 +119,14 @@ impl About {
         self.numbers(data, false)
     }
 
-    /// The data as numbers of which some may be missing.
-    pub(super) fn with_missing<'d>(&self, data: &'d Data<'_>) -> Result<Matrix<'d>, PredictError> {
-        self.numbers(data, true)
+    /// The data as numbers of which some may be infinite or missing.
+    pub(super) fn unchecked<'d>(&self, data: &'d Data<'_>) -> Result<Matrix<'d>, PredictError> {
+        data.matrix().ok_or_else(|| PredictError::Text { class: Arc::clone(&self.class) })
     }
 
-    fn numbers<'d>(&self, data: &'d Data<'_>, nan: bool) -> Result<Matrix<'d>, PredictError> {
-        let class = || Arc::clone(&self.class);
-        let matrix = data.matrix().ok_or_else(|| PredictError::Text { class: class() })?;
-        if matrix.is_finite(nan) { Ok(matrix) } else { Err(PredictError::NotFinite { class: class() }) }
+    /// The data as numbers that are not infinite, and not missing either unless `nan`.
+    pub(super) fn numbers<'d>(&self, data: &'d Data<'_>, nan: bool) -> Result<Matrix<'d>, PredictError> {
+        let matrix = self.unchecked(data)?;
+        if matrix.is_finite(nan) { Ok(matrix) } else { Err(PredictError::NotFinite { class: Arc::clone(&self.class) }) }
     }
 }

@@ -9,12 +9,14 @@
 //! file's size, and a model that has loaded can be asked for anything.
 
 mod classes;
+mod compose;
 mod data;
 mod error;
 mod estimator;
 mod fitted;
 mod linear;
 mod numerics;
+mod scale;
 mod tree;
 
 use std::time::Duration;

@@ -65,8 +65,11 @@ class Writer:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
 
-    def case(self, name, model, inputs, dump=None, methods=METHODS):
-        """Saves a fitted model, and what it answers for each of the inputs (an array or data frame, or a list of them)."""
+    def case(self, name, model, inputs, dump=None, single=False):
+        """Saves a fitted model, and what it answers for each of the inputs (an array or data frame, or a list of them).
+
+        `single` says that single precision is involved, though the answer has double.
+        """
         file = name + (".pickle" if callable(dump) else ".joblib")
         if callable(dump):
             (self.folder / file).write_bytes(dump(model))
@@ -76,11 +79,11 @@ class Writer:
         asked = []
         for rows in inputs if isinstance(inputs, list) else [inputs]:
             answers = {}
-            for method in methods:
+            for method in METHODS:
                 if hasattr(loaded, method):
                     answers[method] = answer(getattr(loaded, method)(rows))
             asked.append({"input": encode(rows), "expect": answers})
-        self.lines.append({"name": name, "model": file, "asked": asked})
+        self.lines.append({"name": name, "model": file, "single": single, "asked": asked})
 
     def close(self):
         text = "\n".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in self.lines) + "\n"
