@@ -26,6 +26,7 @@ const LAYERS: [(&str, &[&str]); 23] = [
             "repository",
             // The options of Python models; what they load is the registry's.
             "runtimes",
+            "runtimes::sklearn",
             "server",
             // `server::metrics` too, which it names through `server`.
             "server::grpc",

@@ -25,6 +25,7 @@ struct Case {
     name: String,
     model: String,
     /// Whether single precision is involved, though answers may have double.
+    #[serde(default)]
     single: bool,
     asked: Vec<Asked>,
 }

@@ -1,6 +1,7 @@
 //! scikit-learn's artefacts over the wire: outputs by name, labels, errors, and what is refused at load.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -90,4 +91,26 @@ fn what_is_not_evaluated_is_named_at_load() {
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let reason = "expected an estimator of scikit-learn, found `nowhere.Model`";
     assert!(ended.stdout.contains(reason), "{}", ended.stdout);
+}
+
+/// Runs `mlserver inspect` on a golden case.
+fn inspect(case: &str) -> String {
+    let path = repository_path("tests/goldens/sklearn").join(case);
+    let output = Command::new(env!("CARGO_BIN_EXE_mlserver")).arg("inspect").arg(path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn an_artefact_can_be_inspected() {
+    let pipeline = inspect("1.5.2/compose/pipeline_forest.joblib");
+    for line in [
+        "sklearn.pipeline.Pipeline (scikit-learn 1.5.2)\n",
+        "  steps[minmaxscaler]: sklearn.preprocessing._data.MinMaxScaler\n",
+        "    estimators_[0]: sklearn.tree._classes.DecisionTreeClassifier, and 4 more like it\n",
+        "    n_estimators = 5\n",
+        "features: 4\noutputs: predict, predict_proba\nserved natively: yes\n",
+    ] {
+        assert!(pipeline.contains(line), "{line}{pipeline}");
+    }
 }

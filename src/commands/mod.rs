@@ -1,6 +1,7 @@
 //! What the subcommands do, one file each, and how they end.
 
 pub mod config;
+pub mod inspect;
 pub mod start;
 
 /// The command did what it was asked for.

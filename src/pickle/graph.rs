@@ -232,6 +232,17 @@ impl<'a> Value<'a> {
         from_state.or_else(|| self.at(object.keywords?).get(name))
     }
 
+    /// The attributes of an instance, in the order of the file.
+    pub fn attributes(self) -> Vec<(&'a str, Self)> {
+        let parts = match self.state().map(|state| (state, state.node())) {
+            Some((state, Node::Tuple(parts))) => state.all(parts).collect(),
+            Some((state, _)) => vec![state],
+            None => Vec::new(),
+        };
+        let entries = parts.into_iter().filter_map(Self::entries).flatten();
+        entries.filter_map(|(name, value)| Some((name.as_str()?, value))).collect()
+    }
+
     /// Names what this is, for messages: the class of an instance, the Python type of everything else.
     pub fn describe(self) -> &'a str {
         match self.node() {

@@ -257,10 +257,19 @@ pub fn load_sklearn(
     artefact: &Path,
     compute: &ComputePool,
 ) -> Result<Arc<dyn Runtime>, LoadError> {
-    let bytes = read(artefact, sklearn_model::WELL_KNOWN_NAMES)?;
+    let bytes = read_sklearn(artefact)?;
     let model = sklearn::Model::load(bytes.into());
     let model = model.map_err(|source| LoadError::Estimator { path: artefact.to_owned(), source })?;
     Ok(Arc::new(SklearnModel::new(model, settings, compute.clone())))
+}
+
+/// Reads an artefact of scikit-learn.
+///
+/// # Errors
+///
+/// Fails when the file cannot be read, or is larger than [`MAX_ARTEFACT_BYTES`].
+pub fn read_sklearn(path: &Path) -> Result<Vec<u8>, LoadError> {
+    read(path, sklearn_model::WELL_KNOWN_NAMES)
 }
 
 /// Reads a whole file, or a named pipe until its writer closes it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::error::LoadError;
 use super::estimator::{About, Estimator, Evaluate, Methods};
 use super::fitted::{Context, Fitted, Version};
-use super::{compose, linear, scale, tree};
+use super::{bayes, compose, histogram, linear, neural, scale, svm, tree};
 use crate::pickle::Value;
 
 /// Estimators within estimators; more than any model has, and little enough for the stack.
@@ -54,6 +54,8 @@ const CLASSES: &[(&str, Load)] = &[
     ("ensemble.ExtraTreesRegressor", tree::forest_regressor),
     ("ensemble.GradientBoostingClassifier", tree::boosting_classifier),
     ("ensemble.GradientBoostingRegressor", tree::boosting_regressor),
+    ("ensemble.HistGradientBoostingClassifier", histogram::classifier),
+    ("ensemble.HistGradientBoostingRegressor", histogram::regressor),
     ("ensemble.RandomForestClassifier", tree::forest_classifier),
     ("ensemble.RandomForestRegressor", tree::forest_regressor),
     ("linear_model.ARDRegression", linear::regressor),
@@ -97,6 +99,12 @@ const CLASSES: &[(&str, Load)] = &[
     ("model_selection.HalvingGridSearchCV", compose::search),
     ("model_selection.HalvingRandomSearchCV", compose::search),
     ("model_selection.RandomizedSearchCV", compose::search),
+    ("naive_bayes.BernoulliNB", bayes::bernoulli),
+    ("naive_bayes.ComplementNB", bayes::complement),
+    ("naive_bayes.GaussianNB", bayes::gaussian),
+    ("naive_bayes.MultinomialNB", bayes::multinomial),
+    ("neural_network.MLPClassifier", neural::classifier),
+    ("neural_network.MLPRegressor", neural::regressor),
     ("pipeline.FeatureUnion", compose::union),
     ("pipeline.Pipeline", compose::pipeline),
     ("preprocessing.Binarizer", scale::binarizer),
@@ -107,6 +115,11 @@ const CLASSES: &[(&str, Load)] = &[
     ("preprocessing.StandardScaler", scale::standard),
     ("svm.LinearSVC", linear::classifier),
     ("svm.LinearSVR", linear::regressor),
+    ("svm.NuSVC", svm::classifier),
+    ("svm.NuSVR", svm::regressor),
+    ("svm.OneClassSVM", svm::one_class),
+    ("svm.SVC", svm::classifier),
+    ("svm.SVR", svm::regressor),
     ("tree.DecisionTreeClassifier", tree::tree_classifier),
     ("tree.DecisionTreeRegressor", tree::tree_regressor),
     ("tree.ExtraTreeClassifier", tree::tree_classifier),

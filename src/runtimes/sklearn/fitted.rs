@@ -168,9 +168,23 @@ impl<'a> Fitted<'a> {
         integer.ok_or_else(|| self.unexpected(attribute, "a count"))
     }
 
-    fn numbers(&self, attribute: &'static str) -> Result<(Numbers<'a>, &'a [usize]), LoadError> {
+    /// Takes from what may still be made of the file.
+    pub(super) fn spend(&self, elements: usize) -> Result<(), LoadError> {
+        self.context.budget.spend(elements)
+    }
+
+    /// So many counts.
+    pub(super) fn sizes(&self, attribute: &'static str, wanted: usize) -> Result<Vec<usize>, LoadError> {
+        let (numbers, _) = self.numbers(attribute, self.need(attribute)?)?;
+        self.count(attribute, wanted, numbers.len())?;
+        let sizes =
+            numbers.to_i64().and_then(|sizes| sizes.into_iter().map(|size| usize::try_from(size).ok()).collect());
+        sizes.ok_or_else(|| self.unexpected(attribute, "counts"))
+    }
+
+    fn numbers(&self, attribute: &'static str, value: Value<'a>) -> Result<(Numbers<'a>, &'a [usize]), LoadError> {
         let wanted = || self.unexpected(attribute, "an array of numbers");
-        let array = self.need(attribute)?.as_array().ok_or_else(wanted)?;
+        let array = value.as_array().ok_or_else(wanted)?;
         let numbers = array.numbers().ok_or_else(wanted)?;
         self.context.budget.spend(numbers.len())?;
         Ok((numbers, &array.shape))
@@ -187,7 +201,7 @@ impl<'a> Fitted<'a> {
             let numbers = items.into_iter().map(Value::as_f64).collect::<Option<_>>();
             return numbers.ok_or_else(|| self.unexpected(attribute, "numbers"));
         }
-        Ok(self.numbers(attribute)?.0.to_f64())
+        Ok(self.numbers(attribute, value)?.0.to_f64())
     }
 
     /// So many numbers.
@@ -207,7 +221,12 @@ impl<'a> Fitted<'a> {
 
     /// A matrix; an array of one dimension counts as one row.
     pub(super) fn matrix(&self, attribute: &'static str) -> Result<Dense, LoadError> {
-        let (numbers, shape) = self.numbers(attribute)?;
+        self.matrix_of(attribute, self.need(attribute)?)
+    }
+
+    /// A matrix that is a part of an attribute.
+    pub(super) fn matrix_of(&self, attribute: &'static str, value: Value<'a>) -> Result<Dense, LoadError> {
+        let (numbers, shape) = self.numbers(attribute, value)?;
         let (rows, columns) = match *shape {
             [columns] => (1, columns),
             [rows, columns] => (rows, columns),

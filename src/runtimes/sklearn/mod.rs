@@ -8,15 +8,20 @@
 //! Files are untrusted: whatever they hold, loading ends in a model or in a [`LoadError`], with memory in proportion to the
 //! file's size, and a model that has loaded can be asked for anything.
 
+mod bayes;
 mod classes;
 mod compose;
 mod data;
 mod error;
 mod estimator;
 mod fitted;
+mod histogram;
+mod inspect;
 mod linear;
+mod neural;
 mod numerics;
 mod scale;
+mod svm;
 mod tree;
 
 use std::time::Duration;
@@ -28,6 +33,7 @@ pub use self::error::{LoadError, PredictError};
 use self::estimator::Estimator;
 pub use self::estimator::{Method, Methods};
 use self::fitted::{Budget, Context};
+pub use self::inspect::Report;
 use crate::pickle;
 
 /// A loaded estimator.

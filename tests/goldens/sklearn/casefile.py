@@ -83,7 +83,7 @@ class Writer:
                 if hasattr(loaded, method):
                     answers[method] = answer(getattr(loaded, method)(rows))
             asked.append({"input": encode(rows), "expect": answers})
-        self.lines.append({"name": name, "model": file, "single": single, "asked": asked})
+        self.lines.append({"name": name, "model": file, **({"single": True} if single else {}), "asked": asked})
 
     def close(self):
         text = "\n".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in self.lines) + "\n"

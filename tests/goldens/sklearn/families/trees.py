@@ -32,6 +32,7 @@ def write(out):
     singles(out)
     forests(out)
     boosting(out)
+    histograms(out)
     takes_missing(out)
 
 
@@ -117,6 +118,32 @@ def boosting(out):
         rng = rng_for(name)
         x, y = line(rng)
         out.case(name, model.fit(x, y), asked(rng, x), single="linear" in name)
+
+
+def histograms(out):
+    if out.version < (1, 0):
+        from sklearn.experimental import enable_hist_gradient_boosting  # noqa: F401
+    small = {"max_iter": 5, "max_leaf_nodes": 5, "min_samples_leaf": 5, "random_state": 0}
+    for name, classes in [("histogram_2", 2), ("histogram_3", 3)]:
+        rng = rng_for(name)
+        x, y = blobs(rng, classes=classes)
+        rows = missing_rows(asked(rng, x, count=8))
+        model = ensemble.HistGradientBoostingClassifier(**small)
+        out.case(name, model.fit(missing_rows(x), y), [rows, rows.astype(np.float32)])
+        model = ensemble.HistGradientBoostingClassifier(**small)
+        out.case(name + "_none_missing", model.fit(x, y), rows)
+    losses = ["squared_error", "absolute_error", "poisson"] if out.version >= (1, 0) else ["least_squares", "poisson"]
+    if out.version >= (1, 1):
+        losses.append("quantile")
+    if out.version >= (1, 3):
+        losses.append("gamma")
+    for loss in losses:
+        name = f"histogram_{loss}"
+        rng = rng_for(name)
+        x, y = line(rng)
+        more = {"quantile": 0.3} if loss == "quantile" else {}
+        model = ensemble.HistGradientBoostingRegressor(loss=loss, **small, **more)
+        out.case(name, model.fit(x, np.abs(y) + 0.1), asked(rng, x, count=8))
 
 
 def takes_missing(out):
