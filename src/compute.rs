@@ -13,12 +13,18 @@ use tokio::task::JoinError;
 #[derive(Debug, Clone)]
 pub struct ComputePool {
     permits: Arc<Semaphore>,
+    width: NonZeroUsize,
 }
 
 impl ComputePool {
     /// Makes a pool that runs `width` computations at once.
     pub fn new(width: NonZeroUsize) -> Self {
-        Self { permits: Arc::new(Semaphore::new(width.get())) }
+        Self { permits: Arc::new(Semaphore::new(width.get())), width }
+    }
+
+    /// Returns how many computations run at once.
+    pub const fn width(&self) -> usize {
+        self.width.get()
     }
 
     /// Makes a pool as wide as the machine (or the process's share of it) has cores.

@@ -78,6 +78,7 @@ fn every_source() -> Case {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "it is one long text")]
 fn show_prints_every_value_and_its_source() {
     insta::assert_snapshot!(every_source().run(&["config", "show", "models"]), @r#"
     status: 0
@@ -103,6 +104,8 @@ fn show_prints_every_value_and_its_source() {
       http_max_body_bytes = 67108864 (default)
       http_header_timeout = 30.0 (default)
       max_in_flight = 8 (environment MLSERVER_MAX_IN_FLIGHT)
+      overload_as_429 = false (default)
+      server_timing = false (default)
       shutdown_delay = 0.0 (default)
       shutdown_grace_period = 30.0 (default)
       grpc_port = 8081 (default)
@@ -145,6 +148,11 @@ fn show_prints_every_value_and_its_source() {
       parameters.autogenerate_inference_pool_gid = false (default)
       parameters.workers = null (default)
       parameters.validate_inputs = false (default)
+      parameters.max_queue_requests = null (default)
+      parameters.max_queue_bytes = 1073741824 (default)
+      parameters.queue_timeout = null (default)
+      parameters.predict_timeout = null (default)
+      parameters.request_timeout = null (default)
       parameters.extra = {} (default)
       parameters.own = [1] ([DIR]/models/iris/model-settings.json)
       cache_enabled = true (environment MLSERVER_MODEL_CACHE_ENABLED)
@@ -171,6 +179,11 @@ fn show_prints_every_value_and_its_source() {
       parameters.autogenerate_inference_pool_gid = false (default)
       parameters.workers = null (default)
       parameters.validate_inputs = false (default)
+      parameters.max_queue_requests = null (default)
+      parameters.max_queue_bytes = 1073741824 (default)
+      parameters.queue_timeout = null (default)
+      parameters.predict_timeout = null (default)
+      parameters.request_timeout = null (default)
       parameters.extra = {} (default)
       cache_enabled = true (environment MLSERVER_MODEL_CACHE_ENABLED)
       warmup = [] (default)

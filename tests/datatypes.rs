@@ -8,8 +8,12 @@ use std::fmt::Write as _;
 
 use half::{bf16, f16};
 use mlserver::types::Datatype;
+use mlserver::types::protobuf::messages::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use mlserver::types::protobuf::messages::{InferTensorContents, ModelInferRequest, ModelInferResponse};
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
+use crate::support::grpc::{InferenceClient, inference_client};
 use crate::support::{Answer, Client, Folder, TestServer};
 
 /// What is special about the values of a tensor.
@@ -33,6 +37,8 @@ enum Outcome {
     Exact,
     /// Every NaN comes back as the default one.
     DefaultNan,
+    /// Every NaN comes back quiet, with its sign and payload.
+    QuietNan,
     /// Each comes back as JSON's `null`.
     Null,
     /// The door cannot send them.
@@ -58,10 +64,11 @@ type Echo = (Vec<usize>, Vec<Option<Vec<u8>>>);
 trait Door {
     fn name(&self) -> String;
 
-    /// What is to happen to such values.
-    fn outcome(&self, values: Values) -> Outcome;
+    /// What is to happen to such values of a datatype.
+    fn outcome(&self, datatype: Datatype, values: Values) -> Outcome;
 
-    /// Sends a tensor `x` and returns what came back as the tensor `x`, or the status and message of a failure.
+    /// Sends a tensor `x` and returns what came back as the tensor `x`, or the status and message of a failure. Over
+    /// gRPC the status is the code.
     fn echo(&self, sample: &Sample) -> Result<Echo, (u16, String)>;
 }
 
@@ -86,7 +93,7 @@ impl Door for Rest<'_> {
         format!("REST {:?} to {:?}, non_finite_json {}", self.input, self.output, self.non_finite)
     }
 
-    fn outcome(&self, values: Values) -> Outcome {
+    fn outcome(&self, _: Datatype, values: Values) -> Outcome {
         let not_text =
             "output `x`: element 1 is not UTF-8, which JSON needs; ask for binary data or encode it as base64";
         let infinite = "output `x`: element 0 is Infinity, which JSON does not have; ask for binary data, or set `non_finite_json` to `null` or `string`";
@@ -245,6 +252,162 @@ fn split(datatype: Datatype, mut bytes: &[u8]) -> Vec<Vec<u8>> {
     elements
 }
 
+// --------------------------------------------------------------------------------------------------------------- gRPC
+
+/// How a request over gRPC has its data, which decides how the answer has it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Contents {
+    /// In the fields of `InferTensorContents`; so is the answer, but for FP16 and BF16.
+    Typed,
+    /// In the fields, beside an input that is raw: so is all of the answer.
+    TypedBesideRaw,
+    Raw,
+}
+
+struct Grpc {
+    runtime: Runtime,
+    client: InferenceClient,
+    contents: Contents,
+}
+
+impl Grpc {
+    fn connect(server: &TestServer, contents: Contents) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = runtime.block_on(inference_client(server.grpc));
+        Self { runtime, client, contents }
+    }
+
+    fn request(&self, sample: &Sample) -> ModelInferRequest {
+        let signed = |shape: &[usize]| shape.iter().map(|&dimension| i64::try_from(dimension).unwrap()).collect();
+        let datatype = sample.datatype.name().to_owned();
+        let mut x = InferInputTensor { name: "x".to_owned(), datatype, ..InferInputTensor::default() };
+        x.shape = signed(&sample.shape);
+        let mut request = ModelInferRequest { model_name: "echo".to_owned(), ..ModelInferRequest::default() };
+        match self.contents {
+            Contents::Raw => request.raw_input_contents.push(join(sample.datatype, &sample.elements).into()),
+            Contents::Typed | Contents::TypedBesideRaw => x.contents = Some(to_contents(sample)),
+        }
+        // A tensor without elements would take the raw entry of the other.
+        if self.contents == Contents::TypedBesideRaw && !sample.elements.is_empty() {
+            let other = InferInputTensor { name: "y".to_owned(), datatype: "INT8".to_owned(), ..x.clone() };
+            request.inputs.push(InferInputTensor { shape: vec![1], contents: None, ..other });
+            request.raw_input_contents.push(vec![1].into());
+        }
+        request.inputs.push(x);
+        request.outputs.push(InferRequestedOutputTensor { name: "x".to_owned(), ..Default::default() });
+        request
+    }
+}
+
+impl Door for Grpc {
+    fn name(&self) -> String {
+        format!("gRPC {:?}", self.contents)
+    }
+
+    fn outcome(&self, datatype: Datatype, values: Values) -> Outcome {
+        // They have no field of their own, and come as FP32.
+        let is_half = matches!(datatype, Datatype::Fp16 | Datatype::Bf16);
+        if is_half && values == Values::OddNan && self.contents != Contents::Raw {
+            return Outcome::QuietNan;
+        }
+        Outcome::Exact
+    }
+
+    fn echo(&self, sample: &Sample) -> Result<Echo, (u16, String)> {
+        let call = async { self.client.clone().model_infer(self.request(sample)).await };
+        let answer = self.runtime.block_on(call).map_err(|status| {
+            let code = u16::try_from(status.code() as i32).unwrap();
+            (code, status.message().to_owned())
+        })?;
+        let ModelInferResponse { outputs, raw_output_contents, .. } = answer.into_inner();
+        let [output] = outputs.as_slice() else { unreachable!("one output was asked for: {outputs:?}") };
+        assert_eq!((output.name.as_str(), output.datatype.as_str()), ("x", sample.datatype.name()));
+        let contents = output.contents.as_ref().unwrap();
+        let elements = match raw_output_contents.as_slice() {
+            [] => from_contents(sample.datatype, contents),
+            [raw] => {
+                assert_eq!(contents, &InferTensorContents::default());
+                split(sample.datatype, raw)
+            }
+            more => unreachable!("one output was asked for: {more:?}"),
+        };
+        let shape = output.shape.iter().map(|&dimension| usize::try_from(dimension).unwrap()).collect();
+        Ok((shape, elements.into_iter().map(Some).collect()))
+    }
+}
+
+/// Puts elements into the field of their datatype.
+fn to_contents(sample: &Sample) -> InferTensorContents {
+    let elements = sample.elements.as_slice();
+    let signed = |element: &Vec<u8>| to_json(sample.datatype, element).as_i64().unwrap();
+    let unsigned = |element: &Vec<u8>| to_json(sample.datatype, element).as_u64().unwrap();
+    let mut contents = InferTensorContents::default();
+    match sample.datatype {
+        Datatype::Bool => contents.bool_contents = elements.iter().map(|element| element == &[1]).collect(),
+        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => {
+            contents.int_contents = elements.iter().map(|element| signed(element).try_into().unwrap()).collect();
+        }
+        Datatype::Int64 => contents.int64_contents = elements.iter().map(signed).collect(),
+        Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 => {
+            contents.uint_contents = elements.iter().map(|element| unsigned(element).try_into().unwrap()).collect();
+        }
+        Datatype::Uint64 => contents.uint64_contents = elements.iter().map(unsigned).collect(),
+        Datatype::Fp16 => contents.fp32_contents = floats(elements, |bytes| f16::from_le_bytes(bytes).to_f32()),
+        Datatype::Bf16 => contents.fp32_contents = floats(elements, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+        Datatype::Fp32 => contents.fp32_contents = floats(elements, f32::from_le_bytes),
+        Datatype::Fp64 => contents.fp64_contents = floats(elements, f64::from_le_bytes),
+        Datatype::Bytes => contents.bytes_contents = elements.iter().cloned().map(Into::into).collect(),
+    }
+    contents
+}
+
+fn floats<T, const N: usize>(elements: &[Vec<u8>], read: impl Fn([u8; N]) -> T) -> Vec<T> {
+    elements.iter().map(|element| read(element.as_slice().try_into().unwrap())).collect()
+}
+
+/// Takes elements out of the field of their datatype; the others are empty.
+fn from_contents(datatype: Datatype, contents: &InferTensorContents) -> Vec<Vec<u8>> {
+    let InferTensorContents {
+        bool_contents,
+        int_contents,
+        int64_contents,
+        uint_contents,
+        uint64_contents,
+        fp32_contents,
+        fp64_contents,
+        bytes_contents,
+    } = contents;
+    let mut elements: Vec<Vec<u8>> = Vec::new();
+    let narrow = |bytes: &[u8]| bytes[..datatype.width().unwrap()].to_vec();
+    match datatype {
+        Datatype::Bool => elements.extend(bool_contents.iter().map(|&value| vec![value.into()])),
+        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => {
+            elements.extend(int_contents.iter().map(|value| narrow(&value.to_le_bytes())));
+        }
+        Datatype::Int64 => elements.extend(int64_contents.iter().map(|value| narrow(&value.to_le_bytes()))),
+        Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 => {
+            elements.extend(uint_contents.iter().map(|value| narrow(&value.to_le_bytes())));
+        }
+        Datatype::Uint64 => elements.extend(uint64_contents.iter().map(|value| narrow(&value.to_le_bytes()))),
+        Datatype::Fp32 => elements.extend(fp32_contents.iter().map(|value| narrow(&value.to_le_bytes()))),
+        Datatype::Fp64 => elements.extend(fp64_contents.iter().map(|value| narrow(&value.to_le_bytes()))),
+        Datatype::Bytes => elements.extend(bytes_contents.iter().map(|value| value.to_vec())),
+        Datatype::Fp16 | Datatype::Bf16 => unreachable!("they go raw"),
+    }
+    let filled = [
+        bool_contents.len(),
+        int_contents.len(),
+        int64_contents.len(),
+        uint_contents.len(),
+        uint64_contents.len(),
+        fp32_contents.len(),
+        fp64_contents.len(),
+        bytes_contents.len(),
+    ];
+    assert_eq!(filled.iter().sum::<usize>(), elements.len(), "elements in another field: {contents:?}");
+    elements
+}
+
 // ------------------------------------------------------------------------------------------------------------- values
 
 macro_rules! integers {
@@ -296,6 +459,15 @@ fn layout(datatype: Datatype) -> Option<(u32, u32)> {
         Datatype::Fp64 => Some((11, 52)),
         _ => None,
     }
+}
+
+/// Returns a NaN with the bit set that makes it quiet.
+fn quiet(datatype: Datatype, nan: &[u8]) -> Vec<u8> {
+    let (_, fraction) = layout(datatype).unwrap();
+    let mut bytes = [0; 8];
+    bytes[..nan.len()].copy_from_slice(nan);
+    let bits = u64::from_le_bytes(bytes) | 1 << (fraction - 1);
+    bits.to_le_bytes()[..nan.len()].to_vec()
 }
 
 /// Elements of a type, by what is special about them.
@@ -368,7 +540,7 @@ fn echo(non_finite: &str) -> TestServer {
 
 /// Sends one tensor and says what is not as it is to be.
 fn check(door: &dyn Door, sample: &Sample) -> Result<(), String> {
-    let outcome = door.outcome(sample.values);
+    let outcome = door.outcome(sample.datatype, sample.values);
     if outcome == Outcome::NotSendable {
         return Ok(());
     }
@@ -378,11 +550,12 @@ fn check(door: &dyn Door, sample: &Sample) -> Result<(), String> {
             let (_, nan) = elements(sample.datatype).into_iter().find(|(values, _)| *values == Values::Nan).unwrap();
             vec![Some(nan[0].clone()); sample.elements.len()]
         }
+        Outcome::QuietNan => sample.elements.iter().map(|nan| Some(quiet(sample.datatype, nan))).collect(),
         _ => sample.elements.iter().cloned().map(Some).collect(),
     };
     match (door.echo(sample), outcome) {
         (Err((status, message)), Outcome::Refused(wanted, text)) if status == wanted && message == text => Ok(()),
-        (Ok(echo), Outcome::Exact | Outcome::DefaultNan | Outcome::Null)
+        (Ok(echo), Outcome::Exact | Outcome::DefaultNan | Outcome::QuietNan | Outcome::Null)
             if echo == (sample.shape.clone(), expected.clone()) =>
         {
             Ok(())
@@ -419,8 +592,16 @@ fn every_datatype_passes_every_door_of_rest() {
 }
 
 #[test]
-fn every_half_precision_number_passes_json() {
+fn every_datatype_passes_every_door_of_grpc() {
+    let server = echo("error");
+    let doors = [Contents::Typed, Contents::TypedBesideRaw, Contents::Raw].map(|form| Grpc::connect(&server, form));
+    check_all(&doors.each_ref().map(|door| door as &dyn Door));
+}
+
+#[test]
+fn every_half_precision_number_passes_json_and_typed_contents() {
     let server = echo("string");
+    let typed = Grpc::connect(&server, Contents::Typed);
     for datatype in [Datatype::Fp16, Datatype::Bf16] {
         let (exponent, fraction) = layout(datatype).unwrap();
         let is_number = |bits: &u16| (bits >> fraction) & ((1 << exponent) - 1) != (1 << exponent) - 1;
@@ -428,6 +609,7 @@ fn every_half_precision_number_passes_json() {
         let sample = Sample { datatype, shape: vec![elements.len()], elements, values: Values::Ordinary };
         let door = Rest { client: &server, non_finite: "string", input: Form::Json, output: Form::Json };
         check(&door, &sample).unwrap();
+        check(&typed, &sample).unwrap();
     }
 }
 

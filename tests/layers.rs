@@ -45,7 +45,7 @@ const LAYERS: [(&str, &[&str]); 23] = [
     ("server::grpc", &["server", "admin", "compute", "inference", "registry", "telemetry", "types"]),
     ("server::rest", &["server", "admin", "compute", "inference", "registry", "settings", "telemetry", "types"]),
     ("admin", &["inference", "registry", "repository", "settings"]),
-    ("inference", &["compute", "registry", "runtimes", "telemetry", "types"]),
+    ("inference", &["compute", "registry", "runtimes", "settings", "telemetry", "types"]),
     ("registry", &["compute", "repository", "runtimes", "settings", "telemetry", "types"]),
     ("repository", &["settings"]),
     ("runtimes", &["codecs", "compute", "runtimes::sklearn", "runtimes::trees", "settings", "telemetry", "types"]),

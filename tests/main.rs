@@ -3,14 +3,20 @@
 
 mod admin;
 mod bad_input;
+mod bad_wire;
+mod batching;
 mod binary;
 mod cache;
 mod config;
 mod datatypes;
+mod environments;
 mod grpc;
+mod handlers;
 mod layers;
 mod metrics;
 mod openapi;
+mod pools;
+mod pressure;
 mod readme;
 mod repository;
 mod rest;

@@ -2,8 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_util::{StreamExt, stream};
+use mlserver::types::protobuf::messages::{ModelInferRequest, ServerLiveRequest, model_repository as old};
+use prost::Message;
 use serde_json::{Value, json};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
+use crate::support::grpc::{
+    Http2, RepositoryClient, channel, eventually, framed, infer_request, inference_client, ints,
+};
 use crate::support::{Client, Folder, Starting, TestServer};
 
 const INFER: &str = "/v2/models/iris-xgboost/infer";
@@ -162,18 +170,146 @@ fn route<'a>(method: &'a str, path: &'a str, status: &'a str) -> [(&'a str, &'a 
     [("app_name", "mlserver"), ("method", method), ("path", path), ("status_code", status)]
 }
 
-#[test]
-fn names_types_and_helps_are_the_original_s() {
-    let server = TestServer::start(Folder::iris());
+/// The labels of a gRPC call.
+fn rpc<'a>(kind: &'a str, service: &'a str, method: &'a str) -> [(&'a str, &'a str); 3] {
+    [("grpc_type", kind), ("grpc_service", service), ("grpc_method", method)]
+}
+
+/// The labels of a gRPC call that has ended.
+fn ended<'a>(call: [(&'a str, &'a str); 3], code: &'a str) -> [(&'a str, &'a str); 4] {
+    [call[0], call[1], call[2], ("grpc_code", code)]
+}
+
+const INFERENCE: &str = "inference.GRPCInferenceService";
+
+fn numbered(number: i32) -> ModelInferRequest {
+    infer_request("echo", "INT32", &[1], ints(&[number]))
+}
+
+#[tokio::test]
+async fn calls_over_grpc_are_counted() {
+    let server = TestServer::start(Folder::new().with_identity("echo"));
+    let mut client = inference_client(server.grpc).await;
+    for number in 0..5 {
+        client.model_infer(numbered(number)).await.unwrap();
+    }
+    for _ in 0..3 {
+        client.model_infer(infer_request("nope", "INT32", &[1], ints(&[1]))).await.unwrap_err();
+    }
+    for _ in 0..2 {
+        client.model_infer(infer_request("echo", "INT32", &[2], ints(&[1]))).await.unwrap_err();
+    }
+    client.server_live(ServerLiveRequest {}).await.unwrap();
+    let old = old::RepositoryIndexRequest::default();
+    RepositoryClient::new(channel(server.grpc).await).repository_index(old).await.unwrap();
+    HealthClient::new(channel(server.grpc).await).check(HealthCheckRequest::default()).await.unwrap();
+
+    let scrape = Scrape::of(&server);
+    let [started, handled, seconds] =
+        ["grpc_server_started_total", "grpc_server_handled_total", "grpc_server_handling_seconds_count"];
+    let infer = rpc("UNARY", INFERENCE, "ModelInfer");
+    assert_eq!((scrape.count(started, &infer), scrape.count(seconds, &infer)), (10, 10));
+    for (code, count) in [("OK", 5), ("NOT_FOUND", 3), ("INVALID_ARGUMENT", 2)] {
+        assert_eq!(scrape.count(handled, &ended(infer, code)), count, "{code}");
+    }
+    assert!(scrape.get("grpc_server_handling_seconds_sum", &infer).unwrap() > 0.0);
+    for call in [
+        rpc("UNARY", INFERENCE, "ServerLive"),
+        rpc("UNARY", "inference.model_repository.ModelRepositoryService", "RepositoryIndex"),
+        rpc("UNARY", "grpc.health.v1.Health", "Check"),
+    ] {
+        let found =
+            (scrape.count(started, &call), scrape.count(handled, &ended(call, "OK")), scrape.count(seconds, &call));
+        assert_eq!(found, (1, 1, 1), "{call:?}");
+    }
+    let echo = [("model", "echo"), ("version", "None")];
+    assert_eq!(scrape.count("model_infer_request_success_total", &echo), 5);
+    assert_eq!(scrape.count("model_infer_request_failure_total", &UNKNOWN), 3);
+    for name in ["grpc_server_msg_received_total", "grpc_server_msg_sent_total"] {
+        assert_eq!(scrape.label_sets(name), BTreeSet::new(), "single messages are not counted");
+    }
+}
+
+#[tokio::test]
+async fn streams_over_grpc_are_counted_with_their_messages() {
+    let server = TestServer::start(Folder::new().with_identity("echo"));
+    let mut client = inference_client(server.grpc).await;
+    let call = rpc("BIDI_STREAMING", INFERENCE, "ModelStreamInfer");
+    let messages =
+        |scrape: &Scrape| ["received", "sent"].map(|way| scrape.count(&format!("grpc_server_msg_{way}_total"), &call));
+    let mut exchange = async |requests: Vec<ModelInferRequest>| {
+        let mut answers = client.model_stream_infer(stream::iter(requests)).await.unwrap().into_inner();
+        while let Ok(Some(_)) = answers.message().await {}
+    };
+    exchange((0..4).map(numbered).collect()).await;
+    assert_eq!(messages(&Scrape::of(&server)), [4, 4]);
+    // The second request is wrong: the first one has its answer.
+    exchange(vec![numbered(0), infer_request("echo", "INT32", &[2], ints(&[1]))]).await;
+    assert_eq!(messages(&Scrape::of(&server)), [6, 5]);
+    exchange(vec![]).await;
+
+    // A client that leaves in the middle: its connection ends with its runtime.
+    let address = server.grpc;
+    let leaving = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let requests = stream::iter([numbered(1)]).chain(stream::pending());
+            let mut answers = inference_client(address).await.model_stream_infer(requests).await.unwrap().into_inner();
+            answers.message().await.unwrap().unwrap();
+        });
+    });
+    leaving.join().unwrap();
+    let is_told = || Scrape::of(&server).get("grpc_server_handled_total", &ended(call, "CANCELLED")).is_some();
+    eventually("the server sees that the client has left", is_told).await;
+    let scrape = Scrape::of(&server);
+    assert_eq!(messages(&scrape), [7, 6]);
+    assert_eq!(scrape.count("grpc_server_started_total", &call), 4);
+    assert_eq!(scrape.count("grpc_server_handling_seconds_count", &call), 4);
+    for (code, count) in [("OK", 1), ("INVALID_ARGUMENT", 2), ("CANCELLED", 1)] {
+        assert_eq!(scrape.count("grpc_server_handled_total", &ended(call, code)), count, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn what_clients_make_up_adds_no_labels_over_grpc() {
+    let server = TestServer::start(Folder::new().with_identity("echo"));
+    let connection = Http2::connect(server.grpc).await;
+    for index in 0..20 {
+        connection.call(&format!("/inference.GRPCInferenceService/Nope{index}"), &[], b"").await;
+        connection.call(&format!("/nope{index}/ModelInfer"), &[], b"").await;
+        let request = infer_request(&format!("nope{index}"), "INT32", &[1], ints(&[1])).encode_to_vec();
+        connection.call("/inference.GRPCInferenceService/ModelInfer", &[], &framed(0, &request)).await;
+    }
+    let scrape = Scrape::of(&server);
+    assert_eq!(scrape.label_sets("grpc_server_started_total").len(), 1, "{scrape:#?}");
+    assert_eq!(scrape.count("model_infer_request_failure_total", &UNKNOWN), 20);
+    assert_eq!(scrape.label_sets("model_infer_request_failure_total").len(), 2, "{scrape:#?}");
+}
+
+#[tokio::test]
+async fn names_types_and_helps_are_the_original_s() {
+    let server = TestServer::start(Folder::iris().with_identity("echo"));
     server.post(INFER, ONE_ROW).ok();
+    let mut answers =
+        inference_client(server.grpc).await.model_stream_infer(stream::iter([numbered(1)])).await.unwrap().into_inner();
+    while answers.message().await.unwrap().is_some() {}
     let scrape = Scrape::of(&server);
     let families: Vec<_> =
         scrape.types.iter().map(|(name, kind)| format!("{name} {kind}: {}", scrape.helps[name])).collect();
     insta::assert_snapshot!(families.join("\n"), @r"
+    grpc_server_handled_total counter: Total number of RPCs completed on the server, regardless of success or failure.
+    grpc_server_handling_seconds histogram: Histogram of response latency (seconds) of gRPC that had been application-level handled by the server.
+    grpc_server_msg_received_total counter: Total number of RPC stream messages received on the server.
+    grpc_server_msg_sent_total counter: Total number of gRPC stream messages sent by the server.
+    grpc_server_started_total counter: Total number of RPCs started on the server.
+    model_infer_in_flight gauge: Requests that are not answered yet
+    model_infer_predict_seconds histogram: Time that predictions take, in seconds
+    model_infer_queue_seconds histogram: Time from admission until the prediction begins, in seconds
     model_infer_request_duration summary: Model infer request duration
     model_infer_request_duration_seconds histogram: Time from admission to the model's answer, in seconds
     model_infer_request_failure_total counter: Model infer request failure count
     model_infer_request_success_total counter: Model infer request success count
+    model_infer_waiting gauge: Requests that wait for their prediction
     parallel_request_queue histogram: counter of request queue size for workers
     rest_server_request_duration_seconds histogram: HTTP request duration, in seconds
     rest_server_requests_in_progress gauge: Total HTTP requests currently in progress

@@ -1,20 +1,24 @@
 //! The README's examples, run as they stand.
 //!
-//! A block of ```` ```sh ```` right behind a line `<!-- test -->` is run with bash against a quickstart server, whose
-//! addresses take the place of `localhost:8080` and `localhost:8082`. When the next block is ```` ```json ```` behind a
-//! line `<!-- output -->`, it is what the commands print; a generated `id` is not compared.
+//! A block of ```` ```sh ```` right behind a line `<!-- serve -->` starts a server of the folder that it ends with. Such a
+//! block behind `<!-- test -->` is run with bash against that server, whose addresses take the place of `localhost:8080` and
+//! `localhost:8082`. When the next block is ```` ```json ```` behind a line `<!-- output -->`, it is what the commands print;
+//! a generated `id` is not compared.
 
 use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{TestServer, repository_path};
+use crate::support::{Folder, Starting, TestServer, repository_path};
+use crate::workers::python;
 
 /// Commands, and what they print.
 #[derive(Debug, PartialEq)]
 struct Example {
     line: usize,
+    /// The folder that is served meanwhile.
+    folder: String,
     commands: String,
     output: Option<String>,
 }
@@ -26,11 +30,17 @@ fn examples(text: &str) -> Vec<Example> {
         lines[start..].iter().take_while(|line| !line.starts_with("```")).flat_map(|line| [line, "\n"]).collect()
     };
     let mut examples: Vec<Example> = Vec::new();
+    let mut folder = String::new();
     for (index, pair) in lines.windows(2).enumerate() {
         match pair {
+            ["<!-- serve -->", opening] => {
+                assert_eq!(*opening, "```sh", "line {}", index + 2);
+                block(index + 2).rsplit_once(" start ").unwrap().1.trim().clone_into(&mut folder);
+            }
             ["<!-- test -->", opening] => {
                 assert_eq!(*opening, "```sh", "line {}", index + 2);
-                examples.push(Example { line: index + 2, commands: block(index + 2), output: None });
+                let (folder, commands) = (folder.clone(), block(index + 2));
+                examples.push(Example { line: index + 2, folder, commands, output: None });
             }
             ["<!-- output -->", opening] => {
                 assert_eq!(*opening, "```json", "line {}", index + 2);
@@ -52,14 +62,28 @@ fn without_id(text: &str) -> Value {
     value
 }
 
+/// Serves a folder of this repository, or nothing when it needs an interpreter and there is none.
+fn serve(folder: &str) -> Option<TestServer> {
+    let starting = Starting::new(Folder::new()).argument(repository_path(folder).to_str().unwrap());
+    let starting = if folder.ends_with("quickstart") { starting } else { starting.python(&python()?) };
+    Some(starting.start())
+}
+
 #[test]
 fn the_readme_tells_the_truth() {
     let path = repository_path("README.md");
     let readme = fs::read_to_string(&path).unwrap();
     let examples = examples(&readme);
     assert!(!examples.is_empty(), "no `<!-- test -->` in {}", path.display());
-    let server = TestServer::quickstart();
-    for Example { line, commands, output } in examples {
+    let mut of_server = String::new();
+    let mut server = None;
+    for Example { line, folder, commands, output } in examples {
+        if of_server != folder {
+            server = serve(&folder);
+            of_server.clone_from(&folder);
+        }
+        // Models in Python, and no Python to run them.
+        let Some(server) = &server else { continue };
         let commands = commands
             .replace("localhost:8080", &server.http.to_string())
             .replace("localhost:8082", &server.metrics.unwrap().to_string());
@@ -80,10 +104,11 @@ fn the_readme_tells_the_truth() {
 
 #[test]
 fn only_marked_blocks_are_examples() {
-    let text = "```sh\nno\n```\n\n<!-- test -->\n```sh\na\nb\n```\ntext\n<!-- output -->\n```json\n{}\n```\n<!-- test -->\n```sh\nc\n```\n";
+    let text = "```sh\nno\n```\n\n<!-- serve -->\n```sh\nmlserver start a/b\n```\n\n<!-- test -->\n```sh\na\nb\n```\ntext\n<!-- output -->\n```json\n{}\n```\n<!-- test -->\n```sh\nc\n```\n";
+    let folder = "a/b".to_owned();
     let expected = [
-        Example { line: 6, commands: "a\nb\n".to_owned(), output: Some("{}\n".to_owned()) },
-        Example { line: 16, commands: "c\n".to_owned(), output: None },
+        Example { line: 11, folder: folder.clone(), commands: "a\nb\n".to_owned(), output: Some("{}\n".to_owned()) },
+        Example { line: 21, folder, commands: "c\n".to_owned(), output: None },
     ];
     assert_eq!(examples(text), expected);
 }

@@ -2,14 +2,18 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use http::Method;
+use mlserver::types::protobuf::messages::{RepositoryModelLoadRequest, ServerReadyRequest};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tonic::{Code, Status};
 
+use crate::support::grpc::{InferenceClient, floats, infer_request, inference_client};
 use crate::support::{Answer, Client, Folder, PATIENCE, Starting, TestServer};
 
 const INDEX: &str = "/v2/repository/index";
@@ -168,28 +172,66 @@ fn a_model_is_ready_when_it_has_answered_its_samples() {
     server.post(INFER, ONE_ROW).ok();
 }
 
-/// Clients that ask without pause, and what they saw.
-#[derive(Default)]
-struct Load {
-    stop: AtomicBool,
-    failed: AtomicUsize,
+/// A client that asks `m` without pause.
+trait Asking: Send {
+    /// Asks for one row, and whether the server is ready.
+    fn ask(&mut self) -> Result<f64, String>;
 }
 
-impl Load {
-    /// Asks until told to stop, and returns how long each answer took.
-    fn run(&self, client: &Client, expected: &[f64]) -> Vec<Duration> {
-        let mut times = Vec::new();
-        while !self.stop.load(Ordering::Relaxed) {
-            let start = Instant::now();
-            let answer = client.post(INFER, ONE_ROW);
-            times.push(start.elapsed());
-            let right = answer.status == 200 && expected.iter().any(|wanted| (value(&answer) - wanted).abs() < 1e-6);
-            if !right || client.get("/v2/health/ready").status != 200 {
-                self.failed.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        times
+impl Asking for Client {
+    fn ask(&mut self) -> Result<f64, String> {
+        let answer = self.post(INFER, ONE_ROW);
+        let ready = self.get("/v2/health/ready").status;
+        if (answer.status, ready) == (200, 200) { Ok(value(&answer)) } else { Err(format!("{answer:?}, {ready}")) }
     }
+}
+
+/// The same over gRPC.
+struct Grpc {
+    runtime: Runtime,
+    client: InferenceClient,
+}
+
+impl Grpc {
+    fn new(server: &TestServer) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = runtime.block_on(inference_client(server.grpc));
+        Self { runtime, client }
+    }
+
+    fn load(&mut self) -> Result<(), Status> {
+        let request = RepositoryModelLoadRequest { model_name: "m".to_owned(), ..Default::default() };
+        self.runtime.block_on(self.client.repository_model_load(request)).map(drop)
+    }
+}
+
+impl Asking for Grpc {
+    fn ask(&mut self) -> Result<f64, String> {
+        let asked = self.runtime.block_on(async {
+            let row = infer_request("m", "FP32", &[1, 4], floats(&[6.2, 2.8, 4.8, 1.8]));
+            let answer = self.client.model_infer(row).await?.into_inner();
+            let ready = self.client.server_ready(ServerReadyRequest {}).await?.into_inner().ready;
+            Ok::<_, Status>((answer, ready))
+        });
+        match asked {
+            Ok((answer, true)) => Ok(answer.outputs[0].contents.as_ref().unwrap().fp64_contents[0]),
+            other => Err(format!("{other:?}")),
+        }
+    }
+}
+
+/// Asks until told to stop, and returns how long each answer took, or the first that is wrong.
+fn ask_until(stop: &AtomicBool, client: &mut dyn Asking, expected: &[f64]) -> Result<Vec<Duration>, String> {
+    let mut times = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let start = Instant::now();
+        let value = client.ask()?;
+        times.push(start.elapsed());
+        if !expected.iter().any(|wanted| (value - wanted).abs() < 1e-6) {
+            return Err(format!("{value} instead of one of {expected:?}"));
+        }
+    }
+    Ok(times)
 }
 
 fn percentile(times: &mut [Duration], part: f64) -> Duration {
@@ -199,50 +241,48 @@ fn percentile(times: &mut [Duration], part: f64) -> Duration {
     times[rank]
 }
 
-/// Runs `work` beside four clients, and returns what it returns and the times that their requests took.
-fn under_load<T>(server: &TestServer, expected: &[f64], work: impl FnOnce() -> T) -> (T, Vec<Duration>) {
-    let load = Load::default();
-    let result = thread::scope(|scope| {
-        let clients: Vec<_> = (0..4)
-            .map(|_| {
-                let (load, client) = (&load, Client::new(server.http));
-                scope.spawn(move || load.run(&client, expected))
-            })
-            .collect();
-        let result = work();
-        load.stop.store(true, Ordering::Relaxed);
-        (result, clients.into_iter().flat_map(|client| client.join().unwrap()).collect())
-    });
-    assert_eq!(load.failed.load(Ordering::Relaxed), 0);
-    result
+/// Runs `work` beside some clients, none of which may fail, and returns the times that their requests took.
+fn under_load(clients: &mut [Box<dyn Asking>], expected: &[f64], work: impl FnOnce()) -> Vec<Duration> {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let asking = |client| scope.spawn(|| ask_until(&stop, client, expected));
+        let clients: Vec<_> = clients.iter_mut().map(|client| asking(client.as_mut())).collect();
+        // Also when the work panics: the scope waits for the clients.
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        stop.store(true, Ordering::Relaxed);
+        let times: Result<Vec<_>, _> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+        let times = times.unwrap_or_else(|failure| unreachable!("a request failed: {failure}")).concat();
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        times
+    })
 }
 
-#[test]
-fn a_hundred_reloads_under_load_lose_no_request() {
-    let server = TestServer::start(one());
-    let ((), mut calm) = under_load(&server, &[1.0], || {
+/// Loads `m` a hundred times beside clients that ask it. Every tenth load fails, and what was loaded before answers on.
+///
+/// Returns how long the clients waited.
+fn a_hundred_reloads(server: &TestServer, clients: &mut [Box<dyn Asking>], mut load: impl FnMut(bool)) -> String {
+    let own = Client::new(server.http);
+    let mut calm = under_load(clients, &[1.0], || {
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(500) {
-            server.get("/v2/health/live").ok();
+            own.get("/v2/health/live").ok();
         }
     });
-    let work = || {
+    let mut busy = under_load(clients, &[0.0, 1.0], || {
         for number in 0_u32..100 {
-            // Every tenth load fails, and what was loaded before answers on.
-            let fails = number % 10 == 9;
-            let answer = if fails { number % 2 + 1 } else { number % 2 };
-            if fails {
-                put(&server, "m", None, "no model");
-                server.post(LOAD, "").error(500);
+            if number % 10 == 9 {
+                put(server, "m", None, "no model");
+                load(false);
             } else {
-                put(&server, "m", None, &constant(answer));
-                done(&server.post(LOAD, ""));
-                assert!((value(&server.post(INFER, ONE_ROW)) - f64::from(answer)).abs() < 1e-6, "{number}");
+                put(server, "m", None, &constant(number % 2));
+                load(true);
+                let answer = f64::from(number % 2);
+                assert!((value(&own.post(INFER, ONE_ROW)) - answer).abs() < 1e-6, "{number}");
             }
         }
-    };
-    let ((), mut busy) = under_load(&server, &[0.0, 1.0], work);
-    println!(
+    });
+    assert!(busy.len() > 100, "{} requests are no load", busy.len());
+    format!(
         "{} requests, p50 {:?}, p99 {:?}; during 100 reloads {}, p50 {:?}, p99 {:?}",
         calm.len(),
         percentile(&mut calm, 0.5),
@@ -250,7 +290,32 @@ fn a_hundred_reloads_under_load_lose_no_request() {
         busy.len(),
         percentile(&mut busy, 0.5),
         percentile(&mut busy, 0.99)
-    );
+    )
+}
+
+#[test]
+fn a_hundred_reloads_under_load_lose_no_request() {
+    let server = TestServer::start(one());
+    let mut clients: Vec<Box<dyn Asking>> = Vec::new();
+    clients.resize_with(4, || Box::new(Client::new(server.http)));
+    let times = a_hundred_reloads(&server, &mut clients, |works| {
+        let answer = server.post(LOAD, "");
+        if works { done(&answer) } else { drop(answer.error(500)) }
+    });
+    println!("{times}");
+}
+
+#[test]
+fn a_hundred_reloads_under_load_lose_no_call_over_grpc() {
+    let server = TestServer::start(one());
+    let mut clients: Vec<Box<dyn Asking>> = Vec::new();
+    clients.resize_with(4, || Box::new(Grpc::new(&server)));
+    let mut loading = Grpc::new(&server);
+    let times = a_hundred_reloads(&server, &mut clients, |works| {
+        let failure = loading.load().err().map(|status| status.code());
+        assert_eq!(failure, (!works).then_some(Code::Internal));
+    });
+    println!("{times}");
 }
 
 #[test]

@@ -704,3 +704,33 @@ async fn http_2_is_spoken_to_those_who_start_with_it() {
     drop(client);
     connection.await.unwrap().unwrap();
 }
+
+#[test]
+fn an_answer_before_the_body_leaves_the_connection_as_it_was() {
+    let server = TestServer::quickstart();
+    let head = |path: &str, length: &str| format!("POST {path} HTTP/1.1\r\nhost: test\r\n{length}\r\n\r\n");
+    let known = format!("content-length: {}", ONE_ROW.len());
+    let chunked = format!("{:x}\r\n{ONE_ROW}\r\n0\r\n\r\n", ONE_ROW.len());
+    // Time for an answer that does not wait for the body.
+    let pause = || (0..10).for_each(|_| drop(server.get("/v2/health/live").ok()));
+    let mut connection = server.connect();
+    for path in ["/v2/models/nope/infer", "/v2/models/nope/infer_stream", "/nothing", "/v2", INFER] {
+        connection.write(head(path, &known));
+        pause();
+        connection.write(ONE_ROW);
+        assert_eq!(connection.answer().header("connection"), "", "{path}");
+    }
+    connection.write(head(INFER, "transfer-encoding: chunked"));
+    pause();
+    connection.write(chunked);
+    assert_eq!(connection.answer().header("connection"), "");
+
+    // What may be long is not waited for, and the client is told that the connection ends.
+    for length in ["content-length: 1000000000", "transfer-encoding: chunked"] {
+        let mut connection = server.connect();
+        connection.write(head("/v2/models/nope/infer", length));
+        let answer = connection.answer();
+        assert_eq!((answer.error(404).as_str(), answer.header("connection")), ("Model nope not found", "close"));
+        assert_eq!(connection.rest(), "");
+    }
+}

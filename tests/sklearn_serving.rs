@@ -56,7 +56,7 @@ fn the_output_comes_from_the_request_or_the_settings() {
     let wanted = "SKLearnModel only supports 'predict', 'predict_proba' and 'transform' as outputs (foo was received)";
     assert_eq!(unknown, (400, json!({"error": wanted})));
     let without = infer(&server, &format!(r#"{{{ROW},"outputs":[{{"name":"transform"}}]}}"#));
-    let wanted = "<class 'sklearn.linear_model._logistic.LogisticRegression'> models do not support 'transform`";
+    let wanted = "<class 'sklearn.linear_model._logistic.LogisticRegression'> models do not support 'transform";
     assert_eq!(without, (400, json!({"error": wanted})));
 }
 

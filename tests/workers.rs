@@ -16,7 +16,7 @@ use crate::support::{Answer, Client, Connection, Folder, PATIENCE, Starting, Tes
 /// Within this, a request that was in a worker when it died has its answer.
 const SOON: Duration = Duration::from_secs(1);
 
-fn python() -> Option<PathBuf> {
+pub(crate) fn python() -> Option<PathBuf> {
     let named = std::env::vars_os().find(|(name, _)| name == "MLSERVER_TEST_PYTHON").map(|(_, path)| path.into());
     let path = std::env::vars_os().find(|(name, _)| name == "PATH").map(|(_, path)| path);
     let in_path = || {
@@ -76,16 +76,16 @@ fn send(connection: &mut Connection, action: &str, value: &Value) {
 
 /// The first element of an answer.
 #[track_caller]
-fn value(answer: &Answer) -> i64 {
+pub(crate) fn value(answer: &Answer) -> i64 {
     answer.ok()["outputs"][0]["data"][0].as_i64().unwrap()
 }
 
-fn pid(number: i64) -> Pid {
+pub(crate) fn pid(number: i64) -> Pid {
     Pid::from_raw(i32::try_from(number).unwrap()).unwrap()
 }
 
 #[track_caller]
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "{what}");
@@ -98,7 +98,7 @@ fn pause(time: Duration) {
     thread::sleep(time);
 }
 
-fn has_ended(process: Pid) -> bool {
+pub(crate) fn has_ended(process: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
     test_kill_process(process).is_err() || stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with('Z'))
 }
@@ -383,4 +383,70 @@ fn a_reader_that_reads_nothing_stops_its_stream() {
     assert!(made < 100, "{made} answers were made for a reader that read none");
     drop(connection);
     server.wait_for_log("stream ended");
+}
+
+/// A server of the model `m` with parameters of its own, or nothing without an interpreter.
+fn server_with(class: &str, parameters: &Value, settings: &Value) -> Option<TestServer> {
+    let python = python()?;
+    let model = json!({"implementation": format!("models.{class}"), "parameters": parameters});
+    let folder = folder(&[("m", class)]).file("m/model-settings.json", model.to_string()).settings(settings);
+    let starting = Starting::new(folder).env("PATH", "/usr/bin:/bin");
+    let cache = repository_path("target/test-cache");
+    fs::create_dir_all(&cache).unwrap();
+    let starting = starting.env("XDG_CACHE_HOME", cache.to_str().unwrap());
+    Some(starting.env("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap()).start())
+}
+
+#[test]
+fn a_prediction_past_its_limit_costs_the_worker_its_life() {
+    for class in ["Plain", "Blocking"] {
+        let Some(server) = server_with(class, &json!({"predict_timeout": 0.2}), &json!({})) else { return };
+        let first = value(&infer(&server, "m", 1));
+        let started = Instant::now();
+        let message = infer(&server, "m", 60_000).error(504);
+        assert_eq!(message, "the prediction took longer than the 0.2 s that `predict_timeout` lets");
+        assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+        server.wait_for_log("did not end a prediction within 0.2 s (`predict_timeout`) and was killed");
+        let second = value(&infer(&server, "m", 1));
+        assert_ne!(first, second, "another process");
+        let restarts = r#"worker_restarts_total{pool="default",reason="timeout"} 1"#;
+        assert!(server.scrape().text().lines().any(|line| line == restarts));
+    }
+}
+
+#[test]
+fn a_prediction_that_heeds_its_cancellation_does_not() {
+    let Some(server) = server_with("Coroutine", &json!({"predict_timeout": 0.2}), &json!({})) else { return };
+    let first = value(&infer(&server, "m", 1));
+    infer(&server, "m", 60_000).error(504);
+    pause(Duration::from_secs(2));
+    assert_eq!(first, value(&infer(&server, "m", 1)));
+}
+
+#[test]
+fn what_waits_for_a_worker_is_bounded() {
+    let settings = json!({"overload_as_429": true});
+    let Some(server) = server_with("Plain", &json!({"max_queue_requests": 2}), &settings) else { return };
+    let mut connections: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    let waiting = |count: usize| {
+        let line = format!(r#"model_infer_waiting{{model="m",version="None"}} {count}"#);
+        server.scrape().text().lines().any(|found| found == line)
+    };
+    let in_flight = |count: usize| {
+        let line = format!(r#"model_infer_in_flight{{model="m",version="None"}} {count}"#);
+        server.scrape().text().lines().any(|found| found == line)
+    };
+    for (index, connection) in connections.iter_mut().enumerate() {
+        send(connection, "infer", &json!(1000));
+        wait_until("it is under way", || in_flight(index + 1) && waiting(index));
+    }
+    let refused = infer(&server, "m", 1);
+    assert_eq!(refused.header("retry-after"), "1");
+    assert!(refused.error(429).contains("`max_queue_requests`"));
+    for connection in &mut connections {
+        connection.answer().ok();
+    }
+    assert!(waiting(0) && in_flight(0));
+    let dropped = r#"model_infer_dropped_total{model="m",reason="queue_requests",version="None"} 1"#;
+    assert!(server.scrape().text().lines().any(|line| line == dropped), "{}", server.scrape().text());
 }

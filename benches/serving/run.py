@@ -67,6 +67,7 @@ class Server:
     name: str
     process: subprocess.Popen[bytes]
     port: int
+    grpc_port: int
     log: Path
     ready_ms: float = 0.0
 
@@ -129,7 +130,7 @@ def start(program: Program, folder: Path, limit: float = 90.0) -> Server:
         process = subprocess.Popen(
             program.command(http_port), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=environment, cwd=work
         )
-    server = Server(program.name, process, http_port, log)
+    server = Server(program.name, process, http_port, grpc_port, log)
     while answers(http_port, program.ready_path) != 200:
         if process.poll() is not None:
             raise Failed(f"{program.name} ended with {process.returncode} before it was ready\n{server.tail()}")
@@ -397,15 +398,15 @@ def install_peer(folder: Path) -> Path:
     return binary
 
 
-def build_echo() -> Path:
-    """The bare server's program, built now."""
-    command = ["cargo", "build", "--profile", "dist", "--example", "echo", "--message-format=json-render-diagnostics"]
+def build_example(name: str) -> Path:
+    """A bare server's program, built now."""
+    command = ["cargo", "build", "--profile", "dist", "--example", name, "--message-format=json-render-diagnostics"]
     built = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True)
     for line in built.stdout.splitlines():
         message = json.loads(line)
-        if message.get("executable") and message.get("target", {}).get("name") == "echo":
+        if message.get("executable") and message.get("target", {}).get("name") == name:
             return Path(message["executable"])
-    raise Failed("cargo built no `echo`")
+    raise Failed(f"cargo built no `{name}`")
 
 
 def machine() -> str:
@@ -435,7 +436,7 @@ def main() -> None:
         if shutil.which("wrk") is None:
             raise Failed("`wrk` is not installed (apt-get install wrk)")
         peer = install_peer(args.env.resolve())
-        echo = (args.echo or build_echo()).resolve()
+        echo = (args.echo or build_example("echo")).resolve()
         with tempfile.TemporaryDirectory(prefix="mlserver-bench-") as name:
             folder = Path(name)
             # a copy: the build folder may be written to while this runs

@@ -15,6 +15,7 @@ import math
 import os
 import sys
 import typing
+import uuid
 from typing import Any, Callable, ClassVar, Dict, Iterator, List, Optional, Set, Tuple, Type, TypeVar, Union
 
 from ._validate import Loc, Problems, ValidationError, Validator, validator_for
@@ -127,14 +128,13 @@ class BaseModel:
 
     def _fill(self, values: Dict[str, Any], loc: Loc, problems: Problems) -> None:
         """Validates `values` and takes them over."""
-        fields = self._fields()
+        fields, aliases = self._fields(), self._aliases
         attributes = self.__dict__
         given = set()
         for name, field in fields.items():
-            shown = self._aliases.get(name, name)
-            value = values.get(shown, _MISSING)
-            if value is not _MISSING:
-                attributes[name] = field.validate(value, (*loc, shown), problems)
+            shown = aliases.get(name, name) if aliases else name
+            if shown in values:
+                attributes[name] = field.validate(values[shown], (*loc, shown), problems)
                 given.add(name)
             elif field.default is not _MISSING:
                 attributes[name] = field.default_factory() if field.default_factory else field.default
@@ -526,6 +526,11 @@ def jsonable(value: Any) -> Any:
         return {str(name): jsonable(item) for name, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [jsonable(item) for item in value]
+    dump = getattr(value, "model_dump", None) or getattr(value, "dict", None)
+    if dump is not None:  # a model of the user's own pydantic
+        return jsonable(dump(by_alias=True))
+    if isinstance(value, uuid.UUID):
+        return str(value)
     for method in ("tolist", "isoformat"):
         convert = getattr(value, method, None)
         if convert is not None:

@@ -111,8 +111,8 @@ def wire_parameters(value: Any) -> Dict[str, Any]:
     """Returns parameters as a dictionary, without those that are `None`."""
     if value is None:
         return {}
-    items = value.items() if isinstance(value, dict) else value._items()
-    return {name: item for name, item in items if item is not None}
+    values = value if isinstance(value, dict) else value.__dict__
+    return {name: item for name, item in values.items() if item is not None}
 
 
 def wire_outputs(response: InferenceResponse) -> List[WireTensor]:
@@ -128,7 +128,7 @@ def _wire_output(output: Any) -> WireTensor:
     datatype = getattr(datatype, "value", datatype)
     try:
         elements = pack(data.raw if isinstance(data, TensorData) else data, datatype)
-        shape = [operator.index(dimension) for dimension in output.shape]
+        shape = list(map(operator.index, output.shape))
     except (TensorError, TypeError) as error:
         raise TensorError(f"output '{output.name}': {error}") from error
     return WireTensor(output.name, datatype, shape, wire_parameters(output.parameters), elements)

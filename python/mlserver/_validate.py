@@ -288,6 +288,23 @@ _PLAIN: Dict[Any, Validator] = {
 }
 
 
+def from_pydantic(validate: Callable[[Any], Any]) -> Validator:
+    """Returns the validator that a method of pydantic's is, whose errors become problems."""
+
+    def check(value: Any, loc: Loc, problems: Problems) -> Any:
+        try:
+            return validate(value)
+        except ValueError as error:
+            errors = getattr(error, "errors", None)
+            if errors is None:
+                raise
+            for problem in errors():
+                problems.add(problem["type"], (*loc, *problem["loc"]), problem["msg"], problem.get("input", value))
+            return value
+
+    return check
+
+
 def is_union(hint: Any) -> bool:
     """Tells whether `hint` is a union, in either spelling."""
     origin = typing.get_origin(hint)
@@ -316,6 +333,9 @@ def validator_for(hint: Any, enums_as_values: bool = True) -> Validator:
     if origin is not None and args:
         return _generic(origin, args, enums_as_values)
     if isinstance(hint, type):
+        validate = getattr(hint, "model_validate", None) or getattr(hint, "parse_obj", None)
+        if validate is not None:
+            return from_pydantic(validate)
         return _one_of(hint, enums_as_values) if issubclass(hint, enum.Enum) else _instance_of(hint)
     return any_value
 

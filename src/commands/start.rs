@@ -1,6 +1,8 @@
 //! `mlserver start`: serve the models of a folder until a signal.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,13 +16,14 @@ use super::{CommandError, FAILURE, FORCED};
 use crate::admin::Admin;
 use crate::cli::start::StartArgs;
 use crate::compute::ComputePool;
-use crate::inference::{CacheOptions, Inference, ResponseCache};
+use crate::inference::{BatchingLoader, CacheOptions, Inference, ResponseCache};
 use crate::registry::{Registry, RuntimeLoader, chain};
 use crate::repository::{Discovery, Repository};
 use crate::runtimes::python::{self, Python};
 use crate::server::grpc::{self, GrpcMetrics};
 use crate::server::rest::{self, RestMetrics};
 use crate::server::{self, bind};
+use crate::settings::env::ENV_TARBALL;
 use crate::settings::{Environment, ModelSettings, Settings, Sources, SystemEnvironment, Warning};
 use crate::shutdown::Signals;
 use crate::telemetry::inference::InferenceMetrics;
@@ -127,16 +130,19 @@ async fn serve(settings: Settings, models: Vec<ModelSettings>, repository: Repos
 fn python_options(settings: &Settings, repository: &Repository, metrics: &mut MetricsRegistry) -> python::Options {
     let working_directory = repository.working_directory().to_owned();
     let folder = working_directory.join(&settings.model_repository_root);
+    let variables: BTreeMap<String, String> = SystemEnvironment.variables().into_iter().collect();
+    let tarball = variables.get(ENV_TARBALL).filter(|path| !path.is_empty());
     python::Options {
         workers: settings.parallel_workers,
         stop_timeout: settings.parallel_workers_timeout,
         hang_timeout: settings.worker_hang_timeout,
         interpreter: settings.python_executable.clone(),
+        environment_tarball: tarball.map(PathBuf::from),
         environments_dir: settings.environments_dir.clone(),
         paths: vec![folder, working_directory.clone()],
         working_directory,
         debug: settings.debug,
-        variables: SystemEnvironment.variables().into_iter().collect(),
+        variables,
         metrics: WorkerMetrics::register(metrics),
     }
 }
@@ -147,13 +153,19 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
     let compute = ComputePool::for_this_machine();
     let python = Python::new(python_options(&settings, &repository, &mut metrics));
     let working_directory = repository.working_directory().to_owned();
-    let loader = RuntimeLoader { compute: compute.clone(), working_directory, python: python.clone() };
-    let registry = Registry::new(loader, InferenceMetrics::register(&mut metrics));
+    let loader = RuntimeLoader {
+        compute: compute.clone(),
+        working_directory,
+        python: python.clone(),
+        is_reserved: rest::is_reserved,
+    };
+    let inference_metrics = InferenceMetrics::register(&mut metrics);
+    let registry = Registry::new(BatchingLoader::new(loader, inference_metrics.clone()), inference_metrics);
     for model in models {
         registry.announce(model);
     }
     let admin = Admin::new(registry.clone(), repository);
-    let mut inference = Inference::new(registry, settings.max_in_flight);
+    let mut inference = Inference::new(registry, settings.max_in_flight).with_server_timing(settings.server_timing);
     if let Some(options) = cache_options(&settings) {
         inference = inference.with_cache(ResponseCache::new(options, compute.clone(), &mut metrics));
     }
@@ -178,6 +190,7 @@ async fn listen(settings: Settings, models: &[ModelSettings], repository: Reposi
         gzip: settings.gzip_enabled,
         cors,
         non_finite: settings.non_finite_json,
+        overload_as_429: settings.overload_as_429,
     };
     let rest_listener = bind("HTTP", &settings.host, settings.http_port).await?;
     let grpc_listener = bind("gRPC", &settings.host, settings.grpc_port).await?;

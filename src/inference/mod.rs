@@ -3,26 +3,36 @@
 //! Find the model, take a permit, look whether the answer is known, ask the runtime, record. A caller that drops the future leaves the path wherever it is,
 //! and its permit is free again.
 
+mod batch;
 mod cache;
 mod stream;
+mod ticket;
 mod validation;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
+pub use batch::{BatchOptions, Batched, BatchingLoader};
 pub use cache::{CacheOptions, ResponseCache};
 pub use validation::InvalidInput;
 
 use futures_core::Stream;
+use http::{HeaderName, HeaderValue};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinError;
+use tokio::time::Instant;
 use tracing::{debug, error};
 
-use crate::registry::{Model, NotFound, Registry, State, chain};
+use crate::registry::{Model, NotFound, QueueFull, Registry, State, chain};
 use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError};
-use crate::types::{InferenceRequest, InferenceResponse};
+use crate::telemetry::inference::ModelMetrics;
+use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
+use ticket::Timing;
+
+/// Times of the server, as browsers and proxies read them.
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// Why a request was not answered.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +44,17 @@ pub enum InferenceError {
     /// As many requests as the server admits are under way.
     #[error("the server is answering {limit} requests already, as many as `max_in_flight` admits; try again later")]
     Overloaded { limit: usize },
+    #[error(transparent)]
+    QueueFull(#[from] QueueFull),
+    /// The model had no time for the request.
+    #[error("the request has waited for the model for {} s, as long as `queue_timeout` lets; try again later", limit.as_secs_f64())]
+    QueueTimeout { limit: Duration },
+    #[error("the prediction took longer than the {} s that `predict_timeout` lets", limit.as_secs_f64())]
+    PredictTimeout { limit: Duration },
+    #[error("the answer took longer than the {} s that `request_timeout` lets", limit.as_secs_f64())]
+    RequestTimeout { limit: Duration },
+    #[error("the deadline that the client set has passed")]
+    Deadline,
     #[error("the server is shutting down; try another one")]
     Stopping,
     /// The inputs are not those that the model declares.
@@ -60,6 +81,8 @@ pub enum Kind {
     /// A model is there and does not load.
     LoadFailed,
     Overloaded,
+    /// There was no answer in the time for it.
+    Late,
     Stopping,
     /// The model's code chose this status for its refusal.
     Model {
@@ -82,7 +105,8 @@ impl InferenceError {
             Self::Panicked(_) => Kind::Internal,
             Self::NotReady { .. } => Kind::NotReady,
             Self::InvalidInput(_) => Kind::BadRequest,
-            Self::Overloaded { .. } => Kind::Overloaded,
+            Self::Overloaded { .. } | Self::QueueFull(_) | Self::QueueTimeout { .. } => Kind::Overloaded,
+            Self::PredictTimeout { .. } | Self::RequestTimeout { .. } | Self::Deadline => Kind::Late,
             Self::Stopping => Kind::Stopping,
             Self::Runtime(error) => match error {
                 RuntimeError::Codec(_)
@@ -98,6 +122,22 @@ impl InferenceError {
                 RuntimeError::Stopping => Kind::Stopping,
                 RuntimeError::Panicked(_) | RuntimeError::Inconsistent(_) => Kind::Internal,
             },
+        }
+    }
+}
+
+impl InferenceError {
+    /// Returns a word for metrics when the request was given up because of the load or the time.
+    fn dropped(&self) -> Option<&'static str> {
+        match self {
+            Self::Overloaded { .. } => Some("max_in_flight"),
+            Self::QueueFull(full) => Some(full.reason()),
+            Self::QueueTimeout { .. } => Some("queue_timeout"),
+            Self::PredictTimeout { .. } => Some("predict_timeout"),
+            Self::RequestTimeout { .. } => Some("request_timeout"),
+            Self::Deadline => Some("deadline"),
+            Self::Shared(error) => error.dropped(),
+            _ => None,
         }
     }
 }
@@ -121,6 +161,7 @@ pub struct Inference {
     max_in_flight: usize,
     phase: Arc<AtomicU8>,
     cache: Option<ResponseCache>,
+    server_timing: bool,
 }
 
 /// A model that a request has found, and how it asked.
@@ -129,6 +170,8 @@ pub struct Target {
     pub model: Arc<Model>,
     /// The request named the version, rather than taking the default.
     with_version: bool,
+    /// When the client stops waiting, if it says so.
+    deadline: Option<Instant>,
 }
 
 impl Inference {
@@ -137,13 +180,19 @@ impl Inference {
         let max_in_flight = max_in_flight.get().min(Semaphore::MAX_PERMITS);
         let phase = Arc::new(AtomicU8::new(phase::SERVING));
         let admission = Arc::new(Semaphore::new(max_in_flight));
-        Self { registry, admission, max_in_flight, phase, cache: None }
+        Self { registry, admission, max_in_flight, phase, cache: None, server_timing: false }
     }
 
     /// Keeps the answers of the models whose settings ask for it.
     #[must_use]
     pub fn with_cache(self, cache: ResponseCache) -> Self {
         Self { cache: Some(cache), ..self }
+    }
+
+    /// Tells clients in a header how long their requests waited and were predicted.
+    #[must_use]
+    pub fn with_server_timing(self, server_timing: bool) -> Self {
+        Self { server_timing, ..self }
     }
 
     /// Returns the models that requests can reach.
@@ -193,7 +242,7 @@ impl Inference {
             return Err(InferenceError::Stopping);
         }
         let model = self.registry.find(name, version).inspect_err(|_| self.registry.count_unknown_model())?;
-        Ok(Target { model, with_version: version.is_some() })
+        Ok(Target { model, with_version: version.is_some(), deadline: None })
     }
 
     /// Answers a request.
@@ -203,13 +252,22 @@ impl Inference {
     /// [`InferenceError::kind`] tells the kinds of failure apart.
     pub async fn infer(&self, target: &Target, request: InferenceRequest) -> Result<InferenceResponse, InferenceError> {
         let model = &target.model;
-        let started = Instant::now();
         let id = request.id.clone();
-        let result = self.predict(target, request).await;
-        model.metrics(target.with_version).record(started.elapsed(), result.is_ok());
+        let underway = Underway::start(model.metrics(target.with_version));
+        let result = match target.latest(underway.started) {
+            None => self.predict(target, request).await,
+            Some((latest, late)) => {
+                let in_time = tokio::time::timeout_at(latest, self.predict(target, request)).await;
+                in_time.unwrap_or(Err(late))
+            }
+        };
+        let total = underway.end(&result);
         match result {
-            Ok(mut response) => {
+            Ok((mut response, timing)) => {
                 target.sign(&id, &mut response);
+                if self.server_timing {
+                    add_server_timing(&mut response, timing, total);
+                }
                 Ok(response)
             }
             Err(failure) => {
@@ -248,7 +306,32 @@ impl Inference {
         Ok(Box::pin(stream::Answers::new(target.clone(), id, answers, refusal, permit)))
     }
 
-    async fn predict(&self, target: &Target, request: InferenceRequest) -> Result<InferenceResponse, InferenceError> {
+    /// Answers a call of a model's own route, which `place` is the place of.
+    ///
+    /// It is admitted like a request, and counted by the transport alone.
+    ///
+    /// # Errors
+    ///
+    /// [`InferenceError::kind`] tells the kinds of failure apart.
+    pub async fn call(&self, model: &Model, place: usize, call: CustomCall) -> Result<CustomReply, InferenceError> {
+        let answer = async {
+            if self.is_stopping() {
+                return Err(InferenceError::Stopping);
+            }
+            let State::Ready(runtime) = &model.state else {
+                return Err(InferenceError::NotReady { name: model.name.clone(), version: model.version.clone() });
+            };
+            let _permit = self.admit()?;
+            Ok(runtime.call(place, call).await?)
+        };
+        answer.await.inspect_err(|failure| log_failure(model, "", failure))
+    }
+
+    async fn predict(
+        &self,
+        target: &Target,
+        request: InferenceRequest,
+    ) -> Result<(InferenceResponse, Timing), InferenceError> {
         let runtime = target.runtime()?;
         if target.model.validated {
             validation::check(&target.model.metadata.inputs, &request.inputs)?;
@@ -256,14 +339,14 @@ impl Inference {
         let _permit = self.admit()?;
         match &self.cache {
             Some(cache) if target.model.cached => {
-                let runtime = Arc::clone(runtime);
-                let work = |request| async move { Ok(runtime.predict(request).await?) };
+                let (runtime, for_work) = (Arc::clone(runtime), target.clone());
+                let work = |request| async move { Ok(ticket::predict(&for_work, runtime.as_ref(), request).await?.0) };
                 // Boxed, so that requests without the cache do not carry its state.
                 let (result, hit) = Box::pin(cache.answer(&target.model, request, work)).await;
                 target.model.metrics(target.with_version).record_cache(hit);
-                result
+                Ok((result?, Timing::default()))
             }
-            _ => Ok(runtime.predict(request).await?),
+            _ => ticket::predict(target, runtime.as_ref(), request).await,
         }
     }
 
@@ -274,8 +357,22 @@ impl Inference {
 }
 
 impl Target {
+    /// Gives the request a time after which its client does not wait any more.
+    #[must_use]
+    pub fn with_deadline(self, deadline: Option<Instant>) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Returns when the answer must be there, and what it means when it is not.
+    fn latest(&self, started: Instant) -> Option<(Instant, InferenceError)> {
+        let limit = self.model.timeouts.request;
+        let by_setting = limit.map(|limit| (started + limit, InferenceError::RequestTimeout { limit }));
+        let by_client = self.deadline.map(|deadline| (deadline, InferenceError::Deadline));
+        by_setting.into_iter().chain(by_client).min_by_key(|(latest, _)| *latest)
+    }
+
     fn runtime(&self) -> Result<&Arc<dyn Runtime>, InferenceError> {
-        let Self { model, with_version } = self;
+        let Self { model, with_version, .. } = self;
         match &model.state {
             State::Ready(runtime) => Ok(runtime),
             State::Loading | State::Failed { .. } => {
@@ -290,6 +387,50 @@ impl Target {
         response.model_name.clone_from(&self.model.name);
         response.model_version.clone_from(&self.model.version);
         id.clone_into(&mut response.id);
+    }
+}
+
+/// A request that is being answered; when it is dropped before its end, the client has left.
+struct Underway<'a> {
+    metrics: &'a ModelMetrics,
+    started: Instant,
+    ended: bool,
+}
+
+impl<'a> Underway<'a> {
+    fn start(metrics: &'a ModelMetrics) -> Self {
+        metrics.begin();
+        Self { metrics, started: Instant::now(), ended: false }
+    }
+
+    /// Records the outcome, and returns how long it took.
+    fn end<T>(mut self, result: &Result<T, InferenceError>) -> Duration {
+        let elapsed = self.started.elapsed();
+        self.ended = true;
+        self.metrics.record(elapsed, result.is_ok());
+        if let Some(reason) = result.as_ref().err().and_then(InferenceError::dropped) {
+            self.metrics.count_dropped(reason);
+        }
+        elapsed
+    }
+}
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        self.metrics.end();
+        if !self.ended {
+            self.metrics.count_dropped("client_left");
+        }
+    }
+}
+
+/// Tells how long the request took, in milliseconds.
+fn add_server_timing(response: &mut InferenceResponse, timing: Timing, total: Duration) {
+    let milliseconds = |duration: Duration| duration.as_secs_f64() * 1e3;
+    let (queue, predict, total) = (milliseconds(timing.queue), milliseconds(timing.predict), milliseconds(total));
+    let text = format!("queue;dur={queue:.3}, predict;dur={predict:.3}, total;dur={total:.3}");
+    if let Ok(value) = HeaderValue::try_from(text) {
+        response.headers.append(SERVER_TIMING, value);
     }
 }
 

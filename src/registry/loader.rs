@@ -4,14 +4,15 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tracing::{info, warn};
+use tracing::info;
 
 use super::{LoadError, chain};
 use crate::compute::ComputePool;
 use crate::repository::Artefact;
 use crate::runtimes::python::Python;
-use crate::runtimes::{self, BoxFuture, Implementation, Runtime};
+use crate::runtimes::{self, Backend, BoxFuture, Implementation, Runtime};
 use crate::settings::ModelSettings;
+use crate::types::PathTemplate;
 
 /// A runtime that is being loaded.
 pub type Loading<'a> = BoxFuture<'a, Result<Arc<dyn Runtime>, LoadError>>;
@@ -29,6 +30,8 @@ pub struct RuntimeLoader {
     /// Where the paths of models without a settings file start.
     pub working_directory: PathBuf,
     pub python: Python,
+    /// Tells whether a model's own route could never be reached, because its paths are the server's.
+    pub is_reserved: fn(&PathTemplate) -> bool,
 }
 
 impl Loader for RuntimeLoader {
@@ -36,15 +39,21 @@ impl Loader for RuntimeLoader {
         Box::pin(async move {
             match Implementation::of(&settings)? {
                 Implementation::Identity => Ok(runtimes::identity()),
-                Implementation::Python => Ok(self.python.load(&settings).await.map_err(runtimes::LoadError::from)?),
+                Implementation::Python => {
+                    let python = self.python.load(&settings, None).await.map_err(runtimes::LoadError::from)?;
+                    self.reachable(python)
+                }
                 Implementation::Trees(family) => {
                     let load = move |settings: &_, path: &_, compute: &_| {
                         runtimes::load_trees(family, settings, path, compute)
                     };
-                    self.native(settings, load).await
+                    let native = self.native(settings.clone(), load).await;
+                    self.native_or_python(native, &settings).await
                 }
-                Implementation::Sklearn { python: false } => self.native(settings, runtimes::load_sklearn).await,
-                Implementation::Sklearn { python: true } => self.sklearn(settings).await,
+                Implementation::Sklearn => {
+                    let native = self.native(settings.clone(), runtimes::load_sklearn).await;
+                    self.native_or_python(native, &settings).await
+                }
             }
         })
     }
@@ -66,16 +75,31 @@ impl RuntimeLoader {
         Ok(self.compute.run(load).await.map_err(LoadError::Panicked)??)
     }
 
-    /// Loads an estimator; what is not evaluated natively goes to Python, if that has the libraries.
-    async fn sklearn(&self, settings: ModelSettings) -> Result<Arc<dyn Runtime>, LoadError> {
-        let refused = match self.native(settings.clone(), runtimes::load_sklearn).await {
-            Err(LoadError::Runtime(error @ runtimes::LoadError::Estimator { .. })) => LoadError::Runtime(error),
-            loaded => return loaded,
+    /// Gives a model that the native runtime refuses to Python, unless the settings want a backend of their choice.
+    async fn native_or_python(
+        &self,
+        native: Result<Arc<dyn Runtime>, LoadError>,
+        settings: &ModelSettings,
+    ) -> Result<Arc<dyn Runtime>, LoadError> {
+        let refusal = match native {
+            Err(LoadError::Runtime(error)) if error.is_refusal() && Backend::of(settings)? == Backend::Auto => {
+                chain(&error)
+            }
+            outcome => return outcome,
         };
-        info!(model = settings.name, "not served natively, so Python is tried: {}", chain(&refused));
-        self.python.load(&settings).await.map_err(|error| {
-            warn!(model = settings.name, "not served by Python either: {}", chain(&error));
-            refused
-        })
+        let (model, version) = (settings.name.as_str(), settings.version());
+        info!(model, version, reason = refusal, "Model '{model}' is served in Python: {refusal}.");
+        match self.python.load(settings, Some(&refusal)).await {
+            Ok(python) => self.reachable(python),
+            Err(source) => Err(LoadError::Neither { refusal, source: Box::new(source) }),
+        }
+    }
+
+    /// Refuses a model of which a route could never be reached.
+    fn reachable(&self, model: Arc<dyn Runtime>) -> Result<Arc<dyn Runtime>, LoadError> {
+        match model.custom_routes().iter().find(|route| (self.is_reserved)(&route.template)) {
+            Some(route) => Err(LoadError::Reserved { route: route.template.to_string() }),
+            None => Ok(model),
+        }
     }
 }

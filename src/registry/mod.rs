@@ -5,26 +5,35 @@
 //! one step; until then, what it replaces goes on serving.
 
 mod loader;
+mod queue;
+mod routes;
 mod warm_up;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tracing::warn;
 
 use crate::repository::{self, ArtefactError};
+use crate::runtimes::python::PythonLoadError;
 use crate::runtimes::{self, Runtime};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
 use crate::types::{ModelMetadata, Parameters, TensorMetadata};
 
 pub use loader::{Loader, Loading, RuntimeLoader};
+pub use queue::{Queue, QueueFull};
+pub use routes::{CustomMatch, CustomTarget};
 pub use warm_up::SampleError;
+
+use routes::Routes;
 
 /// A name or version that is not in the registry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,10 +49,16 @@ pub enum NotFound {
 pub enum LoadError {
     #[error(transparent)]
     Artefact(#[from] ArtefactError),
+    /// A route of the model's own that the protocol has already.
+    #[error("the model's route `{route}` is one of the server's own: choose another path")]
+    Reserved { route: String },
     #[error("the artefact `{uri}` is not on this machine; native runtimes read local files")]
     Remote { uri: String },
     #[error(transparent)]
     Runtime(#[from] runtimes::LoadError),
+    /// The native runtime refuses the artefact, and Python cannot serve it either.
+    #[error("{refusal}; nor does Python serve it")]
+    Neither { refusal: String, source: Box<PythonLoadError> },
     #[error("loading ended unexpectedly; this is a bug in mlserver")]
     Panicked(#[source] tokio::task::JoinError),
     #[error("the model was loaded but cannot answer")]
@@ -78,6 +93,26 @@ impl State {
     }
 }
 
+/// How long a model's requests may take; nothing is for ever.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Timeouts {
+    /// From admission until the prediction begins.
+    pub queue: Option<Duration>,
+    /// From there until it ends.
+    pub predict: Option<Duration>,
+    /// From admission to the answer.
+    pub request: Option<Duration>,
+}
+
+impl Timeouts {
+    fn of(settings: &ModelSettings) -> Self {
+        let parameters = &settings.parameters;
+        let (queue, predict, request) =
+            (parameters.queue_timeout, parameters.predict_timeout, parameters.request_timeout);
+        Self { queue, predict, request }
+    }
+}
+
 /// One version of a model.
 #[derive(Debug)]
 pub struct Model {
@@ -94,6 +129,9 @@ pub struct Model {
     pub cached: bool,
     /// Its requests are held against the inputs of its metadata.
     pub validated: bool,
+    /// What waits for it.
+    pub queue: Queue,
+    pub timeouts: Timeouts,
     /// The settings file; nothing for a model of the environment.
     pub source: Option<PathBuf>,
     metrics: ModelMetrics,
@@ -181,7 +219,12 @@ impl From<ByVersion> for Versions {
     }
 }
 
-type Snapshot = BTreeMap<String, Versions>;
+/// What requests see at one moment.
+#[derive(Debug, Clone, Default)]
+struct Snapshot {
+    models: BTreeMap<String, Versions>,
+    routes: Routes,
+}
 
 /// A model that is loaded and warm, and that nobody can reach yet. Dropped, it is gone.
 #[derive(Debug)]
@@ -211,7 +254,7 @@ struct Shared {
 impl Registry {
     /// Makes an empty registry.
     pub fn new(loader: impl Loader + 'static, metrics: InferenceMetrics) -> Self {
-        let snapshot = ArcSwap::from_pointee(Snapshot::new());
+        let snapshot = ArcSwap::from_pointee(Snapshot::default());
         let (edit, generations, loader) = (Mutex::new(()), AtomicU64::new(0), Box::new(loader));
         let changes = watch::Sender::new(());
         Self { shared: Arc::new(Shared { snapshot, edit, generations, loader, metrics, changes }) }
@@ -234,7 +277,7 @@ impl Registry {
     /// Fails in the original's words when there is none.
     pub fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, NotFound> {
         let snapshot = self.shared.snapshot.load();
-        let versions = snapshot.get(name);
+        let versions = snapshot.models.get(name);
         let found = match version {
             None => versions.and_then(|versions| versions.default.as_ref()),
             // A plain scan spares the key's allocation; a name has few versions.
@@ -249,7 +292,12 @@ impl Registry {
 
     /// Returns every version of every model, by name and version.
     pub fn models(&self) -> Vec<Arc<Model>> {
-        self.shared.snapshot.load().values().flat_map(|versions| versions.all.values().cloned()).collect()
+        self.shared.snapshot.load().models.values().flat_map(|versions| versions.all.values().cloned()).collect()
+    }
+
+    /// Finds the model that has a route of its own for a path, which is decoded already.
+    pub fn custom_route(&self, method: &Method, path: &str) -> CustomMatch {
+        self.shared.snapshot.load().routes.find(method, path)
     }
 
     /// Counts a request for a model that does not exist.
@@ -260,13 +308,13 @@ impl Registry {
     /// Returns the versions of one name.
     pub fn versions(&self, name: &str) -> Vec<Arc<Model>> {
         let snapshot = self.shared.snapshot.load();
-        snapshot.get(name).map(|versions| versions.all.values().cloned().collect()).unwrap_or_default()
+        snapshot.models.get(name).map(|versions| versions.all.values().cloned().collect()).unwrap_or_default()
     }
 
     /// Tells whether every model that the server was started with can answer.
     pub fn is_ready(&self) -> bool {
         let snapshot = self.shared.snapshot.load();
-        let mut models = snapshot.values().flat_map(|versions| versions.all.values());
+        let mut models = snapshot.models.values().flat_map(|versions| versions.all.values());
         models.all(|model| !model.delays_readiness())
     }
 
@@ -357,6 +405,16 @@ impl Registry {
 
     fn ready(&self, prepared: Prepared) -> (Option<String>, Arc<Model>) {
         let Prepared { settings, runtime } = prepared;
+        let snapshot = self.shared.snapshot.load();
+        for route in runtime.custom_routes() {
+            if let Some(other) = snapshot.routes.same_of_other(&settings.name, route) {
+                let (method, path, other) = (route.method.as_str(), route.template.as_str(), other.label());
+                warn!(
+                    model = settings.name,
+                    "`{method} {path}` is answered by model '{other}', which was loaded before."
+                );
+            }
+        }
         let model = self.model(&settings, State::Ready(runtime), true);
         (model.version.clone(), Arc::new(model))
     }
@@ -370,6 +428,8 @@ impl Registry {
             generation: self.shared.generations.fetch_add(1, Ordering::Relaxed),
             cached,
             validated: settings.parameters.validate_inputs,
+            queue: Queue::new(settings),
+            timeouts: Timeouts::of(settings),
             source: settings.source.clone(),
             metrics: metrics.of_model(&settings.name, version.as_deref(), cached),
             metrics_as_default: metrics.of_model(&settings.name, None, cached),
@@ -385,7 +445,7 @@ impl Registry {
     fn edit<T>(&self, name: &str, change: impl FnOnce(&mut ByVersion) -> T) -> T {
         let edit = self.shared.edit.lock();
         let mut snapshot = Snapshot::clone(&self.shared.snapshot.load());
-        let before = snapshot.remove(name).unwrap_or_default().all;
+        let before = snapshot.models.remove(name).unwrap_or_default().all;
         let mut after = before.clone();
         let result = change(&mut after);
         for version in before.keys().filter(|version| version.is_some() && !after.contains_key(*version)) {
@@ -394,8 +454,9 @@ impl Registry {
         if after.is_empty() {
             self.shared.metrics.forget_model(name, None);
         } else {
-            snapshot.insert(name.to_owned(), after.into());
+            snapshot.models.insert(name.to_owned(), after.into());
         }
+        snapshot.routes = Routes::of(snapshot.models.values());
         self.shared.snapshot.store(Arc::new(snapshot));
         drop(edit);
         self.announce_change();

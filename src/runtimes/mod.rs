@@ -4,6 +4,7 @@
 //! the implementation and the artefact allow it.
 
 mod identity;
+mod progress;
 pub mod python;
 pub mod sklearn;
 mod sklearn_model;
@@ -25,11 +26,12 @@ use serde_json::Value;
 use crate::codecs::CodecError;
 use crate::compute::ComputePool;
 use crate::settings::ModelSettings;
-use crate::types::{InferenceRequest, InferenceResponse, ModelMetadata};
+use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata};
 use identity::Identity;
 use sklearn_model::SklearnModel;
 use tree_model::TreeModel;
 
+pub use progress::Progress;
 pub use tree_model::Family;
 
 /// The largest artefact that is read into memory, in bytes.
@@ -73,11 +75,30 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns how many predictions run beside each other, without one waiting for another; at least 1.
+    ///
+    /// More may be asked for. Adaptive batching keeps as many batches under way.
+    fn parallelism(&self) -> usize {
+        1
+    }
+
     /// Answers one request.
     ///
     /// The answer's name, version and id are set by the caller. Dropping the future abandons the answer, though not
     /// always the work.
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>>;
+
+    /// Answers one request as [`Runtime::predict`] does, and says when it begins to.
+    ///
+    /// For runtimes in which requests wait; the others begin at once.
+    fn predict_watched(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        progress.begin();
+        self.predict(request)
+    }
 
     /// Answers a stream of requests, with as many answers as the model likes.
     ///
@@ -85,6 +106,17 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// and clients that leave come to. A model without a way of its own answers the first request, as the original does.
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
         answer_first(self, requests)
+    }
+
+    /// Returns the routes that the model answers beside those of the protocol.
+    fn custom_routes(&self) -> &[CustomRoute] {
+        &[]
+    }
+
+    /// Answers a call of one of its routes, which `route` is the place of. Dropping the future abandons the answer.
+    fn call(&self, route: usize, _call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        let reason = format!("the model has no route {route}");
+        Box::pin(std::future::ready(Err(RuntimeError::Inconsistent(reason.into()))))
     }
 }
 
@@ -107,8 +139,8 @@ pub enum RuntimeError {
     /// The request asks for an output that the runtime does not have.
     #[error("{runtime} only supports {supported} as outputs ({found} was received)")]
     UnsupportedOutput { runtime: &'static str, supported: &'static str, found: String },
-    /// The request asks for an output that this model does not have.
-    #[error("{model} models do not support '{output}`")]
+    /// The request asks for an output that this model does not have. The lone quote is the original's.
+    #[error("{model} models do not support '{output}")]
     ModelWithoutOutput { model: Cow<'static, str>, output: &'static str },
     /// An estimator cannot take the request's values.
     #[error(transparent)]
@@ -167,6 +199,17 @@ pub enum LoadError {
     Estimator { path: PathBuf, source: sklearn::LoadError },
 }
 
+impl LoadError {
+    /// Tells whether the artefact may well be right, and only more than the native runtime can do.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Artefact { source, .. } => source.is_refusal(),
+            Self::Estimator { source, .. } => source.is_refusal(),
+            _ => false,
+        }
+    }
+}
+
 /// Which runtime serves a model, as its `implementation` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Implementation {
@@ -174,8 +217,8 @@ pub enum Implementation {
     Identity,
     /// A tree ensemble that is evaluated by the server itself.
     Trees(Family),
-    /// An estimator of scikit-learn that is evaluated by the server itself, or by Python where that cannot be and `python` allows it.
-    Sklearn { python: bool },
+    /// An estimator of scikit-learn that is evaluated by the server itself.
+    Sklearn,
     /// Code in Python, which runs in worker processes.
     Python,
 }
@@ -187,16 +230,7 @@ impl Implementation {
     ///
     /// Fails when no runtime serves the implementation, or not with the backend that `parameters.extra.backend` asks for.
     pub fn of(settings: &ModelSettings) -> Result<Self, LoadError> {
-        let backend = match settings.parameters.extra.get("backend") {
-            None | Some(Value::Null) => Backend::Auto,
-            Some(Value::String(backend)) if backend == "auto" => Backend::Auto,
-            Some(Value::String(backend)) if backend == "native" => Backend::Native,
-            Some(Value::String(backend)) if backend == "python" => Backend::Python,
-            Some(other) => {
-                let found = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
-                return Err(LoadError::Backend { found });
-            }
-        };
+        let backend = Backend::of(settings)?;
         let native = match settings.implementation.as_str() {
             "mlserver_identity.IdentityModel" => Some(Self::Identity),
             "mlserver_xgboost.XGBoostModel" | "mlserver_xgboost.xgboost.XGBoostModel" => {
@@ -205,9 +239,7 @@ impl Implementation {
             "mlserver_lightgbm.LightGBMModel" | "mlserver_lightgbm.lightgbm.LightGBMModel" => {
                 Some(Self::Trees(Family::LightGbm))
             }
-            "mlserver_sklearn.SKLearnModel" | "mlserver_sklearn.sklearn.SKLearnModel" => {
-                Some(Self::Sklearn { python: matches!(backend, Backend::Auto) })
-            }
+            "mlserver_sklearn.SKLearnModel" | "mlserver_sklearn.sklearn.SKLearnModel" => Some(Self::Sklearn),
             _ => None,
         };
         match (native, backend) {
@@ -219,11 +251,32 @@ impl Implementation {
 }
 
 /// What `parameters.extra.backend` asks for.
-#[derive(Debug, Clone, Copy)]
-enum Backend {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// The server itself when it can, else Python.
     Auto,
     Native,
     Python,
+}
+
+impl Backend {
+    /// Returns what the settings ask for, [`Self::Auto`] if nothing.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it is none of the names.
+    pub fn of(settings: &ModelSettings) -> Result<Self, LoadError> {
+        match settings.parameters.extra.get("backend") {
+            None | Some(Value::Null) => Ok(Self::Auto),
+            Some(Value::String(backend)) if backend == "auto" => Ok(Self::Auto),
+            Some(Value::String(backend)) if backend == "native" => Ok(Self::Native),
+            Some(Value::String(backend)) if backend == "python" => Ok(Self::Python),
+            Some(other) => {
+                let found = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
+                Err(LoadError::Backend { found })
+            }
+        }
+    }
 }
 
 /// Returns the runtime that answers with its inputs.

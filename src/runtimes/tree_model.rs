@@ -117,6 +117,10 @@ impl Runtime for TreeModel {
         })
     }
 
+    fn parallelism(&self) -> usize {
+        self.compute.width()
+    }
+
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             let outputs = self.outputs(&request)?;

@@ -159,22 +159,29 @@ pub(super) fn error(status: StatusCode, message: &str) -> Response {
 /// Answers a path that is not served: without its trailing slash it might be. `path` is that of `uri` without the root path.
 pub(super) fn not_found(path: &str, uri: &Uri, root_path: &str) -> Response {
     let trimmed = path.trim_end_matches('/');
+    let redirect = if trimmed.len() < path.len() { redirect(trimmed, uri, root_path) } else { None };
+    redirect.unwrap_or_else(|| error(StatusCode::NOT_FOUND, &format!("there is nothing at {path}")))
+}
+
+/// Sends the client to another path, with the same query.
+pub(super) fn redirect(path: &str, uri: &Uri, root_path: &str) -> Option<Response> {
     // Two slashes in front would name another host.
-    if trimmed.len() < path.len() && trimmed.starts_with('/') && !trimmed.starts_with("//") {
-        let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-        if let Ok(location) = HeaderValue::from_str(&format!("{root_path}{trimmed}{query}")) {
-            let mut response = empty(StatusCode::TEMPORARY_REDIRECT);
-            response.headers_mut().insert(LOCATION, location);
-            return response;
-        }
+    if !path.starts_with('/') || path.starts_with("//") {
+        return None;
     }
-    error(StatusCode::NOT_FOUND, &format!("there is nothing at {path}"))
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let location = HeaderValue::from_str(&format!("{root_path}{path}{query}")).ok()?;
+    let mut response = empty(StatusCode::TEMPORARY_REDIRECT);
+    response.headers_mut().insert(LOCATION, location);
+    Some(response)
 }
 
 /// Answers a path that is served for other methods, which `allow` lists.
-pub(super) fn method_not_allowed(method: &Method, uri: &Uri, allow: &'static str) -> Response {
+pub(super) fn method_not_allowed(method: &Method, uri: &Uri, allow: &str) -> Response {
     let message = format!("{} does not answer {method}", uri.path());
     let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &message);
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    if let Ok(allow) = HeaderValue::from_str(allow) {
+        response.headers_mut().insert(ALLOW, allow);
+    }
     response
 }

@@ -35,8 +35,6 @@ pub struct Field {
     pub null: Null,
     pub help: &'static str,
     pub availability: Availability,
-    /// A number, apart from the default, which asks for nothing that is missing.
-    pub harmless: Option<i64>,
 }
 
 /// The values a field accepts.
@@ -109,7 +107,7 @@ impl Field {
             Preset::Null => Null::Allowed,
             _ => Null::Refused,
         };
-        Self { name, kind, preset, null, help, availability: Availability::Served, harmless: None }
+        Self { name, kind, preset, null, help, availability: Availability::Served }
     }
 
     /// Lets an explicit `null` through.
@@ -126,12 +124,6 @@ impl Field {
 
     pub(super) const fn not_yet(mut self, instead: &'static str) -> Self {
         self.availability = Availability::NotYet(instead);
-        self
-    }
-
-    /// Takes a value out of the warning that the field is not served.
-    pub(super) const fn except(mut self, harmless: i64) -> Self {
-        self.harmless = Some(harmless);
         self
     }
 

@@ -63,6 +63,15 @@ pub struct ModelParameters {
     pub workers: Option<usize>,
     /// Requests must have the inputs that the settings, or the model itself, declare.
     pub validate_inputs: bool,
+    /// Nothing when the server's `max_in_flight` is the only bound.
+    pub max_queue_requests: Option<usize>,
+    pub max_queue_bytes: usize,
+    #[serde(deserialize_with = "convert::optional_seconds")]
+    pub queue_timeout: Option<Duration>,
+    #[serde(deserialize_with = "convert::optional_seconds")]
+    pub predict_timeout: Option<Duration>,
+    #[serde(deserialize_with = "convert::optional_seconds")]
+    pub request_timeout: Option<Duration>,
     pub extra: Map<String, Value>,
     /// The keys that no table has, as the file wrote them.
     pub extras: Map<String, Value>,

@@ -263,7 +263,7 @@ impl<'a> Resolver<'a> {
     /// Warns of a value that asks for something which the server does not do.
     fn note_availability(&mut self, field: &Field, key: &str, value: &Value, source: &Source) {
         let preset = field.preset.value(self.sources.working_directory());
-        if preset.as_ref() == Some(value) || field.harmless.is_some_and(|harmless| *value == harmless) {
+        if preset.as_ref() == Some(value) {
             return;
         }
         let key = key.to_owned();

@@ -50,6 +50,8 @@ pub struct Settings {
     #[serde(deserialize_with = "convert::seconds")]
     pub http_header_timeout: Duration,
     pub max_in_flight: NonZeroUsize,
+    pub overload_as_429: bool,
+    pub server_timing: bool,
     #[serde(deserialize_with = "convert::seconds")]
     pub shutdown_delay: Duration,
     #[serde(deserialize_with = "convert::seconds")]

@@ -14,10 +14,9 @@ const POSITIVE: Kind = Kind::Int { min: 1, max: i64::MAX };
 /// About 30 years: whatever is added to a clock stays on the calendar.
 const MAX_SECONDS: f64 = 1e9;
 const SECONDS: Kind = Kind::Float { min: 0.0, max: MAX_SECONDS };
+const TIMEOUT: Kind = Kind::Float { min: 0.001, max: MAX_SECONDS };
 
 const NO_KAFKA: &str = "there is no Kafka server in this release";
-const NO_BATCHING: &str = "requests are not batched";
-const NO_ENVIRONMENTS: &str = "no Python runtime runs in this release";
 
 /// `settings.json`.
 pub static SERVER: Group = Group {
@@ -55,8 +54,7 @@ pub static SERVER: Group = Group {
             Kind::Text,
             Preset::InWorkingDirectory(".envs"),
             "Folder in which environment tarballs are unpacked",
-        )
-        .not_yet(NO_ENVIRONMENTS),
+        ),
         Field::new(
             "model_repository_implementation",
             Kind::Text,
@@ -117,6 +115,18 @@ pub static SERVER: Group = Group {
             Kind::Int { min: 1, max: u32::MAX as i64 },
             Preset::Int(1024),
             "Requests admitted at once; more are answered with 503",
+        ),
+        Field::new(
+            "overload_as_429",
+            Kind::Bool,
+            Preset::Bool(false),
+            "Refuse what is too much with 429 instead of 503",
+        ),
+        Field::new(
+            "server_timing",
+            Kind::Bool,
+            Preset::Bool(false),
+            "Tell in a header of each answer how long its request has waited and was predicted",
         ),
         Field::new(
             "shutdown_delay",
@@ -269,16 +279,13 @@ pub static MODEL: Group = Group {
         ),
         Field::new("inputs", Kind::GroupList(&TENSOR), Preset::TextList(&[]), "Inputs in the model's metadata"),
         Field::new("outputs", Kind::GroupList(&TENSOR), Preset::TextList(&[]), "Outputs in the model's metadata"),
-        Field::new("max_batch_size", ANY_INT, Preset::Int(0), "Largest batch of requests; 0 and 1 switch batching off")
-            .not_yet(NO_BATCHING)
-            .except(1),
+        Field::new("max_batch_size", ANY_INT, Preset::Int(0), "Largest batch of requests; 0 and 1 switch batching off"),
         Field::new(
             "max_batch_time",
             Kind::Float { min: f64::NEG_INFINITY, max: MAX_SECONDS },
             Preset::Float(0.0),
-            "Seconds to wait for a batch to fill",
-        )
-        .not_yet(NO_BATCHING),
+            "Most seconds that a request waits for a batch to fill; 0 switches batching off",
+        ),
         Field::new(
             "parameters",
             Kind::Group(&PARAMETERS),
@@ -324,8 +331,7 @@ pub static PARAMETERS: Group = Group {
             Kind::Text,
             Preset::Null,
             "Packed Python environment, relative to the settings file",
-        )
-        .not_yet(NO_ENVIRONMENTS),
+        ),
         Field::new(
             "environment_path",
             Kind::Text,
@@ -346,6 +352,26 @@ pub static PARAMETERS: Group = Group {
             Preset::Bool(false),
             "Refuse requests that differ from the declared inputs",
         ),
+        Field::new(
+            "max_queue_requests",
+            POSITIVE,
+            Preset::Null,
+            "Most requests that wait for the model; more are answered with 503",
+        ),
+        Field::new(
+            "max_queue_bytes",
+            POSITIVE,
+            Preset::Int(1 << 30),
+            "Most bytes of inputs that wait for the model; more are answered with 503",
+        ),
+        Field::new("queue_timeout", TIMEOUT, Preset::Null, "Seconds that a request waits for the model; then 503"),
+        Field::new(
+            "predict_timeout",
+            TIMEOUT,
+            Preset::Null,
+            "Seconds that a prediction takes; then 504, and its worker is replaced if it goes on",
+        ),
+        Field::new("request_timeout", TIMEOUT, Preset::Null, "Seconds from a request to its answer; then 504"),
         Field::new("extra", Kind::Object, Preset::EmptyObject, "Settings which only the runtime knows")
             .null_is_preset(),
     ],

@@ -5,9 +5,10 @@ use std::time::Duration;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::metrics::{FINE_BUCKETS, Registry, Summary};
+use super::metrics::{FINE_BUCKETS, REQUEST_BUCKETS, Registry, SIZE_BUCKETS, Summary};
 
 /// What stands in the `version` label when the caller asked for none, as in the original.
 const NO_VERSION: &str = "None";
@@ -22,6 +23,25 @@ struct ModelLabels {
     version: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DropLabels {
+    model: String,
+    reason: &'static str,
+    version: String,
+}
+
+/// Why requests are given up.
+const DROP_REASONS: [&str; 8] = [
+    "max_in_flight",
+    "queue_requests",
+    "queue_bytes",
+    "queue_timeout",
+    "predict_timeout",
+    "request_timeout",
+    "deadline",
+    "client_left",
+];
+
 /// The inference metrics of all models.
 #[derive(Debug, Clone)]
 pub struct InferenceMetrics {
@@ -31,6 +51,43 @@ pub struct InferenceMetrics {
     latency: Family<ModelLabels, Histogram, fn() -> Histogram>,
     cache_hits: Family<ModelLabels, Counter>,
     cache_misses: Family<ModelLabels, Counter>,
+    queue_time: Family<ModelLabels, Histogram, fn() -> Histogram>,
+    predict_time: Family<ModelLabels, Histogram, fn() -> Histogram>,
+    waiting: Family<ModelLabels, Gauge>,
+    in_flight: Family<ModelLabels, Gauge>,
+    dropped: Family<DropLabels, Counter>,
+    batch_queue: Family<BatchLabels, Histogram, fn() -> Histogram>,
+    batch_size: Family<BatchLabels, Histogram, fn() -> Histogram>,
+    batch_rows: Family<BatchLabels, Histogram, fn() -> Histogram>,
+    batch_failures: Family<BatchLabels, Counter>,
+}
+
+impl ModelLabels {
+    fn dropped(&self, reason: &'static str) -> DropLabels {
+        DropLabels { model: self.model.clone(), reason, version: self.version.clone() }
+    }
+}
+
+/// The labels of the original's metric of batching.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BatchLabels {
+    model_name: String,
+    model_version: String,
+}
+
+impl BatchLabels {
+    fn new(model: &str, version: Option<&str>) -> Self {
+        Self { model_name: model.to_owned(), model_version: version.unwrap_or_default().to_owned() }
+    }
+}
+
+/// The metrics of one model's batches.
+#[derive(Debug, Clone)]
+pub struct BatchMetrics {
+    queue: Histogram,
+    size: Histogram,
+    rows: Histogram,
+    failures: Counter,
 }
 
 /// The inference metrics of one model, as asked for with or without its version.
@@ -40,6 +97,11 @@ pub struct ModelMetrics {
     failure: Counter,
     duration: Summary,
     latency: Histogram,
+    queue_time: Histogram,
+    predict_time: Histogram,
+    waiting: Gauge,
+    in_flight: Gauge,
+    dropped: (Family<DropLabels, Counter>, ModelLabels),
     /// Hits and misses; nothing for a model whose answers are not cached.
     cache: Option<(Counter, Counter)>,
 }
@@ -54,6 +116,15 @@ impl InferenceMetrics {
             latency: Family::new_with_constructor(|| Histogram::new(FINE_BUCKETS)),
             cache_hits: Family::default(),
             cache_misses: Family::default(),
+            queue_time: Family::new_with_constructor(|| Histogram::new(FINE_BUCKETS)),
+            predict_time: Family::new_with_constructor(|| Histogram::new(FINE_BUCKETS)),
+            waiting: Family::default(),
+            in_flight: Family::default(),
+            dropped: Family::default(),
+            batch_queue: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
+            batch_size: Family::new_with_constructor(|| Histogram::new(SIZE_BUCKETS)),
+            batch_rows: Family::new_with_constructor(|| Histogram::new(SIZE_BUCKETS)),
+            batch_failures: Family::default(),
         };
         registry.register("model_infer_request_success", "Model infer request success count", metrics.success.clone());
         registry.register("model_infer_request_failure", "Model infer request failure count", metrics.failure.clone());
@@ -73,7 +144,51 @@ impl InferenceMetrics {
             "Requests that looked into the cache and asked the model",
             metrics.cache_misses.clone(),
         );
+        metrics.register_load(registry);
+        metrics.register_batches(registry);
         metrics
+    }
+
+    fn register_load(&self, registry: &mut Registry) {
+        registry.register(
+            "model_infer_queue_seconds",
+            "Time from admission until the prediction begins, in seconds",
+            self.queue_time.clone(),
+        );
+        registry.register(
+            "model_infer_predict_seconds",
+            "Time that predictions take, in seconds",
+            self.predict_time.clone(),
+        );
+        registry.register("model_infer_waiting", "Requests that wait for their prediction", self.waiting.clone());
+        registry.register("model_infer_in_flight", "Requests that are not answered yet", self.in_flight.clone());
+        registry.register(
+            "model_infer_dropped",
+            "Requests that were given up because of the load, the time or their client, by reason",
+            self.dropped.clone(),
+        );
+    }
+
+    fn register_batches(&self, registry: &mut Registry) {
+        registry.register("batch_request_queue", "counter of request queue batch size", self.batch_queue.clone());
+        registry.register("model_infer_batch_size", "Requests predicted together", self.batch_size.clone());
+        registry.register("model_infer_batch_rows", "Rows predicted together", self.batch_rows.clone());
+        registry.register(
+            "model_infer_batch_failures",
+            "Batches that failed and were predicted again request by request",
+            self.batch_failures.clone(),
+        );
+    }
+
+    /// Returns the metrics of a model's batches.
+    pub fn of_batches(&self, model: &str, version: Option<&str>) -> BatchMetrics {
+        let labels = BatchLabels::new(model, version);
+        BatchMetrics {
+            queue: self.batch_queue.get_or_create_owned(&labels),
+            size: self.batch_size.get_or_create_owned(&labels),
+            rows: self.batch_rows.get_or_create_owned(&labels),
+            failures: self.batch_failures.get_or_create_owned(&labels),
+        }
     }
 
     /// Returns the metrics of a model that callers ask for with this version, or with none.
@@ -84,6 +199,11 @@ impl InferenceMetrics {
             failure: self.failure.get_or_create_owned(&labels),
             duration: self.duration.get_or_create_owned(&labels),
             latency: self.latency.get_or_create_owned(&labels),
+            queue_time: self.queue_time.get_or_create_owned(&labels),
+            predict_time: self.predict_time.get_or_create_owned(&labels),
+            waiting: self.waiting.get_or_create_owned(&labels),
+            in_flight: self.in_flight.get_or_create_owned(&labels),
+            dropped: (self.dropped.clone(), labels.clone()),
             cache: cached.then(|| {
                 (self.cache_hits.get_or_create_owned(&labels), self.cache_misses.get_or_create_owned(&labels))
             }),
@@ -105,7 +225,42 @@ impl InferenceMetrics {
         self.latency.remove(&labels);
         self.cache_hits.remove(&labels);
         self.cache_misses.remove(&labels);
+        self.queue_time.remove(&labels);
+        self.predict_time.remove(&labels);
+        self.waiting.remove(&labels);
+        self.in_flight.remove(&labels);
+        for reason in DROP_REASONS {
+            self.dropped.remove(&labels.dropped(reason));
+        }
+        let labels = BatchLabels::new(model, version);
+        self.batch_queue.remove(&labels);
+        self.batch_size.remove(&labels);
+        self.batch_rows.remove(&labels);
+        self.batch_failures.remove(&labels);
     }
+}
+
+impl BatchMetrics {
+    /// Records how many requests wait when another comes, as the original does.
+    pub fn observe_queue(&self, waiting: usize) {
+        self.queue.observe(count(waiting));
+    }
+
+    /// Records a batch that is sent.
+    pub fn observe_batch(&self, requests: usize, rows: usize) {
+        self.size.observe(count(requests));
+        self.rows.observe(count(rows));
+    }
+
+    /// Counts a batch whose requests are predicted again one by one.
+    pub fn count_failure(&self) {
+        self.failures.inc();
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "there are far fewer than 2^52")]
+fn count(number: usize) -> f64 {
+    number as f64
 }
 
 impl ModelMetrics {
@@ -114,6 +269,40 @@ impl ModelMetrics {
         if success { &self.success } else { &self.failure }.inc();
         self.duration.observe(duration);
         self.latency.observe(duration.as_secs_f64());
+    }
+
+    /// Notes that a request is under way, until [`ModelMetrics::end`].
+    pub fn begin(&self) {
+        self.in_flight.inc();
+    }
+
+    pub fn end(&self) {
+        self.in_flight.dec();
+    }
+
+    /// Notes that a request waits for its prediction, until [`ModelMetrics::leave_queue`].
+    pub fn enter_queue(&self) {
+        self.waiting.inc();
+    }
+
+    pub fn leave_queue(&self) {
+        self.waiting.dec();
+    }
+
+    /// Records how long a request has waited when its prediction begins.
+    pub fn record_queue(&self, waited: Duration) {
+        self.queue_time.observe(waited.as_secs_f64());
+    }
+
+    /// Records how long a prediction took.
+    pub fn record_predict(&self, took: Duration) {
+        self.predict_time.observe(took.as_secs_f64());
+    }
+
+    /// Counts a request that was given up.
+    pub fn count_dropped(&self, reason: &'static str) {
+        let (family, labels) = &self.dropped;
+        family.get_or_create(&labels.dropped(reason)).inc();
     }
 
     /// Records one request that looked into the cache.

@@ -26,6 +26,9 @@ pub const FINE_BUCKETS: [f64; 18] = [
     0.5, 1.0, 2.5, 10.0,
 ];
 
+/// Buckets for numbers of requests and rows.
+pub const SIZE_BUCKETS: [f64; 12] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0];
+
 /// A count and a sum of durations in seconds: a Prometheus summary without quantiles.
 #[derive(Debug, Clone, Default)]
 pub struct Summary(Arc<SummaryState>);

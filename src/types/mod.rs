@@ -3,6 +3,7 @@
 //! Every way in ends in these types and every way out starts from them. They know nothing of transports, models or I/O;
 //! [`json`] and [`protobuf`] hold their forms on the wire. Names and rules are those of the Open Inference (V2) protocol.
 
+mod custom;
 mod datatype;
 pub mod json;
 mod metadata;
@@ -10,9 +11,11 @@ mod parameters;
 pub mod protobuf;
 mod raw;
 mod request;
+mod rows;
 mod shape;
 mod tensor;
 
+pub use custom::{CustomCall, CustomReply, CustomRoute, PathTemplate, TemplateError};
 pub use datatype::Datatype;
 pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
 pub use parameters::Parameters;

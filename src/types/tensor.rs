@@ -88,6 +88,12 @@ impl BytesElements {
         self.text
     }
 
+    /// Returns some of the elements, which share the buffer; nothing when there are not so many.
+    pub fn slice(&self, elements: Range<usize>) -> Option<Self> {
+        let spans = self.spans.get(elements)?.to_vec();
+        Some(Self { buffer: self.buffer.clone(), spans, text: self.text })
+    }
+
     /// Iterates over the elements in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.spans.iter().map(|span| &self.buffer[span.clone()])

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+# Absolute: servers run elsewhere.
+BINARY = Path(os.environ.get("MLSERVER_BIN", ROOT / "target/debug/mlserver")).resolve()
 # How long to wait for anything before giving up. Never waited for in a test that passes.
 PATIENCE = 60
 
@@ -21,19 +23,19 @@ PATIENCE = 60
 class Server:
     """The executable, serving a folder on free ports."""
 
-    def __init__(self, folder, **variables):
-        # Absolute: the server runs elsewhere.
-        binary = Path(os.environ.get("MLSERVER_BIN", ROOT / "target/debug/mlserver")).resolve()
-        assert binary.is_file(), f"there is no {binary}: run `cargo build`, or set MLSERVER_BIN"
+    def __init__(self, folder, executable=BINARY, **variables):
+        assert executable.is_file(), f"there is no {executable}: run `cargo build`, or set MLSERVER_BIN"
         ports = {"MLSERVER_HOST": "127.0.0.1", "MLSERVER_HTTP_PORT": "0", "MLSERVER_METRICS_ENDPOINT": ""}
         ports["MLSERVER_GRPC_PORT"] = "0"
         self.log = folder / "log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [binary, "start", folder], cwd=folder, env={**ports, **variables}, stdout=log, stderr=log
+                [executable, "start", folder], cwd=folder, env={**ports, **variables}, stdout=log, stderr=log
             )
         try:
-            self.url = self.wait_for(lambda: re.search(r"HTTP server running on (http://\S+)", self.log.read_text()))[1]
+            self.url = self.announced("HTTP")
+            # As gRPC clients take it.
+            self.grpc = self.announced("gRPC").removeprefix("http://")
         except BaseException:
             self.stop()
             raise
@@ -46,6 +48,10 @@ class Server:
                 return answer
             time.sleep(0.01)
         raise AssertionError(f"the server did not come up, or ended:\n{self.log.read_text()}")
+
+    def announced(self, what):
+        """The address that the log gives one of the servers."""
+        return self.wait_for(lambda: re.search(rf"{what} server running on (http://\S+)", self.log.read_text()))[1]
 
     def wait_until_ready(self):
         self.wait_for(lambda: self.get("/v2/health/ready").status == 200)

@@ -48,7 +48,7 @@ async fn models_say_what_they_are() {
         assert_eq!((versions, outputs), (vec!["one".to_owned()], Vec::new()));
         assert_eq!((inputs[0].name.as_str(), inputs[0].datatype.as_str()), ("x", "FP32"));
         assert_eq!(inputs[0].shape, [-1, 4]);
-        assert_eq!(inputs[0].parameters.keys().collect::<Vec<_>>(), ["content_type"], "floats have no form");
+        assert_eq!(inputs[0].parameters.keys().collect::<Vec<_>>(), ["content_type", "f"]);
         let backend = parameters["backend"].parameter_choice.clone();
         assert_eq!(backend, Some(ParameterChoice::StringParam("native".to_owned())));
         assert!(parameters.contains_key("content_type"));

@@ -46,95 +46,6 @@ async fn a_model_answers_as_over_rest() {
     assert_eq!(answer.outputs[0].contents, Some(InferTensorContents::default()));
 }
 
-/// Elements of every datatype, raw, and the same typed where there is a field for them.
-fn elements() -> Vec<(&'static str, Vec<u8>, InferTensorContents)> {
-    let none = InferTensorContents::default;
-    let f32s = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, f32::MAX, f32::MIN_POSITIVE, f32::from_bits(1)];
-    let f64s = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, f64::MAX, f64::MIN_POSITIVE, f64::from_bits(1)];
-    // NaN, both infinities, -0, the largest and the smallest number.
-    let f16s: [u16; 6] = [0x7e00, 0x7c00, 0xfc00, 0x8000, 0x7bff, 0x0001];
-    let bf16s: [u16; 6] = [0x7fc0, 0x7f80, 0xff80, 0x8000, 0x7f7f, 0x0001];
-    let i32s = [i32::MIN, -1, 0, i32::MAX];
-    let uints = |values: &[u32]| InferTensorContents { uint_contents: values.to_vec(), ..none() };
-    vec![
-        ("BOOL", vec![1, 0], InferTensorContents { bool_contents: vec![true, false], ..none() }),
-        ("UINT8", vec![0, 255], uints(&[0, 255])),
-        ("UINT16", [0, u16::MAX].map(u16::to_le_bytes).concat(), uints(&[0, 65535])),
-        ("UINT32", [0, u32::MAX].map(u32::to_le_bytes).concat(), uints(&[0, u32::MAX])),
-        (
-            "UINT64",
-            [0, u64::MAX].map(u64::to_le_bytes).concat(),
-            InferTensorContents { uint64_contents: vec![0, u64::MAX], ..none() },
-        ),
-        ("INT8", vec![128, 127], ints(&[-128, 127])),
-        ("INT16", [i16::MIN, i16::MAX].map(i16::to_le_bytes).concat(), ints(&[-32768, 32767])),
-        ("INT32", i32s.map(i32::to_le_bytes).concat(), ints(&i32s)),
-        (
-            "INT64",
-            [i64::MIN, i64::MAX].map(i64::to_le_bytes).concat(),
-            InferTensorContents { int64_contents: vec![i64::MIN, i64::MAX], ..none() },
-        ),
-        ("FP16", f16s.map(u16::to_le_bytes).concat(), none()),
-        ("BF16", bf16s.map(u16::to_le_bytes).concat(), none()),
-        ("FP32", f32s.map(f32::to_le_bytes).concat(), floats(&f32s)),
-        ("FP64", f64s.map(f64::to_le_bytes).concat(), InferTensorContents { fp64_contents: f64s.to_vec(), ..none() }),
-        (
-            "BYTES",
-            b"\x02\0\0\0\xff\0\0\0\0\0".to_vec(),
-            InferTensorContents { bytes_contents: vec![b"\xff\0".as_slice().into(), "".into()], ..none() },
-        ),
-    ]
-}
-
-fn count(datatype: &str, raw: &[u8]) -> i64 {
-    let width = match datatype {
-        "BYTES" => return 2,
-        "BOOL" | "UINT8" | "INT8" => 1,
-        "UINT16" | "INT16" | "FP16" | "BF16" => 2,
-        "UINT32" | "INT32" | "FP32" => 4,
-        _ => 8,
-    };
-    i64::try_from(raw.len() / width).unwrap()
-}
-
-#[tokio::test]
-async fn every_datatype_comes_back_to_the_bit() {
-    let server = TestServer::start(Folder::new().with_identity("echo"));
-    let mut client = inference_client(server.grpc).await;
-    for (datatype, raw, contents) in elements() {
-        let shape = [count(datatype, &raw)];
-        let request = raw_request("echo", datatype, &shape, raw.clone());
-        let answer = client.model_infer(request).await.unwrap().into_inner();
-        assert_eq!((answer.outputs[0].datatype.as_str(), &answer.outputs[0].shape[..]), (datatype, &shape[..]));
-        assert_eq!(answer.raw_output_contents, [raw], "{datatype}");
-
-        if contents != InferTensorContents::default() {
-            let bytes = contents.encode_to_vec();
-            let request = infer_request("echo", datatype, &shape, contents);
-            let answer = client.model_infer(request).await.unwrap().into_inner();
-            let found = answer.outputs[0].contents.as_ref().unwrap();
-            assert_eq!(found.encode_to_vec(), bytes, "{datatype}");
-            assert!(answer.raw_output_contents.is_empty());
-        }
-
-        let empty = infer_request("echo", datatype, &[0, 3], InferTensorContents::default());
-        let answer = client.model_infer(empty).await.unwrap().into_inner();
-        assert_eq!((answer.outputs[0].datatype.as_str(), &answer.outputs[0].shape[..]), (datatype, &[0, 3][..]));
-    }
-}
-
-#[tokio::test]
-async fn half_floats_come_typed_and_go_raw() {
-    let server = TestServer::start(Folder::new().with_identity("echo"));
-    let mut client = inference_client(server.grpc).await;
-    let values = [1.5, -0.0, f32::INFINITY];
-    for (datatype, expected) in [("FP16", [0x3e00_u16, 0x8000, 0x7c00]), ("BF16", [0x3fc0, 0x8000, 0x7f80])] {
-        let request = infer_request("echo", datatype, &[3], floats(&values));
-        let answer = client.model_infer(request).await.unwrap().into_inner();
-        assert_eq!(answer.raw_output_contents, [expected.map(u16::to_le_bytes).concat()], "{datatype}");
-    }
-}
-
 #[tokio::test]
 async fn large_tensors_of_any_kind_come_back() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
@@ -167,6 +78,8 @@ async fn parameters_and_requested_outputs_reach_the_model() {
         ("b", choice(ParameterChoice::BoolParam(true))),
         ("i", choice(ParameterChoice::Int64Param(-5))),
         ("s", choice(ParameterChoice::StringParam("é".to_owned()))),
+        ("d", choice(ParameterChoice::DoubleParam(0.1))),
+        ("u", choice(ParameterChoice::Uint64Param(u64::MAX))),
         ("none", InferParameter { parameter_choice: None }),
         ("headers", choice(ParameterChoice::StringParam("forged".to_owned()))),
     ];
@@ -180,8 +93,13 @@ async fn parameters_and_requested_outputs_reach_the_model() {
     request.outputs = vec![InferRequestedOutputTensor { name: "y".to_owned(), ..Default::default() }];
     let answer = client.model_infer(request).await.unwrap().into_inner();
     assert_eq!((answer.id.as_str(), answer.outputs.len(), answer.outputs[0].name.as_str()), ("my-id", 1, "y"));
-    assert_eq!(answer.parameters.keys().collect::<Vec<_>>(), ["b", "i", "s"], "null has no form, headers are ours");
-    assert_eq!(answer.outputs[0].parameters.keys().collect::<Vec<_>>(), ["b", "headers", "i", "s"]);
+    assert_eq!(
+        answer.parameters.keys().collect::<Vec<_>>(),
+        ["b", "d", "i", "s", "u"],
+        "null has no form, headers are ours"
+    );
+    assert_eq!(answer.outputs[0].parameters.keys().collect::<Vec<_>>(), ["b", "d", "headers", "i", "s", "u"]);
+    assert_eq!(answer.parameters["d"].parameter_choice, Some(ParameterChoice::DoubleParam(0.1)));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mlserver::admin::Admin;
 use mlserver::compute::ComputePool;
-use mlserver::inference::Inference;
+use mlserver::inference::{BatchingLoader, Inference};
 use mlserver::registry::{LoadError, Loader, Registry};
 use mlserver::repository::Repository;
 use mlserver::runtimes::{BoxFuture, Runtime};
@@ -42,11 +42,18 @@ pub(crate) struct Embedded {
 impl Embedded {
     /// Serves one model, `m`.
     pub(crate) async fn serve(runtime: impl Runtime) -> Self {
+        Self::serve_as(runtime, |_| {}).await
+    }
+
+    /// Serves one model, `m`, with settings of its own.
+    pub(crate) async fn serve_as(runtime: impl Runtime, change: impl FnOnce(&mut ModelSettings)) -> Self {
         let settings = Settings::default();
         let compute = ComputePool::for_this_machine();
         let metrics = InferenceMetrics::register(&mut MetricsRegistry::default());
-        let registry = Registry::new(Given(Arc::new(runtime)), metrics);
-        registry.load(ModelSettings::new("m", "tests.Model")).await.unwrap();
+        let registry = Registry::new(BatchingLoader::new(Given(Arc::new(runtime)), metrics.clone()), metrics);
+        let mut model = ModelSettings::new("m", "tests.Model");
+        change(&mut model);
+        registry.load(model).await.unwrap();
         let inference = Inference::new(registry, settings.max_in_flight);
         let metadata = ServerMetadata { name: "test".to_owned(), version: "0".to_owned(), extensions: Vec::new() };
         let environment = MapEnvironment::new(Path::new("/"));
@@ -68,6 +75,7 @@ impl Embedded {
             gzip: true,
             cors: None,
             non_finite: settings.non_finite_json,
+            overload_as_429: false,
         };
         let app = rest::service(inference.clone(), admin, compute, None, options);
         let listener = server::bind("HTTP", "127.0.0.1", 0).await.unwrap();

@@ -96,7 +96,7 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let sent = if *method == Method::POST {
+        let sent = if *method == Method::POST || *method == Method::PUT {
             self.agent.run(request.body(body).unwrap())
         } else {
             self.agent.run(request.body(()).unwrap())
@@ -130,7 +130,8 @@ impl Connection {
 
     /// Says that nothing more will be written.
     pub(crate) fn finish(&mut self) {
-        self.0.shutdown(Shutdown::Write).unwrap();
+        // Fails when the server has closed the connection already.
+        let _ = self.0.shutdown(Shutdown::Write);
     }
 
     /// Starts a request with a body of `length` bytes, and returns once the server is waiting for the body.
@@ -185,11 +186,16 @@ impl Connection {
 
     /// Reads all that comes until the server closes the connection, however it does.
     pub(crate) fn rest(&mut self) -> String {
+        String::from_utf8(self.rest_bytes()).unwrap()
+    }
+
+    /// Reads what need not be text until the server closes the connection, however it does.
+    pub(crate) fn rest_bytes(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if let Err(error) = self.0.read_to_end(&mut bytes) {
             assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         }
-        String::from_utf8(bytes).unwrap()
+        bytes
     }
 
     fn head(&mut self) -> String {

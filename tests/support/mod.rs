@@ -5,6 +5,7 @@ mod folder;
 pub(crate) mod grpc;
 mod http;
 mod server;
+pub(crate) mod where_models;
 
 pub(crate) use embedded::Embedded;
 pub(crate) use folder::{BREAST_CANCER, Folder, IRIS, repository_path};

@@ -1,69 +1,123 @@
-"""The socket to the server, on the event loop that runs the models."""
+"""The socket to the server, on the event loop that runs the models.
+
+It is read and written here rather than by one of asyncio's transports, which copy what a full socket does not take at once.
+"""
 
 import asyncio
-from typing import Any, Callable, Dict, List, Optional
+import socket
+import traceback
+from contextlib import suppress
+from typing import Any, Callable, Dict, List
 
-from .frames import Buffer, FrameReader, Header, Kind, write_frame
+from .frames import Buffer, FrameReader, Head, Header, Kind, write_frame
 
 Receive = Callable[[Header, Dict[str, Any], Buffer], None]
 
-#: Parts up to this size are joined, so that they leave in one system call.
-_JOIN = 64 << 10
+#: Parts are joined when they are no longer than this in all: that is cheaper than naming each to the system.
+_JOIN = 16 << 10
+#: How many parts one system call takes at most; the system's own limit is 1024.
+_PARTS = 64
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection:
     """Receives frames and sends them. All methods belong to the loop's thread."""
 
-    def __init__(self, receive: Receive, lost: Callable[[], None]) -> None:
-        """Calls `receive` for each frame, and `lost` once, when the server has gone."""
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, server: socket.socket, receive: Receive, lost: Callable[[], None]
+    ) -> None:
+        """Calls `receive` for each frame, and `lost` when the server has gone or sends what is no frame."""
+        self._loop = loop
+        self._socket = server
         self._receive = receive
         self._lost = lost
         self._reader = FrameReader()
         self._waiting: List[Buffer] = []
-        self._transport: Optional[asyncio.Transport] = None
+        #: How many bytes wait.
+        self._size = 0
+        #: The socket is full; the loop tells when it takes more.
+        self._full = False
 
-    def send(self, kind: Kind, id: int = 0, head: Optional[Dict[str, Any]] = None, *tail: Buffer) -> None:
+    def open(self) -> None:
+        """Begins to receive."""
+        self._socket.setblocking(False)
+        self._loop.add_reader(self._socket, self._readable)
+
+    def close(self) -> None:
+        """Sends what still waits, and lets go of the socket."""
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
+        with self._socket, suppress(OSError):  # the server may have gone
+            self._socket.setblocking(True)
+            for part in self._waiting:
+                self._socket.sendall(part)
+
+    def send(self, kind: Kind, id: int = 0, head: Head = None, *tail: Buffer) -> None:
         """Sends a frame with the next `flush`."""
-        self._waiting += write_frame(kind, id, head, tail)
+        parts, size = write_frame(kind, id, head, tail)
+        self._waiting += parts
+        self._size += size
 
     def flush(self) -> None:
-        """Hands what waits to the system."""
-        waiting, self._waiting = self._waiting, []
-        if not waiting or self._transport is None or self._transport.is_closing():
+        """Hands what waits to the system, as much as it takes now."""
+        if self._full or not self._waiting:
             return
-        small: List[Buffer] = []
-        for part in waiting:
-            if len(part) <= _JOIN:
-                small.append(part)
-                continue
-            if small:
-                self._transport.write(b"".join(small))
-                small = []
-            self._transport.write(part)
-        if small:
-            self._transport.write(small[0] if len(small) == 1 else b"".join(small))
+        waiting = self._waiting
+        try:
+            if self._size <= _JOIN:
+                sent = self._socket.send(waiting[0] if len(waiting) == 1 else b"".join(waiting))
+                if sent == self._size:
+                    self._waiting = []
+                    self._size = 0
+                    return
+                self._advance(sent)
+            while self._waiting:
+                self._advance(self._socket.sendmsg(self._waiting[:_PARTS]))
+        except (BlockingIOError, InterruptedError):
+            self._full = True
+            self._loop.add_writer(self._socket, self._writable)
+        except OSError:
+            self._lost()
 
-    # What the transport calls
+    def _advance(self, sent: int) -> None:
+        """Takes away what has been sent."""
+        self._size -= sent
+        done = 0
+        for part in self._waiting:
+            if len(part) > sent:
+                break
+            sent -= len(part)
+            done += 1
+        del self._waiting[:done]
+        if sent:
+            self._waiting[0] = memoryview(self._waiting[0])[sent:]
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Takes the transport."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Returns memory for what arrives."""
-        return self._reader.room()
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Passes on the frames that are whole now."""
-        for header, head, tail in self._reader.filled(nbytes):
-            self._receive(header, head, tail)
+    def _writable(self) -> None:
+        self._loop.remove_writer(self._socket)
+        self._full = False
         self.flush()
 
-    def eof_received(self) -> bool:
-        """Closes."""
-        return False
-
-    def connection_lost(self, exc: Optional[Exception]) -> None:
-        """Tells that the server has gone."""
-        self._lost()
+    def _readable(self) -> None:
+        """Passes on the frames that are whole now."""
+        reader, receive = self._reader, self._receive
+        try:
+            while True:
+                received = self._socket.recv_into(reader.room())
+                if not received:
+                    self._lost()
+                    return
+                for header, head, tail in reader.filled(received):
+                    receive(header, head, tail)
+                if not reader.is_inside:
+                    # What has come meanwhile can wait until the calls of these frames have begun.
+                    break
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self._lost()
+            return
+        except Exception:
+            # Nobody knows where the next frame begins, or what of this one has happened.
+            traceback.print_exc()
+            self._lost()
+            return
+        self.flush()

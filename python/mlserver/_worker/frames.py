@@ -4,9 +4,10 @@ import enum
 import json
 import struct
 import sys
+from functools import lru_cache
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
-from .._payload import inference_request, requested_output, tensor_input, wire_outputs, wire_parameters
+from .._payload import WireTensor, inference_request, requested_output, tensor_input, wire_outputs, wire_parameters
 from .._tensor import BytesElements, Elements, FixedElements
 
 PROTOCOL = 1
@@ -24,6 +25,9 @@ _ALIGNMENT = 8
 _PADDING = bytes(_ALIGNMENT)
 
 Buffer = Union[bytes, bytearray, memoryview]
+
+#: A head, or its JSON; nothing for none.
+Head = Union[Dict[str, Any], bytes, None]
 
 if sys.byteorder != "little":
     raise ImportError("the frames' numbers are little-endian, and so must the machine's be")
@@ -81,23 +85,28 @@ def read_head(text: Buffer) -> Dict[str, Any]:
     if not text:
         return {}
     try:
-        head = json.loads(bytes(text))
+        decoded = str(text, "utf-8")
+        head, end = _raw_decode(decoded)
     except ValueError as error:
         raise FrameError(f"a head is not JSON: {error}") from None
-    if not isinstance(head, dict):
+    if type(head) is not dict or end != len(decoded):
         raise FrameError("a head is no JSON object")
     return head
 
 
-def write_frame(kind: int, id: int = 0, head: Optional[Dict[str, Any]] = None, tail: Tuple[Buffer, ...] = ()) -> List[Buffer]:
-    """Returns the parts of a frame, in order, to be sent one after the other."""
-    text = b"" if head is None else write_json(head)
+#: What `json.loads` does after it has looked for blanks and other encodings, of which heads have none.
+_raw_decode = json.JSONDecoder().raw_decode
+
+
+def write_frame(kind: int, id: int = 0, head: Head = None, tail: Tuple[Buffer, ...] = ()) -> Tuple[List[Buffer], int]:
+    """Returns the parts of a frame, in order, to be sent one after the other, and how long they are in all."""
+    text = head if type(head) is bytes else b"" if head is None else write_json(head)
     size = sum(map(len, tail))
     if len(text) > MAX_HEAD:
         raise FrameError(f"names and parameters take {len(text)} bytes, more than {MAX_HEAD}")
     if size > MAX_TAIL:
         raise FrameError(f"the tensors take {size} bytes, more than {MAX_TAIL}")
-    return [_HEADER.pack(kind, len(text), id, size) + text, *tail]
+    return [_HEADER.pack(kind, len(text), id, size) + text, *tail], HEADER_BYTES + len(text) + size
 
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -147,7 +156,7 @@ def _read_elements(tensor: Dict[str, Any], buffer: memoryview) -> Elements:
     return BytesElements(buffer[split:], buffer[:split].cast("I"), bool(tensor.get("text")))
 
 
-def write_response(response: Any) -> Tuple[Dict[str, Any], Tuple[Buffer, ...]]:
+def write_response(response: Any) -> Tuple[bytes, Tuple[Buffer, ...]]:
     """Returns head and tail of an `InferenceResponse`.
 
     Raises `TensorError` when an output's data is no tensor of its datatype.
@@ -156,31 +165,50 @@ def write_response(response: Any) -> Tuple[Dict[str, Any], Tuple[Buffer, ...]]:
     tail: List[Buffer] = []
     for output in wire_outputs(response):
         elements = output.elements
-        tensor: Dict[str, Any] = {"name": output.name, "datatype": output.datatype, "shape": output.shape}
-        if output.parameters:
-            tensor["parameters"] = output.parameters
-        size = elements.buffer.nbytes
+        buffer = elements.buffer
+        size = buffer.nbytes
         if isinstance(elements, BytesElements):
-            tensor["count"] = len(elements)
-            if elements.text:
-                tensor["text"] = True
             offsets = elements.offsets.cast("B")
             size += offsets.nbytes
             tail.append(offsets)
-        tensor["size"] = size
-        outputs.append(tensor)
-        tail.append(elements.buffer)
-        padding = _aligned(size) - size
+        outputs.append(_write_tensor(output, size))
+        tail.append(buffer)
+        padding = -size % _ALIGNMENT
         if padding:
             tail.append(_PADDING[:padding])
+    text = b'{"outputs":[' + b",".join(outputs) + b"]"
     parameters = wire_parameters(response.parameters)
-    head: Dict[str, Any] = {"outputs": outputs}
-    headers = parameters.pop("headers", None)
-    if headers:
-        head["headers"] = headers
     if parameters:
-        head["parameters"] = parameters
-    return head, tuple(tail)
+        headers = parameters.pop("headers", None)
+        if headers:
+            text += b',"headers":' + write_json(headers)
+        if parameters:
+            text += b',"parameters":' + write_json(parameters)
+    return text + b"}", tuple(tail)
+
+
+def _write_tensor(output: WireTensor, size: int) -> bytes:
+    """Returns how a head describes an output of `size` bytes."""
+    name, datatype, shape, parameters, elements = output
+    content_type = parameters.get("content_type")
+    if datatype != "BYTES" and (not parameters or (len(parameters) == 1 and type(content_type) is str)):
+        return _write_plain_tensor(name, datatype, tuple(shape), content_type, size)
+    tensor: Dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
+    if parameters:
+        tensor["parameters"] = parameters
+    if isinstance(elements, BytesElements):
+        tensor["count"] = len(elements)
+        if elements.text:
+            tensor["text"] = True
+    tensor["size"] = size
+    return write_json(tensor)
+
+
+@lru_cache(maxsize=256)
+def _write_plain_tensor(name: str, datatype: str, shape: Tuple[int, ...], content_type: Optional[str], size: int) -> bytes:
+    """The same for the tensors of most models, which are described alike again and again."""
+    parameters = {} if content_type is None else {"parameters": {"content_type": content_type}}
+    return write_json({"name": name, "datatype": datatype, "shape": shape, **parameters, "size": size})
 
 
 def _aligned(size: int) -> int:
@@ -190,8 +218,8 @@ def _aligned(size: int) -> int:
 class FrameReader:
     """Cuts a stream of bytes into frames.
 
-    Whoever receives asks `room()` for memory, writes to its beginning, tells `filled()` how much, and gets the frames that are whole
-    now. The tail of a large frame is received where it will be read, so that it is never copied.
+    Whoever receives asks `room()` for memory, writes to its beginning, tells `filled()` how much, and gets the frames that are
+    whole now. The tail of a large frame is received where it will be read, so that it is never copied.
     """
 
     #: Frames up to this size are cut out of one buffer that is used again and again.
@@ -207,6 +235,11 @@ class FrameReader:
         self._tail = bytearray()
         self._tail_view = memoryview(self._tail)
         self._tail_end = 0
+
+    @property
+    def is_inside(self) -> bool:
+        """Tells whether it is inside a large frame."""
+        return self._large is not None
 
     def room(self) -> memoryview:
         """Returns memory for what arrives next; never empty."""

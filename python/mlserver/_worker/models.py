@@ -5,25 +5,15 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Tuple
 
 from ..context import model_context
 from ..errors import MLServerError
 from ..model import MLModel
 from ..settings import ModelSettings
 
-
-class Handler:
-    """A method of a model that answers a REST route of its own."""
-
-    __slots__ = ("name", "path", "method", "bound", "is_async")
-
-    def __init__(self, path: str, method: str, bound: Callable[..., Any]) -> None:
-        self.name = bound.__name__
-        self.path = path
-        self.method = method
-        self.bound = bound
-        self.is_async = _is_async(bound)
+if TYPE_CHECKING:
+    from .handlers import Handler
 
 
 class LoadedModel:
@@ -104,7 +94,7 @@ def import_class(settings: ModelSettings) -> Any:
 
 @contextmanager
 def _importing_from(folder: Optional[str]) -> Iterator[None]:
-    """Makes a model's folder the first to import from while it loads, as what it unpickles may need, and the last afterwards."""
+    """Makes a model's folder the first to import from while it loads, for what it unpickles, and the last afterwards."""
     if folder is None:
         yield
         return
@@ -127,11 +117,13 @@ def _streams(instance: Any) -> bool:
     return getattr(type(instance), "predict_stream", None) is not MLModel.predict_stream
 
 
-def _custom_handlers(instance: Any) -> Iterator[Handler]:
-    from ..handlers.custom import get_custom_handlers  # most models have none
+def _custom_handlers(instance: Any) -> "Iterator[Handler]":
+    from ..handlers.custom import get_custom_handlers
 
     for description, bound in get_custom_handlers(instance):
+        from .handlers import Handler  # most models have none
+
         yield Handler(description.rest_path, description.rest_method, bound)
 
 
-__all__ = ["Handler", "LoadedModel", "import_class", "load", "unload"]
+__all__ = ["LoadedModel", "import_class", "load", "unload"]

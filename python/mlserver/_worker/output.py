@@ -32,7 +32,7 @@ def install(debug: bool) -> None:
 
 
 def _write(descriptor: int, lock: "threading.Lock", record: Dict[str, Any]) -> None:
-    model = model_name_var.get(None)  # type: ignore[arg-type]
+    model = model_name_var.get(None)
     if model is not None:
         record["model"] = model
         version = model_version_var.get("")

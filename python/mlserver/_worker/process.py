@@ -39,22 +39,25 @@ def main() -> int:
 
 async def _serve(server: socket.socket, hello: Dict[str, Any], page: "mmap.mmap") -> int:
     loop = asyncio.get_running_loop()
-    ended: "asyncio.Future[int]" = loop.create_future()
+    ended: asyncio.Future[int] = loop.create_future()
 
     def end(code: int) -> None:
         if not ended.done():
             ended.set_result(code)
 
     service = Service(loop, page, inline=bool(hello.get("inline")), stopped=lambda: end(DONE))
-    connection = Connection(service.receive, lambda: os._exit(LOST))
+    connection = Connection(loop, server, service.receive, lambda: os._exit(LOST))
     service.connection = connection
-    await loop.create_unix_connection(lambda: connection, sock=server)
+    connection.open()
     connection.send(
         Kind.READY,
         head={"protocol": PROTOCOL, "python": ".".join(map(str, sys.version_info[:3])), "executable": sys.executable},
     )
     connection.flush()
-    return await ended
+    try:
+        return await ended
+    finally:
+        connection.close()
 
 
 def _take_socket() -> socket.socket:

@@ -14,7 +14,7 @@ from ..cancellation import Cancellation, cancellation_var
 from ..context import model_name_var, model_version_var
 from ..errors import MLServerError
 from ..types import InferenceResponse
-from .frames import SLOTS, Buffer, FrameError, Header, Kind, read_request, write_response
+from .frames import SLOTS, Buffer, FrameError, Head, Header, Kind, read_request, write_response
 from .models import LoadedModel, load, unload
 from .output import request_id_var
 from .streams import Stream
@@ -30,17 +30,19 @@ _ID = struct.Struct("<Q")
 _MAX_TRACEBACK = 16 << 10
 
 
-class Call:
-    """A call that is open."""
+class Call(Cancellation):
+    """A call that is open, and whether it is cancelled."""
 
-    __slots__ = ("id", "cancellation", "in_thread", "task", "stream")
+    __slots__ = ("id", "has_begun", "in_thread", "task", "stream")
 
     def __init__(self, id: int) -> None:
+        self.raised = False
         self.id = id
+        #: Its task has made its first step.
+        self.has_begun = False
         #: Its code runs, or waits to run, on the model's own thread.
         self.in_thread = False
-        self.cancellation = Cancellation()
-        self.task: "Optional[asyncio.Task[None]]" = None
+        self.task: Optional[asyncio.Task[None]] = None
         self.stream: Optional[Stream] = None
 
 
@@ -60,6 +62,8 @@ class Service:
         self._stopping = False
         self._models: Dict[int, LoadedModel] = {}
         self._calls: Dict[int, Call] = {}
+        #: Calls of which it is not known yet whether their first step ends them.
+        self._opened: List[Call] = []
         self._loading = asyncio.Lock()
         self._observed: List[Any] = []
         self._handlers: Dict[int, Callable[[Header, Dict[str, Any], Buffer], None]] = {
@@ -98,8 +102,9 @@ class Service:
     def _cancel(self, header: Header, _head: Dict[str, Any], _tail: Buffer) -> None:
         call = self._calls.get(header.id)
         if call is not None:
-            call.cancellation.raised = True
-            if call.task is not None:
+            call.raised = True
+            # A task that is cancelled before its first step would end without a word; it looks at the flag instead.
+            if call.task is not None and call.has_begun:
                 call.task.cancel()
 
     def _item(self, header: Header, head: Dict[str, Any], tail: Buffer) -> None:
@@ -143,7 +148,11 @@ class Service:
             model = self._model(head)
             request = read_request(head, tail)
             request_id_var.set(request.id)
-            response = await self._invoke(call, model, model.predict_is_async, model.instance.predict, request)
+            if model.predict_is_async:
+                self._begin(call.id)
+                response = await model.instance.predict(request)
+            else:
+                response = await self._invoke(call, model, False, model.instance.predict, request)
             self._send_answer(call.id, model, response)
 
         self._open(header.id, run)
@@ -179,10 +188,11 @@ class Service:
             request_id_var.set(dict(head.get("headers", ())).get("x-request-id"))
             handler = model.handlers[head["handler"]]
 
-            async def run_handler(arguments: Dict[str, Any]) -> Any:
-                return await self._invoke(call, model, handler.is_async, handler.bound, **arguments)
+            async def run_function(function: Callable[..., Any], arguments: Dict[str, Any]) -> Any:
+                is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
+                return await self._invoke(call, model, is_async, function, **arguments)
 
-            status, headers, body = await invoke(handler, head, tail, run_handler)
+            status, headers, body = await invoke(handler, head, tail, run_function)
             self._finish(call.id, Kind.REPLY, {"status": status, "headers": headers}, body)
 
         self._open(header.id, run)
@@ -202,18 +212,27 @@ class Service:
         call = self._calls[id] = Call(id)
         call.stream = stream
         call.task = self._loop.create_task(self._run(call, run))
-        # Runs after the task's first step: what has not ended by then waits for something.
-        self._loop.call_soon(self._tell_yield, call)
+        if not self._opened:
+            self._loop.call_soon(self._tell_yields)
+        self._opened.append(call)
 
-    def _tell_yield(self, call: Call) -> None:
-        if call.id in self._calls and not call.in_thread:
-            self.connection.send(Kind.YIELDED, call.id)
-            self.connection.flush()
+    def _tell_yields(self) -> None:
+        """Tells of calls that have not ended with their first step, and therefore wait for something."""
+        opened, self._opened = self._opened, []
+        for call in opened:
+            if not call.has_begun:
+                self._opened.append(call)
+            elif call.id in self._calls and not call.in_thread:
+                self.connection.send(Kind.YIELDED, call.id)
+        if self._opened:
+            self._loop.call_soon(self._tell_yields)
+        self.connection.flush()
 
     async def _run(self, call: Call, run: Callable[[Call], Awaitable[None]]) -> None:
-        cancellation_var.set(call.cancellation)
+        call.has_begun = True
+        cancellation_var.set(call)
         try:
-            if call.cancellation.raised:
+            if call.raised:
                 raise asyncio.CancelledError
             await run(call)
         except asyncio.CancelledError:
@@ -294,7 +313,7 @@ class Service:
             (observation.name, observation.description, labels["model_name"], labels["model_version"], observation.value)
         )
 
-    def _finish(self, id: int, kind: Kind, head: Optional[Dict[str, Any]] = None, *tail: Buffer) -> None:
+    def _finish(self, id: int, kind: Kind, head: Head = None, *tail: Buffer) -> None:
         """Sends what a call ends with, or an answer of a stream, behind the observations made until now."""
         observed = self._observed
         if observed:

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections import deque
-from typing import Any, AsyncIterator, AsyncGenerator, Awaitable, Callable, Deque
+from typing import Any, AsyncGenerator, AsyncIterator, Awaitable, Callable, Deque
 
 from .models import LoadedModel
 

@@ -106,7 +106,11 @@ def _count(shape: List[int]) -> int:
 
 def encode_data(array: "np.ndarray[Any, Any]", datatype: str) -> Any:
     """Returns an array's elements, row by row. An array of objects becomes a list."""
-    if array.dtype.kind == "O":
+    dtype = array.dtype
+    if dtype.kind in "biuf" and dtype.isnative and datatype_name(dtype) == datatype:
+        # The copy keeps later changes to the array out of the response.
+        return FixedElements(datatype, memoryview(array.tobytes()))
+    if dtype.kind == "O":
         return array.ravel().tolist()
     return pack(array.ravel().tolist() if datatype == "BYTES" else array, datatype)
 

@@ -8,6 +8,11 @@ from .._tensor import BytesElements, Elements, FixedElements
 from .._validate import Loc, Problems
 from .base import BaseModel
 
+_set = object.__setattr__
+
+#: What is given of any data. It is never added to, as data has no other field.
+_ROOT = {"root"}
+
 
 class Datatype(enum.Enum):
     """The datatypes of tensors; instances hold the name as a plain string."""
@@ -55,8 +60,8 @@ class TensorData(BaseModel):
     _held: Any
 
     def __init__(self, root: Any = None) -> None:
-        object.__setattr__(self, "_held", root._held if isinstance(root, TensorData) else root)
-        object.__setattr__(self, "_given", {"root"})
+        _set(self, "_held", root._held if isinstance(root, TensorData) else root)
+        _set(self, "_given", _ROOT)
 
     @classmethod
     def from_buffer(cls, datatype: str, buffer: memoryview) -> "TensorData":

@@ -221,6 +221,16 @@ impl<C> Dispatch<C> {
         self.workers[worker].open
     }
 
+    /// Returns the calls of models that are open on this worker, and since when they can have run at the latest.
+    pub(super) fn running(&self, worker: usize) -> impl Iterator<Item = (ModelNumber, Instant, &C)> {
+        let state = &self.workers[worker];
+        state.slots.iter().flatten().filter(|placed| placed.is_prediction()).map(|placed| {
+            // Until then it waited behind another in its lane.
+            let lane_was_free = placed.lane.and_then(|lane| state.lanes.get(&lane)).map(|lane| lane.progress);
+            (placed.model, lane_was_free.map_or(placed.since, |free| free.max(placed.since)), &placed.call)
+        })
+    }
+
     /// Lets a worker take calls, for no model yet.
     pub(super) fn up(&mut self, worker: usize) {
         self.workers[worker].up = true;

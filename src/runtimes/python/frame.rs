@@ -135,7 +135,7 @@ impl Frame {
 /// A clone is cheap, so that a call can be sent again to another worker.
 #[derive(Debug, Clone)]
 pub(super) struct Outgoing {
-    kind: Kind,
+    pub(super) kind: Kind,
     head: Bytes,
     tail: Vec<Bytes>,
 }

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use super::frame::{Frame, FrameError, Kind, Outgoing};
 use crate::types::{
-    BytesElements, Datatype, InferenceRequest, InferenceResponse, ModelMetadata, Parameters, RequestedOutput, Tensor,
-    TensorData, TensorError,
+    BytesElements, CustomCall, CustomReply, Datatype, InferenceRequest, InferenceResponse, ModelMetadata, Parameters,
+    RequestedOutput, Tensor, TensorData, TensorError,
 };
 
 /// Where each tensor begins in a tail.
@@ -54,7 +54,42 @@ pub(super) struct Loaded {
     pub(super) streams: bool,
     /// `predict` is a plain function, which runs on a thread of its own.
     pub(super) plain: bool,
+    #[serde(default)]
+    pub(super) handlers: Vec<Handler>,
     pub(super) metadata: ModelMetadata,
+}
+
+/// A method of the model that answers a route.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Handler {
+    pub(super) name: String,
+    pub(super) path: String,
+    /// The HTTP method, in upper case.
+    pub(super) method: String,
+    /// It is a plain function, which runs on a thread of its own.
+    pub(super) plain: bool,
+}
+
+/// The head of `call`.
+#[derive(Debug, Serialize)]
+struct CallHead<'a> {
+    model: u64,
+    handler: &'a str,
+    method: &'a str,
+    path: &'a str,
+    #[serde(serialize_with = "pairs_as_map")]
+    path_params: &'a [(String, String)],
+    query: &'a str,
+    #[serde(serialize_with = "header_pairs")]
+    headers: &'a HeaderMap,
+}
+
+/// The head of `reply`.
+#[derive(Debug, Deserialize)]
+struct ReplyHead {
+    status: u16,
+    #[serde(default)]
+    headers: Vec<(String, String)>,
 }
 
 /// The head of `error`.
@@ -112,6 +147,10 @@ pub(super) enum MessageError {
     Outside { name: String },
     #[error(transparent)]
     Tensor(#[from] TensorError),
+    #[error("the handler answered with the status {status}, expected one from 200 to 999")]
+    Status { status: u16 },
+    #[error("the handler answered with a header that cannot be sent: `{name}`")]
+    Header { name: String },
 }
 
 /// Writes a head that cannot fail to be written.
@@ -176,6 +215,17 @@ fn headers<S: Serializer>(map: &&HeaderMap, serializer: S) -> Result<S::Ok, S::E
         let value = map.get(key).map(|value| String::from_utf8_lossy(value.as_bytes()));
         (written.unwrap_or(key.as_str()), value)
     }))
+}
+
+fn pairs_as_map<S: Serializer>(pairs: &&[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
+}
+
+/// Header values are bytes, and travel as the characters of the same numbers.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn header_pairs<S: Serializer>(map: &&HeaderMap, serializer: S) -> Result<S::Ok, S::Error> {
+    let text = |value: &HeaderValue| value.as_bytes().iter().copied().map(char::from).collect::<String>();
+    serializer.collect_seq(map.iter().map(|(name, value)| (name.as_str(), text(value))))
 }
 
 fn outputs<S: Serializer>(outputs: &&[RequestedOutput], serializer: S) -> Result<S::Ok, S::Error> {
@@ -273,6 +323,51 @@ pub(super) fn response(frame: &Frame) -> Result<InferenceResponse, MessageError>
         Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(text).ok()?))
     });
     Ok(InferenceResponse { parameters, headers: headers.collect(), outputs, ..InferenceResponse::default() })
+}
+
+/// Makes the frame that takes a model away from a worker.
+pub(super) fn unload(model: u64) -> Outgoing {
+    #[derive(Serialize)]
+    struct UnloadHead {
+        model: u64,
+    }
+    Outgoing::new(Kind::Unload, head(&UnloadHead { model })).expect("a number is shorter than a head may be")
+}
+
+/// Makes the frame of a call of a handler.
+pub(super) fn call(model: u64, handler: &str, call: CustomCall) -> Result<Outgoing, FrameError> {
+    let CustomCall { method, path, parameters, query, headers, body } = call;
+    let head = head(&CallHead {
+        model,
+        handler,
+        method: method.as_str(),
+        path: &path,
+        path_params: &parameters,
+        query: &query,
+        headers: &headers,
+    });
+    Outgoing::with_tail(Kind::Call, head, vec![body])
+}
+
+/// Reads a `reply`.
+///
+/// # Errors
+///
+/// Fails when HTTP has no such answer.
+pub(super) fn reply(frame: &Frame) -> Result<CustomReply, MessageError> {
+    let ReplyHead { status: number, headers: pairs } = frame.read()?;
+    let status = StatusCode::from_u16(number).ok().filter(|status| !status.is_informational());
+    let status = status.ok_or(MessageError::Status { status: number })?;
+    let mut headers = HeaderMap::with_capacity(pairs.len());
+    for (name, value) in pairs {
+        let bytes: Option<Vec<u8>> = value.chars().map(|character| u8::try_from(character).ok()).collect();
+        let value = bytes.and_then(|bytes| HeaderValue::try_from(bytes).ok());
+        match (HeaderName::try_from(&name), value) {
+            (Ok(name), Some(value)) => headers.append(name, value),
+            _ => return Err(MessageError::Header { name }),
+        };
+    }
+    Ok(CustomReply { status, headers, body: frame.tail.clone() })
 }
 
 fn take_tensor(tensor: ResponseTensor<'_>, tail: &mut Bytes) -> Result<Tensor, MessageError> {

@@ -7,6 +7,8 @@
 mod connection;
 mod dispatch;
 mod environment;
+#[cfg(test)]
+mod fixtures;
 mod frame;
 mod message;
 mod model;
@@ -23,13 +25,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::Runtime;
 use crate::settings::ModelSettings;
 use crate::telemetry::workers::WorkerMetrics;
-use environment::{Environment, EnvironmentError};
+use environment::{Environment, EnvironmentError, Environments};
 use frame::FrameError;
 use message::MessageError;
 use pool::Pool;
@@ -47,6 +50,8 @@ pub struct Options {
     pub hang_timeout: Option<Duration>,
     /// The interpreter of models without an environment of their own.
     pub interpreter: Option<PathBuf>,
+    /// The archive with the environment of those models, if the container names one and `interpreter` none.
+    pub environment_tarball: Option<PathBuf>,
     /// Where the environments' archives are unpacked.
     pub environments_dir: PathBuf,
     pub working_directory: PathBuf,
@@ -65,6 +70,7 @@ pub struct Python(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     options: Options,
+    environments: Environments,
     pools: Mutex<HashMap<PoolKey, Arc<Pool>>>,
     loads: Arc<Semaphore>,
     sdk: tokio::sync::OnceCell<PathBuf>,
@@ -90,6 +96,8 @@ pub enum PythonLoadError {
     /// The model's own code failed, or is not there.
     #[error("{message}")]
     Failed { message: String, status: u16 },
+    #[error("the route `{path}` of the handler `{handler}` cannot be served: {reason}")]
+    Route { handler: String, path: String, reason: String },
     #[error("loading ended with its worker: {death}")]
     Died { death: String },
     #[error("the settings are too long: {reason}")]
@@ -129,20 +137,25 @@ impl Python {
         let loads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self(Arc::new(Shared {
             options,
+            environments: Environments::default(),
             pools: Mutex::default(),
             loads: Arc::new(Semaphore::new(loads)),
             sdk: tokio::sync::OnceCell::new(),
         }))
     }
 
-    /// Loads a model.
+    /// Loads a model, whose metadata say why it is `not_native` if it might have been.
     ///
     /// # Errors
     ///
     /// Fails when there is no interpreter for it, or when its code cannot be imported or does not load.
-    pub async fn load(&self, settings: &ModelSettings) -> Result<Arc<dyn Runtime>, PythonLoadError> {
+    pub async fn load(
+        &self,
+        settings: &ModelSettings,
+        not_native: Option<&str>,
+    ) -> Result<Arc<dyn Runtime>, PythonLoadError> {
         let Shared { options, .. } = &*self.0;
-        let environment = Environment::of(settings, options).await?;
+        let environment = self.0.environments.of(settings, options).await?;
         let key = PoolKey {
             environment: environment.key.clone(),
             group: model::group(settings),
@@ -151,7 +164,7 @@ impl Python {
         let sdk = self.0.sdk.get_or_try_init(|| sdk::install(&options.variables)).await?;
         loop {
             let pool = self.pool(&key, &environment, sdk);
-            match model::load(&pool, settings, options.workers).await {
+            match model::load(&pool, settings, not_native).await {
                 // The pool's last model has just gone, and with it the pool.
                 Err(PythonLoadError::Stopping) if pool.is_closed() && !self.0.loads.is_closed() => {}
                 outcome => return outcome,
@@ -191,6 +204,14 @@ impl Python {
             })
         };
         Arc::clone(pools.entry(key.clone()).or_insert_with(make))
+    }
+
+    /// Has the worker of a loaded model send `payload` back, without any code of the model's: what the way there costs.
+    ///
+    /// Returns nothing when no such worker runs.
+    pub async fn ping(&self, payload: Bytes) -> Option<Bytes> {
+        let pool = self.0.pools.lock().values().next().map(Arc::clone)?;
+        pool.ping(payload).await
     }
 
     /// Ends all workers, after their open calls as far as time allows. Nothing can be loaded afterwards.

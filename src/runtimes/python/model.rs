@@ -3,18 +3,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use http::Method;
 use serde_json::{Map, Value, json};
-use tracing::error;
+use tracing::{error, warn};
 
 use super::dispatch::{Lane, ModelNumber};
 use super::frame::{Frame, Kind};
-use super::message::{self, Failure, FailureKind};
+use super::message::{self, Failure, FailureKind, Handler};
 use super::pool::{AddedModel, Pool, WantedModel};
 use super::stream::Answers;
 use super::{CallError, PythonLoadError};
-use crate::runtimes::{BoxFuture, RequestStream, ResponseStream, Runtime, RuntimeError, answer_first};
+use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, answer_first};
 use crate::settings::ModelSettings;
-use crate::types::{InferenceRequest, InferenceResponse, ModelMetadata};
+use crate::types::{
+    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, PathTemplate,
+};
 
 /// A model that the workers of a pool have loaded. Dropping it unloads it.
 #[derive(Debug)]
@@ -28,6 +31,9 @@ pub(super) struct PythonModel {
     /// It has a way of its own to answer streams.
     streams: bool,
     metadata: ModelMetadata,
+    /// Its routes, and the handler behind each.
+    routes: Vec<CustomRoute>,
+    handlers: Vec<Handler>,
     /// What its `load` returned.
     loaded: bool,
     /// On how many workers it can be called now.
@@ -38,16 +44,23 @@ pub(super) struct PythonModel {
 pub(super) async fn load(
     pool: &Arc<Pool>,
     settings: &ModelSettings,
-    workers: usize,
+    not_native: Option<&str>,
 ) -> Result<Arc<dyn Runtime>, PythonLoadError> {
     let source = settings.source.as_deref().map(|path| path.to_string_lossy());
-    let wanted = settings.parameters.workers.unwrap_or(usize::MAX).min(workers.max(1));
     let (name, version) = (settings.name.as_str(), settings.version());
+    let limit = settings.parameters.predict_timeout;
+    let wanted = settings.parameters.workers.unwrap_or(pool.size());
+    if wanted > pool.size() {
+        warn!(model = name, version, "`workers` is {wanted}, but its pool has {} (`parallel_workers`).", pool.size());
+    }
     let settings = settings_value(settings);
-    let model = WantedModel { name, version, settings: &settings, source: source.as_deref() };
+    let model = WantedModel { name, version, settings: &settings, source: source.as_deref(), limit };
     let added = pool.add(model, wanted).await?;
-    let AddedModel { number, loaded, ready } = added;
-    Ok(Arc::new(PythonModel {
+    let AddedModel { number, mut loaded, ready } = added;
+    if let Some(reason) = not_native {
+        loaded.metadata.parameters.others.insert("backend_reason".to_owned(), reason.into());
+    }
+    let mut model = PythonModel {
         name: name.to_owned(),
         version: version.map(str::to_owned),
         pool: Arc::clone(pool),
@@ -55,9 +68,22 @@ pub(super) async fn load(
         lane: if loaded.plain { Lane::Thread(number) } else { Lane::Loop },
         streams: loaded.streams,
         metadata: loaded.metadata,
+        routes: Vec::new(),
+        handlers: loaded.handlers,
         loaded: loaded.ready,
         ready,
-    }))
+    };
+    // From here on the model is unloaded when it is dropped, also when a route of it is wrong.
+    model.routes = model.handlers.iter().map(route).collect::<Result<_, _>>()?;
+    Ok(Arc::new(model))
+}
+
+fn route(handler: &Handler) -> Result<CustomRoute, PythonLoadError> {
+    let Handler { name, path, method, .. } = handler;
+    let wrong = |reason: String| PythonLoadError::Route { handler: name.clone(), path: path.clone(), reason };
+    let template = PathTemplate::new(path).map_err(|error| wrong(error.to_string()))?;
+    let method = Method::from_bytes(method.as_bytes()).map_err(|_| wrong(format!("`{method}` is no HTTP method")))?;
+    Ok(CustomRoute { method, template })
 }
 
 /// Returns the group of models that share a pool, when the model names one or wants one of its own.
@@ -158,13 +184,26 @@ impl Runtime for PythonModel {
         }
     }
 
+    /// As many as there are workers: one runs one piece of Python at a time.
+    fn parallelism(&self) -> usize {
+        self.ready.load(Ordering::Acquire).max(1)
+    }
+
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        self.predict_watched(request, Arc::new(()))
+    }
+
+    fn predict_watched(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             self.check_ready()?;
             let frame = message::request(Kind::Predict, Some(self.number), &request).map_err(inconsistent)?;
             let id = request.id;
             drop(request.inputs);
-            let frame = self.pool.call(self.number, self.lane, frame).await?;
+            let frame = self.pool.call(self.number, self.lane, frame, progress).await?;
             let frame = self.outcome(&id, frame)?;
             message::response(&frame).map_err(inconsistent)
         })
@@ -172,6 +211,26 @@ impl Runtime for PythonModel {
 
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
         if self.streams { Answers::of(self, requests) } else { answer_first(self, requests) }
+    }
+
+    fn custom_routes(&self) -> &[CustomRoute] {
+        &self.routes
+    }
+
+    fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        Box::pin(async move {
+            self.check_ready()?;
+            let handler = self.handlers.get(route).ok_or_else(|| {
+                RuntimeError::Inconsistent(format!("model `{}` has no route {route}", self.name).into())
+            })?;
+            let id = call.headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
+            let frame = message::call(self.number, &handler.name, call).map_err(inconsistent)?;
+            let lane = if handler.plain { Lane::Thread(self.number) } else { Lane::Loop };
+            let frame = self.pool.call(self.number, lane, frame, Arc::new(())).await?;
+            let frame = self.outcome(&id, frame)?;
+            // A status or header that HTTP does not have is the model's.
+            message::reply(&frame).map_err(|error| RuntimeError::Exception { message: error.to_string() })
+        })
     }
 }
 

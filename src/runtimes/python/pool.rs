@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
@@ -24,6 +25,7 @@ use super::frame::{Frame, Kind, Outgoing, PROTOCOL};
 use super::message::{self, Failure, FailureKind, Hello, Load, Loaded, Metrics, Ready};
 use super::process::{Death, How, Process, Program, resident};
 use super::{CallError, PythonLoadError};
+use crate::runtimes::Progress;
 use crate::telemetry::workers::WorkerMetrics;
 
 /// How long a process may take from its start to its `ready`, imports of the SDK included.
@@ -38,6 +40,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const HOPELESS: u32 = 2;
 /// After this many deaths of a worker while it loads a model again, that worker does without the model.
 const LOAD_DEATHS: u32 = 3;
+/// How long a call may go on after it was cancelled because of its model's limit, at least.
+const CANCELLATION: Duration = Duration::from_millis(500);
 /// How long what has arrived is still read after the process has ended.
 const LAST_FRAMES: Duration = Duration::from_millis(100);
 
@@ -102,6 +106,8 @@ struct Model {
     name: String,
     version: Option<String>,
     frame: Outgoing,
+    /// How long a call may run; nothing is for ever.
+    limit: Option<Duration>,
     on: BTreeMap<usize, On>,
     /// It has been loaded by every worker once, so that a failure from now on is the worker's.
     established: bool,
@@ -126,6 +132,7 @@ struct Call {
     frame: Outgoing,
     reply: Reply,
     place: Arc<Place>,
+    progress: Arc<dyn Progress>,
 }
 
 #[derive(Debug)]
@@ -160,6 +167,8 @@ pub(super) struct WantedModel<'a> {
     pub(super) settings: &'a Value,
     /// The path of that file.
     pub(super) source: Option<&'a str>,
+    /// How long a call may run before its worker is replaced; nothing is for ever.
+    pub(super) limit: Option<Duration>,
 }
 
 /// A model that every worker it was meant for has loaded.
@@ -208,6 +217,11 @@ impl Pool {
         format!("{}-{worker}", self.options.name)
     }
 
+    /// Returns how many workers the pool has.
+    pub(super) const fn size(&self) -> usize {
+        self.wake.len()
+    }
+
     /// Tells whether the pool takes no further models.
     pub(super) fn is_closed(&self) -> bool {
         self.state.lock().closed
@@ -225,7 +239,7 @@ impl Pool {
         wanted: WantedModel<'_>,
         workers: usize,
     ) -> Result<AddedModel, PythonLoadError> {
-        let WantedModel { name, version, settings, source } = wanted;
+        let WantedModel { name, version, settings, source, limit } = wanted;
         let (number, mut changed) = {
             let mut state = self.state.lock();
             if state.closed {
@@ -246,6 +260,7 @@ impl Pool {
                     name: name.to_owned(),
                     version: version.map(str::to_owned),
                     frame,
+                    limit,
                     on: places.iter().map(|&worker| (worker, On::Wanted { deaths: 0 })).collect(),
                     established: false,
                     ready: Arc::default(),
@@ -294,15 +309,12 @@ impl Pool {
         let mut state = self.state.lock();
         let Some(model) = state.models.remove(&number) else { return };
         model.ready.store(0, Ordering::Release);
-        let head = message::head(&serde_json::json!({ "model": number }));
         for worker in model.on.into_keys() {
             state.dispatch.remove_model(worker, number);
-            if state.links[worker].mailbox.is_some()
-                && let Ok(frame) = Outgoing::new(Kind::Unload, head.clone())
-            {
+            if state.links[worker].mailbox.is_some() {
                 // Nobody waits for the answer; a worker that has gone needs no unload.
                 let (reply, _) = oneshot::channel();
-                state.send_to(worker, frame, reply);
+                state.send_to(worker, message::unload(number), reply);
             }
         }
         if state.models.is_empty() {
@@ -338,9 +350,10 @@ impl Pool {
         model: ModelNumber,
         lane: Lane,
         frame: Outgoing,
+        progress: Arc<dyn Progress>,
     ) -> Result<Frame, CallError> {
         let (reply, answer) = oneshot::channel();
-        let mut open = self.submit(model, lane, frame, Reply::One(reply))?;
+        let mut open = self.submit(model, lane, (frame, Reply::One(reply)), progress)?;
         let answer = answer.await.unwrap_or(Err(CallError::Stopping));
         open.over = true;
         answer
@@ -353,18 +366,18 @@ impl Pool {
         frame: Outgoing,
     ) -> Result<(OpenCall, mpsc::UnboundedReceiver<Result<Frame, CallError>>), CallError> {
         let (reply, answers) = mpsc::unbounded_channel();
-        Ok((self.submit(model, Lane::Loop, frame, Reply::Many(reply))?, answers))
+        Ok((self.submit(model, Lane::Loop, (frame, Reply::Many(reply)), Arc::new(()))?, answers))
     }
 
     fn submit(
         self: &Arc<Self>,
         model: ModelNumber,
         lane: Lane,
-        frame: Outgoing,
-        reply: Reply,
+        (frame, reply): (Outgoing, Reply),
+        progress: Arc<dyn Progress>,
     ) -> Result<OpenCall, CallError> {
         let place = Arc::<Place>::default();
-        let call = Call { frame, reply, place: Arc::clone(&place) };
+        let call = Call { frame, reply, place: Arc::clone(&place), progress };
         let mut state = self.state.lock();
         if state.closed {
             return Err(CallError::Stopping);
@@ -380,6 +393,14 @@ impl Pool {
         }
         drop(state);
         Ok(OpenCall { pool: Arc::clone(self), place, over: false })
+    }
+
+    /// Has the first worker send `payload` back from its loop.
+    pub(super) async fn ping(&self, payload: Bytes) -> Option<Bytes> {
+        let frame = Outgoing::with_tail(Kind::Ping, Bytes::new(), vec![payload]).ok()?;
+        let (reply, answer) = oneshot::channel();
+        self.state.lock().send_to(0, frame, reply);
+        answer.await.ok()?.ok().map(|frame| frame.tail)
     }
 
     /// Takes a frame from a worker.
@@ -561,6 +582,9 @@ impl Pool {
                 () = self.wake[worker].notified() => {}
                 _ = beats.tick() => {
                     measure();
+                    if let Some(limit) = self.overrun(worker) {
+                        return Over::Decided(How::Overran(limit));
+                    }
                     asked = asked.and_then(|(since, mut answer)| {
                         matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Empty)).then_some((since, answer))
                     });
@@ -578,6 +602,18 @@ impl Pool {
                 }
             }
         }
+    }
+
+    /// Returns the limit that a call has exceeded, although it was cancelled when that was reached.
+    fn overrun(&self, worker: usize) -> Option<Duration> {
+        let state = self.state.lock();
+        let now = Instant::now();
+        state.dispatch.running(worker).find_map(|(model, since, call)| {
+            let limit = state.models.get(&model)?.limit?;
+            // Streams and calls of other handlers last as long as they like.
+            (call.frame.kind == Kind::Predict && now.saturating_duration_since(since) > limit + CANCELLATION)
+                .then_some(limit)
+        })
     }
 
     /// Returns a model that the worker should have and has not.
@@ -761,6 +797,7 @@ impl State {
         let Some(call) = self.dispatch.open(sent.worker, sent.id) else { return };
         call.place.worker.store(sent.worker, Ordering::Relaxed);
         call.place.id.store(sent.id, Ordering::Relaxed);
+        call.progress.begin();
         if let Some(mailbox) = &self.links[sent.worker].mailbox {
             // Fails only when the connection has ended, and then the call's end is under way.
             let _ = mailbox.send((sent.id, call.frame.clone()));
@@ -769,7 +806,7 @@ impl State {
 
     /// Sends a call that is no prediction to one worker. The reply is dropped when it cannot be sent.
     fn send_to(&mut self, worker: usize, frame: Outgoing, reply: oneshot::Sender<Result<Frame, CallError>>) {
-        let call = Call { frame, reply: Reply::One(reply), place: Arc::default() };
+        let call = Call { frame, reply: Reply::One(reply), place: Arc::default(), progress: Arc::new(()) };
         if let Ok(sent) = self.dispatch.submit_to(worker, call, Instant::now()) {
             self.send(sent);
         }

@@ -36,6 +36,9 @@ use super::output::{self, Origin};
 const LAST_LINES: usize = 20;
 const LAST_BYTES: usize = 8 << 10;
 
+/// How much may lie in the socket in each direction, in bytes: tensors up to this size leave in one system call.
+const SOCKET_BUFFER: usize = 1 << 20;
+
 /// How long a process may take to end by itself once its socket is closed.
 const TO_END: Duration = Duration::from_millis(400);
 
@@ -45,8 +48,8 @@ pub(super) struct Program {
     pub(super) interpreter: PathBuf,
     /// The folder with the package `mlserver`.
     pub(super) sdk: PathBuf,
-    /// Variables beside those that the server has.
-    pub(super) variables: Vec<(&'static str, OsString)>,
+    /// What is set beside the variables that the server has, and with nothing, what is not.
+    pub(super) variables: Vec<(&'static str, Option<OsString>)>,
 }
 
 /// A process that runs.
@@ -68,17 +71,26 @@ impl Process {
     /// Fails when the system refuses a resource or the program.
     pub(super) fn start(program: &Program, name: &str, hello: Outgoing) -> io::Result<(Self, UnixStream)> {
         let (ours, theirs) = StdUnixStream::pair()?;
+        for end in [&ours, &theirs] {
+            // The system may allow less.
+            rustix::net::sockopt::set_socket_send_buffer_size(end, SOCKET_BUFFER)?;
+        }
         let page = rustix::fs::memfd_create("mlserver-calls", MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&page, PAGE_BYTES as u64)?;
         let mut command = Command::new(&program.interpreter);
         command
             .arg(program.sdk.join("mlserver").join("_worker"))
-            .envs(program.variables.iter().map(|(name, value)| (name, value)))
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
+        for (name, value) in &program.variables {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         let oom_kills = oom_kills();
         let mut child = command.spawn()?;
         // Its copy of the worker's end, without which the end of the worker would go unnoticed.
@@ -179,6 +191,8 @@ pub(super) enum How {
     Killed,
     /// It answered nothing for longer than a setting allows, so the server killed it.
     Hung(Duration),
+    /// A call took longer than its model's setting allows, so the server killed it.
+    Overran(Duration),
     /// It sent what no worker sends.
     Protocol,
     Unknown,
@@ -204,6 +218,7 @@ impl How {
             Self::Signal(_) => "signal",
             Self::Killed | Self::Unknown => "lost",
             Self::Hung(_) => "hang",
+            Self::Overran(_) => "timeout",
             Self::Protocol => "protocol",
         }
     }
@@ -217,6 +232,13 @@ impl fmt::Display for How {
             Self::Killed => f.write_str("closed its connection and had to be killed"),
             Self::Hung(limit) => {
                 write!(f, "answered nothing for more than {} s (`worker_hang_timeout`) and was killed", limit.as_secs())
+            }
+            Self::Overran(limit) => {
+                write!(
+                    f,
+                    "did not end a prediction within {} s (`predict_timeout`) and was killed",
+                    limit.as_secs_f64()
+                )
             }
             Self::Protocol => f.write_str("sent what no worker of this version sends and was killed"),
             Self::Unknown => f.write_str("ended, nobody knows how"),

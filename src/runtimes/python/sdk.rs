@@ -1,4 +1,5 @@
-//! The package `mlserver` that models import, which the executable carries and puts on disk for its workers.
+//! The package `mlserver` that models import, and the runtimes of frameworks (`mlserver_sklearn` and its like), which the
+//! executable carries and puts on disk for its workers.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use tracing::debug;
 #[derive(RustEmbed)]
 #[folder = "python/"]
 #[include = "mlserver/**/*.py"]
+#[include = "mlserver_*/**/*.py"]
 #[include = "mlserver/py.typed"]
 struct Files;
 

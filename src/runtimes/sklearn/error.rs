@@ -35,6 +35,17 @@ pub enum LoadError {
     TooLarge,
 }
 
+impl LoadError {
+    /// Tells whether Python may be able to load the artefact: it is not damaged, only more than is evaluated natively.
+    pub const fn is_refusal(&self) -> bool {
+        let damaged = matches!(
+            self,
+            Self::Pickle(PickleError::Truncated { .. } | PickleError::Opcode { .. } | PickleError::Decompress { .. })
+        );
+        !damaged
+    }
+}
+
 /// A request that a model cannot answer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PredictError {

@@ -89,6 +89,13 @@ pub enum LoadError {
     },
 }
 
+impl LoadError {
+    /// Tells whether the file may be right, and only holds what is not evaluated here.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Unsupported { .. } | Self::TooLarge { .. })
+    }
+}
+
 /// What is wrong with one tree.
 #[derive(Debug, Error)]
 pub enum TreeFault {

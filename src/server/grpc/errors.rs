@@ -17,7 +17,9 @@ const fn kind_code(kind: Kind) -> Code {
         // INVALID_ARGUMENT for a model that is not ready is what the original says.
         Kind::NotReady | Kind::BadRequest | Kind::Model { status: 400 } => Code::InvalidArgument,
         Kind::BadRepository | Kind::Model { status: 422 } => Code::FailedPrecondition,
-        Kind::Overloaded | Kind::Stopping | Kind::WorkerLost => Code::Unavailable,
+        Kind::Overloaded => Code::ResourceExhausted,
+        Kind::Late => Code::DeadlineExceeded,
+        Kind::Stopping | Kind::WorkerLost => Code::Unavailable,
         Kind::ModelFailed | Kind::LoadFailed | Kind::Internal | Kind::Model { status: 500 } => Code::Internal,
         Kind::Model { .. } => Code::Unknown,
     }
@@ -75,10 +77,11 @@ mod tests {
             (TensorError::TooLong { name: "o".to_owned(), index: 0, found: 1 << 32 }.into(), Code::Internal),
             (InferenceError::NotFound(not_found()).into(), Code::NotFound),
             (InferenceError::NotReady { name: "m".to_owned(), version: None }.into(), Code::InvalidArgument),
-            (InferenceError::Overloaded { limit: 1 }.into(), Code::Unavailable),
+            (InferenceError::Overloaded { limit: 1 }.into(), Code::ResourceExhausted),
+            (InferenceError::Deadline.into(), Code::DeadlineExceeded),
             (InferenceError::Stopping.into(), Code::Unavailable),
             (AdminError::NotFound(not_found()).into(), Code::NotFound),
-            (AdminError::Overloaded { limit: 1 }.into(), Code::Unavailable),
+            (AdminError::Overloaded { limit: 1 }.into(), Code::ResourceExhausted),
             (AdminError::Stopping.into(), Code::Unavailable),
             (panic.into(), Code::Internal),
         ];

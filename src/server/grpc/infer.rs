@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName};
+use tokio::time::Instant;
 
 use super::App;
 use super::message::{self, Limit};
@@ -18,9 +19,15 @@ const LONG: usize = 64 * 1024;
 /// Headers of HTTP that are no metadata, and would break an answer if a model set them.
 const HTTP: [HeaderName; 8] = [CONTENT_TYPE, CONTENT_LENGTH, CONNECTION, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
-pub(super) async fn infer(app: &App, headers: &HeaderMap, message: Bytes) -> Result<Reply, Status> {
+/// Answers a call whose client waits `until` then.
+pub(super) async fn infer(
+    app: &App,
+    headers: &HeaderMap,
+    message: Bytes,
+    until: Option<Instant>,
+) -> Result<Reply, Status> {
     let Incoming { model_name, model_version, mut request, raw } = read(app, message).await?;
-    let target = app.inference.target(&model_name, model_version.as_deref())?;
+    let target = app.inference.target(&model_name, model_version.as_deref())?.with_deadline(until);
     give_headers(app, &mut request, headers, &target.model);
     let mut response = app.inference.infer(&target, request).await?;
     let trailers = trailers(app, &mut response, &target.model);

@@ -29,6 +29,7 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, Method as HttpMethod, Request, Response, StatusCode};
 use prost::Message;
+use tokio::time::Instant;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tower::service_fn;
@@ -142,11 +143,13 @@ impl App {
                 stream::open(Watch::new(self, service, SHORT), deadline, observation)
             }
             _ => {
-                let work = self.reply(method, &headers, messages);
-                let result = match deadline {
+                // Beyond what a clock can say, nobody waits.
+                let until = deadline.and_then(|deadline| Instant::now().checked_add(deadline));
+                let work = self.reply(method, &headers, messages, until);
+                let result = match until {
                     None => work.await,
-                    Some(deadline) => {
-                        tokio::time::timeout(deadline, work).await.unwrap_or_else(|_| Err(deadline::exceeded()))
+                    Some(until) => {
+                        tokio::time::timeout_at(until, work).await.unwrap_or_else(|_| Err(deadline::exceeded()))
                     }
                 };
                 match result {
@@ -166,11 +169,12 @@ impl App {
         method: Method,
         headers: &HeaderMap,
         messages: Messages<B>,
+        until: Option<Instant>,
     ) -> Result<Reply, Status> {
         let message = messages.only().await?;
         let limit = self.limit;
         match method {
-            Method::ModelInfer => infer::infer(self, headers, message).await,
+            Method::ModelInfer => infer::infer(self, headers, message, until).await,
             Method::ServerLive => Reply::new(&ServerLiveResponse { live: true }, limit),
             Method::ServerReady => Reply::new(&ServerReadyResponse { ready: metadata::is_ready(self) }, limit),
             Method::ModelReady => Reply::new(&metadata::model_ready(self, &Message::decode(message)?)?, limit),

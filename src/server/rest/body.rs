@@ -5,6 +5,7 @@ use std::pin::pin;
 
 use bytes::Bytes;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use futures_util::FutureExt;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName};
 use http_body::Body;
@@ -16,6 +17,9 @@ use crate::compute::ComputePool;
 /// Bodies longer than this many bytes are decompressed and parsed on the compute pool: below it, both take less time
 /// than it takes to wake a thread.
 pub(super) const LONG_BODY: usize = 64 * 1024;
+
+/// The most bytes that are taken off a connection so that it can be used again. Beyond it, a new connection costs less.
+const RELEASED: usize = 64 * 1024;
 
 /// The header that says how many bytes of a body are JSON, before and after compression; binary data follows them.
 pub(super) const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
@@ -66,23 +70,35 @@ where
     B: Body<Data = Bytes, Error: Into<BodyFailure>>,
 {
     check_content_type(headers)?;
-    let encoding = encoding(headers)?;
     let json_length = json_length(headers)?;
+    split(read_any(headers, body, limit, compute).await?, json_length)
+}
+
+/// Reads a body of any type, decompressed when it came compressed.
+pub(super) async fn read_any<B>(
+    headers: &HeaderMap,
+    body: B,
+    limit: usize,
+    compute: &ComputePool,
+) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes, Error: Into<BodyFailure>>,
+{
+    let encoding = encoding(headers)?;
     // Refuse what says its length before reading any of it.
     if body.size_hint().lower() > limit as u64 {
         return Err(BodyError::TooLarge { limit });
     }
     let collected = Limited::new(body, limit).collect().await;
     let bytes = collected.map_err(|error| failure(error, limit))?.to_bytes();
-    let bytes = match encoding {
-        None => bytes,
-        Some(encoding) if bytes.len() < LONG_BODY / 8 => decompress(&bytes, encoding, limit)?,
+    match encoding {
+        None => Ok(bytes),
+        Some(encoding) if bytes.len() < LONG_BODY / 8 => decompress(&bytes, encoding, limit),
         Some(encoding) => {
             let work = compute.run(move || decompress(&bytes, encoding, limit)).await;
-            work.unwrap_or_else(|panic| Err(BodyError::Interrupted(Box::new(panic))))?
+            work.unwrap_or_else(|panic| Err(BodyError::Interrupted(Box::new(panic))))
         }
-    };
-    split(bytes, json_length)
+    }
 }
 
 /// Takes a body that means nothing off its connection, which can then be used again.
@@ -95,6 +111,26 @@ where
         frame.map_err(|error| failure(error, limit))?;
     }
     Ok(())
+}
+
+/// Takes what an answer has left of its request's body off the connection, and tells whether that can be used again.
+///
+/// Without this the connection would end, or not, by whether the body came before or after the answer. A body that is long,
+/// or does not say how long it is, is not waited for.
+pub(super) async fn release<B>(body: B) -> bool
+where
+    B: Body<Data = Bytes, Error: Into<BodyFailure>>,
+{
+    if body.is_end_stream() {
+        return true;
+    }
+    let length = body.size_hint().upper();
+    let rest = discard(body, RELEASED);
+    match length {
+        Some(length) if length <= RELEASED as u64 => rest.await.is_ok(),
+        Some(_) => false,
+        None => rest.now_or_never().is_some_and(|end| end.is_ok()),
+    }
 }
 
 fn failure(error: BodyFailure, limit: usize) -> BodyError {

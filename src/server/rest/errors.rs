@@ -4,6 +4,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 
 use super::body::BodyError;
+use super::deadline::DeadlineError;
 use super::repository::IndexError;
 use super::respond::{self, Response};
 use crate::admin::AdminError;
@@ -17,6 +18,8 @@ pub(super) enum RequestError {
     Body(#[from] BodyError),
     #[error(transparent)]
     Read(#[from] ReadError),
+    #[error(transparent)]
+    Deadline(#[from] DeadlineError),
     #[error(transparent)]
     Inference(#[from] InferenceError),
     #[error(transparent)]
@@ -41,12 +44,22 @@ impl RequestError {
                 BodyError::Encoding { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 BodyError::ContentType { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             },
+            Self::Deadline(_) => StatusCode::BAD_REQUEST,
             Self::Read(error) if error.is_mismatch() => StatusCode::BAD_REQUEST,
             Self::Read(_) | Self::Index(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Inference(error) => kind_status(error.kind()),
             Self::Admin(error) => kind_status(error.kind()),
             Self::Write(_) | Self::Panicked(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
+    }
+
+    /// Returns the answer to a request for inference, whose status for overload is a setting.
+    pub(super) fn answer(&self, overload_as_429: bool) -> Response {
+        let mut response = self.response();
+        if overload_as_429 && matches!(self, Self::Inference(error) if error.kind() == Kind::Overloaded) {
+            *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        }
+        response
     }
 
     pub(super) fn response(&self) -> Response {
@@ -68,6 +81,7 @@ fn kind_status(kind: Kind) -> StatusCode {
         // No other status can be sent.
         Kind::Model { status } => StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         Kind::Overloaded | Kind::Stopping | Kind::WorkerLost => StatusCode::SERVICE_UNAVAILABLE,
+        Kind::Late => StatusCode::GATEWAY_TIMEOUT,
         Kind::ModelFailed | Kind::LoadFailed | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
@@ -88,11 +102,13 @@ mod tests {
             (BodyError::Interrupted("gone".into()).into(), 400),
             (BodyError::Encoding { found: "br".to_owned() }.into(), 415),
             (BodyError::ContentType { found: "text/plain".to_owned() }.into(), 422),
+            (DeadlineError { found: "soon".to_owned() }.into(), 400),
             (ReadError::Missing { path: "inputs".to_owned() }.into(), 422),
             (ReadError::Ragged { input: "x".to_owned(), index: 0 }.into(), 400),
             (InferenceError::NotFound(NotFound::Model { name: "m".to_owned() }).into(), 404),
             (InferenceError::NotReady { name: "m".to_owned(), version: None }.into(), 400),
             (InferenceError::Overloaded { limit: 1 }.into(), 503),
+            (InferenceError::Deadline.into(), 504),
             (InferenceError::Stopping.into(), 503),
             (AdminError::NotFound(NotFound::Model { name: "m".to_owned() }).into(), 404),
             (AdminError::Overloaded { limit: 1 }.into(), 503),
@@ -108,6 +124,9 @@ mod tests {
             assert_eq!(response.status(), status, "{error:?}");
             assert_eq!(response.headers().contains_key(RETRY_AFTER), status == 503, "{error:?}");
         }
+        let overloaded = RequestError::from(InferenceError::Overloaded { limit: 1 }).answer(true);
+        assert_eq!((overloaded.status().as_u16(), overloaded.headers().contains_key(RETRY_AFTER)), (429, true));
+        assert_eq!(RequestError::from(InferenceError::Stopping).answer(true).status(), 503);
         assert_eq!(kind_status(Kind::BadRequest), 400);
         assert_eq!(kind_status(Kind::BadRepository), 422);
         assert_eq!(kind_status(Kind::LoadFailed), 500);

@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use uuid::Uuid;
 
 use super::body::{self, JSON_LENGTH, LONG_BODY, RequestBody};
+use super::deadline;
 use super::errors::RequestError;
 use super::respond::{self, Parts, Response};
 use super::route::Route;
@@ -21,7 +22,7 @@ pub(super) async fn infer<B>(app: &App, route: &Route<'_>, headers: &HeaderMap, 
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
 {
-    answer(app, route, headers, body).await.unwrap_or_else(|error| error.response())
+    answer(app, route, headers, body).await.unwrap_or_else(|error| error.answer(app.overload_as_429))
 }
 
 async fn answer<B>(app: &App, route: &Route<'_>, headers: &HeaderMap, body: B) -> Result<Response, RequestError>
@@ -82,6 +83,7 @@ where
 {
     // An unknown model is told before its body is read.
     let target = app.inference.target(&route.name, route.version.as_deref())?;
+    let target = target.with_deadline(deadline::of(headers)?);
     let body = body::read(headers, body, app.max_body_bytes, &app.compute).await?;
     let size = body.json.len() + body.binary.as_ref().map_or(0, Bytes::len);
     let Incoming { mut request, id, binary_outputs } =

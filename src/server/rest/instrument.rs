@@ -1,5 +1,6 @@
 //! Metrics and the access log of the REST server.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ const APP_NAME: &str = "mlserver";
 struct RequestLabels {
     app_name: &'static str,
     method: &'static str,
-    path: &'static str,
+    path: Cow<'static, str>,
     status_code: u16,
 }
 
@@ -77,17 +78,19 @@ impl RestMetrics {
         self.in_progress.get_or_create_owned(&MethodLabels { app_name: APP_NAME, method })
     }
 
-    fn record(&self, series: Series, status: StatusCode, elapsed: Duration) {
+    fn record(&self, series: &Series, status: StatusCode, elapsed: Duration) {
         let method = series.method;
         let seconds = elapsed.as_secs_f64();
         let labels = |status: StatusCode| RequestLabels {
             app_name: APP_NAME,
             method,
-            path: series.path,
+            path: series.path.clone(),
             status_code: status.as_u16(),
         };
-        if status == StatusCode::OK {
-            let common = self.common[series.index].get_or_init(|| Common {
+        if status == StatusCode::OK
+            && let Some(index) = series.index
+        {
+            let common = self.common[index].get_or_init(|| Common {
                 method,
                 requests: self.requests.get_or_create_owned(&labels(status)),
                 duration: self.duration.get_or_create_owned(&labels(status)),
@@ -103,8 +106,9 @@ impl RestMetrics {
         self.duration.get_or_create(&labels(status)).observe(seconds);
     }
 
-    fn start(&self, series: Series) -> InProgress {
-        let common = self.common[series.index].get().filter(|common| common.method == series.method);
+    fn start(&self, series: &Series) -> InProgress {
+        let common =
+            series.index.and_then(|index| self.common[index].get()).filter(|common| common.method == series.method);
         let gauge = common.map_or_else(|| self.gauge(series.method), |common| common.in_progress.clone());
         gauge.inc();
         InProgress(gauge)
@@ -112,11 +116,11 @@ impl RestMetrics {
 }
 
 /// Where a request is counted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Series {
-    /// The place of the path among all routes.
-    index: usize,
-    path: &'static str,
+    /// The place of the path among all routes; nothing for a route of a model's.
+    index: Option<usize>,
+    path: Cow<'static, str>,
     method: &'static str,
 }
 
@@ -134,9 +138,18 @@ impl Observation {
         if route.is_health() {
             return None;
         }
-        let series = Series { index: route.index(), path: route.template(), method: method_name(method) };
-        let in_progress = metrics.map(|metrics| metrics.start(series));
-        Some(Self { series, started: Instant::now(), in_progress })
+        Some(Self::of(metrics, Some(route.index()), route.template().into(), method))
+    }
+
+    /// Begins to observe a call of a model's own route.
+    pub(super) fn of_custom(metrics: Option<&RestMetrics>, template: String, method: &Method) -> Self {
+        Self::of(metrics, None, template.into(), method)
+    }
+
+    fn of(metrics: Option<&RestMetrics>, index: Option<usize>, path: Cow<'static, str>, method: &Method) -> Self {
+        let series = Series { index, path, method: method_name(method) };
+        let in_progress = metrics.map(|metrics| metrics.start(&series));
+        Self { series, started: Instant::now(), in_progress }
     }
 
     /// Records the answer in the metrics that it was started with.
@@ -144,7 +157,7 @@ impl Observation {
         let elapsed = self.started.elapsed();
         drop(self.in_progress);
         if let Some(metrics) = metrics {
-            metrics.record(self.series, status, elapsed);
+            metrics.record(&self.series, status, elapsed);
         }
         let (method, status_code, milliseconds) = (self.series.method, status.as_u16(), elapsed.as_secs_f64() * 1e3);
         debug!(target: "mlserver.rest", method, uri = uri.path(), status_code, milliseconds, "Answered.");
@@ -167,6 +180,9 @@ fn method_name(method: &Method) -> &'static str {
         Method::GET => "GET",
         Method::POST => "POST",
         Method::HEAD => "HEAD",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
         _ => "OTHER",
     }
 }

@@ -6,6 +6,8 @@
 mod body;
 mod compress;
 mod cors;
+mod custom;
+mod deadline;
 mod errors;
 mod health;
 mod infer;
@@ -20,13 +22,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Request;
+use http::header::CONNECTION;
+use http::request::Parts;
+use http::{HeaderValue, Request, Version};
 use tower::util::option_layer;
 use tower::{ServiceBuilder, service_fn};
 use tower_http::cors::CorsLayer;
 
 pub use super::respond::Body;
 pub use cors::layer as cors_layer;
+pub use custom::is_reserved;
 pub use instrument::RestMetrics;
 
 use super::cloud_events::CloudEvents;
@@ -37,6 +42,7 @@ use crate::inference::Inference;
 use crate::types::ServerMetadata;
 use crate::types::json::NonFinite;
 use instrument::Observation;
+use respond::Response;
 use route::{Action, Route};
 
 /// What the REST server needs to know.
@@ -53,6 +59,8 @@ pub struct Options {
     pub cors: Option<CorsLayer>,
     /// What stands for NaN and infinities in JSON.
     pub non_finite: NonFinite,
+    /// Refuse what is too much with 429 instead of 503.
+    pub overload_as_429: bool,
 }
 
 /// What handlers share.
@@ -67,6 +75,7 @@ struct App {
     root_path: String,
     gzip: bool,
     non_finite: NonFinite,
+    overload_as_429: bool,
     cloud_events: CloudEvents,
 }
 
@@ -79,7 +88,7 @@ pub fn service<B>(
     options: Options,
 ) -> impl HttpService<B, Body = Body>
 where
-    B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Send + 'static,
+    B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin + 'static,
 {
     let app = Arc::new(App {
         inference,
@@ -92,6 +101,7 @@ where
         root_path: normal_root_path(&options.root_path),
         gzip: options.gzip,
         non_finite: options.non_finite,
+        overload_as_429: options.overload_as_429,
     });
     let routes = service_fn(move |request| {
         let app = Arc::clone(&app);
@@ -103,12 +113,25 @@ where
 impl App {
     async fn answer<B>(self: Arc<Self>, request: Request<B>) -> http::Response<Body>
     where
-        B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
+        B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Unpin,
     {
-        let (parts, body) = request.into_parts();
+        let (parts, mut body) = request.into_parts();
+        let mut response = self.respond(&parts, &mut body).await;
+        // Streams of HTTP/2 end without their connection.
+        if parts.version < Version::HTTP_2 && !body::release(body).await {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    async fn respond<B>(self: Arc<Self>, parts: &Parts, body: &mut B) -> http::Response<Body>
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Unpin,
+    {
         let path = without_prefix(parts.uri.path(), &self.root_path);
         let Some(route) = Route::find(path, &parts.uri) else {
-            return respond::not_found(path, &parts.uri, &self.root_path).map(Body::from);
+            let (response, observation) = custom::answer(&self, parts, path, body).await;
+            return self.end(response, parts, observation).await;
         };
         if !route.allows(&parts.method) {
             return respond::method_not_allowed(&parts.method, &parts.uri, route.allow()).map(Body::from);
@@ -129,14 +152,19 @@ impl App {
             | Action::OpenApi => openapi::answer(&self, &route, path, &parts.headers).await,
             Action::InferStream | Action::GenerateStream => {
                 match stream::open(&self, &route, &parts.headers, body).await {
-                    Ok(events) => return events.respond(self, observation, parts.uri),
-                    Err(error) => error.response(),
+                    Ok(events) => return events.respond(self, observation, parts.uri.clone()),
+                    Err(error) => error.answer(self.overload_as_429),
                 }
             }
             Action::Index => repository::index(&self, &parts.headers, body).await,
             Action::Load => repository::load(&self, &route, body).await,
             Action::Unload => repository::unload(&self, &route, body).await,
         };
+        self.end(response, parts, observation).await
+    }
+
+    /// Compresses an answer where that is wanted, and records it.
+    async fn end(&self, response: Response, parts: &Parts, observation: Option<Observation>) -> http::Response<Body> {
         let response =
             if self.gzip { compress::compress(response, &parts.headers, &self.compute).await } else { response };
         if let Some(observation) = observation {

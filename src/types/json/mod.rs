@@ -5,7 +5,9 @@
 
 mod binary;
 mod cursor;
+mod decimal;
 mod error;
+mod float;
 mod number;
 mod reader;
 mod writer;

@@ -254,7 +254,7 @@ fn read_fixed<T: JsonElement>(
 ) -> Result<TensorData, ReadError> {
     let width = datatype.width().expect("only BYTES has no width, and it is read elsewhere");
     let buffer = Vec::with_capacity(capacity * width);
-    let mut sink = FixedSink::<T, _> { buffer, count: 0, datatype, label, element: std::marker::PhantomData };
+    let mut sink = FixedSink::<T, _> { buffer, datatype, label, element: std::marker::PhantomData };
     walk(cursor, &mut sink)?;
     Ok(TensorData::Fixed(Bytes::from(sink.buffer)))
 }
@@ -269,29 +269,31 @@ trait Sink {
 
     fn ragged(&self) -> ReadError;
 
+    /// Takes elements of the usual form with the comma and the one space or none behind each, and returns where the first
+    /// stands that is different.
+    fn usual(&mut self, _text: &[u8], position: usize) -> usize {
+        position
+    }
+
     /// Reads as many elements and commas as follow each other, the cursor standing before an element.
     #[inline]
     fn run(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ReadError> {
         loop {
-            self.element(cursor)?;
-            // Most text has no white space here, or one space behind the comma.
-            if cursor.byte() == Some(b',') {
-                cursor.position += 1;
-            } else if !cursor.take(b',') {
-                return Ok(());
-            }
-            let next = cursor.byte();
-            let next = if matches!(next, Some(b' ' | b'\n' | b'\t' | b'\r')) { cursor.peek() } else { next };
-            if next == Some(b'[') {
+            cursor.position = self.usual(cursor.text, cursor.position);
+            if cursor.peek() == Some(b'[') {
                 return Err(self.ragged());
             }
+            self.element(cursor)?;
+            if !cursor.take(b',') {
+                return Ok(());
+            }
+            cursor.skip_space();
         }
     }
 }
 
 struct FixedSink<'l, T, L> {
     buffer: Vec<u8>,
-    count: usize,
     datatype: Datatype,
     label: &'l L,
     element: std::marker::PhantomData<T>,
@@ -315,7 +317,12 @@ impl<T: JsonElement, L: Fn() -> String> FixedSink<'_, T, L> {
 
     #[cold]
     fn wrong(&self) -> ReadError {
-        ReadError::Element { input: (self.label)(), index: self.count, datatype: self.datatype, expected: T::EXPECTED }
+        ReadError::Element {
+            input: (self.label)(),
+            index: self.count(),
+            datatype: self.datatype,
+            expected: T::EXPECTED,
+        }
     }
 }
 
@@ -330,17 +337,29 @@ impl<T: JsonElement, L: Fn() -> String> Sink for FixedSink<'_, T, L> {
             None => Self::other(cursor)?,
         };
         element.ok_or_else(|| self.wrong())?.push(&mut self.buffer);
-        self.count += 1;
         Ok(())
     }
 
+    #[inline]
+    fn usual(&mut self, text: &[u8], mut position: usize) -> usize {
+        while let Some((element, length)) = text[position..].first_chunk().and_then(T::read_usual) {
+            let end = position + length;
+            if text.get(end) != Some(&b',') {
+                break;
+            }
+            element.push(&mut self.buffer);
+            position = end + 1 + usize::from(text.get(end + 1) == Some(&b' '));
+        }
+        position
+    }
+
     fn count(&self) -> usize {
-        self.count
+        self.buffer.len() / size_of::<T>()
     }
 
     #[cold]
     fn ragged(&self) -> ReadError {
-        ReadError::Ragged { input: (self.label)(), index: self.count }
+        ReadError::Ragged { input: (self.label)(), index: self.count() }
     }
 }
 

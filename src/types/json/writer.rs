@@ -6,7 +6,11 @@ use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
 use super::binary::{self, BinaryOutputs};
+use super::float::{self, Float};
 use crate::types::{BytesElements, Datatype, InferenceResponse, Parameters, Tensor, TensorData, TensorError};
+
+/// Floats that are written at a time, which bounds the room that is made ready for them.
+const FLOATS: usize = 64;
 
 /// What stands for NaN and infinities, which JSON does not have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -99,6 +103,8 @@ pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> R
 /// A guess at the text's length that rarely needs a second allocation.
 fn text_size(tensor: &Tensor) -> usize {
     match &tensor.data {
+        // These are written as FP32 are.
+        TensorData::Fixed(bytes) if matches!(tensor.datatype, Datatype::Fp16 | Datatype::Bf16) => bytes.len() * 6,
         TensorData::Fixed(bytes) => bytes.len() * 3,
         TensorData::Variable(elements) => elements.iter().map(|element| element.len() + 4).sum(),
     }
@@ -125,9 +131,8 @@ fn write_data(text: &mut Vec<u8>, tensor: &Tensor, non_finite: NonFinite) -> Res
     match &tensor.data {
         TensorData::Variable(elements) => write_bytes(text, elements, &tensor.name)?,
         TensorData::Fixed(bytes) => {
-            if let Some((index, found)) = write_numbers(text, bytes, tensor.datatype, non_finite) {
-                return Err(WriteError::NonFinite { output: tensor.name.clone(), index, found });
-            }
+            write_numbers(text, bytes, tensor.datatype, non_finite)
+                .map_err(|(index, found)| WriteError::NonFinite { output: tensor.name.clone(), index, found })?;
         }
     }
     text.push(b']');
@@ -137,7 +142,7 @@ fn write_data(text: &mut Vec<u8>, tensor: &Tensor, non_finite: NonFinite) -> Res
 /// The place and name of a float that may not be written.
 type Refused = (usize, &'static str);
 
-fn write_numbers(text: &mut Vec<u8>, bytes: &[u8], datatype: Datatype, non_finite: NonFinite) -> Option<Refused> {
+fn write_numbers(text: &mut Vec<u8>, bytes: &[u8], datatype: Datatype, non_finite: NonFinite) -> Result<(), Refused> {
     match datatype {
         Datatype::Bool => separated(text, bytes, |text, &byte| {
             text.extend_from_slice(if byte == 0 { b"false" } else { b"true" });
@@ -157,7 +162,7 @@ fn write_numbers(text: &mut Vec<u8>, bytes: &[u8], datatype: Datatype, non_finit
         // A BYTES tensor's elements are never `Fixed`.
         Datatype::Bytes => {}
     }
-    None
+    Ok(())
 }
 
 fn write_integers<T: Pod + itoa::Integer>(text: &mut Vec<u8>, bytes: &[u8]) {
@@ -168,31 +173,52 @@ fn write_integers<T: Pod + itoa::Integer>(text: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Writes floats, up to the first that may not be written.
-fn write_floats<T: Pod, F: zmij::Float + Into<f64> + Copy>(
+fn write_floats<T: Pod, F: Float>(
     text: &mut Vec<u8>,
     bytes: &[u8],
     non_finite: NonFinite,
     widen: impl Fn(T) -> F,
-) -> Option<Refused> {
-    let mut digits = zmij::Buffer::new();
-    for (index, value) in numbers::<T>(bytes).enumerate() {
-        if index > 0 {
-            text.push(b',');
+) -> Result<(), Refused> {
+    let start = text.len();
+    let mut index = 0;
+    for block in bytes.chunks(FLOATS * size_of::<T>()) {
+        // Each text goes where it is to stand, into room for the longest ones.
+        let mut end = text.len();
+        text.resize(end + block.len() / size_of::<T>() * float::SPACE, 0);
+        for value in numbers::<T>(block).map(&widen) {
+            let place = text[end..].first_chunk_mut().expect("there is room for each float of the block");
+            let length = match value.write(place) {
+                Some(length) => length,
+                None => write_non_finite(value.into(), non_finite, place)
+                    .ok_or_else(|| (index, name_of_non_finite(value.into())))?,
+            };
+            place[length] = b',';
+            end += length + 1;
+            index += 1;
         }
-        let value = widen(value);
-        let wide: f64 = value.into();
-        if wide.is_finite() {
-            text.extend_from_slice(digits.format_finite(value).as_bytes());
-            continue;
-        }
-        let name = name_of_non_finite(wide);
-        match non_finite {
-            NonFinite::Null => text.extend_from_slice(b"null"),
-            NonFinite::String => write_value(text, name),
-            NonFinite::Error => return Some((index, name)),
-        }
+        text.truncate(end);
     }
-    None
+    if text.len() > start {
+        // The last comma.
+        text.pop();
+    }
+    Ok(())
+}
+
+/// Writes what stands for a value that is not finite and returns its length; nothing when it may not be written.
+#[cold]
+fn write_non_finite(value: f64, non_finite: NonFinite, place: &mut [u8; float::SPACE]) -> Option<usize> {
+    let quoted;
+    let text = match non_finite {
+        NonFinite::Null => "null",
+        NonFinite::String => {
+            quoted = format!("\"{}\"", name_of_non_finite(value));
+            &quoted
+        }
+        NonFinite::Error => return None,
+    };
+    place[..text.len()].copy_from_slice(text.as_bytes());
+    Some(text.len())
 }
 
 /// Returns the name that reads back as the value, though every NaN becomes the same.

@@ -1,4 +1,7 @@
-//! Parameters: of the kinds of JSON values, the wire has truth values, 64-bit integers and text.
+//! Parameters: of the kinds of JSON values, the wire has truth values, numbers and text.
+//!
+//! The original knows truth values, signed integers and text; the other numbers are those of Open Inference, which clients
+//! of the protocol's other servers send.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +10,7 @@ use serde_json::{Map, Value};
 use super::ReadError;
 use super::messages::InferParameter;
 use super::messages::infer_parameter::ParameterChoice;
-use super::wire::{Field, field_len, put_field, put_varint, varint_len};
+use super::wire::{Field, field_len, put_double, put_field, put_varint, varint_len};
 use crate::types::Parameters;
 
 const KEY: u32 = 1;
@@ -15,8 +18,10 @@ const VALUE: u32 = 2;
 const BOOL: u32 = 1;
 const INT64: u32 = 2;
 const STRING: u32 = 3;
+const DOUBLE: u32 = 4;
+const UINT64: u32 = 5;
 
-/// Reads one entry of a map. A value of no kind is `null`.
+/// Reads one entry of a map. A value of no kind is `null`, and so are NaN and infinities, which JSON does not have.
 pub(super) fn read(entry: &Field<'_>, parameters: &mut Map<String, Value>) -> Result<(), ReadError> {
     let (mut key, mut value) = ("", Value::Null);
     let mut entry = entry.message()?;
@@ -30,6 +35,8 @@ pub(super) fn read(entry: &Field<'_>, parameters: &mut Map<String, Value>) -> Re
                         BOOL => value = Value::from(choice.varint()? != 0),
                         INT64 => value = Value::from(choice.varint()?.cast_signed()),
                         STRING => value = Value::from(choice.text()?),
+                        DOUBLE => value = Value::from(choice.double()?),
+                        UINT64 => value = Value::from(choice.varint()?),
                         _ => {}
                     }
                 }
@@ -41,19 +48,25 @@ pub(super) fn read(entry: &Field<'_>, parameters: &mut Map<String, Value>) -> Re
     Ok(())
 }
 
-/// A value that has a form on the wire. Floats, lists, objects, `null` and integers beyond 64 bits with a sign have none.
+/// A value that has a form on the wire. Lists, objects and `null` have none.
 #[derive(Clone, Copy)]
 enum Choice<'a> {
     Bool(bool),
     Int64(i64),
     String(&'a str),
+    Double(f64),
+    /// Beyond what `Int64` holds.
+    Uint64(u64),
 }
 
 impl<'a> Choice<'a> {
     fn of(value: &'a Value) -> Option<Self> {
         match value {
             Value::Bool(value) => Some(Self::Bool(*value)),
-            Value::Number(number) => number.as_i64().map(Self::Int64),
+            Value::Number(number) => {
+                let integer = number.as_i64().map(Self::Int64).or_else(|| number.as_u64().map(Self::Uint64));
+                integer.or_else(|| number.as_f64().map(Self::Double))
+            }
             Value::String(text) => Some(Self::String(text)),
             Value::Null | Value::Array(_) | Value::Object(_) => None,
         }
@@ -64,6 +77,8 @@ impl<'a> Choice<'a> {
             Self::Bool(_) => 2,
             Self::Int64(value) => 1 + varint_len(value.cast_unsigned()),
             Self::String(text) => field_len(STRING, text.len()),
+            Self::Double(_) => 9,
+            Self::Uint64(value) => 1 + varint_len(value),
         }
     }
 
@@ -81,6 +96,11 @@ impl<'a> Choice<'a> {
             Self::String(text) => {
                 put_field(buffer, STRING, text.len());
                 buffer.extend_from_slice(text.as_bytes());
+            }
+            Self::Double(value) => put_double(buffer, DOUBLE, value),
+            Self::Uint64(value) => {
+                put_varint(buffer, tag(UINT64));
+                put_varint(buffer, value);
             }
         }
     }
@@ -120,6 +140,8 @@ pub fn to_map(parameters: &Parameters) -> BTreeMap<String, InferParameter> {
             Choice::Bool(value) => ParameterChoice::BoolParam(value),
             Choice::Int64(value) => ParameterChoice::Int64Param(value),
             Choice::String(text) => ParameterChoice::StringParam(text.to_owned()),
+            Choice::Double(value) => ParameterChoice::DoubleParam(value),
+            Choice::Uint64(value) => ParameterChoice::Uint64Param(value),
         };
         (key.to_owned(), InferParameter { parameter_choice: Some(choice) })
     };

@@ -384,6 +384,9 @@ fn everything_beside_tensors_is_read() {
         ("content_type".to_owned(), choice(ParameterChoice::StringParam("np".to_owned()))),
         ("b".to_owned(), choice(ParameterChoice::BoolParam(true))),
         ("i".to_owned(), choice(ParameterChoice::Int64Param(i64::MIN))),
+        ("d".to_owned(), choice(ParameterChoice::DoubleParam(-0.1))),
+        ("u".to_owned(), choice(ParameterChoice::Uint64Param(u64::MAX))),
+        ("nan".to_owned(), choice(ParameterChoice::DoubleParam(f64::NAN))),
         ("nothing".to_owned(), InferParameter { parameter_choice: None }),
     ];
     let output = InferRequestedOutputTensor { name: "o".to_owned(), parameters: parameters.clone().into() };
@@ -402,7 +405,7 @@ fn everything_beside_tensors_is_read() {
     );
     assert_eq!(incoming.request.id, "é");
     assert_eq!(incoming.request.parameters.content_type(), Some("np"));
-    let others = json!({"b": true, "i": i64::MIN, "nothing": null});
+    let others = json!({"b": true, "i": i64::MIN, "d": -0.1, "u": u64::MAX, "nan": null, "nothing": null});
     assert_eq!(Value::Object(incoming.request.parameters.others.clone()), others);
     assert_eq!(incoming.request.outputs[0].name, "o");
     assert_eq!(incoming.request.outputs[0].parameters, incoming.request.parameters);
@@ -424,7 +427,12 @@ fn parameters_without_a_form_on_the_wire_are_left_out() {
     };
     let written = message(&response, false);
     let expected = super::parameters_to_map(&parameters);
-    assert_eq!(expected.keys().collect::<Vec<_>>(), ["b", "content_type", "i", "s"]);
+    assert_eq!(expected.keys().collect::<Vec<_>>(), ["b", "content_type", "f", "i", "s", "u"]);
+    let double = Some(ParameterChoice::DoubleParam(1.5));
+    assert_eq!(
+        (&expected["f"].parameter_choice, &expected["u"].parameter_choice),
+        (&double, &Some(ParameterChoice::Uint64Param(u64::MAX)))
+    );
     assert_eq!((written.parameters, &written.outputs[0].parameters), (expected.clone(), &expected));
     assert_eq!([written.model_name, written.model_version, written.id], ["m", "v", "i"]);
 }

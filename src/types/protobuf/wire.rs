@@ -137,6 +137,13 @@ impl<'a> Field<'a> {
         }
     }
 
+    pub(super) fn double(&self) -> Result<f64, ReadError> {
+        match self.value {
+            Value::Fixed64(bytes) => Ok(f64::from_le_bytes(bytes)),
+            _ => Err(self.malformed("8 bytes")),
+        }
+    }
+
     /// Returns the fields of a message.
     pub(super) fn message(&self) -> Result<Cursor<'a>, ReadError> {
         Ok(Cursor::new(self.bytes()?, self.offset))
@@ -165,6 +172,12 @@ pub(super) fn put_varint(buffer: &mut Vec<u8>, mut value: u64) {
 /// Returns how many bytes a field takes whose value has `length` bytes and a length before it.
 pub(super) const fn field_len(number: u32, length: usize) -> usize {
     varint_len((number as u64) << 3) + varint_len(length as u64) + length
+}
+
+/// Writes a field of type `double`.
+pub(super) fn put_double(buffer: &mut Vec<u8>, number: u32, value: f64) {
+    put_varint(buffer, u64::from(number) << 3 | 1);
+    buffer.extend_from_slice(&value.to_le_bytes());
 }
 
 /// Writes the start of a field whose value has `length` bytes.

@@ -1,0 +1,107 @@
+"""What the runtimes of frameworks (`mlserver_sklearn` and its like) share."""
+
+import importlib
+import os
+import sys
+from contextlib import contextmanager
+from typing import Any, Iterator, List, Tuple, Type
+
+from .codecs import NumpyCodec
+from .codecs.base import find_input_codec_by_payload
+from .errors import InferenceError, MLServerError
+from .logging import logger
+from .model import MLModel
+from .types import RequestOutput, ResponseOutput
+from .utils import get_model_uri
+
+__all__ = ["REQUEST_ERRORS", "artefact", "encode_array", "import_framework", "loading", "refusing"]
+
+#: What frameworks raise when they cannot take a request's data.
+REQUEST_ERRORS: Tuple[Type[Exception], ...] = (ValueError, TypeError, LookupError)
+
+
+def import_framework(module: str, package: str) -> Any:
+    """Returns a framework's module.
+
+    Raises `MLServerError` that says where to install which package when it is not there.
+    """
+    try:
+        found = importlib.import_module(module)
+        # A mere folder of that name, such as a model's, can be imported too.
+        if getattr(found, "__file__", None) is None:
+            del sys.modules[module]
+            raise ModuleNotFoundError(f"No module named '{module}'", name=module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != module:
+            raise MLServerError(f"`{package}` of {_interpreter()} is incomplete: {error}", 500) from error
+        message = (
+            f"the model needs `{package}`, which {_interpreter()} does not have; "
+            f"install it there: {sys.executable} -m pip install {package}"
+        )
+        raise MLServerError(message, 500) from error
+    except ImportError as error:
+        raise MLServerError(f"`{package}` of {_interpreter()} cannot be imported: {error}", 500) from error
+    return found
+
+
+def _interpreter() -> str:
+    return f"{sys.executable} (Python {sys.version.split()[0]})"
+
+
+async def artefact(model: MLModel, well_known_names: List[str]) -> str:
+    """Returns the file of a model's artefact; in a folder, the first of the well-known names.
+
+    Raises `InvalidModelURI` when there is nothing, and `MLServerError` for a folder without such a file.
+    """
+    uri = await get_model_uri(model.settings, wellknown_filenames=well_known_names)
+    if os.path.isdir(uri):
+        expected = ", ".join(well_known_names)
+        raise MLServerError(f"`{uri}` is a directory without a model file: expected one of {expected}", 422)
+    return uri
+
+
+@contextmanager
+def loading(path: str) -> Iterator[None]:
+    """Names the artefact in whatever fails while it is read."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        message = f"cannot load `{path}`: it needs the module `{error.name}`, which {_interpreter()} does not have"
+        raise MLServerError(message, 500) from error
+    except Exception as error:
+        reason = str(error) or "no reason is given"
+        raise MLServerError(f"cannot load `{path}`: {type(error).__qualname__}: {reason}", 500) from error
+
+
+@contextmanager
+def refusing(*errors: Type[Exception]) -> Iterator[None]:
+    """Tells the client, with a 400, why its data cannot be taken; exceptions of other classes are the model's own."""
+    try:
+        yield
+    except MLServerError:
+        raise
+    except (*REQUEST_ERRORS, *errors) as error:
+        logger.debug("A request was refused.", exc_info=True)
+        # The text of a `KeyError` is the key alone.
+        message = f"KeyError: {error}" if isinstance(error, KeyError) else str(error)
+        raise InferenceError(message or type(error).__qualname__) from error
+
+
+def encode_array(model: MLModel, output: RequestOutput, value: Any) -> ResponseOutput:
+    """Encodes what a framework predicted: by the content type that is wanted, by the value, or as an array.
+
+    Raises `InferenceError` when the content type that the request wants does not suit the value.
+    """
+    if find_input_codec_by_payload(value) is None:
+        import numpy
+
+        # Sparse matrices are the one thing that only knows itself how to become an array.
+        value = value.toarray() if hasattr(value, "toarray") else numpy.asarray(value)
+    wanted = output.parameters.content_type if output.parameters is not None else None
+    try:
+        return model.encode(value, output, default_codec=NumpyCodec)
+    except Exception as error:
+        if wanted is None:
+            raise
+        message = f"output `{output.name}` cannot be encoded as `{wanted}`, for it is {type(value)}: {error}"
+        raise InferenceError(message) from error

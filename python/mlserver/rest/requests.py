@@ -1,0 +1,176 @@
+"""The request that a custom handler may ask for, with the attributes and methods that Starlette's has."""
+
+import json
+from types import SimpleNamespace
+from typing import Any, AsyncIterator, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from urllib.parse import parse_qsl, urlsplit
+
+from ..cancellation import cancelled
+
+__all__ = ["URL", "Headers", "QueryParams", "Request"]
+
+Pairs = Sequence[Tuple[str, str]]
+
+
+class Headers(Mapping[str, str]):
+    """Headers, whose names may be written in any case; of a repeated one the first counts."""
+
+    def __init__(self, pairs: Pairs = ()) -> None:
+        self._pairs = [(name.lower(), value) for name, value in pairs]
+
+    def getlist(self, key: str) -> List[str]:
+        """Returns every value of a header."""
+        key = key.lower()
+        return [value for name, value in self._pairs if name == key]
+
+    @property
+    def raw(self) -> List[Tuple[bytes, bytes]]:
+        """Names and values as bytes."""
+        return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._pairs]
+
+    def __getitem__(self, key: str) -> str:
+        key = key.lower()
+        for name, value in self._pairs:
+            if name == key:
+                return value
+        raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and any(name == key.lower() for name, _ in self._pairs)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict(self._pairs))
+
+    def __len__(self) -> int:
+        return len(dict(self._pairs))
+
+    def __repr__(self) -> str:
+        return f"Headers({self._pairs!r})"
+
+
+class QueryParams(Mapping[str, str]):
+    """The parameters behind a question mark; of a repeated one the last counts."""
+
+    def __init__(self, query: str = "") -> None:
+        self._query = query
+        self._pairs = parse_qsl(query, keep_blank_values=True)
+        self._last = dict(self._pairs)
+
+    def getlist(self, key: str) -> List[str]:
+        """Returns every value of a parameter."""
+        return [value for name, value in self._pairs if name == key]
+
+    def multi_items(self) -> List[Tuple[str, str]]:
+        """Returns names and values, repeated ones too."""
+        return list(self._pairs)
+
+    def __getitem__(self, key: str) -> str:
+        return self._last[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._last)
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def __str__(self) -> str:
+        return self._query
+
+    def __repr__(self) -> str:
+        return f"QueryParams({self._query!r})"
+
+
+class URL(str):
+    """A URL, and its parts."""
+
+    @property
+    def scheme(self) -> str:
+        """The part before the colon."""
+        return urlsplit(self).scheme
+
+    @property
+    def netloc(self) -> str:
+        """Host and port."""
+        return urlsplit(self).netloc
+
+    @property
+    def hostname(self) -> Optional[str]:
+        """The host."""
+        return urlsplit(self).hostname
+
+    @property
+    def port(self) -> Optional[int]:
+        """The port, when the URL has one."""
+        return urlsplit(self).port
+
+    @property
+    def path(self) -> str:
+        """The path."""
+        return urlsplit(self).path
+
+    @property
+    def query(self) -> str:
+        """What follows the question mark."""
+        return urlsplit(self).query
+
+
+class Request:
+    """A call of a custom handler. A handler gets it by annotating an argument with this class, or with Starlette's own."""
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query: str = "",
+        headers: Pairs = (),
+        body: bytes = b"",
+        path_params: Optional[Dict[str, Any]] = None,
+    ) -> None:
+        self.method = method
+        self.path_params: Dict[str, Any] = path_params or {}
+        self.headers = Headers(headers)
+        self.query_params = QueryParams(query)
+        #: For whatever the code that handles the request wants to keep with it.
+        self.state = SimpleNamespace()
+        #: Who has called is known to the server alone.
+        self.client = None
+        self._body = body
+        host = self.headers.get("host", "localhost")
+        self.base_url = URL(f"http://{host}/")
+        self.url = URL(f"http://{host}{path}{'?' if query else ''}{query}")
+
+    @property
+    def cookies(self) -> Dict[str, str]:
+        """The cookies, by name."""
+        cookies = {}
+        for header in self.headers.getlist("cookie"):
+            for cookie in header.split(";"):
+                name, found, value = cookie.partition("=")
+                if found:
+                    cookies[name.strip()] = value.strip().strip('"')
+        return cookies
+
+    async def body(self) -> bytes:
+        """Returns the body, decompressed if it came compressed."""
+        return self._body
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Yields the body."""
+        if self._body:
+            yield self._body
+        yield b""
+
+    async def json(self) -> Any:
+        """Returns what the body says as JSON."""
+        return json.loads(self._body)
+
+    async def form(self) -> QueryParams:
+        """Returns the fields of a form that came as `application/x-www-form-urlencoded`."""
+        kind = self.headers.get("content-type", "").partition(";")[0].strip()
+        if kind != "application/x-www-form-urlencoded":
+            raise ValueError(f"a form of the type {kind or 'unknown'!r} cannot be read; read the body instead")
+        return QueryParams(self._body.decode())
+
+    async def is_disconnected(self) -> bool:
+        """Tells whether the client has gone."""
+        return cancelled()

@@ -1,0 +1,5 @@
+"""Serves CatBoost's models in Python."""
+
+from .catboost import CatboostModel
+
+__all__ = ["CatboostModel"]

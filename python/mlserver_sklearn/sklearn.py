@@ -1,0 +1,94 @@
+"""The runtime of scikit-learn's estimators and pipelines."""
+
+import sys
+import typing
+from typing import Any, List
+
+from mlserver import MLModel
+from mlserver._frameworks import artefact, encode_array, import_framework, loading, refusing
+from mlserver.codecs import NumpyRequestCodec, PandasCodec
+from mlserver.errors import InferenceError, MLServerError
+from mlserver.types import InferenceRequest, InferenceResponse, RequestOutput, ResponseOutput
+
+__all__ = ["PREDICT_FN_KEY", "PREDICT_OUTPUT", "PREDICT_PROBA_OUTPUT", "PREDICT_TRANSFORM", "SKLearnModel"]
+
+PREDICT_OUTPUT = "predict"
+PREDICT_PROBA_OUTPUT = "predict_proba"
+PREDICT_TRANSFORM = "transform"
+#: The key of `parameters.extra` that names the output of requests that ask for none.
+PREDICT_FN_KEY = "predict_fn"
+
+_OUTPUTS = (PREDICT_OUTPUT, PREDICT_PROBA_OUTPUT, PREDICT_TRANSFORM)
+_WELL_KNOWN_NAMES = ["model.joblib", "model.pickle", "model.pkl"]
+
+
+class SKLearnModel(MLModel):
+    """Whatever joblib reads that has scikit-learn's `predict`, `predict_proba` or `transform`; these are the outputs."""
+
+    async def load(self) -> bool:
+        """Reads the artefact."""
+        path = await artefact(self, _WELL_KNOWN_NAMES)
+        import_framework("sklearn", "scikit-learn")
+        joblib = import_framework("joblib", "joblib")
+        with loading(path):
+            self._model = joblib.load(path)
+        if not hasattr(self._model, self._default_output()):
+            raise MLServerError(
+                f"`parameters.extra.{PREDICT_FN_KEY}` is `{self._default_output()}`, "
+                f"which {type(self._model)} of `{path}` does not have",
+                500,
+            )
+        return True
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        """Answers with one output for each that is asked for, or with the columns of a frame."""
+        wanted = self._wanted(payload)
+        with refusing():
+            data = self.decode_request(payload, default_codec=NumpyRequestCodec)
+            outputs = self._predict_outputs(data, wanted)
+        return InferenceResponse(model_name=self.name, model_version=self.version, outputs=outputs)
+
+    def _wanted(self, payload: InferenceRequest) -> List[RequestOutput]:
+        """Returns the outputs to compute, all of which the model has."""
+        if not payload.outputs:
+            return [RequestOutput(name=self._default_output())]
+        for output in payload.outputs:
+            if output.name not in _OUTPUTS:
+                raise InferenceError(
+                    "SKLearnModel only supports 'predict', 'predict_proba' and 'transform' as outputs"
+                    f" ({output.name} was received)"
+                )
+            if not hasattr(self._model, output.name):
+                # The original's text, with its lone quote.
+                raise InferenceError(f"{type(self._estimator())} models do not support '{output.name}")
+        return payload.outputs
+
+    def _estimator(self) -> Any:
+        """Returns the model, or what stands at the end of the pipeline that it is."""
+        steps = getattr(self._model, "steps", None)
+        return steps[-1][1] if isinstance(steps, list) and steps else self._model
+
+    def _default_output(self) -> str:
+        parameters = self.settings.parameters
+        extra = parameters.extra if parameters is not None else None
+        return typing.cast(str, (extra or {}).get(PREDICT_FN_KEY, PREDICT_OUTPUT))
+
+    def _predict_outputs(self, data: Any, outputs: List[RequestOutput]) -> List[ResponseOutput]:
+        encoded = []
+        for output in outputs:
+            value = getattr(self._model, output.name)(data)
+            if _is_frame(value):
+                if len(outputs) > 1:
+                    names = [each.name for each in outputs]
+                    raise InferenceError(
+                        f"{output.name} returned columnar data of type {type(value)} and {names} were"
+                        " requested. Cannot encode multiple columnar data responses into one response."
+                    )
+                return PandasCodec.encode_outputs(value)
+            encoded.append(encode_array(self, output, value))
+        return encoded
+
+
+def _is_frame(value: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(value, pandas.DataFrame)

@@ -1,0 +1,67 @@
+"""The runtime of XGBoost's models, through the library's wrapper for scikit-learn."""
+
+from typing import Any, List
+
+from mlserver import MLModel
+from mlserver._frameworks import artefact, encode_array, import_framework, loading, refusing
+from mlserver.codecs import NumpyRequestCodec
+from mlserver.errors import InferenceError
+from mlserver.types import InferenceRequest, InferenceResponse, RequestOutput
+
+__all__ = ["PREDICT_OUTPUT", "PREDICT_PROBA_OUTPUT", "WELLKNOWN_MODEL_FILENAMES", "XGBoostModel"]
+
+PREDICT_OUTPUT = "predict"
+PREDICT_PROBA_OUTPUT = "predict_proba"
+WELLKNOWN_MODEL_FILENAMES = ["model.bst", "model.json", "model.ubj"]
+
+#: In the order in which they are tried: each raises `TypeError` for the file of another.
+_WRAPPERS = ("XGBRegressor", "XGBClassifier", "XGBRanker")
+
+
+class XGBoostModel(MLModel):
+    """A regressor, a classifier or a ranker, with the outputs `predict` and, of classifiers, `predict_proba`."""
+
+    async def load(self) -> bool:
+        """Reads the artefact."""
+        path = await artefact(self, WELLKNOWN_MODEL_FILENAMES)
+        xgboost = import_framework("xgboost", "xgboost")
+        # XGBoost says so itself, but as an error of its wrapper's.
+        import_framework("sklearn", "scikit-learn")
+        with loading(path):
+            self._model = _read(xgboost, path)
+        return True
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        """Answers with one output for each that is asked for."""
+        wanted = self._wanted(payload)
+        with refusing():
+            data = self.decode_request(payload, default_codec=NumpyRequestCodec)
+            outputs = [encode_array(self, output, getattr(self._model, output.name)(data)) for output in wanted]
+        return InferenceResponse(model_name=self.name, model_version=self.version, outputs=outputs)
+
+    def _wanted(self, payload: InferenceRequest) -> List[RequestOutput]:
+        """Returns the outputs to compute, all of which the model has."""
+        for output in payload.outputs or ():
+            if output.name not in (PREDICT_OUTPUT, PREDICT_PROBA_OUTPUT):
+                raise InferenceError(
+                    "XGBoostModel only supports 'predict' and 'predict_proba' as outputs"
+                    f" ({output.name} was received)"
+                )
+            if not hasattr(self._model, output.name):
+                # The original's text, with its lone quote.
+                raise InferenceError(f"{type(self._model).__name__} models do not support '{output.name}")
+        return payload.outputs or [RequestOutput(name=PREDICT_OUTPUT)]
+
+
+def _read(xgboost: Any, path: str) -> Any:
+    """Returns the wrapper that takes the file."""
+    for name in _WRAPPERS:
+        model = getattr(xgboost, name)()
+        try:
+            model.load_model(path)
+        except TypeError:
+            if name == _WRAPPERS[-1]:
+                raise
+        else:
+            return model
+    return None

@@ -1,0 +1,52 @@
+"""The model to which the frames of `tests/fixtures/frames` are sent."""
+
+import asyncio
+
+import mlserver
+from mlserver import MLModel
+from mlserver.handlers import custom_handler
+from mlserver.rest import Request, Response
+from mlserver.types import InferenceResponse, Parameters, ResponseOutput
+
+mlserver.register("frames_seen", "Frames that were seen")
+
+
+class Raw(Response):
+    media_type = "application/x-raw"
+
+    def render(self, content):
+        return content
+
+
+class Echo(MLModel):
+    async def predict(self, payload):
+        if payload.id == "wait":
+            await asyncio.sleep(60)
+        if payload.id == "fail":
+            raise ValueError("boom")
+        self.seen = payload
+        if payload.id == "r1":
+            mlserver.log(frames_seen=0.5)
+        return InferenceResponse(
+            model_name=self.name,
+            parameters=Parameters(headers={"X-Answer": "because"}, inputs=len(payload.inputs)),
+            outputs=[
+                ResponseOutput(
+                    name=tensor.name,
+                    shape=tensor.shape,
+                    datatype=tensor.datatype,
+                    parameters=tensor.parameters,
+                    data=tensor.data,
+                )
+                for tensor in payload.inputs
+            ],
+        )
+
+    async def predict_stream(self, payloads):
+        async for payload in payloads:
+            yield await self.predict(payload)
+
+    @custom_handler(rest_path="/echo/{name}", rest_method="put")
+    async def echo(self, name: str, q: int, request: Request):
+        assert (name, q, request.path_params) == ("ä b", 2, {"name": "ä b"})
+        return Raw(await request.body(), 201, {"X-Seen": ", ".join(request.headers.getlist("x-many"))})

@@ -1,0 +1,303 @@
+"""A worker process, driven over its socket by what the server sends.
+
+The frames of `tests/fixtures/frames` are shared with the server's tests: it writes those of kinds below 64 just so, and reads
+the others; here it is the other way round.
+"""
+
+import pathlib
+import signal
+import tempfile
+from typing import Any, Callable, Dict, List
+
+import pytest
+from mlserver._worker import frames
+from worker import (
+    ANSWER,
+    CALL,
+    CANCEL,
+    CREDIT,
+    DONE,
+    END,
+    ERROR,
+    FIXTURES,
+    LOADED,
+    METRICS,
+    PING,
+    PONG,
+    PREDICT,
+    STOP,
+    STREAM,
+    UNLOAD,
+    YIELDED,
+    Frame,
+    Worker,
+    fixture,
+    frame,
+    read_frame,
+)
+
+
+def receive_all(worker: Worker, count: int) -> Dict[int, List[Frame]]:
+    """Returns that many frames, by id."""
+    found: Dict[int, List[Frame]] = {}
+    for _ in range(count):
+        received = worker.receive()
+        found.setdefault(received.id, []).append(received)
+    return found
+
+
+def request(name: str = "x", id: str = "r", **more: Any) -> Dict[str, Any]:
+    tensor = {"name": name, "datatype": "INT64", "shape": [1], "size": 8}
+    return {"model": 7, "id": id, "inputs": [tensor], **more}
+
+
+NUMBER = (42).to_bytes(8, "little")
+
+
+# The shared fixtures
+
+
+def same(found: Frame, name: str) -> None:
+    path = FIXTURES / f"{name}.bin"
+    if not path.exists() or found.whole != path.read_bytes():
+        new = pathlib.Path(tempfile.mkdtemp()) / path.name
+        new.write_bytes(found.whole)
+        pytest.fail(f"`{name}` differs; what came is in {new}")
+
+
+def test_what_the_worker_sends_is_as_recorded():
+    with Worker() as worker:
+        worker.send(fixture("load"))
+        same(worker.receive(), "loaded")
+        worker.send(fixture("predict"))
+        same(worker.receive(), "metrics")
+        same(worker.receive(), "answer")
+        worker.send(fixture("call"))
+        same(worker.receive(), "reply")
+        worker.send(fixture("ping"))
+        same(worker.receive(), "pong")
+        worker.send(fixture("stream"))
+        same(worker.receive(), "credit")
+        worker.send(fixture("item"), fixture("credit"), fixture("end"))
+        assert worker.receive().head == {"count": 1}
+        assert worker.receive().kind == ANSWER
+        same(worker.receive(), "end")
+        cancel = read_frame(Reader(fixture("cancel")))
+        assert cancel is not None
+        worker.send(frame(PREDICT, cancel.id, request(id="wait"), NUMBER))
+        same(worker.receive(yields=True), "yielded")
+        worker.send(fixture("cancel"))
+        same(worker.receive(), "error")
+        worker.send(fixture("unload"))
+        same(worker.receive(), "done")
+        worker.send(fixture("stop"))
+        assert worker.process.wait(10) == 0
+
+
+def test_ready_says_what_the_fixture_says():
+    recorded = read_frame(Reader(fixture("ready")))
+    assert recorded is not None
+    with Worker() as worker:
+        assert worker.ready.head.keys() == recorded.head.keys()
+        assert worker.ready.head["protocol"] == recorded.head["protocol"] == frames.PROTOCOL
+
+
+class Reader:
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def __call__(self, size: int) -> bytes:
+        taken, self.content = self.content[:size], self.content[size:]
+        return taken
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_the_reader_cuts_frames_wherever_the_bytes_are_cut(chunk: int):
+    names = sorted(path.stem for path in FIXTURES.glob("*.bin"))
+    large = frame(PING, 5, None, bytes(300_000))
+    content = b"".join(map(fixture, names)) + large + fixture("ping")
+    reader = frames.FrameReader()
+    found = []
+    while content:
+        room = reader.room()
+        size = min(len(room), chunk if len(content) < 290_000 else 65536, len(content))
+        room[:size] = content[:size]
+        content = content[size:]
+        found += [(header, head, bytes(tail)) for header, head, tail in reader.filled(size)]
+    expected = [read_frame(Reader(fixture(name))) for name in names]
+    expected += [read_frame(Reader(large)), read_frame(Reader(fixture("ping")))]
+    for (header, head, tail), frame_ in zip(found, expected):
+        assert frame_ is not None
+        assert (header.kind, header.id, head, tail) == frame_[:4]
+    assert len(found) == len(expected)
+
+
+def test_a_request_is_read_as_it_was_meant():
+    recorded = read_frame(Reader(fixture("predict")))
+    assert recorded is not None
+    payload = frames.read_request(recorded.head, bytearray(recorded.tail))
+    assert payload.id == "r1"
+    assert payload.parameters.content_type == "pd"
+    assert payload.parameters.extra == [1, None, "ä"]
+    assert payload.parameters.headers == {"x-question": "why", "Ce-Id": "r1"}
+    numbers, small, text, raw = payload.inputs
+    assert (numbers.name, numbers.datatype, numbers.shape) == ("numbers", "FP32", [1, 2])
+    assert (numbers.parameters.content_type, list(numbers.data)) == ("np", [1.0, -2.0])
+    assert (small.datatype, list(small.data)) == ("INT8", [1, -1, 3])
+    assert (text.shape, list(text.data)) == ([3], ["a", "", "äb"])
+    assert list(raw.data) == [b"\x00\xff"]
+    assert [(output.name, output.parameters.content_type) for output in payload.outputs] == [("numbers", "np")]
+
+
+def test_hello_says_what_the_worker_looks_for():
+    recorded = read_frame(Reader(fixture("hello")))
+    assert recorded is not None
+    assert recorded.head == {
+        "protocol": frames.PROTOCOL,
+        "worker": "default-0",
+        "parent": 4711,
+        "inline": False,
+        "debug": True,
+        "paths": ["/models"],
+    }
+
+
+# Frames that nobody should send
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        frame(99),
+        frame(PREDICT, 513)[:4] + b"\xff\xff\xff\x7f" + frame(PREDICT, 513)[8:],
+        frame(PING)[:16] + b"\xff" * 8,
+        frame(PREDICT, 513, ["no object"]),
+    ],
+    ids=["kind", "head", "tail", "json"],
+)
+def test_bytes_that_are_no_frame_end_the_worker(wrong: bytes):
+    with Worker() as worker:
+        worker.send(wrong)
+        with pytest.raises(AssertionError, match=r"the worker has gone"):
+            worker.receive()
+        assert worker.process.wait(10) != 0
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"model": 8, "inputs": []},
+        {"model": 7},
+        request(outputs=[{}]),
+        {"model": 7, "inputs": [{"name": "x", "datatype": "INT64", "shape": [2], "size": 16}]},
+        {"model": 7, "inputs": [{"name": "x", "datatype": "BYTES", "shape": [9], "size": 8, "count": 9}]},
+        {"model": 7, "inputs": [3]},
+    ],
+)
+def test_a_call_that_is_wrong_fails_alone(head: Dict[str, Any]):
+    with Worker() as worker:
+        worker.load("frame_models.Echo")
+        worker.send(frame(PREDICT, 513, head, NUMBER))
+        failed = worker.receive()
+        assert (failed.kind, failed.id, failed.head["kind"]) == (ERROR, 513, "request")
+        worker.send(frame(PREDICT, 514, request(), NUMBER))
+        assert (worker.receive().kind) == ANSWER
+
+
+# Calls
+
+
+def test_a_call_is_noted_on_the_page_before_its_code_runs():
+    with Worker() as worker:
+        worker.load("frame_models.Echo")
+        assert not worker.begun(513)
+        worker.send(frame(PREDICT, 513, request(id="wait"), NUMBER))
+        assert worker.receive(yields=True).kind == YIELDED
+        assert worker.begun(513)
+
+
+def test_coroutines_overlap():
+    with Worker() as worker:
+        worker.load("frame_models.Echo")
+        worker.send(frame(PREDICT, 513, request(id="wait"), NUMBER), frame(PREDICT, 514, request(), NUMBER))
+        assert worker.receive().id == 514
+        worker.send(frame(CANCEL, 513), frame(CANCEL, 999))
+        assert worker.receive().head["kind"] == "cancelled"
+
+
+def test_an_exception_says_its_class_and_where():
+    with Worker() as worker:
+        worker.load("frame_models.Echo")
+        worker.send(frame(PREDICT, 513, request(id="fail"), NUMBER))
+        failure = worker.receive().head
+        assert (failure["kind"], failure["status"], failure["message"]) == ("model", 500, "builtins.ValueError: boom")
+        assert "frame_models.py" in failure["traceback"]
+
+
+def test_a_stream_makes_no_more_than_it_has_credit_for():
+    with Worker() as worker:
+        worker.load("frame_models.Echo")
+        worker.send(frame(STREAM, 513, {"model": 7, "request": "s", "credit": 1}))
+        assert worker.receive().head == {"count": 4}
+        items = [fixture("item").replace((0x403).to_bytes(8, "little"), (513).to_bytes(8, "little"))] * 3
+        worker.send(*items, frame(END, 513), frame(PING, 514))
+        received = receive_all(worker, 3)
+        assert [found.kind for found in received[514]] == [PONG]
+        assert [found.kind for found in received[513]].count(ANSWER) == 1
+        worker.send(frame(CREDIT, 513, {"count": 3}))
+        kinds = [found.kind for found in received[513]]
+        while kinds[-1] != END:
+            kinds.append(worker.receive().kind)
+        assert (kinds.count(ANSWER), kinds.count(CREDIT)) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("implementation", "message"),
+    [
+        ("nowhere.Model", "needs the module `nowhere`"),
+        ("frame_models.Absent", "has no `Absent`"),
+        ("Echo", "`Echo` is no import path"),
+    ],
+)
+def test_a_model_that_is_not_there_says_what_was_looked_for(implementation: str, message: str):
+    with Worker() as worker:
+        failed = worker.load(implementation)
+        assert (failed.kind, failed.head["kind"]) == (ERROR, "mlserver")
+        assert message in failed.head["message"]
+
+
+def test_a_handler_s_call_that_is_wrong_is_a_422():
+    with Worker() as worker:
+        assert worker.load("frame_models.Echo").kind == LOADED
+        head = {"model": 7, "handler": "echo", "method": "PUT", "path": "/echo/a", "path_params": {"name": "a"}}
+        worker.send(frame(CALL, 513, {**head, "query": "q=x", "headers": []}))
+        failed = worker.receive().head
+        assert (failed["kind"], failed["status"]) == ("mlserver", 422)
+        assert failed["message"].startswith("query.q: Input should be a valid integer")
+
+
+def test_metrics_come_before_the_end_of_what_observed_them():
+    with Worker() as worker:
+        worker.load("frame_models.Echo")
+        worker.send(frame(PREDICT, 513, request(id="r1"), NUMBER))
+        assert [worker.receive().kind, worker.receive().kind] == [METRICS, ANSWER]
+
+
+def stop(worker: Worker) -> None:
+    worker.send(frame(STOP))
+
+
+def leave(worker: Worker) -> None:
+    worker.server.close()
+
+
+@pytest.mark.parametrize(("end", "code"), [(stop, 0), (leave, 1)])
+def test_the_worker_goes_when_it_should(end: Callable[[Worker], None], code: int):
+    with Worker() as worker:
+        worker.load("frame_models.Echo")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            worker.process.send_signal(number)
+        worker.send(frame(UNLOAD, 257, {"model": 7}))
+        assert worker.receive().kind == DONE
+        end(worker)
+        assert worker.process.wait(10) == code

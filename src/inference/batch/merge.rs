@@ -1,0 +1,234 @@
+//! Several requests as one, and the answer to it as several. Pure: no clock, no I/O.
+//!
+//! Requests may share a batch when they have the same [`Form`]: the model then sees what it would have seen from one client
+//! who sent all rows at once. What a client may set for itself, the custom parameters of inputs, becomes a list with one
+//! value per request; a list with one value per request or per row in the parameters of outputs is taken apart again.
+
+use std::ops::Range;
+
+use http::HeaderMap;
+use serde_json::Value;
+
+use crate::types::{InferenceRequest, InferenceResponse, Parameters, Tensor, TensorData};
+
+/// What requests must have in common to share a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Form(Box<[u8]>);
+
+/// What a request brings into a batch.
+#[derive(Debug, Clone)]
+pub(super) struct Share {
+    pub(super) form: Form,
+    /// The first dimension of all its inputs; at least 1.
+    pub(super) rows: usize,
+    /// The size of its inputs.
+    pub(super) bytes: usize,
+}
+
+/// An answer that cannot be taken apart.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("output `{output}` has the shape {shape:?} and {elements} elements, expected {rows} rows as the batch has")]
+pub(super) struct SplitError {
+    output: String,
+    shape: Vec<usize>,
+    elements: usize,
+    rows: usize,
+}
+
+impl Share {
+    /// Returns what a request brings into a batch, or nothing when it must stay alone: its inputs have no rows or differ
+    /// in their number, or a parameter of theirs is a list, which could not be told from the values of several requests.
+    pub(super) fn of(request: &InferenceRequest) -> Option<Self> {
+        let rows = request.inputs.first()?.rows().filter(|&rows| rows > 0)?;
+        let mut form = FormWriter::default();
+        let mut bytes = 0;
+        form.number(request.inputs.len());
+        for input in &request.inputs {
+            if input.rows() != Some(rows) || input.check().is_err() {
+                return None;
+            }
+            bytes += input.byte_len();
+            form.input(input)?;
+        }
+        form.parameters(&request.parameters);
+        for output in &request.outputs {
+            form.text(&output.name);
+            form.parameters(&output.parameters);
+        }
+        Some(Self { form: Form(form.0.into()), rows, bytes })
+    }
+}
+
+/// Writes a form so that different ones never read the same: whatever has a length comes behind it.
+#[derive(Default)]
+struct FormWriter(Vec<u8>);
+
+impl FormWriter {
+    fn number(&mut self, number: usize) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.number(text.len());
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    fn parameters(&mut self, parameters: &Parameters) {
+        if parameters.is_empty() {
+            self.number(0);
+            return;
+        }
+        let text = serde_json::to_string(parameters).expect("parameters are JSON values under texts");
+        self.text(&text);
+    }
+
+    fn input(&mut self, input: &Tensor) -> Option<()> {
+        self.text(&input.name);
+        self.text(input.datatype.name());
+        let is_text = matches!(&input.data, TensorData::Variable(elements) if elements.is_text());
+        self.number(usize::from(is_text));
+        self.number(input.shape.len());
+        for &dimension in &input.shape[1..] {
+            self.number(dimension);
+        }
+        let Parameters { content_type, others } = &input.parameters;
+        self.number(usize::from(content_type.is_some()));
+        self.text(content_type.as_deref().unwrap_or_default());
+        self.number(others.len());
+        for (key, value) in others {
+            if value.is_array() {
+                return None;
+            }
+            self.text(key);
+        }
+        Some(())
+    }
+}
+
+/// Makes one request of several that have the same form. Their values stand in the order of the requests.
+///
+/// It has no id, and of the headers only those that all of them sent alike: a model must not take one caller for another.
+///
+/// Returns nothing when their forms differ.
+pub(super) fn merge(requests: &[&InferenceRequest]) -> Option<InferenceRequest> {
+    let first = requests.first()?;
+    let merge_input = |(index, input): (usize, &Tensor)| {
+        let parts: Vec<&Tensor> = requests.iter().map(|request| request.inputs.get(index)).collect::<Option<_>>()?;
+        let mut merged = Tensor::concat_rows(&parts)?;
+        if parts.len() > 1 {
+            for (key, value) in &mut merged.parameters.others {
+                let values = parts.iter().map(|part| part.parameters.others.get(key).cloned());
+                *value = Value::Array(values.collect::<Option<_>>()?);
+            }
+        }
+        debug_assert_eq!(merged.name, input.name);
+        Some(merged)
+    };
+    Some(InferenceRequest {
+        id: String::new(),
+        parameters: first.parameters.clone(),
+        headers: common_headers(requests),
+        inputs: first.inputs.iter().enumerate().map(merge_input).collect::<Option<_>>()?,
+        outputs: first.outputs.clone(),
+    })
+}
+
+fn common_headers(requests: &[&InferenceRequest]) -> HeaderMap {
+    let Some((first, others)) = requests.split_first() else { return HeaderMap::new() };
+    let mut common = HeaderMap::new();
+    for name in first.headers.keys() {
+        let values = || first.headers.get_all(name);
+        if others.iter().all(|other| other.headers.get_all(name) == values()) {
+            for value in values() {
+                common.append(name, value.clone());
+            }
+        }
+    }
+    common
+}
+
+/// Takes the answer to a batch apart: one answer for each request, which had `rows` rows.
+///
+/// # Errors
+///
+/// Fails when an output has not one row for each row of the batch.
+pub(super) fn split(response: &InferenceResponse, rows: &[usize]) -> Result<Vec<InferenceResponse>, SplitError> {
+    let all = rows.iter().sum();
+    let mut start = 0;
+    let parts = rows.iter().enumerate().map(|(index, &rows_of_one)| {
+        let place = Place { index, requests: rows.len(), rows: start..start + rows_of_one, all };
+        start += rows_of_one;
+        let part = |output: &Tensor| {
+            let whole = output.rows() == Some(all);
+            let mut part = whole.then(|| output.slice_rows(place.rows.clone())).flatten().ok_or_else(|| {
+                let (output, shape, elements) = (output.name.clone(), output.shape.clone(), output.len());
+                SplitError { output, shape, elements, rows: all }
+            })?;
+            place.restrict(&mut part.parameters);
+            Ok(part)
+        };
+        Ok(InferenceResponse {
+            outputs: response.outputs.iter().map(part).collect::<Result<_, _>>()?,
+            parameters: response.parameters.clone(),
+            headers: response.headers.clone(),
+            ..InferenceResponse::default()
+        })
+    });
+    parts.collect()
+}
+
+/// Does to the answer of one request what [`split`] does to those of several, so that it does not depend on others.
+pub(super) fn split_one(response: &mut InferenceResponse, rows: usize) {
+    let place = Place { index: 0, requests: 1, rows: 0..rows, all: rows };
+    for output in &mut response.outputs {
+        place.restrict(&mut output.parameters);
+    }
+}
+
+/// Where a request's part of a batch is.
+struct Place {
+    index: usize,
+    requests: usize,
+    rows: Range<usize>,
+    /// The rows of the whole batch.
+    all: usize,
+}
+
+impl Place {
+    /// Takes its part of every list that has one for it.
+    fn restrict(&self, parameters: &mut Parameters) {
+        parameters.others.retain(|_, value| match value {
+            Value::Array(list) => match self.part(list) {
+                Part::Everyones => true,
+                Part::Of(part) => {
+                    *value = part;
+                    true
+                }
+                Part::Nothing => false,
+            },
+            _ => true,
+        });
+    }
+
+    fn part(&self, list: &[Value]) -> Part {
+        let length = list.len();
+        if length == 0 || (length > self.requests && length != self.all) {
+            Part::Everyones
+        } else if length <= self.requests {
+            // A list that is too short has the first requests' values, as the original's manual shows.
+            list.get(self.index).map_or(Part::Nothing, |value| Part::Of(value.clone()))
+        } else if self.rows.len() == 1 {
+            Part::Of(list[self.rows.start].clone())
+        } else {
+            Part::Of(Value::Array(list[self.rows.clone()].to_vec()))
+        }
+    }
+}
+
+/// What of a list belongs to a request.
+enum Part {
+    Of(Value),
+    /// The list is longer than a request could have a part of it.
+    Everyones,
+    Nothing,
+}

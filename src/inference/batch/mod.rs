@@ -1,0 +1,487 @@
+//! Adaptive batching: requests that come at the same time are predicted together.
+//!
+//! [`BatchingLoader`] puts a [`Batched`] runtime in front of that of each model whose settings ask for it, so that batches
+//! are made behind the response cache and whatever the transport is. [`merge`] makes one request of several and several
+//! answers of one, [`policy`] says when; both are pure. Here is what is left: who waits for what.
+//!
+//! No task drives a batch. Its callers share one future, which whoever is awake polls, and which is dropped, and the
+//! prediction with it, when the last of them has left. A batch that fails is predicted again request by request, so that
+//! nobody pays for a neighbour.
+
+mod merge;
+mod policy;
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::Shared;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{debug, info};
+
+use crate::registry::{Loader, Loading};
+use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError};
+use crate::settings::ModelSettings;
+use crate::telemetry::inference::{BatchMetrics, InferenceMetrics};
+use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata};
+use merge::{Form, Share};
+use policy::{Limits, Policy, Verdict, Waiting};
+
+/// The most bytes of inputs that are put together. Beyond it the copy takes longer than batching saves, and blocks a
+/// thread that others wait for. A larger request passes alone.
+const MAX_BYTES: usize = 4 << 20;
+
+/// Loads models as another loader does, and batches the requests of those whose settings ask for it.
+#[derive(Debug)]
+pub struct BatchingLoader<L> {
+    inner: L,
+    metrics: InferenceMetrics,
+}
+
+impl<L: Loader> BatchingLoader<L> {
+    pub const fn new(inner: L, metrics: InferenceMetrics) -> Self {
+        Self { inner, metrics }
+    }
+}
+
+impl<L: Loader> Loader for BatchingLoader<L> {
+    fn load(&self, settings: ModelSettings) -> Loading<'_> {
+        let Some(options) = BatchOptions::of(&settings) else { return self.inner.load(settings) };
+        Box::pin(async move {
+            let (model, version) = (settings.name.clone(), settings.parameters.version.clone());
+            let runtime = self.inner.load(settings).await?;
+            let metrics = self.metrics.of_batches(&model, version.as_deref());
+            let (size, seconds) = (options.max_size.get(), options.max_time.as_secs_f64());
+            info!(model, version, "Requests are batched: up to {size}, within {seconds} s. Streams are not.");
+            Ok(Arc::new(Batched::new(runtime, options, metrics)) as Arc<dyn Runtime>)
+        })
+    }
+}
+
+/// How the requests of a model are batched.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchOptions {
+    /// The most requests of a batch, however many rows they have.
+    pub max_size: NonZeroUsize,
+    /// The longest that a request waits for others.
+    pub max_time: Duration,
+}
+
+impl BatchOptions {
+    /// Returns what the settings ask for: nothing unless batches may have several requests and some time.
+    pub fn of(settings: &ModelSettings) -> Option<Self> {
+        let max_size = NonZeroUsize::new(settings.max_batch_size).filter(|size| size.get() > 1)?;
+        (!settings.max_batch_time.is_zero()).then_some(Self { max_size, max_time: settings.max_batch_time })
+    }
+}
+
+/// A runtime that predicts the requests of several callers together.
+#[derive(Debug)]
+pub struct Batched {
+    batcher: Arc<Batcher>,
+    /// Wakes the batcher when the time of a batch is over.
+    _timer: AbortOnDropHandle<()>,
+}
+
+impl Batched {
+    /// Puts batching before `runtime`. Called inside of a tokio runtime.
+    pub fn new(runtime: Arc<dyn Runtime>, options: BatchOptions, metrics: BatchMetrics) -> Self {
+        let limits = Limits { size: options.max_size.get(), time: options.max_time };
+        let state = State { policy: Policy::new(limits, Instant::now()), groups: Vec::new(), arrivals: 0, due: None };
+        let alarm = Arc::new(Notify::new());
+        let batcher = Arc::new(Batcher { runtime, metrics, state: Mutex::new(state), alarm: Arc::clone(&alarm) });
+        let timer = tokio::spawn(keep_time(Arc::downgrade(&batcher), alarm));
+        Self { batcher, _timer: AbortOnDropHandle::new(timer) }
+    }
+}
+
+impl Runtime for Batched {
+    fn backend(&self) -> &'static str {
+        self.batcher.runtime.backend()
+    }
+
+    fn reads_headers(&self) -> bool {
+        self.batcher.runtime.reads_headers()
+    }
+
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        self.batcher.runtime.warm_up()
+    }
+
+    fn metadata(&self) -> Option<&ModelMetadata> {
+        self.batcher.runtime.metadata()
+    }
+
+    fn not_ready(&self) -> Option<String> {
+        self.batcher.runtime.not_ready()
+    }
+
+    fn parallelism(&self) -> usize {
+        self.batcher.runtime.parallelism()
+    }
+
+    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        self.predict_watched(request, Arc::new(()))
+    }
+
+    fn predict_watched(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        Box::pin(self.batcher.predict(request, progress))
+    }
+
+    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+        Arc::clone(&self.batcher.runtime).predict_stream(requests)
+    }
+
+    fn custom_routes(&self) -> &[CustomRoute] {
+        self.batcher.runtime.custom_routes()
+    }
+
+    fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        self.batcher.runtime.call(route, call)
+    }
+}
+
+/// Waiting requests, and the batches that they become.
+struct Batcher {
+    runtime: Arc<dyn Runtime>,
+    metrics: BatchMetrics,
+    state: Mutex<State>,
+    /// Tells the timer that a batch's time is over sooner than it knows.
+    alarm: Arc<Notify>,
+}
+
+struct State {
+    policy: Policy,
+    /// Requests that may share a batch, those that wait longest first. As many as admission lets in, at most.
+    groups: Vec<Group>,
+    /// Numbers the requests.
+    arrivals: u64,
+    /// When the next group is complete, unless something happens before.
+    due: Option<Instant>,
+}
+
+/// Requests of one form; never empty.
+struct Group {
+    form: Form,
+    entries: Vec<Entry>,
+    bytes: usize,
+}
+
+/// A request that waits for its batch.
+struct Entry {
+    number: u64,
+    request: InferenceRequest,
+    progress: Arc<dyn Progress>,
+    rows: usize,
+    bytes: usize,
+    since: Instant,
+    seat: oneshot::Sender<Seat>,
+}
+
+/// A request's place in a batch that is under way.
+struct Seat {
+    flight: Flight,
+    index: usize,
+}
+
+/// A batch that is under way, for all who are in it. It ends when the last of them leaves.
+type Flight = Shared<BoxFuture<'static, Arc<Landed>>>;
+
+/// How a batch ended. Each caller takes what is its own.
+enum Landed {
+    /// By index of the seat.
+    Outcomes(Vec<Mutex<Option<Outcome>>>),
+    /// Nobody has an answer: each is predicted alone, one at a time.
+    Failed(Semaphore),
+}
+
+type Outcome = Result<InferenceResponse, RuntimeError>;
+
+impl Batcher {
+    async fn predict(
+        self: &Arc<Self>,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> Result<InferenceResponse, RuntimeError> {
+        let Some(share) = Share::of(&request) else { return self.runtime.predict_watched(request, progress).await };
+        let rows = share.rows;
+        if share.bytes > MAX_BYTES {
+            return self.predict_alone(request, progress, rows).await;
+        }
+        let mut waiting = self.enter(request.clone(), Arc::clone(&progress), share);
+        let seat = (&mut waiting.seat).await;
+        let Seat { flight, index } = seat.expect("a request keeps its place until it has a seat or its caller leaves");
+        match &*flight.await {
+            Landed::Outcomes(outcomes) => outcomes[index].lock().take().expect("a seat is one caller's"),
+            Landed::Failed(turns) => {
+                let _turn = turns.acquire().await;
+                self.predict_alone(request, progress, rows).await
+            }
+        }
+    }
+
+    async fn predict_alone(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+        rows: usize,
+    ) -> Result<InferenceResponse, RuntimeError> {
+        let mut response = self.runtime.predict_watched(request, progress).await?;
+        merge::split_one(&mut response, rows);
+        Ok(response)
+    }
+
+    /// Lets a request wait for a batch, which may be under way when this returns.
+    fn enter(
+        self: &Arc<Self>,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+        share: Share,
+    ) -> WaitingRequest<'_> {
+        let now = Instant::now();
+        let (sender, seat) = oneshot::channel();
+        let mut batches = Vec::new();
+        let mut state = self.state.lock();
+        self.metrics.observe_queue(state.policy.waiting());
+        let Share { form, rows, bytes } = share;
+        let number = state.arrivals;
+        state.arrivals += 1;
+        let entry = Entry { number, request, progress, rows, bytes, since: now, seat: sender };
+        match state.groups.iter().position(|group| group.form == form) {
+            Some(index) if state.groups[index].bytes + bytes > MAX_BYTES => {
+                batches.push(state.take(index));
+                state.groups.push(Group { form, entries: vec![entry], bytes });
+            }
+            Some(index) => {
+                state.groups[index].entries.push(entry);
+                state.groups[index].bytes += bytes;
+            }
+            None => state.groups.push(Group { form, entries: vec![entry], bytes }),
+        }
+        state.policy.arrived();
+        self.take_complete(&mut state, now, &mut batches);
+        drop(state);
+        self.launch(batches);
+        WaitingRequest { batcher: self, number, seat }
+    }
+
+    /// Takes the groups that are complete, and notes when the next will be.
+    fn take_complete(&self, state: &mut State, now: Instant, batches: &mut Vec<Vec<Entry>>) {
+        let width = self.runtime.parallelism();
+        let mut due: Option<Instant> = None;
+        let mut index = 0;
+        while let Some(group) = state.groups.get(index) {
+            let waiting = Waiting { requests: group.entries.len(), since: group.since() };
+            match state.policy.decide(waiting, width, now) {
+                Verdict::Send => batches.push(state.take(index)),
+                Verdict::Until(until) => {
+                    due = Some(due.map_or(until, |due| due.min(until)));
+                    index += 1;
+                }
+            }
+        }
+        let sooner = due.is_some_and(|due| state.due.is_none_or(|known| due < known));
+        state.due = due;
+        if sooner {
+            self.alarm.notify_one();
+        }
+    }
+
+    /// Starts batches: their callers get their seats, and drive them.
+    fn launch(self: &Arc<Self>, batches: Vec<Vec<Entry>>) {
+        for entries in batches {
+            let running = Running { batcher: Arc::clone(self), requests: entries.len(), took: None };
+            let (mut requests, mut rows, mut seats) = (Vec::new(), Vec::new(), Vec::new());
+            let mut all = Vec::new();
+            for entry in entries {
+                requests.push(entry.request);
+                all.push(entry.progress);
+                rows.push(entry.rows);
+                seats.push(entry.seat);
+            }
+            self.metrics.observe_batch(requests.len(), rows.iter().sum());
+            let flight: Flight = fly(running, requests, Arc::new(AllBegin(all)), rows).boxed().shared();
+            for (index, seat) in seats.into_iter().enumerate() {
+                // Fails only when the caller has just left.
+                let _ = seat.send(Seat { flight: flight.clone(), index });
+            }
+        }
+    }
+
+    /// Launches what is complete now.
+    fn release(self: &Arc<Self>) {
+        let mut batches = Vec::new();
+        let mut state = self.state.lock();
+        self.take_complete(&mut state, Instant::now(), &mut batches);
+        drop(state);
+        self.launch(batches);
+    }
+}
+
+/// Tells all requests of a batch that it begins.
+#[derive(Debug)]
+struct AllBegin(Vec<Arc<dyn Progress>>);
+
+impl Progress for AllBegin {
+    fn begin(&self) {
+        for progress in &self.0 {
+            progress.begin();
+        }
+    }
+}
+
+/// Predicts a batch.
+async fn fly(
+    mut running: Running,
+    mut requests: Vec<InferenceRequest>,
+    progress: Arc<dyn Progress>,
+    rows: Vec<usize>,
+) -> Arc<Landed> {
+    let runtime = Arc::clone(&running.batcher.runtime);
+    let started = Instant::now();
+    let landed = if requests.len() == 1 {
+        let mut outcome = runtime.predict_watched(requests.remove(0), progress).await;
+        if let Ok(response) = &mut outcome {
+            merge::split_one(response, rows[0]);
+            running.took = Some(started.elapsed());
+        }
+        Landed::Outcomes(vec![Mutex::new(Some(outcome))])
+    } else {
+        let parts = match predict_merged(runtime.as_ref(), requests, progress).await {
+            Ok(response) => {
+                running.took = Some(started.elapsed());
+                merge::split(&response, &rows).map_err(|error| error.to_string())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        match parts {
+            Ok(parts) => Landed::Outcomes(parts.into_iter().map(|part| Mutex::new(Some(Ok(part)))).collect()),
+            Err(reason) => {
+                let requests = rows.len();
+                debug!(requests, reason, "A batch failed; its requests are predicted one by one.");
+                running.batcher.metrics.count_failure();
+                Landed::Failed(Semaphore::new(1))
+            }
+        }
+    };
+    // The next batches go before the answers of this one are written.
+    drop(running);
+    Arc::new(landed)
+}
+
+async fn predict_merged(
+    runtime: &dyn Runtime,
+    requests: Vec<InferenceRequest>,
+    progress: Arc<dyn Progress>,
+) -> Result<InferenceResponse, RuntimeError> {
+    let merged = merge::merge(&requests.iter().collect::<Vec<_>>());
+    drop(requests);
+    let merged = merged.ok_or_else(|| RuntimeError::Inconsistent("requests of one form could not be merged".into()))?;
+    runtime.predict_watched(merged, progress).await
+}
+
+/// Launches batches when their time is over, until the batcher has gone.
+async fn keep_time(batcher: Weak<Batcher>, alarm: Arc<Notify>) {
+    loop {
+        let Some(due) = batcher.upgrade().map(|batcher| batcher.state.lock().due) else { return };
+        let over = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = alarm.notified() => {}
+            () = over => {
+                if let Some(batcher) = batcher.upgrade() {
+                    batcher.release();
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// Takes a group as a batch to be launched.
+    fn take(&mut self, index: usize) -> Vec<Entry> {
+        let group = self.groups.remove(index);
+        self.policy.sent(group.entries.len());
+        group.entries
+    }
+}
+
+impl Group {
+    fn since(&self) -> Instant {
+        // Groups are never empty.
+        self.entries.first().map_or_else(Instant::now, |entry| entry.since)
+    }
+}
+
+/// A caller that waits for a seat; when it is dropped before, its request leaves.
+struct WaitingRequest<'a> {
+    batcher: &'a Batcher,
+    number: u64,
+    seat: oneshot::Receiver<Seat>,
+}
+
+impl Drop for WaitingRequest<'_> {
+    fn drop(&mut self) {
+        if self.seat.is_terminated() {
+            return;
+        }
+        let mut state = self.batcher.state.lock();
+        let gone = state.remove(self.number);
+        drop(state);
+        drop(gone);
+    }
+}
+
+impl State {
+    fn remove(&mut self, number: u64) -> Option<Entry> {
+        for index in 0..self.groups.len() {
+            let group = &mut self.groups[index];
+            let Some(place) = group.entries.iter().position(|entry| entry.number == number) else { continue };
+            let entry = group.entries.remove(place);
+            group.bytes -= entry.bytes;
+            if group.entries.is_empty() {
+                self.groups.remove(index);
+            }
+            self.policy.left();
+            return Some(entry);
+        }
+        None
+    }
+}
+
+/// A batch that the runtime works on; dropped, it has ended.
+struct Running {
+    batcher: Arc<Batcher>,
+    requests: usize,
+    /// How long the prediction took, once it has gone well.
+    took: Option<Duration>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.batcher.state.lock().policy.ended(self.requests, self.took, Instant::now());
+        self.batcher.release();
+    }
+}
+
+impl fmt::Debug for Batcher {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Batcher").field("runtime", &self.runtime).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

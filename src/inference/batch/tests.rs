@@ -1,0 +1,515 @@
+//! Batches as their callers see them, on a clock that the tests move.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http::HeaderValue;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::types::{BytesElements, Datatype, Parameters, RequestedOutput, Tensor, TensorData};
+
+/// Refuses requests in which an element begins with this byte.
+const POISON: u8 = 13;
+
+/// Answers row by row: every input comes back turned around, with its parameters.
+#[derive(Debug, Default)]
+struct RowByRow {
+    /// How long a prediction takes.
+    service: Duration,
+    /// How many predictions have begun, are under way, and how many rows the first input of each had.
+    begun: AtomicUsize,
+    running: AtomicUsize,
+    rows: Mutex<Vec<usize>>,
+    width: usize,
+}
+
+/// Counts a prediction until it ends, however that is.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Runtime for RowByRow {
+    fn backend(&self) -> &'static str {
+        "test"
+    }
+
+    fn parallelism(&self) -> usize {
+        self.width
+    }
+
+    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        Box::pin(async move {
+            self.begun.fetch_add(1, Ordering::SeqCst);
+            self.running.fetch_add(1, Ordering::SeqCst);
+            let _counted = Counted(&self.running);
+            self.rows.lock().push(request.inputs.first().and_then(Tensor::rows).unwrap_or(0));
+            tokio::time::sleep(self.service).await;
+            turn(&request)
+        })
+    }
+}
+
+fn turn(request: &InferenceRequest) -> Result<InferenceResponse, RuntimeError> {
+    let exception = |message: String| RuntimeError::Exception { message };
+    if request.inputs.iter().any(is_poisoned) {
+        return Err(exception("poison".to_owned()));
+    }
+    let find = |wanted: &RequestedOutput| {
+        let input = request.inputs.iter().find(|input| input.name == wanted.name);
+        input.map(turned).ok_or_else(|| exception(format!("no `{}`", wanted.name)))
+    };
+    let outputs = if request.outputs.is_empty() {
+        request.inputs.iter().map(turned).collect()
+    } else {
+        request.outputs.iter().map(find).collect::<Result<_, _>>()?
+    };
+    Ok(InferenceResponse { parameters: request.parameters.clone(), outputs, ..InferenceResponse::default() })
+}
+
+fn is_poisoned(input: &Tensor) -> bool {
+    match &input.data {
+        TensorData::Fixed(bytes) => {
+            bytes.chunks(input.datatype.width().unwrap()).any(|element| element.first() == Some(&POISON))
+        }
+        TensorData::Variable(elements) => elements.iter().any(|element| element.first() == Some(&POISON)),
+    }
+}
+
+fn turned(input: &Tensor) -> Tensor {
+    let data = match &input.data {
+        TensorData::Fixed(bytes) => TensorData::Fixed(bytes.iter().map(|byte| !byte).collect::<Vec<_>>().into()),
+        TensorData::Variable(elements) => {
+            let turned = elements.iter().map(|element| element.iter().rev().copied().collect::<Vec<_>>());
+            TensorData::Variable(turned.collect::<BytesElements>().with_text(elements.is_text()))
+        }
+    };
+    Tensor { data, ..input.clone() }
+}
+
+fn batched(runtime: &Arc<RowByRow>, size: usize, time: Duration) -> Arc<Batched> {
+    let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
+    let options = BatchOptions { max_size: NonZeroUsize::new(size).unwrap(), max_time: time };
+    Arc::new(Batched::new(Arc::clone(runtime) as Arc<dyn Runtime>, options, metrics.of_batches("m", None)))
+}
+
+fn milliseconds(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+fn slow(service: u64) -> Arc<RowByRow> {
+    Arc::new(RowByRow { service: milliseconds(service), width: 1, ..RowByRow::default() })
+}
+
+/// A request of one input, `x`, with a row for each number.
+fn numbers(values: &[i32]) -> InferenceRequest {
+    let input = Tensor::from_elements("x", vec![values.len(), 1], values).unwrap();
+    InferenceRequest { inputs: vec![input], ..InferenceRequest::default() }
+}
+
+fn ask(
+    batched: &Arc<Batched>,
+    request: InferenceRequest,
+) -> tokio::task::JoinHandle<Result<InferenceResponse, String>> {
+    let batched = Arc::clone(batched);
+    tokio::spawn(async move { batched.predict(request).await.map_err(|error| error.to_string()) })
+}
+
+fn values(response: &InferenceResponse) -> Vec<i32> {
+    response.outputs[0].elements::<i32>().unwrap().iter().map(|value| !value).collect()
+}
+
+/// Waits until the runtime has begun this many predictions, without moving the clock while anything else can be done.
+async fn begun(runtime: &RowByRow, count: usize) {
+    loop {
+        for _ in 0..100 {
+            if runtime.begun.load(Ordering::SeqCst) >= count {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(milliseconds(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_gather_while_the_runtime_is_busy() {
+    let runtime = slow(20);
+    let batched = batched(&runtime, 8, milliseconds(500));
+    let start = Instant::now();
+    let first = ask(&batched, numbers(&[1]));
+    begun(&runtime, 1).await;
+    let others: Vec<_> = (2..7).map(|value| ask(&batched, numbers(&[value, value * 10]))).collect();
+    assert_eq!(values(&first.await.unwrap().unwrap()), [1]);
+    for (value, other) in (2..).zip(others) {
+        let response = other.await.unwrap().unwrap();
+        assert_eq!(values(&response), [value, value * 10]);
+        assert_eq!(response.outputs[0].shape, [2, 1]);
+    }
+    assert_eq!(*runtime.rows.lock(), [1, 10]);
+    // The runtime waits for the first caller, who was there a moment ago, for half a prediction at most.
+    assert!(start.elapsed() <= milliseconds(52), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_batch_does_not_wait_and_none_waits_longer_than_the_limit() {
+    let runtime = slow(1000);
+    let batched = batched(&runtime, 3, milliseconds(50));
+    let _busy = ask(&batched, numbers(&[0]));
+    begun(&runtime, 1).await;
+    let start = Instant::now();
+    let _full: Vec<_> = (0..3).map(|value| ask(&batched, numbers(&[value]))).collect();
+    begun(&runtime, 2).await;
+    assert!(start.elapsed() < milliseconds(2), "a full batch goes at once");
+    let _late: Vec<_> = (0..2).map(|value| ask(&batched, numbers(&[value]))).collect();
+    begun(&runtime, 3).await;
+    assert!(start.elapsed() >= milliseconds(50) && start.elapsed() < milliseconds(55), "{:?}", start.elapsed());
+    assert_eq!(*runtime.rows.lock(), [1, 3, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_guilty_request_fails() {
+    let runtime = slow(10);
+    let batched = batched(&runtime, 8, milliseconds(100));
+    let _busy = ask(&batched, numbers(&[0]));
+    begun(&runtime, 1).await;
+    let asked: Vec<_> = [1, 2, i32::from(POISON), 4].map(|value| (value, ask(&batched, numbers(&[value])))).into();
+    for (value, answer) in asked {
+        match answer.await.unwrap() {
+            Ok(response) => assert_eq!(values(&response), [value]),
+            Err(error) => assert_eq!((value, error.as_str()), (i32::from(POISON), "poison")),
+        }
+    }
+    assert_eq!(*runtime.rows.lock(), [1, 4, 1, 1, 1, 1], "the batch, and each of its requests");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_leaves_disturbs_nobody() {
+    let runtime = slow(20);
+    let batched = batched(&runtime, 8, milliseconds(500));
+    let busy = ask(&batched, numbers(&[0]));
+    begun(&runtime, 1).await;
+    let asked: Vec<_> = (1..5).map(|value| ask(&batched, numbers(&[value]))).collect();
+    tokio::time::sleep(milliseconds(1)).await;
+    asked[0].abort();
+    tokio::time::sleep(milliseconds(1)).await;
+    assert_eq!(batched.batcher.state.lock().policy.waiting(), 3, "its place is free at once");
+    busy.await.unwrap().unwrap();
+    begun(&runtime, 2).await;
+    // Whoever drives the batch now may leave, too.
+    asked[1].abort();
+    asked[2].abort();
+    let mut asked = asked.into_iter();
+    assert_eq!(values(&asked.nth(3).unwrap().await.unwrap().unwrap()), [4]);
+    assert_eq!(*runtime.rows.lock(), [1, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_ends_when_all_its_callers_have_left() {
+    let runtime = slow(10_000);
+    let batched = batched(&runtime, 2, milliseconds(500));
+    let asked = [ask(&batched, numbers(&[1])), ask(&batched, numbers(&[2])), ask(&batched, numbers(&[3]))];
+    begun(&runtime, 2).await;
+    for caller in &asked {
+        caller.abort();
+    }
+    tokio::time::sleep(milliseconds(1)).await;
+    assert_eq!(runtime.running.load(Ordering::SeqCst), 0);
+    let state = batched.batcher.state.lock();
+    assert!(state.groups.is_empty() && state.policy.waiting() == 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_requests_and_those_without_rows_pass_alone() {
+    let runtime = slow(10);
+    let batched = batched(&runtime, 8, milliseconds(100));
+    let busy = ask(&batched, numbers(&[0]));
+    begun(&runtime, 1).await;
+    let start = Instant::now();
+    let large = vec![1; MAX_BYTES / 4 + 1];
+    let scalar = Tensor::from_elements("x", vec![], &[7]).unwrap();
+    let scalar = InferenceRequest { inputs: vec![scalar], ..InferenceRequest::default() };
+    let asked =
+        [numbers(&large), scalar, InferenceRequest::default(), numbers(&[])].map(|request| ask(&batched, request));
+    begun(&runtime, 5).await;
+    assert!(start.elapsed() < milliseconds(1));
+    for answer in asked {
+        answer.await.unwrap().unwrap();
+    }
+    busy.await.unwrap().unwrap();
+    // Together they are too large, so the first goes when the second comes.
+    let half = vec![1; MAX_BYTES / 8 + 1];
+    let asked = [numbers(&[1]), numbers(&half), numbers(&half)].map(|request| ask(&batched, request));
+    for answer in asked {
+        answer.await.unwrap().unwrap();
+    }
+    assert_eq!(runtime.rows.lock()[5..], [1, half.len(), half.len()]);
+}
+
+/// A model that answers with one row, whatever it gets.
+#[derive(Debug)]
+struct OneRow;
+
+impl Runtime for OneRow {
+    fn backend(&self) -> &'static str {
+        "test"
+    }
+
+    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        Box::pin(async move {
+            tokio::time::sleep(milliseconds(5)).await;
+            let sum = request.inputs[0].elements::<i32>().unwrap().iter().sum::<i32>();
+            let output = Tensor::from_elements("sum", vec![1], &[sum]).unwrap();
+            Ok(InferenceResponse { outputs: vec![output], ..InferenceResponse::default() })
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_with_too_few_rows_is_nobody_s() {
+    let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
+    let options = BatchOptions { max_size: NonZeroUsize::new(4).unwrap(), max_time: milliseconds(100) };
+    let batched = Arc::new(Batched::new(Arc::new(OneRow), options, metrics.of_batches("m", None)));
+    let asked: Vec<_> = (0..5).map(|value| ask(&batched, numbers(&[value, 1]))).collect();
+    for (value, answer) in (0..).zip(asked) {
+        let response = answer.await.unwrap().unwrap();
+        assert_eq!(response.outputs[0].elements::<i32>().unwrap().as_ref(), [value + 1]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn parameters_of_outputs_are_taken_apart_whether_or_not_others_come() {
+    #[derive(Debug)]
+    struct Lists;
+    impl Runtime for Lists {
+        fn backend(&self) -> &'static str {
+            "test"
+        }
+        fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+            Box::pin(async move {
+                tokio::time::sleep(milliseconds(5)).await;
+                let mut output = request.inputs[0].clone();
+                let names = output.elements::<i32>().unwrap().iter().map(|row| json!(format!("row {row}"))).collect();
+                output.parameters.others.insert("names".to_owned(), Value::Array(names));
+                output.parameters.others.insert("label".to_owned(), json!("text"));
+                Ok(InferenceResponse { outputs: vec![output], ..InferenceResponse::default() })
+            })
+        }
+    }
+    let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
+    let options = BatchOptions { max_size: NonZeroUsize::new(8).unwrap(), max_time: milliseconds(100) };
+    let batched = Arc::new(Batched::new(Arc::new(Lists), options, metrics.of_batches("m", None)));
+    let cases = [(vec![1], json!("row 1")), (vec![2, 3], json!(["row 2", "row 3"])), (vec![4], json!("row 4"))];
+    for round in 0..2 {
+        let asked: Vec<_> = cases.iter().map(|(rows, _)| ask(&batched, numbers(rows))).collect();
+        for ((_, names), answer) in cases.iter().zip(asked) {
+            let parameters = &answer.await.unwrap().unwrap().outputs[0].parameters.others;
+            assert_eq!((&parameters["names"], &parameters["label"]), (names, &json!("text")), "{round}");
+        }
+    }
+}
+
+#[test]
+fn merging_is_as_the_manual_says() {
+    let request = |value: &str, header: &'static str| {
+        let mut request = numbers(&[1]);
+        let parameters = &mut request.inputs[0].parameters;
+        *parameters = Parameters::with_content_type("np");
+        parameters.others.insert("custom-param".to_owned(), json!(value));
+        request.headers.insert("x-tenant", HeaderValue::from_static(header));
+        request.headers.insert("x-same", HeaderValue::from_static("same"));
+        request.id = value.to_owned();
+        request
+    };
+    let (a, b) = (request("value-1", "a"), request("value-2", "b"));
+    let merged = merge::merge(&[&a, &b]).unwrap();
+    assert_eq!(merged.inputs[0].shape, [2, 1]);
+    assert_eq!(merged.inputs[0].parameters.content_type(), Some("np"));
+    assert_eq!(merged.inputs[0].parameters.others["custom-param"], json!(["value-1", "value-2"]));
+    assert_eq!((merged.id.as_str(), merged.headers.len()), ("", 1), "nothing of one caller alone");
+    assert_eq!(merged.headers["x-same"], "same");
+
+    let mut output = Tensor::from_elements("foo", vec![3, 3], &[1, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
+    output.parameters = Parameters::with_content_type("np");
+    output.parameters.others.insert("foo".to_owned(), json!(["foo_1", "foo_2"]));
+    output.parameters.others.insert("bar".to_owned(), json!(["bar_1", "bar_2", "bar_3"]));
+    output.parameters.others.insert("all".to_owned(), json!([1, 2, 3, 4]));
+    let response = InferenceResponse { outputs: vec![output], ..InferenceResponse::default() };
+    let parts = merge::split(&response, &[1, 1, 1]).unwrap();
+    let parameters: Vec<_> = parts.iter().map(|part| json!(part.outputs[0].parameters)).collect();
+    assert_eq!(
+        parameters,
+        [
+            json!({"content_type": "np", "foo": "foo_1", "bar": "bar_1", "all": [1, 2, 3, 4]}),
+            json!({"content_type": "np", "foo": "foo_2", "bar": "bar_2", "all": [1, 2, 3, 4]}),
+            json!({"content_type": "np", "bar": "bar_3", "all": [1, 2, 3, 4]}),
+        ]
+    );
+    assert_eq!(parts[1].outputs[0].elements::<i32>().unwrap().as_ref(), [4, 5, 6]);
+    let error = merge::split(&response, &[1, 1]).unwrap_err().to_string();
+    assert_eq!(error, "output `foo` has the shape [3, 3] and 9 elements, expected 2 rows as the batch has");
+}
+
+#[test]
+fn requests_that_differ_never_share_a_batch() {
+    let form = |request: &InferenceRequest| Share::of(request).unwrap().form;
+    let base = || numbers(&[1, 2]);
+    let changed = |change: fn(&mut InferenceRequest)| {
+        let mut request = base();
+        change(&mut request);
+        form(&request)
+    };
+    assert_eq!(form(&base()), form(&numbers(&[5])), "rows may differ");
+    assert_eq!(form(&base()), changed(|request| request.id = "id".to_owned()));
+    let edits: [fn(&mut InferenceRequest); 10] = [
+        |request| request.inputs[0].name = "y".to_owned(),
+        |request| request.inputs[0].datatype = Datatype::Fp32,
+        |request| request.inputs[0].shape = vec![2, 1, 1],
+        |request| request.inputs[0].shape = vec![1, 2],
+        |request| request.inputs.push(request.inputs[0].clone()),
+        |request| request.inputs[0].parameters = Parameters::with_content_type("np"),
+        |request| drop(request.inputs[0].parameters.others.insert("k".to_owned(), json!(1))),
+        |request| request.parameters = Parameters::with_content_type("np"),
+        |request| drop(request.parameters.others.insert("temperature".to_owned(), json!(0.5))),
+        |request| request.outputs.push(RequestedOutput { name: "x".to_owned(), ..RequestedOutput::default() }),
+    ];
+    let forms: Vec<_> = edits.into_iter().map(changed).chain([form(&base())]).collect();
+    for (index, one) in forms.iter().enumerate() {
+        assert!(!forms[..index].contains(one), "{index}");
+    }
+}
+
+fn datatype() -> impl Strategy<Value = Datatype> {
+    prop_oneof![Just(Datatype::Int32), Just(Datatype::Bytes), Just(Datatype::Bool), Just(Datatype::Fp16)]
+}
+
+/// Elements that are seldom poison.
+fn tensor(name: &'static str) -> impl Strategy<Value = (Tensor, usize)> {
+    let trailing = prop_oneof![3 => Just(vec![2]), 1 => Just(vec![]), 1 => Just(vec![1, 2]), 1 => Just(vec![0])];
+    let parameters = (
+        proptest::option::of(prop_oneof![4 => Just(json!(1)), 2 => Just(json!("s")), 1 => Just(json!([1]))]),
+        any::<bool>(),
+    );
+    (datatype(), trailing, parameters, any::<u8>(), any::<bool>()).prop_map(move |parts| {
+        let (datatype, trailing, (custom, has_type), seed, text) = parts;
+        let mut parameters = if has_type { Parameters::with_content_type("np") } else { Parameters::new() };
+        parameters.others.extend(custom.map(|value| ("k".to_owned(), value)));
+        let data = TensorData::Fixed(Bytes::from(vec![seed]));
+        let data = if datatype == Datatype::Bytes && text {
+            TensorData::Variable(BytesElements::default().with_text(true))
+        } else {
+            data
+        };
+        (Tensor { name: name.to_owned(), datatype, shape: trailing, parameters, data }, usize::from(seed))
+    })
+}
+
+/// Gives a tensor rows, and elements for them.
+fn filled(tensor: Tensor, seed: usize, rows: usize) -> Tensor {
+    let mut shape = vec![rows];
+    shape.extend(&tensor.shape);
+    let count: usize = shape.iter().product();
+    let data = match tensor.datatype {
+        Datatype::Bytes => {
+            let text = matches!(&tensor.data, TensorData::Variable(elements) if elements.is_text());
+            let elements: BytesElements = (0..count).map(|index| format!("{}", seed * index)).collect();
+            TensorData::Variable(elements.with_text(text))
+        }
+        Datatype::Bool => {
+            TensorData::Fixed((0..count).map(|index| u8::from((seed + index).is_multiple_of(2))).collect())
+        }
+        other => {
+            let width = other.width().unwrap();
+            TensorData::Fixed((0..count * width).map(|index| u8::try_from((seed + index * 7) % 251).unwrap()).collect())
+        }
+    };
+    Tensor { shape, data, ..tensor }
+}
+
+fn request() -> impl Strategy<Value = InferenceRequest> {
+    let inputs = prop_oneof![
+        3 => tensor("a").prop_map(|a| vec![a]),
+        1 => (tensor("a"), tensor("b")).prop_map(|(a, b)| vec![a, b]),
+        1 => tensor("b").prop_map(|b| vec![b]),
+    ];
+    let rows = prop_oneof![8 => 1..4_usize, 1 => Just(0)];
+    let parameters =
+        prop_oneof![4 => Just(json!({})), 1 => Just(json!({"temperature": 1})), 1 => Just(json!({"temperature": 2}))];
+    let outputs = prop_oneof![4 => Just(vec![]), 1 => Just(vec!["a"]), 1 => Just(vec!["b", "a"])];
+    (inputs, rows, parameters, outputs, any::<bool>()).prop_map(|(inputs, rows, parameters, outputs, ragged)| {
+        let last = inputs.len() - 1;
+        let tensors = inputs.into_iter().enumerate().map(|(index, (tensor, seed))| {
+            // Inputs that differ in their rows.
+            let rows = if ragged && index == last && last > 0 { rows + 1 } else { rows };
+            filled(tensor, seed, rows)
+        });
+        let outputs =
+            outputs.into_iter().map(|name| RequestedOutput { name: name.to_owned(), ..RequestedOutput::default() });
+        let Value::Object(parameters) = parameters else { return InferenceRequest::default() };
+        InferenceRequest {
+            parameters: parameters.into(),
+            inputs: tensors.collect(),
+            outputs: outputs.collect(),
+            ..InferenceRequest::default()
+        }
+    })
+}
+
+/// A request, when it comes, and when its caller leaves, in milliseconds.
+fn call() -> impl Strategy<Value = (InferenceRequest, u64, Option<u64>)> {
+    (request(), 0..30_u64, proptest::option::weighted(0.1, 0..30_u64))
+}
+
+/// What a client sees of an outcome.
+fn seen(outcome: Result<InferenceResponse, String>) -> Result<(Parameters, Vec<(Tensor, bool)>), String> {
+    let InferenceResponse { parameters, outputs, .. } = outcome?;
+    let is_text = |tensor: &Tensor| matches!(&tensor.data, TensorData::Variable(elements) if elements.is_text());
+    Ok((parameters, outputs.into_iter().map(|output| (output.clone(), is_text(&output))).collect()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_caller_gets_what_it_would_have_got_alone(
+        calls in proptest::collection::vec(call(), 1..40),
+        size in 2..10_usize,
+        time in 1..40_u64,
+        service in 0..15_u64,
+        width in 1..3_usize,
+    ) {
+        let clock = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        clock.block_on(async {
+            let runtime = Arc::new(RowByRow { service: milliseconds(service), width, ..RowByRow::default() });
+            let batched = batched(&runtime, size, milliseconds(time));
+            let asked: Vec<_> = calls.iter().map(|(request, after, leaves)| {
+                let (batched, request, after) = (Arc::clone(&batched), request.clone(), milliseconds(*after));
+                let patience = leaves.map_or(Duration::from_mins(1), milliseconds);
+                tokio::spawn(async move {
+                    tokio::time::sleep(after).await;
+                    tokio::time::timeout(patience, batched.predict(request)).await.ok()
+                })
+            }).collect();
+            for ((request, _, leaves), answer) in calls.iter().zip(asked) {
+                let Some(outcome) = answer.await.unwrap() else {
+                    prop_assert!(leaves.is_some(), "an answer was lost");
+                    continue;
+                };
+                let outcome = outcome.map_err(|error| error.to_string());
+                let mut alone = turn(request).map_err(|error| error.to_string());
+                if let (Ok(response), Some(share)) = (&mut alone, Share::of(request)) {
+                    merge::split_one(response, share.rows);
+                }
+                prop_assert_eq!(seen(outcome), seen(alone));
+            }
+            prop_assert_eq!(runtime.running.load(Ordering::SeqCst), 0);
+            prop_assert_eq!(batched.batcher.state.lock().policy.waiting(), 0);
+            Ok(())
+        })?;
+    }
+}

@@ -1,0 +1,285 @@
+//! Which interpreter runs a model, and with which variables.
+
+mod archive;
+mod archives;
+mod expand;
+mod interpreter;
+mod packages;
+mod refusal;
+mod relocate;
+mod tar;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::OnceCell;
+use tracing::warn;
+
+use super::Options;
+use crate::settings::ModelSettings;
+use archives::{ArchiveError, Archives};
+use expand::expand;
+use interpreter::{Interpreter, InterpreterError, Version, probe};
+use relocate::VenvFile;
+
+/// How much memory glibc keeps for later: as much as it would once a block of 32 MiB had been freed. With less, tensors of
+/// a megabyte make it give memory back and fetch it again for each call, which costs more than their copies.
+const MEMORY_VARIABLES: [(&str, &str); 2] =
+    [("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TRIM_THRESHOLD_", "67108864")];
+
+/// What libraries for numbers read to decide how many threads they start.
+const THREAD_VARIABLES: [&str; 6] = [
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "RAYON_NUM_THREADS",
+];
+
+/// Where an environment's interpreter may be.
+const PYTHON_NAMES: [&str; 2] = ["bin/python", "bin/python3"];
+
+/// Why there is no environment for a model.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum EnvironmentError {
+    #[error("cannot use `environment_path` {}", path.display())]
+    Folder { path: PathBuf, source: Arc<io::Error> },
+    #[error("`environment_path` {} is a file; `environment_tarball` takes packed environments", path.display())]
+    File { path: PathBuf },
+    #[error(
+        "the environment {} holds no interpreter ({}) and no packages",
+        path.display(), PYTHON_NAMES.map(|name| format!("`{name}`")).join(", ")
+    )]
+    NoInterpreter { path: PathBuf },
+    #[error("the environment {} was made for Python {wanted}, but its `{name}` is Python {found}", path.display())]
+    WrongVersion { path: PathBuf, name: &'static str, wanted: Version, found: Version },
+    #[error(
+        "{package} in {} was built for another Python: wanted {wanted}, found Python {found} (`{}`)",
+        path.display(), interpreter.display()
+    )]
+    WrongPackage { path: PathBuf, package: String, wanted: String, found: Version, interpreter: PathBuf },
+    #[error(transparent)]
+    Interpreter(#[from] InterpreterError),
+    #[error("cannot use the packed environment `{}`", path.display())]
+    Archive { path: PathBuf, source: Arc<ArchiveError> },
+    #[error(
+        "no Python interpreter: looked beside the executable, in `VIRTUAL_ENV`, and for `python3` in PATH; `python_executable` names one"
+    )]
+    NoPython,
+}
+
+/// An interpreter, and what must be set for it.
+#[derive(Debug, Clone)]
+pub(super) struct Environment {
+    /// Tells environments apart; nothing for the server's own.
+    pub(super) key: Option<String>,
+    /// How logs call it.
+    pub(super) name: String,
+    pub(super) interpreter: PathBuf,
+    home: Home,
+}
+
+/// Where an environment's packages are.
+#[derive(Debug, Clone)]
+enum Home {
+    /// Wherever the interpreter finds them.
+    Interpreter,
+    /// In the folder that the interpreter is in.
+    Folder { path: PathBuf, conda: bool },
+    /// In this folder, beside those of the interpreter.
+    Packages(PathBuf),
+}
+
+/// The environments of a server.
+#[derive(Debug, Default)]
+pub(super) struct Environments {
+    archives: Archives,
+    /// That of models without one of their own.
+    default: OnceCell<(Environment, Version)>,
+}
+
+impl Environments {
+    /// Finds the environment that a model asks for, or the server's.
+    ///
+    /// # Errors
+    ///
+    /// Says what is missing or does not fit.
+    pub(super) async fn of(
+        &self,
+        settings: &ModelSettings,
+        options: &Options,
+    ) -> Result<Environment, EnvironmentError> {
+        let parameters = &settings.parameters;
+        if let Some(path) = &parameters.environment_path {
+            return self.in_folder(&options.working_directory.join(expand(path, &options.variables)), options).await;
+        }
+        if let Some(path) = &parameters.environment_tarball {
+            let folder = settings.folder().unwrap_or(&options.working_directory);
+            return self.packed(&folder.join(expand(path, &options.variables)), options).await;
+        }
+        Ok(self.default(options).await?.0.clone())
+    }
+
+    /// Unpacks an archive, unless that has been done, and opens the environment in it.
+    async fn packed(&self, path: &Path, options: &Options) -> Result<Environment, EnvironmentError> {
+        let dir = options.working_directory.join(&options.environments_dir);
+        let unpacked = self.archives.unpack(path, &dir, &interpreter_folders(options)).await;
+        let failed = |source| EnvironmentError::Archive { path: path.to_owned(), source: Arc::new(source) };
+        let unpacked = unpacked.map_err(failed)?;
+        let (environment, _) = with_interpreter(unpacked.folder.clone(), unpacked.hash)
+            .await?
+            .ok_or(EnvironmentError::NoInterpreter { path: unpacked.folder })?;
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        let name = name.as_deref().and_then(|name| name.split('.').next()).unwrap_or_default();
+        Ok(Environment { name: name.to_owned(), ..environment })
+    }
+
+    async fn in_folder(&self, path: &Path, options: &Options) -> Result<Environment, EnvironmentError> {
+        let failed = |source| EnvironmentError::Folder { path: path.to_owned(), source: Arc::new(source) };
+        // A link that leads elsewhere next time is another environment then.
+        let folder = fs::canonicalize(path).map_err(failed)?;
+        if folder.is_file() {
+            return Err(EnvironmentError::File { path: folder });
+        }
+        let key = folder.to_string_lossy().into_owned();
+        if let Some((environment, _)) = with_interpreter(folder.clone(), key.clone()).await? {
+            return Ok(environment);
+        }
+        if !packages::holds_packages(&folder) {
+            return Err(EnvironmentError::NoInterpreter { path: folder });
+        }
+        let (base, version) = self.default(options).await?;
+        if let Some(packages::Misfit { package, wanted }) = packages::misfit(&folder, *version) {
+            let (found, interpreter) = (*version, base.interpreter.clone());
+            return Err(EnvironmentError::WrongPackage { path: folder, package, wanted, found, interpreter });
+        }
+        let name = name_of(&folder);
+        Ok(Environment { key: Some(key), name, interpreter: base.interpreter.clone(), home: Home::Packages(folder) })
+    }
+
+    /// Returns the environment of models without one of their own.
+    async fn default(&self, options: &Options) -> Result<&(Environment, Version), EnvironmentError> {
+        let find = || async {
+            if options.interpreter.is_none()
+                && let Some(tarball) = &options.environment_tarball
+            {
+                let path = options.working_directory.join(tarball);
+                if path.exists() {
+                    let environment = self.packed(&path, options).await?;
+                    let Interpreter { version, .. } = probe(&environment.interpreter).await?;
+                    return Ok((Environment { key: None, name: "default".to_owned(), ..environment }, version));
+                }
+                // Images set the variable whether there is such a file or not.
+                warn!("`{}` (`MLSERVER_ENV_TARBALL`) is not there.", path.display());
+            }
+            let interpreter = default_interpreter(options).ok_or(EnvironmentError::NoPython)?;
+            let Interpreter { version, .. } = probe(&interpreter).await?;
+            let home = Home::Interpreter;
+            Ok((Environment { key: None, name: "default".to_owned(), interpreter, home }, version))
+        };
+        self.default.get_or_try_init(find).await
+    }
+}
+
+/// Opens the environment in a folder; nothing when that has no interpreter.
+async fn with_interpreter(folder: PathBuf, key: String) -> Result<Option<(Environment, Version)>, EnvironmentError> {
+    let found = PYTHON_NAMES.into_iter().find(|name| folder.join(name).symlink_metadata().is_ok());
+    let Some(name) = found else { return Ok(None) };
+    let interpreter = folder.join(name);
+    let version = probe(&interpreter).await?.version;
+    let wanted = VenvFile::read(&folder).and_then(|file| file.version);
+    if let Some(wanted) = wanted.filter(|wanted| *wanted != version) {
+        return Err(EnvironmentError::WrongVersion { path: folder, name, wanted, found: version });
+    }
+    let conda = folder.join("conda-meta").is_dir();
+    let name = name_of(&folder);
+    let home = Home::Folder { path: folder, conda };
+    Ok(Some((Environment { key: Some(key), name, interpreter, home }, version)))
+}
+
+fn name_of(folder: &Path) -> String {
+    folder.file_name().map_or_else(|| "environment".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+impl Environment {
+    /// Returns the variables of this environment's workers, `workers` of which share the machine. Nothing takes one away.
+    pub(super) fn variables(
+        &self,
+        sdk: &Path,
+        options: &Options,
+        workers: usize,
+    ) -> Vec<(&'static str, Option<OsString>)> {
+        let set = |name: &str| options.variables.get(name).filter(|value| !value.is_empty());
+        let before = |first: PathBuf, name: &str| {
+            let mut list = first.into_os_string();
+            if let Some(others) = set(name) {
+                list.push(":");
+                list.push(others);
+            }
+            list
+        };
+        let mut variables = vec![("PYTHONUNBUFFERED", Some("1".into()))];
+        match &self.home {
+            Home::Interpreter => {
+                variables.push(("PYTHONPATH", Some(before(sdk.to_owned(), "PYTHONPATH"))));
+            }
+            Home::Packages(folder) => {
+                let mut path = sdk.as_os_str().to_owned();
+                path.push(":");
+                path.push(before(folder.clone(), "PYTHONPATH"));
+                variables.push(("PYTHONPATH", Some(path)));
+                variables.push(("PATH", Some(before(folder.join("bin"), "PATH"))));
+            }
+            // It is meant to be the only one that its models see.
+            Home::Folder { path, conda } => {
+                let own = if *conda { "CONDA_PREFIX" } else { "VIRTUAL_ENV" };
+                let other = if *conda { "VIRTUAL_ENV" } else { "CONDA_PREFIX" };
+                variables.extend([
+                    ("PYTHONPATH", Some(sdk.as_os_str().to_owned())),
+                    ("PYTHONHOME", None),
+                    ("PYTHONNOUSERSITE", Some("1".into())),
+                    ("PATH", Some(before(path.join("bin"), "PATH"))),
+                    (own, Some(path.clone().into())),
+                    (other, None),
+                ]);
+            }
+        }
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let threads = (cores / workers.max(1)).max(1).to_string();
+        for name in THREAD_VARIABLES {
+            if set(name).is_none() {
+                variables.push((name, Some(threads.clone().into())));
+            }
+        }
+        let memory = MEMORY_VARIABLES.into_iter().filter(|(name, _)| set(name).is_none());
+        variables.extend(memory.map(|(name, value)| (name, Some(value.into()))));
+        variables
+    }
+}
+
+/// The interpreter of models without an environment of their own.
+fn default_interpreter(options: &Options) -> Option<PathBuf> {
+    if let Some(interpreter) = &options.interpreter {
+        return Some(options.working_directory.join(interpreter));
+    }
+    let folders = interpreter_folders(options);
+    // On some machines `python` is Python 2.
+    let paths = ["python3", "python"].into_iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+    paths.into_iter().find(|path| path.is_file())
+}
+
+/// The folders that may hold interpreters: that of the executable, that of an active virtual environment, and those in PATH.
+fn interpreter_folders(options: &Options) -> Vec<PathBuf> {
+    let beside = std::env::current_exe().ok().and_then(|executable| executable.parent().map(Path::to_owned));
+    let active = options.variables.get("VIRTUAL_ENV").map(|folder| Path::new(folder).join("bin"));
+    let path = options.variables.get("PATH").map(|path| std::env::split_paths(path).collect::<Vec<_>>());
+    beside.into_iter().chain(active).chain(path.into_iter().flatten()).collect()
+}

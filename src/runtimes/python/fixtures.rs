@@ -1,0 +1,234 @@
+//! The frames of `tests/fixtures/frames`: what the server sends is written as they are, and what workers send is read.
+//!
+//! `python/tests/test_worker.py` holds the other end against the same files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Method};
+use serde_json::{Value, json};
+
+use super::frame::{Frame, Kind, Outgoing, PROTOCOL};
+use super::message::{
+    self, Credit, Failure, FailureKind, Hello, Load, Loaded, MessageError, Metrics, OpenStream, Ready,
+};
+use crate::types::{
+    BytesElements, CustomCall, CustomReply, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData,
+};
+
+const LOAD: u64 = 0x100;
+const PREDICT: u64 = 0x201;
+const CALL: u64 = 0x302;
+const STREAM: u64 = 0x403;
+const PING: u64 = 0x504;
+const CANCELLED: u64 = 0x605;
+const UNLOAD: u64 = 0x706;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/frames")
+}
+
+fn parameters(value: &Value) -> Parameters {
+    Parameters::from(value.as_object().cloned().unwrap_or_default())
+}
+
+fn numbers() -> Tensor {
+    Tensor {
+        name: "numbers".to_owned(),
+        datatype: Datatype::Fp32,
+        shape: vec![1, 2],
+        parameters: parameters(&json!({"content_type": "np"})),
+        data: TensorData::Fixed(Bytes::from_static(&[0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0])),
+    }
+}
+
+fn request() -> InferenceRequest {
+    let bare = |name: &str, datatype, shape: &[usize], data| Tensor {
+        name: name.to_owned(),
+        datatype,
+        shape: shape.to_vec(),
+        parameters: Parameters::new(),
+        data,
+    };
+    let elements = |bytes: &'static [u8], spans: Vec<std::ops::Range<usize>>, text| {
+        TensorData::Variable(BytesElements::new(Bytes::from_static(bytes), spans).unwrap().with_text(text))
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert("x-question", HeaderValue::from_static("why"));
+    headers.insert("ce-id", HeaderValue::from_static("r1"));
+    InferenceRequest {
+        id: "r1".to_owned(),
+        parameters: parameters(&json!({"content_type": "pd", "extra": [1, null, "ä"]})),
+        headers,
+        inputs: vec![
+            numbers(),
+            // Three bytes, which are padded.
+            bare("small", Datatype::Int8, &[3], TensorData::Fixed(Bytes::from_static(&[1, 0xff, 3]))),
+            bare("text", Datatype::Bytes, &[3], elements("aäb".as_bytes(), vec![0..1, 1..1, 1..4], true)),
+            bare("bytes", Datatype::Bytes, &[1], elements(b"\x00\xff", std::iter::once(0..2).collect(), false)),
+        ],
+        outputs: vec![RequestedOutput {
+            name: "numbers".to_owned(),
+            parameters: parameters(&json!({"content_type": "np"})),
+        }],
+    }
+}
+
+/// The frames that this end sends.
+fn sent() -> Vec<(&'static str, u64, Outgoing)> {
+    let frame = |kind, head: Bytes| Outgoing::new(kind, head).unwrap();
+    let hello = Hello {
+        protocol: PROTOCOL,
+        worker: "default-0",
+        parent: 4711,
+        inline: false,
+        debug: true,
+        paths: vec!["/models".into()],
+    };
+    let settings = json!({
+        "name": "echo", "implementation": "frame_models.Echo", "platform": "tests",
+        "parameters": {"version": "v1", "extra": {"k": [1]}},
+        "inputs": [{"name": "numbers", "datatype": "FP32", "shape": [-1, 2], "parameters": {"content_type": "np"}}],
+    });
+    let mut headers = HeaderMap::new();
+    headers.append("x-many", HeaderValue::from_static("a"));
+    headers.append("x-many", HeaderValue::from_bytes(b"\xe4").unwrap());
+    let call = CustomCall {
+        method: Method::PUT,
+        path: "/echo/ä b".to_owned(),
+        parameters: vec![("name".to_owned(), "ä b".to_owned())],
+        query: "q=%31&q=2".to_owned(),
+        headers,
+        body: Bytes::from_static(b"\x00\xff raw"),
+    };
+    let item = InferenceRequest { id: "r2".to_owned(), inputs: vec![numbers()], ..InferenceRequest::default() };
+    vec![
+        ("hello", 0, frame(Kind::Hello, message::head(&hello))),
+        ("load", LOAD, frame(Kind::Load, message::head(&Load { model: 7, settings: &settings, source: None }))),
+        ("predict", PREDICT, message::request(Kind::Predict, Some(7), &request()).unwrap()),
+        ("call", CALL, message::call(7, "echo", call).unwrap()),
+        ("stream", STREAM, frame(Kind::Stream, message::head(&OpenStream { model: 7, request: "r2", credit: 4 }))),
+        ("item", STREAM, message::request(Kind::Item, None, &item).unwrap()),
+        ("credit", STREAM, frame(Kind::Credit, message::head(&Credit { count: 4 }))),
+        ("end", STREAM, Outgoing::bare(Kind::End)),
+        ("ping", PING, Outgoing::with_tail(Kind::Ping, Bytes::new(), vec![Bytes::from_static(b"anything")]).unwrap()),
+        ("cancel", CANCELLED, Outgoing::bare(Kind::Cancel)),
+        ("unload", UNLOAD, message::unload(7)),
+        ("stop", 0, Outgoing::bare(Kind::Stop)),
+    ]
+}
+
+fn bytes(id: u64, frame: Outgoing) -> Vec<u8> {
+    let (mut whole, mut scratch) = (Vec::new(), BytesMut::new());
+    frame.write(id, &mut scratch, |scratch, part| {
+        whole.extend_from_slice(&scratch.split());
+        whole.extend_from_slice(&part);
+    });
+    whole.extend_from_slice(&scratch);
+    whole
+}
+
+fn read(name: &str) -> Frame {
+    let mut buffer = BytesMut::from(fs::read(folder().join(format!("{name}.bin"))).unwrap().as_slice());
+    let frame = Frame::take(&mut buffer).unwrap().unwrap();
+    assert!(buffer.is_empty(), "{name} holds more than a frame");
+    frame
+}
+
+#[test]
+fn what_the_server_sends_is_as_recorded() {
+    let new = std::env::temp_dir().join("mlserver-frames");
+    let mut changed = Vec::new();
+    for (name, id, frame) in sent() {
+        let made = bytes(id, frame);
+        if made != fs::read(folder().join(format!("{name}.bin"))).unwrap_or_default() {
+            fs::create_dir_all(&new).unwrap();
+            fs::write(new.join(format!("{name}.bin")), &made).unwrap();
+            changed.push(name);
+        }
+    }
+    assert!(changed.is_empty(), "{changed:?} differ; what was made is in {}", new.display());
+}
+
+#[test]
+fn what_workers_send_means_what_was_meant() {
+    let ready: Ready = read("ready").read().unwrap();
+    assert_eq!((ready.protocol, ready.python.as_str()), (PROTOCOL, "3.8.18"));
+    assert_eq!(ready.executable, "/usr/bin/python3");
+
+    let frame = read("loaded");
+    assert_eq!((frame.kind, frame.id), (Kind::Loaded, LOAD));
+    let loaded: Loaded = frame.read().unwrap();
+    assert!(loaded.ready && loaded.streams && !loaded.plain);
+    let [handler] = &loaded.handlers[..] else { unreachable!("{loaded:?}") };
+    assert_eq!((handler.name.as_str(), handler.path.as_str()), ("echo", "/echo/{name}"));
+    assert_eq!((handler.method.as_str(), handler.plain), ("PUT", false));
+    assert_eq!((loaded.metadata.name.as_str(), loaded.metadata.platform.as_str()), ("echo", "tests"));
+    assert_eq!(loaded.metadata.inputs[0].shape, [-1, 2]);
+
+    let metrics: Metrics = read("metrics").read().unwrap();
+    let expected = ["frames_seen", "Frames that were seen", "echo", "v1"].map(str::to_owned);
+    let [name, description, model, version] = expected;
+    assert_eq!(metrics.observed, [(name, description, model, version, 0.5)]);
+
+    let frame = read("error");
+    assert_eq!((frame.kind, frame.id), (Kind::Error, CANCELLED));
+    let Failure { kind, status, traceback, .. } = frame.read().unwrap();
+    assert_eq!((kind, status, traceback.as_str()), (FailureKind::Cancelled, 500, ""));
+
+    for (name, kind, id) in
+        [("done", Kind::Done, UNLOAD), ("yielded", Kind::Yielded, CANCELLED), ("pong", Kind::Pong, PING)]
+    {
+        let frame = read(name);
+        assert_eq!((frame.kind, frame.id), (kind, id));
+        assert_eq!(frame.tail.as_ref(), if kind == Kind::Pong { b"anything".as_slice() } else { b"" });
+    }
+    for (name, kind) in [("credit", Kind::Credit), ("end", Kind::End)] {
+        assert_eq!((read(name).kind, read(name).id), (kind, STREAM));
+    }
+}
+
+#[test]
+fn an_answer_s_tensors_come_back_as_they_were_sent() {
+    let frame = read("answer");
+    assert_eq!((frame.kind, frame.id), (Kind::Answer, PREDICT));
+    let answer = message::response(&frame).unwrap();
+    assert_eq!(answer.headers["x-answer"], "because");
+    assert_eq!(answer.parameters, parameters(&json!({"inputs": 4})));
+    assert_eq!(answer.outputs.len(), 4);
+    for (output, input) in answer.outputs.iter().zip(request().inputs) {
+        assert_eq!((&output.name, output.datatype, &output.shape), (&input.name, input.datatype, &input.shape));
+        assert_eq!((&output.parameters, &output.data), (&input.parameters, &input.data));
+    }
+}
+
+#[test]
+fn a_reply_is_what_http_can_say() {
+    let frame = read("reply");
+    assert_eq!((frame.kind, frame.id), (Kind::Reply, CALL));
+    let CustomReply { status, headers, body } = message::reply(&frame).unwrap();
+    assert_eq!((status.as_u16(), body.as_ref()), (201, b"\x00\xff raw".as_slice()));
+    assert_eq!(headers["content-type"], "application/x-raw");
+    assert_eq!(headers.get_all("x-seen").iter().map(HeaderValue::as_bytes).collect::<Vec<_>>(), [b"a, \xe4"]);
+    let with = |head: &str| Frame { head: Bytes::copy_from_slice(head.as_bytes()), ..frame.clone() };
+    for status in ["42", "101", "1000"] {
+        let reply = message::reply(&with(&format!(r#"{{"status":{status}}}"#)));
+        assert!(matches!(reply, Err(MessageError::Status { .. })), "{status}");
+    }
+    for header in [r#"["a b","c"]"#, r#"["a","b\nc"]"#, r#"["a","€"]"#] {
+        let reply = message::reply(&with(&format!(r#"{{"status":200,"headers":[{header}]}}"#)));
+        assert!(matches!(reply, Err(MessageError::Header { .. })), "{header}");
+    }
+}
+
+#[test]
+fn every_kind_of_frame_has_its_fixture() {
+    let mut kinds: Vec<u8> = fs::read_dir(folder())
+        .unwrap()
+        .filter_map(|entry| Some(entry.unwrap().file_name().to_str()?.strip_suffix(".bin")?.to_owned()))
+        .map(|name| read(&name).kind as u8)
+        .collect();
+    kinds.sort_unstable();
+    assert_eq!(kinds, (1..=12).chain(64..=72).collect::<Vec<_>>());
+}

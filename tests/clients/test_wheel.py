@@ -1,0 +1,106 @@
+"""`pip install .` puts the server on the PATH of an environment, and models run in that environment's Python."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+
+import pytest
+from conftest import BINARY, ROOT, Server
+
+VERSION = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
+MODEL = """
+import json, sys
+import mlserver
+from mlserver.types import InferenceResponse, ResponseOutput
+
+class Where(mlserver.MLModel):
+    async def predict(self, payload):
+        text = json.dumps([sys.prefix, mlserver.__version__])
+        output = ResponseOutput(name="where", shape=[1], datatype="BYTES", data=[text])
+        return InferenceResponse(model_name=self.name, outputs=[output])
+"""
+
+
+def run(*command, **variables):
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel that pip builds: without a network beyond crates, and like the executable under test, which cargo has built."""
+    out = tmp_path_factory.mktemp("wheel")
+    profile = {"debug": "dev"}.get(BINARY.parent.name, BINARY.parent.name)
+    path = os.pathsep.join([os.path.join(sys.prefix, "bin"), os.environ["PATH"]])
+    options = ["--no-build-isolation", "--no-deps", "--no-index", "--config-settings", f"build-args=--profile={profile}"]
+    command = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", out, ROOT]
+    run(*command, PATH=path, CARGO_TARGET_DIR=str(BINARY.parents[1]))
+    (wheel,) = out.iterdir()
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def environment(wheel, tmp_path_factory):
+    """A fresh virtual environment with the wheel in it."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True)
+    run(folder / "bin/python", "-m", "pip", "install", "--no-index", wheel)
+    return folder
+
+
+def where(folder, **options):
+    """Serves a model and asks it where it runs."""
+    (folder / "models.py").write_text(MODEL)
+    (folder / "model-settings.json").write_text(json.dumps({"name": "m", "implementation": "models.Where"}))
+    server = Server(folder, **options).wait_until_ready()
+    try:
+        inputs = [{"name": "x", "shape": [1], "datatype": "INT64", "data": [1]}]
+        answer = server.post("/v2/models/m/infer", {"inputs": inputs})
+        assert answer.status == 200, answer.body
+        return json.loads(answer.json()["outputs"][0]["data"][0])
+    finally:
+        server.stop()
+
+
+def test_the_wheel_holds_the_executable_and_the_package(wheel):
+    assert re.fullmatch(rf"mlserver-{re.escape(VERSION)}-py3-none-\w+\.whl", wheel.name)
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    source = [path.relative_to(ROOT / "python") for path in (ROOT / "python/mlserver").rglob("*.py")]
+    assert {str(path) for path in source} <= set(names)
+    outside = {name.split("/")[0] for name in names} - {"mlserver"}
+    assert outside == {f"mlserver-{VERSION}.data", f"mlserver-{VERSION}.dist-info"}
+    assert f"mlserver-{VERSION}.data/scripts/mlserver" in names
+
+
+def test_models_run_in_the_environment_that_the_server_is_installed_in(environment, tmp_path):
+    prefix, version = where(tmp_path, executable=environment / "bin/mlserver", PATH="/usr/bin:/bin")
+    assert (prefix, version) == (str(environment), VERSION)
+
+
+def test_the_package_can_be_imported_beside_the_server(environment):
+    program = "import mlserver, mlserver.codecs; print(mlserver.__version__, mlserver.MLModel.__module__)"
+    assert run(environment / "bin/python", "-c", program) == f"{VERSION} mlserver.model\n"
+    assert run(environment / "bin/mlserver", "--version").split()[-1] == VERSION
+
+
+def test_the_executable_alone_carries_the_package(environment, tmp_path):
+    """It needs an interpreter and nothing else: no package `mlserver` is installed for this one."""
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    shutil.copy2(environment / "bin/mlserver", alone)
+    folder = tmp_path / "models"
+    folder.mkdir()
+    bare = tmp_path / "bare"
+    venv.create(bare)
+    cache = tmp_path / "cache"
+    path = f"{bare / 'bin'}:/usr/bin:/bin"
+    prefix, version = where(folder, executable=alone / "mlserver", PATH=path, XDG_CACHE_HOME=str(cache))
+    assert (prefix, version) == (str(bare), VERSION)
+    assert list(cache.rglob("mlserver/__init__.py"))

@@ -1,0 +1,112 @@
+"""What is said when a runtime of a framework cannot load its model."""
+
+import json
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import GOLDENS, need, serve
+
+PACKAGES = {
+    "sklearn": ("mlserver_sklearn.SKLearnModel", "iris", "scikit-learn"),
+    "xgboost": ("mlserver_xgboost.XGBoostModel", "classes", "xgboost"),
+    "lightgbm": ("mlserver_lightgbm.LightGBMModel", "classes", "lightgbm"),
+    "catboost": ("mlserver_catboost.CatboostModel", "classes", "catboost"),
+}
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """Returns an interpreter without any package."""
+    folder = tmp_path_factory.mktemp("bare") / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    return folder / "bin/python"
+
+
+def reasons(folder: Path, python: Path) -> dict:
+    """Returns why each model of a folder was not loaded."""
+    server = serve(folder, python, MLSERVER_EXIT_ON_LOAD_FAILURE="false")
+
+    def failed():
+        models = server.get("/v2/health/ready").json().get("models", [])
+        return models if models and not any(model["state"] == "LOADING" for model in models) else None
+
+    try:
+        return {model["name"]: model["reason"] for model in server.wait_for(failed)}
+    finally:
+        server.stop()
+
+
+def settings(folder: Path, implementation: str, uri: str = ".", **extra) -> Path:
+    folder.mkdir()
+    text = {"name": folder.name, "implementation": implementation, "parameters": {"uri": uri, "extra": extra}}
+    (folder / "model-settings.json").write_text(json.dumps(text))
+    return folder
+
+
+def test_a_missing_framework_says_what_to_install(tmp_path, bare):
+    for name, (_, model, _) in PACKAGES.items():
+        shutil.copytree(GOLDENS / name / model, tmp_path / name)
+        file = tmp_path / name / "model-settings.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "name": name}))
+    found = reasons(tmp_path, bare)
+    version = ".".join(map(str, sys.version_info[:3]))
+    for name, (_, _, package) in PACKAGES.items():
+        assert found[name] == (
+            f"the model needs `{package}`, which {bare} (Python {version}) does not have; "
+            f"install it there: {bare} -m pip install {package}"
+        )
+
+
+def test_what_native_refuses_needs_the_framework(tmp_path, bare):
+    shutil.copytree(GOLDENS / "xgboost/ranks", tmp_path / "ranks")
+    reason = reasons(tmp_path, bare)["ranks"]
+    artefact = tmp_path / "ranks/model.json"
+    assert reason.startswith(
+        f"`{artefact}` is not a model that can be served natively: estimator type `ranker` is not supported; "
+        "nor does Python serve it: the model needs `xgboost`, which"
+    )
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_wrong_artefact_is_named_with_the_reason(name, tmp_path):
+    need(name)
+    implementation = PACKAGES[name][0]
+    (settings(tmp_path / "nonsense", implementation, "./a file", backend="python") / "a file").write_text("no model")
+    settings(tmp_path / "empty", implementation, backend="python")
+    settings(tmp_path / "missing", implementation, "./nope", backend="python")
+    found = reasons(tmp_path, Path(sys.executable))
+    assert re.match(rf"cannot load `{tmp_path}/nonsense/a file`: \w+: .+", found["nonsense"]), found
+    assert found["empty"].startswith(f"`{tmp_path}/empty` is a directory without a model file: expected one of model.")
+    assert found["missing"] == f"Invalid URI specified for model missing ({tmp_path}/missing/nope)"
+
+
+class Elsewhere:
+    """Pickled as something of a module that is not there."""
+
+    def __reduce__(self):
+        return (eval, ("__import__('gone_since').model",))
+
+
+def test_a_pickle_that_needs_another_package_names_it(tmp_path):
+    need("sklearn")
+    implementation = PACKAGES["sklearn"][0]
+    (settings(tmp_path / "moved", implementation) / "model.pkl").write_bytes(pickle.dumps(Elsewhere()))
+    shutil.copytree(GOLDENS / "sklearn/iris", tmp_path / "iris")
+    settings(tmp_path / "mistyped", implementation, "../iris", predict_fn="predic")
+    (tmp_path / "iris/model-settings.json").unlink()
+    found = reasons(tmp_path, Path(sys.executable))
+    assert re.fullmatch(
+        rf"cannot load `{tmp_path}/moved/model.pkl`: it needs the module `gone_since`, which \S+ \(Python \S+\) "
+        "does not have",
+        found["moved"],
+    )
+    assert found["mistyped"] == (
+        "`parameters.extra.predict_fn` is `predic`, which "
+        "<class 'sklearn.linear_model._logistic.LogisticRegression'> "
+        f"of `{tmp_path}/iris/model.joblib` does not have"
+    )
