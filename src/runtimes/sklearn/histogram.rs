@@ -49,6 +49,9 @@ pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
         _ => return Err(fitted.unsupported("loss")),
     }
     let labels = fitted.labels("classes_")?;
+    if labels.len() < 2 {
+        return Err(fitted.unexpected("classes_", "at least two classes"));
+    }
     let sums = if labels.len() == 2 { 1 } else { labels.len() };
     boosted(fitted, Link::Classes, sums, Some(labels))
 }
@@ -74,8 +77,8 @@ fn boosted(
         return Err(fitted.unsupported("categorical_features"));
     }
     let features = fitted.size("n_features_in_")?;
-    if features == 0 || sums == 0 {
-        return Err(fitted.unexpected("n_features_in_", "at least one feature and class"));
+    if features == 0 {
+        return Err(fitted.unexpected("n_features_in_", "at least one feature"));
     }
     let baseline = fitted.floats_of("_baseline_prediction", sums)?;
     let mut trees = Vec::new();

@@ -101,6 +101,9 @@ fn network(fitted: &Fitted<'_>, methods: Methods, labels: Option<Elements<'stati
     };
     let (features, outputs) = (first.inputs, end.intercept.len());
     if let Some(labels) = &labels {
+        if labels.len() < 2 {
+            return Err(fitted.unexpected("_label_binarizer", "at least two classes"));
+        }
         fitted.count("coefs_", if labels.len() == 2 { 1 } else { labels.len() }, outputs)?;
     }
     Ok(Family::new(methods, features, Network { layers, labels, outputs, single }))
