@@ -49,11 +49,6 @@ impl Report {
         let root = Part::of(String::new(), pickle.root(), 0, &mut left);
         Ok(Self { root, native: Model::load(file.clone()) })
     }
-
-    /// Why the artefact is not evaluated natively, if so.
-    pub const fn refusal(&self) -> Option<&LoadError> {
-        self.native.as_ref().err()
-    }
 }
 
 impl Part {

@@ -61,11 +61,11 @@ def bayes(out):
 
 def networks(out):
     for name, model, classes in [
-        ("mlp_2", neural_network.MLPClassifier((6,), max_iter=60, random_state=0), 2),
-        ("mlp_3", neural_network.MLPClassifier((6, 4), max_iter=60, random_state=0), 3),
-        ("mlp_tanh", neural_network.MLPClassifier((5,), activation="tanh", max_iter=60, random_state=0), 3),
-        ("mlp_logistic", neural_network.MLPClassifier((5,), activation="logistic", max_iter=60, random_state=0), 2),
-        ("mlp_identity", neural_network.MLPClassifier((5,), activation="identity", max_iter=60, random_state=0), 3),
+        ("mlp_2", neural_network.MLPClassifier(hidden_layer_sizes=(6,), max_iter=60, random_state=0), 2),
+        ("mlp_3", neural_network.MLPClassifier(hidden_layer_sizes=(6, 4), max_iter=60, random_state=0), 3),
+        ("mlp_tanh", neural_network.MLPClassifier(hidden_layer_sizes=(5,), activation="tanh", max_iter=60, random_state=0), 3),
+        ("mlp_logistic", neural_network.MLPClassifier(hidden_layer_sizes=(5,), activation="logistic", max_iter=60, random_state=0), 2),
+        ("mlp_identity", neural_network.MLPClassifier(hidden_layer_sizes=(5,), activation="identity", max_iter=60, random_state=0), 3),
     ]:
         rng = rng_for(name)
         x, y = blobs(rng, classes=classes)
@@ -73,10 +73,10 @@ def networks(out):
     for targets in (1, 2):
         rng = rng_for(f"mlp_regressor_{targets}")
         x, y = line(rng, targets=targets)
-        model = neural_network.MLPRegressor((6,), max_iter=60, random_state=0)
+        model = neural_network.MLPRegressor(hidden_layer_sizes=(6,), max_iter=60, random_state=0)
         out.case(f"mlp_regressor_{targets}", model.fit(x, y), asked(rng, x, huge=20.0))
     rng = rng_for("mlp_single")
     x, y = blobs(rng, dtype=np.float32)
-    model = neural_network.MLPClassifier((6,), max_iter=60, random_state=0)
+    model = neural_network.MLPClassifier(hidden_layer_sizes=(6,), max_iter=60, random_state=0)
     rows = asked(rng, x, huge=5.0)
     out.case("mlp_single", model.fit(x, y), [rows, rows.astype(np.float64)])
