@@ -108,6 +108,7 @@ const CLASSES: &[(&str, Load)] = &[
     ("pipeline.FeatureUnion", compose::union),
     ("pipeline.Pipeline", compose::pipeline),
     ("preprocessing.Binarizer", scale::binarizer),
+    ("preprocessing.FunctionTransformer", compose::function),
     ("preprocessing.MaxAbsScaler", scale::max_abs),
     ("preprocessing.MinMaxScaler", scale::min_max),
     ("preprocessing.Normalizer", scale::normalizer),

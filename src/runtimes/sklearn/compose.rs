@@ -126,6 +126,28 @@ impl Evaluate for Delegate {
     }
 }
 
+/// Passes its input on.
+#[derive(Debug)]
+struct Identity;
+
+/// `FunctionTransformer` without a function.
+pub(super) fn function(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    if fitted.get("func").is_some() {
+        return Err(fitted.unsupported("func"));
+    }
+    Ok(Family::composed(Methods::TRANSFORM, None, None, Identity))
+}
+
+impl Evaluate for Identity {
+    fn call(&self, _: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
+        Ok(data.clone().into_static())
+    }
+
+    fn cost(&self) -> u64 {
+        20
+    }
+}
+
 /// Transformers side by side.
 #[derive(Debug)]
 struct Union {
@@ -268,7 +290,7 @@ impl Selection {
             return Ok(Self::Names(vec![name.to_owned()]));
         }
         let place = |place: i64| {
-            let place = if place < 0 { place + i64::try_from(features).ok()? } else { place };
+            let place = if place < 0 { place.checked_add(i64::try_from(features).ok()?)? } else { place };
             usize::try_from(place).ok().filter(|&place| place < features)
         };
         if columns.class() == Some("builtins.slice") {
@@ -301,16 +323,15 @@ impl Selection {
 
     /// Reads `slice(start, stop, step)` of places; a slice of names is not evaluated.
     fn slice(arguments: &[Value<'_>], features: usize) -> Option<Self> {
-        let &[start, stop, step] = arguments else { return None };
-        let end = i64::try_from(features).ok()?;
+        let &[first, end, stride] = arguments else { return None };
+        let count = i64::try_from(features).ok()?;
         let bound = |value: Value<'_>, default: i64| match value.as_i64() {
-            Some(bound) if bound < 0 => Some((bound + end).max(0)),
-            Some(bound) => Some(bound.min(end)),
+            Some(bound) if bound < 0 => Some(bound.saturating_add(count).max(0)),
+            Some(bound) => Some(bound.min(count)),
             None => value.is_none().then_some(default),
         };
-        let step = if step.is_none() { 1 } else { step.as_i64().filter(|&step| step > 0)? };
-        let (start, stop) = (bound(start, 0)?, bound(stop, end)?);
-        let places = (start..stop).step_by(usize::try_from(step).ok()?);
+        let stride = if stride.is_none() { 1 } else { stride.as_i64().filter(|&stride| stride > 0)? };
+        let places = (bound(first, 0)?..bound(end, count)?).step_by(usize::try_from(stride).ok()?);
         places.map(|place| usize::try_from(place).ok()).collect::<Option<_>>().map(Self::Places)
     }
 

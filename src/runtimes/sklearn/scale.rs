@@ -39,7 +39,9 @@ fn column(fitted: &Fitted<'_>, attribute: &'static str, features: usize) -> Resu
         return Ok(None);
     }
     let values = fitted.floats_of(attribute, features)?;
-    Ok(Some(Column { values, single: fitted.version() >= Version(1, 6) }))
+    // Found by comparing answers: 1.8 and before keep double precision, and so do all other scalers.
+    let single = fitted.version() >= Version(1, 9) && fitted.class().ends_with(".StandardScaler");
+    Ok(Some(Column { values, single }))
 }
 
 fn features(fitted: &Fitted<'_>) -> Result<usize, LoadError> {
@@ -182,6 +184,8 @@ enum Norm {
 #[derive(Debug)]
 struct Normalizer {
     norm: Norm,
+    /// Whether rows that are almost of length zero stay as they are; else only those of length zero do.
+    almost: bool,
 }
 
 #[derive(Debug)]
@@ -196,7 +200,11 @@ pub(super) fn normalizer(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
         "max" => Norm::Max,
         _ => return Err(fitted.unsupported("norm")),
     };
-    Ok(Family::new(Methods::TRANSFORM, features(fitted)?, Normalizer { norm }))
+    Ok(Family::new(
+        Methods::TRANSFORM,
+        features(fitted)?,
+        Normalizer { norm, almost: fitted.version() >= Version(1, 0) },
+    ))
 }
 
 pub(super) fn binarizer(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
@@ -220,14 +228,18 @@ fn by_row(x: &Matrix<'_>, apply: impl Fn(&mut [f64])) -> Data<'static> {
 impl Evaluate for Normalizer {
     fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
         let x = about.finite(data)?;
+        let epsilon = if x.is_single() { f64::from(f32::EPSILON) } else { f64::EPSILON };
+        let shortest = if self.almost { 10.0 * epsilon } else { 0.0 };
         Ok(by_row(&x, |row| {
             let absolute = row.iter().map(|value| value.abs());
+            // What single precision rounds off is rounded off here too: the square of a small number may be zero.
+            let round = |value: f64| if x.is_single() { f64::from(to_f32(value)) } else { value };
             let length = match self.norm {
-                Norm::L1 => absolute.sum::<f64>(),
-                Norm::L2 => row.iter().map(|value| value * value).sum::<f64>().sqrt(),
+                Norm::L1 => absolute.fold(0.0, |sum, value| round(sum + value)),
+                Norm::L2 => round(row.iter().fold(0.0, |sum, value| round(sum + round(value * value))).sqrt()),
                 Norm::Max => absolute.fold(0.0, f64::max),
             };
-            let length = if length == 0.0 { 1.0 } else { length };
+            let length = if length == 0.0 || length < shortest { 1.0 } else { length };
             row.iter_mut().for_each(|value| *value /= length);
         }))
     }
@@ -240,6 +252,12 @@ impl Evaluate for Normalizer {
 impl Evaluate for Binarizer {
     fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
         let x = about.finite(data)?;
+        if let Data::Table(Table { elements: Elements::Int(values, kind), rows, columns }) = data {
+            #[expect(clippy::cast_precision_loss, reason = "as NumPy compares integers with a float")]
+            let above = values.iter().map(|&value| i64::from(value as f64 > self.threshold));
+            let elements = Elements::Int(above.collect(), *kind);
+            return Ok(Data::Table(Table { elements, rows: *rows, columns: *columns }));
+        }
         Ok(by_row(&x, |row| row.iter_mut().for_each(|value| *value = f64::from(u8::from(*value > self.threshold)))))
     }
 

@@ -168,7 +168,8 @@ pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
         starts.push(next);
     }
     fitted.count("_n_support", machine.count(), starts.last().copied().unwrap_or(0))?;
-    let sigmoids = if fitted.flag("probability")? {
+    // The newest version writes the word `deprecated` where nothing was asked for.
+    let sigmoids = if fitted.text_if("probability").is_none() && fitted.flag("probability")? {
         let slopes = fitted.floats_of("_probA", pairs)?;
         Some(slopes.into_iter().zip(fitted.floats_of("_probB", pairs)?).collect())
     } else {
