@@ -66,6 +66,12 @@ pub(super) fn canonical(module: &str, name: &str) -> String {
     }
 }
 
+/// Whether a function only makes what is kept as a record.
+fn is_known(name: &str) -> bool {
+    let library = name.split('.').next().unwrap_or_default();
+    LIBRARIES.contains(&library) || BUILTINS.contains(&name)
+}
+
 impl Machine<'_> {
     /// Does what `REDUCE` asks for.
     pub(super) fn call(&mut self, function: Id, arguments: Id) -> Result<Id, PickleError> {
@@ -92,15 +98,10 @@ impl Machine<'_> {
                 Some((class, rest)) => self.instance(*class, rest.to_vec(), None)?,
                 None => return Err(self.malformed("a class")),
             },
-            _ if self.is_known(&name) => Node::Object(Box::new(Object::new(name, arguments, None))),
+            _ if is_known(&name) => Node::Object(Box::new(Object::new(name, arguments, None))),
             _ => return Err(PickleError::Call { offset: self.offset(), name: name.to_string() }),
         };
         self.add(node)
-    }
-
-    fn is_known(&self, name: &str) -> bool {
-        let library = name.split('.').next().unwrap_or_default();
-        LIBRARIES.contains(&library) || BUILTINS.contains(&name)
     }
 
     /// Makes an instance of a class, of any library: nothing is called for that.

@@ -62,7 +62,7 @@ impl SklearnModel {
         if self.model.methods().contains(method) {
             return Ok(method);
         }
-        let model = format!("<class '{}'>", self.model.class());
+        let model = format!("<class '{}'>", self.model.class_path());
         Err(RuntimeError::ModelWithoutOutput { model: model.into(), output: method.name() })
     }
 
@@ -120,13 +120,13 @@ impl Runtime for SklearnModel {
 /// What a request's tensors are to estimators; numbers of the types that most compute in are borrowed.
 fn data<'a>(decoded: &Decoded<'a>, features: Option<usize>) -> Result<Data<'a>, RuntimeError> {
     match decoded {
-        Decoded::Array(tensor) => match tensor.shape[..] {
-            [rows, columns] => Ok(Data::Table(Table { elements: elements(tensor), rows, columns })),
-            _ => {
+        Decoded::Array(tensor) => {
+            let [rows, columns] = tensor.shape[..] else {
                 let (input, found) = (tensor.name.clone(), tensor.shape.clone());
-                Err(codecs::CodecError::Shape { input, found, features: features.unwrap_or(1) }.into())
-            }
-        },
+                return Err(codecs::CodecError::Shape { input, found, features: features.unwrap_or(1) }.into());
+            };
+            Ok(Data::Table(Table { elements: elements(tensor), rows, columns }))
+        }
         Decoded::Frame(columns) => {
             let names = columns.iter().map(|column| Cow::Borrowed(column.name.as_str())).collect();
             let elements = columns.iter().map(|column| elements(column)).collect();
@@ -212,7 +212,7 @@ fn tensor(name: &str, shape: Vec<usize>, elements: Elements<'_>) -> Result<Tenso
             let (datatype, width) = width(int);
             // Results have the values of labels, which fit the type they were read from.
             let bytes = values.iter().flat_map(|value| value.to_le_bytes().into_iter().take(width));
-            Tensor::from_raw(name, datatype, shape, Bytes::from_iter(bytes))
+            Tensor::from_raw(name, datatype, shape, bytes.collect::<Bytes>())
         }
         Elements::Text(values) => {
             let texts: BytesElements = values.iter().map(|text| text.as_bytes()).collect();

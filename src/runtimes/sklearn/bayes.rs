@@ -114,7 +114,9 @@ impl Evaluate for Bayes {
         for row in logs.chunks_exact_mut(classes) {
             let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let total = row.iter().map(|log| (log - largest).exp()).sum::<f64>().ln() + largest;
-            row.iter_mut().for_each(|log| *log = (*log - total).exp());
+            for log in row.iter_mut() {
+                *log = (*log - total).exp();
+            }
         }
         Ok(Data::Table(Table::of_f64(logs, classes)))
     }

@@ -30,11 +30,11 @@ fn passes(step: Value<'_>) -> bool {
     step.is_none() || step.as_str() == Some("passthrough")
 }
 
+/// A name, an estimator, and all that stands with them.
+type Step<'a> = (&'a str, Value<'a>, Vec<Value<'a>>);
+
 /// The estimators of named steps.
-fn named<'a>(
-    fitted: &Fitted<'a>,
-    attribute: &'static str,
-) -> Result<Vec<(&'a str, Value<'a>, Vec<Value<'a>>)>, LoadError> {
+fn named<'a>(fitted: &Fitted<'a>, attribute: &'static str) -> Result<Vec<Step<'a>>, LoadError> {
     let wanted = || fitted.unexpected(attribute, "names and estimators");
     let step = |step: Value<'a>| {
         let parts = step.items().ok_or_else(wanted)?;

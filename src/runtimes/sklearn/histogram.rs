@@ -166,7 +166,9 @@ impl Evaluate for Boosted {
         let mut sums = self.sums(&x.to_f64());
         let width = self.baseline.len();
         if self.link == Link::Exp {
-            sums.iter_mut().for_each(|sum| *sum = sum.exp());
+            for sum in sums.iter_mut() {
+                *sum = sum.exp();
+            }
         }
         let (Some(labels), false) = (&self.labels, method == Method::DecisionFunction) else {
             return Ok(Data::Table(Table::of_f64(sums, width)));

@@ -32,7 +32,7 @@ struct Part {
     version: Option<String>,
     parameters: Vec<(String, String)>,
     fitted: Vec<(String, String)>,
-    parts: Vec<Part>,
+    parts: Vec<Self>,
     /// How many more of the same class follow this one in a list.
     alike: usize,
 }

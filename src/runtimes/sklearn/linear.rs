@@ -118,9 +118,8 @@ pub(super) fn log_link(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 pub(super) fn tweedie(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     let link = match fitted.text("link")? {
         "identity" => Link::Identity,
-        "log" => Link::Exp,
         "auto" if fitted.number("power")? <= 0.0 => Link::Identity,
-        "auto" => Link::Exp,
+        "auto" | "log" => Link::Exp,
         _ => return Err(fitted.unsupported("link")),
     };
     regressor_with(fitted, link)
@@ -194,7 +193,9 @@ impl Evaluate for Regressor {
         let x = about.finite(data)?;
         let mut scores = self.linear.scores(&x);
         if let Link::Exp = self.link {
-            scores.iter_mut().for_each(|score| *score = score.exp());
+            for score in scores.iter_mut() {
+                *score = score.exp();
+            }
         }
         Ok(self.linear.table(scores, self.linear.outputs(), &x))
     }
@@ -242,11 +243,15 @@ impl Probabilities {
             match self {
                 Self::Softmax | Self::SoftmaxOfTwo => softmax(row),
                 Self::ModifiedHuber => {
-                    row.iter_mut().for_each(|score| *score = f64::midpoint(score.clamp(-1.0, 1.0), 1.0));
+                    for score in row.iter_mut() {
+                        *score = f64::midpoint(score.clamp(-1.0, 1.0), 1.0);
+                    }
                     normalise_or_uniform(row);
                 }
                 Self::OneVsRest | Self::None => {
-                    row.iter_mut().for_each(|score| *score = expit(*score));
+                    for score in row.iter_mut() {
+                        *score = expit(*score);
+                    }
                     normalise_or_uniform(row);
                 }
             }

@@ -56,7 +56,7 @@ impl Model {
     }
 
     /// The class in full, such as `sklearn.linear_model._logistic.LogisticRegression`.
-    pub fn class(&self) -> &str {
+    pub fn class_path(&self) -> &str {
         &self.root.about.path
     }
 

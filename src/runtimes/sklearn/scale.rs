@@ -39,8 +39,8 @@ fn column(fitted: &Fitted<'_>, attribute: &'static str, features: usize) -> Resu
         return Ok(None);
     }
     let values = fitted.floats_of(attribute, features)?;
-    // Found by comparing answers: 1.8 and before keep double precision, and so do all other scalers.
-    let single = fitted.version() >= Version(1, 9) && fitted.class().ends_with(".StandardScaler");
+    // Found by comparing answers: 1.5 and before keep double precision, and so do all other scalers.
+    let single = fitted.version() >= Version(1, 8) && fitted.class().ends_with(".StandardScaler");
     Ok(Some(Column { values, single }))
 }
 
@@ -117,7 +117,11 @@ impl Step {
             Self::Divide(column) => each(column, values, |value, by| value / by),
             Self::Multiply(column) => each(column, values, |value, by| value * by),
             Self::Add(column) => each(column, values, |value, by| value + by),
-            Self::Clip(low, high) => values.iter_mut().for_each(|value| *value = value.clamp(*low, *high)),
+            Self::Clip(low, high) => {
+                for value in values.iter_mut() {
+                    *value = value.clamp(*low, *high);
+                }
+            }
         }
     }
 
@@ -137,7 +141,9 @@ impl Step {
             Self::Multiply(column) => each(column, values, |value, by| value * by),
             Self::Add(column) => each(column, values, |value, by| value + by),
             Self::Clip(low, high) => {
-                values.iter_mut().for_each(|value| *value = value.clamp(to_f32(*low), to_f32(*high)));
+                for value in values.iter_mut() {
+                    *value = value.clamp(to_f32(*low), to_f32(*high));
+                }
             }
         }
     }
@@ -240,7 +246,9 @@ impl Evaluate for Normalizer {
                 Norm::Max => absolute.fold(0.0, f64::max),
             };
             let length = if length == 0.0 || length < shortest { 1.0 } else { length };
-            row.iter_mut().for_each(|value| *value /= length);
+            for value in row.iter_mut() {
+                *value /= length;
+            }
         }))
     }
 

@@ -26,7 +26,7 @@ impl Kernel {
                 let degree = fitted.number("degree")?;
                 #[expect(clippy::cast_possible_truncation, reason = "whole numbers in range are not changed by it")]
                 let whole = degree as i32;
-                if f64::from(whole) != degree {
+                if f64::from(whole).to_bits() != degree.to_bits() {
                     return Err(fitted.unsupported("degree"));
                 }
                 Ok(Self::Poly { gamma: gamma()?, coef0: coef0()?, degree: whole })

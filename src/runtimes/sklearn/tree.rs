@@ -42,7 +42,7 @@ pub(super) struct Tree {
 /// Trees of the same features and the same width.
 #[derive(Debug)]
 pub(super) struct Trees {
-    trees: Vec<Tree>,
+    all: Vec<Tree>,
     features: usize,
     width: usize,
 }
@@ -170,14 +170,14 @@ impl Trees {
             trees.push(tree);
         }
         let width = trees.first().ok_or_else(|| fitted.unexpected("estimators_", "at least one tree"))?.width;
-        Ok(Self { trees, features, width })
+        Ok(Self { all: trees, features, width })
     }
 
     /// Adds the values of every tree, `scale` times, to the row's `width` sums.
     fn add(&self, x: &[f32], sums: &mut [f64], scale: f64) {
         let blocks = x.chunks(BLOCK * self.features).zip(sums.chunks_mut(BLOCK * self.width));
         for (x, sums) in blocks {
-            for tree in &self.trees {
+            for tree in &self.all {
                 for (row, sums) in x.chunks_exact(self.features).zip(sums.chunks_exact_mut(self.width)) {
                     for (sum, value) in sums.iter_mut().zip(tree.leaf(row)) {
                         *sum += scale * value;
@@ -192,15 +192,17 @@ impl Trees {
         let mut sums = vec![0.0; rows * self.width];
         self.add(x, &mut sums, 1.0);
         #[expect(clippy::cast_precision_loss, reason = "as NumPy divides")]
-        let count = self.trees.len() as f64;
-        if self.trees.len() > 1 {
-            sums.iter_mut().for_each(|sum| *sum /= count);
+        let count = self.all.len() as f64;
+        if self.all.len() > 1 {
+            for sum in sums.iter_mut() {
+                *sum /= count;
+            }
         }
         sums
     }
 
     fn cost(&self) -> u64 {
-        self.trees.iter().map(|tree| 4 * tree.depth as u64 + 5).sum()
+        self.all.iter().map(|tree| 4 * tree.depth as u64 + 5).sum()
     }
 }
 
@@ -429,7 +431,9 @@ impl Loss {
                 if version >= Version(1, 4) {
                     #[expect(clippy::cast_precision_loss, reason = "as NumPy's mean")]
                     let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-                    logs.iter_mut().for_each(|log| *log -= mean);
+                    for log in logs.iter_mut() {
+                        *log -= mean;
+                    }
                 }
                 logs
             }
