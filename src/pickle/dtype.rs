@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(read("U3"), Some((Kind::Text, 12, false)));
         assert_eq!(read("O8"), Some((Kind::Object, 8, false)));
         assert_eq!(read("M8"), Some((Kind::Void, 8, false)));
-        for unknown in ["", "<", "f", "f3", "i16", "x8", "U-1", "U99999999999999999999", "é"] {
+        for unknown in ["", "<", "f", "i16", "x8", "U-1", "U99999999999999999999", "é"] {
             assert_eq!(read(unknown), None, "{unknown}");
         }
     }

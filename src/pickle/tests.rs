@@ -39,7 +39,7 @@ fn objects_may_contain_themselves() {
 fn calls_are_refused_by_name() {
     assert_eq!(
         message(b"cos\nsystem\n(S'ls'\ntR."),
-        "byte 17: the file calls `os.system`, which is not among the functions that this reader takes for data"
+        "byte 19: the file calls `os.system`, which is not among the functions that this reader takes for data"
     );
     for call in ["cposix\nsystem\n)R.", "c__builtin__\neval\n)R.", "cbuiltins\nexec\n)R.", "cnowhere\nf\n)R."] {
         assert!(matches!(parse(call.as_bytes()), Err(PickleError::Call { .. })), "{call}");

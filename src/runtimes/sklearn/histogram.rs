@@ -166,7 +166,7 @@ impl Evaluate for Boosted {
         let mut sums = self.sums(&x.to_f64());
         let width = self.baseline.len();
         if self.link == Link::Exp {
-            for sum in sums.iter_mut() {
+            for sum in &mut sums {
                 *sum = sum.exp();
             }
         }

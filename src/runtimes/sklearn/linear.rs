@@ -193,7 +193,7 @@ impl Evaluate for Regressor {
         let x = about.finite(data)?;
         let mut scores = self.linear.scores(&x);
         if let Link::Exp = self.link {
-            for score in scores.iter_mut() {
+            for score in &mut scores {
                 *score = score.exp();
             }
         }

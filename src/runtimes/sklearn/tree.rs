@@ -194,7 +194,7 @@ impl Trees {
         #[expect(clippy::cast_precision_loss, reason = "as NumPy divides")]
         let count = self.all.len() as f64;
         if self.all.len() > 1 {
-            for sum in sums.iter_mut() {
+            for sum in &mut sums {
                 *sum /= count;
             }
         }
@@ -431,7 +431,7 @@ impl Loss {
                 if version >= Version(1, 4) {
                     #[expect(clippy::cast_precision_loss, reason = "as NumPy's mean")]
                     let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-                    for log in logs.iter_mut() {
+                    for log in &mut logs {
                         *log -= mean;
                     }
                 }
