@@ -8,6 +8,7 @@ pub mod codecs;
 pub mod commands;
 pub mod compute;
 pub mod inference;
+pub mod pickle;
 pub mod registry;
 pub mod repository;
 pub mod runtimes;

@@ -11,7 +11,7 @@ use crate::support::repository_path;
 /// A part is a folder or file in `src/`; of several that match a file, the longest counts. What a part may use covers
 /// what is inside of that, unless a longer entry exists. Changing this table is a change of the design: see
 /// `ARCHITECTURE.md`.
-const LAYERS: [(&str, &[&str]); 21] = [
+const LAYERS: [(&str, &[&str]); 23] = [
     ("main", &["cli", "commands", "settings", "ui"]),
     ("lib", &[]),
     ("cli", &[]),
@@ -26,6 +26,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
             "repository",
             // The options of Python models; what they load is the registry's.
             "runtimes",
+            "runtimes::sklearn",
             "server",
             // `server::metrics` too, which it names through `server`.
             "server::grpc",
@@ -47,9 +48,11 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("inference", &["compute", "registry", "runtimes", "settings", "telemetry", "types"]),
     ("registry", &["compute", "repository", "runtimes", "settings", "telemetry", "types"]),
     ("repository", &["settings"]),
-    ("runtimes", &["codecs", "compute", "runtimes::trees", "settings", "telemetry", "types"]),
+    ("runtimes", &["codecs", "compute", "runtimes::sklearn", "runtimes::trees", "settings", "telemetry", "types"]),
     // Evaluators know nothing of servers.
     ("runtimes::trees", &[]),
+    ("runtimes::sklearn", &["pickle"]),
+    ("pickle", &[]),
     ("codecs", &["types"]),
     ("compute", &[]),
     ("settings", &["types"]),

@@ -21,6 +21,8 @@ mod pressure;
 mod readme;
 mod repository;
 mod rest;
+mod sklearn;
+mod sklearn_serving;
 mod start;
 mod stream;
 mod support;

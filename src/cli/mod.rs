@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, and its help. What is done about it is in `commands`.
 
 pub mod config;
+pub mod inspect;
 pub mod start;
 
 use clap::{Parser, Subcommand};
@@ -23,4 +24,5 @@ pub struct Cli {
 pub enum Command {
     Start(start::StartArgs),
     Config(config::ConfigArgs),
+    Inspect(inspect::InspectArgs),
 }

@@ -2,6 +2,7 @@
 
 pub mod config;
 mod custom_repository;
+pub mod inspect;
 pub mod start;
 
 /// The command did what it was asked for.

@@ -112,6 +112,8 @@ impl InferenceError {
                 RuntimeError::Codec(_)
                 | RuntimeError::UnsupportedOutput { .. }
                 | RuntimeError::ModelWithoutOutput { .. }
+                | RuntimeError::Estimator(_)
+                | RuntimeError::Columns { .. }
                 | RuntimeError::NoRequest => Kind::BadRequest,
                 RuntimeError::NotReady { .. } => Kind::NotReady,
                 RuntimeError::Model { status, .. } => Kind::Model { status: *status },

@@ -1,7 +1,7 @@
 //! From a model's settings to its runtime.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tracing::info;
@@ -10,7 +10,7 @@ use super::{LoadError, chain};
 use crate::compute::ComputePool;
 use crate::repository::Artefact;
 use crate::runtimes::python::Python;
-use crate::runtimes::{self, Backend, BoxFuture, Family, Implementation, Runtime};
+use crate::runtimes::{self, Backend, BoxFuture, Implementation, Runtime};
 use crate::settings::ModelSettings;
 use crate::types::PathTemplate;
 
@@ -44,7 +44,14 @@ impl Loader for RuntimeLoader {
                     self.reachable(python)
                 }
                 Implementation::Trees(family) => {
-                    let native = self.load_trees(family, settings.clone()).await;
+                    let load = move |settings: &_, path: &_, compute: &_| {
+                        runtimes::load_trees(family, settings, path, compute)
+                    };
+                    let native = self.native(settings.clone(), load).await;
+                    self.native_or_python(native, &settings).await
+                }
+                Implementation::Sklearn => {
+                    let native = self.native(settings.clone(), runtimes::load_sklearn).await;
                     self.native_or_python(native, &settings).await
                 }
             }
@@ -53,13 +60,18 @@ impl Loader for RuntimeLoader {
 }
 
 impl RuntimeLoader {
-    async fn load_trees(&self, family: Family, settings: ModelSettings) -> Result<Arc<dyn Runtime>, LoadError> {
+    /// Loads a model that the server evaluates itself, from its artefact.
+    async fn native<F>(&self, settings: ModelSettings, load: F) -> Result<Arc<dyn Runtime>, LoadError>
+    where
+        F: FnOnce(&ModelSettings, &Path, &ComputePool) -> Result<Arc<dyn Runtime>, runtimes::LoadError>,
+        F: Send + 'static,
+    {
         let path = match Artefact::resolve(&settings, &self.working_directory)? {
             Artefact::Path(path) => path,
             Artefact::Remote(uri) => return Err(LoadError::Remote { uri }),
         };
         let compute = self.compute.clone();
-        let load = move || runtimes::load_trees(family, &settings, &path, &compute);
+        let load = move || load(&settings, &path, &compute);
         Ok(self.compute.run(load).await.map_err(LoadError::Panicked)??)
     }
 

@@ -6,9 +6,12 @@
 mod identity;
 mod progress;
 pub mod python;
+pub mod sklearn;
+mod sklearn_model;
 mod tree_model;
 pub mod trees;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -25,6 +28,7 @@ use crate::compute::ComputePool;
 use crate::settings::ModelSettings;
 use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata};
 use identity::Identity;
+use sklearn_model::SklearnModel;
 use tree_model::TreeModel;
 
 pub use progress::Progress;
@@ -142,7 +146,15 @@ pub enum RuntimeError {
     UnsupportedOutput { runtime: &'static str, supported: &'static str, found: String },
     /// The request asks for an output that this model does not have. The lone quote is the original's.
     #[error("{model} models do not support '{output}")]
-    ModelWithoutOutput { model: &'static str, output: &'static str },
+    ModelWithoutOutput { model: Cow<'static, str>, output: &'static str },
+    /// An estimator cannot take the request's values.
+    #[error(transparent)]
+    Estimator(#[from] sklearn::PredictError),
+    /// Several outputs were asked for, one of which is a data frame.
+    #[error(
+        "{method} returned columnar data of type <class 'pandas.core.frame.DataFrame'> and {requested:?} were requested. Cannot encode multiple columnar data responses into one response."
+    )]
+    Columns { method: &'static str, requested: Vec<&'static str> },
     /// A stream of requests ended before its first.
     #[error("the stream of requests is empty: expected at least one")]
     NoRequest,
@@ -188,12 +200,18 @@ pub enum LoadError {
     TooLarge { path: PathBuf, size: u64 },
     #[error("`{}` is not a model that can be served natively", path.display())]
     Artefact { path: PathBuf, source: trees::LoadError },
+    #[error("`{}` is not a model that can be served natively", path.display())]
+    Estimator { path: PathBuf, source: sklearn::LoadError },
 }
 
 impl LoadError {
     /// Tells whether the artefact may well be right, and only more than the native runtime can do.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Artefact { source, .. } if source.is_refusal())
+        match self {
+            Self::Artefact { source, .. } => source.is_refusal(),
+            Self::Estimator { source, .. } => source.is_refusal(),
+            _ => false,
+        }
     }
 }
 
@@ -204,6 +222,8 @@ pub enum Implementation {
     Identity,
     /// A tree ensemble that is evaluated by the server itself.
     Trees(Family),
+    /// An estimator of scikit-learn that is evaluated by the server itself.
+    Sklearn,
     /// Code in Python, which runs in worker processes.
     Python,
 }
@@ -224,6 +244,7 @@ impl Implementation {
             "mlserver_lightgbm.LightGBMModel" | "mlserver_lightgbm.lightgbm.LightGBMModel" => {
                 Some(Self::Trees(Family::LightGbm))
             }
+            "mlserver_sklearn.SKLearnModel" | "mlserver_sklearn.sklearn.SKLearnModel" => Some(Self::Sklearn),
             _ => None,
         };
         match (native, backend) {
@@ -279,26 +300,51 @@ pub fn load_trees(
     artefact: &Path,
     compute: &ComputePool,
 ) -> Result<Arc<dyn Runtime>, LoadError> {
-    let bytes = read(artefact, family)?;
+    let bytes = read(artefact, family.well_known_names())?;
     let model = family.load(&bytes).map_err(|source| LoadError::Artefact { path: artefact.to_owned(), source })?;
     Ok(Arc::new(TreeModel::new(family, model, settings, compute.clone())))
 }
 
+/// Loads an estimator of scikit-learn from its artefact. Reads files and computes: call it on a thread that may block.
+///
+/// # Errors
+///
+/// [`LoadError`] names the file, and what in it is not evaluated natively.
+pub fn load_sklearn(
+    settings: &ModelSettings,
+    artefact: &Path,
+    compute: &ComputePool,
+) -> Result<Arc<dyn Runtime>, LoadError> {
+    let bytes = read_sklearn(artefact)?;
+    let model = sklearn::Model::load(bytes.into());
+    let model = model.map_err(|source| LoadError::Estimator { path: artefact.to_owned(), source })?;
+    Ok(Arc::new(SklearnModel::new(model, settings, compute.clone())))
+}
+
+/// Reads an artefact of scikit-learn.
+///
+/// # Errors
+///
+/// Fails when the file cannot be read, or is larger than [`MAX_ARTEFACT_BYTES`].
+pub fn read_sklearn(path: &Path) -> Result<Vec<u8>, LoadError> {
+    read(path, sklearn_model::WELL_KNOWN_NAMES)
+}
+
 /// Reads a whole file, or a named pipe until its writer closes it.
-fn read(path: &Path, family: Family) -> Result<Vec<u8>, LoadError> {
+fn read(path: &Path, expected: &'static str) -> Result<Vec<u8>, LoadError> {
     let failed = |source| LoadError::Read { path: path.to_owned(), source };
     let too_large = |size| LoadError::TooLarge { path: path.to_owned(), size };
     let metadata = std::fs::metadata(path).map_err(failed)?;
     if metadata.is_dir() {
-        return Err(LoadError::Directory { path: path.to_owned(), expected: family.well_known_names() });
+        return Err(LoadError::Directory { path: path.to_owned(), expected });
     }
     if metadata.len() > MAX_ARTEFACT_BYTES {
         return Err(too_large(metadata.len()));
     }
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
-    let expected = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
-    bytes.try_reserve_exact(expected).map_err(|error| failed(error.into()))?;
+    let size = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
+    bytes.try_reserve_exact(size).map_err(|error| failed(error.into()))?;
     // The size of what is no regular file shows only at its end.
     file.take(MAX_ARTEFACT_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     match bytes.len() as u64 {

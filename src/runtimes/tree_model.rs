@@ -68,7 +68,9 @@ impl TreeModel {
         let named = request.outputs.iter().map(|output| match output.name.as_str() {
             "predict" => Ok(Output::Predict),
             "predict_proba" if self.model.kind() == Kind::Classifier => Ok(Output::PredictProba),
-            "predict_proba" => Err(RuntimeError::ModelWithoutOutput { model: "XGBRegressor", output: "predict_proba" }),
+            "predict_proba" => {
+                Err(RuntimeError::ModelWithoutOutput { model: "XGBRegressor".into(), output: "predict_proba" })
+            }
             other => Err(RuntimeError::UnsupportedOutput {
                 runtime: "XGBoostModel",
                 supported: "'predict' and 'predict_proba'",

@@ -1,0 +1,17 @@
+//! `mlserver inspect`: what an artefact holds, read as data.
+
+use anyhow::Context;
+
+use super::CommandError;
+use crate::cli::inspect::InspectArgs;
+use crate::runtimes;
+use crate::runtimes::sklearn::Report;
+use crate::ui::Ui;
+
+/// Runs `mlserver inspect`.
+pub fn run(args: &InspectArgs, ui: &mut Ui) -> Result<(), CommandError> {
+    let bytes = runtimes::read_sklearn(&args.path)?;
+    let report = Report::read(&bytes.into());
+    let report = report.with_context(|| format!("`{}` cannot be read as a pickle", args.path.display()))?;
+    Ok(ui.line(report)?)
+}

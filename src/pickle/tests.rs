@@ -1,0 +1,117 @@
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::{Format, PickleError, read};
+
+fn parse(bytes: &[u8]) -> Result<super::Pickle, PickleError> {
+    read(Bytes::copy_from_slice(bytes))
+}
+
+fn message(bytes: &[u8]) -> String {
+    parse(bytes).unwrap_err().to_string()
+}
+
+#[test]
+fn plain_objects_are_read() {
+    let pickle = parse(b"(dS'a'\nI1\nsS'b'\n(lF2.5\naI01\naNaL-3L\nas.").unwrap();
+    let root = pickle.root();
+    assert_eq!(root.get("a").unwrap().as_i64(), Some(1));
+    let items = root.get("b").unwrap().items().unwrap();
+    assert_eq!(items[0].as_f64(), Some(2.5));
+    assert_eq!(items[1].as_bool(), Some(true));
+    assert!(items[2].is_none());
+    assert_eq!(items[3].as_i64(), Some(-3));
+}
+
+#[test]
+fn of_equal_keys_the_last_counts() {
+    assert_eq!(parse(b"}(X\x01\0\0\0aK\x01X\x01\0\0\0aK\x02u.").unwrap().root().get("a").unwrap().as_i64(), Some(2));
+}
+
+#[test]
+fn objects_may_contain_themselves() {
+    let pickle = parse(b"]\x94h\x00a.").unwrap();
+    let inner = pickle.root().items().unwrap()[0];
+    assert_eq!(inner.items().unwrap().len(), 1);
+}
+
+#[test]
+fn calls_are_refused_by_name() {
+    assert_eq!(
+        message(b"cos\nsystem\n(S'ls'\ntR."),
+        "byte 19: the file calls `os.system`, which is not among the functions that this reader takes for data"
+    );
+    for call in ["cposix\nsystem\n)R.", "c__builtin__\neval\n)R.", "cbuiltins\nexec\n)R.", "cnowhere\nf\n)R."] {
+        assert!(matches!(parse(call.as_bytes()), Err(PickleError::Call { .. })), "{call}");
+    }
+    // An instance of an unknown class is data, as long as nothing asks what it means.
+    let instance = parse(b"cnowhere\nModel\n)\x81}X\x01\0\0\0aK\x05sb.").unwrap();
+    assert_eq!(instance.root().class(), Some("nowhere.Model"));
+    assert_eq!(instance.root().attribute("a").unwrap().as_i64(), Some(5));
+}
+
+#[test]
+fn what_python_alone_can_do_is_refused() {
+    assert_eq!(message(b"Pid\n."), "byte 0: a persistent identifier cannot be read without Python");
+    assert_eq!(message(b"\x82\x01."), "byte 0: an extension code cannot be read without Python");
+    assert_eq!(message(b"\x97."), "byte 0: a buffer outside of the file cannot be read without Python");
+    assert_eq!(message(b"\xff"), "byte 0: opcode 0xff is in none of the pickle protocols 0 to 5");
+    assert!(matches!(parse(b"ZF0x1"), Err(PickleError::OldJoblib)));
+}
+
+#[test]
+fn sizes_are_held_against_what_is_there() {
+    for claim in [&b"\x8e\xff\xff\xff\xff\xff\xff\xff\xff"[..], b"\x8b\xff\xff\xff\x7f", b"X\xff\xff\xff\xff", b"("] {
+        assert!(matches!(parse(claim), Err(PickleError::Truncated { .. })), "{claim:?}");
+    }
+    for damaged in [&b"."[..], b"a.", b"]a.", b"(.", b"0.", b"t.", b"}K\x01u.", b"h\x07.", b"R.", b"NNb."] {
+        assert!(matches!(parse(damaged), Err(PickleError::Malformed { .. })), "{damaged:?}");
+    }
+}
+
+#[test]
+fn copying_an_object_again_and_again_is_refused() {
+    // A list of 100,000, of which a set is made 100,000 times.
+    let mut bytes = b"c__builtin__\nset\nq\x00](".to_vec();
+    bytes.extend(b"N".repeat(100_000));
+    bytes.extend(b"eq\x01");
+    bytes.extend(b"h\x00h\x01\x85R0".repeat(100_000));
+    bytes.push(b'.');
+    assert!(message(&bytes).contains("copied too often"), "{}", message(&bytes));
+}
+
+#[test]
+fn formats_are_told_by_their_first_bytes() {
+    assert_eq!(Format::of(b"\x80\x04"), Format::Plain);
+    assert_eq!(Format::of(b"\x78\x9c"), Format::Zlib);
+    assert_eq!(Format::of(b"BZh9"), Format::Bzip2);
+    assert_eq!(Format::of(b""), Format::Plain);
+    assert!(matches!(parse(b"\x78\x9c\0\0"), Err(PickleError::Decompress { format: Format::Zlib, .. })));
+}
+
+#[test]
+fn a_small_file_cannot_grow_without_limit() {
+    use std::io::Write;
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..700 {
+        encoder.write_all(&zeros).unwrap();
+    }
+    assert!(matches!(parse(&encoder.finish().unwrap()), Err(PickleError::TooLarge { .. })));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_end_in_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        drop(parse(&bytes));
+    }
+
+    #[test]
+    fn any_program_ends_in_an_answer(
+        opcodes in proptest::collection::vec(prop::sample::select(&b"().012NRabdeghloqtu]}\x81\x85\x86\x87\x88\x8f\x90\x91\x92\x94"[..]), 0..200)
+    ) {
+        let mut program = b"cnumpy\ndtype\ncnumpy.core.multiarray\n_reconstruct\n".to_vec();
+        program.extend(opcodes);
+        drop(parse(&program));
+    }
+}

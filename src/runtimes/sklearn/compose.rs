@@ -1,0 +1,376 @@
+//! Estimators made of estimators: pipelines, unions, and searches.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::classes::Family;
+use super::data::{Data, Elements, Table, to_f32};
+use super::error::{LoadError, PredictError};
+use super::estimator::{About, Estimator, Evaluate, Method, Methods};
+use super::fitted::Fitted;
+use crate::pickle::Value;
+
+/// One after the other.
+#[derive(Debug)]
+struct Pipeline {
+    transformers: Vec<Estimator>,
+    last: Last,
+}
+
+/// What ends a pipeline.
+#[derive(Debug)]
+enum Last {
+    Estimator(Estimator),
+    /// The transformers' result is the answer.
+    Nothing,
+}
+
+/// Whether a step does nothing.
+fn passes(step: Value<'_>) -> bool {
+    step.is_none() || step.as_str() == Some("passthrough")
+}
+
+/// A name, an estimator, and all that stands with them.
+type Step<'a> = (&'a str, Value<'a>, Vec<Value<'a>>);
+
+/// The estimators of named steps.
+fn named<'a>(fitted: &Fitted<'a>, attribute: &'static str) -> Result<Vec<Step<'a>>, LoadError> {
+    let wanted = || fitted.unexpected(attribute, "names and estimators");
+    let step = |step: Value<'a>| {
+        let parts = step.items().ok_or_else(wanted)?;
+        match parts[..] {
+            [name, estimator, ..] => Ok((name.as_str().ok_or_else(wanted)?, estimator, parts)),
+            _ => Err(wanted()),
+        }
+    };
+    fitted.items(attribute)?.into_iter().map(step).collect()
+}
+
+pub(super) fn pipeline(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let mut steps = named(fitted, "steps")?;
+    let (_, last, _) = steps.pop().ok_or_else(|| fitted.unexpected("steps", "at least one step"))?;
+    let steps = steps.into_iter().filter(|(_, step, _)| !passes(*step));
+    let transformers: Vec<Estimator> = steps.map(|(_, step, _)| fitted.estimator(step)).collect::<Result<_, _>>()?;
+    if let Some(step) = transformers.iter().find(|step| !step.about.methods.contains(Method::Transform)) {
+        return Err(LoadError::Parameter {
+            class: fitted.class().to_owned(),
+            parameter: "steps",
+            value: step.about.path.to_string(),
+        });
+    }
+    let last = if passes(last) { Last::Nothing } else { Last::Estimator(fitted.estimator(last)?) };
+    let (methods, path) = match &last {
+        Last::Estimator(estimator) => (estimator.about.methods, Some(estimator.about.path.as_ref().into())),
+        Last::Nothing => (Methods::TRANSFORM, None),
+    };
+    let first = transformers.first().or(match &last {
+        Last::Estimator(estimator) => Some(estimator),
+        Last::Nothing => None,
+    });
+    let features = first.and_then(|first| first.about.features);
+    Ok(Family::composed(methods, features, path, Pipeline { transformers, last }))
+}
+
+impl Evaluate for Pipeline {
+    fn call(&self, method: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
+        let mut data = Cow::Borrowed(data);
+        for transformer in &self.transformers {
+            data = Cow::Owned(transformer.call(Method::Transform, &data)?);
+        }
+        match &self.last {
+            Last::Estimator(estimator) => estimator.call(method, &data),
+            Last::Nothing => Ok(data.into_owned().into_static()),
+        }
+    }
+
+    fn cost(&self) -> u64 {
+        let last = match &self.last {
+            Last::Estimator(estimator) => estimator.evaluate.cost(),
+            Last::Nothing => 0,
+        };
+        last + self.transformers.iter().map(|step| step.evaluate.cost()).sum::<u64>()
+    }
+}
+
+/// Searches and others that hand everything to the estimator they found.
+#[derive(Debug)]
+struct Delegate {
+    estimator: Estimator,
+}
+
+/// `GridSearchCV` and its kind.
+pub(super) fn search(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    delegate(fitted, "best_estimator_")
+}
+
+/// `RANSACRegressor`, of which only `predict` is there.
+pub(super) fn ransac(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let estimator = fitted.estimator(fitted.need("estimator_")?)?;
+    let features = estimator.about.features;
+    Ok(Family::composed(Methods::PREDICT, features, None, Delegate { estimator }))
+}
+
+fn delegate(fitted: &Fitted<'_>, attribute: &'static str) -> Result<Family, LoadError> {
+    let estimator = fitted.estimator(fitted.need(attribute)?)?;
+    let (methods, features) = (estimator.about.methods, estimator.about.features);
+    Ok(Family::composed(methods, features, None, Delegate { estimator }))
+}
+
+impl Evaluate for Delegate {
+    fn call(&self, method: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
+        self.estimator.call(method, data)
+    }
+
+    fn cost(&self) -> u64 {
+        self.estimator.evaluate.cost()
+    }
+}
+
+/// Passes its input on.
+#[derive(Debug)]
+struct Identity;
+
+/// `FunctionTransformer` without a function.
+pub(super) fn function(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    if fitted.get("func").is_some() {
+        return Err(fitted.unsupported("func"));
+    }
+    Ok(Family::composed(Methods::TRANSFORM, None, None, Identity))
+}
+
+impl Evaluate for Identity {
+    fn call(&self, _: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
+        Ok(data.clone().into_static())
+    }
+
+    fn cost(&self) -> u64 {
+        20
+    }
+}
+
+/// Transformers side by side.
+#[derive(Debug)]
+struct Union {
+    /// Each with the weight of its columns; `None` passes its input on.
+    parts: Vec<(Option<Estimator>, Option<f64>)>,
+}
+
+pub(super) fn union(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let weights = fitted.get("transformer_weights");
+    let mut parts = Vec::new();
+    for (name, step, _) in named(fitted, "transformer_list")? {
+        if step.as_str() == Some("drop") || step.is_none() {
+            continue;
+        }
+        let weight = weights.and_then(|weights| weights.get(name)).and_then(Value::as_f64);
+        let part = if passes(step) { None } else { Some(fitted.estimator(step)?) };
+        parts.push((part, weight));
+    }
+    let whole =
+        parts.iter().all(|(part, _)| part.as_ref().is_none_or(|part| part.about.methods.contains(Method::Transform)));
+    if !whole || parts.is_empty() {
+        return Err(fitted.unexpected("transformer_list", "transformers"));
+    }
+    let features = parts.iter().find_map(|(part, _)| part.as_ref()?.about.features);
+    Ok(Family::composed(Methods::TRANSFORM, features, None, Union { parts }))
+}
+
+impl Evaluate for Union {
+    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let mut tables = Vec::with_capacity(self.parts.len());
+        for (part, weight) in &self.parts {
+            let mut table = match part {
+                Some(part) => numbers(&part.call(Method::Transform, data)?, &part.about)?,
+                None => numbers(data, about)?,
+            };
+            if let Some(weight) = weight {
+                table.values.iter_mut().for_each(|value| *value *= weight);
+            }
+            tables.push(table);
+        }
+        Ok(side_by_side(&tables, data.rows()))
+    }
+
+    fn cost(&self) -> u64 {
+        100 + self.parts.iter().flat_map(|(part, _)| part).map(|part| part.evaluate.cost()).sum::<u64>()
+    }
+}
+
+/// Numbers that are to stand beside others.
+#[derive(Debug)]
+struct Block {
+    values: Vec<f64>,
+    columns: usize,
+    single: bool,
+}
+
+fn numbers(data: &Data<'_>, about: &About) -> Result<Block, PredictError> {
+    let matrix = about.unchecked(data)?;
+    Ok(Block { values: matrix.to_f64().into_owned(), columns: matrix.columns, single: matrix.is_single() })
+}
+
+/// Puts tables side by side, in single precision if all of them are.
+fn side_by_side(blocks: &[Block], rows: usize) -> Data<'static> {
+    let columns = blocks.iter().map(|block| block.columns).sum();
+    let mut values = Vec::with_capacity(rows * columns);
+    for row in 0..rows {
+        for block in blocks {
+            values.extend_from_slice(&block.values[row * block.columns..(row + 1) * block.columns]);
+        }
+    }
+    let elements = if !blocks.is_empty() && blocks.iter().all(|block| block.single) {
+        Elements::F32(values.into_iter().map(to_f32).collect())
+    } else {
+        Elements::F64(values.into())
+    };
+    Data::Table(Table { elements, rows, columns })
+}
+
+/// Transformers of some columns each.
+#[derive(Debug)]
+struct Columns {
+    parts: Vec<(Option<Estimator>, Selection)>,
+    /// What the columns of the fit were called, if they had names.
+    names: Option<Vec<String>>,
+    /// How many columns the fit had.
+    features: usize,
+}
+
+/// Which columns a transformer gets.
+#[derive(Debug)]
+enum Selection {
+    Places(Vec<usize>),
+    Names(Vec<String>),
+}
+
+pub(super) fn columns(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let features = fitted.size("n_features_in_")?;
+    let mut parts = Vec::new();
+    for (_, step, all) in named(fitted, "transformers_")? {
+        let &[_, _, columns, ..] = &all[..] else {
+            return Err(fitted.unexpected("transformers_", "names, transformers and columns"));
+        };
+        let selection = Selection::read(columns, features, fitted)?;
+        if step.as_str() == Some("drop") || selection.is_empty() {
+            continue;
+        }
+        let part = if passes(step) || is_identity(step) { None } else { Some(fitted.estimator(step)?) };
+        if part.as_ref().is_some_and(|part| !part.about.methods.contains(Method::Transform)) {
+            return Err(fitted.unexpected("transformers_", "transformers"));
+        }
+        parts.push((part, selection));
+    }
+    let names = match fitted.get("feature_names_in_") {
+        Some(_) => {
+            let names = fitted.texts("feature_names_in_")?;
+            fitted.count("feature_names_in_", features, names.len())?;
+            Some(names)
+        }
+        None => None,
+    };
+    let by_name = names.is_some() || parts.iter().any(|(_, selection)| matches!(selection, Selection::Names(_)));
+    let wanted = features;
+    // By name any further columns are fine.
+    let features = if by_name { None } else { Some(features) };
+    Ok(Family::composed(Methods::TRANSFORM, features, None, Columns { parts, names, features: wanted }).without_names())
+}
+
+/// Whether a transformer is a function that is not there: the columns pass unchanged.
+fn is_identity(step: Value<'_>) -> bool {
+    step.class().is_some_and(|class| class.ends_with(".FunctionTransformer"))
+        && step.attribute("func").is_none_or(Value::is_none)
+}
+
+impl Selection {
+    fn read(columns: Value<'_>, features: usize, fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+        let wanted = || fitted.unexpected("transformers_", "columns by name, place or mask");
+        // The remainder of some versions is a list with more to it.
+        let columns = columns.attribute("data").unwrap_or(columns);
+        if let Some(name) = columns.as_str() {
+            return Ok(Self::Names(vec![name.to_owned()]));
+        }
+        let place = |place: i64| {
+            let place = if place < 0 { place.checked_add(i64::try_from(features).ok()?)? } else { place };
+            usize::try_from(place).ok().filter(|&place| place < features)
+        };
+        if columns.class() == Some("builtins.slice") {
+            return Self::slice(&columns.arguments(), features).ok_or_else(wanted);
+        }
+        let items = columns.items().map(|items| items.into_iter().collect::<Vec<_>>());
+        if let Some(items) = items {
+            if items.iter().all(|item| item.as_bool().is_some()) && items.len() == features && features > 0 {
+                let chosen = items.iter().enumerate().filter(|(_, item)| item.as_bool() == Some(true));
+                return Ok(Self::Places(chosen.map(|(index, _)| index).collect()));
+            }
+            if let Some(names) = items.iter().map(|item| item.as_str().map(str::to_owned)).collect() {
+                return Ok(if items.is_empty() { Self::Places(Vec::new()) } else { Self::Names(names) });
+            }
+            let places = items.iter().map(|item| item.as_i64().and_then(place)).collect::<Option<_>>();
+            return places.map(Self::Places).ok_or_else(wanted);
+        }
+        let array = columns.as_array().ok_or_else(wanted)?;
+        if let Some(names) = array.texts() {
+            return Ok(Self::Names(names));
+        }
+        let numbers = array.numbers().ok_or_else(wanted)?;
+        let integers = numbers.to_i64().ok_or_else(wanted)?;
+        if numbers.kind() == crate::pickle::Kind::Bool && integers.len() == features {
+            let chosen = integers.iter().enumerate().filter(|(_, flag)| **flag != 0);
+            return Ok(Self::Places(chosen.map(|(index, _)| index).collect()));
+        }
+        integers.into_iter().map(place).collect::<Option<_>>().map(Self::Places).ok_or_else(wanted)
+    }
+
+    /// Reads `slice(start, stop, step)` of places; a slice of names is not evaluated.
+    fn slice(arguments: &[Value<'_>], features: usize) -> Option<Self> {
+        let &[first, end, stride] = arguments else { return None };
+        let count = i64::try_from(features).ok()?;
+        let bound = |value: Value<'_>, default: i64| match value.as_i64() {
+            Some(bound) if bound < 0 => Some(bound.saturating_add(count).max(0)),
+            Some(bound) => Some(bound.min(count)),
+            None => value.is_none().then_some(default),
+        };
+        let stride = if stride.is_none() { 1 } else { stride.as_i64().filter(|&stride| stride > 0)? };
+        let places = (bound(first, 0)?..bound(end, count)?).step_by(usize::try_from(stride).ok()?);
+        places.map(|place| usize::try_from(place).ok()).collect::<Option<_>>().map(Self::Places)
+    }
+
+    const fn is_empty(&self) -> bool {
+        match self {
+            Self::Places(places) => places.is_empty(),
+            Self::Names(names) => names.is_empty(),
+        }
+    }
+}
+
+impl Evaluate for Columns {
+    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let mut blocks = Vec::with_capacity(self.parts.len());
+        let by_name = self.names.is_some() && matches!(data, Data::Frame(_));
+        let by_place = self.parts.iter().any(|(_, selection)| matches!(selection, Selection::Places(_)));
+        if by_place && !by_name && data.columns() != self.features {
+            let (class, wanted) = (Arc::clone(&about.class), self.features);
+            return Err(PredictError::Features { class, wanted, found: data.columns() });
+        }
+        for (part, selection) in &self.parts {
+            let selected = match (selection, &self.names, data) {
+                (Selection::Names(names), _, _) => data.select(&data.places(names, &about.class)?),
+                // A frame like the one of the fit may have its columns anywhere.
+                (Selection::Places(places), Some(names), Data::Frame(_)) => {
+                    let names: Vec<String> = places.iter().map(|&place| names[place].clone()).collect();
+                    data.select(&data.places(&names, &about.class)?)
+                }
+                (Selection::Places(places), _, _) => data.select(places),
+            };
+            blocks.push(match part {
+                Some(part) => numbers(&part.call(Method::Transform, &selected)?, &part.about)?,
+                None => numbers(&selected, about)?,
+            });
+        }
+        Ok(side_by_side(&blocks, data.rows()))
+    }
+
+    fn cost(&self) -> u64 {
+        200 + self.parts.iter().flat_map(|(part, _)| part).map(|part| part.evaluate.cost()).sum::<u64>()
+    }
+}

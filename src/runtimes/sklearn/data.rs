@@ -1,0 +1,249 @@
+//! What goes into estimators and comes out of them: tables and data frames.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::error::PredictError;
+
+/// Values of one type.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Elements<'a> {
+    F32(Cow<'a, [f32]>),
+    F64(Cow<'a, [f64]>),
+    /// Integers and booleans, with the type that they have in NumPy.
+    Int(Cow<'a, [i64]>, Int),
+    Text(Vec<Arc<str>>),
+}
+
+/// The type of integers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Int {
+    Bool,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+}
+
+/// Rows and columns of values of one type, row by row. A list is a table of one column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table<'a> {
+    pub elements: Elements<'a>,
+    pub rows: usize,
+    pub columns: usize,
+}
+
+/// Named columns, each of its own type, all of the same length.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Frame<'a> {
+    pub names: Vec<Cow<'a, str>>,
+    pub columns: Vec<Elements<'a>>,
+    pub rows: usize,
+}
+
+/// An input or a result.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Data<'a> {
+    Table(Table<'a>),
+    Frame(Frame<'a>),
+}
+
+/// Rows and columns of floating-point numbers, row by row.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Matrix<'a> {
+    pub(super) floats: Floats<'a>,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+}
+
+/// Numbers of one of the types in which estimators compute.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Floats<'a> {
+    F32(Cow<'a, [f32]>),
+    F64(Cow<'a, [f64]>),
+}
+
+impl Elements<'_> {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(values) => values.len(),
+            Self::F64(values) => values.len(),
+            Self::Int(values, _) => values.len(),
+            Self::Text(values) => values.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the elements at `indices`, each of which is there.
+    pub(super) fn take(&self, indices: impl Iterator<Item = usize>) -> Elements<'static> {
+        match self {
+            Self::F32(values) => Elements::F32(indices.map(|index| values[index]).collect()),
+            Self::F64(values) => Elements::F64(indices.map(|index| values[index]).collect()),
+            Self::Int(values, kind) => Elements::Int(indices.map(|index| values[index]).collect(), *kind),
+            Self::Text(values) => Elements::Text(indices.map(|index| Arc::clone(&values[index])).collect()),
+        }
+    }
+
+    /// Whether NumPy's `result_type` of these and floats of single precision is double precision.
+    const fn is_wide(&self) -> bool {
+        match self {
+            Self::F32(_) | Self::Text(_) => false,
+            Self::F64(_) => true,
+            Self::Int(_, kind) => matches!(kind, Int::I32 | Int::I64 | Int::U32 | Int::U64),
+        }
+    }
+}
+
+impl Elements<'_> {
+    fn into_static(self) -> Elements<'static> {
+        match self {
+            Self::F32(values) => Elements::F32(values.into_owned().into()),
+            Self::F64(values) => Elements::F64(values.into_owned().into()),
+            Self::Int(values, kind) => Elements::Int(values.into_owned().into(), kind),
+            Self::Text(values) => Elements::Text(values),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "as NumPy's cast of integers to float64")]
+const fn to_f64(integer: i64) -> f64 {
+    integer as f64
+}
+
+impl Table<'static> {
+    /// A table of double precision, whose rows follow from its columns.
+    pub(super) fn of_f64(values: Vec<f64>, columns: usize) -> Self {
+        let rows = values.len() / columns.max(1);
+        Self { elements: Elements::F64(values.into()), rows, columns }
+    }
+
+    /// A table of one column.
+    pub(super) fn of_column(elements: Elements<'static>) -> Self {
+        let rows = elements.len();
+        Self { elements, rows, columns: 1 }
+    }
+}
+
+impl Data<'_> {
+    pub const fn rows(&self) -> usize {
+        match self {
+            Self::Table(table) => table.rows,
+            Self::Frame(frame) => frame.rows,
+        }
+    }
+
+    pub const fn columns(&self) -> usize {
+        match self {
+            Self::Table(table) => table.columns,
+            Self::Frame(frame) => frame.columns.len(),
+        }
+    }
+
+    /// The same data, of its own.
+    pub(super) fn into_static(self) -> Data<'static> {
+        match self {
+            Self::Table(Table { elements, rows, columns }) => {
+                Data::Table(Table { elements: elements.into_static(), rows, columns })
+            }
+            Self::Frame(Frame { names, columns, rows }) => {
+                let names = names.into_iter().map(|name| Cow::Owned(name.into_owned())).collect();
+                Data::Frame(Frame { names, columns: columns.into_iter().map(Elements::into_static).collect(), rows })
+            }
+        }
+    }
+
+    /// The columns at `places`, each of which is there.
+    pub(super) fn select(&self, places: &[usize]) -> Data<'_> {
+        match self {
+            Self::Table(table) => {
+                let cells = (0..table.rows).flat_map(|row| places.iter().map(move |place| row * table.columns + place));
+                Data::Table(Table { elements: table.elements.take(cells), rows: table.rows, columns: places.len() })
+            }
+            Self::Frame(frame) => {
+                let names = places.iter().map(|&place| Cow::Borrowed(&*frame.names[place])).collect();
+                let columns = places.iter().map(|&place| frame.columns[place].clone()).collect();
+                Data::Frame(Frame { names, columns, rows: frame.rows })
+            }
+        }
+    }
+
+    /// Where the columns of these names are. An array has none.
+    pub(super) fn places(&self, names: &[String], class: &Arc<str>) -> Result<Vec<usize>, PredictError> {
+        let Self::Frame(frame) = self else { return Err(PredictError::NotFrame { class: Arc::clone(class) }) };
+        let place = |name: &String| {
+            let place = frame.names.iter().position(|found| found == name);
+            place.ok_or_else(|| PredictError::MissingColumn { class: Arc::clone(class), name: name.clone() })
+        };
+        names.iter().map(place).collect()
+    }
+
+    /// The data as numbers, as scikit-learn's `check_array` reads them: single precision stays, all else becomes double.
+    ///
+    /// Returns `None` when some of it is text.
+    pub(super) fn matrix(&self) -> Option<Matrix<'_>> {
+        let (rows, columns) = (self.rows(), self.columns());
+        let floats = match self {
+            Self::Table(table) => match &table.elements {
+                Elements::F32(values) => Floats::F32(Cow::Borrowed(values)),
+                Elements::F64(values) => Floats::F64(Cow::Borrowed(values)),
+                Elements::Int(values, _) => Floats::F64(values.iter().copied().map(to_f64).collect()),
+                Elements::Text(_) => return None,
+            },
+            Self::Frame(frame) => frame.floats()?,
+        };
+        Some(Matrix { floats, rows, columns })
+    }
+}
+
+impl Frame<'_> {
+    fn floats(&self) -> Option<Floats<'static>> {
+        let single = self.columns.iter().any(|column| matches!(column, Elements::F32(_)))
+            && !self.columns.iter().any(Elements::is_wide);
+        let width = self.columns.len();
+        let mut values = vec![0.0_f64; self.rows * width];
+        for (index, column) in self.columns.iter().enumerate() {
+            let slots = values.iter_mut().skip(index).step_by(width);
+            match column {
+                Elements::F32(column) => slots.zip(&column[..]).for_each(|(slot, &value)| *slot = f64::from(value)),
+                Elements::F64(column) => slots.zip(&column[..]).for_each(|(slot, &value)| *slot = value),
+                Elements::Int(column, _) => slots.zip(&column[..]).for_each(|(slot, &value)| *slot = to_f64(value)),
+                Elements::Text(_) => return None,
+            }
+        }
+        Some(if single { Floats::F32(values.into_iter().map(to_f32).collect()) } else { Floats::F64(values.into()) })
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "rounding is what is asked for")]
+pub(super) const fn to_f32(value: f64) -> f32 {
+    value as f32
+}
+
+impl Matrix<'_> {
+    pub(super) const fn is_single(&self) -> bool {
+        matches!(self.floats, Floats::F32(_))
+    }
+
+    /// The numbers in double precision.
+    pub(super) fn to_f64(&self) -> Cow<'_, [f64]> {
+        match &self.floats {
+            Floats::F32(values) => values.iter().copied().map(f64::from).collect(),
+            Floats::F64(values) => Cow::Borrowed(values),
+        }
+    }
+
+    /// Whether every number is finite, or, where `nan` is allowed, not infinite.
+    pub(super) fn is_finite(&self, nan: bool) -> bool {
+        match &self.floats {
+            Floats::F32(values) => values.iter().all(|value| value.is_finite() || nan && value.is_nan()),
+            Floats::F64(values) => values.iter().all(|value| value.is_finite() || nan && value.is_nan()),
+        }
+    }
+}

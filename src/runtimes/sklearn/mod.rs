@@ -1,0 +1,87 @@
+//! scikit-learn's estimators, evaluated natively.
+//!
+//! A [`Model`] is made from the bytes of a pickle or joblib file and answers tables of numbers or data frames; requests are
+//! other modules' business. `classes` lists what is evaluated; each family has a module that reads the attributes of its
+//! classes and computes. An artefact answers as the version of scikit-learn that wrote it would have. What cannot be
+//! answered so is refused by name.
+//!
+//! Files are untrusted: whatever they hold, loading ends in a model or in a [`LoadError`], with memory in proportion to the
+//! file's size, and a model that has loaded can be asked for anything.
+
+mod bayes;
+mod classes;
+mod compose;
+mod data;
+mod error;
+mod estimator;
+mod fitted;
+mod histogram;
+mod inspect;
+mod linear;
+mod neural;
+mod numerics;
+mod scale;
+mod svm;
+mod tree;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use self::data::{Data, Elements, Frame, Int, Table};
+pub use self::error::{LoadError, PredictError};
+use self::estimator::Estimator;
+pub use self::estimator::{Method, Methods};
+use self::fitted::{Budget, Context};
+pub use self::inspect::Report;
+use crate::pickle;
+
+/// A loaded estimator.
+#[derive(Debug)]
+pub struct Model {
+    root: Estimator,
+}
+
+impl Model {
+    /// Loads what `pickle` or `joblib` wrote.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] says where the file is damaged, or names what is not evaluated natively.
+    pub fn load(file: Bytes) -> Result<Self, LoadError> {
+        let pickle = pickle::read(file)?;
+        let budget = Budget::new(pickle.bytes());
+        let context = Context { budget: &budget, depth: 0 };
+        Ok(Self { root: classes::estimator(pickle.root(), context, None)? })
+    }
+
+    /// The class in full, such as `sklearn.linear_model._logistic.LogisticRegression`.
+    pub fn class_path(&self) -> &str {
+        &self.root.about.path
+    }
+
+    /// How many features a row has, where that matters.
+    pub const fn n_features(&self) -> Option<usize> {
+        self.root.about.features
+    }
+
+    /// What the model can be asked for.
+    pub const fn methods(&self) -> Methods {
+        self.root.about.methods
+    }
+
+    /// Estimates how long the answer for so many rows takes on one thread, within a factor of a few.
+    pub fn estimate(&self, rows: usize) -> Duration {
+        let rows = u64::try_from(rows).unwrap_or(u64::MAX);
+        Duration::from_nanos(self.root.evaluate.cost().saturating_mul(rows))
+    }
+
+    /// Answers `method` for every row.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the model does not have the method, or cannot take the data.
+    pub fn call(&self, method: Method, data: &Data<'_>) -> Result<Data<'static>, PredictError> {
+        self.root.call(method, data)
+    }
+}

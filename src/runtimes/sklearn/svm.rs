@@ -1,0 +1,325 @@
+//! Support vector machines as LIBSVM evaluates them.
+
+use super::classes::Family;
+use super::data::{Data, Elements, Int, Table};
+use super::error::{LoadError, PredictError};
+use super::estimator::{About, Evaluate, Method, Methods};
+use super::fitted::Fitted;
+use super::numerics::{argmax, dot};
+
+/// How alike two rows are.
+#[derive(Debug, Clone, Copy)]
+enum Kernel {
+    Linear,
+    Poly { gamma: f64, coef0: f64, degree: i32 },
+    Rbf { gamma: f64 },
+    Sigmoid { gamma: f64, coef0: f64 },
+}
+
+impl Kernel {
+    fn load(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+        let gamma = || fitted.number("_gamma");
+        let coef0 = || fitted.number("coef0");
+        match fitted.text_if("kernel") {
+            Some("linear") => Ok(Self::Linear),
+            Some("poly") => {
+                let degree = fitted.number("degree")?;
+                #[expect(clippy::cast_possible_truncation, reason = "whole numbers in range are not changed by it")]
+                let whole = degree as i32;
+                if f64::from(whole).to_bits() != degree.to_bits() {
+                    return Err(fitted.unsupported("degree"));
+                }
+                Ok(Self::Poly { gamma: gamma()?, coef0: coef0()?, degree: whole })
+            }
+            Some("rbf") => Ok(Self::Rbf { gamma: gamma()? }),
+            Some("sigmoid") => Ok(Self::Sigmoid { gamma: gamma()?, coef0: coef0()? }),
+            _ => Err(fitted.unsupported("kernel")),
+        }
+    }
+
+    fn of(self, x: &[f64], y: &[f64]) -> f64 {
+        match self {
+            Self::Linear => dot(x, y),
+            Self::Poly { gamma, coef0, degree } => (gamma * dot(x, y) + coef0).powi(degree),
+            Self::Rbf { gamma } => {
+                let distance: f64 = x.iter().zip(y).map(|(x, y)| (x - y) * (x - y)).sum();
+                (-gamma * distance).exp()
+            }
+            Self::Sigmoid { gamma, coef0 } => (gamma * dot(x, y) + coef0).tanh(),
+        }
+    }
+}
+
+/// The common part: kernels with each support vector, and their weights.
+#[derive(Debug)]
+struct Machine {
+    kernel: Kernel,
+    /// A row for each support vector.
+    vectors: Vec<f64>,
+    features: usize,
+    /// A row for each class but one, a column for each support vector.
+    weights: Vec<f64>,
+    intercept: Vec<f64>,
+}
+
+impl Machine {
+    fn load(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+        if fitted.flag("_sparse")? {
+            return Err(fitted.unsupported("_sparse"));
+        }
+        let vectors = fitted.matrix("support_vectors_")?;
+        if vectors.columns == 0 {
+            return Err(fitted.unexpected("support_vectors_", "at least one feature"));
+        }
+        let weights = fitted.matrix("_dual_coef_")?;
+        fitted.count("_dual_coef_", vectors.rows, weights.columns)?;
+        let intercept = fitted.floats("_intercept_")?;
+        Ok(Self {
+            kernel: Kernel::load(fitted)?,
+            vectors: vectors.values,
+            features: vectors.columns,
+            weights: weights.values,
+            intercept,
+        })
+    }
+
+    const fn count(&self) -> usize {
+        self.vectors.len() / self.features
+    }
+
+    /// The kernels of a row with every support vector.
+    fn kernels(&self, row: &[f64]) -> Vec<f64> {
+        self.vectors.chunks_exact(self.features).map(|vector| self.kernel.of(row, vector)).collect()
+    }
+
+    const fn cost(&self) -> u64 {
+        50 + self.vectors.len() as u64 + 20 * self.count() as u64
+    }
+}
+
+/// `SVR`, `NuSVR` and `OneClassSVM`: one sum.
+#[derive(Debug)]
+struct One {
+    machine: Machine,
+    /// Whether the sum is asked for its sign.
+    novelty: bool,
+}
+
+pub(super) fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    one(fitted, Methods::PREDICT, false)
+}
+
+pub(super) fn one_class(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    one(fitted, Methods::PREDICT.and(Method::DecisionFunction), true)
+}
+
+fn one(fitted: &Fitted<'_>, methods: Methods, novelty: bool) -> Result<Family, LoadError> {
+    let machine = Machine::load(fitted)?;
+    fitted.count("_dual_coef_", machine.count(), machine.weights.len())?;
+    fitted.count("_intercept_", 1, machine.intercept.len())?;
+    Ok(Family::new(methods, machine.features, One { machine, novelty }))
+}
+
+impl Evaluate for One {
+    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let x = about.finite(data)?;
+        let machine = &self.machine;
+        let sum = |row| dot(&machine.kernels(row), &machine.weights) + machine.intercept[0];
+        let sums: Vec<f64> = x.to_f64().chunks_exact(machine.features).map(sum).collect();
+        if self.novelty && method == Method::Predict {
+            let inside = sums.iter().map(|&sum| if sum > 0.0 { 1 } else { -1 }).collect();
+            return Ok(Data::Table(Table::of_column(Elements::Int(inside, Int::I64))));
+        }
+        Ok(Data::Table(Table::of_f64(sums, 1)))
+    }
+
+    fn cost(&self) -> u64 {
+        self.machine.cost()
+    }
+}
+
+/// `SVC` and `NuSVC`: a sum for each pair of classes.
+#[derive(Debug)]
+struct Pairs {
+    machine: Machine,
+    /// Where the support vectors of each class start, and where the last ones end.
+    starts: Vec<usize>,
+    labels: Elements<'static>,
+    /// Whether scores are those of pairs, of more than two classes.
+    one_vs_one: bool,
+    break_ties: bool,
+    /// Slope and offset of each pair's probability.
+    sigmoids: Option<Vec<(f64, f64)>>,
+}
+
+pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let machine = Machine::load(fitted)?;
+    let labels = fitted.labels("classes_")?;
+    let classes = labels.len();
+    if classes < 2 {
+        return Err(fitted.unexpected("classes_", "at least two classes"));
+    }
+    let pairs = classes.saturating_mul(classes - 1) / 2;
+    fitted.count("_dual_coef_", (classes - 1).saturating_mul(machine.count()), machine.weights.len())?;
+    fitted.count("_intercept_", pairs, machine.intercept.len())?;
+    let mut starts = vec![0];
+    for size in fitted.sizes("_n_support", classes)? {
+        let next = starts.last().copied().unwrap_or(0_usize).saturating_add(size);
+        starts.push(next);
+    }
+    fitted.count("_n_support", machine.count(), starts.last().copied().unwrap_or(0))?;
+    // The newest version writes the word `deprecated` where nothing was asked for.
+    let sigmoids = if fitted.text_if("probability").is_none() && fitted.flag("probability")? {
+        let slopes = fitted.floats_of("_probA", pairs)?;
+        Some(slopes.into_iter().zip(fitted.floats_of("_probB", pairs)?).collect())
+    } else {
+        None
+    };
+    let methods = Methods::PREDICT.and(Method::DecisionFunction).and_if(sigmoids.is_some(), Method::PredictProba);
+    let one_vs_one = match fitted.text("decision_function_shape")? {
+        "ovo" => true,
+        "ovr" => false,
+        _ => return Err(fitted.unsupported("decision_function_shape")),
+    };
+    let break_ties = fitted.flag("break_ties")? && !one_vs_one && classes > 2;
+    let features = machine.features;
+    Ok(Family::new(methods, features, Pairs { machine, starts, labels, one_vs_one, break_ties, sigmoids }))
+}
+
+impl Pairs {
+    const fn classes(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// Both classes of each pair, in the order of LIBSVM.
+    fn pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let classes = self.classes();
+        (0..classes).flat_map(move |one| (one + 1..classes).map(move |other| (one, other)))
+    }
+
+    /// A sum for each pair; above zero it speaks for the first class.
+    fn sums(&self, row: &[f64]) -> Vec<f64> {
+        let kernels = self.machine.kernels(row);
+        let count = kernels.len();
+        let part = |class: usize, weights: usize| {
+            let range = self.starts[class]..self.starts[class + 1];
+            let weights = &self.machine.weights[weights * count..(weights + 1) * count];
+            dot(&kernels[range.clone()], &weights[range])
+        };
+        let sum = |(one, other): (usize, usize)| part(one, other - 1) + part(other, one);
+        self.pairs().map(sum).zip(&self.machine.intercept).map(|(sum, intercept)| sum + intercept).collect()
+    }
+
+    /// The class that most pairs speak for.
+    fn vote(&self, sums: &[f64]) -> usize {
+        let mut votes = vec![0_u32; self.classes()];
+        for ((one, other), &sum) in self.pairs().zip(sums) {
+            votes[if sum > 0.0 { one } else { other }] += 1;
+        }
+        let mut best = 0;
+        for class in 1..votes.len() {
+            if votes[class] > votes[best] {
+                best = class;
+            }
+        }
+        best
+    }
+
+    /// A score for each class: its votes, and how clear they were.
+    fn one_vs_rest(&self, sums: &[f64]) -> Vec<f64> {
+        let mut votes = vec![0.0; self.classes()];
+        let mut confidences = vec![0.0; self.classes()];
+        for ((one, other), &sum) in self.pairs().zip(sums) {
+            confidences[one] += sum;
+            confidences[other] -= sum;
+            votes[if sum < 0.0 { other } else { one }] += 1.0;
+        }
+        let score = |(votes, confidence): (f64, f64)| votes + confidence / (3.0 * (confidence.abs() + 1.0));
+        votes.into_iter().zip(confidences).map(score).collect()
+    }
+
+    fn scores(&self, sums: Vec<f64>) -> Vec<f64> {
+        if self.classes() == 2 {
+            return vec![-sums[0]];
+        }
+        if self.one_vs_one { sums } else { self.one_vs_rest(&sums) }
+    }
+
+    fn probabilities(&self, sums: &[f64], sigmoids: &[(f64, f64)]) -> Vec<f64> {
+        let classes = self.classes();
+        let mut pairwise = vec![0.0; classes * classes];
+        for (((one, other), &sum), &(slope, offset)) in self.pairs().zip(sums).zip(sigmoids) {
+            let probability = sigmoid(slope * sum + offset).clamp(1e-7, 1.0 - 1e-7);
+            pairwise[one * classes + other] = probability;
+            pairwise[other * classes + one] = 1.0 - probability;
+        }
+        couple(&pairwise, classes)
+    }
+}
+
+/// The logistic function of `-x`.
+fn sigmoid(x: f64) -> f64 {
+    if x >= 0.0 { (-x).exp() / (1.0 + (-x).exp()) } else { 1.0 / (1.0 + x.exp()) }
+}
+
+/// Finds the probabilities of classes that suit those of pairs best, step by step as LIBSVM does.
+#[expect(clippy::cast_precision_loss, reason = "classes are few")]
+fn couple(pairwise: &[f64], classes: usize) -> Vec<f64> {
+    let r = |one: usize, other: usize| pairwise[one * classes + other];
+    let mut q = vec![0.0; classes * classes];
+    for t in 0..classes {
+        for j in (0..classes).filter(|&j| j != t) {
+            q[t * classes + t] += r(j, t) * r(j, t);
+            q[t * classes + j] = -r(j, t) * r(t, j);
+        }
+    }
+    let mut p = vec![1.0 / classes as f64; classes];
+    let tolerance = 0.005 / classes as f64;
+    for _ in 0..classes.max(100) {
+        let mut qp: Vec<f64> = q.chunks_exact(classes).map(|q| q.iter().zip(&p).map(|(q, p)| q * p).sum()).collect();
+        let mut pqp: f64 = p.iter().zip(&qp).map(|(p, qp)| p * qp).sum();
+        if qp.iter().all(|qp| (qp - pqp).abs() < tolerance) {
+            break;
+        }
+        for t in 0..classes {
+            let own = q[t * classes + t];
+            let step = (pqp - qp[t]) / own;
+            p[t] += step;
+            pqp = (pqp + step * (step * own + 2.0 * qp[t])) / (1.0 + step) / (1.0 + step);
+            for j in 0..classes {
+                qp[j] = (qp[j] + step * q[t * classes + j]) / (1.0 + step);
+                p[j] /= 1.0 + step;
+            }
+        }
+    }
+    p
+}
+
+impl Evaluate for Pairs {
+    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let x = about.finite(data)?;
+        let x = x.to_f64();
+        let sums = x.chunks_exact(self.machine.features).map(|row| self.sums(row));
+        Ok(Data::Table(match (method, &self.sigmoids) {
+            (Method::DecisionFunction, _) => {
+                let columns = match self.classes() {
+                    2 => 1,
+                    classes if self.one_vs_one => classes * (classes - 1) / 2,
+                    classes => classes,
+                };
+                Table::of_f64(sums.flat_map(|sums| self.scores(sums)).collect(), columns)
+            }
+            (Method::PredictProba, Some(sigmoids)) => {
+                Table::of_f64(sums.flat_map(|sums| self.probabilities(&sums, sigmoids)).collect(), self.classes())
+            }
+            _ if self.break_ties => {
+                Table::of_column(self.labels.take(sums.map(|sums| argmax(&self.one_vs_rest(&sums)))))
+            }
+            _ => Table::of_column(self.labels.take(sums.map(|sums| self.vote(&sums)))),
+        }))
+    }
+
+    fn cost(&self) -> u64 {
+        self.machine.cost()
+    }
+}

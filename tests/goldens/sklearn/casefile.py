@@ -1,0 +1,141 @@
+"""What the families share: data to fit and ask, and the files of cases."""
+
+import gzip
+import json
+import pickle
+import shutil
+import zlib
+from pathlib import Path
+
+import joblib
+import numpy as np
+
+DATATYPES = {
+    "float16": "FP16",
+    "float32": "FP32",
+    "float64": "FP64",
+    "int8": "INT8",
+    "int16": "INT16",
+    "int32": "INT32",
+    "int64": "INT64",
+    "uint8": "UINT8",
+    "uint16": "UINT16",
+    "uint32": "UINT32",
+    "uint64": "UINT64",
+    "bool": "BOOL",
+}
+METHODS = ["predict", "predict_proba", "decision_function", "transform"]
+
+
+def rng_for(name):
+    """A generator seeded by the case's name, so that cases do not move each other."""
+    return np.random.RandomState(zlib.crc32(name.encode()) & 0x7FFFFFFF)
+
+
+def blobs(rng, rows=90, columns=4, classes=3, dtype=np.float64):
+    """Classes that overlap."""
+    y = rng.randint(classes, size=rows)
+    y[:classes] = np.arange(classes)
+    x = rng.normal(size=(rows, columns)) + 1.5 * rng.normal(size=(classes, columns))[y]
+    return x.astype(dtype), y
+
+
+def line(rng, rows=90, columns=4, targets=1, dtype=np.float64):
+    """Numbers that depend on others."""
+    x = rng.normal(size=(rows, columns))
+    y = x @ rng.normal(size=(columns, targets)) + np.abs(x[:, :1]) + 0.2 * rng.normal(size=(rows, targets))
+    return x.astype(dtype), y[:, 0] if targets == 1 else y
+
+
+def asked(rng, x, count=6, huge=1e3):
+    """Rows to ask about: some like those fitted, and those where evaluators go wrong."""
+    x = np.asarray(x)
+    like = x[rng.randint(len(x), size=count)] + 0.1 * rng.normal(size=(count, x.shape[1]))
+    constant = [np.full(x.shape[1], value) for value in (0.0, huge, -huge, 1e-30)]
+    return np.vstack([like, x[:1], *constant]).astype(x.dtype)
+
+
+class Writer:
+    """Writes the cases of one family and version: a model each, and a line of answers in `cases.jsonl.gz`."""
+
+    def __init__(self, folder, version):
+        self.folder = folder
+        self.version = version
+        self.lines = []
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+
+    def case(self, name, model, inputs, dump=None, single=False):
+        """Saves a fitted model, and what it answers for each of the inputs (an array or data frame, or a list of them).
+
+        `single` says that single precision is involved, though the answer has double.
+        """
+        file = name + (".pickle" if callable(dump) else ".joblib")
+        if callable(dump):
+            (self.folder / file).write_bytes(dump(model))
+        else:
+            joblib.dump(model, self.folder / file, compress=("zlib", 9) if dump is None else dump)
+        loaded = joblib.load(self.folder / file)
+        asked = []
+        for rows in inputs if isinstance(inputs, list) else [inputs]:
+            answers = {}
+            for method in METHODS:
+                if hasattr(loaded, method):
+                    answers[method] = answer(getattr(loaded, method)(rows))
+            asked.append({"input": encode(rows), "expect": answers})
+        self.lines.append({"name": name, "model": file, **({"single": True} if single else {}), "asked": asked})
+
+    def close(self):
+        text = "\n".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in self.lines) + "\n"
+        (self.folder / "cases.jsonl.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+        return len(self.lines), sum(file.stat().st_size for file in self.folder.iterdir())
+
+
+def pickled(protocol):
+    """A way to dump a model: as a pickle of the given protocol, without joblib."""
+    return lambda model: pickle.dumps(model, protocol)
+
+
+def encode(value):
+    """An array as one tensor, a data frame as one for each column."""
+    if hasattr(value, "columns"):
+        return {"frame": [{"name": str(name), **tensor(value[name].to_numpy())} for name in value.columns]}
+    return tensor(value)
+
+
+def answer(value):
+    """A result; what the original cannot send either is left out."""
+    if hasattr(value, "columns"):
+        return encode(value)
+    if isinstance(value, (list, tuple)) or not isinstance(value, np.ndarray):
+        return None
+    return tensor(value)
+
+
+def tensor(array):
+    """A V2-like tensor; one dimension becomes a column, as the original's codec does."""
+    array = np.asarray(array)
+    if array.ndim == 1:
+        array = array.reshape(-1, 1)
+    if array.dtype.name in DATATYPES:
+        return {"datatype": DATATYPES[array.dtype.name], "shape": list(array.shape), "data": numbers(array)}
+    return {"datatype": "BYTES", "shape": list(array.shape), "data": [text(value) for value in array.ravel()]}
+
+
+def text(value):
+    return None if value is None or value != value else str(value)
+
+
+def numbers(array):
+    return [number(value) for value in array.ravel()]
+
+
+def number(value):
+    if isinstance(value, (np.bool_, np.integer)):
+        return value.item()
+    if np.isnan(value):
+        return None
+    if np.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    # the shortest text that reads back as the same float32 or float64
+    return float(np.format_float_scientific(value, unique=True, trim="0"))

@@ -1,0 +1,92 @@
+"""Writes the golden cases of scikit-learn with the library itself.
+
+    python3.11 tests/goldens/sklearn/generate.py [--envs FOLDER] [--only 1.5.2 ...] [--family linear ...]
+
+Makes one virtual environment for each pinned version (outside the repository), then runs itself inside each. Every folder
+`<version>` is written anew, or, with `--family`, what belongs to the families named.
+"""
+
+import argparse
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+DATES = ["python-dateutil==2.9.0.post0", "pytz==2024.1", "six==1.16.0", "tzdata==2024.1"]
+# The interpreter of each version, and what is installed beside it.
+ENVIRONMENTS = {
+    "0.24.2": ("3.9", ["numpy==1.19.5", "scipy==1.6.3", "joblib==1.0.1", "pandas==1.2.5", "lz4==4.3.3"]),
+    "1.1.3": ("3.11", ["numpy==1.23.5", "scipy==1.9.3", "joblib==1.2.0", "pandas==1.5.3", "lz4==4.3.3"]),
+    "1.3.2": ("3.11", ["numpy==1.26.4", "scipy==1.11.4", "joblib==1.3.2", "pandas==2.1.4", "lz4==4.3.3"]),
+    "1.5.2": ("3.11", ["numpy==2.0.2", "scipy==1.14.1", "joblib==1.4.2", "pandas==2.2.3", "lz4==4.3.3"]),
+    "1.9.1": (
+        "3.11",
+        ["numpy==2.4.6", "scipy==1.17.1", "joblib==1.6.0", "pandas==3.0.0", "lz4==4.4.4", "narwhals==2.28.0", "cloudpickle==3.1.2"],
+    ),
+}
+
+
+def interpreter(version):
+    """Finds a Python of the given minor version."""
+    found = shutil.which(f"python{version}")
+    found = found or next(iter(sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))), None)
+    return str(found or sys.exit(f"python{version} is needed, for the versions of scikit-learn that had wheels for it"))
+
+
+def environment(envs, version):
+    """Returns the Python of the version's environment, which is made if it is not there."""
+    folder = envs / f"scikit-learn-{version}"
+    python = folder / "bin" / "python"
+    made = folder / "complete"
+    if not made.exists():
+        print(f"{version}: making its environment", flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        minor, beside = ENVIRONMENTS[version]
+        subprocess.run([interpreter(minor), "-m", "venv", str(folder)], check=True)
+        pins = [f"scikit-learn=={version}", "threadpoolctl==3.5.0", *beside, *DATES]
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", *pins], check=True)
+        made.touch()
+    return python
+
+
+def inside(version, out, families):
+    """Runs in the version's environment: writes its cases."""
+    import sklearn
+
+    if sklearn.__version__ != version:
+        sys.exit(f"{version}: the environment has scikit-learn {sklearn.__version__}")
+    from casefile import Writer
+
+    out.mkdir(parents=True, exist_ok=True)
+    for family in families:
+        writer = Writer(out / family, tuple(int(part) for part in version.split(".")[:2]))
+        importlib.import_module(f"families.{family}").write(writer)
+        count, size = writer.close()
+        print(f"{version} {family}: {count} cases, {size // 1024} KiB", flush=True)
+
+
+def main():
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    known = sorted(path.stem for path in (HERE / "families").glob("*.py"))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--envs", type=Path, default=cache / "mlserver-goldens", help="where the environments live")
+    parser.add_argument("--only", nargs="+", choices=sorted(ENVIRONMENTS), metavar="VERSION", help="versions to write")
+    parser.add_argument("--family", nargs="+", choices=known, metavar="FAMILY", help="families to write")
+    parser.add_argument("--inside", choices=sorted(ENVIRONMENTS), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.inside:
+        inside(args.inside, HERE / args.inside, args.family)
+        return
+    for version in args.only or ENVIRONMENTS:
+        python = environment(args.envs.resolve(), version)
+        # one thread: sums over rows must not depend on the machine
+        clean = dict(os.environ, OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore")
+        command = [str(python), str(HERE / "generate.py"), "--inside", version, "--family", *(args.family or known)]
+        subprocess.run(command, check=True, env=clean)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,320 @@
+//! scikit-learn's estimators: golden cases that the library answered, and damaged files.
+
+#![expect(clippy::unwrap_used, reason = "a test that finds its files damaged has failed")]
+#![expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "expectations are read as `f64`")]
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mlserver::runtimes::sklearn::{Data, Elements, Frame, Int, Method, Model, Table};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Relative difference that a score may have where single precision is involved, and where it is not.
+const SINGLE: f64 = 1e-6;
+const DOUBLE: f64 = 1e-9;
+/// What rounding leaves of a sum that should be zero, in parts of the largest value of the answer and of the precision.
+const ROUNDING: f64 = 4.0;
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    model: String,
+    /// Whether single precision is involved, though answers may have double.
+    #[serde(default)]
+    single: bool,
+    asked: Vec<Asked>,
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    input: Input,
+    expect: BTreeMap<String, Option<Answer>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Input {
+    Frame { frame: Vec<Column> },
+    Array(Tensor),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Frame { frame: Vec<Column> },
+    Array(Tensor),
+}
+
+#[derive(Deserialize)]
+struct Column {
+    name: String,
+    #[serde(flatten)]
+    tensor: Tensor,
+}
+
+#[derive(Deserialize)]
+struct Tensor {
+    datatype: String,
+    shape: Vec<usize>,
+    data: Vec<Value>,
+}
+
+impl Tensor {
+    fn numbers(&self) -> Vec<f64> {
+        self.data.iter().map(number).collect()
+    }
+
+    fn elements(&self) -> Elements<'static> {
+        let integers = |kind| {
+            let integer = |value: &Value| value.as_i64().or(value.as_bool().map(i64::from)).unwrap();
+            Elements::Int(self.data.iter().map(integer).collect(), kind)
+        };
+        match self.datatype.as_str() {
+            "FP32" => Elements::F32(self.numbers().iter().map(|&number| number as f32).collect()),
+            "FP64" => Elements::F64(self.numbers().into()),
+            "BOOL" => integers(Int::Bool),
+            "INT8" => integers(Int::I8),
+            "INT16" => integers(Int::I16),
+            "INT32" => integers(Int::I32),
+            "INT64" => integers(Int::I64),
+            "UINT8" => integers(Int::U8),
+            "BYTES" => Elements::Text(self.data.iter().map(|text| Arc::from(text.as_str().unwrap())).collect()),
+            other => unreachable!("{other}"),
+        }
+    }
+}
+
+fn number(value: &Value) -> f64 {
+    match value {
+        Value::Null => f64::NAN,
+        Value::Bool(flag) => f64::from(u8::from(*flag)),
+        Value::String(text) => text.parse().unwrap(),
+        other => other.as_f64().unwrap(),
+    }
+}
+
+impl Input {
+    /// The rows from `start` on, `count` of them.
+    fn data(&self, start: usize, count: usize) -> Data<'static> {
+        match self {
+            Self::Array(tensor) => {
+                let columns = tensor.shape[1];
+                let data = tensor.data[start * columns..(start + count) * columns].to_vec();
+                let part = Tensor { datatype: tensor.datatype.clone(), shape: vec![count, columns], data };
+                Data::Table(Table { elements: part.elements(), rows: count, columns })
+            }
+            Self::Frame { frame } => {
+                let part = |column: &Column| {
+                    let data = column.tensor.data[start..start + count].to_vec();
+                    Tensor { datatype: column.tensor.datatype.clone(), shape: vec![count, 1], data }.elements()
+                };
+                let names = frame.iter().map(|column| Cow::Owned(column.name.clone())).collect();
+                Data::Frame(Frame { names, columns: frame.iter().map(part).collect(), rows: count })
+            }
+        }
+    }
+
+    fn rows(&self) -> usize {
+        match self {
+            Self::Array(tensor) => tensor.shape[0],
+            Self::Frame { frame } => frame[0].tensor.data.len(),
+        }
+    }
+}
+
+/// Every case, with the folder that it stands in.
+fn cases() -> Vec<(PathBuf, Case)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/sklearn");
+    let mut found = Vec::new();
+    for version in fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()) {
+        if !version.file_name().unwrap().to_str().unwrap().starts_with(|c: char| c.is_ascii_digit()) {
+            continue;
+        }
+        for family in fs::read_dir(version).unwrap().map(|entry| entry.unwrap().path()) {
+            let file = fs::File::open(family.join("cases.jsonl.gz")).unwrap();
+            let lines = io::read_to_string(flate2::read::GzDecoder::new(file)).unwrap();
+            found.extend(lines.lines().map(|line| (family.clone(), serde_json::from_str(line).unwrap())));
+        }
+    }
+    assert!(!found.is_empty(), "no golden cases below tests/goldens/sklearn");
+    found
+}
+
+#[test]
+fn golden_cases_agree_with_scikit_learn() {
+    let mut failures = Vec::new();
+    let cases = cases();
+    for (folder, case) in &cases {
+        let bytes = fs::read(folder.join(&case.model)).unwrap();
+        let checked =
+            Model::load(bytes.into()).map_err(|error| error.to_string()).and_then(|model| check(&model, case));
+        if let Err(difference) = checked {
+            let version = folder.parent().unwrap().file_name().unwrap();
+            failures.push(format!("{} of {}: {difference}", case.name, version.display()));
+        }
+    }
+    assert!(failures.is_empty(), "{} of {} cases:\n{}", failures.len(), cases.len(), failures.join("\n"));
+}
+
+/// Small files of every family, version and form, decompressed: damage to a compressed stream is mostly found by that.
+fn files() -> Vec<Vec<u8>> {
+    let file = |(folder, case): (PathBuf, Case)| fs::read(folder.join(case.model)).unwrap();
+    let plain = |bytes: Vec<u8>| match bytes.first() {
+        Some(0x78) => {
+            let mut inner = Vec::new();
+            flate2::read::ZlibDecoder::new(&bytes[..]).read_to_end(&mut inner).unwrap();
+            inner
+        }
+        _ => bytes,
+    };
+    cases().into_iter().step_by(7).map(file).map(plain).filter(|bytes| bytes.len() < 1 << 16).collect()
+}
+
+/// Loads what may be a model; if it is one, it has to answer or to refuse.
+fn try_out(bytes: Vec<u8>) {
+    let Ok(model) = Model::load(bytes.into()) else { return };
+    let columns = model.n_features().unwrap_or(4);
+    if columns > 1000 {
+        return;
+    }
+    let rows = 3;
+    let numbers: Vec<f64> = (0..rows * columns).map(|at| at as f64 / 7.0 - 2.0).collect();
+    for method in Method::ALL {
+        for elements in [Elements::F64(numbers.clone().into()), Elements::Text(vec![Arc::from("a"); rows * columns])] {
+            drop(model.call(method, &Data::Table(Table { elements, rows, columns })));
+        }
+    }
+}
+
+#[test]
+fn truncated_files_are_refused() {
+    // Of a compressed file the last bytes may not be needed: what was compressed has ended by then.
+    for bytes in files().into_iter().filter(|bytes| bytes[0] == 0x80) {
+        let step = (bytes.len() / 100).max(1);
+        for length in (0..bytes.len()).rev().step_by(step) {
+            assert!(Model::load(bytes[..length].to_vec().into()).is_err(), "{length} of {} bytes", bytes.len());
+        }
+    }
+}
+
+#[test]
+fn damaged_files_never_panic() {
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut next = |limit: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        usize::try_from(random % limit as u64).unwrap()
+    };
+    for bytes in files() {
+        for _ in 0..60 {
+            let mut damaged = bytes.clone();
+            for _ in 0..=next(4) {
+                let at = next(damaged.len());
+                damaged[at] = match next(3) {
+                    0 => damaged[at] ^ (1 << next(8)),
+                    1 => b"(.0123NRabcdeghijlopqrstu)]}\x80\x81\x85\x86\x87\x88\x8c\x90\x93\x94"[next(38)],
+                    _ => u8::try_from(next(256)).unwrap(),
+                };
+            }
+            try_out(damaged);
+        }
+    }
+}
+
+/// Asks the model for everything that the case knows; all rows at once, and one by one.
+fn check(model: &Model, case: &Case) -> Result<(), String> {
+    for asked in &case.asked {
+        let rows = asked.input.rows();
+        for method in Method::ALL {
+            let Some(expected) = asked.expect.get(method.name()) else {
+                if model.methods().contains(method) {
+                    return Err(format!("has {method}, which the original has not"));
+                }
+                continue;
+            };
+            if !model.methods().contains(method) {
+                return Err(format!("lacks {method}"));
+            }
+            let Some(expected) = expected else { continue };
+            for (start, count) in std::iter::once((0, rows)).chain((0..rows).map(|row| (row, 1))) {
+                let found = model.call(method, &asked.input.data(start, count));
+                let found = found.map_err(|error| format!("{method}: {error}"))?;
+                compare(&found, expected, (start, count), case.single)
+                    .map_err(|difference| format!("{method} of {count} rows from {start}: {difference}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn compare(found: &Data<'_>, expected: &Answer, (start, count): (usize, usize), single: bool) -> Result<(), String> {
+    match (found, expected) {
+        (Data::Table(found), Answer::Array(expected)) => {
+            let columns = expected.shape[1..].iter().product();
+            if (found.rows, found.columns) != (count, columns) {
+                return Err(format!("{} x {} instead of {count} x {columns}", found.rows, found.columns));
+            }
+            alike(&found.elements, expected, start * columns, single)
+        }
+        (Data::Frame(found), Answer::Frame { frame }) => {
+            let names: Vec<_> = frame.iter().map(|column| column.name.as_str()).collect();
+            if found.names != names {
+                return Err(format!("columns {:?} instead of {names:?}", found.names));
+            }
+            found.columns.iter().zip(frame).try_for_each(|(found, wanted)| alike(found, &wanted.tensor, start, single))
+        }
+        _ => Err("a table instead of a frame, or the reverse".to_owned()),
+    }
+}
+
+fn alike(found: &Elements<'_>, expected: &Tensor, start: usize, single: bool) -> Result<(), String> {
+    let (datatype, numbers): (_, Vec<f64>) = match found {
+        Elements::F32(values) => ("FP32", values.iter().map(|&value| f64::from(value)).collect()),
+        Elements::F64(values) => ("FP64", values.to_vec()),
+        Elements::Int(values, kind) => {
+            let datatype = match kind {
+                Int::Bool => "BOOL",
+                Int::I8 => "INT8",
+                Int::I16 => "INT16",
+                Int::I32 => "INT32",
+                Int::I64 => "INT64",
+                Int::U8 => "UINT8",
+                Int::U16 => "UINT16",
+                Int::U32 => "UINT32",
+                Int::U64 => "UINT64",
+            };
+            (datatype, values.iter().map(|&value| value as f64).collect())
+        }
+        Elements::Text(values) => {
+            let wanted: Vec<_> = expected.data[start..start + values.len()].iter().map(Value::as_str).collect();
+            let same = values.iter().map(|text| Some(&**text)).eq(wanted.iter().copied());
+            return if same { Ok(()) } else { Err(format!("{values:?} instead of {wanted:?}")) };
+        }
+    };
+    if datatype != expected.datatype {
+        return Err(format!("{datatype} instead of {}", expected.datatype));
+    }
+    let (tolerance, rounding) = match datatype {
+        "FP32" | "FP64" if single || datatype == "FP32" => (SINGLE, ROUNDING * f64::from(f32::EPSILON)),
+        "FP64" => (DOUBLE, ROUNDING * f64::EPSILON),
+        _ => (0.0, 0.0),
+    };
+    let wanted: Vec<f64> = expected.data[start..start + numbers.len()].iter().map(number).collect();
+    let largest =
+        expected.data.iter().map(number).filter(|number| number.is_finite()).fold(0.0, |a: f64, b| a.max(b.abs()));
+    let floor = rounding * largest;
+    let close = |(found, wanted): (&f64, &f64)| {
+        let same = found == wanted || found.is_nan() && wanted.is_nan();
+        same || (found - wanted).abs() <= tolerance * found.abs().max(wanted.abs()) + floor
+    };
+    match numbers.iter().zip(&wanted).position(|pair| !close(pair)) {
+        Some(at) => Err(format!("value {at} is {} instead of {}", numbers[at], wanted[at])),
+        None => Ok(()),
+    }
+}

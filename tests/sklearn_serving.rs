@@ -1,0 +1,116 @@
+//! scikit-learn's artefacts over the wire: outputs by name, labels, errors, and what is refused at load.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::{Folder, Starting, TestServer, repository_path};
+
+const ROW: &str = r#""inputs":[{"name":"x","shape":[1,4],"datatype":"FP64","data":[0,0,0,0]}]"#;
+
+/// A folder with one model from the golden cases, under further settings.
+fn folder(case: &str, file: &str, settings: &Value) -> Folder {
+    let artefact = fs::read(repository_path("tests/goldens/sklearn").join(case)).unwrap();
+    let mut all = json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "parameters": {"uri": "."}});
+    let parameters = all["parameters"].as_object_mut().unwrap();
+    parameters.extend(settings.as_object().unwrap().clone());
+    Folder::new().file(&format!("m/{file}"), artefact).file("m/model-settings.json", all.to_string())
+}
+
+fn infer(server: &TestServer, body: &str) -> (u16, Value) {
+    let answer = server.post("/v2/models/m/infer", body);
+    (answer.status, serde_json::from_slice(&answer.body).unwrap())
+}
+
+#[test]
+fn a_joblib_file_is_served_without_python() {
+    let server = TestServer::start(folder("1.5.2/linear/labels_text.joblib", "model.joblib", &json!({})));
+    let metadata: Value = serde_json::from_slice(&server.get("/v2/models/m").body).unwrap();
+    assert_eq!(metadata["parameters"]["backend"], "native");
+    let outputs = r#""outputs":[{"name":"predict"},{"name":"predict_proba"},{"name":"decision_function"}]"#;
+    let (status, answer) = infer(&server, &format!("{{{ROW},{outputs}}}"));
+    assert_eq!(status, 200, "{answer}");
+    let [label, probabilities, scores] = &answer["outputs"].as_array().unwrap()[..] else {
+        unreachable!("three outputs")
+    };
+    assert_eq!((&label["datatype"], &label["shape"]), (&json!("BYTES"), &json!([1, 1])));
+    assert_eq!(label["parameters"]["content_type"], "np");
+    assert_eq!(label["data"], json!(["yes"]));
+    assert_eq!((&probabilities["name"], &probabilities["datatype"]), (&json!("predict_proba"), &json!("FP64")));
+    let sum: f64 = probabilities["data"].as_array().unwrap().iter().filter_map(Value::as_f64).sum();
+    assert!((sum - 1.0).abs() < 1e-12, "{probabilities}");
+    assert_eq!(scores["shape"], json!([1, 3]));
+}
+
+#[test]
+fn the_output_comes_from_the_request_or_the_settings() {
+    let settings = json!({"extra": {"predict_fn": "predict_proba"}});
+    let server = TestServer::start(folder("0.24.2/linear/logistic_2.joblib", "model.pkl", &settings));
+    let (status, answer) = infer(&server, &format!("{{{ROW}}}"));
+    assert_eq!((status, &answer["outputs"][0]["name"]), (200, &json!("predict_proba")), "{answer}");
+    let (_, answer) = infer(&server, &format!(r#"{{{ROW},"outputs":[{{"name":"predict"}}]}}"#));
+    assert_eq!(answer["outputs"][0]["datatype"], "INT64");
+
+    let unknown = infer(&server, &format!(r#"{{{ROW},"outputs":[{{"name":"foo"}}]}}"#));
+    let wanted = "SKLearnModel only supports 'predict', 'predict_proba' and 'transform' as outputs (foo was received)";
+    assert_eq!(unknown, (400, json!({"error": wanted})));
+    let without = infer(&server, &format!(r#"{{{ROW},"outputs":[{{"name":"transform"}}]}}"#));
+    let wanted = "<class 'sklearn.linear_model._logistic.LogisticRegression'> models do not support 'transform";
+    assert_eq!(without, (400, json!({"error": wanted})));
+}
+
+#[test]
+fn inputs_that_the_estimator_cannot_take_are_named() {
+    let server = TestServer::start(folder("1.9.1/linear/frame_logistic.joblib", "model.pickle", &json!({})));
+    let error = |inputs: Value, content_type: Option<&str>| {
+        let parameters = content_type.map_or_else(|| json!({}), |name| json!({"content_type": name}));
+        let (status, answer) = infer(&server, &json!({"inputs": inputs, "parameters": parameters}).to_string());
+        assert_eq!(status, 400, "{answer}");
+        answer["error"].as_str().unwrap().to_owned()
+    };
+    let narrow = error(json!([{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]), None);
+    assert_eq!(narrow, "`LogisticRegression` takes 4 features, but each row has 2");
+    let missing = error(json!([{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, null, 4]}]), None);
+    assert_eq!(missing, "`LogisticRegression` does not take missing or infinite values");
+    let column = |name: &str| json!({"name": name, "shape": [1], "datatype": "FP64", "data": [0.5]});
+    let swapped = error(json!(["a", "b", "d", "ü c"].map(column)), Some("pd"));
+    assert_eq!(swapped, "column 2 is `d`, but `LogisticRegression` was fitted with `ü c` in that place");
+}
+
+#[test]
+fn what_is_not_evaluated_is_named_at_load() {
+    let pickle = b"cnowhere\nModel\n)\x81}b.";
+    let settings = json!({
+        "name": "m",
+        "implementation": "mlserver_sklearn.SKLearnModel",
+        "parameters": {"uri": "model.pkl", "extra": {"backend": "native"}},
+    });
+    let folder = Folder::new().file("m/model.pkl", pickle).file("m/model-settings.json", settings.to_string());
+    let ended = Starting::new(folder).run();
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let reason = "expected an estimator of scikit-learn, found `nowhere.Model`";
+    assert!(ended.stdout.contains(reason), "{}", ended.stdout);
+}
+
+/// Runs `mlserver inspect` on a golden case.
+fn inspect(case: &str) -> String {
+    let path = repository_path("tests/goldens/sklearn").join(case);
+    let output = Command::new(env!("CARGO_BIN_EXE_mlserver")).arg("inspect").arg(path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn an_artefact_can_be_inspected() {
+    let pipeline = inspect("1.5.2/compose/pipeline_forest.joblib");
+    for line in [
+        "sklearn.pipeline.Pipeline (scikit-learn 1.5.2)\n",
+        "  steps[minmaxscaler]: sklearn.preprocessing._data.MinMaxScaler\n",
+        "    estimators_[0]: sklearn.tree._classes.DecisionTreeClassifier, and 4 more like it\n",
+        "    n_estimators = 5\n",
+        "features: 4\noutputs: predict, predict_proba\nserved natively: yes\n",
+    ] {
+        assert!(pipeline.contains(line), "{line}{pipeline}");
+    }
+}
