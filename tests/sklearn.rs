@@ -310,7 +310,7 @@ fn alike(found: &Elements<'_>, expected: &Tensor, start: usize, single: bool) ->
         expected.data.iter().map(number).filter(|number| number.is_finite()).fold(0.0, |a: f64, b| a.max(b.abs()));
     let floor = rounding * largest;
     let close = |(found, wanted): (&f64, &f64)| {
-        let same = found == wanted || found.is_nan() && wanted.is_nan();
+        let same = found.to_bits() == wanted.to_bits() || found.is_nan() && wanted.is_nan();
         same || (found - wanted).abs() <= tolerance * found.abs().max(wanted.abs()) + floor
     };
     match numbers.iter().zip(&wanted).position(|pair| !close(pair)) {

@@ -64,7 +64,9 @@ def pipelines(out):
         rng = rng_for(name)
         x, y = blobs(rng)
         rows = asked(rng, x)
-        out.case(name, model.fit(x, np.array(["x", "y", "z"])[y]), [rows, rows.astype(np.float32)])
+        # rows of single precision are normalised in it, each version in its own order
+        single = name == "pipeline_nested"
+        out.case(name, model.fit(x, np.array(["x", "y", "z"])[y]), [rows, rows.astype(np.float32)], single=single)
     rng = rng_for("pipeline_transform")
     x, y = blobs(rng)
     scaler = make_pipeline(preprocessing.StandardScaler(), preprocessing.Normalizer())
