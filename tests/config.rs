@@ -308,8 +308,9 @@ fn help_of_the_program() {
     Usage: mlserver <COMMAND>
 
     Commands:
-      start   Start serving the models of a folder
-      config  Inspect settings
+      start    Start serving the models of a folder
+      config   Inspect settings
+      inspect  Print what a scikit-learn artefact holds, and whether it is served natively
 
     Options:
       -h, --help     Print help
