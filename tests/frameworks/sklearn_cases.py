@@ -30,7 +30,7 @@ def models(folder: pathlib.Path) -> None:
     people = pandas.DataFrame({"age": [20, 35, 50, 65], "city": ["Bonn", "Oslo", "Oslo", "Rome"]}).astype({"city": object})
 
     def write(name, model, file="model.joblib", uri=".", **extra):
-        path = settings(folder / name, IMPLEMENTATION, uri, **extra) / file
+        path = settings(folder / name, IMPLEMENTATION, uri, backend="python", **extra) / file
         if file == "model.joblib":
             joblib.dump(model, path)
         else:

@@ -104,9 +104,9 @@ class Elsewhere:
 def test_a_pickle_that_needs_another_package_names_it(tmp_path):
     need("sklearn")
     implementation = PACKAGES["sklearn"][0]
-    (settings(tmp_path / "moved", implementation) / "model.pkl").write_bytes(pickle.dumps(Elsewhere()))
+    (settings(tmp_path / "moved", implementation, backend="python") / "model.pkl").write_bytes(pickle.dumps(Elsewhere()))
     shutil.copytree(GOLDENS / "sklearn/iris", tmp_path / "iris")
-    settings(tmp_path / "mistyped", implementation, "../iris", predict_fn="predic")
+    settings(tmp_path / "mistyped", implementation, "../iris", predict_fn="predic", backend="python")
     (tmp_path / "iris/model-settings.json").unlink()
     found = reasons(tmp_path, Path(sys.executable))
     assert re.fullmatch(
