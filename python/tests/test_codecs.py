@@ -7,7 +7,7 @@ from typing import Any, List, Optional
 import pytest
 from mlserver import MLModel, ModelSettings
 from mlserver._tensor import TensorError
-from mlserver.codecs import NumpyCodec, PandasCodec, decode_args
+from mlserver.codecs import InputCodec, NumpyCodec, PandasCodec, decode_args
 from mlserver.codecs.base import find_input_codec_by_type_hint
 from mlserver.types import InferenceRequest, RequestInput
 
@@ -91,3 +91,11 @@ def test_missing_text_is_refused_by_column() -> None:
 
     with pytest.raises(TensorError, match="column 'A'"):
         PandasCodec.encode_outputs(pandas.DataFrame({"A": ["a", None]}, dtype=object))
+
+
+def test_a_codec_that_lacks_a_method_says_which():
+    class OnlyDecodes(InputCodec):
+        """Has no methods of its own."""
+
+    with pytest.raises(NotImplementedError, match=r"the codec .*OnlyDecodes does not implement `encode_output`"):
+        OnlyDecodes.encode_output("x", 1)

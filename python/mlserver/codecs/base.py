@@ -42,6 +42,11 @@ def deprecated(reason: str) -> Callable[[F], F]:
     return decorate
 
 
+def _missing(codec: type, method: str) -> NotImplementedError:
+    """Returns what using a codec says of a method that its author left out, as one that only decodes may."""
+    return NotImplementedError(f"the codec {codec.__qualname__} does not implement `{method}`")
+
+
 class LoadedType:
     """The type hint of a codec whose library may not be there: the type once the library is imported, else `NoneType`.
 
@@ -70,22 +75,22 @@ class InputCodec:
     @classmethod
     def encode_output(cls, name: str, payload: Any, **kwargs: Any) -> ResponseOutput:
         """Returns the output `name` that holds `payload`."""
-        raise NotImplementedError()
+        raise _missing(cls, "encode_output")
 
     @classmethod
     def decode_output(cls, response_output: ResponseOutput) -> Any:
         """Returns the value that an output holds."""
-        raise NotImplementedError()
+        raise _missing(cls, "decode_output")
 
     @classmethod
     def encode_input(cls, name: str, payload: Any, **kwargs: Any) -> RequestInput:
         """Returns the input `name` that holds `payload`."""
-        raise NotImplementedError()
+        raise _missing(cls, "encode_input")
 
     @classmethod
     def decode_input(cls, request_input: RequestInput) -> Any:
         """Returns the value that an input holds."""
-        raise NotImplementedError()
+        raise _missing(cls, "decode_input")
 
     @classmethod
     @deprecated("The encode() method is now deprecated. Use encode_output() instead.")
@@ -116,22 +121,22 @@ class RequestCodec:
         cls, model_name: str, payload: Any, model_version: Optional[str] = None, **kwargs: Any
     ) -> InferenceResponse:
         """Returns the response that holds `payload`."""
-        raise NotImplementedError()
+        raise _missing(cls, "encode_response")
 
     @classmethod
     def decode_response(cls, response: InferenceResponse) -> Any:
         """Returns the value that a response holds."""
-        raise NotImplementedError()
+        raise _missing(cls, "decode_response")
 
     @classmethod
     def encode_request(cls, payload: Any, **kwargs: Any) -> InferenceRequest:
         """Returns the request that holds `payload`."""
-        raise NotImplementedError()
+        raise _missing(cls, "encode_request")
 
     @classmethod
     def decode_request(cls, request: InferenceRequest) -> Any:
         """Returns the value that a request holds."""
-        raise NotImplementedError()
+        raise _missing(cls, "decode_request")
 
     @classmethod
     @deprecated("The encode() method is now deprecated. Use encode_response() instead.")
