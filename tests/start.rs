@@ -10,7 +10,7 @@ use std::time::Instant;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{BREAST_CANCER, Ended, Folder, IRIS, Starting, TestServer, repository_path};
+use crate::support::{BREAST_CANCER, Connection, Ended, Folder, IRIS, Starting, TestServer, repository_path};
 
 const INFER: &str = "/v2/models/iris-xgboost/infer";
 const ONE_ROW: &str = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]}"#;
@@ -500,6 +500,37 @@ fn half_open_connections_hold_up_the_end_no_longer_than_the_header_timeout() {
     half.write("POST /v2/models/iris-xgboost/infer HTTP/1.1\r\nhost:");
     server.post(INFER, ONE_ROW).ok();
     let ended = server.terminate();
+    assert_eq!(ended.code, Some(0));
+    assert!(ended.stdout.ends_with(" INFO - Stopped.\n"), "{}", ended.stdout);
+}
+
+#[test]
+fn clients_that_are_frozen_do_not_hold_up_the_end() {
+    // What every HTTP/2 client says first, and SETTINGS without any. Then this one never agrees to anything.
+    let http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let server = TestServer::start(Folder::iris().settings(&json!({"shutdown_grace_period": 25})));
+    let mut frozen = [server.http, server.grpc, server.metrics.unwrap()].map(Connection::open);
+    for connection in &mut frozen {
+        connection.write(http2);
+    }
+    let mut half = server.connect();
+    half.write(format!("POST {INFER} HTTP/1.1\r\nhost:"));
+    let mut upload = server.connect();
+    upload.start_upload(INFER, ONE_ROW.len());
+    server.signal(Signal::TERM);
+    server.wait_for_log("Received SIGTERM");
+
+    let [http, grpc, metrics] = &mut frozen;
+    for connection in [http, grpc, &mut half] {
+        connection.rest_bytes();
+    }
+    assert!(!server.log().contains("Stopped"), "{}", server.log());
+    // Whoever has a request under way is not cut, although nothing has happened there for as long.
+    upload.write(ONE_ROW);
+    upload.answer().ok();
+    // The metrics are told to the last.
+    metrics.rest_bytes();
+    let ended = server.ended();
     assert_eq!(ended.code, Some(0));
     assert!(ended.stdout.ends_with(" INFO - Stopped.\n"), "{}", ended.stdout);
 }

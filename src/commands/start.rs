@@ -130,6 +130,8 @@ async fn serve(loaded: Loaded<Settings>, repository: Repository, args: &StartArg
         }
         signal = signals.next() => signal,
     };
+    // Before the log says so.
+    up.inference.leave();
     let (delay, grace) = (patience.delay.as_secs_f64(), patience.grace.as_secs_f64());
     if patience.delay.is_zero() {
         info!("Received {signal}: answering the requests under way, for at most {grace} s.");

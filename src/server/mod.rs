@@ -1,6 +1,7 @@
 //! Listeners: bind, serve, drain. The modules below only translate between their protocol and [`crate::inference`].
 
 mod cloud_events;
+mod connection;
 pub mod grpc;
 pub mod metrics;
 mod respond;
@@ -10,12 +11,15 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -24,6 +28,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 use tracing::debug;
+
+use connection::{Activity, Watched};
 
 /// How long to wait before accepting again when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -90,6 +96,7 @@ pub async fn bind(purpose: &'static str, host: &str, port: u16) -> Result<TcpLis
 ///
 /// After `stop` idle connections are closed, and those with a request get its answer. Whoever connects while there are such is
 /// served too, for one request, so that the late are told to go elsewhere rather than find nobody. The caller bounds the wait.
+/// A connection that has no request and to which nothing is sent for 5 s is cut, because its client may never agree to the end.
 /// `header_timeout` bounds how long a connection may take to send a request's head.
 pub async fn serve<S>(listener: TcpListener, app: S, header_timeout: Duration, stop: CancellationToken)
 where
@@ -98,7 +105,7 @@ where
     let mut builder = builder(header_timeout);
     let connections = GracefulShutdown::new();
     while let Some((stream, peer)) = stop.run_until_cancelled(accept(&listener)).await {
-        spawn(&builder, &connections, &app, stream, peer);
+        spawn(&builder, &connections, &app, (stream, peer), &stop);
     }
     let late = GracefulShutdown::new();
     builder.http1().keep_alive(false);
@@ -106,7 +113,7 @@ where
     loop {
         tokio::select! {
             () = &mut drained => break,
-            (stream, peer) = accept(&listener) => spawn(&builder, &late, &app, stream, peer),
+            (stream, peer) = accept(&listener) => spawn(&builder, &late, &app, (stream, peer), &stop),
         }
     }
     drop(listener);
@@ -142,24 +149,48 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-/// Serves one connection until it ends, or `connections` are told to.
+/// Serves one connection until it ends, or `connections` are told to, or it does nothing after `stop`.
 fn spawn<S>(
     builder: &auto::Builder<TokioExecutor>,
     connections: &GracefulShutdown,
     app: &S,
-    stream: TcpStream,
-    peer: SocketAddr,
+    (stream, peer): (TcpStream, SocketAddr),
+    stop: &CancellationToken,
 ) where
     S: HttpService<Incoming>,
 {
     // Answers are written whole, so waiting to fill packets only delays them. Without it, too, all is served.
     let _ = stream.set_nodelay(true);
-    let service = TowerToHyperService::new(app.clone());
-    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    let activity = Arc::new(Activity::default());
+    let app = TowerToHyperService::new(app.clone());
+    let of_requests = Arc::clone(&activity);
+    let service = service_fn(move |request| {
+        let underway = of_requests.begin();
+        let answer = app.call(request);
+        async move {
+            let response = answer.await?;
+            Ok::<_, Infallible>(response.map(|body| {
+                body.map_frame(move |frame| {
+                    let _until_the_body_ends = &underway;
+                    frame
+                })
+            }))
+        }
+    });
+    let socket = Watched::new(stream, Arc::clone(&activity));
+    let connection = builder.serve_connection(TokioIo::new(socket), service).into_owned();
     let connection = connections.watch(connection);
+    // One of its own, so that busy connections do not share a lock.
+    let stop = stop.child_token();
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            log_disconnect(peer, error.as_ref());
+        tokio::select! {
+            biased;
+            ended = connection => {
+                if let Err(error) = ended {
+                    log_disconnect(peer, error.as_ref());
+                }
+            }
+            () = activity.abandoned(stop) => debug!(%peer, "Cut a connection that did not end with the server."),
         }
     });
 }
