@@ -3,23 +3,47 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
-/// Threads for computations: as many at once as there are cores, the others wait in order of arrival.
+use crate::types::{Line, Place, Priority, Turns};
+
+/// Threads for computations: as many at once as there are cores. The others wait, the most urgent in front and then in order
+/// of arrival, with the ageing of [`Turns`].
 ///
 /// What waits is bounded by the admission limit in front of it. A caller that goes away leaves the queue; a computation
 /// that has started runs to its end.
 #[derive(Debug, Clone)]
 pub struct ComputePool {
-    permits: Arc<Semaphore>,
+    state: Arc<Mutex<State>>,
     width: NonZeroUsize,
+}
+
+#[derive(Debug)]
+struct State {
+    free: usize,
+    line: Line<oneshot::Sender<Permit>>,
+    turns: Turns,
+    arrivals: u64,
+}
+
+/// One of the threads, until it is dropped.
+#[derive(Debug)]
+struct Permit(Arc<Mutex<State>>);
+
+/// A caller that waits for a thread; when it is dropped before, it leaves.
+struct Waiting {
+    state: Arc<Mutex<State>>,
+    place: Place,
+    permit: oneshot::Receiver<Permit>,
 }
 
 impl ComputePool {
     /// Makes a pool that runs `width` computations at once.
     pub fn new(width: NonZeroUsize) -> Self {
-        Self { permits: Arc::new(Semaphore::new(width.get())), width }
+        let state = State { free: width.get(), line: Line::default(), turns: Turns::default(), arrivals: 0 };
+        Self { state: Arc::new(Mutex::new(state)), width }
     }
 
     /// Returns how many computations run at once.
@@ -32,19 +56,75 @@ impl ComputePool {
         Self::new(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
     }
 
-    /// Runs `work` on a thread of the pool.
+    /// Runs `work`, which is as urgent as most, on a thread of the pool.
     ///
     /// # Errors
     ///
     /// Fails when `work` panics.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
-        let permit = Arc::clone(&self.permits).acquire_owned().await.expect("the semaphore is never closed");
+        self.run_at(Priority::default(), work).await
+    }
+
+    /// Runs `work` on a thread of the pool, before what is less urgent.
+    ///
+    /// # Errors
+    ///
+    /// Fails when `work` panics.
+    pub async fn run_at<T: Send + 'static>(
+        &self,
+        priority: Priority,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let permit = self.permit(priority).await;
         tokio::task::spawn_blocking(move || {
             let result = work();
             drop(permit);
             result
         })
         .await
+    }
+
+    async fn permit(&self, priority: Priority) -> Permit {
+        let mut waiting = {
+            let mut state = self.state.lock();
+            if state.free > 0 {
+                state.free -= 1;
+                return Permit(Arc::clone(&self.state));
+            }
+            state.arrivals += 1;
+            let place = Place { priority, order: state.arrivals };
+            let (sender, permit) = oneshot::channel();
+            state.line.push(place, sender);
+            Waiting { state: Arc::clone(&self.state), place, permit }
+        };
+        (&mut waiting.permit).await.expect("who waits stays in the line until it gets a permit")
+    }
+}
+
+impl State {
+    /// Finds who is next; without anybody, there is one more free thread.
+    fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
+        let next = self.turns.choose(self.line.heads().map(|(place, _)| place));
+        let next = next.and_then(|place| self.line.pop(place.priority));
+        self.free += usize::from(next.is_none());
+        next
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let next = self.0.lock().next();
+        if let Some(next) = next {
+            // One that has just left drops the permit, which goes on to whoever is after it.
+            let _ = next.send(Self(Arc::clone(&self.0)));
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let left = self.state.lock().line.remove(self.place);
+        drop(left);
     }
 }
 
@@ -82,5 +162,34 @@ mod tests {
         let pool = ComputePool::new(NonZeroUsize::MIN);
         assert!(pool.run(|| panic!("boom")).await.is_err());
         assert_eq!(pool.run(|| 3).await.unwrap(), 3);
+    }
+
+    #[tokio::test]
+    async fn the_urgent_run_first_and_those_that_leave_are_forgotten() {
+        let pool = ComputePool::new(NonZeroUsize::MIN);
+        let busy = pool.permit(Priority::default()).await;
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = Vec::new();
+        for (number, name) in [(10, "bulk"), (5, "leaves"), (5, "usual"), (1, "urgent")] {
+            let (for_task, order) = (pool.clone(), Arc::clone(&order));
+            let task = tokio::spawn(async move {
+                for_task.run_at(Priority::new(number), move || order.lock().push(name)).await.unwrap();
+            });
+            let waiting = tasks.len() + 1;
+            while pool.state.lock().line.len() < waiting {
+                tokio::task::yield_now().await;
+            }
+            tasks.push(task);
+        }
+        tasks.remove(1).abort();
+        while pool.state.lock().line.len() == 4 {
+            tokio::task::yield_now().await;
+        }
+        drop(busy);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(*order.lock(), ["urgent", "usual", "bulk"]);
+        assert_eq!(pool.state.lock().free, 1);
     }
 }

@@ -54,7 +54,7 @@ const LAYERS: [(&str, &[&str]); 23] = [
     ("runtimes::sklearn", &["pickle"]),
     ("pickle", &[]),
     ("codecs", &["types"]),
-    ("compute", &[]),
+    ("compute", &["types"]),
     ("settings", &["types"]),
     ("shutdown", &[]),
     ("telemetry", &[]),

@@ -18,6 +18,7 @@ mod metrics;
 mod openapi;
 mod pools;
 mod pressure;
+mod priority;
 mod readme;
 mod repository;
 mod rest;

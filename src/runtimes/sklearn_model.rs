@@ -111,8 +111,11 @@ impl Runtime for SklearnModel {
             if self.model.estimate(rows).saturating_mul(calls) <= INLINE {
                 return self.answer(&request, &methods);
             }
-            let model = self.clone();
-            self.compute.run(move || model.answer(&request, &methods)).await.map_err(RuntimeError::Panicked)?
+            let (model, priority) = (self.clone(), request.priority);
+            self.compute
+                .run_at(priority, move || model.answer(&request, &methods))
+                .await
+                .map_err(RuntimeError::Panicked)?
         })
     }
 }

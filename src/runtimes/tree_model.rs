@@ -129,8 +129,11 @@ impl Runtime for TreeModel {
             if self.model.estimate(decoded.rows()).saturating_mul(outputs_count) <= INLINE {
                 return evaluate(&self.model, self.family, &decoded, &outputs);
             }
-            let model = self.clone();
-            self.compute.run(move || model.answer(&request, &outputs)).await.map_err(RuntimeError::Panicked)?
+            let (model, priority) = (self.clone(), request.priority);
+            self.compute
+                .run_at(priority, move || model.answer(&request, &outputs))
+                .await
+                .map_err(RuntimeError::Panicked)?
         })
     }
 }

@@ -4,6 +4,7 @@ mod cloud_events;
 mod connection;
 pub mod grpc;
 pub mod metrics;
+mod priority;
 mod respond;
 pub mod rest;
 

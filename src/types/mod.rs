@@ -8,6 +8,7 @@ mod datatype;
 pub mod json;
 mod metadata;
 mod parameters;
+mod priority;
 pub mod protobuf;
 mod raw;
 mod request;
@@ -19,5 +20,6 @@ pub use custom::{CustomCall, CustomReply, CustomRoute, PathTemplate, TemplateErr
 pub use datatype::Datatype;
 pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
 pub use parameters::Parameters;
+pub use priority::{Line, Place, Priority, Turns};
 pub use request::{InferenceRequest, InferenceResponse, RequestedOutput};
 pub use tensor::{BytesElements, Element, Tensor, TensorData, TensorError};

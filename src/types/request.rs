@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 
-use super::{Parameters, Tensor};
+use super::{Parameters, Priority, Tensor};
 
 /// A request for inference, whichever transport brought it.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +15,8 @@ pub struct InferenceRequest {
     pub inputs: Vec<Tensor>,
     /// The outputs that the caller asked for; empty means the model's default.
     pub outputs: Vec<RequestedOutput>,
+    /// How urgent it is beside others that wait.
+    pub priority: Priority,
 }
 
 /// An output that the caller asked for by name.

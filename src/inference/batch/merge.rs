@@ -130,6 +130,8 @@ pub(super) fn merge(requests: &[&InferenceRequest]) -> Option<InferenceRequest> 
         headers: common_headers(requests),
         inputs: first.inputs.iter().enumerate().map(merge_input).collect::<Option<_>>()?,
         outputs: first.outputs.clone(),
+        // Whoever is urgent is not held up by those beside it.
+        priority: requests.iter().map(|request| request.priority).min().unwrap_or_default(),
     })
 }
 

@@ -28,7 +28,9 @@ use crate::registry::{Loader, Loading};
 use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{BatchMetrics, InferenceMetrics};
-use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata};
+use crate::types::{
+    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, Priority,
+};
 use merge::{Form, Share};
 use policy::{Limits, Policy, Verdict, Waiting};
 
@@ -279,17 +281,21 @@ impl Batcher {
     fn take_complete(&self, state: &mut State, now: Instant, batches: &mut Vec<Vec<Entry>>) {
         let width = self.runtime.parallelism();
         let mut due: Option<Instant> = None;
-        let mut index = 0;
-        while let Some(group) = state.groups.get(index) {
+        // A runtime that has room for one takes the most urgent. No group waits longer than its time, so none starves.
+        let mut order: Vec<usize> = (0..state.groups.len()).collect();
+        order.sort_by_key(|&index| (state.groups[index].priority(), state.groups[index].since()));
+        for index in order {
+            let group = &mut state.groups[index];
             let waiting = Waiting { requests: group.entries.len(), since: group.since() };
             match state.policy.decide(waiting, width, now) {
-                Verdict::Send => batches.push(state.take(index)),
-                Verdict::Until(until) => {
-                    due = Some(due.map_or(until, |due| due.min(until)));
-                    index += 1;
+                Verdict::Send => {
+                    state.policy.sent(waiting.requests);
+                    batches.push(std::mem::take(&mut group.entries));
                 }
+                Verdict::Until(until) => due = Some(due.map_or(until, |due| due.min(until))),
             }
         }
+        state.groups.retain(|group| !group.entries.is_empty());
         let sooner = due.is_some_and(|due| state.due.is_none_or(|known| due < known));
         state.due = due;
         if sooner {
@@ -427,6 +433,11 @@ impl State {
 }
 
 impl Group {
+    /// As urgent as the most urgent of its requests.
+    fn priority(&self) -> Priority {
+        self.entries.iter().map(|entry| entry.request.priority).min().unwrap_or_default()
+    }
+
     fn since(&self) -> Instant {
         // Groups are never empty.
         self.entries.first().map_or_else(Instant::now, |entry| entry.since)

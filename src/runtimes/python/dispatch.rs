@@ -3,13 +3,14 @@
 //! A call runs in a *lane* of a worker: the loop, where coroutines run, or the thread of a model whose `predict` is a plain
 //! function. A lane runs one piece of code at a time; a coroutine that waits leaves the loop to others, which the worker
 //! tells with a `yielded` frame. Calls that are sent to a lane whose code runs long would wait behind it although another
-//! worker may be free by then, so a lane gets a second call only while it answers quickly, and all others wait here, in
-//! order of arrival, for the first worker that can take them.
+//! worker may be free by then, so a lane gets a second call only while it answers quickly, and all others wait here for the
+//! first worker that can take them: the most urgent first, then in order of arrival, with the ageing of [`Turns`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::frame::SLOTS;
+use crate::types::{Line, Place, Priority, Turns};
 
 /// Identifies a loaded model in its pool.
 pub(super) type ModelNumber = u64;
@@ -33,12 +34,21 @@ pub(super) enum Lane {
     Thread(ModelNumber),
 }
 
+/// What a call is for, and how urgent it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Purpose {
+    pub(super) model: ModelNumber,
+    pub(super) lane: Lane,
+    pub(super) priority: Priority,
+}
+
 /// A call that has its place on a worker.
 #[derive(Debug)]
 pub(super) struct Placed<C> {
     pub(super) id: u64,
     pub(super) call: C,
     model: ModelNumber,
+    priority: Priority,
     /// The lane that it holds or waits for; nothing once it has yielded.
     lane: Option<Lane>,
     since: Instant,
@@ -62,14 +72,13 @@ pub(super) struct Sent {
 #[derive(Debug)]
 pub(super) struct Dispatch<C> {
     workers: Vec<Worker<C>>,
-    waiting: BTreeMap<ModelNumber, VecDeque<Waiting<C>>>,
+    waiting: BTreeMap<ModelNumber, Line<Waiting<C>>>,
     /// Orders calls of different models, and makes ids.
     sequence: u64,
 }
 
 #[derive(Debug)]
 struct Waiting<C> {
-    order: u64,
     lane: Lane,
     call: C,
 }
@@ -95,6 +104,14 @@ struct LaneState {
     progress: Instant,
     /// How long its calls take, as a moving average.
     average: Duration,
+    /// Who has it next.
+    turns: Turns,
+}
+
+impl LaneState {
+    fn new(now: Instant) -> Self {
+        Self { busy: 0, progress: now, average: QUICK, turns: Turns::default() }
+    }
 }
 
 impl<C> Dispatch<C> {
@@ -113,17 +130,18 @@ impl<C> Dispatch<C> {
     }
 
     /// Gives a call to the worker that can take it best, or lets it wait.
-    pub(super) fn submit(&mut self, model: ModelNumber, lane: Lane, call: C, now: Instant) -> Option<Sent> {
-        let nobody_waits = self.waiting.get(&model).is_none_or(VecDeque::is_empty);
+    pub(super) fn submit(&mut self, purpose: Purpose, call: C, now: Instant) -> Option<Sent> {
+        let Purpose { model, lane, priority } = purpose;
+        let nobody_waits = self.waiting.get(&model).is_none_or(Line::is_empty);
         let best = (0..self.workers.len())
             .filter(|&worker| nobody_waits && self.workers[worker].can_take(model, lane, now))
             .min_by_key(|&worker| self.workers[worker].load(lane));
         self.sequence += 1;
         if let Some(worker) = best {
-            return Some(self.place(worker, (model, Some(lane)), call, now));
+            return Some(self.place(worker, (model, Some(lane), priority), call, now));
         }
         let order = self.sequence;
-        self.waiting.entry(model).or_default().push_back(Waiting { order, lane, call });
+        self.waiting.entry(model).or_default().push(Place { priority, order }, Waiting { lane, call });
         None
     }
 
@@ -134,22 +152,22 @@ impl<C> Dispatch<C> {
         }
         self.sequence += 1;
         // Outside of all lanes: how long it takes says nothing about predictions.
-        Ok(self.place(worker, (NO_MODEL, None), call, now))
+        Ok(self.place(worker, (NO_MODEL, None, Priority::default()), call, now))
     }
 
-    fn place(&mut self, worker: usize, of: (ModelNumber, Option<Lane>), call: C, now: Instant) -> Sent {
-        let (model, lane) = of;
+    fn place(&mut self, worker: usize, of: (ModelNumber, Option<Lane>, Priority), call: C, now: Instant) -> Sent {
+        let (model, lane, priority) = of;
         self.sequence += 1;
         let sequence = self.sequence;
         let state = &mut self.workers[worker];
         let slot = state.slots.iter().position(Option::is_none).expect("open calls are fewer than slots");
         let id = sequence * SLOTS as u64 + slot as u64;
-        state.slots[slot] = Some(Placed { id, call, model, lane, since: now });
+        state.slots[slot] = Some(Placed { id, call, model, priority, lane, since: now });
         state.open += 1;
         state.predictions += usize::from(model != NO_MODEL);
         state.last = sequence;
         if let Some(lane) = lane {
-            let lane = state.lanes.entry(lane).or_insert(LaneState { busy: 0, progress: now, average: QUICK });
+            let lane = state.lanes.entry(lane).or_insert_with(|| LaneState::new(now));
             if lane.busy == 0 {
                 lane.progress = now;
             }
@@ -186,34 +204,40 @@ impl<C> Dispatch<C> {
         }
     }
 
-    /// Places the call that has waited longest for what this worker can do now.
+    /// Places the call whose turn it is of those that this worker can run now.
     pub(super) fn next(&mut self, worker: usize, now: Instant) -> Option<Sent> {
-        let state = &self.workers[worker];
-        let fits = |(model, queue): (&ModelNumber, &VecDeque<Waiting<C>>)| {
-            let first = queue.front()?;
-            state.can_take(*model, first.lane, now).then_some((first.order, *model))
+        let (place, lane, model, turns) = {
+            let state = &self.workers[worker];
+            let fitting = self.waiting.iter().flat_map(|(&model, line)| {
+                let heads = line.heads().filter(move |(_, waiting)| state.can_take(model, waiting.lane, now));
+                heads.map(move |(place, waiting)| (place, waiting.lane, model))
+            });
+            let (_, lane, _) = fitting.clone().min_by_key(|(place, ..)| *place)?;
+            // Whose turn it is in one lane has nothing to do with the others, which run beside it.
+            let mut in_lane = fitting.filter(|(_, other, _)| *other == lane);
+            let mut turns = state.lanes.get(&lane).map(|lane| lane.turns).unwrap_or_default();
+            let place = turns.choose(in_lane.clone().map(|(place, ..)| place))?;
+            let model = in_lane.find_map(|(other, _, model)| (other == place).then_some(model))?;
+            (place, lane, model, turns)
         };
-        let (_, model) = self.waiting.iter().filter_map(fits).min()?;
-        let Waiting { lane, call, .. } = self.waiting.get_mut(&model)?.pop_front()?;
-        Some(self.place(worker, (model, Some(lane)), call, now))
+        let Waiting { lane: _, call } = self.waiting.get_mut(&model)?.pop(place.priority)?;
+        self.workers[worker].lanes.entry(lane).or_insert_with(|| LaneState::new(now)).turns = turns;
+        Some(self.place(worker, (model, Some(lane), place.priority), call, now))
     }
 
     /// Takes the waiting calls for which `gone` is true.
     pub(super) fn take_waiting(&mut self, mut gone: impl FnMut(ModelNumber, &C) -> bool) -> Vec<C> {
         let mut taken = Vec::new();
-        for (model, queue) in &mut self.waiting {
-            let (out, kept): (Vec<_>, VecDeque<_>) =
-                queue.drain(..).partition_in(|waiting| gone(*model, &waiting.call));
-            *queue = kept;
-            taken.extend(out.into_iter().map(|waiting| waiting.call));
+        for (model, line) in &mut self.waiting {
+            taken.extend(line.take_if(|waiting| gone(*model, &waiting.call)).into_iter().map(|waiting| waiting.call));
         }
-        self.waiting.retain(|_, queue| !queue.is_empty());
+        self.waiting.retain(|_, line| !line.is_empty());
         taken
     }
 
     /// Returns the number of calls that wait for a worker.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.values().map(VecDeque::len).sum()
+        self.waiting.values().map(Line::len).sum()
     }
 
     /// Returns the number of open calls of a worker.
@@ -261,13 +285,11 @@ impl<C> Dispatch<C> {
         state.slots.iter_mut().filter_map(Option::take).collect()
     }
 
-    /// Puts a call that had not begun when its worker died before all others of its model.
+    /// Puts a call that had not begun when its worker died before all others of its model that are as urgent.
     pub(super) fn return_to_front(&mut self, placed: Placed<C>) {
-        let Placed { model, lane, call, .. } = placed;
+        let Placed { model, priority, lane, call, .. } = placed;
         let lane = lane.unwrap_or(Lane::Loop);
-        let queue = self.waiting.entry(model).or_default();
-        let order = queue.front().map_or(0, |first| first.order.saturating_sub(1));
-        queue.push_front(Waiting { order, lane, call });
+        self.waiting.entry(model).or_default().push_front(priority, Waiting { lane, call });
     }
 }
 
@@ -301,23 +323,6 @@ impl<C> Worker<C> {
     }
 }
 
-/// `Iterator::partition` into two kinds of collection.
-trait PartitionIn: Iterator + Sized {
-    fn partition_in(self, mut first: impl FnMut(&Self::Item) -> bool) -> (Vec<Self::Item>, VecDeque<Self::Item>) {
-        let (mut firsts, mut others) = (Vec::new(), VecDeque::new());
-        for item in self {
-            if first(&item) {
-                firsts.push(item);
-            } else {
-                others.push_back(item);
-            }
-        }
-        (firsts, others)
-    }
-}
-
-impl<I: Iterator> PartitionIn for I {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -333,6 +338,14 @@ mod tests {
         dispatch
     }
 
+    fn of(model: ModelNumber, lane: Lane) -> Purpose {
+        Purpose { model, lane, priority: Priority::default() }
+    }
+
+    fn urgent(number: u64) -> Purpose {
+        Purpose { priority: Priority::new(number), ..of(MODEL, Lane::Loop) }
+    }
+
     fn at(milliseconds: u64) -> Instant {
         use std::sync::OnceLock;
         static START: OnceLock<Instant> = OnceLock::new();
@@ -342,10 +355,10 @@ mod tests {
     #[test]
     fn calls_go_to_the_least_loaded_worker_and_then_wait() {
         let mut dispatch = up(2);
-        let first = dispatch.submit(MODEL, Lane::Loop, "a", at(0)).unwrap();
-        let second = dispatch.submit(MODEL, Lane::Loop, "b", at(0)).unwrap();
+        let first = dispatch.submit(of(MODEL, Lane::Loop), "a", at(0)).unwrap();
+        let second = dispatch.submit(of(MODEL, Lane::Loop), "b", at(0)).unwrap();
         assert_ne!(first.worker, second.worker);
-        assert_eq!(dispatch.submit(MODEL, Lane::Loop, "c", at(0)), None, "nothing is known to be quick yet");
+        assert_eq!(dispatch.submit(of(MODEL, Lane::Loop), "c", at(0)), None, "nothing is known to be quick yet");
         assert_eq!(dispatch.finish(second.worker, second.id, at(500)), Some("b"));
         let third = dispatch.next(second.worker, at(500)).unwrap();
         assert_eq!(dispatch.open(third.worker, third.id), Some(&"c"));
@@ -355,9 +368,9 @@ mod tests {
     #[test]
     fn quick_calls_never_wait_behind_a_slow_one() {
         let mut dispatch = up(2);
-        let slow = dispatch.submit(MODEL, Lane::Loop, "slow", at(0)).unwrap();
+        let slow = dispatch.submit(of(MODEL, Lane::Loop), "slow", at(0)).unwrap();
         for moment in 0..100 {
-            let quick = dispatch.submit(MODEL, Lane::Loop, "quick", at(moment)).unwrap();
+            let quick = dispatch.submit(of(MODEL, Lane::Loop), "quick", at(moment)).unwrap();
             assert_ne!(quick.worker, slow.worker);
             assert_eq!(dispatch.finish(quick.worker, quick.id, at(moment)), Some("quick"));
         }
@@ -366,7 +379,7 @@ mod tests {
     #[test]
     fn a_quick_lane_gets_calls_ahead_until_it_sticks() {
         let mut dispatch = up(1);
-        let sent = |dispatch: &mut Dispatch<&'static str>, now| dispatch.submit(MODEL, Lane::Loop, "x", now);
+        let sent = |dispatch: &mut Dispatch<&'static str>, now| dispatch.submit(of(MODEL, Lane::Loop), "x", now);
         for _ in 0..10 {
             let call = sent(&mut dispatch, at(0)).unwrap();
             dispatch.finish(0, call.id, at(0));
@@ -389,11 +402,11 @@ mod tests {
         let mut dispatch = up(1);
         let mut open = Vec::new();
         for _ in 0..SLOTS - RESERVED_SLOTS {
-            let call = dispatch.submit(MODEL, Lane::Loop, "waits", at(0)).unwrap();
+            let call = dispatch.submit(of(MODEL, Lane::Loop), "waits", at(0)).unwrap();
             dispatch.yielded(0, call.id, at(0));
             open.push(call.id);
         }
-        assert_eq!(dispatch.submit(MODEL, Lane::Loop, "one too many", at(0)), None);
+        assert_eq!(dispatch.submit(of(MODEL, Lane::Loop), "one too many", at(0)), None);
         assert!(dispatch.submit_to(0, "ping", at(0)).is_ok());
         dispatch.finish(0, open[3], at(0));
         assert!(dispatch.next(0, at(0)).is_some());
@@ -403,17 +416,17 @@ mod tests {
     fn a_thread_s_calls_do_not_hold_up_the_loop() {
         let mut dispatch = up(1);
         dispatch.add_model(0, 2);
-        dispatch.submit(MODEL, Lane::Thread(MODEL), "slow", at(0)).unwrap();
-        assert_eq!(dispatch.submit(MODEL, Lane::Thread(MODEL), "behind", at(1)), None);
-        assert!(dispatch.submit(2, Lane::Loop, "beside", at(1)).is_some());
+        dispatch.submit(of(MODEL, Lane::Thread(MODEL)), "slow", at(0)).unwrap();
+        assert_eq!(dispatch.submit(of(MODEL, Lane::Thread(MODEL)), "behind", at(1)), None);
+        assert!(dispatch.submit(of(2, Lane::Loop), "beside", at(1)).is_some());
     }
 
     #[test]
     fn what_a_dead_worker_had_can_go_to_another() {
         let mut dispatch = up(2);
-        let lost = dispatch.submit(MODEL, Lane::Loop, "lost", at(0)).unwrap();
-        let other = dispatch.submit(MODEL, Lane::Loop, "other", at(0)).unwrap();
-        dispatch.submit(MODEL, Lane::Loop, "later", at(0));
+        let lost = dispatch.submit(of(MODEL, Lane::Loop), "lost", at(0)).unwrap();
+        let other = dispatch.submit(of(MODEL, Lane::Loop), "other", at(0)).unwrap();
+        dispatch.submit(of(MODEL, Lane::Loop), "later", at(0));
         let placed = dispatch.down(lost.worker);
         assert_eq!(placed.iter().map(|placed| placed.call).collect::<Vec<_>>(), ["lost"]);
         for placed in placed {
@@ -430,11 +443,30 @@ mod tests {
     #[test]
     fn an_id_that_has_gone_is_not_another_call_s() {
         let mut dispatch = up(1);
-        let first = dispatch.submit(MODEL, Lane::Loop, "a", at(0)).unwrap();
+        let first = dispatch.submit(of(MODEL, Lane::Loop), "a", at(0)).unwrap();
         dispatch.finish(0, first.id, at(0));
-        let second = dispatch.submit(MODEL, Lane::Loop, "b", at(0)).unwrap();
+        let second = dispatch.submit(of(MODEL, Lane::Loop), "b", at(0)).unwrap();
         assert_eq!(first.id % SLOTS as u64, second.id % SLOTS as u64, "the same slot");
         assert_eq!(dispatch.finish(0, first.id, at(0)), None);
         assert_eq!(dispatch.open(0, second.id), Some(&"b"));
+    }
+
+    #[test]
+    fn the_urgent_go_first_and_the_others_age() {
+        let mut dispatch = up(1);
+        let mut running = dispatch.submit(urgent(5), "running", at(0)).unwrap();
+        for name in ["bulk 1", "bulk 2"] {
+            assert_eq!(dispatch.submit(urgent(10), name, at(0)), None);
+        }
+        let mut order = Vec::new();
+        for _ in 0..60 {
+            assert_eq!(dispatch.submit(urgent(1), "urgent", at(1)), None);
+            dispatch.finish(running.worker, running.id, at(1)).unwrap();
+            running = dispatch.next(0, at(1)).unwrap();
+            order.push(*dispatch.open(0, running.id).unwrap());
+        }
+        let places = |name| order.iter().position(|other| *other == name).unwrap();
+        let patience = Turns::PATIENCE as usize;
+        assert_eq!((places("urgent"), places("bulk 1"), places("bulk 2")), (0, patience, 2 * patience + 1));
     }
 }

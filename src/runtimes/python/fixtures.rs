@@ -72,6 +72,7 @@ fn request() -> InferenceRequest {
             name: "numbers".to_owned(),
             parameters: parameters(&json!({"content_type": "np"})),
         }],
+        ..InferenceRequest::default()
     }
 }
 

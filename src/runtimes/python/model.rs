@@ -7,7 +7,7 @@ use http::Method;
 use serde_json::{Map, Value, json};
 use tracing::{error, warn};
 
-use super::dispatch::{Lane, ModelNumber};
+use super::dispatch::{Lane, ModelNumber, Purpose};
 use super::frame::{Frame, Kind};
 use super::message::{self, Failure, FailureKind, Handler};
 use super::pool::{AddedModel, Pool, WantedModel};
@@ -17,7 +17,7 @@ use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtim
 use crate::settings::ModelSettings;
 use crate::types::json::read_request;
 use crate::types::{
-    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, PathTemplate,
+    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, PathTemplate, Priority,
 };
 
 /// A model that the workers of a pool have loaded. Dropping it unloads it.
@@ -220,9 +220,10 @@ impl Runtime for PythonModel {
         Box::pin(async move {
             self.check_ready()?;
             let frame = message::request(Kind::Predict, Some(self.number), &request).map_err(inconsistent)?;
-            let id = request.id;
+            let (id, priority) = (request.id, request.priority);
             drop(request.inputs);
-            let frame = self.pool.call(self.number, self.lane, frame, progress).await?;
+            let purpose = Purpose { model: self.number, lane: self.lane, priority };
+            let frame = self.pool.call(purpose, frame, progress).await?;
             let frame = self.outcome(&id, frame)?;
             message::response(&frame).map_err(inconsistent)
         })
@@ -245,7 +246,8 @@ impl Runtime for PythonModel {
             let id = call.headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
             let frame = message::call(self.number, &handler.name, call).map_err(inconsistent)?;
             let lane = if handler.plain { Lane::Thread(self.number) } else { Lane::Loop };
-            let frame = self.pool.call(self.number, lane, frame, Arc::new(())).await?;
+            let purpose = Purpose { model: self.number, lane, priority: Priority::default() };
+            let frame = self.pool.call(purpose, frame, Arc::new(())).await?;
             let frame = self.outcome(&id, frame)?;
             // A status or header that HTTP does not have is the model's.
             message::reply(&frame).map_err(|error| RuntimeError::Exception { message: error.to_string() })

@@ -20,14 +20,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::connection::{Connection, Ended};
-use super::dispatch::{Dispatch, Lane, ModelNumber, Sent};
+use super::dispatch::{Dispatch, Lane, ModelNumber, Purpose, Sent};
 use super::frame::{Frame, Kind, Outgoing, PROTOCOL};
 use super::message::{self, Failure, FailureKind, Hello, Load, Loaded, Metrics, Ready};
 use super::process::{Death, How, Process, Program, resident};
 use super::{CallError, PythonLoadError};
 use crate::runtimes::Progress;
 use crate::telemetry::workers::WorkerMetrics;
-use crate::types::InferenceRequest;
+use crate::types::{InferenceRequest, Priority};
 
 /// How long a process may take from its start to its `ready`, imports of the SDK included.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
@@ -356,13 +356,12 @@ impl Pool {
     /// Fails when no worker can run it, or the one that ran it ended. Dropping the future cancels the call.
     pub(super) async fn call(
         self: &Arc<Self>,
-        model: ModelNumber,
-        lane: Lane,
+        purpose: Purpose,
         frame: Outgoing,
         progress: Arc<dyn Progress>,
     ) -> Result<Frame, CallError> {
         let (reply, answer) = oneshot::channel();
-        let mut open = self.submit(model, lane, (frame, Reply::One(reply)), progress)?;
+        let mut open = self.submit(purpose, (frame, Reply::One(reply)), progress)?;
         let answer = answer.await.unwrap_or(Err(CallError::Stopping));
         open.over = true;
         answer
@@ -372,16 +371,17 @@ impl Pool {
     pub(super) fn open(
         self: &Arc<Self>,
         model: ModelNumber,
+        priority: Priority,
         frame: Outgoing,
     ) -> Result<(OpenCall, mpsc::UnboundedReceiver<Result<Frame, CallError>>), CallError> {
         let (reply, answers) = mpsc::unbounded_channel();
-        Ok((self.submit(model, Lane::Loop, (frame, Reply::Many(reply)), Arc::new(()))?, answers))
+        let purpose = Purpose { model, lane: Lane::Loop, priority };
+        Ok((self.submit(purpose, (frame, Reply::Many(reply)), Arc::new(()))?, answers))
     }
 
     fn submit(
         self: &Arc<Self>,
-        model: ModelNumber,
-        lane: Lane,
+        purpose: Purpose,
         (frame, reply): (Outgoing, Reply),
         progress: Arc<dyn Progress>,
     ) -> Result<OpenCall, CallError> {
@@ -391,11 +391,11 @@ impl Pool {
         if state.closed {
             return Err(CallError::Stopping);
         }
-        if state.is_hopeless(model) {
+        if state.is_hopeless(purpose.model) {
             drop(state);
-            return Err(CallError::NoWorker { reason: self.trouble(model) });
+            return Err(CallError::NoWorker { reason: self.trouble(purpose.model) });
         }
-        let sent = state.dispatch.submit(model, lane, call, Instant::now());
+        let sent = state.dispatch.submit(purpose, call, Instant::now());
         self.options.metrics.observe_queue(state.open_calls());
         if let Some(sent) = sent {
             state.send(sent);

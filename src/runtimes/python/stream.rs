@@ -38,7 +38,7 @@ impl Answers {
             model.check_ready()?;
             let head = OpenStream { model: model.number, request: &first.id, credit: AHEAD };
             let frame = Outgoing::new(Kind::Stream, message::head(&head)).map_err(inconsistent)?;
-            let (call, frames) = model.pool.open(model.number, frame)?;
+            let (call, frames) = model.pool.open(model.number, first.priority, frame)?;
             let id = first.id.clone();
             Ok::<_, RuntimeError>(Self {
                 model,

@@ -7,6 +7,7 @@ use tonic::Code;
 use super::status::Status;
 use crate::admin::AdminError;
 use crate::inference::{InferenceError, Kind};
+use crate::server::priority::PriorityError;
 use crate::types::TensorError;
 use crate::types::protobuf::ReadError;
 
@@ -28,6 +29,12 @@ const fn kind_code(kind: Kind) -> Code {
 impl From<InferenceError> for Status {
     fn from(error: InferenceError) -> Self {
         Self::new(kind_code(error.kind()), error.to_string())
+    }
+}
+
+impl From<PriorityError> for Status {
+    fn from(error: PriorityError) -> Self {
+        Self::new(Code::InvalidArgument, error.to_string())
     }
 }
 
@@ -80,6 +87,7 @@ mod tests {
             (InferenceError::Overloaded { limit: 1 }.into(), Code::ResourceExhausted),
             (InferenceError::Deadline.into(), Code::DeadlineExceeded),
             (InferenceError::Stopping.into(), Code::Unavailable),
+            (PriorityError { found: "high".to_owned() }.into(), Code::InvalidArgument),
             (AdminError::NotFound(not_found()).into(), Code::NotFound),
             (AdminError::Overloaded { limit: 1 }.into(), Code::ResourceExhausted),
             (AdminError::Stopping.into(), Code::Unavailable),

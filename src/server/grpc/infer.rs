@@ -10,6 +10,7 @@ use super::message::{self, Limit};
 use super::reply::Reply;
 use super::status::Status;
 use crate::registry::Model;
+use crate::server::priority;
 use crate::types::protobuf::{self, Incoming, Outgoing};
 use crate::types::{InferenceRequest, InferenceResponse};
 
@@ -28,6 +29,7 @@ pub(super) async fn infer(
 ) -> Result<Reply, Status> {
     let Incoming { model_name, model_version, mut request, raw } = read(app, message).await?;
     let target = app.inference.target(&model_name, model_version.as_deref())?.with_deadline(until);
+    priority::give(&mut request, headers)?;
     give_headers(app, &mut request, headers, &target.model);
     let mut response = app.inference.infer(&target, request).await?;
     let trailers = trailers(app, &mut response, &target.model);

@@ -18,6 +18,7 @@ use super::stream::Source;
 use super::{App, RequestBody, infer};
 use crate::inference::{AnswerStream, Target};
 use crate::registry::Model;
+use crate::server::priority;
 use crate::types::InferenceRequest;
 use crate::types::protobuf::Incoming;
 
@@ -81,6 +82,7 @@ async fn open<B: RequestBody>(app: &Arc<App>, mut messages: Messages<B>, headers
     let message = messages.next().await?.ok_or_else(empty)?;
     let Incoming { model_name, model_version, mut request, raw } = infer::read(app, message).await?;
     let target = app.inference.target(&model_name, model_version.as_deref())?;
+    priority::give(&mut request, &headers)?;
     infer::give_headers(app, &mut request, &headers, &target.model);
     let (told, failure) = oneshot::channel();
     let id = request.id.clone();

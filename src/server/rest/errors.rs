@@ -9,6 +9,7 @@ use super::repository::IndexError;
 use super::respond::{self, Response};
 use crate::admin::AdminError;
 use crate::inference::{InferenceError, Kind};
+use crate::server::priority::PriorityError;
 use crate::types::json::{ReadError, WriteError};
 
 /// Everything that can go wrong between a request and its answer.
@@ -20,6 +21,8 @@ pub(super) enum RequestError {
     Read(#[from] ReadError),
     #[error(transparent)]
     Deadline(#[from] DeadlineError),
+    #[error(transparent)]
+    Priority(#[from] PriorityError),
     #[error(transparent)]
     Inference(#[from] InferenceError),
     #[error(transparent)]
@@ -44,7 +47,7 @@ impl RequestError {
                 BodyError::Encoding { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 BodyError::ContentType { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             },
-            Self::Deadline(_) => StatusCode::BAD_REQUEST,
+            Self::Deadline(_) | Self::Priority(_) => StatusCode::BAD_REQUEST,
             Self::Read(error) if error.is_mismatch() => StatusCode::BAD_REQUEST,
             Self::Read(_) | Self::Index(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Inference(error) => kind_status(error.kind()),
@@ -103,6 +106,7 @@ mod tests {
             (BodyError::Encoding { found: "br".to_owned() }.into(), 415),
             (BodyError::ContentType { found: "text/plain".to_owned() }.into(), 422),
             (DeadlineError { found: "soon".to_owned() }.into(), 400),
+            (PriorityError { found: "high".to_owned() }.into(), 400),
             (ReadError::Missing { path: "inputs".to_owned() }.into(), 422),
             (ReadError::Ragged { input: "x".to_owned(), index: 0 }.into(), 400),
             (InferenceError::NotFound(NotFound::Model { name: "m".to_owned() }).into(), 404),

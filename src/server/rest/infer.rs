@@ -12,6 +12,7 @@ use super::respond::{self, Parts, Response};
 use super::route::Route;
 use super::{App, BodyFailure};
 use crate::inference::Target;
+use crate::server::priority;
 use crate::types::json::{self, BinaryOutputs, Incoming, ReadError, WriteOptions, Written};
 use crate::types::{Datatype, InferenceRequest, InferenceResponse, Tensor};
 
@@ -89,6 +90,7 @@ where
     let Incoming { mut request, id, binary_outputs } =
         if size < LONG_BODY { parse(body)? } else { app.compute.run(move || parse(body)).await?? };
     request.id = id.unwrap_or_else(|| Uuid::new_v4().to_string());
+    priority::give(&mut request, headers)?;
 
     app.cloud_events.give_headers(&mut request, headers, &target.model);
     Ok(Received { target, request, binary_outputs })
