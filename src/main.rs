@@ -33,6 +33,7 @@ fn main() -> ExitCode {
 fn run(cli: &Cli, ui: &mut Ui) -> Result<(), CommandError> {
     match &cli.command {
         Command::Start(args) => commands::start::run(args, &SystemEnvironment),
+        Command::Init(args) => commands::init::run(args, &SystemEnvironment, ui),
         Command::Inspect(args) => commands::inspect::run(args, ui),
         Command::Config(args) => commands::config::run(args, &SystemEnvironment, ui),
     }

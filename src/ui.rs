@@ -35,6 +35,11 @@ impl Ui {
         self.out.line(line)
     }
 
+    /// Says how the work goes on.
+    pub fn note(&mut self, message: impl Display) {
+        self.err.report(message);
+    }
+
     /// Reports something that does not stop the command.
     pub fn warning(&mut self, message: impl Display) {
         self.err.report(format_args!("warning: {message}"));

@@ -309,6 +309,7 @@ fn help_of_the_program() {
 
     Commands:
       start    Start serving the models of a folder
+      init     Make a new project that serves and tests at once
       config   Inspect settings
       inspect  Print what a scikit-learn artefact holds, and whether it is served natively
 
@@ -334,6 +335,30 @@ fn help_of_start() {
     Options:
           --strict  Refuse unknown keys in settings files
       -h, --help    Print help
+    --- stderr
+    ");
+}
+
+#[test]
+fn help_of_init() {
+    insta::assert_snapshot!(Case::new().run(&["init", "--help"]), @r"
+    status: 0
+    --- stdout
+    Make a new project that serves and tests at once
+
+    Usage: mlserver init [OPTIONS] [FOLDER]
+
+    Arguments:
+      [FOLDER]  Folder of the project [default: its name]
+
+    Options:
+      -t, --template <TEMPLATE>  Name of a template, a folder, or an archive (.zip, .tar, .tar.gz)
+                                 [default: custom]
+          --name <NAME>          Name of the project and of its model [default: that of the folder, else
+                                 `my-model`]
+          --list                 Print the names of the templates
+          --force                Overwrite files that are there
+      -h, --help                 Print help
     --- stderr
     ");
 }

@@ -11,7 +11,7 @@ use crate::support::repository_path;
 /// A part is a folder or file in `src/`; of several that match a file, the longest counts. What a part may use covers
 /// what is inside of that, unless a longer entry exists. Changing this table is a change of the design: see
 /// `ARCHITECTURE.md`.
-const LAYERS: [(&str, &[&str]); 23] = [
+const LAYERS: [(&str, &[&str]); 25] = [
     ("main", &["cli", "commands", "settings", "ui"]),
     ("lib", &[]),
     ("cli", &[]),
@@ -27,6 +27,7 @@ const LAYERS: [(&str, &[&str]); 23] = [
             // The options of Python models; what they load is the registry's.
             "runtimes",
             "runtimes::sklearn",
+            "scaffold",
             "server",
             // `server::metrics` too, which it names through `server`.
             "server::grpc",
@@ -39,6 +40,8 @@ const LAYERS: [(&str, &[&str]); 23] = [
         ],
     ),
     ("ui", &[]),
+    ("scaffold", &["templates"]),
+    ("templates", &[]),
     ("server", &["registry", "settings", "telemetry", "types"]),
     // Siblings: what they share is in `server` itself.
     ("server::metrics", &["server", "telemetry"]),

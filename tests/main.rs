@@ -13,6 +13,7 @@ mod datatypes;
 mod environments;
 mod grpc;
 mod handlers;
+mod init;
 mod layers;
 mod metrics;
 mod openapi;

@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, and its help. What is done about it is in `commands`.
 
 pub mod config;
+pub mod init;
 pub mod inspect;
 pub mod start;
 
@@ -23,6 +24,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Start(start::StartArgs),
+    Init(init::InitArgs),
     Config(config::ConfigArgs),
     Inspect(inspect::InspectArgs),
 }

@@ -1,0 +1,40 @@
+//! `mlserver init`: a new project from a template.
+
+use std::path::{Path, PathBuf};
+
+use crate::cli::init::InitArgs;
+use crate::scaffold::{Project, TEMPLATES};
+use crate::settings::Environment;
+use crate::ui::Ui;
+
+use super::CommandError;
+
+/// What a project is called when nothing says so.
+const DEFAULT_NAME: &str = "my-model";
+
+/// Runs `mlserver init`, and prints the files that it has written.
+pub fn run(args: &InitArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
+    if args.list {
+        for template in TEMPLATES {
+            ui.line(format_args!("{:<10} {}", template.name, template.about))?;
+        }
+        return Ok(());
+    }
+    let working_directory = environment.working_directory();
+    let name = args.name.clone().or_else(|| name_of(&working_directory.join(args.folder.as_ref()?)));
+    let name = name.unwrap_or_else(|| DEFAULT_NAME.to_owned());
+    let project = Project::new(&args.template, &name)?;
+    let folder = args.folder.clone().unwrap_or_else(|| PathBuf::from(&name));
+    project.write(&folder, args.force)?;
+    for path in project.paths() {
+        ui.line(folder.join(path).display())?;
+    }
+    ui.note(format_args!("`{name}` is ready: `mlserver start {}` serves it; README.md says more", folder.display()));
+    Ok(())
+}
+
+/// Returns the name of a folder, which need not be there, however the path to it is written.
+fn name_of(folder: &Path) -> Option<String> {
+    let absolute = folder.canonicalize().unwrap_or_else(|_| folder.components().collect());
+    Some(absolute.file_name()?.to_string_lossy().into_owned())
+}

@@ -1,0 +1,244 @@
+//! New projects: the files of a template, filled in, in a folder of their own.
+//!
+//! A template is a folder of files: those whose names end in `.tera` are filled in with [`Values`], all others are copied
+//! byte for byte. The server's own are in `templates/projects`; users have theirs in folders and archives.
+
+mod source;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::templates::{self, SUFFIX, TemplateError};
+pub use source::{ArchiveError, File};
+
+/// What every project of the server's own templates has, whichever it is.
+const COMMON: &str = "projects/common";
+/// What their READMEs end with.
+const USAGE: &str = "projects/usage.md.tera";
+
+/// A template of the server's own.
+#[derive(Debug)]
+pub struct Template {
+    pub name: &'static str,
+    /// What it makes, in a line.
+    pub about: &'static str,
+}
+
+/// The templates that the executable carries; the first is the default.
+pub const TEMPLATES: [Template; 6] = [
+    Template { name: "custom", about: "a model in Python of your own" },
+    Template { name: "sklearn", about: "a scikit-learn model, evaluated without Python" },
+    Template { name: "xgboost", about: "an XGBoost model, evaluated without Python" },
+    Template { name: "mlflow", about: "a model that MLflow saved" },
+    Template { name: "streaming", about: "a text model whose answer comes piece by piece" },
+    Template { name: "pipeline", about: "steps in Python, served as one model" },
+];
+
+/// What templates may name.
+#[derive(Debug, Serialize)]
+struct Values<'a> {
+    /// The project, and its model.
+    name: &'a str,
+    /// This server's version.
+    version: &'static str,
+    /// The end of a README: how to serve, ask, test and build. Empty in templates of users.
+    usage: String,
+}
+
+/// Why there is no new project.
+#[derive(Debug, thiserror::Error)]
+pub enum ScaffoldError {
+    #[error("there is no template `{name}`: expected one of {}, a folder or an archive", names())]
+    NoTemplate { name: String },
+    #[error(
+        "`{name}` cannot be the name of a project: expected letters, digits, `-`, `_` and `.`, a letter or digit first"
+    )]
+    Name { name: String },
+    #[error("the template `{}` holds no files", path.display())]
+    Empty { path: PathBuf },
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    #[error("`{}` is no text, though its name says that it is to be filled in", path.display())]
+    NoText { path: PathBuf },
+    #[error("{} there already: {}; --force overwrites", if paths.len() == 1 { "a file is" } else { "files are" }, list(paths))]
+    Exists { paths: Vec<PathBuf> },
+    #[error("cannot write `{}`", path.display())]
+    Write { path: PathBuf, source: io::Error },
+}
+
+fn names() -> String {
+    TEMPLATES.map(|template| format!("`{}`", template.name)).join(", ")
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(", ")
+}
+
+/// The files of a new project, by their paths in it.
+#[derive(Debug)]
+pub struct Project(Vec<File>);
+
+impl Project {
+    /// Makes a project of a template: the name of one of [`TEMPLATES`], a folder, or an archive (`.zip`, `.tar`, `.tar.gz`).
+    ///
+    /// # Errors
+    ///
+    /// Fails when there is no such template, `name` is not fit for one, or a file cannot be filled in.
+    pub fn new(template: &str, name: &str) -> Result<Self, ScaffoldError> {
+        let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(legal) {
+            return Err(ScaffoldError::Name { name: name.to_owned() });
+        }
+        let mut values = Values { name, version: env!("CARGO_PKG_VERSION"), usage: String::new() };
+        let files = if TEMPLATES.iter().any(|own| own.name == template) {
+            values.usage = templates::embedded(USAGE, &values)?;
+            own(template)
+        } else if Path::new(template).exists() {
+            let path = Path::new(template);
+            let files = source::read(path)?;
+            if files.is_empty() {
+                return Err(ScaffoldError::Empty { path: path.to_owned() });
+            }
+            files
+        } else {
+            return Err(ScaffoldError::NoTemplate { name: template.to_owned() });
+        };
+        Ok(Self(files.into_iter().map(|file| fill_in(file, &values)).collect::<Result<_, _>>()?))
+    }
+
+    /// Returns the paths of the files in the project.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().map(|file| file.path.as_path())
+    }
+
+    /// Writes the files into a folder, which need not be there.
+    ///
+    /// # Errors
+    ///
+    /// Fails before anything is written when a file is there already, unless `force` is set.
+    pub fn write(&self, folder: &Path, force: bool) -> Result<(), ScaffoldError> {
+        let targets = self.paths().map(|path| folder.join(path));
+        let existing: Vec<PathBuf> = targets.filter(|path| path.symlink_metadata().is_ok()).collect();
+        if !existing.is_empty() && !force {
+            return Err(ScaffoldError::Exists { paths: existing });
+        }
+        for file in &self.0 {
+            let path = folder.join(&file.path);
+            file.write(&path).map_err(|source| ScaffoldError::Write { path, source })?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the files of a template of our own; where it has one that all have, its own counts.
+fn own(template: &str) -> Vec<File> {
+    let mut files = templates::under(&format!("projects/{template}"));
+    for common in templates::under(COMMON) {
+        if !files.iter().any(|(path, _)| path.strip_suffix(SUFFIX).unwrap_or(path) == common.0) {
+            files.push(common);
+        }
+    }
+    let file = |(path, data): (String, std::borrow::Cow<'static, [u8]>)| File {
+        path: PathBuf::from(path),
+        data: data.into_owned(),
+        executable: false,
+    };
+    files.into_iter().map(file).collect()
+}
+
+fn fill_in(file: File, values: &Values<'_>) -> Result<File, ScaffoldError> {
+    let Some(path) = file.path.to_str().and_then(|path| path.strip_suffix(SUFFIX)).map(PathBuf::from) else {
+        return Ok(file);
+    };
+    let Ok(text) = String::from_utf8(file.data) else { return Err(ScaffoldError::NoText { path: file.path }) };
+    let data = templates::render(&file.path.to_string_lossy(), &text, values)?.into_bytes();
+    Ok(File { path, data, ..file })
+}
+
+impl File {
+    fn write(&self, path: &Path) -> io::Result<()> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(path, &self.data)?;
+        if self.executable {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = fs::metadata(path)?.permissions().mode();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o111))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(template: &str) -> Vec<String> {
+        let project = Project::new(template, "churn").unwrap();
+        let mut paths: Vec<_> = project.paths().map(|path| path.to_str().unwrap().to_owned()).collect();
+        paths.sort();
+        paths
+    }
+
+    #[test]
+    fn every_template_of_our_own_is_whole() {
+        for template in TEMPLATES {
+            let found = files(template.name);
+            for expected in [
+                ".github/workflows/test.yml",
+                ".gitignore",
+                "README.md",
+                "answer.json",
+                "model-settings.json",
+                "request.json",
+                "settings.json",
+                "test_model.py",
+            ] {
+                assert!(found.iter().any(|path| path == expected), "{}: no {expected} in {found:?}", template.name);
+            }
+            assert!(found.iter().all(|path| !path.ends_with(SUFFIX)), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_break_paths_and_json_are_refused() {
+        for name in ["", "../up", "a b", "-x", "a\"b", "ü"] {
+            assert!(matches!(Project::new("custom", name), Err(ScaffoldError::Name { .. })), "{name}");
+        }
+        Project::new("custom", "Iris-2.0_b").unwrap();
+    }
+
+    #[test]
+    fn nothing_is_overwritten_unasked() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = folder.path().join("settings.json");
+        fs::write(&settings, "mine").unwrap();
+        let project = Project::new("pipeline", "p").unwrap();
+        let error = project.write(folder.path(), false).unwrap_err().to_string();
+        assert_eq!(error, format!("a file is there already: `{}`; --force overwrites", settings.display()));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is written");
+        project.write(folder.path(), true).unwrap();
+        assert_ne!(fs::read_to_string(&settings).unwrap(), "mine");
+    }
+
+    #[test]
+    fn folders_are_templates_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let template = folder.path().join("own");
+        fs::create_dir_all(template.join("deep")).unwrap();
+        fs::write(template.join("deep/NAME.tera"), "{{ name }} {{ version }}").unwrap();
+        fs::write(template.join("as-it-is"), "{{ name }}").unwrap();
+        let project = Project::new(template.to_str().unwrap(), "churn").unwrap();
+        let target = folder.path().join("new");
+        project.write(&target, false).unwrap();
+        let read = |name: &str| fs::read_to_string(target.join(name)).unwrap();
+        assert_eq!(read("deep/NAME"), concat!("churn ", env!("CARGO_PKG_VERSION")));
+        assert_eq!(read("as-it-is"), "{{ name }}");
+    }
+}

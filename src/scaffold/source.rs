@@ -1,0 +1,210 @@
+//! Templates of users: folders, and archives, which may come from strangers.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+use zip::ZipArchive;
+
+/// How much a template may hold, in bytes and in files.
+const MOST_BYTES: u64 = 64 << 20;
+const MOST_FILES: usize = 10_000;
+
+/// A file of a template or project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// Where it stands, relative and without `..`.
+    pub path: PathBuf,
+    pub data: Vec<u8>,
+    pub executable: bool,
+}
+
+/// Why a template of the user's could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    #[error("cannot read the template `{}`", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("`{}` is no template: expected a folder, or a file that ends in .zip, .tar, .tar.gz or .tgz", path.display())]
+    Kind { path: PathBuf },
+    #[error("`{}` in the template leads out of it", entry.display())]
+    Outside { entry: PathBuf },
+    #[error("the template `{}` is larger than {} MiB or has more than {MOST_FILES} files", path.display(), MOST_BYTES >> 20)]
+    TooLarge { path: PathBuf },
+}
+
+/// Reads all files of a template. Links and whatever else is no file are left out.
+///
+/// When everything in an archive is in one folder, as in those of GitHub, that folder is left out of the paths.
+pub(super) fn read(path: &Path) -> Result<Vec<File>, ArchiveError> {
+    let mut draft = Draft { path, files: Vec::new(), left: MOST_BYTES };
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    if path.is_dir() {
+        draft.folder(Path::new(""))?;
+        return Ok(draft.files);
+    }
+    let ends_in = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
+    let open = || fs::File::open(path).map_err(|source| draft.failed(source));
+    if ends_in(&[".zip"]) {
+        let file = open()?;
+        draft.zip(file)?;
+    } else if ends_in(&[".tar"]) {
+        let file = open()?;
+        draft.tar(file)?;
+    } else if ends_in(&[".tar.gz", ".tgz"]) {
+        let file = open()?;
+        draft.tar(MultiGzDecoder::new(file))?;
+    } else {
+        return Err(ArchiveError::Kind { path: path.to_owned() });
+    }
+    Ok(without_common_folder(draft.files))
+}
+
+struct Draft<'a> {
+    path: &'a Path,
+    files: Vec<File>,
+    /// How many bytes may still come.
+    left: u64,
+}
+
+impl Draft<'_> {
+    fn failed(&self, source: io::Error) -> ArchiveError {
+        ArchiveError::Read { path: self.path.to_owned(), source }
+    }
+
+    fn folder(&mut self, below: &Path) -> Result<(), ArchiveError> {
+        let entries = fs::read_dir(self.path.join(below)).map_err(|source| self.failed(source))?;
+        let mut entries: Vec<_> = entries.collect::<Result<_, _>>().map_err(|source| self.failed(source))?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            let relative = below.join(entry.file_name());
+            let kind = entry.file_type().map_err(|source| self.failed(source))?;
+            if kind.is_dir() && entry.file_name() != ".git" {
+                self.folder(&relative)?;
+            } else if kind.is_file() {
+                let open =
+                    fs::File::open(entry.path()).and_then(|file| Ok((file.metadata()?.permissions().mode(), file)));
+                let (mode, file) = open.map_err(|source| self.failed(source))?;
+                self.add(&relative, mode, file)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tar(&mut self, reader: impl Read) -> Result<(), ArchiveError> {
+        let mut archive = tar::Archive::new(reader);
+        for entry in archive.entries().map_err(|source| self.failed(source))? {
+            let entry = entry.map_err(|source| self.failed(source))?;
+            if entry.header().entry_type().is_file() {
+                let path = entry.path().map_err(|source| self.failed(source))?.into_owned();
+                let mode = entry.header().mode().unwrap_or_default();
+                self.add(&path, mode, entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn zip(&mut self, file: fs::File) -> Result<(), ArchiveError> {
+        let mut archive = ZipArchive::new(file).map_err(|error| self.failed(error.into()))?;
+        for index in 0..archive.len() {
+            let entry = archive.by_index(index).map_err(|error| self.failed(error.into()))?;
+            if entry.is_file() {
+                let name = entry.name().map_err(|error| self.failed(error.into()))?;
+                let path = PathBuf::from(name.as_ref());
+                let mode = entry.unix_mode().unwrap_or_default();
+                self.add(&path, mode, entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, path: &Path, mode: u32, reader: impl Read) -> Result<(), ArchiveError> {
+        let within = |component: &Component<'_>| matches!(component, Component::Normal(_) | Component::CurDir);
+        if !path.components().all(|component| within(&component)) {
+            return Err(ArchiveError::Outside { entry: path.to_owned() });
+        }
+        let mut data = Vec::new();
+        reader.take(self.left + 1).read_to_end(&mut data).map_err(|source| self.failed(source))?;
+        let left = self.left.checked_sub(data.len() as u64).filter(|_| self.files.len() < MOST_FILES);
+        self.left = left.ok_or_else(|| ArchiveError::TooLarge { path: self.path.to_owned() })?;
+        let path = path.components().filter(|component| *component != Component::CurDir).collect();
+        self.files.push(File { path, data, executable: mode & 0o111 != 0 });
+        Ok(())
+    }
+}
+
+fn without_common_folder(mut files: Vec<File>) -> Vec<File> {
+    let first = |file: &File| file.path.components().next().map(|component| PathBuf::from(component.as_os_str()));
+    let Some(folder) = files.first().and_then(first) else { return files };
+    let is_inside = |file: &File| file.path != folder && file.path.starts_with(&folder);
+    if files.iter().all(is_inside) {
+        for file in &mut files {
+            if let Ok(rest) = file.path.strip_prefix(&folder) {
+                file.path = rest.to_owned();
+            }
+        }
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn tar_of(entries: &[(&str, u32, &str)]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (path, mode, data) in entries {
+            let mut header = tar::Header::new_gnu();
+            // `set_path` refuses what this has to hold.
+            header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
+            header.set_size(data.len() as u64);
+            header.set_mode(*mode);
+            header.set_cksum();
+            builder.append(&header, data.as_bytes()).unwrap();
+        }
+        builder.into_inner().unwrap()
+    }
+
+    fn read_as(name: &str, bytes: &[u8]) -> Result<Vec<File>, ArchiveError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        read(&path)
+    }
+
+    fn file(path: &str, data: &str, executable: bool) -> File {
+        File { path: path.into(), data: data.as_bytes().to_vec(), executable }
+    }
+
+    #[test]
+    fn archives_of_every_kind_are_read() {
+        let expected = [file("a.txt", "A", false), file("bin/run", "B", true)];
+        let tar = tar_of(&[("top/a.txt", 0o644, "A"), ("top/bin/run", 0o755, "B")]);
+        assert_eq!(read_as("t.tar", &tar).unwrap(), expected);
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&tar).unwrap();
+        assert_eq!(read_as("t.TGZ", &gzip.finish().unwrap()).unwrap(), expected);
+        let mut zip = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
+        for (path, mode, data) in [("top/a.txt", 0o644, "A"), ("top/bin/run", 0o755, "B")] {
+            zip.start_file(path, zip::write::SimpleFileOptions::default().unix_permissions(mode)).unwrap();
+            zip.write_all(data.as_bytes()).unwrap();
+        }
+        assert_eq!(read_as("t.zip", zip.finish().unwrap().get_ref()).unwrap(), expected);
+        let flat = tar_of(&[("./a.txt", 0o644, "A"), ("b/c", 0o644, "C")]);
+        assert_eq!(read_as("t.tar", &flat).unwrap(), [file("a.txt", "A", false), file("b/c", "C", false)]);
+    }
+
+    #[test]
+    fn hostile_archives_are_refused() {
+        for path in ["../up", "/etc/passwd", "a/../../up"] {
+            let error = read_as("t.tar", &tar_of(&[(path, 0o644, "x")])).unwrap_err();
+            assert_eq!(error.to_string(), format!("`{path}` in the template leads out of it"));
+        }
+        assert!(matches!(read_as("t.rar", b""), Err(ArchiveError::Kind { .. })));
+        assert!(matches!(read_as("t.zip", b"no zip"), Err(ArchiveError::Read { .. })));
+        assert!(matches!(read_as("t.tar.gz", b"no gzip"), Err(ArchiveError::Read { .. })));
+    }
+}

@@ -1,0 +1,111 @@
+"""Serves this project on free ports, sends `request.json`, and compares the outputs with those in `answer.json`.
+
+    python -m unittest
+
+`mlserver` is taken from the PATH; the variable MLSERVER names another one. Needs no package of its own.
+"""
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+#: How long to wait for the server and for answers, in seconds.
+PATIENCE = 300
+
+
+class Server:
+    """The server, from `with` until its end."""
+
+    def __enter__(self):
+        ports = {"MLSERVER_HTTP_PORT": "0", "MLSERVER_GRPC_PORT": "0", "MLSERVER_METRICS_PORT": "0"}
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [os.environ.get("MLSERVER", "mlserver"), "start", str(HERE)],
+            cwd=HERE,
+            env={**os.environ, **ports, "MLSERVER_HOST": "127.0.0.1"},
+            stdout=self.log,
+            stderr=self.log,
+        )
+        try:
+            self.url = self.wait_for(lambda: re.search(r"HTTP server running on (http://\S+)", self.text()))[1]
+            self.wait_for(self.is_ready)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(PATIENCE)
+        self.log.close()
+
+    def text(self):
+        """Returns what the server has logged so far."""
+        self.log.seek(0)
+        return self.log.read()
+
+    def wait_for(self, question):
+        """Asks until the answer is something, or the server has ended."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end and self.process.poll() is None:
+            answer = question()
+            if answer:
+                return answer
+            time.sleep(0.05)
+        raise AssertionError("the server did not become ready:\n" + self.text())
+
+    def is_ready(self):
+        try:
+            with urllib.request.urlopen(self.url + "/v2/health/ready", timeout=PATIENCE):
+                return True
+        except urllib.error.HTTPError:
+            return False
+
+    def post(self, path, body):
+        """Sends JSON and returns the text of the answer."""
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode())
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            return answer.read().decode()
+
+
+def read(name):
+    """Reads a JSON file of the project."""
+    return json.loads((HERE / name).read_text(encoding="utf-8"))
+
+
+def model_path():
+    """Returns the path below which the model answers."""
+    return "/v2/models/" + read("model-settings.json")["name"]
+
+
+class TestModel(unittest.TestCase):
+    """The model answers as recorded."""
+
+    def test_the_answer_is_the_recorded_one(self):
+        with Server() as server:
+            answer = json.loads(server.post(model_path() + "/infer", read("request.json")))
+        recorded = read("answer.json")["outputs"]
+        outputs = answer["outputs"]
+        self.assertEqual([output["name"] for output in outputs], [output["name"] for output in recorded])
+        for output, expected in zip(outputs, recorded):
+            with self.subTest(output["name"]):
+                self.assertEqual((output["datatype"], output["shape"]), (expected["datatype"], expected["shape"]))
+                self.assertEqual(len(output["data"]), len(expected["data"]))
+                for found, wanted in zip(output["data"], expected["data"]):
+                    if isinstance(wanted, float):
+                        self.assertAlmostEqual(found, wanted, places=5)
+                    else:
+                        self.assertEqual(found, wanted)
+
+
+if __name__ == "__main__":
+    unittest.main()
