@@ -5,7 +5,7 @@ use super::data::{Data, Elements, Table};
 use super::error::{LoadError, PredictError};
 use super::estimator::{About, Evaluate, Method, Methods};
 use super::fitted::Fitted;
-use super::numerics::{affine, argmax, transpose};
+use super::numerics::{affine, argmax, exp_normalise, transpose};
 
 #[derive(Debug)]
 struct Bayes {
@@ -112,11 +112,7 @@ impl Evaluate for Bayes {
             return Ok(Data::Table(Table::of_column(self.labels.take(logs.chunks_exact(classes).map(argmax)))));
         }
         for row in logs.chunks_exact_mut(classes) {
-            let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let total = row.iter().map(|log| (log - largest).exp()).sum::<f64>().ln() + largest;
-            for log in row.iter_mut() {
-                *log = (*log - total).exp();
-            }
+            exp_normalise(row);
         }
         Ok(Data::Table(Table::of_f64(logs, classes)))
     }

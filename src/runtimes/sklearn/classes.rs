@@ -5,7 +5,10 @@ use std::sync::Arc;
 use super::error::LoadError;
 use super::estimator::{About, Estimator, Evaluate, Methods};
 use super::fitted::{Context, Fitted, Version};
-use super::{bayes, compose, histogram, linear, neural, scale, svm, tree};
+use super::{
+    bayes, cluster, compose, decomposition, discriminant, histogram, linear, mixture, neighbors, neural, scale, svm,
+    tree,
+};
 use crate::pickle::Value;
 
 /// Estimators within estimators; more than any model has, and little enough for the stack.
@@ -45,10 +48,16 @@ impl Family {
     }
 }
 
-type Load = fn(&Fitted<'_>) -> Result<Family, LoadError>;
+pub(super) type Load = fn(&Fitted<'_>) -> Result<Family, LoadError>;
 
-/// The classes by package and name; the modules between them moved over time.
-const CLASSES: &[(&str, Load)] = &[
+/// Classes by package and name, and what reads them; the modules between package and name moved over time.
+pub(super) type Classes = &'static [(&'static str, Load)];
+
+/// What is evaluated: a table for each family that has its own.
+const FAMILIES: &[Classes] =
+    &[CLASSES, cluster::CLASSES, decomposition::CLASSES, discriminant::CLASSES, mixture::CLASSES, neighbors::CLASSES];
+
+const CLASSES: Classes = &[
     ("compose.ColumnTransformer", compose::columns),
     ("ensemble.ExtraTreesClassifier", tree::forest_classifier),
     ("ensemble.ExtraTreesRegressor", tree::forest_regressor),
@@ -133,7 +142,7 @@ fn find(path: &str) -> Option<Load> {
     let (library, package) = (parts.next()?, parts.next()?);
     let name = parts.next_back()?;
     let same = |known: &str| library == "sklearn" && known.split_once('.') == Some((package, name));
-    CLASSES.iter().find(|(known, _)| same(known)).map(|&(_, load)| load)
+    FAMILIES.iter().copied().flatten().find(|(known, _)| same(known)).map(|&(_, load)| load)
 }
 
 /// Builds an estimator, which may hold others. `inherited` is the version of what it is a part of.

@@ -91,6 +91,19 @@ impl Elements<'_> {
         }
     }
 
+    /// These and, behind them, others of the same type; of another type none are added.
+    pub(super) fn followed_by(&self, others: &Elements<'_>) -> Elements<'static> {
+        match (self, others) {
+            (Self::F32(values), Elements::F32(others)) => Elements::F32([&values[..], &others[..]].concat().into()),
+            (Self::F64(values), Elements::F64(others)) => Elements::F64([&values[..], &others[..]].concat().into()),
+            (Self::Int(values, kind), Elements::Int(others, _)) => {
+                Elements::Int([&values[..], &others[..]].concat().into(), *kind)
+            }
+            (Self::Text(values), Elements::Text(others)) => Elements::Text([&values[..], &others[..]].concat()),
+            _ => self.clone().into_static(),
+        }
+    }
+
     /// Whether NumPy's `result_type` of these and floats of single precision is double precision.
     const fn is_wide(&self) -> bool {
         match self {

@@ -62,6 +62,8 @@ pub enum PredictError {
     NotFinite { class: Arc<str> },
     #[error("`{class}` takes numbers, but the input has text")]
     Text { class: Arc<str> },
+    #[error("a row has no neighbour within the radius of `{class}`, which has no label for that")]
+    NoNeighbours { class: Arc<str> },
     #[error("`{class}` models do not support `{method}`")]
     Method { class: Arc<str>, method: Method },
 }

@@ -89,7 +89,7 @@ enum Probabilities {
 
 /// A model of classes.
 #[derive(Debug)]
-struct Classifier {
+pub(super) struct Classifier {
     linear: Linear,
     labels: Elements<'static>,
     probabilities: Probabilities,
@@ -151,19 +151,37 @@ pub(super) fn sgd_classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     classifier_with(fitted, Linear::load(fitted)?, probabilities)
 }
 
+/// What classifies in a linear discriminant.
+pub(super) fn discriminant(fitted: &Fitted<'_>) -> Result<(Classifier, Methods, usize), LoadError> {
+    let linear = Linear::load(fitted)?;
+    let probabilities = if linear.outputs() == 1 { Probabilities::OneVsRest } else { Probabilities::Softmax };
+    classifier_of(fitted, linear, probabilities)
+}
+
 /// Linear models of classes that have no probabilities.
 pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     classifier_with(fitted, Linear::load(fitted)?, Probabilities::None)
 }
 
 fn classifier_with(fitted: &Fitted<'_>, linear: Linear, probabilities: Probabilities) -> Result<Family, LoadError> {
+    let (classifier, methods, features) = classifier_of(fitted, linear, probabilities)?;
+    Ok(Family::new(methods, features, classifier))
+}
+
+/// A classifier, what it can be asked for, and how many features it takes.
+fn classifier_of(
+    fitted: &Fitted<'_>,
+    linear: Linear,
+    probabilities: Probabilities,
+) -> Result<(Classifier, Methods, usize), LoadError> {
     let labels = labels(fitted)?;
     let classes = if linear.outputs() == 1 { 2 } else { linear.outputs() };
     fitted.count("classes_", classes, labels.len())?;
     let methods = Methods::PREDICT
         .and(Method::DecisionFunction)
         .and_if(probabilities != Probabilities::None, Method::PredictProba);
-    Ok(Family::new(methods, linear.features, Classifier { linear, labels, probabilities }))
+    let features = linear.features;
+    Ok((Classifier { linear, labels, probabilities }, methods, features))
 }
 
 /// The labels of the classes, which ridge classifiers kept elsewhere.

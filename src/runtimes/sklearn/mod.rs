@@ -10,14 +10,20 @@
 
 mod bayes;
 mod classes;
+mod cluster;
 mod compose;
 mod data;
+mod decomposition;
+mod discriminant;
 mod error;
 mod estimator;
 mod fitted;
 mod histogram;
 mod inspect;
 mod linear;
+mod mixture;
+mod nearest;
+mod neighbors;
 mod neural;
 mod numerics;
 mod scale;

@@ -33,6 +33,55 @@ pub(super) fn normalise(row: &mut [f64]) {
     }
 }
 
+/// Turns logarithms into shares of their sum, in place.
+pub(super) fn exp_normalise(row: &mut [f64]) {
+    let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let total = row.iter().map(|log| (log - largest).exp()).sum::<f64>().ln() + largest;
+    for log in row.iter_mut() {
+        *log = (*log - total).exp();
+    }
+}
+
+/// The sum, in the order in which NumPy adds what lies side by side.
+pub(super) fn pairwise_sum(values: &[f64]) -> f64 {
+    const LANES: usize = 8;
+    const BLOCK: usize = 128;
+    let count = values.len();
+    if count < LANES {
+        return values.iter().sum();
+    }
+    if count > BLOCK {
+        let half = count / 2 - count / 2 % LANES;
+        return pairwise_sum(&values[..half]) + pairwise_sum(&values[half..]);
+    }
+    let chunks = values.chunks_exact(LANES);
+    let rest = chunks.remainder();
+    let mut lanes = [0.0; LANES];
+    for chunk in chunks {
+        lanes.iter_mut().zip(chunk).for_each(|(lane, value)| *lane += value);
+    }
+    let quarter = |at: usize| (lanes[at] + lanes[at + 1]) + (lanes[at + 2] + lanes[at + 3]);
+    rest.iter().fold(quarter(0) + quarter(4), |sum, value| sum + value)
+}
+
+/// The logarithmic derivative of the gamma function, for positive numbers.
+pub(super) fn digamma(x: f64) -> f64 {
+    if x.is_nan() || x <= 0.0 {
+        return f64::NAN;
+    }
+    // Ten steps up, the series has as many digits as a number.
+    let (mut x, mut sum) = (x, 0.0);
+    while x < 10.0 {
+        sum -= 1.0 / x;
+        x += 1.0;
+    }
+    let square = 1.0 / (x * x);
+    // Bernoulli numbers divided by their index.
+    let terms = [1.0 / 12.0, -1.0 / 120.0, 1.0 / 252.0, -1.0 / 240.0, 5.0 / 660.0, -691.0 / 32_760.0, 1.0 / 12.0];
+    let series = terms.iter().rev().fold(0.0, |sum, term| (sum + term) * square);
+    sum + x.ln() - 0.5 / x - series
+}
+
 /// Swaps rows and columns.
 pub(super) fn transpose(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
     let mut transposed = Vec::with_capacity(values.len());
