@@ -18,7 +18,7 @@ pub(super) type ModelNumber = u64;
 /// Slots that only loading, unloading and pings may take, so that they never wait for calls.
 const RESERVED_SLOTS: usize = 16;
 /// Calls that a lane which answers quickly may have at once: enough that it never waits for the next.
-const AHEAD: usize = 4;
+const AHEAD: usize = 8;
 /// A lane whose calls take less than this on average answers quickly.
 const QUICK: Duration = Duration::from_millis(2);
 /// A lane that has not ended anything for this long does not answer quickly any more.
