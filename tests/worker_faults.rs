@@ -4,6 +4,8 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -272,4 +274,62 @@ fn no_more_models_load_at_once_than_there_are_cores() {
         most = most.max(now);
     }
     assert!(most <= cores, "{most} loaded at once on {cores} cores");
+}
+
+/// A control group of the kernel's whose processes may use so much memory together; removed in the end.
+struct MemoryGroup(PathBuf);
+
+impl MemoryGroup {
+    /// Makes one, or says why this machine has none.
+    fn new(limit: u64) -> Option<Self> {
+        let name = format!("mlserver-test-{}", std::process::id());
+        let made = [("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")].map(
+            |(root, file)| -> std::io::Result<Self> {
+                let group = Self(Path::new(root).join(&name));
+                fs::create_dir(&group.0)?;
+                // Where the file is not there by itself, this is no group for memory.
+                fs::OpenOptions::new().write(true).open(group.0.join(file))?.write_all(limit.to_string().as_bytes())?;
+                Ok(group)
+            },
+        );
+        let errors: Vec<_> = made.iter().filter_map(|made| made.as_ref().err().map(ToString::to_string)).collect();
+        let group = made.into_iter().find_map(Result::ok);
+        if group.is_none() {
+            eprintln!("SKIPPED: this machine lets nobody make a control group for memory: {}", errors.join("; "));
+        }
+        group
+    }
+
+    fn add(&self, process: i64) {
+        fs::write(self.0.join("cgroup.procs"), process.to_string()).unwrap();
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // Only once its processes have gone, which the kernel notices a moment later.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.0).is_ok() {
+                break;
+            }
+            pause(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_the_kernel_kills_for_its_memory_is_named_and_replaced() {
+    // Dropped last: the server's processes are in it.
+    let Some(group) = MemoryGroup::new(160 << 20) else { return };
+    let Some(server) = server(&[("m", "Trouble")], &json!({})) else { return };
+    let worker = value(&infer(&server, "m", "pid"));
+    group.add(i64::from(server.process_id()));
+    group.add(worker);
+    let message = infer(&server, "m", "eat").error(503);
+    let expected = "was ended by SIGKILL, while the kernel killed processes for want of memory";
+    assert!(message.contains(expected), "{message}");
+    wait_until("another worker answers", || {
+        let answer = infer(&server, "m", "pid");
+        answer.status == 200 && value(&answer) != worker
+    });
 }

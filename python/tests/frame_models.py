@@ -1,6 +1,7 @@
 """The model to which the frames of `tests/fixtures/frames` are sent."""
 
 import asyncio
+from contextlib import suppress
 
 import mlserver
 from mlserver import MLModel
@@ -9,6 +10,11 @@ from mlserver.rest import Request, Response
 from mlserver.types import InferenceResponse, Parameters, ResponseOutput
 
 mlserver.register("frames_seen", "Frames that were seen")
+
+with suppress(ImportError):
+    from prometheus_client import Counter
+
+    Counter("frames_counted", "Frames that were counted", ["of"]).labels('ä "b"').inc(3)
 
 
 class Raw(Response):

@@ -72,13 +72,44 @@ def test_metrics_take_numbers_and_their_labels() -> None:
 @pytest.mark.needs("prometheus_client")
 def test_metrics_of_the_prometheus_client_are_found() -> None:
     import prometheus_client
-    from mlserver.metrics.prometheus import exposition
+    from mlserver.metrics.prometheus import families
 
     counter = prometheus_client.Counter("users_counter", "of the user", ["kind"])
     counter.labels("a").inc(3)
-    told = (exposition() or b"").decode()
-    assert 'users_counter_total{kind="a"} 3.0' in told
-    assert "python_info" not in told
+    prometheus_client.Gauge("users_gauge", "", multiprocess_mode="livesum").set(float("inf"))
+    prometheus_client.Gauge("users_level", "").set(-1)
+    prometheus_client.Histogram("users_histogram", "", buckets=[1]).observe(0.5)
+
+    class Broken:
+        def describe(self) -> Any:
+            return []
+
+        def collect(self) -> Any:
+            raise RuntimeError("not today")
+
+    prometheus_client.REGISTRY.register(Broken())  # type: ignore[arg-type]
+    told = {family.pop("name"): family for family in families()}
+    assert told == {
+        "users_counter_total": {
+            "help": "of the user",
+            "kind": "counter",
+            "merge": "sum",
+            "samples": [("users_counter_total", [("kind", "a")], "3.0")],
+        },
+        "users_gauge": {"help": "", "kind": "gauge", "merge": "sum", "samples": [("users_gauge", [], "inf")]},
+        "users_level": {"help": "", "kind": "gauge", "merge": "each", "samples": [("users_level", [], "-1.0")]},
+        "users_histogram": {
+            "help": "",
+            "kind": "histogram",
+            "merge": "sum",
+            "samples": [
+                ("users_histogram_bucket", [("le", "1.0")], "1.0"),
+                ("users_histogram_bucket", [("le", "+Inf")], "1.0"),
+                ("users_histogram_count", [], "1.0"),
+                ("users_histogram_sum", [], "0.5"),
+            ],
+        },
+    }
 
 
 # Logs

@@ -94,6 +94,15 @@ def test_what_the_worker_sends_is_as_recorded():
         assert worker.process.wait(10) == 0
 
 
+@pytest.mark.needs("prometheus_client")
+def test_metrics_of_the_prometheus_client_are_told_as_recorded():
+    with Worker() as worker:
+        worker.send(fixture("load"))
+        same(worker.receive(), "loaded")
+        worker.send(fixture("scrape"))
+        same(worker.receive(), "exposition")
+
+
 def test_ready_says_what_the_fixture_says():
     recorded = read_frame(Reader(fixture("ready")))
     assert recorded is not None

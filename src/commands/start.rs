@@ -235,7 +235,9 @@ async fn listen(
         let address = address(&listener);
         info!("Metrics server running on http://{address}");
         info!("Prometheus scraping endpoint can be accessed on http://{address}{endpoint}");
-        let app = server::metrics::service(endpoint, Arc::new(metrics));
+        let models = python.expositions().clone();
+        let metrics = server::metrics::Metrics { registry: metrics, models, source: Arc::new(python.clone()) };
+        let app = server::metrics::service(endpoint, metrics);
         tokio::spawn(server::serve(listener, app, header_timeout, stop_metrics.clone()))
     });
     Ok(Up { inference, admin, python, stop_requests, stop_metrics, requests, metrics })

@@ -7,29 +7,43 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 
 use super::{HttpService, respond};
+use crate::telemetry::exposition::{Expositions, Source};
 use crate::telemetry::metrics::{self, Registry};
 
-/// Serves the text form of `registry` at `endpoint`.
-pub fn service<B: Send + 'static>(
-    endpoint: &str,
-    registry: Arc<Registry>,
-) -> impl HttpService<B, Body = respond::Parts> {
+/// What a scrape tells.
+pub struct Metrics {
+    /// The server's own metrics.
+    pub registry: Registry,
+    /// Those that models keep by themselves, and where to fetch them first.
+    pub models: Expositions,
+    pub source: Arc<dyn Source>,
+}
+
+/// Serves the text form of `metrics` at `endpoint`.
+pub fn service<B: Send + 'static>(endpoint: &str, metrics: Metrics) -> impl HttpService<B, Body = respond::Parts> {
     let path: Arc<str> = endpoint.into();
+    let metrics = Arc::new(metrics);
     tower::service_fn(move |request: Request<B>| {
-        let response = answer(request.method(), request.uri(), &path, &registry);
-        std::future::ready(Ok::<_, Infallible>(response))
+        let (path, metrics) = (Arc::clone(&path), Arc::clone(&metrics));
+        async move {
+            let (parts, _) = request.into_parts();
+            Ok::<_, Infallible>(answer(&parts.method, &parts.uri, &path, &metrics).await)
+        }
     })
 }
 
-fn answer(method: &Method, uri: &Uri, path: &str, registry: &Registry) -> respond::Response {
+async fn answer(method: &Method, uri: &Uri, path: &str, metrics: &Metrics) -> respond::Response {
     if uri.path() != path {
         return respond::not_found(uri.path(), uri, "");
     }
     if method != Method::GET && method != Method::HEAD {
         return respond::method_not_allowed(method, uri, "GET,HEAD");
     }
-    match metrics::text(registry) {
-        Ok(text) => {
+    metrics.source.refresh().await;
+    match metrics::text(&metrics.registry) {
+        Ok(mut text) => {
+            let models = metrics.models.text(&metrics::names(&text));
+            text.push_str(&models);
             let mut response = respond::Response::new(text.into());
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
             response

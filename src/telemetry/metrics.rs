@@ -3,6 +3,7 @@
 //! There is no global: a [`Registry`] is made by the command that starts the server and handed to what records. Names and
 //! labels are the original's. The text is the classic Prometheus form, which the original serves too.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,6 +92,11 @@ pub fn text(registry: &Registry) -> Result<String, fmt::Error> {
         }
     }
     Ok(classic)
+}
+
+/// Returns the names of the metrics in a text that [`text`] has written.
+pub fn names(text: &str) -> BTreeSet<&str> {
+    text.lines().filter_map(|line| Some(line.strip_prefix("# TYPE ")?.split_once(' ')?.0)).collect()
 }
 
 fn push_line(text: &mut String, parts: &[&str]) {

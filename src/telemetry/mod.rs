@@ -1,5 +1,6 @@
 //! Logs and metrics: what the server tells about itself.
 
+pub mod exposition;
 pub mod inference;
 pub mod logging;
 pub mod metrics;

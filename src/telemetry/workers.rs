@@ -14,11 +14,12 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tracing::warn;
 
+use super::exposition::Expositions;
 use super::metrics::REQUEST_BUCKETS;
 
 /// How many metrics models may make, and how many label sets each may have. What comes later is not counted.
-const MAX_METRICS: usize = 1000;
-const MAX_SERIES: usize = 10_000;
+pub(super) const MAX_METRICS: usize = 1000;
+pub(super) const MAX_SERIES: usize = 10_000;
 
 /// What is counted about workers. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +28,7 @@ pub struct WorkerMetrics {
     resident: Family<WorkerLabels, Gauge>,
     queue: Option<Histogram>,
     user: Arc<Mutex<BTreeMap<String, UserMetric>>>,
+    expositions: Expositions,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -78,6 +80,12 @@ impl WorkerMetrics {
     /// Forgets a worker that has gone.
     pub fn forget_worker(&self, worker: &str) {
         self.resident.remove(&WorkerLabels { worker: worker.to_owned() });
+        self.expositions.forget(worker);
+    }
+
+    /// Returns the metrics that models keep by themselves.
+    pub const fn expositions(&self) -> &Expositions {
+        &self.expositions
     }
 
     /// Records how many calls a pool has, as the original does at each of them.
@@ -113,7 +121,7 @@ impl WorkerMetrics {
 }
 
 /// Tells whether Prometheus takes this for a metric's name.
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == ':') && name.chars().all(legal)
 }

@@ -168,6 +168,10 @@ impl TestServer {
         self.status("VmHWM:")
     }
 
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.child.id()
+    }
+
     /// Returns the memory that the process has now, in KiB.
     pub(crate) fn memory(&self) -> u64 {
         self.status("VmRSS:")

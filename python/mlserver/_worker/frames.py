@@ -48,6 +48,7 @@ class Kind(enum.IntEnum):
     CANCEL = 10
     PING = 11
     STOP = 12
+    SCRAPE = 13
     READY = 64
     LOADED = 65
     DONE = 66
@@ -57,6 +58,7 @@ class Kind(enum.IntEnum):
     YIELDED = 70
     PONG = 71
     METRICS = 72
+    EXPOSITION = 73
 
 
 class FrameError(Exception):

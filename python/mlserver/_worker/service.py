@@ -94,6 +94,7 @@ class Service:
             Kind.CANCEL: self._cancel,
             Kind.PING: self._ping,
             Kind.STOP: self._stop,
+            Kind.SCRAPE: self._scrape,
         }
         metrics.set_sink(self._observe)
 
@@ -109,6 +110,11 @@ class Service:
 
     def _ping(self, header: Header, _head: Dict[str, Any], tail: Buffer) -> None:
         self.connection.send(Kind.PONG, header.id, None, tail)
+
+    def _scrape(self, header: Header, _head: Dict[str, Any], _tail: Buffer) -> None:
+        from ..metrics.prometheus import families  # most models have no such metrics
+
+        self.connection.send(Kind.EXPOSITION, header.id, {"families": families()})
 
     def _stop(self, _header: Header, _head: Dict[str, Any], _tail: Buffer) -> None:
         self._stopping = True

@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 use super::frame::{Frame, Kind, Outgoing, PROTOCOL};
 use super::message::{
-    self, Credit, Failure, FailureKind, Hello, Load, Loaded, MessageError, Metrics, OpenStream, Ready,
+    self, Credit, Exposition, Failure, FailureKind, Hello, Load, Loaded, MessageError, Metrics, OpenStream, Ready,
 };
+use crate::telemetry::exposition::{self, Family, Merge, Sample};
 use crate::types::{
     BytesElements, CustomCall, CustomReply, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData,
 };
@@ -119,6 +120,7 @@ fn sent() -> Vec<(&'static str, u64, Outgoing)> {
         ("cancel", CANCELLED, Outgoing::bare(Kind::Cancel)),
         ("unload", UNLOAD, message::unload(7)),
         ("stop", 0, Outgoing::bare(Kind::Stop)),
+        ("scrape", 0, Outgoing::bare(Kind::Scrape)),
     ]
 }
 
@@ -174,6 +176,14 @@ fn what_workers_send_means_what_was_meant() {
     let expected = ["frames_seen", "Frames that were seen", "echo", "v1"].map(str::to_owned);
     let [name, description, model, version] = expected;
     assert_eq!(metrics.observed, [(name, description, model, version, 0.5)]);
+
+    let exposition: Exposition = read("exposition").read().unwrap();
+    let [Family { name, help, kind, merge, samples }] = &exposition.families[..] else {
+        unreachable!("{exposition:?}")
+    };
+    assert_eq!((name.as_str(), help.as_str()), ("frames_counted_total", "Frames that were counted"));
+    assert_eq!((*kind, *merge), (exposition::Kind::Counter, Merge::Sum));
+    assert_eq!(samples[..], [Sample(name.clone(), vec![("of".to_owned(), "ä \"b\"".to_owned())], 3.0)]);
 
     let frame = read("error");
     assert_eq!((frame.kind, frame.id), (Kind::Error, CANCELLED));
@@ -233,5 +243,5 @@ fn every_kind_of_frame_has_its_fixture() {
         .map(|name| read(&name).kind as u8)
         .collect();
     kinds.sort_unstable();
-    assert_eq!(kinds, (1..=12).chain(64..=72).collect::<Vec<_>>());
+    assert_eq!(kinds, (1..=13).chain(64..=73).collect::<Vec<_>>());
 }

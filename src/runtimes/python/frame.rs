@@ -36,6 +36,7 @@ pub(super) enum Kind {
     Cancel = 10,
     Ping = 11,
     Stop = 12,
+    Scrape = 13,
     Ready = 64,
     Loaded = 65,
     Done = 66,
@@ -45,10 +46,11 @@ pub(super) enum Kind {
     Yielded = 70,
     Pong = 71,
     Metrics = 72,
+    Exposition = 73,
 }
 
 impl Kind {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 23] = [
         Self::Hello,
         Self::Load,
         Self::Unload,
@@ -61,6 +63,7 @@ impl Kind {
         Self::Cancel,
         Self::Ping,
         Self::Stop,
+        Self::Scrape,
         Self::Ready,
         Self::Loaded,
         Self::Done,
@@ -70,6 +73,7 @@ impl Kind {
         Self::Yielded,
         Self::Pong,
         Self::Metrics,
+        Self::Exposition,
     ];
 
     fn from_byte(byte: u8) -> Option<Self> {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use super::frame::{Frame, FrameError, Kind, Outgoing};
+use crate::telemetry::exposition::Family;
 use crate::types::{
     BytesElements, CustomCall, CustomReply, Datatype, InferenceRequest, InferenceResponse, ModelMetadata, Parameters,
     RequestedOutput, Tensor, TensorData, TensorError,
@@ -123,6 +124,12 @@ pub(super) enum FailureKind {
 pub(super) struct Metrics {
     /// Name, description, model, version, value.
     pub(super) observed: Vec<(String, String, String, String, f64)>,
+}
+
+/// The head of `exposition`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Exposition {
+    pub(super) families: Vec<Family>,
 }
 
 /// The head of `credit`.

@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ use tokio::sync::Semaphore;
 
 use super::Runtime;
 use crate::settings::ModelSettings;
+use crate::telemetry::exposition::{Expositions, Source};
 use crate::telemetry::workers::WorkerMetrics;
 use environment::{Environment, EnvironmentError, Environments};
 use frame::FrameError;
@@ -39,6 +41,9 @@ use message::MessageError;
 use pool::Pool;
 use process::{Death, Program};
 use sdk::SdkError;
+
+/// How long a scrape waits for workers that tell their models' metrics. Scrapes answer within 100 ms whatever models do.
+const SCRAPE_PATIENCE: Duration = Duration::from_millis(50);
 
 /// How Python models run, as the server's settings say.
 #[derive(Debug, Clone)]
@@ -221,11 +226,25 @@ impl Python {
         pool.ping(payload).await
     }
 
+    /// Returns the metrics that models keep by themselves, as last fetched.
+    pub fn expositions(&self) -> &Expositions {
+        self.0.options.metrics.expositions()
+    }
+
     /// Ends all workers, after their open calls as far as time allows. Nothing can be loaded afterwards.
     pub async fn stop(&self) {
         self.0.loads.close();
         let pools: Vec<_> = self.0.pools.lock().drain().collect();
         let ends = pools.iter().map(|(_, pool)| pool.end());
         futures_util::future::join_all(ends).await;
+    }
+}
+
+impl Source for Python {
+    fn refresh(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            let pools: Vec<_> = self.0.pools.lock().values().map(Arc::clone).collect();
+            futures_util::future::join_all(pools.iter().map(|pool| pool.scrape(SCRAPE_PATIENCE))).await;
+        })
     }
 }

@@ -120,6 +120,7 @@ impl Pool {
                 Ok(metrics) => self.options.metrics.observe(metrics.observed),
                 Err(error) => error!("{}: {error}", self.worker_name(worker)),
             },
+            Kind::Exposition => self.receive_metrics(worker, &frame),
             Kind::Ready => {
                 let ready = self.state.lock().links[worker].ready.take();
                 if let (Some(sender), Ok(ready)) = (ready, frame.read()) {

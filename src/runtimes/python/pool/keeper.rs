@@ -107,7 +107,8 @@ impl Pool {
         };
         let over = {
             let mut connection = pin!(Connection::new(stream, frames).run(|frame| self.receive(worker, frame)));
-            let supervision = pin!(self.supervise(worker, name, is_ready, measure));
+            let supervision =
+                pin!(self.supervise(worker, (name, pid.as_raw_nonzero().get().unsigned_abs()), is_ready, measure));
             let over = tokio::select! {
                 ended = &mut connection => Over::Connection(ended),
                 () = process.ended() => Over::Exited,
@@ -127,7 +128,11 @@ impl Pool {
             Over::Stopped => Some(How::Killed),
             Over::Connection(Ended::Closed | Ended::Io(_)) | Over::Exited => None,
         };
-        self.state.lock().links[worker].mailbox = None;
+        {
+            let mut state = self.state.lock();
+            let link = &mut state.links[worker];
+            (link.mailbox, link.pid, link.asked_for_metrics) = (None, None, false);
+        }
         let death = process.end(name, memory.load(Ordering::Relaxed), decided).await;
         self.release(worker, &process, &death);
         self.options.metrics.forget_worker(name);
@@ -138,7 +143,7 @@ impl Pool {
     async fn supervise(
         &self,
         worker: usize,
-        name: &str,
+        (name, pid): (&str, u32),
         is_ready: oneshot::Receiver<Ready>,
         measure: impl Fn(),
     ) -> Over {
@@ -150,7 +155,11 @@ impl Pool {
             Ok(_) => return Over::Decided(How::Protocol),
             Err(_) => return Over::Decided(How::Hung(START_TIMEOUT)),
         }
-        self.state.lock().dispatch.up(worker);
+        {
+            let mut state = self.state.lock();
+            state.links[worker].pid = Some(pid);
+            state.dispatch.up(worker);
+        }
         let mut beats = tokio::time::interval(HEARTBEAT);
         beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut asked: Option<(Instant, oneshot::Receiver<Result<Frame, CallError>>)> = None;
@@ -172,6 +181,8 @@ impl Pool {
                 () = self.wake[worker].notified() => {}
                 _ = beats.tick() => {
                     measure();
+                    // When it dies, what its models have counted since is lost.
+                    let _ = self.ask_for_metrics(worker);
                     if let Some(limit) = self.overrun(worker) {
                         return Over::Decided(How::Overran(limit));
                     }

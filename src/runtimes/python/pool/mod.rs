@@ -7,6 +7,7 @@
 
 mod calls;
 mod keeper;
+mod scrape;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,6 +81,12 @@ struct State {
 struct Link {
     mailbox: Option<mpsc::UnboundedSender<(u64, Outgoing)>>,
     ready: Option<oneshot::Sender<Ready>>,
+    /// Its process, once that is ready.
+    pid: Option<u32>,
+    /// It has not answered the last `scrape`.
+    asked_for_metrics: bool,
+    /// Changes when it has.
+    told_metrics: watch::Sender<()>,
     /// The model that it loads now.
     loading: Option<ModelNumber>,
     /// Starts in a row that came to nothing.
