@@ -215,7 +215,9 @@ impl Merged {
 mod tests {
     use super::*;
 
-    fn family(name: &str, kind: Kind, merge: Merge, samples: &[(&str, &[(&str, &str)], f64)]) -> Family {
+    type Written<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
+
+    fn family(name: &str, kind: Kind, merge: Merge, samples: &[Written<'_>]) -> Family {
         let labels = |labels: &[(&str, &str)]| labels.iter().map(|(l, v)| ((*l).to_owned(), (*v).to_owned())).collect();
         let samples = samples.iter().map(|(name, of, value)| Sample((*name).to_owned(), labels(of), *value)).collect();
         Family { name: name.to_owned(), help: "Help\nof \\".to_owned(), kind, merge, samples }
@@ -273,11 +275,13 @@ mod tests {
 
     #[test]
     fn numbers_are_read_as_python_writes_them() {
-        let read = |text: &str| serde_json::from_str::<Sample>(&format!(r#"["x",[["a","b"]],"{text}"]"#)).map(|s| s.2);
-        assert_eq!(read("3.0").unwrap(), 3.0);
-        assert_eq!(read("inf").unwrap(), f64::INFINITY);
-        assert_eq!(read("1e-07").unwrap(), 1e-7);
-        assert!(read("nan").unwrap().is_nan());
+        let read = |text: &str| {
+            serde_json::from_str::<Sample>(&format!(r#"["x",[["a","b"]],"{text}"]"#)).map(|s| s.2.to_bits())
+        };
+        assert_eq!(read("3.0").unwrap(), 3.0_f64.to_bits());
+        assert_eq!(read("inf").unwrap(), f64::INFINITY.to_bits());
+        assert_eq!(read("1e-07").unwrap(), 1e-7_f64.to_bits());
+        assert!(f64::from_bits(read("nan").unwrap()).is_nan());
         assert!(read("many").is_err());
     }
 }
