@@ -15,6 +15,7 @@ mod grpc;
 mod handlers;
 mod init;
 mod layers;
+mod memory;
 mod metrics;
 mod openapi;
 mod pools;

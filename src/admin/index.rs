@@ -77,15 +77,14 @@ pub(super) fn index(discovery: &Discovery, models: &[Arc<Model>], failures: &Fai
 }
 
 fn entry(name: &str, version: Option<&str>, loaded: Option<&Model>, note: Option<String>) -> IndexEntry {
-    let state = match loaded.map(|model| &model.state) {
-        Some(State::Ready(_)) => IndexState::Ready,
-        Some(State::Loading) => IndexState::Loading,
-        Some(State::Failed { .. }) | None => IndexState::Unavailable,
-    };
-    let reason = match loaded.map(|model| &model.state) {
-        Some(State::Failed { reason }) => reason.clone(),
-        Some(State::Loading) => String::new(),
-        _ => note.unwrap_or_default(),
+    let (state, reason) = match loaded.map(|model| &model.state) {
+        Some(State::Ready(runtime)) => match runtime.not_ready() {
+            Some(reason) => (IndexState::Unavailable, reason),
+            None => (IndexState::Ready, note.or_else(|| runtime.remark()).unwrap_or_default()),
+        },
+        Some(State::Loading) => (IndexState::Loading, String::new()),
+        Some(State::Failed { reason }) => (IndexState::Unavailable, reason.clone()),
+        None => (IndexState::Unavailable, note.unwrap_or_default()),
     };
     IndexEntry { name: name.to_owned(), version: version.map(str::to_owned), state, reason }
 }

@@ -18,7 +18,7 @@ use crate::admin::Admin;
 use crate::cli::start::StartArgs;
 use crate::compute::ComputePool;
 use crate::inference::{BatchingLoader, CacheOptions, Inference, ResponseCache};
-use crate::registry::{Registry, RuntimeLoader, chain};
+use crate::registry::{BudgetLoader, Registry, RuntimeLoader, chain};
 use crate::repository::{Discovery, Repository};
 use crate::runtimes::python::{self, Python};
 use crate::server::grpc::{self, GrpcMetrics};
@@ -31,6 +31,7 @@ use crate::settings::{
 use crate::shutdown::Signals;
 use crate::telemetry::inference::InferenceMetrics;
 use crate::telemetry::logging::{self, LogFormat};
+use crate::telemetry::memory::MemoryMetrics;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::telemetry::workers::WorkerMetrics;
 use crate::types::ServerMetadata;
@@ -178,12 +179,19 @@ async fn listen(
     let working_directory = repository.working_directory().to_owned();
     let loader = RuntimeLoader {
         compute: compute.clone(),
-        working_directory,
+        working_directory: working_directory.clone(),
         python: python.clone(),
         is_reserved: rest::is_reserved,
     };
     let inference_metrics = InferenceMetrics::register(&mut metrics);
-    let registry = Registry::new(BatchingLoader::new(loader, inference_metrics.clone()), inference_metrics);
+    let loader = BatchingLoader::new(loader, inference_metrics.clone());
+    let registry = match settings.models_max_bytes {
+        None => Registry::new(loader, inference_metrics),
+        Some(bytes) => {
+            let metrics = MemoryMetrics::register(&mut metrics);
+            Registry::new(BudgetLoader::new(loader, bytes, working_directory, metrics), inference_metrics)
+        }
+    };
     for model in models {
         registry.announce(model);
     }

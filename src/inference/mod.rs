@@ -90,7 +90,7 @@ pub enum Kind {
     },
     /// The model's code failed.
     ModelFailed,
-    /// The process that ran the model has ended, or none runs.
+    /// The process that ran the model has ended, or none runs, or the model cannot be loaded again.
     WorkerLost,
     /// Our bug.
     Internal,
@@ -118,7 +118,9 @@ impl InferenceError {
                 RuntimeError::NotReady { .. } => Kind::NotReady,
                 RuntimeError::Model { status, .. } => Kind::Model { status: *status },
                 RuntimeError::Exception { .. } => Kind::ModelFailed,
-                RuntimeError::WorkerLost(_) | RuntimeError::NoWorker { .. } => Kind::WorkerLost,
+                RuntimeError::WorkerLost(_) | RuntimeError::NoWorker { .. } | RuntimeError::NotLoaded { .. } => {
+                    Kind::WorkerLost
+                }
                 RuntimeError::Stopping => Kind::Stopping,
                 RuntimeError::Panicked(_) | RuntimeError::Inconsistent(_) => Kind::Internal,
             },

@@ -4,6 +4,7 @@
 //! whatever happens to the registry. A model is loaded and warmed where nobody can reach it, and then takes its place in
 //! one step; until then, what it replaces goes on serving.
 
+mod budget;
 mod loader;
 mod queue;
 mod routes;
@@ -28,6 +29,7 @@ use crate::settings::ModelSettings;
 use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
 use crate::types::{ModelMetadata, Parameters, TensorMetadata};
 
+pub use budget::{BudgetLoader, TooLarge};
 pub use loader::{Loader, Loading, RuntimeLoader};
 pub use queue::{Queue, QueueFull};
 pub use routes::{CustomMatch, CustomTarget};
@@ -59,6 +61,12 @@ pub enum LoadError {
     /// The native runtime refuses the artefact, and Python cannot serve it either.
     #[error("{refusal}; nor does Python serve it")]
     Neither { refusal: String, source: Box<PythonLoadError> },
+    /// There is no room for it in the memory of models.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    /// Whoever wanted it has left before there was room.
+    #[error("nobody waits for the model any more")]
+    NotWanted,
     #[error("loading ended unexpectedly; this is a bug in mlserver")]
     Panicked(#[source] tokio::task::JoinError),
     #[error("the model was loaded but cannot answer")]

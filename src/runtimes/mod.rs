@@ -80,6 +80,11 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Says what else there is to know of a model that can answer; mostly nothing.
+    fn remark(&self) -> Option<String> {
+        None
+    }
+
     /// Returns how many predictions run beside each other, without one waiting for another; at least 1.
     ///
     /// More may be asked for. Adaptive batching keeps as many batches under way.
@@ -173,6 +178,9 @@ pub enum RuntimeError {
     /// No process can answer the request, nor will one soon.
     #[error("no worker of the model runs: {reason}")]
     NoWorker { reason: String },
+    /// The model had been put out of memory, and cannot be loaded now.
+    #[error("the model cannot be loaded: {reason}")]
+    NotLoaded { reason: String },
     #[error("the server is shutting down; try another one")]
     Stopping,
     /// The model's own code gave up; our bug.

@@ -66,6 +66,10 @@ pub struct ModelParameters {
     /// Nothing when the server's `max_in_flight` is the only bound.
     pub max_queue_requests: Option<usize>,
     pub max_queue_bytes: usize,
+    /// Nothing when the size of the artefact says it.
+    pub memory_bytes: Option<u64>,
+    /// It is never put out of memory.
+    pub pinned: bool,
     #[serde(deserialize_with = "convert::optional_seconds")]
     pub queue_timeout: Option<Duration>,
     #[serde(deserialize_with = "convert::optional_seconds")]

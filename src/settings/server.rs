@@ -78,6 +78,8 @@ pub struct Settings {
     #[serde(deserialize_with = "convert::count")]
     pub cache_size: usize,
     pub cache_max_bytes: NonZeroUsize,
+    /// Nothing when models stay in memory, however many there are.
+    pub models_max_bytes: Option<u64>,
     #[serde(deserialize_with = "convert::optional_seconds")]
     pub cache_ttl: Option<Duration>,
     pub gzip_enabled: bool,

@@ -208,6 +208,12 @@ pub static SERVER: Group = Group {
             Preset::Null,
             "Seconds for which a response is given again; null is until the model is loaded again",
         ),
+        Field::new(
+            "models_max_bytes",
+            POSITIVE,
+            Preset::Null,
+            "Memory that models may take; those that do not fit are loaded when they are asked for",
+        ),
         Field::new("gzip_enabled", Kind::Bool, Preset::Bool(true), "Compress REST responses"),
         Field::new(
             "non_finite_json",
@@ -360,6 +366,18 @@ pub static PARAMETERS: Group = Group {
             POSITIVE,
             Preset::Int(1 << 30),
             "Most bytes of inputs that wait for the model; more are answered with 503",
+        ),
+        Field::new(
+            "memory_bytes",
+            POSITIVE,
+            Preset::Null,
+            "Memory that the model takes, for `models_max_bytes`; the size of its artefact if absent",
+        ),
+        Field::new(
+            "pinned",
+            Kind::Bool,
+            Preset::Bool(false),
+            "Keep the model in memory, whatever `models_max_bytes` is",
         ),
         Field::new("queue_timeout", TIMEOUT, Preset::Null, "Seconds that a request waits for the model; then 503"),
         Field::new(

@@ -3,5 +3,6 @@
 pub mod exposition;
 pub mod inference;
 pub mod logging;
+pub mod memory;
 pub mod metrics;
 pub mod workers;

@@ -123,6 +123,10 @@ impl Runtime for Batched {
         self.batcher.runtime.not_ready()
     }
 
+    fn remark(&self) -> Option<String> {
+        self.batcher.runtime.remark()
+    }
+
     fn parallelism(&self) -> usize {
         self.batcher.runtime.parallelism()
     }

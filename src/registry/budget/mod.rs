@@ -1,0 +1,487 @@
+//! Many models in little memory: those that are not needed are put out, and loaded again when somebody asks for them.
+//!
+//! [`BudgetLoader`] puts an [`OnDemand`] runtime in front of that of each model. Every model is loaded once, so that what
+//! does not load is known, and what it says of itself is kept. From then on [`ledger`] says which are in memory. A request
+//! for one that is not waits in the model's queue, within its bounds, while a task of the model's own loads it.
+
+mod ledger;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tracing::{error, info};
+
+use super::warm_up::warm_up;
+use super::{LoadError, Loader, Loading, chain};
+use crate::repository::Artefact;
+use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError};
+use crate::settings::ModelSettings;
+use crate::telemetry::memory::MemoryMetrics;
+use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata};
+use ledger::{Ledger, Seat, Settled, Wish};
+
+pub use ledger::TooLarge;
+
+/// How often whoever waits for memory looks whether a model has stayed for long enough.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// A load that failed is tried again after this. Until it goes well, callers are told at once.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
+/// The deepest folder whose files count as an artefact's.
+const MAX_DEPTH: usize = 16;
+
+/// Loads models as another loader does, and keeps as many of them in memory as a budget lets.
+#[derive(Debug)]
+pub struct BudgetLoader {
+    inner: Arc<dyn Loader>,
+    memory: Arc<Memory>,
+    working_directory: PathBuf,
+}
+
+impl BudgetLoader {
+    /// Keeps the models that `inner` loads within `bytes` of memory, counted as [`OnDemand`] counts it.
+    pub fn new(inner: impl Loader + 'static, bytes: u64, working_directory: PathBuf, metrics: MemoryMetrics) -> Self {
+        metrics.set_budget(bytes);
+        let books = Books { ledger: Ledger::new(bytes), signals: BTreeMap::new() };
+        Self {
+            inner: Arc::new(inner),
+            memory: Arc::new(Memory { books: Mutex::new(books), metrics }),
+            working_directory,
+        }
+    }
+}
+
+impl Loader for BudgetLoader {
+    fn load(&self, settings: ModelSettings) -> Loading<'_> {
+        Box::pin(async move {
+            let bytes = match settings.parameters.memory_bytes {
+                Some(bytes) => bytes,
+                None => self.size_of_artefact(&settings).await,
+            };
+            let seat = self.memory.books.lock().add(bytes, settings.parameters.pinned);
+            let model = Arc::new(Model {
+                seat,
+                settings,
+                inner: Arc::clone(&self.inner),
+                memory: Arc::clone(&self.memory),
+                callers: AtomicUsize::new(0),
+                is_loading: AtomicBool::new(true),
+                task: Mutex::default(),
+                failure: Mutex::default(),
+            });
+            // Nobody else can ask for it yet, and it may go again when it has shown what it is.
+            let wanted = Caller::new(&model);
+            let runtime = model.bring_in(false).await?;
+            drop(wanted);
+            model.is_loading.store(false, Ordering::Release);
+            Ok(Arc::new(OnDemand {
+                backend: runtime.backend(),
+                reads_headers: runtime.reads_headers(),
+                metadata: runtime.metadata().cloned(),
+                routes: runtime.custom_routes().to_vec(),
+                model,
+            }) as Arc<dyn Runtime>)
+        })
+    }
+}
+
+impl BudgetLoader {
+    /// Takes the bytes of a model's files for those that it takes in memory.
+    async fn size_of_artefact(&self, settings: &ModelSettings) -> u64 {
+        let Ok(Artefact::Path(path)) = Artefact::resolve(settings, &self.working_directory) else { return 0 };
+        // A file system that fails here fails the load, too, with a reason.
+        tokio::task::spawn_blocking(move || size_of(&path, MAX_DEPTH)).await.unwrap_or_default()
+    }
+}
+
+fn size_of(path: &Path, depth: usize) -> u64 {
+    let Ok(metadata) = std::fs::metadata(path) else { return 0 };
+    if !metadata.is_dir() {
+        return metadata.len();
+    }
+    let Some(below) = depth.checked_sub(1) else { return 0 };
+    let Ok(entries) = std::fs::read_dir(path) else { return 0 };
+    entries.flatten().map(|entry| size_of(&entry.path(), below)).sum()
+}
+
+/// The memory of all models.
+#[derive(Debug)]
+struct Memory {
+    books: Mutex<Books>,
+    metrics: MemoryMetrics,
+}
+
+#[derive(Debug)]
+struct Books {
+    ledger: Ledger<Arc<dyn Runtime>>,
+    /// Wakes those who wait for a model.
+    signals: BTreeMap<Seat, watch::Sender<()>>,
+}
+
+impl Books {
+    fn add(&mut self, bytes: u64, pinned: bool) -> Seat {
+        let seat = self.ledger.add(bytes, pinned);
+        self.signals.insert(seat, watch::Sender::new(()));
+        seat
+    }
+
+    fn signal(&self, seat: Seat) {
+        if let Some(signal) = self.signals.get(&seat) {
+            signal.send_replace(());
+        }
+    }
+
+    fn settle(&mut self) -> Settled<Arc<dyn Runtime>> {
+        let settled = self.ledger.settle(Instant::now());
+        for &seat in settled.granted.iter().chain(&settled.changed) {
+            self.signal(seat);
+        }
+        settled
+    }
+}
+
+impl Memory {
+    /// Changes something, and lets the others have what follows from it.
+    fn change<T>(&self, change: impl FnOnce(&mut Books) -> T) -> T {
+        let mut books = self.books.lock();
+        let result = change(&mut books);
+        let settled = books.settle();
+        self.metrics.set_used(books.ledger.used());
+        drop(books);
+        self.metrics.count_put_out(settled.put_out.len());
+        // What they hold is freed here, where nobody waits for the lock.
+        drop(settled);
+        result
+    }
+}
+
+/// A model that may be in memory.
+#[derive(Debug)]
+struct Model {
+    seat: Seat,
+    settings: ModelSettings,
+    inner: Arc<dyn Loader>,
+    memory: Arc<Memory>,
+    /// Those who wait for it to be there.
+    callers: AtomicUsize,
+    is_loading: AtomicBool,
+    task: Mutex<Option<AbortHandle>>,
+    /// Why it could not be loaded the last time.
+    failure: Mutex<Option<String>>,
+}
+
+/// Gives back the memory of a model that has not been loaded, or its place in the line.
+struct Claim<'a>(&'a Model);
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.0.memory.change(|books| books.ledger.forgo(self.0.seat));
+    }
+}
+
+/// A caller that waits for a model.
+struct Caller<'a>(&'a Model);
+
+impl<'a> Caller<'a> {
+    fn new(model: &'a Model) -> Self {
+        model.callers.fetch_add(1, Ordering::AcqRel);
+        Self(model)
+    }
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        if self.0.callers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.memory.change(|books| books.ledger.leave_line(self.0.seat));
+        }
+    }
+}
+
+/// A model in memory, for as long as somebody uses it.
+struct Lease {
+    model: Arc<Model>,
+    /// Nothing only while it is being dropped.
+    runtime: Option<Arc<dyn Runtime>>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Before it counts as idle, so that whoever puts it out has the last of it.
+        self.runtime = None;
+        let Model { seat, memory, .. } = &*self.model;
+        let mut books = memory.books.lock();
+        books.ledger.done(*seat);
+        let short = books.ledger.is_short();
+        drop(books);
+        if short {
+            memory.change(|_| ());
+        }
+    }
+}
+
+impl Model {
+    /// Waits for memory, and loads the model into it, where it stays for callers that are `expected`. One does so at a
+    /// time.
+    async fn bring_in(&self, expected: bool) -> Result<Arc<dyn Runtime>, LoadError> {
+        let claim = Claim(self);
+        if !self.wait_for_memory().await? {
+            drop(claim);
+            return Err(LoadError::NotWanted);
+        }
+        let runtime = self.inner.load(self.settings.clone()).await?;
+        warm_up(runtime.as_ref(), &self.settings).await?;
+        let unwanted = self.memory.change(|books| {
+            let model = Arc::clone(&runtime);
+            let unwanted = books.ledger.loaded(self.seat, model, expected, Instant::now());
+            books.signal(self.seat);
+            unwanted
+        });
+        drop(unwanted);
+        // What is there has nothing to give back.
+        drop(claim);
+        Ok(runtime)
+    }
+
+    /// Waits until the model may be loaded. Returns false when nobody waits for it any more, or it is there already.
+    async fn wait_for_memory(&self) -> Result<bool, TooLarge> {
+        let Some(mut changed) = self.memory.books.lock().signals.get(&self.seat).map(watch::Sender::subscribe) else {
+            return Ok(false);
+        };
+        loop {
+            // Before it has others put out in vain.
+            if self.callers.load(Ordering::Acquire) == 0 {
+                return Ok(false);
+            }
+            match self.memory.change(|books| books.ledger.want(self.seat))? {
+                Wish::Present => return Ok(false),
+                // What was granted in the same change is told by the next question.
+                Wish::Later if !self.is_granted() => {}
+                Wish::Granted | Wish::Later => return Ok(true),
+            }
+            // Fails when the model has been removed, which the next question tells.
+            let _ = tokio::time::timeout(LOOK_AGAIN, changed.changed()).await;
+        }
+    }
+
+    fn is_granted(&self) -> bool {
+        matches!(self.memory.books.lock().ledger.want(self.seat), Ok(Wish::Granted))
+    }
+
+    /// Waits until the model is in memory, and keeps it there.
+    async fn lease(self: &Arc<Self>) -> Result<Lease, RuntimeError> {
+        let _caller = Caller::new(self);
+        let mut changed = None;
+        loop {
+            {
+                let mut books = self.memory.books.lock();
+                if let Some(runtime) = books.ledger.borrow(self.seat) {
+                    return Ok(Lease { model: Arc::clone(self), runtime: Some(runtime) });
+                }
+                if changed.is_none() {
+                    changed = books.signals.get(&self.seat).map(watch::Sender::subscribe);
+                }
+            }
+            if let Some(reason) = &*self.failure.lock() {
+                return Err(RuntimeError::NotLoaded { reason: reason.clone() });
+            }
+            self.start_loading();
+            let still_there = match &mut changed {
+                Some(changed) => changed.changed().await.is_ok(),
+                None => false,
+            };
+            if !still_there {
+                return Err(RuntimeError::NotLoaded { reason: "the model has been unloaded".to_owned() });
+            }
+        }
+    }
+
+    /// Has the model loaded, unless that is under way.
+    fn start_loading(self: &Arc<Self>) {
+        if self.is_loading.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let model = Arc::clone(self);
+        let task = tokio::spawn(async move {
+            let mut persistent = None;
+            while !model.try_to_load().await {
+                // From now on it is wanted even without callers, so that the server is ready again when it can be.
+                persistent.get_or_insert_with(|| Caller::new(&model));
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            drop(persistent);
+            model.is_loading.store(false, Ordering::Release);
+            // Whoever came too late for this load begins another.
+            model.memory.books.lock().signal(model.seat);
+        });
+        *self.task.lock() = Some(task.abort_handle());
+    }
+}
+
+impl Model {
+    /// Loads the model, unless nobody wants it any more, and tells whether that is done with.
+    async fn try_to_load(&self) -> bool {
+        let (name, version) = (self.settings.name.as_str(), self.settings.version());
+        let started = Instant::now();
+        match self.bring_in(true).await {
+            Ok(_) => {
+                let seconds = started.elapsed().as_secs_f64();
+                info!(model = name, version, seconds, "Loaded model '{name}' on demand.");
+                self.memory.metrics.count_loaded();
+                *self.failure.lock() = None;
+                true
+            }
+            Err(LoadError::NotWanted) => true,
+            Err(failure) => {
+                let reason = chain(&failure);
+                error!(model = name, version, "Couldn't load model '{name}' on demand: {reason}");
+                *self.failure.lock() = Some(reason);
+                self.memory.books.lock().signal(self.seat);
+                false
+            }
+        }
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        let gone = self.memory.change(|books| {
+            books.signals.remove(&self.seat);
+            books.ledger.remove(self.seat)
+        });
+        drop(gone);
+    }
+}
+
+/// A model that is loaded when somebody asks for it, and may be put out when nobody does.
+///
+/// Its memory is what `memory_bytes` of its settings says, or else the size of its artefact.
+struct OnDemand {
+    model: Arc<Model>,
+    // What the runtime said of itself when it was loaded first.
+    backend: &'static str,
+    reads_headers: bool,
+    metadata: Option<ModelMetadata>,
+    routes: Vec<CustomRoute>,
+}
+
+impl OnDemand {
+    /// Asks the runtime, if it is in memory.
+    fn ask<T>(&self, question: impl FnOnce(&dyn Runtime) -> T) -> Option<T> {
+        let runtime = self.model.memory.books.lock().ledger.peek(self.model.seat).cloned();
+        runtime.map(|runtime| question(runtime.as_ref()))
+    }
+}
+
+impl fmt::Debug for OnDemand {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("OnDemand").field("model", &self.model.settings.name).finish_non_exhaustive()
+    }
+}
+
+impl Runtime for OnDemand {
+    fn backend(&self) -> &'static str {
+        self.backend
+    }
+
+    fn reads_headers(&self) -> bool {
+        self.reads_headers
+    }
+
+    fn is_warm(&self) -> bool {
+        // It warms up whenever it is loaded.
+        true
+    }
+
+    fn metadata(&self) -> Option<&ModelMetadata> {
+        self.metadata.as_ref()
+    }
+
+    fn not_ready(&self) -> Option<String> {
+        match self.ask(Runtime::not_ready) {
+            Some(of_runtime) => of_runtime,
+            None => self.model.failure.lock().clone(),
+        }
+    }
+
+    fn remark(&self) -> Option<String> {
+        match self.ask(Runtime::remark) {
+            Some(of_runtime) => of_runtime,
+            None => Some("not in memory; it is loaded when it is asked for".to_owned()),
+        }
+    }
+
+    fn parallelism(&self) -> usize {
+        self.ask(Runtime::parallelism).unwrap_or(1)
+    }
+
+    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        self.predict_watched(request, Arc::new(()))
+    }
+
+    fn predict_watched(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        Box::pin(async move {
+            let lease = self.model.lease().await?;
+            let runtime = lease.runtime()?;
+            runtime.predict_watched(request, progress).await
+        })
+    }
+
+    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+        let opened = async move {
+            let lease = self.model.lease().await?;
+            let answers = Arc::clone(lease.runtime()?).predict_stream(requests);
+            Ok::<_, RuntimeError>((lease, answers))
+        };
+        Box::pin(stream::once(opened).flat_map(|opened| {
+            match opened {
+                Ok((lease, answers)) => stream::unfold((answers, lease), |(mut answers, lease)| async move {
+                    let answer = answers.next().await?;
+                    Some((answer, (answers, lease)))
+                })
+                .left_stream(),
+                Err(error) => stream::iter([Err(error)]).right_stream(),
+            }
+        }))
+    }
+
+    fn custom_routes(&self) -> &[CustomRoute] {
+        &self.routes
+    }
+
+    fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        Box::pin(async move {
+            let lease = self.model.lease().await?;
+            let runtime = lease.runtime()?;
+            runtime.call(route, call).await
+        })
+    }
+}
+
+impl Lease {
+    fn runtime(&self) -> Result<&Arc<dyn Runtime>, RuntimeError> {
+        self.runtime.as_ref().ok_or(RuntimeError::Stopping)
+    }
+}
+
+impl Drop for OnDemand {
+    fn drop(&mut self) {
+        if let Some(task) = self.model.task.lock().take() {
+            task.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! Models that come and go, behind the registry's interface and on a clock that does not wait.
+
+use super::*;
+use crate::telemetry::metrics::Registry as MetricsRegistry;
+use std::sync::atomic::AtomicBool;
+
+/// What the models of one test have in common.
+#[derive(Debug, Default)]
+struct World {
+    /// Models in memory, and the most that there ever were.
+    live: AtomicUsize,
+    most: AtomicUsize,
+    loads: AtomicUsize,
+    fails: AtomicBool,
+    /// Calls that run on a model which has been dropped would be seen here.
+    running: AtomicUsize,
+}
+
+/// Takes a while to load and to answer.
+#[derive(Debug)]
+struct Slow(Arc<World>);
+
+impl Loader for Slow {
+    fn load(&self, _: ModelSettings) -> Loading<'_> {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            if self.0.fails.load(Ordering::SeqCst) {
+                return Err(LoadError::Remote { uri: "s3://gone".to_owned() });
+            }
+            self.0.loads.fetch_add(1, Ordering::SeqCst);
+            let live = self.0.live.fetch_add(1, Ordering::SeqCst) + 1;
+            self.0.most.fetch_max(live, Ordering::SeqCst);
+            Ok(Arc::new(InMemory { world: Arc::clone(&self.0), calls: AtomicUsize::new(0) }) as Arc<dyn Runtime>)
+        })
+    }
+}
+
+#[derive(Debug)]
+struct InMemory {
+    world: Arc<World>,
+    calls: AtomicUsize,
+}
+
+impl Drop for InMemory {
+    fn drop(&mut self) {
+        assert_eq!(self.calls.load(Ordering::SeqCst), 0, "it has been put out while it worked");
+        self.world.live.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Runtime for InMemory {
+    fn backend(&self) -> &'static str {
+        "test"
+    }
+
+    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        Box::pin(async move {
+            self.calls.fetch_add(1, Ordering::SeqCst);
+            self.world.running.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            self.world.running.fetch_sub(1, Ordering::SeqCst);
+            self.calls.fetch_sub(1, Ordering::SeqCst);
+            Ok(InferenceResponse { id: request.id, ..InferenceResponse::default() })
+        })
+    }
+}
+
+fn loader(world: &Arc<World>, bytes: u64) -> BudgetLoader {
+    let metrics = MemoryMetrics::register(&mut MetricsRegistry::default());
+    BudgetLoader::new(Slow(Arc::clone(world)), bytes, PathBuf::from("/"), metrics)
+}
+
+fn settings(bytes: u64, pinned: bool) -> ModelSettings {
+    let mut settings = ModelSettings::new("m", "tests.Model");
+    (settings.parameters.memory_bytes, settings.parameters.pinned) = (Some(bytes), pinned);
+    settings
+}
+
+fn request(id: &str) -> InferenceRequest {
+    InferenceRequest { id: id.to_owned(), ..InferenceRequest::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn twenty_models_answer_in_space_for_five() {
+    let world = Arc::new(World::default());
+    let loader = loader(&world, 50);
+    let loads = (0..20).map(|_| loader.load(settings(10, false)));
+    let models: Vec<_> = futures_util::future::join_all(loads).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(world.loads.load(Ordering::SeqCst), 20, "each has been loaded once");
+    let started = Instant::now();
+    let callers = (0..40_usize).map(|caller| {
+        let models = models.clone();
+        tokio::spawn(async move {
+            let mut longest = Duration::ZERO;
+            for call in 0..50 {
+                // Some models are asked for all the time, others now and then; each caller in an order of its own.
+                let which = (caller * 31 + call * call * 7 + call) % 20;
+                let which = if call % 3 == 0 { caller % 4 } else { which };
+                let asked = Instant::now();
+                let id = format!("{caller}-{call}");
+                assert_eq!(models[which].predict(request(&id)).await.unwrap().id, id);
+                longest = longest.max(asked.elapsed());
+            }
+            longest
+        })
+    });
+    let mut longest = Duration::ZERO;
+    for caller in callers.collect::<Vec<_>>() {
+        longest = longest.max(caller.await.unwrap());
+    }
+    assert!(world.most.load(Ordering::SeqCst) <= 5);
+    // All others have their turn first: each stays for a second, five at a time.
+    assert!(longest < Duration::from_secs(10), "{longest:?} of {:?}", started.elapsed());
+    drop((models, loader));
+    assert_eq!(world.live.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_load_serves_all_who_wait_and_a_model_in_memory_is_not_loaded() {
+    let world = Arc::new(World::default());
+    let loader = loader(&world, 10);
+    let [a, b] = [loader.load(settings(10, false)).await.unwrap(), loader.load(settings(10, false)).await.unwrap()];
+    assert!(a.remark().unwrap().starts_with("not in memory") && a.not_ready().is_none() && b.remark().is_none());
+    let callers = (0..30).map(|_| a.predict(request("x")));
+    for answer in futures_util::future::join_all(callers).await {
+        answer.unwrap();
+    }
+    assert_eq!(world.loads.load(Ordering::SeqCst), 3);
+    assert!(b.remark().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_leave_leave_nothing_behind() {
+    let world = Arc::new(World::default());
+    let loader = loader(&world, 10);
+    let [a, b] = [loader.load(settings(10, false)).await.unwrap(), loader.load(settings(10, false)).await.unwrap()];
+    let mut busy = b.predict(request("busy"));
+    assert!(futures_util::poll!(&mut busy).is_pending());
+    let left = tokio::time::timeout(Duration::from_millis(5), a.predict(request("left"))).await;
+    assert!(left.is_err());
+    busy.await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.loads.load(Ordering::SeqCst), 2, "nobody waits for it");
+    assert!(b.remark().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_cannot_be_loaded_again_says_why_and_comes_back() {
+    let world = Arc::new(World::default());
+    let loader = loader(&world, 10);
+    let [a, _b] = [loader.load(settings(10, false)).await.unwrap(), loader.load(settings(10, false)).await.unwrap()];
+    world.fails.store(true, Ordering::SeqCst);
+    let failed = a.predict(request("x")).await.unwrap_err().to_string();
+    assert!(
+        failed.starts_with("the model cannot be loaded: the artefact `s3://gone` is not on this machine"),
+        "{failed}"
+    );
+    assert!(a.not_ready().unwrap().contains("s3://gone"));
+    let asked = Instant::now();
+    a.predict(request("x")).await.unwrap_err();
+    assert_eq!(asked.elapsed(), Duration::ZERO, "it is told at once");
+    world.fails.store(false, Ordering::SeqCst);
+    tokio::time::sleep(RETRY_PAUSE * 2).await;
+    assert_eq!((a.not_ready(), a.remark()), (None, None), "it has been tried again");
+    a.predict(request("x")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_is_refused_and_takes_nothing() {
+    let world = Arc::new(World::default());
+    let loader = loader(&world, 10);
+    let refused = loader.load(settings(11, false)).await.unwrap_err().to_string();
+    assert!(refused.starts_with("the model takes 11 bytes"), "{refused}");
+    let pinned = loader.load(settings(6, true)).await.unwrap();
+    loader.load(settings(5, false)).await.unwrap_err();
+    world.fails.store(true, Ordering::SeqCst);
+    loader.load(settings(4, false)).await.unwrap_err();
+    world.fails.store(false, Ordering::SeqCst);
+    for _ in 0..5 {
+        drop(loader.load(settings(4, false)).await.unwrap());
+    }
+    assert_eq!(pinned.remark(), None);
+    assert_eq!(world.live.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_keep_their_model_in_memory() {
+    let world = Arc::new(World::default());
+    let loader = loader(&world, 10);
+    let [a, b] = [loader.load(settings(10, false)).await.unwrap(), loader.load(settings(10, false)).await.unwrap()];
+    let requests: RequestStream = Box::pin(stream::iter([request("s")]));
+    let mut answers = Arc::clone(&a).predict_stream(requests);
+    answers.next().await.unwrap().unwrap();
+    let mut other = b.predict(request("x"));
+    assert!(tokio::time::timeout(Duration::from_mins(1), &mut other).await.is_err());
+    drop(answers);
+    other.await.unwrap();
+}
+
+#[test]
+fn an_artefact_is_as_large_as_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("below")).unwrap();
+    std::fs::write(folder.path().join("a"), [0; 10]).unwrap();
+    std::fs::write(folder.path().join("below/b"), [0; 5]).unwrap();
+    assert_eq!(size_of(folder.path(), MAX_DEPTH), 15);
+    assert_eq!(size_of(&folder.path().join("a"), MAX_DEPTH), 10);
+    assert_eq!(size_of(folder.path(), 1), 10, "not for ever");
+    assert_eq!(size_of(&folder.path().join("none"), MAX_DEPTH), 0);
+}

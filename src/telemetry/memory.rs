@@ -1,0 +1,45 @@
+//! Metrics of models that share a budget of memory.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::metrics::Registry;
+
+/// What is counted about models that come and go. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryMetrics {
+    budget: Gauge<u64, AtomicU64>,
+    used: Gauge<u64, AtomicU64>,
+    loaded: Counter,
+    put_out: Counter,
+}
+
+impl MemoryMetrics {
+    /// Makes the metrics and registers them.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("models_memory_budget_bytes", "Memory that models may take", metrics.budget.clone());
+        registry.register("models_memory_bytes", "Memory of the models that are loaded", metrics.used.clone());
+        registry.register("models_loaded_on_demand", "Loads because of a request", metrics.loaded.clone());
+        registry.register("models_put_out", "Models that made room for others", metrics.put_out.clone());
+        metrics
+    }
+
+    pub fn set_budget(&self, bytes: u64) {
+        self.budget.set(bytes);
+    }
+
+    pub fn set_used(&self, bytes: u64) {
+        self.used.set(bytes);
+    }
+
+    pub fn count_loaded(&self) {
+        self.loaded.inc();
+    }
+
+    pub fn count_put_out(&self, models: usize) {
+        self.put_out.inc_by(models as u64);
+    }
+}
