@@ -7,6 +7,7 @@ pub mod cli;
 pub mod codecs;
 pub mod commands;
 pub mod compute;
+pub mod image;
 pub mod inference;
 pub mod pickle;
 pub mod registry;

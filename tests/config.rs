@@ -313,10 +313,11 @@ fn help_of_the_program() {
     Usage: mlserver <COMMAND>
 
     Commands:
-      start    Start serving the models of a folder
-      init     Make a new project that serves and tests at once
-      config   Inspect settings
-      inspect  Print what a scikit-learn artefact holds, and whether it is served natively
+      start       Start serving the models of a folder
+      init        Make a new project that serves and tests at once
+      dockerfile  Write a Dockerfile for a folder of models
+      config      Inspect settings
+      inspect     Print what a scikit-learn artefact holds, and whether it is served natively
 
     Options:
       -h, --help     Print help
@@ -332,14 +333,37 @@ fn help_of_start() {
     --- stdout
     Start serving the models of a folder
 
-    Usage: mlserver start [OPTIONS] <FOLDER>
+    Usage: mlserver start [OPTIONS] [FOLDER]
 
     Arguments:
-      <FOLDER>  Folder with `settings.json` and the models, each with a `model-settings.json`
+      [FOLDER]  Folder with `settings.json` and the models, each with a `model-settings.json` [default:
+                what the variable `MLSERVER_MODELS_DIR` names, else `MODELS_DIR`]
 
     Options:
           --strict  Refuse unknown keys in settings files
       -h, --help    Print help
+    --- stderr
+    ");
+}
+
+#[test]
+fn help_of_dockerfile() {
+    insta::assert_snapshot!(Case::new().run(&["dockerfile", "--help"]), @r"
+    status: 0
+    --- stdout
+    Write a Dockerfile for a folder of models
+
+    Usage: mlserver dockerfile [OPTIONS] <FOLDER>
+
+    Arguments:
+      <FOLDER>  Folder with the models; the file is written into it
+
+    Options:
+      -i, --include-dockerignore  Write a `Dockerfile.dockerignore`, too
+          --base <IMAGE>          Image to start from [default: none for native models, else one with
+                                  Python]
+          --server <IMAGE>        Image to take the server from [default: mlserver:[VERSION]-slim]
+      -h, --help                  Print help
     --- stderr
     ");
 }

@@ -10,6 +10,7 @@ mod cache;
 mod config;
 mod custom_repository;
 mod datatypes;
+mod dockerfile;
 mod environments;
 mod grpc;
 mod handlers;

@@ -600,3 +600,21 @@ fn a_closed_log_does_not_end_the_server() {
     let ended = server.terminate();
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
 }
+
+#[test]
+fn images_name_the_folder_in_a_variable() {
+    let folder = Folder::iris();
+    let path = folder.root().to_str().unwrap().to_owned();
+    let server = Starting::new(folder).argument("").env("MODELS_DIR", &path).start();
+    server.get("/v2/models/iris-xgboost/ready").ok();
+    // MLServer's own variable counts more than KServe's.
+    let folder = Folder::iris();
+    let path = folder.root().to_str().unwrap().to_owned();
+    let starting = Starting::new(folder).argument("").env("MODELS_DIR", "nowhere");
+    let server = starting.env("MLSERVER_MODELS_DIR", &path).start();
+    server.get("/v2/models/iris-xgboost/ready").ok();
+    let ended = Starting::new(Folder::new()).argument("").run();
+    assert_eq!(ended.code, Some(2));
+    let expected = "error: no FOLDER is given, and neither `MLSERVER_MODELS_DIR` nor `MODELS_DIR` names one\n";
+    assert_eq!(ended.stderr, expected);
+}

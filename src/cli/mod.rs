@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, and its help. What is done about it is in `commands`.
 
 pub mod config;
+pub mod dockerfile;
 pub mod init;
 pub mod inspect;
 pub mod start;
@@ -25,6 +26,7 @@ pub struct Cli {
 pub enum Command {
     Start(start::StartArgs),
     Init(init::InitArgs),
+    Dockerfile(dockerfile::DockerfileArgs),
     Config(config::ConfigArgs),
     Inspect(inspect::InspectArgs),
 }

@@ -2,6 +2,7 @@
 
 pub mod config;
 mod custom_repository;
+pub mod dockerfile;
 pub mod init;
 pub mod inspect;
 pub mod start;

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::custom_repository::InPython;
-use super::{CommandError, FAILURE, FORCED};
+use super::{CommandError, FAILURE, FORCED, USAGE};
 use crate::admin::Admin;
 use crate::cli::start::StartArgs;
 use crate::compute::ComputePool;
@@ -24,7 +24,7 @@ use crate::runtimes::python::{self, Python};
 use crate::server::grpc::{self, GrpcMetrics};
 use crate::server::rest::{self, RestMetrics};
 use crate::server::{self, bind};
-use crate::settings::env::ENV_TARBALL;
+use crate::settings::env::{ENV_TARBALL, KSERVE_MODELS_DIR, MODELS_DIR};
 use crate::settings::{
     Environment, Loaded, LoggingSettings, ModelSettings, Settings, Sources, SystemEnvironment, Warning,
 };
@@ -39,8 +39,29 @@ use crate::types::ServerMetadata;
 /// What metadata calls the binary tensor data extension.
 const BINARY_EXTENSION: &str = "binary_tensor_data";
 
+/// What to start.
+struct Start {
+    folder: PathBuf,
+    strict: bool,
+}
+
+impl Start {
+    /// Takes the folder from the arguments, else from the variables that images set.
+    fn new(args: &StartArgs, environment: &dyn Environment) -> Result<Self, CommandError> {
+        let variables = environment.variables();
+        let variable = |name: &str| variables.iter().find(|(n, value)| n == name && !value.is_empty());
+        let of_image = || variable(MODELS_DIR).or_else(|| variable(KSERVE_MODELS_DIR)).map(|(_, path)| path.into());
+        let Some(folder) = args.folder.clone().or_else(of_image) else {
+            let error = anyhow!("no FOLDER is given, and neither `{MODELS_DIR}` nor `{KSERVE_MODELS_DIR}` names one");
+            return Err(CommandError { error, code: USAGE });
+        };
+        Ok(Self { folder, strict: args.strict })
+    }
+}
+
 /// Runs `mlserver start`.
 pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), CommandError> {
+    let args = &Start::new(args, environment)?;
     let sources = Sources::read(environment)?;
     let loaded = Settings::load(&args.folder, &sources, args.strict)?;
     logging::start(LogFormat { structured: loaded.settings.use_structured_logging, debug: loaded.settings.debug });
@@ -57,7 +78,7 @@ async fn discover(
     repository: &Repository,
     settings: &Settings,
     warnings: &[Warning],
-    args: &StartArgs,
+    args: &Start,
 ) -> Result<Vec<ModelSettings>, CommandError> {
     let discovery = match repository.custom() {
         _ if !settings.load_models_at_startup => Discovery::default(),
@@ -98,7 +119,7 @@ struct Up {
     metrics: Option<JoinHandle<()>>,
 }
 
-async fn serve(loaded: Loaded<Settings>, repository: Repository, args: &StartArgs) -> Result<(), CommandError> {
+async fn serve(loaded: Loaded<Settings>, repository: Repository, args: &Start) -> Result<(), CommandError> {
     let Loaded { settings, warnings, .. } = loaded;
     let mut metrics = MetricsRegistry::default();
     let python = Python::new(python_options(&settings, &repository, &mut metrics));

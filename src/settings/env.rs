@@ -19,6 +19,8 @@ use super::{dotenv, field::Group};
 
 /// The folder with the models, in a container's start command.
 pub const MODELS_DIR: &str = "MLSERVER_MODELS_DIR";
+/// The same, as KServe's runtimes set it.
+pub const KSERVE_MODELS_DIR: &str = "MODELS_DIR";
 /// The packed environment to activate, in a container's start command.
 pub const ENV_TARBALL: &str = "MLSERVER_ENV_TARBALL";
 /// The folder of the server, in a container's start command.
@@ -59,7 +61,7 @@ impl Environment for SystemEnvironment {
     }
 }
 
-/// An environment made up for a test.
+/// An environment that is made up, as tests do.
 #[derive(Debug, Clone, Default)]
 pub struct MapEnvironment {
     pub variables: Vec<(String, String)>,

@@ -72,7 +72,7 @@ impl Starting {
         self
     }
 
-    /// Starts another folder than the one with the files.
+    /// Starts another folder than the one with the files; with an empty argument, the one that a variable names.
     pub(crate) fn argument(mut self, argument: &str) -> Self {
         argument.clone_into(&mut self.argument);
         self
@@ -112,7 +112,8 @@ impl Starting {
 
     fn spawn(&self) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mlserver"));
-        command.arg("start").arg(&self.argument).args(&self.flags).current_dir(self.folder.root());
+        command.arg("start").args(Some(&self.argument).filter(|argument| !argument.is_empty()));
+        command.args(&self.flags).current_dir(self.folder.root());
         command.env_clear().envs(self.variables.iter().map(|(name, value)| (name, value)));
         Process::spawn(&mut command, self.last_line)
     }

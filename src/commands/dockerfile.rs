@@ -1,0 +1,33 @@
+//! `mlserver dockerfile`: a Dockerfile for a folder, to build with whatever builds images.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::cli::dockerfile::DockerfileArgs;
+use crate::image::{self, Options, Plan};
+use crate::ui::Ui;
+
+use super::CommandError;
+
+/// Runs `mlserver dockerfile`, and prints the paths of the files that it has written.
+pub fn run(args: &DockerfileArgs, ui: &mut Ui) -> Result<(), CommandError> {
+    let plan = Plan::of(&args.folder)?;
+    let options = Options { base: args.base.clone(), server: Some(args.server.clone()), classic: false };
+    let dockerfile = image::dockerfile(&plan, &options)?;
+    if plan.leaves_packages_out(&args.folder) {
+        ui.warning("every model is native, so no package is installed: `parameters.extra.backend` python changes that");
+    }
+    write(&args.folder.join("Dockerfile"), &dockerfile, ui)?;
+    if args.include_dockerignore {
+        write(&args.folder.join("Dockerfile.dockerignore"), &image::default_ignore(), ui)?;
+    }
+    ui.note(format_args!("The image is made for {plan}"));
+    Ok(())
+}
+
+fn write(path: &Path, text: &str, ui: &mut Ui) -> Result<(), CommandError> {
+    fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))?;
+    Ok(ui.line(path.display())?)
+}

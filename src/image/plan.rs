@@ -1,0 +1,196 @@
+//! What a folder needs to be served: the server alone, or Python beside it.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::compute::ComputePool;
+use crate::repository::{Artefact, DiscoveryError, Repository};
+use crate::runtimes::{self, Backend, Implementation};
+use crate::settings::env::MapEnvironment;
+use crate::settings::{ModelSettings, Settings, SettingsError, Sources};
+
+/// The files that describe a conda environment; the last one that is there counts.
+const CONDA_FILES: [&str; 4] = ["environment.yml", "environment.yaml", "conda.yml", "conda.yaml"];
+const REQUIREMENTS: &str = "requirements.txt";
+
+/// What an image of a folder holds beside the folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Plan {
+    /// The server alone. Tells how many models it evaluates.
+    Native(usize),
+    Python(Python),
+}
+
+/// An image with Python.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Python {
+    pub why: Why,
+    /// The folder has a `requirements.txt`.
+    pub requirements: bool,
+    /// The requirements name other files of the folder.
+    pub requirements_name_files: bool,
+    /// The file that describes a conda environment.
+    pub conda: Option<String>,
+}
+
+/// Why an image needs Python.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// A model's implementation is a class in Python, or the settings ask for it.
+    Model(String),
+    /// The server does not evaluate a model's artefact.
+    Refused { model: String, reason: String },
+    /// The server's settings name a class for the model repository.
+    Repository(String),
+    /// There are no models in the folder, but code, or files that say what it imports.
+    Code,
+}
+
+/// Why it cannot be said what a folder needs.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    #[error("`{}` is not a folder", path.display())]
+    NoFolder { path: PathBuf },
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    #[error("cannot read `{}`", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("model `{model}` cannot be part of an image")]
+    Model { model: String, source: Box<dyn std::error::Error + Send + Sync> },
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Native(0) => f.write_str("the server alone, as the folder holds no models"),
+            Self::Native(1) => f.write_str("a native model, so without Python"),
+            Self::Native(count) => write!(f, "{count} native models, so without Python"),
+            Self::Python(python) => match &python.why {
+                Why::Model(model) => write!(f, "model `{model}`, which runs in Python"),
+                Why::Refused { model, reason } => write!(f, "model `{model}`, which runs in Python: {reason}"),
+                Why::Repository(class) => write!(f, "the model repository `{class}`, which runs in Python"),
+                Why::Code => f.write_str("code in Python"),
+            },
+        }
+    }
+}
+
+impl Plan {
+    /// Looks at a folder's settings and models. Reads the artefacts of native models, and runs nothing.
+    ///
+    /// What the environment of this process says is left out of account: it is not that of the image.
+    ///
+    /// # Errors
+    ///
+    /// Fails when settings cannot be read, or a model that is to be native has no artefact or a damaged one.
+    pub fn of(folder: &Path) -> Result<Self, PlanError> {
+        let absolute = fs::canonicalize(folder).map_err(|_| PlanError::NoFolder { path: folder.to_owned() })?;
+        if !absolute.is_dir() {
+            return Err(PlanError::NoFolder { path: folder.to_owned() });
+        }
+        let sources = Sources::read(&MapEnvironment::new(&absolute))?;
+        let settings = Settings::load(&absolute, &sources, false)?.settings;
+        let discovery = Repository::new(&absolute, sources, false).discover();
+        if let Some(error) = discovery.errors.into_iter().next() {
+            return Err(error.into());
+        }
+        let present = |name: &str| absolute.join(name).is_file();
+        let conda = CONDA_FILES.into_iter().rfind(|name| present(name)).map(str::to_owned);
+        let mut why = settings.model_repository_implementation.map(Why::Repository);
+        for model in &discovery.models {
+            why = why.map_or_else(|| needs_python(&model.settings, &absolute), |why| Ok(Some(why)))?;
+        }
+        if discovery.models.is_empty()
+            && why.is_none()
+            && (conda.is_some() || present(REQUIREMENTS) || has_code(&absolute)?)
+        {
+            why = Some(Why::Code);
+        }
+        let Some(why) = why else { return Ok(Self::Native(discovery.models.len())) };
+        let path = absolute.join(REQUIREMENTS);
+        let requirements = path.is_file();
+        let requirements_name_files = requirements && {
+            let text = fs::read(&path).map_err(|source| PlanError::Read { path, source })?;
+            name_files(&String::from_utf8_lossy(&text))
+        };
+        Ok(Self::Python(Python { why, requirements, requirements_name_files, conda }))
+    }
+
+    /// Tells whether a file of the folder says which packages there are, and the image does without them.
+    pub fn leaves_packages_out(&self, folder: &Path) -> bool {
+        matches!(self, Self::Native(_))
+            && CONDA_FILES.iter().chain([&REQUIREMENTS]).any(|name| folder.join(name).is_file())
+    }
+}
+
+/// Says why a model needs Python, if it does, as loading it would.
+fn needs_python(settings: &ModelSettings, folder: &Path) -> Result<Option<Why>, PlanError> {
+    let model = || settings.name.clone();
+    let failed = |source| PlanError::Model { model: model(), source };
+    let implementation = Implementation::of(settings).map_err(|error| failed(error.into()))?;
+    if implementation == Implementation::Python {
+        return Ok(Some(Why::Model(model())));
+    }
+    if implementation == Implementation::Identity {
+        return Ok(None);
+    }
+    let path = match Artefact::resolve(settings, folder).map_err(|error| failed(error.into()))? {
+        Artefact::Path(path) => path,
+        Artefact::Remote(uri) => return Err(failed(format!("its artefact `{uri}` is not in the folder").into())),
+    };
+    let compute = ComputePool::for_this_machine();
+    let loaded = match implementation {
+        Implementation::Trees(family) => runtimes::load_trees(family, settings, &path, &compute),
+        _ => runtimes::load_sklearn(settings, &path, &compute),
+    };
+    match loaded {
+        Ok(_) => Ok(None),
+        Err(error) if error.is_refusal() && matches!(Backend::of(settings), Ok(Backend::Auto)) => {
+            let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            Ok(Some(Why::Refused { model: model(), reason }))
+        }
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+/// Tells whether there are Python files in the folder itself.
+fn has_code(folder: &Path) -> Result<bool, PlanError> {
+    let failed = |source| PlanError::Read { path: folder.to_owned(), source };
+    let mut entries = fs::read_dir(folder).map_err(failed)?;
+    Ok(entries
+        .any(|entry| entry.is_ok_and(|entry| Path::new(&entry.file_name()).extension().is_some_and(|e| e == "py"))))
+}
+
+/// Tells whether requirements name files that stand beside them.
+fn name_files(requirements: &str) -> bool {
+    requirements.lines().map(str::trim).any(|line| {
+        let flags = ["-r", "-c", "-e", "-f", "--requirement", "--constraint", "--editable", "--find-links"];
+        let is_file = |word: &str| {
+            word.starts_with('.') || word.starts_with('/') || word.contains("file:") || {
+                [".whl", ".tar.gz"].iter().any(|suffix| word.ends_with(suffix)) && !word.contains("://")
+            }
+        };
+        !line.starts_with('#')
+            && (flags.iter().any(|flag| line.starts_with(flag)) || line.split_whitespace().any(is_file))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requirements_that_need_the_folder_are_told_from_others() {
+        for text in
+            ["-r base.txt", "numpy\n  --constraint=c.txt", "./wheels/a.whl", "a @ file:a.tar.gz", "-e .", "b.whl"]
+        {
+            assert!(name_files(text), "{text}");
+        }
+        let plain = "# -r base.txt\nnumpy>=1.21,<3\nscipy ; python_version < '3.9'\na @ https://host/a.whl\n--pre\n--extra-index-url https://h/s";
+        assert!(!name_files(plain));
+    }
+}
