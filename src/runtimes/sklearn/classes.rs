@@ -6,8 +6,8 @@ use super::error::LoadError;
 use super::estimator::{About, Estimator, Evaluate, Methods};
 use super::fitted::{Context, Fitted, Version};
 use super::{
-    bayes, cluster, compose, decomposition, discriminant, histogram, linear, mixture, neighbors, neural, scale, svm,
-    tree,
+    bayes, calibrate, cluster, compose, decomposition, discriminant, ensemble, histogram, linear, meta, mixture,
+    multiclass, multioutput, neighbors, neural, scale, svm, tree,
 };
 use crate::pickle::Value;
 
@@ -54,8 +54,19 @@ pub(super) type Load = fn(&Fitted<'_>) -> Result<Family, LoadError>;
 pub(super) type Classes = &'static [(&'static str, Load)];
 
 /// What is evaluated: a table for each family that has its own.
-const FAMILIES: &[Classes] =
-    &[CLASSES, cluster::CLASSES, decomposition::CLASSES, discriminant::CLASSES, mixture::CLASSES, neighbors::CLASSES];
+const FAMILIES: &[Classes] = &[
+    CLASSES,
+    calibrate::CLASSES,
+    cluster::CLASSES,
+    decomposition::CLASSES,
+    discriminant::CLASSES,
+    ensemble::CLASSES,
+    meta::CLASSES,
+    mixture::CLASSES,
+    multiclass::CLASSES,
+    multioutput::CLASSES,
+    neighbors::CLASSES,
+];
 
 const CLASSES: Classes = &[
     ("compose.ColumnTransformer", compose::columns),

@@ -94,8 +94,8 @@ impl Evaluate for Pipeline {
 
 /// Searches and others that hand everything to the estimator they found.
 #[derive(Debug)]
-struct Delegate {
-    estimator: Estimator,
+pub(super) struct Delegate {
+    pub(super) estimator: Estimator,
 }
 
 /// `GridSearchCV` and its kind.
@@ -110,7 +110,7 @@ pub(super) fn ransac(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     Ok(Family::composed(Methods::PREDICT, features, None, Delegate { estimator }))
 }
 
-fn delegate(fitted: &Fitted<'_>, attribute: &'static str) -> Result<Family, LoadError> {
+pub(super) fn delegate(fitted: &Fitted<'_>, attribute: &'static str) -> Result<Family, LoadError> {
     let estimator = fitted.estimator(fitted.need(attribute)?)?;
     let (methods, features) = (estimator.about.methods, estimator.about.features);
     Ok(Family::composed(methods, features, None, Delegate { estimator }))

@@ -64,6 +64,18 @@ pub enum PredictError {
     Text { class: Arc<str> },
     #[error("a row has no neighbour within the radius of `{class}`, which has no label for that")]
     NoNeighbours { class: Arc<str> },
+    /// An estimator within another one does not answer what the other needs: the file does not fit together.
+    #[error("`{class}` answers with {found} columns where the model that it is a part of needs {wanted}")]
+    Part { class: Arc<str>, wanted: usize, found: usize },
+    /// An estimator within another one predicts a class that the other does not know.
+    #[error("`{class}` predicts a class that the model it is a part of does not know")]
+    Label { class: Arc<str> },
+    /// The estimator was told to fail outside the range that it was fitted on.
+    #[error("`{class}` was fitted on a range that the input is not in")]
+    Range { class: Arc<str> },
+    /// The answer is a list of tables.
+    #[error("`{method}` of `{class}` is a list of tables, which no response can hold")]
+    Several { class: Arc<str>, method: Method },
     #[error("`{class}` models do not support `{method}`")]
     Method { class: Arc<str>, method: Method },
 }

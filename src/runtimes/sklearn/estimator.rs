@@ -68,6 +68,17 @@ pub(super) trait Evaluate: fmt::Debug + Send + Sync {
 
     /// Estimates the work for one row, in nanoseconds on one thread, within a factor of a few.
     fn cost(&self) -> u64;
+
+    /// How a transformation is undone, where that is known.
+    fn inverse(&self) -> Option<&dyn Inverse> {
+        None
+    }
+}
+
+/// The way back from what a transformer answers.
+pub(super) trait Inverse {
+    /// Undoes the transformation of rows of so many numbers, as many as the transformer answers.
+    fn undo(&self, values: &mut [f64], columns: usize);
 }
 
 /// What an estimator says about itself.

@@ -190,6 +190,24 @@ impl<'a> Fitted<'a> {
         Ok((numbers, &array.shape))
     }
 
+    /// Places among so many, from a part of an attribute.
+    pub(super) fn indices(
+        &self,
+        attribute: &'static str,
+        value: Value<'a>,
+        limit: usize,
+    ) -> Result<Vec<usize>, LoadError> {
+        let integers = match value.items() {
+            Some(items) => items.into_iter().map(Value::as_i64).collect::<Option<Vec<_>>>(),
+            None => self.numbers(attribute, value)?.0.to_i64(),
+        };
+        let place = |place: i64| usize::try_from(place).ok().filter(|&place| place < limit);
+        let places: Option<Vec<usize>> = integers.and_then(|places| places.into_iter().map(place).collect());
+        let places = places.ok_or_else(|| self.unexpected(attribute, "places that are there"))?;
+        self.context.budget.spend(places.len())?;
+        Ok(places)
+    }
+
     /// All numbers of an array, whatever its rank; of a list or tuple; or the only one of a scalar.
     pub(super) fn floats(&self, attribute: &'static str) -> Result<Vec<f64>, LoadError> {
         let value = self.need(attribute)?;

@@ -9,19 +9,26 @@
 //! file's size, and a model that has loaded can be asked for anything.
 
 mod bayes;
+mod calibrate;
 mod classes;
 mod cluster;
 mod compose;
 mod data;
 mod decomposition;
 mod discriminant;
+mod ensemble;
 mod error;
 mod estimator;
 mod fitted;
+mod functions;
 mod histogram;
 mod inspect;
 mod linear;
+mod members;
+mod meta;
 mod mixture;
+mod multiclass;
+mod multioutput;
 mod nearest;
 mod neighbors;
 mod neural;

@@ -27,9 +27,13 @@ pub(super) fn softmax(row: &mut [f64]) {
 
 /// Divides by the sum.
 pub(super) fn normalise(row: &mut [f64]) {
-    let sum: f64 = row.iter().sum();
-    for value in row.iter_mut() {
-        *value /= sum;
+    divide(row, row.iter().sum());
+}
+
+/// Divides every number.
+pub(super) fn divide(values: &mut [f64], by: f64) {
+    for value in values {
+        *value /= by;
     }
 }
 

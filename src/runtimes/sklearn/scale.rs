@@ -3,7 +3,7 @@
 use super::classes::Family;
 use super::data::{Data, Elements, Floats, Matrix, Table, to_f32};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Evaluate, Method, Methods};
+use super::estimator::{About, Evaluate, Inverse, Method, Methods};
 use super::fitted::{Fitted, Version};
 
 /// One step of arithmetic with a number of the same column.
@@ -105,18 +105,32 @@ pub(super) fn max_abs(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     scaler(fitted, steps)
 }
 
+impl Column {
+    fn each(&self, values: &mut [f64], columns: usize, apply: impl Fn(f64, f64) -> f64) {
+        for row in values.chunks_exact_mut(columns) {
+            row.iter_mut().zip(&self.values).for_each(|(value, &by)| *value = apply(*value, by));
+        }
+    }
+}
+
 impl Step {
-    fn apply_f64(&self, values: &mut [f64], columns: usize) {
-        let each = |column: &Column, values: &mut [f64], apply: fn(f64, f64) -> f64| {
-            for row in values.chunks_exact_mut(columns) {
-                row.iter_mut().zip(&column.values).for_each(|(value, &by)| *value = apply(*value, by));
-            }
-        };
+    /// What came before the step; clipping cannot be undone, and is not.
+    fn undo_f64(&self, values: &mut [f64], columns: usize) {
         match self {
-            Self::Subtract(column) => each(column, values, |value, by| value - by),
-            Self::Divide(column) => each(column, values, |value, by| value / by),
-            Self::Multiply(column) => each(column, values, |value, by| value * by),
-            Self::Add(column) => each(column, values, |value, by| value + by),
+            Self::Subtract(column) => column.each(values, columns, |value, by| value + by),
+            Self::Divide(column) => column.each(values, columns, |value, by| value * by),
+            Self::Multiply(column) => column.each(values, columns, |value, by| value / by),
+            Self::Add(column) => column.each(values, columns, |value, by| value - by),
+            Self::Clip(..) => {}
+        }
+    }
+
+    fn apply_f64(&self, values: &mut [f64], columns: usize) {
+        match self {
+            Self::Subtract(column) => column.each(values, columns, |value, by| value - by),
+            Self::Divide(column) => column.each(values, columns, |value, by| value / by),
+            Self::Multiply(column) => column.each(values, columns, |value, by| value * by),
+            Self::Add(column) => column.each(values, columns, |value, by| value + by),
             Self::Clip(low, high) => {
                 for value in values.iter_mut() {
                     *value = value.clamp(*low, *high);
@@ -176,6 +190,16 @@ impl Evaluate for Scaler {
             Step::Clip(..) => 1,
         };
         50 + self.steps.iter().map(|step| columns(step) as u64).sum::<u64>()
+    }
+
+    fn inverse(&self) -> Option<&dyn Inverse> {
+        Some(self)
+    }
+}
+
+impl Inverse for Scaler {
+    fn undo(&self, values: &mut [f64], columns: usize) {
+        self.steps.iter().rev().for_each(|step| step.undo_f64(values, columns.max(1)));
     }
 }
 

@@ -54,6 +54,19 @@ enum Leaves {
     Values,
     /// Weights of samples, which become fractions.
     Weights,
+    /// How far a row has come, and how far it would go among as many samples as the leaf has.
+    Paths,
+}
+
+/// How many splits so many samples need on average until each is alone, as isolation forests reckon.
+pub(super) fn expected_path(samples: f64) -> f64 {
+    if samples <= 1.0 {
+        return 0.0;
+    }
+    if samples <= 2.0 {
+        return 1.0;
+    }
+    2.0 * ((samples - 1.0).ln() + std::f64::consts::EULER_GAMMA) - 2.0 * (samples - 1.0) / samples
 }
 
 /// Rounds down to single precision: `x <= threshold` stays the same for every single-precision `x`.
@@ -81,12 +94,17 @@ impl Tree {
         if count == 0 || width == 0 || values.len() != count.saturating_mul(width) {
             return Err(wanted());
         }
+        let (values, width) = if leaves == Leaves::Paths {
+            (nodes.field("n_node_samples").ok_or_else(wanted)?.to_f64(), 1)
+        } else {
+            (values, width)
+        };
         Self::build(&fields, &values, width, (features, leaves)).ok_or_else(wanted)
     }
 
     fn build(fields: &Fields, values: &[f64], width: usize, (features, leaves): (usize, Leaves)) -> Option<Self> {
         let count = fields.left.len();
-        let mut depths = vec![0; count];
+        let mut depths = vec![0_u32; count];
         let mut tree = Self { nodes: Vec::with_capacity(count), values: Vec::new(), width, depth: 0 };
         for index in 0..count {
             let (left, right) = (fields.left[index], fields.right[index]);
@@ -98,7 +116,11 @@ impl Tree {
                     normalise(&mut tree.values[start as usize..]);
                 }
                 tree.nodes.push(Node { threshold: 0.0, feature: LEAF, left: start, right: 0, missing_left: false });
-                tree.depth = tree.depth.max(depths[index]);
+                if leaves == Leaves::Paths {
+                    let length = f64::from(depths[index] + 1) + expected_path(own[0]) - 1.0;
+                    tree.values[start as usize] = length;
+                }
+                tree.depth = tree.depth.max(depths[index] as usize);
                 continue;
             }
             let behind = |child: i64| usize::try_from(child).ok().filter(|&child| index < child && child < count);
@@ -173,8 +195,33 @@ impl Trees {
         Ok(Self { all: trees, features, width })
     }
 
+    /// Reads the trees of an isolation forest, whose values are lengths of paths. Each tree knows its features by their
+    /// places in its subset.
+    pub(super) fn paths<'a>(
+        fitted: &Fitted<'a>,
+        estimators: Vec<Value<'a>>,
+        subsets: &[Vec<usize>],
+        features: usize,
+    ) -> Result<Self, LoadError> {
+        let mut trees = Self { all: Vec::with_capacity(estimators.len()), features, width: 1 };
+        for (estimator, subset) in estimators.into_iter().zip(subsets) {
+            let mut tree = Tree::load(&fitted.part(estimator)?, subset.len(), Leaves::Paths)?;
+            // A tree that was given all features was given them in their order.
+            if subset.len() != features {
+                for node in tree.nodes.iter_mut().filter(|node| node.feature != LEAF) {
+                    node.feature = u32::try_from(subset[node.feature as usize]).unwrap_or(LEAF);
+                }
+            }
+            trees.all.push(tree);
+        }
+        if trees.all.is_empty() {
+            return Err(fitted.unexpected("estimators_", "at least one tree"));
+        }
+        Ok(trees)
+    }
+
     /// Adds the values of every tree, `scale` times, to the row's `width` sums.
-    fn add(&self, x: &[f32], sums: &mut [f64], scale: f64) {
+    pub(super) fn add(&self, x: &[f32], sums: &mut [f64], scale: f64) {
         let blocks = x.chunks(BLOCK * self.features).zip(sums.chunks_mut(BLOCK * self.width));
         for (x, sums) in blocks {
             for tree in &self.all {
@@ -201,7 +248,7 @@ impl Trees {
         sums
     }
 
-    fn cost(&self) -> u64 {
+    pub(super) fn cost(&self) -> u64 {
         self.all.iter().map(|tree| 4 * tree.depth as u64 + 5).sum()
     }
 }
@@ -216,15 +263,19 @@ fn features(fitted: &Fitted<'_>) -> Result<usize, LoadError> {
 }
 
 /// Rows in the precision of trees, in which they have to be finite; some versions and parameters take missing values.
-fn rows<'d>(data: &'d Data<'_>, about: &About, missing: bool) -> Result<Cow<'d, [f32]>, PredictError> {
-    let class = || Arc::clone(&about.class);
-    let matrix = data.matrix().ok_or_else(|| PredictError::Text { class: class() })?;
-    let rows = match matrix.floats {
+pub(super) fn rows<'d>(data: &'d Data<'_>, about: &About, missing: bool) -> Result<Cow<'d, [f32]>, PredictError> {
+    let rows = unchecked(data, about)?;
+    let fits = rows.iter().all(|value| value.is_finite() || missing && value.is_nan());
+    if fits { Ok(rows) } else { Err(PredictError::NotFinite { class: Arc::clone(&about.class) }) }
+}
+
+/// Rows in the precision of trees, whatever numbers they have.
+pub(super) fn unchecked<'d>(data: &'d Data<'_>, about: &About) -> Result<Cow<'d, [f32]>, PredictError> {
+    let matrix = about.unchecked(data)?;
+    Ok(match matrix.floats {
         super::data::Floats::F32(values) => values,
         super::data::Floats::F64(values) => values.iter().copied().map(super::data::to_f32).collect(),
-    };
-    let fits = rows.iter().all(|value| value.is_finite() || missing && value.is_nan());
-    if fits { Ok(rows) } else { Err(PredictError::NotFinite { class: class() }) }
+    })
 }
 
 /// Whether a tree of these parameters takes missing values.

@@ -27,6 +27,14 @@ ENVIRONMENTS = {
         ["numpy==2.4.6", "scipy==1.17.1", "joblib==1.6.0", "pandas==3.0.0", "lz4==4.4.4", "narwhals==2.28.0", "cloudpickle==3.1.2"],
     ),
 }
+# The libraries of boosted trees whose wrappers stand in pickles too.
+BOOSTED = {
+    "0.24.2": ["xgboost==1.3.3", "lightgbm==3.3.5"],
+    "1.1.3": ["xgboost==1.7.6", "lightgbm==3.3.5"],
+    "1.3.2": ["xgboost==2.0.3", "lightgbm==4.5.0"],
+    "1.5.2": ["xgboost-cpu==2.1.4", "lightgbm==4.5.0"],
+    "1.9.1": ["xgboost-cpu==3.2.0", "lightgbm==4.7.0"],
+}
 
 
 def interpreter(version):
@@ -46,7 +54,7 @@ def environment(envs, version):
         shutil.rmtree(folder, ignore_errors=True)
         minor, beside = ENVIRONMENTS[version]
         subprocess.run([interpreter(minor), "-m", "venv", str(folder)], check=True)
-        pins = [f"scikit-learn=={version}", "threadpoolctl==3.5.0", *beside, *DATES]
+        pins = [f"scikit-learn=={version}", "threadpoolctl==3.5.0", *beside, *DATES, *BOOSTED[version]]
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", *pins], check=True)
         made.touch()
     return python
