@@ -24,6 +24,8 @@ struct Count {
     fails_at: Option<usize>,
     /// How many elements an answer has.
     width: usize,
+    /// After the last answer comes nothing more, not even the end.
+    hangs: bool,
     made: Arc<AtomicUsize>,
     /// Alive as long as a stream is.
     alive: Arc<()>,
@@ -53,11 +55,12 @@ impl Runtime for Count {
     }
 
     fn predict_stream(self: Arc<Self>, _: RequestStream) -> ResponseStream {
-        let (count, alive) = (self.answers, Arc::clone(&self.alive));
-        Box::pin(stream::iter(0..count).map(move |number| {
+        let (count, hangs, alive) = (self.answers, self.hangs, Arc::clone(&self.alive));
+        let answers = stream::iter(0..count).map(move |number| {
             let _ = &alive;
             self.answer(number)
-        }))
+        });
+        if hangs { Box::pin(answers.chain(stream::pending())) } else { Box::pin(answers) }
     }
 }
 
@@ -257,4 +260,26 @@ async fn a_client_that_leaves_ends_a_model_that_waits() {
     }
     assert!(left.elapsed() < Duration::from_millis(500), "{:?}", left.elapsed());
     assert_eq!(server.inference.in_flight(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_ends_when_its_client_waits_no_longer() {
+    let deadline = [("content-type", "application/json"), ("request-timeout", "0.2")];
+    let message = "the deadline that the client set has passed";
+    for answers in [0, 2] {
+        let count = Count { answers, width: 1, hangs: true, ..Count::default() };
+        let alive = Arc::clone(&count.alive);
+        let server = Embedded::serve(count).await;
+        let client = server.client();
+        let ask = move || client.post_with("/v2/models/m/infer_stream", &deadline, REQUEST);
+        let answer = tokio::task::spawn_blocking(ask).await.unwrap();
+        if answers == 0 {
+            assert_eq!(answer.error(504), message);
+        } else {
+            assert_eq!(answer.status, 200);
+            assert_eq!(events(answer.text())[answers..], [json!({"error": message, "status": 504})]);
+        }
+        eventually("the model's work has ended", || Arc::strong_count(&alive) == 2);
+        assert_eq!(server.inference.in_flight(), 0);
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use futures_core::Stream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Sleep, sleep_until};
 
 use super::validation::Refusal;
 use super::{InferenceError, Target, log_failure};
@@ -17,6 +18,8 @@ pub(super) struct Answers {
     target: Target,
     id: String,
     started: Instant,
+    /// Ends when the client has stopped waiting, if it has said when.
+    deadline: Option<Pin<Box<Sleep>>>,
     /// Holds why the last request was not handed on, when it was not.
     refusal: Refusal,
     /// Nothing once the stream has ended.
@@ -32,13 +35,24 @@ impl Answers {
         permit: OwnedSemaphorePermit,
     ) -> Self {
         target.model.metrics(target.with_version).begin();
-        Self { target, id, started: Instant::now(), refusal, source: Some((answers, permit)) }
+        let deadline = target.deadline.map(|deadline| Box::pin(sleep_until(deadline)));
+        Self { target, id, started: Instant::now(), deadline, refusal, source: Some((answers, permit)) }
     }
 
     /// Ends the stream: the runtime stops, the permit is free.
-    fn end(&mut self, success: bool) {
+    fn end(&mut self, failure: Option<&InferenceError>) {
         self.source = None;
-        self.target.model.metrics(self.target.with_version).record(self.started.elapsed(), success);
+        let metrics = self.target.model.metrics(self.target.with_version);
+        metrics.record(self.started.elapsed(), failure.is_none());
+        if let Some(reason) = failure.and_then(InferenceError::dropped) {
+            metrics.count_dropped(reason);
+        }
+    }
+
+    fn fail(&mut self, failure: InferenceError) -> Poll<Option<<Self as Stream>::Item>> {
+        self.end(Some(&failure));
+        log_failure(&self.target.model, &self.id, &failure);
+        Poll::Ready(Some(Err(failure)))
     }
 }
 
@@ -60,6 +74,11 @@ impl Stream for Answers {
         let Some((answers, _)) = &mut this.source else {
             return Poll::Ready(None);
         };
+        if let Some(deadline) = &mut this.deadline
+            && deadline.as_mut().poll(context).is_ready()
+        {
+            return this.fail(InferenceError::Deadline);
+        }
         let next = ready!(answers.as_mut().poll_next(context));
         let failure = match next {
             Some(Ok(mut response)) => {
@@ -71,13 +90,11 @@ impl Stream for Answers {
                 (Some(invalid), _) => InferenceError::from(invalid.clone()),
                 (None, Some(Err(error))) => error.into(),
                 (None, _) => {
-                    this.end(true);
+                    this.end(None);
                     return Poll::Ready(None);
                 }
             },
         };
-        this.end(false);
-        log_failure(&this.target.model, &this.id, &failure);
-        Poll::Ready(Some(Err(failure)))
+        this.fail(failure)
     }
 }
