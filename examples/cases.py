@@ -88,6 +88,12 @@ def differences(recorded: Any, found: Any, where: str = "answer") -> List[str]:
     if isinstance(recorded, float) and isinstance(found, (int, float)) and not isinstance(found, bool):
         close = abs(recorded - found) <= 1e-6 * max(abs(recorded), abs(found))
         return [] if close else [f"{where}: {recorded} was recorded, {found} came"]
+    if isinstance(recorded, str) and isinstance(found, str) and recorded[:1] in ("{", "["):
+        try:
+            # JSON in a text has numbers, too.
+            return differences(json.loads(recorded), json.loads(found), where)
+        except ValueError:
+            pass
     return [] if recorded == found else [f"{where}: {recorded!r} was recorded, {found!r} came"]
 
 

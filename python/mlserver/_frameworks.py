@@ -4,17 +4,29 @@ import importlib
 import os
 import sys
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, List, Tuple, Type
+from typing import Any, Callable, Dict, Iterator, List, Tuple, Type, TypeVar
 
 from .codecs import NumpyCodec, NumpyRequestCodec
 from .codecs.base import find_input_codec_by_payload
 from .errors import InferenceError, MLServerError
 from .logging import logger
 from .model import MLModel
-from .types import InferenceRequest, InferenceResponse, RequestOutput, ResponseOutput
+from .settings import BaseSettings
+from .types import InferenceRequest, InferenceResponse, RequestOutput, ResponseOutput, ValidationError
 from .utils import get_model_uri
 
-__all__ = ["REQUEST_ERRORS", "artefact", "encode_array", "import_framework", "loading", "predict_only", "refusing"]
+__all__ = [
+    "REQUEST_ERRORS",
+    "artefact",
+    "encode_array",
+    "import_framework",
+    "loading",
+    "predict_only",
+    "refusing",
+    "runtime_settings",
+]
+
+S = TypeVar("S", bound=BaseSettings)
 
 #: What frameworks raise when they cannot take a request's data.
 REQUEST_ERRORS: Tuple[Type[Exception], ...] = (ValueError, TypeError, LookupError)
@@ -25,6 +37,7 @@ def import_framework(module: str, package: str) -> Any:
 
     Raises `MLServerError` that says where to install which package when it is not there.
     """
+    top = module.partition(".")[0]
     try:
         found = importlib.import_module(module)
         # A mere folder of that name, such as a model's, can be imported too.
@@ -32,7 +45,7 @@ def import_framework(module: str, package: str) -> Any:
             del sys.modules[module]
             raise ModuleNotFoundError(f"No module named '{module}'", name=module)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != module:
+        if (error.name or "").partition(".")[0] != top:
             raise MLServerError(f"`{package}` of {_interpreter()} is incomplete: {error}", 500) from error
         message = (
             f"the model needs `{package}`, which {_interpreter()} does not have; "
@@ -42,6 +55,18 @@ def import_framework(module: str, package: str) -> Any:
     except ImportError as error:
         raise MLServerError(f"`{package}` of {_interpreter()} cannot be imported: {error}", 500) from error
     return found
+
+
+def runtime_settings(kind: Type[S], values: Dict[str, Any]) -> S:
+    """Returns a runtime's settings: those values, and what the environment has of the others.
+
+    Raises `MLServerError` that names each setting that is wrong.
+    """
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        wrong = "; ".join(f"`{'.'.join(map(str, each['loc']))}`: {each['msg']}" for each in error.errors())
+        raise MLServerError(f"`parameters.extra` is wrong: {wrong}", 500) from error
 
 
 def _interpreter() -> str:

@@ -79,6 +79,21 @@ def test_the_wheel_holds_the_executable_and_the_package(wheel):
     assert f"mlserver-{VERSION}.data/scripts/mlserver" in names
 
 
+def test_every_runtime_has_an_extra(wheel):
+    """The metadata alone say so: installing frameworks takes gigabytes (`tests/frameworks/run`)."""
+    with zipfile.ZipFile(wheel) as archive:
+        lines = archive.read(f"mlserver-{VERSION}.dist-info/METADATA").decode().splitlines()
+    extras = {line.partition(": ")[2] for line in lines if line.startswith("Provides-Extra: ")}
+    runtimes = {path.name.partition("_")[2].replace("_", "-") for path in (ROOT / "python").glob("mlserver_*")}
+    assert extras == {*runtimes, "all"}
+    needed = [line for line in lines if line.startswith("Requires-Dist: ")]
+    assert all("extra ==" in line for line in needed), "without an extra, nothing is needed"
+    for runtime in runtimes:
+        assert any(re.search(rf"extra == ['\"]{runtime}['\"]", line) for line in needed), runtime
+    (together,) = (line for line in needed if re.search("extra == ['\"]all['\"]", line))
+    assert set(re.search(r"mlserver\[(.+?)\]", together)[1].split(",")) == runtimes
+
+
 def test_models_run_in_the_environment_that_the_server_is_installed_in(environment, tmp_path):
     prefix, version = where(tmp_path, executable=environment / "bin/mlserver", PATH="/usr/bin:/bin")
     assert (prefix, version) == (str(environment), VERSION)

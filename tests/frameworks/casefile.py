@@ -32,8 +32,12 @@ def infer(
     content_type: Optional[str] = None,
     parameters: Optional[Dict[str, Any]] = None,
     ours: Any = None,
+    same_as: Optional[str] = None,
 ) -> Case:
-    """Returns an inference request; `ours` is the answer that differs from the original's on purpose."""
+    """Returns an inference request.
+
+    `ours` is the answer that differs from the original's on purpose, or the one to the case that `same_as` names.
+    """
     body: Dict[str, Any] = {"id": "1", "inputs": list(inputs)}
     if outputs is not None:
         body["outputs"] = [{"name": output} if isinstance(output, str) else output for output in outputs]
@@ -41,6 +45,8 @@ def infer(
     if parameters:
         body["parameters"] = parameters
     case: Case = {"name": f"{model}: {what}", "path": f"/v2/models/{model}/infer", "body": body}
+    if same_as is not None:
+        return {**case, "same_as": same_as}
     return case if ours is None else {**case, "ours": ours}
 
 

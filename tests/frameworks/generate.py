@@ -22,7 +22,7 @@ from typing import Any, Dict, List
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "examples"))
 
-from cases import ask  # noqa: E402
+from cases import ask
 
 PATIENCE = 300
 
@@ -52,7 +52,7 @@ def record(folder: pathlib.Path, cases: List[Dict[str, Any]]) -> None:
         start = "import sys; from mlserver.cli import main; sys.argv = ['mlserver', 'start', sys.argv[1]]; main()"
         with open(pathlib.Path(scratch) / "log", "w+", encoding="utf-8") as log:
             process = subprocess.Popen(
-                [sys.executable, "-c", start, models], cwd=scratch, env=environment, stdout=log, stderr=log
+                [sys.executable, "-c", start, "."], cwd=models, env=environment, stdout=log, stderr=log
             )
             try:
                 url = f"http://127.0.0.1:{port}"

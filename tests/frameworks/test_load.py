@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import GOLDENS, need, serve
+from support import GOLDENS, need, reasons, settings
 
 PACKAGES = {
     "sklearn": ("mlserver_sklearn.SKLearnModel", "iris", "scikit-learn"),
@@ -17,7 +17,11 @@ PACKAGES = {
     "lightgbm": ("mlserver_lightgbm.LightGBMModel", "classes", "lightgbm"),
     "catboost": ("mlserver_catboost.CatboostModel", "classes", "catboost"),
 }
-ALL = {**PACKAGES, "mlflow": ("mlserver_mlflow.MLflowRuntime", "free", "mlflow")}
+ALL = {
+    **PACKAGES,
+    "mlflow": ("mlserver_mlflow.MLflowRuntime", "free", "mlflow"),
+    "huggingface": ("mlserver_huggingface.HuggingFaceRuntime", "feelings", "transformers"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -26,27 +30,6 @@ def bare(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bare") / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     return folder / "bin/python"
-
-
-def reasons(folder: Path, python: Path) -> dict:
-    """Returns why each model of a folder was not loaded."""
-    server = serve(folder, python, MLSERVER_EXIT_ON_LOAD_FAILURE="false")
-
-    def failed():
-        models = server.get("/v2/health/ready").json().get("models", [])
-        return models if models and not any(model["state"] == "LOADING" for model in models) else None
-
-    try:
-        return {model["name"]: model["reason"] for model in server.wait_for(failed)}
-    finally:
-        server.stop()
-
-
-def settings(folder: Path, implementation: str, uri: str = ".", **extra) -> Path:
-    folder.mkdir()
-    text = {"name": folder.name, "implementation": implementation, "parameters": {"uri": uri, "extra": extra}}
-    (folder / "model-settings.json").write_text(json.dumps(text))
-    return folder
 
 
 def test_a_missing_framework_says_what_to_install(tmp_path, bare):
@@ -104,7 +87,9 @@ class Elsewhere:
 def test_a_pickle_that_needs_another_package_names_it(tmp_path):
     need("sklearn")
     implementation = PACKAGES["sklearn"][0]
-    (settings(tmp_path / "moved", implementation, backend="python") / "model.pkl").write_bytes(pickle.dumps(Elsewhere()))
+    (settings(tmp_path / "moved", implementation, backend="python") / "model.pkl").write_bytes(
+        pickle.dumps(Elsewhere())
+    )
     shutil.copytree(GOLDENS / "sklearn/iris", tmp_path / "iris")
     settings(tmp_path / "mistyped", implementation, "../iris", predict_fn="predic", backend="python")
     (tmp_path / "iris/model-settings.json").unlink()

@@ -2,10 +2,8 @@
 
 import json
 import os
-import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,8 +14,11 @@ from pathlib import Path
 
 import pytest
 from conftest import BINARY, PATIENCE
+from support import GOLDENS, free_port, need, run_example, serve, suite
+
+suite("mlflow")
+
 from mlflow_scoring import CASES, FILE, answer
-from support import GOLDENS, need, serve
 
 IMPLEMENTATION = "mlserver_mlflow.MLflowRuntime"
 
@@ -92,12 +93,6 @@ def test_the_probe_is_answered_during_a_prediction_which_has_a_limit(tmp_path):
         server.stop()
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 def test_mlflow_models_serve_starts_the_executable(tmp_path):
     need("mlflow")
     model = tmp_path / "a folder with spaces"
@@ -149,31 +144,4 @@ def answers(url):
 
 def test_the_example_works_as_its_readme_says(tmp_path):
     need("mlflow")
-    examples = Path(__file__).resolve().parents[2] / "examples"
-    shutil.copytree(examples / "mlflow", tmp_path / "mlflow")
-    shutil.copy(examples / "cases.py", tmp_path)
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/mlserver").symlink_to(BINARY)
-    readme = (examples / "mlflow/README.md").read_text()
-    train, ask = re.findall(r"<!-- test -->\n```sh\n(.*?)```", readme, re.DOTALL)
-    told = re.search(r"```json\n(.*?)\n```", readme, re.DOTALL)[1]
-    port = free_port()
-    check = f"python ../cases.py . http://127.0.0.1:{port}"
-    script = f"""set -e
-    {train}
-    trap 'kill %1; wait' EXIT
-    until curl --silent --fail http://127.0.0.1:8080/ping; do kill -0 %1; sleep 0.1; done
-    echo answer: $({ask})
-    {check}
-    """.replace("127.0.0.1:8080", f"127.0.0.1:{port}")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MLSERVER_")}
-    environment.update(MLSERVER_HOST="127.0.0.1", MLSERVER_HTTP_PORT=str(port))
-    environment.update(MLSERVER_GRPC_PORT="0", MLSERVER_METRICS_PORT="0", MLSERVER_PYTHON_EXECUTABLE=sys.executable)
-    environment["PATH"] = f"{tmp_path}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    folder = tmp_path / "mlflow"
-    run = subprocess.run(
-        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=200
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert f"answer: {told}\n" in run.stdout
-    assert "4 cases agree" in run.stdout
+    run_example(tmp_path, "mlflow", "/ping")

@@ -1,0 +1,19 @@
+"""The codecs of pipelines' arguments and results."""
+
+# ruff: noqa: I001 - the order of these imports is the order of registration
+from .image import PILImageCodec
+from .conversation import HuggingfaceConversationCodec
+from .json import HuggingfaceListJSONCodec, HuggingfaceSingleJSONCodec
+from .arrays import NumpyListCodec
+from .raw import RawCodec
+from .request import HuggingfaceRequestCodec
+
+__all__ = [
+    "HuggingfaceConversationCodec",
+    "HuggingfaceListJSONCodec",
+    "HuggingfaceRequestCodec",
+    "HuggingfaceSingleJSONCodec",
+    "NumpyListCodec",
+    "PILImageCodec",
+    "RawCodec",
+]

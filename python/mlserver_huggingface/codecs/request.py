@@ -1,0 +1,72 @@
+"""Requests as the arguments of a pipeline, and responses as its results."""
+
+from typing import Any, Dict, List, Optional, Union
+
+from mlserver.codecs import InputCodecLike, RequestCodec, StringCodec, get_decoded, has_decoded, register_request_codec
+from mlserver.codecs.base import find_input_codec, find_input_codec_by_payload
+from mlserver.types import InferenceRequest, InferenceResponse, Parameters
+
+from .json import HuggingfaceListJSONCodec, HuggingfaceSingleJSONCodec
+
+__all__ = ["HuggingfaceRequestCodec"]
+
+_OUTPUT = "output"
+#: Outputs with names that begin so are the items of a list.
+_ITEM = "output_"
+
+
+@register_request_codec
+class HuggingfaceRequestCodec(RequestCodec):
+    """A request as a dictionary of arguments, by the names of its inputs; a response with the one output `output`."""
+
+    ContentType = "hf"
+
+    @classmethod
+    def can_encode(cls, payload: Any) -> bool:
+        """Tells whether `payload` is a dictionary or a list."""
+        return isinstance(payload, (dict, list))
+
+    @classmethod
+    def encode_response(
+        cls, model_name: str, payload: Any, model_version: Optional[str] = None, **kwargs: Any
+    ) -> InferenceResponse:
+        """Returns the response with the JSON of each item of a list, or of the one value."""
+        items = payload if isinstance(payload, list) else [payload]
+        output = HuggingfaceListJSONCodec.encode_output(_OUTPUT, items)
+        return InferenceResponse(model_name=model_name, model_version=model_version, outputs=[output])
+
+    @classmethod
+    def decode_response(cls, response: InferenceResponse) -> Union[Dict[str, Any], List[Any]]:
+        """Returns the values of the outputs: as a list if all names begin with `output_`, else by name."""
+        found = {output.name: _codec(output, None).decode_output(output) for output in response.outputs}
+        if found and all(name.startswith(_ITEM) for name in found):
+            return [found[name] for name in sorted(found)]
+        return found
+
+    @classmethod
+    def encode_request(cls, payload: Dict[str, Any], **kwargs: Any) -> InferenceRequest:
+        """Returns the request with an input for each argument."""
+        inputs = []
+        for name, value in payload.items():
+            codec = find_input_codec_by_payload(value) or HuggingfaceSingleJSONCodec
+            inputs.append(codec.encode_input(name, value))
+        return InferenceRequest(parameters=Parameters(content_type=cls.ContentType), inputs=inputs)
+
+    @classmethod
+    def decode_request(cls, request: InferenceRequest) -> Dict[str, Any]:
+        """Returns the arguments: by the inputs' content types, else by the request's if inputs have it, else as text."""
+        parameters = request.parameters
+        default = parameters.content_type if parameters is not None else None
+        return {
+            tensor.name: get_decoded(tensor) if has_decoded(tensor) else _codec(tensor, default).decode_input(tensor)
+            for tensor in request.inputs
+        }
+
+
+def _codec(tensor: Any, default: Optional[str]) -> InputCodecLike:
+    own = tensor.parameters.content_type if tensor.parameters is not None else None
+    for content_type in (own, default):
+        codec = find_input_codec(content_type) if content_type else None
+        if codec is not None:
+            return codec
+    return StringCodec

@@ -1,0 +1,133 @@
+"""Makes the pipeline that a model's settings describe."""
+
+import inspect
+import os
+from typing import Any, Dict, Optional
+
+from mlserver._frameworks import import_framework, loading
+from mlserver.errors import InvalidModelURI, MLServerError
+from mlserver.logging import logger
+from mlserver.settings import ModelSettings
+from mlserver.utils import to_absolute_path
+
+from .settings import HuggingFaceSettings
+
+__all__ = ["load_pipeline", "task_of"]
+
+_CPU = -1
+
+
+def task_of(settings: HuggingFaceSettings) -> str:
+    """Returns the task's own name, for which an alias such as `ner` may stand in the settings.
+
+    Raises `MLServerError` when transformers, or optimum for models of its own, has no such task.
+    """
+    if settings.optimum_model:
+        import_framework("optimum", "optimum-onnx")
+    pipelines = import_framework("transformers.pipelines", "transformers")
+    known = pipelines.PIPELINE_REGISTRY
+    kind = "optimum" if settings.optimum_model else "transformer"
+    try:
+        return str(known.check_task(settings.task_name)[0])
+    except KeyError as error:
+        available = known.get_supported_tasks()
+        message = f"Invalid {kind} task: {settings.task_name}. Available tasks: {available}"
+        raise MLServerError(message, 500) from error
+
+
+def load_pipeline(settings: HuggingFaceSettings, model_settings: ModelSettings) -> Any:
+    """Returns the pipeline, which takes as many elements at once as the model's batches have.
+
+    Raises `MLServerError` when a library is missing, or when the model cannot be read.
+    """
+    _set_threads(settings)
+    parameters = model_settings.parameters
+    name = settings.pretrained_model or (parameters.uri if parameters is not None else None)
+    model = _resolved(name, model_settings)
+    arguments: Dict[str, Any] = {
+        "task": settings.task_name,
+        "model": model,
+        "tokenizer": _resolved(settings.pretrained_tokenizer, model_settings),
+        "model_kwargs": settings.model_kwargs,
+        "batch_size": max(model_settings.max_batch_size, 1),
+        "device": _CPU if settings.device is None else settings.device,
+    }
+    make = _maker(settings, arguments)
+    arguments = {key: value for key, value in arguments.items() if value is not None}
+    with loading(model or f"the model that transformers has for `{settings.task_name}`"):
+        pipeline = make(**arguments)
+        if arguments["batch_size"] > 1 and not _can_pad(pipeline):
+            logger.warning("The tokenizer has nothing to pad with: model `%s` takes one element at a time.", name)
+            pipeline = make(**{**arguments, "batch_size": 1})
+    return pipeline
+
+
+def _maker(settings: HuggingFaceSettings, arguments: Dict[str, Any]) -> Any:
+    """Returns the function that makes the pipeline, and adds the arguments that only some versions and kinds have."""
+    if settings.optimum_model:
+        make = import_framework("optimum.pipelines", "optimum-onnx").pipeline
+        import_framework("onnxruntime", "onnxruntime")
+        arguments["accelerator"] = "ort"
+        # The ONNX runtime has its own kinds of devices, and takes the CPU unless told.
+        if settings.device is None:
+            del arguments["device"]
+        return make
+    make = import_framework("transformers", "transformers").pipeline
+    if settings.framework is not None and "framework" in inspect.signature(make).parameters:
+        arguments["framework"] = settings.framework
+    elif settings.framework not in (None, "pt"):
+        raise MLServerError(f"the installed transformers knows no framework `{settings.framework}`, only `pt`", 500)
+    if settings.framework != "tf":
+        import_framework("torch", "torch")
+    return make
+
+
+def _resolved(name: Optional[str], model_settings: ModelSettings) -> Optional[str]:
+    """Returns the folder that a name means, beside the settings or where the server runs, or else a name on the hub."""
+    if name is None:
+        return None
+    plain = name.replace("file://", "", 1)
+    path = to_absolute_path(model_settings, plain)
+    for folder in (path, plain):
+        if os.path.exists(folder):
+            return folder
+    if plain.startswith((".", "/")):
+        raise InvalidModelURI(model_settings.name, path)
+    return name
+
+
+def _can_pad(pipeline: Any) -> bool:
+    """Makes the end of texts fill up shorter ones where nothing else does, and tells whether anything can."""
+    tokenizer = getattr(pipeline, "tokenizer", None)
+    if tokenizer is None or tokenizer.pad_token_id is not None:
+        return True
+    end = pipeline.model.config.eos_token_id
+    end = end[0] if isinstance(end, list) and end else end
+    if not isinstance(end, int):
+        return False
+    tokenizer.pad_token_id = end
+    return True
+
+
+def _set_threads(settings: HuggingFaceSettings) -> None:
+    """Bounds the threads of the framework that the settings name, for the whole worker."""
+    between, within = settings.inter_op_threads, settings.intra_op_threads
+    if between is None and within is None:
+        return
+    if settings.framework is None:
+        logger.warning("`inter_op_threads` and `intra_op_threads` need `framework`, and have no effect without it.")
+    elif settings.framework == "tf":
+        threading = import_framework("tensorflow", "tensorflow").config.threading
+        if between is not None:
+            threading.set_inter_op_parallelism_threads(between)
+        if within is not None:
+            threading.set_intra_op_parallelism_threads(within)
+    else:
+        torch = import_framework("torch", "torch")
+        if between is not None and torch.get_num_interop_threads() != between:
+            try:
+                torch.set_num_interop_threads(between)
+            except RuntimeError as error:  # can be set only before anything has run
+                logger.warning("`inter_op_threads` has no effect any more in this worker: %s", error)
+        if within is not None:
+            torch.set_num_threads(within)

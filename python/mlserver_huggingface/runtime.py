@@ -1,0 +1,127 @@
+"""The runtime of pipelines of transformers."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from mlserver import MLModel
+from mlserver._frameworks import import_framework, refusing
+from mlserver.errors import InferenceError, MLServerError
+from mlserver.logging import logger
+from mlserver.types import InferenceRequest, InferenceResponse
+
+from .codecs import HuggingfaceRequestCodec
+from .metadata import METADATA, ONE_ARGUMENT, ROWS_AND_LABELS
+from .pipeline import load_pipeline, task_of
+from .settings import get_huggingface_settings
+
+__all__ = ["HuggingFaceRuntime"]
+
+#: Inputs that are positional arguments: a list of them, and one that is a list.
+_ARGUMENTS = "args"
+_FIRST = "array_inputs"
+#: What transformers calls the first argument of most pipelines, under different names by their versions.
+_INPUTS = "inputs"
+
+
+class HuggingFaceRuntime(MLModel):
+    """A pipeline; the inputs of requests are its arguments, and its results are JSON."""
+
+    async def load(self) -> bool:
+        """Makes the pipeline."""
+        settings = get_huggingface_settings(self.settings)
+        self._task = task_of(settings)
+        self._error = import_framework("transformers.pipelines.base", "transformers").PipelineException
+        #: Requests share batches, whose rows have to come back one by one.
+        self._rows = self.settings.max_batch_size > 1
+        if self._rows and self.settings.max_batch_time > 0 and self._task in ROWS_AND_LABELS:
+            raise MLServerError(
+                f"`{self._task}` cannot be batched: the labels of several requests would be mixed; "
+                "set `max_batch_time` to 0",
+                500,
+            )
+        # Predictions have a thread of their own, so that the worker answers meanwhile.
+        self._thread = ThreadPoolExecutor(1, self.name)
+        try:
+            self._pipeline = await self._run(load_pipeline, settings, self.settings)
+        except BaseException:
+            self._thread.shutdown(wait=False)
+            raise
+        inputs, outputs = METADATA.get(self._task, ([], []))
+        self.inputs = [*(self.inputs or []), *inputs]
+        self.outputs = [*(self.outputs or []), *outputs]
+        return True
+
+    async def unload(self) -> bool:
+        """Frees the pipeline, and what its GPU has kept for it."""
+        self._thread.shutdown(wait=False)
+        device = getattr(self._pipeline, "device", None)
+        del self._pipeline
+        if getattr(device, "type", None) == "cuda":
+            torch = import_framework("torch", "torch")
+            torch.cuda.empty_cache()
+        return True
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        """Answers with what the pipeline makes of the inputs."""
+        with refusing(self._error):
+            arguments: Dict[str, Any] = self.decode_request(payload, default_codec=HuggingfaceRequestCodec)
+            if not isinstance(arguments, dict):  # the request asks for another codec
+                arguments = {_FIRST: arguments}
+            result = await self._run(self._answer, arguments)
+        return self.encode_response(result, default_codec=HuggingfaceRequestCodec)
+
+    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Calls a function on the model's thread, one at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, function, *args)
+
+    def _answer(self, arguments: Dict[str, Any]) -> Any:
+        """Calls the pipeline, and returns a list with an item for each element where there are several."""
+        positional, named, count = self._split(arguments)
+        try:
+            result = self._pipeline(*positional, **named)
+        except RuntimeError as error:
+            raise self._too_long(positional, named) or error from error
+        if count is None or (count == 1 and not self._rows):
+            return result
+        items = list(result) if isinstance(result, (list, tuple)) else [result]
+        if count == 1 and len(items) != 1:
+            # Pipelines unpack the answer to a single element.
+            items = [items]
+        if len(items) != count:
+            raise MLServerError(f"the pipeline returned {len(items)} results for {count} elements", 500)
+        return items
+
+    def _split(self, arguments: Dict[str, Any]) -> Tuple[List[Any], Dict[str, Any], Optional[int]]:
+        """Returns the pipeline's positional and named arguments, and how many elements they are about, if that is known."""
+        named = dict(arguments)
+        if _FIRST in named or (_INPUTS in named and _ARGUMENTS not in named):
+            first = named.pop(_FIRST if _FIRST in named else _INPUTS)
+            return [first, *_listed(named.pop(_ARGUMENTS, []))], named, len(first) if isinstance(first, list) else None
+        if _ARGUMENTS in named:
+            positional = _listed(named.pop(_ARGUMENTS))
+            if len(positional) > 1 and self._task in ONE_ARGUMENT:
+                return [positional], named, len(positional)
+            return positional, named, 1 if len(positional) == 1 else None
+        lengths = {len(value) for value in named.values() if isinstance(value, list)}
+        if not named:
+            raise InferenceError("the request has no inputs: expected the arguments of a pipeline")
+        return [], named, lengths.pop() if len(lengths) == 1 else None
+
+    def _too_long(self, positional: List[Any], named: Dict[str, Any]) -> Optional[InferenceError]:
+        """Returns what is wrong if a text has more tokens than the model has places, which frameworks say in riddles."""
+        tokenizer = getattr(self._pipeline, "tokenizer", None)
+        places = getattr(self._pipeline.model.config, "max_position_embeddings", None)
+        if tokenizer is None or not isinstance(places, int):
+            return None
+        for value in [*positional, *named.values()]:
+            for text in value if isinstance(value, list) else [value]:
+                if isinstance(text, str) and (tokens := len(tokenizer(text)["input_ids"])) > places:
+                    logger.debug("A request was refused.", exc_info=True)
+                    return InferenceError(f"a text has {tokens} tokens, more than the {places} that the model takes")
+        return None
+
+
+def _listed(value: Any) -> List[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]

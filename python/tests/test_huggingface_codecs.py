@@ -1,0 +1,89 @@
+"""The codecs of pipelines, as far as they need neither transformers nor Pillow."""
+
+import importlib
+import json
+import sys
+
+import pytest
+from mlserver.codecs import base
+from mlserver.codecs.errors import CodecError
+from mlserver.types import InferenceRequest, InferenceResponse, Parameters, RequestInput
+
+numpy = pytest.importorskip("numpy")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def codecs():
+    """Returns the module of codecs, which registers them; for these tests alone."""
+    registries = [base._input_codecs, base._request_codecs]
+    before = [dict(registry._codecs) for registry in registries]
+    for name in [name for name in sys.modules if name.startswith("mlserver_huggingface")]:
+        del sys.modules[name]
+    yield importlib.import_module("mlserver_huggingface.codecs")
+    for registry, codecs in zip(registries, before):
+        registry._codecs = codecs
+
+
+def tensor(data, datatype="BYTES", shape=None, content_type=None):
+    parameters = Parameters(content_type=content_type) if content_type else None
+    return RequestInput(name="x", datatype=datatype, shape=shape or [len(data)], data=data, parameters=parameters)
+
+
+def test_a_request_becomes_arguments_by_name(codecs):
+    inputs = [
+        tensor(["a", "b"]),
+        tensor([5], "INT64", content_type="raw").model_copy(update={"name": "top_k"}),
+        tensor(['{"a": [1, null]}'], content_type="hg_json").model_copy(update={"name": "options"}),
+    ]
+    found = codecs.HuggingfaceRequestCodec.decode_request(InferenceRequest(inputs=inputs))
+    assert found == {"x": ["a", "b"], "top_k": 5, "options": {"a": [1, None]}}
+    # The request's own content type stands for inputs that have none, if it is one of inputs.
+    listed = InferenceRequest(parameters=Parameters(content_type="hg_jsonlist"), inputs=[tensor(["1", "[2]"])])
+    assert codecs.HuggingfaceRequestCodec.decode_request(listed) == {"x": [1, [2]]}
+
+
+def test_arguments_become_a_request_and_come_back(codecs):
+    arguments = {"texts": ["a", "b"], "n": 3, "flag": True, "share": 0.5, "options": {"a": 1}, "rows": [{"b": 2}, {}]}
+    request = codecs.HuggingfaceRequestCodec.encode_request(arguments)
+    types = {each.name: each.parameters.content_type for each in request.inputs}
+    assert types == {"texts": "str", "n": "raw", "flag": "raw", "share": "raw", "options": "hg_json", "rows": "hg_jsonlist"}
+    assert codecs.HuggingfaceRequestCodec.decode_request(request) == arguments
+
+
+def test_results_become_one_output_of_json(codecs):
+    result = [{"score": numpy.float32(0.5), "holes": float("nan"), "box": (1, 2)}, numpy.arange(2)]
+    response = codecs.HuggingfaceRequestCodec.encode_response("m", result)
+    (output,) = response.outputs
+    assert (output.name, output.shape, output.parameters.content_type) == ("output", [2, 1], "hg_jsonlist")
+    assert [json.loads(item) for item in output.data] == [{"score": 0.5, "holes": None, "box": [1, 2]}, [0, 1]]
+    assert codecs.HuggingfaceRequestCodec.decode_response(response)["output"][1] == [0, 1]
+    items = [output.model_copy(update={"name": f"output_{index}"}) for index in (1, 0)]
+    found = codecs.HuggingfaceRequestCodec.decode_response(InferenceResponse(model_name="m", outputs=items))
+    assert isinstance(found, list)
+    assert len(found) == 2
+
+
+def test_rows_become_arrays_and_come_back(codecs):
+    rows = codecs.NumpyListCodec.decode_input(tensor([1, 2, 3, 4], "FP32", [2, 2]))
+    assert [row.tolist() for row in rows] == [[1, 2], [3, 4]]
+    encoded = codecs.NumpyListCodec.encode_input("x", rows)
+    assert (encoded.shape, encoded.parameters.content_type) == ([2, 2], "nplist")
+    assert not codecs.NumpyListCodec.can_encode([])
+
+
+@pytest.mark.parametrize("codec", ["HuggingfaceListJSONCodec", "HuggingfaceSingleJSONCodec"])
+def test_what_is_no_json_is_refused(codec, codecs):
+    with pytest.raises(CodecError, match="an element is expected as JSON"):
+        getattr(codecs, codec).decode_input(tensor(["{"]))
+
+
+@pytest.mark.parametrize("codec", ["RawCodec", "HuggingfaceSingleJSONCodec"])
+def test_what_is_empty_has_no_first_element(codec, codecs):
+    with pytest.raises(CodecError, match="`x` is empty: expected one element"):
+        getattr(codecs, codec).decode_input(tensor([]))
+
+
+def test_a_conversation_needs_a_transformers_that_has_them(codecs):
+    described = {"uuid": "1", "past_user_inputs": [], "generated_responses": [], "new_user_input": "hi"}
+    with pytest.raises(CodecError, match="no conversations"):
+        codecs.HuggingfaceListJSONCodec.decode_input(tensor([json.dumps(described)]))
