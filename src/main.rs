@@ -35,6 +35,7 @@ fn run(cli: &Cli, ui: &mut Ui) -> Result<(), CommandError> {
         Command::Start(args) => commands::start::run(args, &SystemEnvironment),
         Command::Init(args) => commands::init::run(args, &SystemEnvironment, ui),
         Command::Dockerfile(args) => commands::dockerfile::run(args, ui),
+        Command::Build(args) => commands::build::run(args, &SystemEnvironment, ui),
         Command::Inspect(args) => commands::inspect::run(args, ui),
         Command::Config(args) => commands::config::run(args, &SystemEnvironment, ui),
     }

@@ -314,8 +314,9 @@ fn help_of_the_program() {
 
     Commands:
       start       Start serving the models of a folder
-      init        Make a new project that serves and tests at once
+      init        Make a new project that serves, tests and builds at once
       dockerfile  Write a Dockerfile for a folder of models
+      build       Build an image of a folder of models
       config      Inspect settings
       inspect     Print what a scikit-learn artefact holds, and whether it is served natively
 
@@ -347,6 +348,38 @@ fn help_of_start() {
 }
 
 #[test]
+fn help_of_build() {
+    insta::assert_snapshot!(Case::new().run(&["build", "--help"]), @r"
+    status: 0
+    --- stdout
+    Build an image of a folder of models
+
+    Usage: mlserver build [OPTIONS] --tag <TAG> <FOLDER>
+
+    Arguments:
+      <FOLDER>  Folder with the models
+
+    Options:
+      -t, --tag <TAG>               Name of the image
+          --no-cache                Run every step anew
+          --base <IMAGE>            Image to start from [default: none for native models, else one with
+                                    Python]
+          --server <IMAGE>          Image to take the server from [default: this executable]
+          --platform <PLATFORM>     Platform of the image, such as `linux/arm64` [default: the engine's]
+          --build-arg <NAME=VALUE>  Value of an ARG of the Dockerfile; may be repeated
+          --network <MODE>          Network of the build's commands and of the check [default: the
+                                    engine's]
+          --classic                 Use the classic builder, for engines without BuildKit
+          --check                   Start the image, load its models, and send each the `request.json`
+                                    beside its settings
+          --push                    Send the image to the registry that its name leads to, after the
+                                    check
+      -h, --help                    Print help
+    --- stderr
+    ");
+}
+
+#[test]
 fn help_of_dockerfile() {
     insta::assert_snapshot!(Case::new().run(&["dockerfile", "--help"]), @r"
     status: 0
@@ -373,7 +406,7 @@ fn help_of_init() {
     insta::assert_snapshot!(Case::new().run(&["init", "--help"]), @r"
     status: 0
     --- stdout
-    Make a new project that serves and tests at once
+    Make a new project that serves, tests and builds at once
 
     Usage: mlserver init [OPTIONS] [FOLDER]
 

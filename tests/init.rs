@@ -106,6 +106,13 @@ fn the_files_of_a_project_are_these() {
     python -m unittest
     ```
 
+    Make an image of it, and try that:
+
+    ```sh
+    mlserver build . --tag churn --check
+    docker run --rm --publish 8080:8080 churn
+    ```
+
     `.github/workflows/test.yml` tests every push; it says what it wants to be told first.
     "#);
     insta::assert_snapshot!(fs::read_to_string(folder.path("churn/model-settings.json")).unwrap(), @r#"

@@ -14,6 +14,7 @@ mod dockerfile;
 mod environments;
 mod grpc;
 mod handlers;
+mod image;
 mod init;
 mod layers;
 mod memory;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Make a new project that serves and tests at once
+/// Make a new project that serves, tests and builds at once
 #[derive(Debug, Args)]
 pub struct InitArgs {
     /// Folder of the project [default: its name]

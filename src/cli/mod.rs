@@ -1,5 +1,6 @@
 //! The command line: what can be asked for, and its help. What is done about it is in `commands`.
 
+pub mod build;
 pub mod config;
 pub mod dockerfile;
 pub mod init;
@@ -27,6 +28,7 @@ pub enum Command {
     Start(start::StartArgs),
     Init(init::InitArgs),
     Dockerfile(dockerfile::DockerfileArgs),
+    Build(build::BuildArgs),
     Config(config::ConfigArgs),
     Inspect(inspect::InspectArgs),
 }

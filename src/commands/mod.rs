@@ -1,5 +1,6 @@
 //! What the subcommands do, one file each, and how they end.
 
+pub mod build;
 pub mod config;
 mod custom_repository;
 pub mod dockerfile;

@@ -1,13 +1,23 @@
 //! From a model folder to an image: what the folder needs, the Dockerfile that says so, and what goes to the engine.
 
+mod check;
+mod context;
+mod engine;
+mod executable;
 mod ignore;
 mod plan;
+mod progress;
 
 use serde::Serialize;
 
 use crate::templates::{self, TemplateError};
+pub use check::{CheckError, Sample, Trial};
+pub use context::Context;
+pub use engine::{Engine, EngineError, Request};
+pub use executable::files as executable;
 pub use ignore::{Ignore, IgnoreError};
 pub use plan::{Plan, PlanError, Python, Why};
+pub use progress::BuildFailure;
 
 /// The base images for models in Python, and for those of conda, whose environment brings its own Python.
 const PYTHON_BASE: &str = "python:3.12-slim";
@@ -30,9 +40,10 @@ pub fn default_ignore() -> String {
 pub struct Options {
     /// The image to start from, in place of the usual one.
     pub base: Option<String>,
-    /// The image that the executable comes from; without one, it is part of the context, in `server/`, and the folder is in
-    /// `project/`.
+    /// The image that the executable comes from; without one, it is part of the context, in `server/`.
     pub server: Option<String>,
+    /// Whether the context is a [`Context`], with the folder in `project/`, rather than the folder itself.
+    pub in_parts: bool,
     /// Whether the builder lacks mounts: the classic one does.
     pub classic: bool,
 }
@@ -51,6 +62,8 @@ struct Values<'a> {
     requirements: bool,
     requirements_name_files: bool,
     server_image: Option<&'a str>,
+    /// Whether the server's libraries come with it: there are none in an image that starts from nothing.
+    with_libraries: bool,
     executable: &'static str,
     /// Where the folder is in the context, with a slash at the end, or nothing when it is the context.
     project: &'static str,
@@ -88,9 +101,10 @@ pub fn dockerfile(plan: &Plan, options: &Options) -> Result<String, TemplateErro
         requirements,
         requirements_name_files: python.is_some_and(|python| python.requirements_name_files),
         server_image,
+        with_libraries: base == SCRATCH,
         // Beside the interpreter that is to run the models.
         executable: if environment { "/opt/environment/bin/mlserver" } else { "/usr/local/bin/mlserver" },
-        project: if server_image.is_some() { "" } else { "project/" },
+        project: if options.in_parts { "project/" } else { "" },
         mounts: !options.classic,
     };
     templates::embedded("image/Dockerfile.tera", &values)

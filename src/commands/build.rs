@@ -1,0 +1,104 @@
+//! `mlserver build`: an image of a folder, made by a Docker engine.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+
+use crate::cli::build::BuildArgs;
+use crate::image::{self, Context, Engine, Ignore, Options, Plan, Request, Sample, Trial};
+use crate::repository::Repository;
+use crate::settings::env::MapEnvironment;
+use crate::settings::{Environment, Settings, Sources};
+use crate::ui::Ui;
+
+use super::CommandError;
+
+/// Which files say what stays out of an image; the first that is there counts.
+const IGNORE_FILES: [&str; 2] = ["Dockerfile.dockerignore", ".dockerignore"];
+/// What a model is tried with, beside its settings.
+const SAMPLE: &str = "request.json";
+
+/// Runs `mlserver build`; what the engine does is told on standard error, the image's name printed.
+pub fn run(args: &BuildArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
+    let plan = Plan::of(&args.folder)?;
+    let options =
+        Options { base: args.base.clone(), server: args.server.clone(), classic: args.classic, in_parts: true };
+    let dockerfile = image::dockerfile(&plan, &options)?;
+    let ignore = ignore(&args.folder)?;
+    if plan.leaves_packages_out(&args.folder) {
+        ui.warning("every model is native, so no package is installed: `parameters.extra.backend` python changes that");
+    }
+    if args.folder.join("Dockerfile").is_file() {
+        ui.warning("the folder's own `Dockerfile` is not used");
+    }
+    let server = if args.server.is_some() {
+        Vec::new()
+    } else {
+        image::executable().context("cannot find this executable's files")?
+    };
+    let context = Context { dockerfile, folder: args.folder.clone(), ignore, server };
+    let request = Request {
+        tag: args.tag.clone(),
+        no_cache: args.no_cache,
+        platform: args.platform.clone(),
+        arguments: args.build_args.iter().cloned().collect(),
+        network: args.network.clone(),
+        classic: args.classic,
+    };
+    let trial = args.check.then(|| trial(args)).transpose()?;
+    ui.note(format_args!("Building `{}` for {plan}", args.tag));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    runtime.block_on(work(args, environment, (request, context, trial), ui))?;
+    Ok(ui.line(&args.tag)?)
+}
+
+async fn work(
+    args: &BuildArgs,
+    environment: &dyn Environment,
+    (request, context, trial): (Request, Context, Option<Trial>),
+    ui: &mut Ui,
+) -> Result<(), CommandError> {
+    let variables: HashMap<String, String> = environment.variables().into_iter().collect();
+    let engine = Engine::connect(&variables).await?;
+    engine.build(&request, context, |line| ui.note(line)).await?;
+    #[expect(clippy::cast_precision_loss, reason = "a size for people")]
+    let size = engine.size(&args.tag).await? as f64 / 1e6;
+    ui.note(format_args!("Built `{}`, {size:.1} MB", args.tag));
+    if let Some(trial) = trial {
+        engine.check(&trial).await?;
+        ui.note(format_args!("Checked: the image serves, and answers {} of its samples", trial.samples.len()));
+    }
+    if args.push {
+        engine.push(&args.tag).await?;
+        ui.note(format_args!("Pushed `{}`", args.tag));
+    }
+    Ok(())
+}
+
+/// Reads what stays out of the image.
+fn ignore(folder: &Path) -> Result<Ignore, CommandError> {
+    let own = IGNORE_FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file());
+    let Some(path) = own else { return Ok(Ignore::parse(&image::default_ignore())?) };
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    Ok(Ignore::parse(&text).with_context(|| format!("cannot read `{}`", path.display()))?)
+}
+
+/// Says what the image is tried with.
+fn trial(args: &BuildArgs) -> Result<Trial, CommandError> {
+    // As it is in the image, where nothing else says anything.
+    let folder = fs::canonicalize(&args.folder).with_context(|| format!("cannot read `{}`", args.folder.display()))?;
+    let sources = Sources::read(&MapEnvironment::new(&folder))?;
+    let settings = Settings::load(&folder, &sources, false)?.settings;
+    let mut samples = Vec::new();
+    for model in Repository::new(&folder, sources, false).discover().models {
+        let path = model.settings.folder().map(|folder| folder.join(SAMPLE)).filter(|path| path.is_file());
+        if let Some(path) = path {
+            let body = fs::read(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+            samples.push(Sample { model: model.settings.name, body: Bytes::from(body) });
+        }
+    }
+    Ok(Trial { image: args.tag.clone(), network: args.network.clone(), port: settings.http_port, samples })
+}

@@ -1,0 +1,217 @@
+//! What the engine gets to build from: a tar of the Dockerfile, the folder and the server, written while it is sent.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use bytes::Bytes;
+use futures_core::Stream;
+use futures_util::stream;
+use tar::{Builder, EntryType, Header};
+use tokio::sync::mpsc;
+
+use super::Ignore;
+
+/// The name of the Dockerfile in the context, where no file of a folder can be.
+pub(super) const DOCKERFILE: &str = "Dockerfile";
+/// How many bytes are sent at a time, and how many such pieces may wait to be sent.
+const PIECE: usize = 256 << 10;
+const WAITING: usize = 4;
+
+/// The parts of a context.
+#[derive(Debug)]
+pub struct Context {
+    pub dockerfile: String,
+    /// The folder that becomes `project/`.
+    pub folder: PathBuf,
+    pub ignore: Ignore,
+    /// Files of this machine that become `server/`: where each is, and where it stands in the image.
+    pub server: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Context {
+    /// Returns the tar's bytes. At most a megabyte of it is in memory; dropping the stream ends the work.
+    pub fn into_stream(self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+        let (pieces, mut sent) = mpsc::channel(WAITING);
+        tokio::task::spawn_blocking(move || {
+            let writer = BufWriter::with_capacity(PIECE, Pieces(pieces.clone()));
+            if let Err(error) = self.write(writer) {
+                // Fails when nobody wants to know.
+                let _ = pieces.blocking_send(Err(error));
+            }
+        });
+        stream::poll_fn(move |context| sent.poll_recv(context))
+    }
+
+    fn write(self, writer: impl Write) -> io::Result<()> {
+        let mut tar = Builder::new(writer);
+        tar.append_data(
+            &mut header(EntryType::Regular, 0o644, self.dockerfile.len() as u64, 0),
+            DOCKERFILE,
+            self.dockerfile.as_bytes(),
+        )?;
+        for (source, target) in &self.server {
+            let target = Path::new("server").join(target.strip_prefix("/").unwrap_or(target));
+            add_file(&mut tar, source, &target).map_err(|error| named(source, &error))?;
+        }
+        tar.append_data(&mut header(EntryType::Directory, 0o755, 0, 0), "project", io::empty())?;
+        add_folder(&mut tar, &self.folder, "", &self.ignore)?;
+        tar.into_inner()?.flush()
+    }
+}
+
+/// Adds what is in a folder, in order, but for what is to be left out.
+///
+/// Who owns a file, and whether the group may write it, is a matter of this machine: the image's files are root's.
+fn add_folder(tar: &mut Builder<impl Write>, root: &Path, below: &str, ignore: &Ignore) -> io::Result<()> {
+    let folder = root.join(below);
+    let mut entries =
+        fs::read_dir(&folder).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(|e| named(&folder, &e))?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let name = entry.file_name();
+        let path = entry.path();
+        let Some(name) = name.to_str() else {
+            return Err(named(&path, &io::Error::other("its name is no UTF-8 text")));
+        };
+        let relative = if below.is_empty() { name.to_owned() } else { format!("{below}/{name}") };
+        let excluded = ignore.excludes(&relative);
+        let kind = entry.file_type().map_err(|error| named(&path, &error))?;
+        let target = Path::new("project").join(&relative);
+        if kind.is_dir() {
+            if !excluded {
+                tar.append_data(&mut header(EntryType::Directory, 0o755, 0, 0), &target, io::empty())?;
+            }
+            if !excluded || ignore.has_exceptions() {
+                add_folder(tar, root, &relative, ignore)?;
+            }
+        } else if excluded {
+        } else if kind.is_symlink() {
+            let link = fs::read_link(&path).map_err(|error| named(&path, &error))?;
+            tar.append_link(&mut header(EntryType::Symlink, 0o777, 0, 0), &target, link)?;
+        } else if kind.is_file() {
+            add_file(tar, &path, &target).map_err(|error| named(&path, &error))?;
+        }
+    }
+    Ok(())
+}
+
+fn add_file(tar: &mut Builder<impl Write>, source: &Path, target: &Path) -> io::Result<()> {
+    let file = File::open(source)?;
+    let metadata = file.metadata()?;
+    let mode = if metadata.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 };
+    let changed = metadata.modified()?.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let size = metadata.len();
+    // A file that grows or shrinks meanwhile must not spoil what follows it.
+    let content = io::Read::chain(io::Read::take(file, size), io::repeat(0));
+    tar.append_data(&mut header(EntryType::Regular, mode, size, changed), target, io::Read::take(content, size))
+}
+
+fn header(kind: EntryType, mode: u32, size: u64, changed: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_size(size);
+    header.set_mtime(changed);
+    header
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot put `{}` into the build context: {error}", path.display()))
+}
+
+/// Sends what is written.
+struct Pieces(mpsc::Sender<io::Result<Bytes>>);
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = self.0.blocking_send(Ok(Bytes::copy_from_slice(bytes)));
+        sent.map(|()| bytes.len()).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use futures_util::StreamExt;
+
+    use super::*;
+
+    /// Returns path, mode and content of each entry; of a link, where it leads.
+    async fn entries(context: Context) -> Vec<(String, u32, String)> {
+        let pieces: Vec<_> = context.into_stream().map(Result::unwrap).collect().await;
+        let bytes = pieces.concat();
+        let mut archive = tar::Archive::new(bytes.as_slice());
+        let mut found = Vec::new();
+        for entry in archive.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let path = entry.path().unwrap().to_str().unwrap().trim_end_matches('/').to_owned();
+            let link = entry.link_name().unwrap().map(|link| format!("-> {}", link.display()));
+            let mut text = String::new();
+            entry.read_to_string(&mut text).unwrap();
+            assert_eq!((entry.header().uid().unwrap(), entry.header().gid().unwrap()), (0, 0));
+            found.push((path, entry.header().mode().unwrap(), link.unwrap_or(text)));
+        }
+        found
+    }
+
+    #[tokio::test]
+    async fn the_context_holds_what_is_not_ignored() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for (path, content) in
+            [("models.py", "m"), ("a folder/x y.txt", "x"), ("data/keep/k", "k"), ("data/big", "b"), ("run", "r")]
+        {
+            fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+            fs::write(root.join(path), content).unwrap();
+        }
+        fs::set_permissions(root.join("run"), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::set_permissions(root.join("models.py"), fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink("models.py", root.join("link")).unwrap();
+        let found = entries(Context {
+            dockerfile: "FROM scratch".to_owned(),
+            folder: root.to_owned(),
+            ignore: Ignore::parse("data\n!data/keep").unwrap(),
+            server: vec![(root.join("run"), "/usr/local/bin/mlserver".into())],
+        })
+        .await;
+        let expected = [
+            ("Dockerfile", 0o644, "FROM scratch"),
+            ("server/usr/local/bin/mlserver", 0o755, "r"),
+            ("project", 0o755, ""),
+            ("project/a folder", 0o755, ""),
+            ("project/a folder/x y.txt", 0o644, "x"),
+            ("project/data/keep", 0o755, ""),
+            ("project/data/keep/k", 0o644, "k"),
+            ("project/link", 0o777, "-> models.py"),
+            ("project/models.py", 0o644, "m"),
+            ("project/run", 0o755, "r"),
+        ];
+        let found: Vec<_> = found.iter().map(|(path, mode, text)| (path.as_str(), *mode, text.as_str())).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("gone");
+        let context = Context {
+            dockerfile: String::new(),
+            folder: folder.path().to_owned(),
+            ignore: Ignore::default(),
+            server: vec![(missing.clone(), "/x".into())],
+        };
+        let pieces: Vec<_> = context.into_stream().collect().await;
+        let error = pieces.into_iter().find_map(Result::err).unwrap().to_string();
+        assert!(error.starts_with(&format!("cannot put `{}` into the build context", missing.display())), "{error}");
+    }
+}

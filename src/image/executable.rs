@@ -1,0 +1,77 @@
+//! This executable as part of an image, with what it needs to run where nothing else is.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Where it stands in an image.
+const TARGET: &str = "/usr/local/bin/mlserver";
+
+/// Returns the executable's file and, unless it is linked statically, those of its libraries and their loader, each with its
+/// place in an image.
+///
+/// # Errors
+///
+/// Fails when the system does not tell which files these are.
+pub fn files() -> io::Result<Vec<(PathBuf, PathBuf)>> {
+    let executable = std::env::current_exe()?;
+    let mut files = vec![(executable.clone(), PathBuf::from(TARGET))];
+    let mut start = Vec::new();
+    File::open(&executable)?.take(1 << 20).read_to_end(&mut start)?;
+    let Some(loader) = interpreter(&start) else { return Ok(files) };
+    // The kernel's own page is no file.
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    let paths: BTreeSet<&str> = maps.lines().filter_map(|line| line.find('/').map(|start| &line[start..])).collect();
+    let loader_file = fs::canonicalize(&loader)?;
+    for path in paths.into_iter().map(Path::new).filter(|path| path.to_string_lossy().contains(".so")) {
+        let target = if path == loader_file { loader.clone() } else { path.to_owned() };
+        files.push((path.to_owned(), target));
+    }
+    Ok(files)
+}
+
+/// Returns the loader that a dynamic executable (ELF, 64 bits, little-endian) asks for.
+fn interpreter(elf: &[u8]) -> Option<PathBuf> {
+    const PT_INTERP: u64 = 3;
+    let number = |at: usize, size: usize| -> Option<u64> {
+        let bytes = elf.get(at..at.checked_add(size)?)?;
+        Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    let at = |at: usize, size: usize| usize::try_from(number(at, size)?).ok();
+    if !elf.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let (table, entry_size, entries) = (at(32, 8)?, at(54, 2)?, at(56, 2)?);
+    let headers = (0..entries).filter_map(|index| table.checked_add(index.checked_mul(entry_size)?));
+    let header = headers.into_iter().find(|header| number(*header, 4) == Some(PT_INTERP))?;
+    let (start, size) = (at(header + 8, 8)?, at(header + 32, 8)?);
+    let path = elf.get(start..start.checked_add(size)?)?.strip_suffix(b"\0")?;
+    Some(PathBuf::from(String::from_utf8_lossy(path).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_executable_comes_with_its_libraries() {
+        let files = files().unwrap();
+        assert_eq!(files[0].1, Path::new(TARGET));
+        let targets: Vec<_> = files.iter().map(|(_, target)| target.to_string_lossy().into_owned()).collect();
+        // The tests are linked dynamically.
+        assert!(targets.iter().any(|target| target.contains("/libc.so")), "{targets:?}");
+        assert!(targets.iter().any(|target| target.contains("/ld-linux")), "{targets:?}");
+        assert!(files.iter().all(|(source, _)| source.is_file()), "{files:?}");
+    }
+
+    #[test]
+    fn what_is_no_executable_has_no_loader() {
+        for bytes in [&b""[..], b"#!/bin/sh", b"\x7fELF\x02\x01", &[0xff; 100]] {
+            assert_eq!(interpreter(bytes), None);
+        }
+        let mut hostile = b"\x7fELF\x02\x01".to_vec();
+        hostile.resize(64, 0xff);
+        assert_eq!(interpreter(&hostile), None);
+    }
+}

@@ -1,0 +1,274 @@
+//! What a builder says while it builds: its steps as lines, and of a failed one, what it said last.
+
+use std::collections::{HashMap, VecDeque};
+
+use bollard::moby::buildkit::v1::{StatusResponse, Vertex};
+
+/// How many lines of a step's output are kept for the case that it fails.
+const KEPT: usize = 40;
+/// How long a line of output may be, in bytes; progress bars come as one.
+const LONGEST: usize = 2_000;
+
+/// Follows a build.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    steps: HashMap<String, Step>,
+    /// Which of the steps is under way, for a builder that takes one after the other.
+    current: String,
+    announced: usize,
+}
+
+#[derive(Debug, Default)]
+struct Step {
+    number: usize,
+    name: String,
+    output: Output,
+    error: Option<String>,
+    is_done: bool,
+}
+
+/// Why a build failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", told(step.as_deref(), reason, output))]
+pub struct BuildFailure {
+    /// The step that failed, if one did.
+    pub step: Option<String>,
+    pub reason: String,
+    /// The last lines that the step wrote.
+    pub output: Vec<String>,
+}
+
+/// The step's own words come last, where people look first.
+fn told(step: Option<&str>, reason: &str, output: &[String]) -> String {
+    let mut text = match step {
+        Some(step) => format!("the build failed at `{step}`: {reason}"),
+        None => format!("the build failed: {reason}"),
+    };
+    for line in output {
+        text.push('\n');
+        text.push_str(line);
+    }
+    text
+}
+
+impl Progress {
+    /// Takes what BuildKit says, and returns lines that tell people about it.
+    pub(super) fn kit(&mut self, status: StatusResponse) -> Vec<String> {
+        let mut lines = Vec::new();
+        for vertex in status.vertexes {
+            lines.extend(self.vertex(vertex));
+        }
+        for log in status.logs {
+            if let Some(step) = self.steps.get_mut(&log.vertex) {
+                step.output.add(&log.msg);
+            }
+        }
+        lines
+    }
+
+    fn vertex(&mut self, vertex: Vertex) -> Vec<String> {
+        let step = self.steps.entry(vertex.digest).or_default();
+        let mut lines = Vec::new();
+        let is_internal = vertex.name.starts_with("[internal]");
+        if step.number == 0 && (vertex.started.is_some() || vertex.cached) && !is_internal {
+            self.announced += 1;
+            step.number = self.announced;
+            lines.push(format!("#{} {}", step.number, vertex.name));
+        }
+        step.name = vertex.name;
+        if !vertex.error.is_empty() {
+            step.error = Some(vertex.error);
+        } else if let Some(completed) = vertex.completed.filter(|_| step.number > 0 && !step.is_done) {
+            step.is_done = true;
+            if vertex.cached {
+                lines.push(format!("#{} unchanged", step.number));
+            } else if let Some(started) = vertex.started {
+                #[expect(clippy::cast_precision_loss, reason = "durations of builds are short")]
+                let seconds =
+                    (completed.seconds - started.seconds) as f64 + f64::from(completed.nanos - started.nanos) / 1e9;
+                lines.push(format!("#{} done in {seconds:.1} s", step.number));
+            }
+        }
+        lines
+    }
+
+    /// Takes a piece of what the classic builder says, and returns lines that tell people about it.
+    pub(super) fn classic(&mut self, text: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            if line.starts_with("Step ") {
+                line.clone_into(&mut self.current);
+                let name = line.split_once(" : ").map_or(line, |(_, name)| name).to_owned();
+                self.steps.insert(line.to_owned(), Step { name, ..Step::default() });
+                lines.push(line.to_owned());
+            }
+        }
+        if lines.is_empty()
+            && let Some(step) = self.steps.get_mut(&self.current)
+        {
+            step.output.add(text.as_bytes());
+        }
+        lines
+    }
+
+    /// Says why the build failed, of which the engine says `message`.
+    pub(super) fn failure(self, message: &str) -> BuildFailure {
+        let Self { mut steps, current, .. } = self;
+        let failed =
+            steps.values_mut().filter(|step| step.error.is_some()).max_by_key(|step| step.number).map(std::mem::take);
+        let failed = failed.or_else(|| steps.remove(&current));
+        let Some(step) = failed else {
+            return BuildFailure { step: None, reason: message.to_owned(), output: Vec::new() };
+        };
+        let reason = exit_code(step.error.as_deref().unwrap_or(message));
+        BuildFailure { step: Some(step.name), reason, output: step.output.into_lines() }
+    }
+}
+
+/// Shortens what engines say about a command that failed, which repeats the command.
+fn exit_code(message: &str) -> String {
+    let code = |mark: &str| message.rsplit_once(mark).map(|(_, code)| code.trim().to_owned());
+    let code = code("exit code: ").or_else(|| code("returned a non-zero code: "));
+    code.map_or_else(|| message.to_owned(), |code| format!("it ended with exit code {code}"))
+}
+
+/// The last lines of a step's output.
+#[derive(Debug, Default)]
+struct Output {
+    lines: VecDeque<String>,
+    /// What has no end of line yet.
+    open: Vec<u8>,
+}
+
+impl Output {
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            match byte {
+                b'\n' => self.end_line(),
+                // What was before is overwritten, as a terminal shows it.
+                b'\r' => {}
+                _ if self.open.len() < LONGEST => self.open.push(*byte),
+                _ => {}
+            }
+        }
+    }
+
+    fn end_line(&mut self) {
+        let line = plain(&String::from_utf8_lossy(&self.open));
+        self.open.clear();
+        if self.lines.len() == KEPT {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line);
+    }
+
+    fn into_lines(mut self) -> Vec<String> {
+        if !self.open.is_empty() {
+            self.end_line();
+        }
+        while self.lines.back().is_some_and(|line| line.trim().is_empty()) {
+            self.lines.pop_back();
+        }
+        self.lines.into()
+    }
+}
+
+/// Takes the escape sequences of terminals out of a line, and other control characters with them.
+fn plain(line: &str) -> String {
+    let mut kept = String::with_capacity(line.len());
+    let mut characters = line.chars();
+    while let Some(character) = characters.next() {
+        if character == '\x1b' {
+            // `ESC [`, parameters, and a letter.
+            if characters.next() == Some('[') {
+                characters.by_ref().find(char::is_ascii_alphabetic);
+            }
+        } else if !character.is_control() || character == '\t' {
+            kept.push(character);
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use bollard::moby::buildkit::v1::VertexLog;
+
+    use super::*;
+
+    fn vertex(name: &str, started: Option<i64>, completed: Option<i64>) -> Vertex {
+        let time = |seconds: i64| {
+            let mut vertex = Vertex::default();
+            vertex.started.get_or_insert_default().seconds = seconds;
+            vertex.started.unwrap()
+        };
+        Vertex {
+            digest: name.to_owned(),
+            name: name.to_owned(),
+            started: started.map(time),
+            completed: completed.map(time),
+            ..Vertex::default()
+        }
+    }
+
+    fn log(name: &str, text: &str) -> StatusResponse {
+        let log = VertexLog { vertex: name.to_owned(), msg: text.as_bytes().to_vec(), ..VertexLog::default() };
+        StatusResponse { logs: vec![log], ..StatusResponse::default() }
+    }
+
+    fn status(vertexes: Vec<Vertex>) -> StatusResponse {
+        StatusResponse { vertexes, ..StatusResponse::default() }
+    }
+
+    #[test]
+    fn steps_are_told_when_they_begin_and_end() {
+        let mut progress = Progress::default();
+        let internal = vertex("[internal] load build definition", Some(0), Some(0));
+        assert!(progress.kit(status(vec![internal, vertex("RUN b", None, None)])).is_empty());
+        assert_eq!(progress.kit(status(vec![vertex("FROM a", Some(1), None)])), ["#1 FROM a"]);
+        assert!(progress.kit(status(vec![vertex("FROM a", Some(1), None)])).is_empty());
+        assert_eq!(progress.kit(status(vec![vertex("FROM a", Some(1), Some(3))])), ["#1 done in 2.0 s"]);
+        let cached = Vertex { cached: true, ..vertex("RUN b", Some(3), Some(3)) };
+        assert_eq!(progress.kit(status(vec![cached.clone()])), ["#2 RUN b", "#2 unchanged"]);
+        assert!(progress.kit(status(vec![cached])).is_empty());
+    }
+
+    #[test]
+    fn a_failed_step_has_the_last_word() {
+        let mut progress = Progress::default();
+        progress.kit(status(vec![vertex("COPY", Some(1), None), vertex("RUN pip", Some(1), None)]));
+        progress.kit(log("COPY", "not this\n"));
+        for line in 0..100 {
+            progress.kit(log("RUN pip", &format!("line {line}\n")));
+        }
+        progress.kit(log("RUN pip", "\x1b[31mERROR: no \x1b[0mmatch"));
+        progress.kit(log("RUN pip", "ing distribution\n\n"));
+        let failed = Vertex {
+            error: "process \"/bin/sh -c pip\" did not complete successfully: exit code: 1".to_owned(),
+            ..vertex("RUN pip", Some(1), Some(2))
+        };
+        progress.kit(status(vec![failed]));
+        let failure = progress.failure("failed to solve");
+        assert_eq!(failure.output.len(), KEPT - 1);
+        let told = failure.to_string();
+        assert!(told.starts_with("the build failed at `RUN pip`: it ended with exit code 1\nline "), "{told}");
+        assert!(told.ends_with("\nline 99\nERROR: no matching distribution"), "{told}");
+    }
+
+    #[test]
+    fn the_classic_builder_s_steps_are_told_too() {
+        let mut progress = Progress::default();
+        assert_eq!(progress.classic("Step 1/2 : FROM a\n"), ["Step 1/2 : FROM a"]);
+        assert!(progress.classic(" ---> 1234\n").is_empty());
+        assert_eq!(progress.classic("Step 2/2 : RUN pip\n"), ["Step 2/2 : RUN pip"]);
+        assert!(progress.classic("ERROR: no\n").is_empty());
+        let told = progress.failure("The command '/bin/sh -c pip' returned a non-zero code: 1").to_string();
+        assert_eq!(told, "the build failed at `RUN pip`: it ended with exit code 1\nERROR: no");
+    }
+
+    #[test]
+    fn a_build_that_never_began_says_what_the_engine_says() {
+        let told = Progress::default().failure("no such image").to_string();
+        assert_eq!(told, "the build failed: no such image");
+    }
+}

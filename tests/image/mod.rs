@@ -1,0 +1,215 @@
+//! `mlserver build` with a real Docker engine, which `tests/image/engine` starts and `MLSERVER_TEST_ENGINE` names.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use bollard::Docker;
+use bollard::models::{ContainerCreateBody, HostConfig};
+use bollard::query_parameters::{
+    CreateContainerOptions, InspectContainerOptions, LogsOptions, RemoveContainerOptions, StartContainerOptions,
+};
+use futures_util::StreamExt;
+
+use crate::support::{Client, Folder, PATIENCE};
+
+/// Debian with Python; see `tests/image/engine`.
+const BASE: &str = "mlserver-test-base";
+
+/// Where the engine listens, unless there is none.
+fn engine() -> Option<String> {
+    let named = std::env::vars_os().find(|(name, _)| name == "MLSERVER_TEST_ENGINE").map(|(_, host)| host);
+    if named.is_none() {
+        #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+        {
+            eprintln!("SKIPPED: no Docker engine is named in MLSERVER_TEST_ENGINE; see tests/image/engine");
+        }
+    }
+    named.map(|host| host.into_string().unwrap())
+}
+
+fn mlserver(engine: &str, folder: &Folder, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mlserver"));
+    command.args(arguments).current_dir(folder.root()).env_clear().env("DOCKER_HOST", engine);
+    command.output().unwrap()
+}
+
+/// Builds a project, and returns what was said meanwhile.
+#[track_caller]
+fn build(engine: &str, folder: &Folder, project: &str, tag: &str, flags: &[&str]) -> String {
+    let arguments = [&["build", project, "--tag", tag, "--network", "host"], flags].concat();
+    let output = mlserver(engine, folder, &arguments);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{stderr}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{tag}\n"));
+    stderr
+}
+
+fn size(engine: &str, tag: &str) -> i64 {
+    let inspected = block_on(async { connect(engine).inspect_image(tag).await.unwrap() });
+    inspected.size.unwrap()
+}
+
+fn connect(engine: &str) -> Docker {
+    Docker::connect_with_host(engine).unwrap()
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(work)
+}
+
+/// The executable's size, and that of the libraries that come with it where nothing else is.
+fn server_size(with_libraries: bool) -> i64 {
+    let executable = fs::metadata(env!("CARGO_BIN_EXE_mlserver")).unwrap().len();
+    let libraries = if with_libraries { 8 << 20 } else { 0 };
+    i64::try_from(executable).unwrap() + libraries
+}
+
+/// Runs an image as a user that it has never heard of, and answers for the model's readiness and its `request.json`.
+fn serves_as(engine: &str, tag: &str, user: &str, model: &str, request: &[u8]) {
+    block_on(async {
+        let docker = connect(engine);
+        let variables =
+            ["MLSERVER_HTTP_PORT=0", "MLSERVER_GRPC_PORT=0", "MLSERVER_METRICS_PORT=0", "MLSERVER_HOST=127.0.0.1"];
+        let body = ContainerCreateBody {
+            image: Some(tag.to_owned()),
+            user: Some(user.to_owned()),
+            env: Some(variables.map(str::to_owned).into()),
+            host_config: Some(HostConfig { network_mode: Some("host".to_owned()), ..HostConfig::default() }),
+            ..ContainerCreateBody::default()
+        };
+        let id = docker.create_container(None::<CreateContainerOptions>, body).await.unwrap().id;
+        docker.start_container(&id, None::<StartContainerOptions>).await.unwrap();
+        let options = LogsOptions { follow: true, stdout: true, stderr: true, ..LogsOptions::default() };
+        let mut logs = docker.logs(&id, Some(options));
+        let mut said = String::new();
+        let address = loop {
+            let Ok(Some(Ok(piece))) = tokio::time::timeout(PATIENCE, logs.next()).await else {
+                unreachable!("the container does not listen: {said}")
+            };
+            said += &piece.to_string();
+            if let Some((_, rest)) = said.split_once("HTTP server running on http://") {
+                let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':');
+                if let Some(Ok(address)) = end.map(|end| rest[..end].parse::<SocketAddr>()) {
+                    break address;
+                }
+            }
+        };
+        let client = Client::new(address);
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let asking = client.clone();
+            let status = tokio::task::spawn_blocking(move || asking.get("/v2/health/ready").status).await;
+            if status.is_ok_and(|status| status == 200) || Instant::now() > end {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let (path, request) = (format!("/v2/models/{model}/infer"), request.to_vec());
+        let answered = tokio::task::spawn_blocking(move || client.post(&path, request)).await;
+        let top = docker.inspect_container(&id, None::<InspectContainerOptions>).await.unwrap();
+        let force = RemoveContainerOptions { force: true, ..RemoveContainerOptions::default() };
+        docker.remove_container(&id, Some(force)).await.unwrap();
+        assert_eq!(top.config.unwrap().user.as_deref(), Some(user));
+        assert_eq!(answered.unwrap().status, 200, "{said}");
+    });
+}
+
+fn project(engine: &str, template: &str, name: &str) -> Folder {
+    let folder = Folder::new();
+    let made = mlserver(engine, &folder, &["init", name, "--name", "churn", "--template", template]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    folder
+}
+
+#[test]
+fn a_native_project_becomes_an_image_of_the_server_alone() {
+    let Some(engine) = engine() else { return };
+    let folder = project(&engine, "xgboost", "a folder");
+    let tag = "mlserver-test-native:1";
+    let said = build(&engine, &folder, "a folder", tag, &["--check"]);
+    assert!(said.starts_with("Building `mlserver-test-native:1` for a native model, so without Python\n#1 "), "{said}");
+    assert!(said.ends_with("Checked: the image serves, and answers 1 of its samples\n"), "{said}");
+    let size = size(&engine, tag);
+    assert!(size < server_size(true), "{size} bytes");
+    serves_as(&engine, tag, "4242:4243", "churn", &fs::read(folder.path("a folder/request.json")).unwrap());
+}
+
+#[test]
+fn the_classic_builder_makes_the_same() {
+    let Some(engine) = engine() else { return };
+    let folder = project(&engine, "sklearn", "p");
+    let tag = "mlserver-test-classic:1";
+    let said = build(&engine, &folder, "p", tag, &["--check", "--classic"]);
+    assert!(said.contains("\nStep 1/"), "{said}");
+    assert!(said.ends_with("Checked: the image serves, and answers 1 of its samples\n"), "{said}");
+    assert!(size(&engine, tag) < server_size(true));
+}
+
+#[test]
+fn a_project_in_python_becomes_an_image_with_its_packages() {
+    let Some(engine) = engine() else { return };
+    let folder = project(&engine, "custom", "p");
+    let tag = "mlserver-test-custom:1";
+    let said = build(&engine, &folder, "p", tag, &["--base", BASE, "--check"]);
+    assert!(said.ends_with("Checked: the image serves, and answers 1 of its samples\n"), "{said}");
+    let added = size(&engine, tag) - size(&engine, BASE) - server_size(false);
+    assert!(added < 100_000_000, "{added} bytes beside the server");
+    // OpenShift makes users up, and puts them into group 0.
+    let request = fs::read(folder.path("p/request.json")).unwrap();
+    serves_as(&engine, tag, "1000650000:0", "churn", &request);
+    serves_as(&engine, tag, "4242:4243", "churn", &request);
+
+    // A change in the code leaves the packages alone.
+    let code = fs::read_to_string(folder.path("p/models.py")).unwrap();
+    fs::write(folder.path("p/models.py"), code.replace("self._slope * inputs", "1 + self._slope * inputs")).unwrap();
+    let said = build(&engine, &folder, "p", tag, &["--base", BASE]);
+    let step = said.lines().find(|line| line.contains("pip install")).unwrap().split(' ').next().unwrap().to_owned();
+    assert!(said.lines().any(|line| line == format!("{step} unchanged")), "{said}");
+}
+
+#[test]
+fn an_error_in_the_requirements_is_the_last_thing_said() {
+    let Some(engine) = engine() else { return };
+    let folder =
+        project(&engine, "custom", "p").file("p/requirements.txt", "numpy\nno-such-package-of-mlserver==1.0\n");
+    for flags in [&[][..], &["--classic"]] {
+        let arguments =
+            [&["build", "p", "--tag", "mlserver-test-broken", "--network", "host", "--base", BASE], flags].concat();
+        let output = mlserver(&engine, &folder, &arguments);
+        assert_eq!(output.status.code(), Some(1));
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains("error: the build failed at `"), "{stderr}");
+        let last = stderr.lines().next_back().unwrap();
+        assert_eq!(last, "ERROR: No matching distribution found for no-such-package-of-mlserver==1.0", "{stderr}");
+        assert_eq!(output.stdout, b"");
+    }
+}
+
+#[test]
+fn an_image_that_does_not_serve_fails_its_check() {
+    let Some(engine) = engine() else { return };
+    let folder = project(&engine, "streaming", "p");
+    let code = fs::read_to_string(folder.path("p/models.py")).unwrap();
+    fs::write(folder.path("p/models.py"), format!("import no_such_module\n{code}")).unwrap();
+    let tag = "mlserver-test-failing";
+    let arguments = ["build", "p", "--tag", tag, "--network", "host", "--base", BASE, "--check"];
+    let output = mlserver(&engine, &folder, &arguments);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        stderr.contains("error: the image does not serve: it ended with exit code 1; its last lines:\n"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("no_such_module"), "{stderr}");
+}
+
+#[test]
+fn without_an_engine_nothing_is_built() {
+    let folder = Folder::iris();
+    let output = mlserver("unix:///no/such/engine.sock", &folder, &["build", ".", "--tag", "x"]);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("error: no Docker engine answers at `unix:///no/such/engine.sock`"), "{stderr}");
+}
