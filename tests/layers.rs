@@ -57,7 +57,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
     ("runtimes", &["codecs", "compute", "runtimes::sklearn", "runtimes::trees", "settings", "telemetry", "types"]),
     // Evaluators know nothing of servers.
     ("runtimes::trees", &[]),
-    ("runtimes::sklearn", &["pickle"]),
+    ("runtimes::sklearn", &["pickle", "runtimes::trees"]),
     ("pickle", &[]),
     ("codecs", &["types"]),
     ("compute", &["types"]),

@@ -6,11 +6,13 @@ use super::error::LoadError;
 use super::estimator::{About, Estimator, Evaluate, Methods};
 use super::fitted::{Context, Fitted, Version};
 use super::{
-    bayes, calibrate, cluster, compose, decomposition, discriminant, ensemble, histogram, linear, meta, mixture,
-    multiclass, multioutput, neighbors, neural, scale, svm, tree,
+    bayes, boosted, calibrate, cluster, compose, decomposition, discriminant, ensemble, histogram, linear, meta,
+    mixture, multiclass, multioutput, neighbors, neural, scale, svm, tree,
 };
 use crate::pickle::Value;
 
+/// The library whose versions estimators are answered as.
+pub(super) const LIBRARY: &str = "sklearn";
 /// Estimators within estimators; more than any model has, and little enough for the stack.
 const MAX_NESTING: usize = 32;
 
@@ -23,6 +25,8 @@ pub(super) struct Family {
     path: Option<Arc<str>>,
     /// Whether the columns of a data frame have to be those of the fit, in their order.
     named: bool,
+    /// What they were called, if the estimator does not say so where scikit-learn does.
+    names: Option<Vec<String>>,
     evaluate: Box<dyn Evaluate>,
 }
 
@@ -39,12 +43,17 @@ impl Family {
         path: Option<Arc<str>>,
         evaluate: impl Evaluate + 'static,
     ) -> Self {
-        Self { methods, features, path, named: true, evaluate: Box::new(evaluate) }
+        Self { methods, features, path, named: true, names: None, evaluate: Box::new(evaluate) }
     }
 
     /// The same, for an estimator that finds the columns of data frames by name.
     pub(super) fn without_names(self) -> Self {
         Self { named: false, ..self }
+    }
+
+    /// The same, for an estimator whose features have these names.
+    pub(super) fn with_names(self, names: Option<Vec<String>>) -> Self {
+        Self { names, ..self }
     }
 }
 
@@ -56,6 +65,7 @@ pub(super) type Classes = &'static [(&'static str, Load)];
 /// What is evaluated: a table for each family that has its own.
 const FAMILIES: &[Classes] = &[
     CLASSES,
+    boosted::CLASSES,
     calibrate::CLASSES,
     cluster::CLASSES,
     decomposition::CLASSES,
@@ -147,12 +157,13 @@ const CLASSES: Classes = &[
     ("tree.ExtraTreeRegressor", tree::tree_regressor),
 ];
 
-/// Finds what evaluates a class of scikit-learn.
+/// Finds what evaluates a class of scikit-learn, or of another library that has none of its packages.
 fn find(path: &str) -> Option<Load> {
     let mut parts = path.split('.');
     let (library, package) = (parts.next()?, parts.next()?);
     let name = parts.next_back()?;
-    let same = |known: &str| library == "sklearn" && known.split_once('.') == Some((package, name));
+    let package = if library == LIBRARY { package } else { library };
+    let same = |known: &str| known.split_once('.') == Some((package, name));
     FAMILIES.iter().copied().flatten().find(|(known, _)| same(known)).map(|&(_, load)| load)
 }
 
@@ -170,12 +181,12 @@ pub(super) fn estimator(
     let fitted = Fitted::new(value, context, inherited)?;
     // Each estimator has its own price, so that one that is named again and again ends somewhere.
     context.budget.spend(64)?;
-    let Family { methods, features, path, named, evaluate } = load(&fitted)?;
+    let Family { methods, features, path, named, names: own, evaluate } = load(&fitted)?;
     let about = About {
         class: found.rsplit('.').next().unwrap_or(found).into(),
         path: path.unwrap_or_else(|| found.into()),
         features,
-        names: if named { names(&fitted, features)? } else { None },
+        names: if named && own.is_none() { names(&fitted, features)? } else { own },
         methods,
     };
     Ok(Estimator { about, evaluate })

@@ -275,11 +275,18 @@ pub(super) fn columns(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     Ok(Family::composed(Methods::TRANSFORM, features, None, Columns { parts, names, features: wanted }).without_names())
 }
 
-/// Whether a transformer is a function that is not there: the columns pass unchanged.
+/// Whether a transformer is a function that is not there, or only looks at its input: the columns pass unchanged.
 fn is_identity(step: Value<'_>) -> bool {
+    let looks = |function: Value<'_>| {
+        let partial = function.class() == Some("functools.partial");
+        partial && function.arguments().first().and_then(|inner| inner.global()) == Some(CHECK)
+    };
     step.class().is_some_and(|class| class.ends_with(".FunctionTransformer"))
-        && step.attribute("func").is_none_or(Value::is_none)
+        && step.attribute("func").is_none_or(|function| function.is_none() || looks(function))
 }
+
+/// What histogram gradient boosting has in its own pipeline for columns of numbers.
+const CHECK: &str = "sklearn.utils.validation.check_array";
 
 impl Selection {
     fn read(columns: Value<'_>, features: usize, fitted: &Fitted<'_>) -> Result<Self, LoadError> {

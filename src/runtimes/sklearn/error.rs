@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use super::Method;
 use crate::pickle::PickleError;
+use crate::runtimes::trees;
 
 /// An artefact that is damaged, or that holds something which is not evaluated natively.
 #[derive(Debug, Error)]
@@ -28,6 +29,9 @@ pub enum LoadError {
     /// A parameter has a value that would be answered inexactly, or not at all.
     #[error("`{class}` with `{parameter}` = `{value}` is not evaluated natively")]
     Parameter { class: String, parameter: &'static str, value: String },
+    /// The model of another library that the estimator holds.
+    #[error("`{class}`: {error}")]
+    Booster { class: String, error: Box<trees::LoadError> },
     #[error("estimators are nested more than {limit} deep")]
     Nesting { limit: usize },
     /// The same arrays are used again and again, more than the size of the file allows for.

@@ -8,6 +8,7 @@ use super::data::{Elements, Int};
 use super::error::LoadError;
 use super::estimator::Estimator;
 use crate::pickle::{Array, Kind, Numbers, Value};
+use crate::runtimes::trees;
 
 /// The version of scikit-learn that wrote an estimator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +81,9 @@ impl<'a> Fitted<'a> {
         let class = value.class().ok_or_else(unknown)?;
         let written = value.attribute("_sklearn_version").and_then(Value::as_str);
         let version = written.map_or(inherited, Version::parse);
+        // Other libraries' classes do not write the version, and do not depend on it.
+        let foreign = class.split('.').next() != Some(classes::LIBRARY);
+        let version = if foreign { version.or(Some(Version::NEWEST)) } else { version };
         match version {
             Some(version) if version.is_known() => Ok(Self { value, class, version, context }),
             _ => {
@@ -138,6 +142,11 @@ impl<'a> Fitted<'a> {
         });
         let value = text.unwrap_or_else(|| value.map_or("nothing", Value::describe).to_owned());
         LoadError::Parameter { class: self.class.to_owned(), parameter, value }
+    }
+
+    /// The error that a booster of another library is refused.
+    pub(super) fn booster(&self, error: trees::LoadError) -> LoadError {
+        LoadError::Booster { class: self.class.to_owned(), error: Box::new(error) }
     }
 
     pub(super) fn text(&self, attribute: &'static str) -> Result<&'a str, LoadError> {

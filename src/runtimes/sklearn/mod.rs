@@ -9,6 +9,7 @@
 //! file's size, and a model that has loaded can be asked for anything.
 
 mod bayes;
+mod boosted;
 mod calibrate;
 mod classes;
 mod cluster;

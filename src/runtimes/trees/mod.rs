@@ -56,9 +56,23 @@ impl Model {
         Ok(Self { features, feature_names, evaluator })
     }
 
+    /// Loads an `XGBoost` model that is known to be of this kind, whatever it says about itself.
+    pub fn load_xgboost_as(bytes: &[u8], kind: Kind) -> Result<Self, LoadError> {
+        let mut model = Self::load_xgboost(bytes)?;
+        if let Evaluator::Xgboost(evaluator) = &mut model.evaluator {
+            evaluator.set_kind(kind);
+        }
+        Ok(model)
+    }
+
     /// Loads a `LightGBM` text model.
     pub fn load_lightgbm(bytes: &[u8]) -> Result<Self, LoadError> {
-        let (evaluator, feature_names) = lightgbm::load(bytes)?;
+        Self::load_lightgbm_until(bytes, None)
+    }
+
+    /// Loads a `LightGBM` text model, of which only so many rounds are used, if there are more.
+    pub fn load_lightgbm_until(bytes: &[u8], rounds: Option<usize>) -> Result<Self, LoadError> {
+        let (evaluator, feature_names) = lightgbm::load(bytes, rounds)?;
         let features = feature_names.len();
         Ok(Self { features, feature_names: Some(feature_names), evaluator: Evaluator::Lightgbm(Box::new(evaluator)) })
     }

@@ -20,9 +20,12 @@ pub(in crate::runtimes::trees) struct Evaluator {
     link: Link,
 }
 
-/// Loads a model, and its features' names.
-pub(in crate::runtimes::trees) fn load(bytes: &[u8]) -> Result<(Evaluator, Vec<String>), LoadError> {
-    let Document { header, trees } = Document::parse(bytes)?;
+/// Loads a model, up to so many rounds, and its features' names.
+pub(in crate::runtimes::trees) fn load(
+    bytes: &[u8],
+    rounds: Option<usize>,
+) -> Result<(Evaluator, Vec<String>), LoadError> {
+    let Document { header, mut trees } = Document::parse(bytes)?;
     let features = number_of_features(&header)?;
     let outputs: usize = header.number("num_tree_per_iteration")?;
     // A file without trees may have several outputs; one with trees has a tree for each at least.
@@ -34,6 +37,9 @@ pub(in crate::runtimes::trees) fn load(bytes: &[u8]) -> Result<(Evaluator, Vec<S
         if wanted != trees.len() {
             return Err(LoadError::Count { field: "Tree", wanted, found: trees.len() });
         }
+    }
+    if let Some(rounds) = rounds {
+        trees.truncate(rounds.saturating_mul(outputs));
     }
     // Linear trees came with 3.2; since then every tree says whether it is one.
     let old = trees.iter().all(|tree| tree.get("is_linear").is_none());

@@ -67,6 +67,10 @@ impl Evaluator {
         self.kind
     }
 
+    pub(in crate::runtimes::trees) fn set_kind(&mut self, kind: Kind) {
+        self.kind = kind;
+    }
+
     pub(in crate::runtimes::trees) fn cost(&self, rows: usize) -> usize {
         match &self.booster {
             Booster::Trees(forest) => forest.cost(rows),

@@ -1,6 +1,7 @@
 """Decision trees, forests and gradient boosting."""
 
 import numpy as np
+import pandas
 from casefile import asked, blobs, line, rng_for
 from sklearn import ensemble, linear_model, tree
 
@@ -33,6 +34,7 @@ def write(out):
     forests(out)
     boosting(out)
     histograms(out)
+    categories(out)
     takes_missing(out)
 
 
@@ -144,6 +146,50 @@ def histograms(out):
         more = {"quantile": 0.3} if loss == "quantile" else {}
         model = ensemble.HistGradientBoostingRegressor(loss=loss, **small, **more)
         out.case(name, model.fit(x, np.abs(y) + 0.1), asked(rng, x, count=8))
+
+
+def categories(out):
+    """Columns of categories: numbered ones in all versions, and what stands in data frames in those that encode it."""
+    if out.version >= (1, 4):
+        return
+    small = {"max_iter": 4, "max_leaf_nodes": 6, "min_samples_leaf": 3, "random_state": 0}
+    classifier, regressor = ensemble.HistGradientBoostingClassifier, ensemble.HistGradientBoostingRegressor
+    for name, classes, marked in [
+        ("categories_2", 2, [1, 3]),
+        ("categories_3", 3, [False, True, False, True]),
+        ("categories_number", 0, [1]),
+    ]:
+        rng = rng_for(name)
+        x, y = blobs(rng, classes=classes or 2, rows=120)
+        x[:, 1] = rng.randint(12, size=len(x))
+        x[:, 3] = rng.randint(40, size=len(x)) * 6
+        y = (y + (x[:, 1] % 3 == 1)) % classes if classes else y + (x[:, 1] % 3)
+        x[::7, 1] = np.nan
+        rows = missing_rows(asked(rng, x, count=12))
+        rows[:, 1] = rng.randint(14, size=len(rows))
+        rows[:, 3] = rng.randint(42, size=len(rows)) * 6
+        odd = [-1.0, 255.0, 12.5, 3.999, 100.0] + ([] if out.version >= (1, 4) else [256.0, 300.0, 1e10, -250.0, -1e10])
+        rows[: len(odd), 1] = odd
+        rows[3:6, 3] = np.nan
+        model = (classifier if classes else regressor)(categorical_features=marked, **small)
+        out.case(name, model.fit(x, y), [rows, rows.astype(np.float32)])
+    if out.version < (1, 4):
+        return
+    rng = rng_for("categories_frame")
+    x, y = blobs(rng, rows=120)
+    words = np.array(["red", "green", "blue", "white"])
+    frame = pandas.DataFrame({"size": x[:, 0], "colour": words[rng.randint(4, size=120)], "shape": rng.randint(5, size=120)})
+    frame["weight"] = x[:, 1]
+    y = (y + (frame["colour"] == "red") + (frame["shape"] == 2)).to_numpy() % 3
+    rows = frame[:12].copy()
+    rows.loc[0, "size"] = np.nan
+    rows.loc[1, "colour"] = "black"
+    rows.loc[2, "shape"] = 17
+    model = classifier(categorical_features=["colour", "shape"], **small)
+    out.case("categories_frame", model.fit(frame, y), rows)
+    if out.version >= (1, 6):
+        typed = frame.astype({"colour": "category"})
+        out.case("categories_typed", classifier(**small).fit(typed, y), rows.assign(colour=rows["colour"].astype(str)))
 
 
 def takes_missing(out):
