@@ -40,9 +40,9 @@ class Server:
             self.stop()
             raise
 
-    def wait_for(self, question):
+    def wait_for(self, question, patience=PATIENCE):
         """Asks until the answer is something."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + patience
         while time.monotonic() < end and self.process.poll() is None:
             if answer := question():
                 return answer
@@ -53,8 +53,8 @@ class Server:
         """The address that the log gives one of the servers."""
         return self.wait_for(lambda: re.search(rf"{what} server running on (http://\S+)", self.log.read_text()))[1]
 
-    def wait_until_ready(self):
-        self.wait_for(lambda: self.get("/v2/health/ready").status == 200)
+    def wait_until_ready(self, patience=PATIENCE):
+        self.wait_for(lambda: self.get("/v2/health/ready").status == 200, patience)
         return self
 
     def get(self, path, **headers):

@@ -14,12 +14,12 @@ import pytest
 from conftest import BINARY, Server
 
 GOLDENS = Path(__file__).resolve().parent / "goldens"
+#: Those with answers of the original.
+WITH_GOLDENS = sorted(path.name for path in GOLDENS.iterdir())
 #: All of them, or those that the variable names.
-FRAMEWORKS = os.environ.get("FRAMEWORKS", "").split() or sorted(path.name for path in GOLDENS.iterdir())
-
-
+FRAMEWORKS = os.environ.get("FRAMEWORKS", "").split() or [*WITH_GOLDENS, "mllib"]
 #: What is imported where that is not the framework's name.
-MODULES = {"huggingface": "transformers"}
+MODULES = {"alibi_explain": "alibi", "huggingface": "transformers", "mllib": "pyspark"}
 
 
 def suite(framework):
@@ -41,6 +41,7 @@ def need(framework):
 def serve(folder, python, **variables):
     """Starts the server with an interpreter for its models."""
     own = {"MLSERVER_PYTHON_EXECUTABLE": str(python), "PATH": os.environ["PATH"], "HOME": str(folder)}
+    own["TF_CPP_MIN_LOG_LEVEL"] = "3"
     return Server(folder, **own, **variables)
 
 

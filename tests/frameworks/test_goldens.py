@@ -7,10 +7,10 @@ import sys
 
 import pytest
 from cases import ask, differences
-from support import FRAMEWORKS, GOLDENS, need, serve
+from support import FRAMEWORKS, GOLDENS, WITH_GOLDENS, need, serve
 
 
-@pytest.fixture(scope="module", params=FRAMEWORKS)
+@pytest.fixture(scope="module", params=[name for name in FRAMEWORKS if name in WITH_GOLDENS])
 def runtime(request, tmp_path_factory):
     """Yields the cases of a runtime, and the server that has its models."""
     need(request.param)
@@ -40,6 +40,10 @@ def test_answers_are_those_of_the_original(runtime):
             # Which backend answers is an addition of ours.
             assert answer["body"]["parameters"].pop("backend") == "python"
         expected = case.get("ours", answers[case.get("same_as", case["name"])])
+        for output in expected.get("body", {}).get("outputs", ()):
+            if output["datatype"] == "BYTES":
+                # Which hold bytes: what is no text is told as its JSON.
+                output["data"] = ["null" if value is None else value for value in output["data"]]
         if "body" not in expected:
             assert "body" in answer, case["name"]
             del answer["body"]

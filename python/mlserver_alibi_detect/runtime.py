@@ -1,0 +1,166 @@
+"""The runtime of detectors of drift, outliers and adversarial data."""
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, Callable, Dict, List, Optional
+
+import mlserver
+from mlserver import MLModel
+from mlserver._frameworks import import_framework, loading, runtime_settings
+from mlserver.codecs import NumpyCodec, NumpyRequestCodec
+from mlserver.errors import InferenceError, MLServerError
+from mlserver.logging import logger
+from mlserver.settings import BaseSettings
+from mlserver.types import InferenceRequest, InferenceResponse, Parameters, ResponseOutput
+from mlserver.utils import get_model_uri
+
+__all__ = ["ENV_PREFIX_ALIBI_DETECT_SETTINGS", "AlibiDetectRuntime", "AlibiDetectSettings"]
+
+ENV_PREFIX_ALIBI_DETECT_SETTINGS = "MLSERVER_MODEL_ALIBI_DETECT_"
+
+_METRIC = "seldon_model_drift"
+_STATE = "state"
+#: The value of the header `x-seldon-alibi-type`, by the package of the detector.
+_TYPES = {"cd": "drift", "od": "outlier", "ad": "adversarial"}
+#: What detectors raise when they cannot take a request's data.
+_ERRORS = (ValueError, IndexError, TypeError, KeyError)
+
+
+class AlibiDetectSettings(BaseSettings):
+    """What a detector is told."""
+
+    _extra = "ignore"
+    _env_prefix = ENV_PREFIX_ALIBI_DETECT_SETTINGS
+
+    #: Further arguments of the detector's `predict`.
+    predict_parameters: Dict[str, Any] = {}
+    #: How many requests a detector waits for before it looks at them together.
+    batch_size: Optional[int] = None
+    #: After how many steps the state of a detector that has one is saved.
+    state_save_freq: int = 100
+
+
+class AlibiDetectRuntime(MLModel):
+    """A detector that `save_detector` has written; its answer has an output for each thing that it says about the data."""
+
+    async def load(self) -> bool:
+        """Reads the detector, and its state if it has one."""
+        self._own = self._settings_of_detector()
+        uri = await get_model_uri(self.settings)
+        saving = import_framework("alibi_detect.saving", "alibi-detect")
+        try:
+            with loading(uri):
+                self._detector = saving.load_detector(uri)
+        except MLServerError as error:
+            message = f"Invalid configuration for model {self.name}: {error}"
+            raise MLServerError(message, error.status_code) from error
+        self._state = os.path.join(uri, _STATE)
+        self._is_online = hasattr(self._detector, "save_state")
+        self._steps = 0
+        self._waiting: List[Any] = []
+        self._headers = {
+            "x-seldon-alibi-type": _TYPES.get(type(self._detector).__module__.split(".")[1], "unknown"),
+            "x-seldon-alibi-method": type(self._detector).__module__.split(".")[-1],
+        }
+        mlserver.register(_METRIC, "Drift that detectors found")
+        # Detectors keep a state; one thread of their own puts requests in order.
+        self._thread = ThreadPoolExecutor(1, self.name)
+        return True
+
+    async def unload(self) -> bool:
+        """Ends the model's thread."""
+        self._thread.shutdown(wait=False)
+        return True
+
+    def _settings_of_detector(self) -> AlibiDetectSettings:
+        parameters = self.settings.parameters
+        extra = parameters.extra if parameters is not None else None
+        own = runtime_settings(AlibiDetectSettings, extra or {})
+        for name, value in (("batch_size", own.batch_size), ("state_save_freq", own.state_save_freq)):
+            if value is not None and value < 1:
+                raise MLServerError(f"`parameters.extra.{name}` is {value}, expected at least 1", 500)
+        return own
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        """Answers with what the detector says, or with nothing while it waits for more requests."""
+        try:
+            data = self.decode_request(payload, default_codec=NumpyRequestCodec)
+        except _ERRORS as error:
+            raise InferenceError(str(error) or type(error).__name__) from error
+        outputs: Optional[Dict[str, List[Any]]]
+        try:
+            outputs = await self._run(self._detect, data)
+        except _ERRORS as error:
+            logger.debug("A request was refused.", exc_info=True)
+            raise InferenceError(f"Invalid predict parameters for model {self.name}: {error}") from error
+        if outputs is None:
+            return InferenceResponse(model_name=self.name, model_version=self.version, outputs=[])
+        return InferenceResponse(
+            model_name=self.name,
+            model_version=self.version,
+            parameters=Parameters(headers=dict(self._headers), **self._meta()),
+            outputs=[_output(name, values) for name, values in outputs.items()],
+        )
+
+    def _meta(self) -> Dict[str, Any]:
+        """Returns what the detector says about itself."""
+        return {name: value for name, value in self._detector.meta.items() if value is not None}
+
+    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Calls a function on the model's thread, one at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, function, *args)
+
+    def _detect(self, data: Any) -> Optional[Dict[str, List[Any]]]:
+        """Returns what the detector says: for each thing, a list with a value for each time that it was asked."""
+        import numpy
+
+        data = numpy.asarray(data)
+        if self._is_online:
+            found = [self._step(row) for row in data]
+        else:
+            together = self._together(data)
+            if together is None:
+                return None
+            found = [self._detector.predict(together, **self._own.predict_parameters)["data"]]
+        outputs: Dict[str, List[Any]] = {}
+        for each in found:
+            for name, value in each.items():
+                outputs.setdefault(name, []).append(value)
+        for value in outputs.get("is_drift", ()):
+            for one in value if hasattr(value, "__iter__") else [value]:
+                mlserver.log(**{_METRIC: float(one)})
+        return outputs
+
+    def _step(self, row: Any) -> Any:
+        """Shows an online detector one row."""
+        found = self._detector.predict(row, **self._own.predict_parameters)["data"]
+        self._steps += 1
+        if self._steps % self._own.state_save_freq == 0:
+            try:
+                self._detector.save_state(self._state)
+            except OSError as error:  # of a read-only folder, say; the detector goes on without
+                logger.warning("The state of the detector cannot be saved in `%s`: %s", self._state, error)
+        return found
+
+    def _together(self, data: Any) -> Any:
+        """Returns the data of all requests that were waited for, or nothing while some are missing."""
+        if self._own.batch_size is None or self._own.batch_size == 1:
+            return data
+        import numpy
+
+        if self._waiting and self._waiting[0].shape[1:] != data.shape[1:]:
+            expected, found = list(self._waiting[0].shape[1:]), list(data.shape[1:])
+            raise InferenceError(f"a row has the shape {found}, but {expected} in the requests that it is seen with")
+        self._waiting.append(data)
+        if len(self._waiting) < self._own.batch_size:
+            return None
+        waiting, self._waiting = self._waiting, []
+        return numpy.concatenate(waiting)
+
+
+def _output(name: str, values: List[Any]) -> ResponseOutput:
+    import numpy
+
+    return NumpyCodec.encode_output(name, numpy.array(values))

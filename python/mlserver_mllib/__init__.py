@@ -1,0 +1,5 @@
+"""Serves models of Spark's MLlib."""
+
+from .mllib import MLlibModel
+
+__all__ = ["MLlibModel"]

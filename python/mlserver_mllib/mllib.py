@@ -1,0 +1,167 @@
+"""The runtime of models of Spark's MLlib, those of the package `pyspark.mllib`."""
+
+import asyncio
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, Callable, Dict, List, Tuple
+
+from mlserver import MLModel
+from mlserver._frameworks import import_framework, loading
+from mlserver.codecs import NumpyCodec
+from mlserver.errors import InferenceError, MLServerError
+from mlserver.types import InferenceRequest, InferenceResponse, ResponseOutput
+from mlserver.utils import get_model_uri
+
+__all__ = ["MLlibModel"]
+
+_OUTPUT = "predict"
+_APP = "MLlibModel"
+
+#: The module and the class of each `parameters.format`.
+_FORMATS: Dict[str, Tuple[str, str]] = {
+    "LogisticRegression": ("classification", "LogisticRegressionModel"),
+    "NaiveBayes": ("classification", "NaiveBayesModel"),
+    "SVM": ("classification", "SVMModel"),
+    "KMeans": ("clustering", "KMeansModel"),
+    "IsotonicRegression": ("regression", "IsotonicRegressionModel"),
+    "LinearRegression": ("regression", "LinearRegressionModel"),
+    "Lasso": ("regression", "LassoModel"),
+    "RidgeRegression": ("regression", "RidgeRegressionModel"),
+    "DecisionTree": ("tree", "DecisionTreeModel"),
+    "GradientBoostedTrees": ("tree", "GradientBoostedTreesModel"),
+    "RandomForest": ("tree", "RandomForestModel"),
+}
+_ISOTONIC = "IsotonicRegression"
+
+
+class MLlibModel(MLModel):
+    """A model of MLlib, with the one output `predict`."""
+
+    async def load(self) -> bool:
+        """Reads the model, and starts Spark if no other model of the worker has."""
+        self._format = self._known_format()
+        uri = await get_model_uri(self.settings)
+        # Spark answers one call after the other.
+        self._thread = ThreadPoolExecutor(1, self.name)
+        try:
+            self._model = await self._run(self._read, uri)
+        except BaseException:
+            self._thread.shutdown(wait=False)
+            raise
+        return True
+
+    async def unload(self) -> bool:
+        """Frees the model, and Spark with the worker's last one."""
+        await self._run(_Spark.leave)
+        self._thread.shutdown(wait=False)
+        return True
+
+    def _known_format(self) -> str:
+        parameters = self.settings.parameters
+        found = parameters.format if parameters is not None else None
+        if found not in _FORMATS:
+            expected = ", ".join(_FORMATS)
+            what = f"`{found}`" if found else "missing"
+            raise MLServerError(
+                f"Invalid MLlib format for model {self.name}: `parameters.format` is {what}, expected one of {expected}"
+            )
+        return found
+
+    def _read(self, uri: str) -> Any:
+        module, name = _FORMATS[self._format]
+        import_framework("numpy", "numpy")
+        kind = getattr(import_framework(f"pyspark.mllib.{module}", "pyspark"), name)
+        context = _Spark.join()
+        try:
+            with loading(uri):
+                return kind.load(context, uri)
+        except MLServerError as error:
+            _Spark.leave()
+            raise MLServerError(_shortened(str(error)), error.status_code) from error
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        """Answers with a prediction for each row; a tensor of rank one is one row."""
+        if len(payload.inputs) != 1:
+            raise InferenceError(
+                f"MLlibModel only supports a single input tensor ({len(payload.inputs)} were received)"
+            )
+        try:
+            rows = self.decode(payload.inputs[0], default_codec=NumpyCodec)
+            predicted = await self._run(self._predict_rows, rows)
+        except (ValueError, TypeError, LookupError, AssertionError) as error:
+            raise InferenceError(str(error) or f"the model refuses the data: {type(error).__name__}") from error
+        output = ResponseOutput(name=_OUTPUT, datatype="FP32", shape=[len(predicted)], data=predicted)
+        return InferenceResponse(model_name=self.name, model_version=self.version, outputs=[output])
+
+    def _predict_rows(self, rows: Any) -> List[float]:
+        import numpy
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-not-found,unused-ignore]
+
+        rows = numpy.asarray(rows)
+        if rows.dtype.kind not in "biuf":
+            raise InferenceError(f"MLlib's models take numbers, not elements of type {rows.dtype}")
+        rows = rows.reshape(1, -1) if rows.ndim < 2 else rows.reshape(len(rows), -1)
+        try:
+            return [float(self._model.predict(self._point(row))) for row in rows.astype(float)]
+        except Py4JJavaError as error:
+            # Spark says of its client's mistakes and of its own what Java said of it.
+            if "IndexOutOfBounds" in str(error) or "IllegalArgument" in str(error):
+                raise InferenceError(f"the model refuses a row of {rows.shape[1]}: {_shortened(str(error))}") from error
+            raise
+
+    def _point(self, row: Any) -> Any:
+        """Returns what a model predicts from: isotonic regressions from one number, all others from several."""
+        if self._format != _ISOTONIC:
+            return row
+        if len(row) != 1:
+            raise InferenceError(f"an isotonic regression takes one number in a row, not {len(row)}")
+        return float(row[0])
+
+    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Calls a function on the model's thread, one at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, function, *args)
+
+
+class _Spark:
+    """The context of the worker, of which Spark allows one, and how many models use it."""
+
+    _lock = threading.Lock()
+    _users = 0
+
+    @classmethod
+    def join(cls) -> Any:
+        """Returns the context, which is made for the first model."""
+        pyspark = import_framework("pyspark", "pyspark")
+        configuration = pyspark.SparkConf().setAppName(_APP)
+        # Everything runs here, and nothing listens elsewhere, unless Spark's own files say so.
+        for key, value in (("master", "local[*]"), ("driver.host", "127.0.0.1"), ("ui.enabled", "false")):
+            configuration.setIfMissing(f"spark.{key}", value)
+        # What Spark starts itself has this interpreter's packages.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        with cls._lock:
+            try:
+                context = pyspark.SparkContext.getOrCreate(configuration)
+            except Exception as error:
+                raise MLServerError(
+                    f"Spark does not start; it needs Java (17 or later): {_shortened(str(error))}", 500
+                ) from error
+            cls._users += 1
+        return context
+
+    @classmethod
+    def leave(cls) -> None:
+        """Stops the context after the last model."""
+        with cls._lock:
+            cls._users -= 1
+            if cls._users == 0:
+                import_framework("pyspark", "pyspark").SparkContext.getOrCreate().stop()
+
+
+def _shortened(text: str) -> str:
+    """Returns what Java says without its stack."""
+    lines = [line.strip() for line in text.splitlines()]
+    kept = [line for line in lines if line and not line.startswith(("at ", "... ", "Traceback", "File "))]
+    return " ".join(kept)[:500]
