@@ -6,6 +6,7 @@
 mod custom;
 mod datatype;
 pub mod json;
+pub mod merge;
 mod metadata;
 mod parameters;
 mod priority;

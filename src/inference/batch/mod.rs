@@ -1,14 +1,13 @@
 //! Adaptive batching: requests that come at the same time are predicted together.
 //!
 //! [`BatchingLoader`] puts a [`Batched`] runtime in front of that of each model whose settings ask for it, so that batches
-//! are made behind the response cache and whatever the transport is. [`merge`] makes one request of several and several
+//! are made behind the response cache and whatever the transport is. [`merge`](crate::types::merge) makes one request of several and several
 //! answers of one, [`policy`] says when; both are pure. Here is what is left: who waits for what.
 //!
 //! No task drives a batch. Its callers share one future, which whoever is awake polls, and which is dropped, and the
 //! prediction with it, when the last of them has left. A batch that fails is predicted again request by request, so that
 //! nobody pays for a neighbour.
 
-mod merge;
 mod policy;
 
 use std::fmt;
@@ -28,10 +27,10 @@ use crate::registry::{Loader, Loading};
 use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{BatchMetrics, InferenceMetrics};
+use crate::types::merge::{self, Form, Share};
 use crate::types::{
     CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, Priority,
 };
-use merge::{Form, Share};
 use policy::{Limits, Policy, Verdict, Waiting};
 
 /// The most bytes of inputs that are put together. Beyond it the copy takes longer than batching saves, and blocks a

@@ -17,7 +17,7 @@ pub(super) const SIZE: &str = "binary_data_size";
 /// The parameter of a requested output: whether it is to be binary.
 const OUTPUT: &str = "binary_data";
 /// The parameter of a request: whether outputs are to be binary that say nothing else.
-const OUTPUTS: &str = "binary_data_output";
+pub(super) const OUTPUTS: &str = "binary_data_output";
 
 /// The bytes behind the JSON, of which each binary input takes its own.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The JSON form of requests and responses (Open Inference protocol, "HTTP/REST").
+//! The JSON form of requests and responses, for servers and for clients (Open Inference protocol, "HTTP/REST").
 //!
 //! Tensor data never becomes a value tree: numbers go from text straight into the typed buffer, nested arrays are
 //! flattened on the way, and answers are written from the buffer. Data may also stand behind the JSON, in its raw form.
@@ -10,9 +10,11 @@ mod error;
 mod float;
 mod number;
 mod reader;
+mod response;
 mod writer;
 
 pub use binary::BinaryOutputs;
 pub use error::ReadError;
 pub use reader::{Incoming, read_request};
-pub use writer::{NonFinite, WriteError, WriteOptions, Written, write_response};
+pub use response::read_response;
+pub use writer::{NonFinite, WriteError, WriteOptions, Written, write_request, write_response};

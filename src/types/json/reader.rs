@@ -50,7 +50,7 @@ pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<Incoming, Read
         match key {
             b"id" => incoming.id = optional(cursor, |cursor| string(cursor, || "id".to_owned()))?,
             b"parameters" => incoming.request.parameters = parameters(cursor, || "parameters".to_owned())?,
-            b"inputs" => inputs = Some(read_inputs(cursor, &mut binary)?),
+            b"inputs" => inputs = Some(read_tensors(cursor, "inputs", &mut binary)?),
             b"outputs" => {
                 let outputs = optional(cursor, |cursor| read_outputs(cursor, &mut incoming.binary_outputs))?;
                 incoming.request.outputs = outputs.unwrap_or_default();
@@ -68,14 +68,19 @@ pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<Incoming, Read
     Ok(incoming)
 }
 
-fn read_inputs(cursor: &mut Cursor<'_>, binary: &mut BinaryPart) -> Result<Vec<Tensor>, ReadError> {
-    want(cursor, b'[', || "inputs".to_owned(), "an array")?;
-    let mut inputs = Vec::new();
+/// Reads the tensors of the array that messages call `list`.
+pub(super) fn read_tensors(
+    cursor: &mut Cursor<'_>,
+    list: &'static str,
+    binary: &mut BinaryPart,
+) -> Result<Vec<Tensor>, ReadError> {
+    want(cursor, b'[', || list.to_owned(), "an array")?;
+    let mut tensors = Vec::new();
     cursor.array(|cursor, index| {
-        inputs.push(read_input(cursor, index, binary)?);
+        tensors.push(read_tensor(cursor, (list, index), binary)?);
         Ok(())
     })?;
-    Ok(inputs)
+    Ok(tensors)
 }
 
 fn read_outputs(cursor: &mut Cursor<'_>, binary: &mut BinaryOutputs) -> Result<Vec<RequestedOutput>, ReadError> {
@@ -110,8 +115,12 @@ enum Data<'a> {
     Read(TensorData),
 }
 
-fn read_input(cursor: &mut Cursor<'_>, position: usize, binary: &mut BinaryPart) -> Result<Tensor, ReadError> {
-    let path = |field: &str| format!("inputs[{position}]{field}");
+fn read_tensor(
+    cursor: &mut Cursor<'_>,
+    (list, position): (&'static str, usize),
+    binary: &mut BinaryPart,
+) -> Result<Tensor, ReadError> {
+    let path = |field: &str| format!("{list}[{position}]{field}");
     want(cursor, b'{', || path(""), "an object")?;
     let mut name = None;
     let mut shape = None;
@@ -451,7 +460,7 @@ fn walk_array(
     if *levels.lengths[level].get_or_insert(length) == length { Ok(()) } else { Err(sink.ragged()) }
 }
 
-fn want(
+pub(super) fn want(
     cursor: &mut Cursor<'_>,
     opening: u8,
     path: impl FnOnce() -> String,
@@ -464,19 +473,19 @@ fn want(
     Err(ReadError::Type { path: path(), expected })
 }
 
-fn optional<'a, T>(
+pub(super) fn optional<'a, T>(
     cursor: &mut Cursor<'a>,
     read: impl FnOnce(&mut Cursor<'a>) -> Result<T, ReadError>,
 ) -> Result<Option<T>, ReadError> {
     if cursor.literal("null") { Ok(None) } else { read(cursor).map(Some) }
 }
 
-fn string(cursor: &mut Cursor<'_>, path: impl FnOnce() -> String) -> Result<String, ReadError> {
+pub(super) fn string(cursor: &mut Cursor<'_>, path: impl FnOnce() -> String) -> Result<String, ReadError> {
     want(cursor, b'"', path, "a string")?;
     Ok(cursor.string()?.into_owned())
 }
 
-fn parameters(cursor: &mut Cursor<'_>, path: impl FnOnce() -> String) -> Result<Parameters, ReadError> {
+pub(super) fn parameters(cursor: &mut Cursor<'_>, path: impl FnOnce() -> String) -> Result<Parameters, ReadError> {
     if cursor.literal("null") {
         return Ok(Parameters::new());
     }

@@ -1,4 +1,4 @@
-//! Answers to JSON, and to binary data behind it.
+//! Answers and requests to JSON, and to binary data behind it.
 
 use bytemuck::Pod;
 use bytes::Bytes;
@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::binary::{self, BinaryOutputs};
 use super::float::{self, Float};
-use crate::types::{BytesElements, Datatype, InferenceResponse, Parameters, Tensor, TensorData, TensorError};
+use crate::types::{
+    BytesElements, Datatype, InferenceRequest, InferenceResponse, Parameters, Tensor, TensorData, TensorError,
+};
 
 /// Floats that are written at a time, which bounds the room that is made ready for them.
 const FLOATS: usize = 64;
@@ -98,6 +100,64 @@ pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> R
     }
     text.extend_from_slice(b"]}");
     Ok(Written { json: text, binary })
+}
+
+/// Writes a request as compact JSON, as a client sends it. With `binary`, the data of all inputs goes behind the JSON, and the
+/// outputs are asked for as binary data.
+///
+/// # Errors
+///
+/// Fails when a BYTES element of JSON is not UTF-8, or one of binary data too long for its prefix.
+pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<Written, WriteError> {
+    let size: usize = if binary { 0 } else { request.inputs.iter().map(text_size).sum() };
+    let mut text = Vec::with_capacity(128 + 128 * request.inputs.len() + size);
+    let mut parts = Vec::new();
+    text.extend_from_slice(b"{\"id\":");
+    write_value(&mut text, &request.id);
+    if binary || !request.parameters.is_empty() {
+        text.extend_from_slice(b",\"parameters\":");
+        write_parameters(&mut text, &request.parameters, None);
+        if binary {
+            // The object is open again for one more, `null`s left out: `{` or `…,`.
+            text.pop();
+            let separator: &[u8] = if text.ends_with(b"{") { b"" } else { b"," };
+            text.extend_from_slice(separator);
+            write_value(&mut text, binary::OUTPUTS);
+            text.extend_from_slice(b":true}");
+        }
+    }
+    text.extend_from_slice(b",\"inputs\":[");
+    for (index, input) in request.inputs.iter().enumerate() {
+        if index > 0 {
+            text.push(b',');
+        }
+        if binary {
+            let data = input.to_raw()?;
+            write_tensor_head(&mut text, input, Some(data.len()));
+            parts.push(data);
+        } else {
+            write_tensor_head(&mut text, input, None);
+            // Text, for JSON has no infinities, and `null` would not tell them from NaN.
+            write_data(&mut text, input, NonFinite::String)?;
+        }
+        text.push(b'}');
+    }
+    text.push(b']');
+    if !request.outputs.is_empty() {
+        text.extend_from_slice(b",\"outputs\":[");
+        separated(&mut text, &request.outputs, |text, output| {
+            text.extend_from_slice(b"{\"name\":");
+            write_value(text, &output.name);
+            if !output.parameters.is_empty() {
+                text.extend_from_slice(b",\"parameters\":");
+                write_parameters(text, &output.parameters, None);
+            }
+            text.push(b'}');
+        });
+        text.push(b']');
+    }
+    text.push(b'}');
+    Ok(Written { json: text, binary: parts })
 }
 
 /// A guess at the text's length that rarely needs a second allocation.
@@ -297,6 +357,7 @@ fn write_value<T: Serialize + ?Sized>(text: &mut Vec<u8>, value: &T) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::RequestedOutput;
     use crate::types::json::read_request;
     use proptest::prelude::*;
 
@@ -393,6 +454,35 @@ mod tests {
         assert_eq!(String::from_utf8(json).unwrap(), expected);
         assert_eq!(binary, [Bytes::from_static(&[1, 0, 2, 0]), Bytes::copy_from_slice(&f32::NAN.to_le_bytes())]);
         assert_eq!(binary[0].as_ptr(), kept, "not copied");
+    }
+
+    #[test]
+    fn requests_read_back() {
+        let texts = TensorData::Variable(["a", "\"b\n"].iter().collect::<BytesElements>());
+        let (name, datatype, shape) = ("t".to_owned(), Datatype::Bytes, vec![2]);
+        let texts = Tensor { name, datatype, shape, parameters: Parameters::with_content_type("str"), data: texts };
+        let floats = Tensor::from_elements("f", vec![1, 3], &[0.1_f32, f32::NEG_INFINITY, -0.0]).unwrap();
+        for parameters in ["{}", r#"{"gone":null}"#, r#"{"content_type":"pd","k":[1]}"#] {
+            let request = InferenceRequest {
+                id: "i".to_owned(),
+                parameters: serde_json::from_str(parameters).unwrap(),
+                inputs: vec![texts.clone(), floats.clone()],
+                outputs: vec![RequestedOutput {
+                    name: "o".to_owned(),
+                    parameters: Parameters::with_content_type("np"),
+                }],
+                ..InferenceRequest::default()
+            };
+            for binary in [false, true] {
+                let written = write_request(&request, binary).unwrap();
+                let bytes = binary.then(|| Bytes::from(written.binary.concat()));
+                let read = read_request(&written.json, bytes).unwrap();
+                assert_eq!(read.id.as_deref(), Some("i"));
+                assert_eq!((&read.request.inputs, &read.request.outputs), (&request.inputs, &request.outputs));
+                assert_eq!(read.request.parameters.others.get("k"), request.parameters.others.get("k"));
+                assert_eq!(read.binary_outputs.wants("o"), binary);
+            }
+        }
     }
 
     fn reread(tensor: &Tensor) -> Tensor {

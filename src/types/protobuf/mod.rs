@@ -4,6 +4,7 @@
 //! contents of floats are slices of the received message, and large tensors leave as slices of their own buffer. For all
 //! other calls there are the generated [`messages`].
 
+mod client;
 mod contents;
 mod error;
 mod parameters;
@@ -11,6 +12,7 @@ mod reader;
 mod wire;
 mod writer;
 
+pub use client::{read_response, write_request};
 pub use error::ReadError;
 pub use parameters::to_map as parameters_to_map;
 pub use reader::{Incoming, conversion_effort, read_request};

@@ -85,15 +85,15 @@ struct Envelope<'a> {
 }
 
 /// Counts the parts of a message.
-struct Parts(usize);
+pub(super) struct Parts(pub(super) usize);
 
 impl Parts {
-    fn add(&mut self) -> Result<(), ReadError> {
+    pub(super) fn add(&mut self) -> Result<(), ReadError> {
         self.0 += 1;
         if self.0 > MAX_PARTS { Err(ReadError::TooManyParts { limit: MAX_PARTS }) } else { Ok(()) }
     }
 
-    fn parameter(&mut self, field: &Field<'_>, parameters: &mut Map<String, Json>) -> Result<(), ReadError> {
+    pub(super) fn parameter(&mut self, field: &Field<'_>, parameters: &mut Map<String, Json>) -> Result<(), ReadError> {
         self.add()?;
         parameters::read(field, parameters)
     }
@@ -144,8 +144,8 @@ fn read_output(field: &Field<'_>, parts: &mut Parts) -> Result<RequestedOutput, 
     Ok(output)
 }
 
-/// An input whose data has not been read yet.
-struct Input<'a> {
+/// An input, or an answer's output, whose data has not been read yet.
+pub(super) struct Input<'a> {
     name: &'a str,
     datatype: &'a str,
     shape: Vec<i64>,
@@ -154,7 +154,7 @@ struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    fn read(field: &Field<'a>, parts: &mut Parts) -> Result<Self, ReadError> {
+    pub(super) fn read(field: &Field<'a>, parts: &mut Parts) -> Result<Self, ReadError> {
         let mut input =
             Self { name: "", datatype: "", shape: Vec::new(), parameters: Map::new(), contents: Contents::default() };
         let mut fields = field.message()?;
@@ -194,7 +194,7 @@ impl<'a> Input<'a> {
     }
 
     /// Reads the data, from the contents or the next raw entry; nothing when such an entry is missing.
-    fn tensor(
+    pub(super) fn tensor(
         self,
         message: &Bytes,
         index: usize,

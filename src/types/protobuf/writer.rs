@@ -19,13 +19,13 @@ pub struct Outgoing<'r> {
     len: usize,
 }
 
-/// One output's data and sizes.
+/// One tensor's data and sizes, as an answer's output or a request's input: their messages are alike.
 #[derive(Debug)]
-struct Output {
+pub(super) struct Output {
     /// The data in its raw form, if it goes there.
-    raw: Option<Bytes>,
+    pub(super) raw: Option<Bytes>,
     contents_len: usize,
-    len: usize,
+    pub(super) len: usize,
 }
 
 impl<'r> Outgoing<'r> {
@@ -104,7 +104,7 @@ pub fn writing_effort(response: &InferenceResponse, raw: bool) -> usize {
 }
 
 /// Tells whether a datatype has no typed contents.
-const fn is_raw_only(datatype: Datatype) -> bool {
+pub(super) const fn is_raw_only(datatype: Datatype) -> bool {
     matches!(datatype, Datatype::Fp16 | Datatype::Bf16)
 }
 
@@ -114,7 +114,7 @@ const fn is_kept(datatype: Datatype) -> bool {
 }
 
 impl Output {
-    fn new(tensor: &Tensor, raw: bool) -> Result<Self, TensorError> {
+    pub(super) fn new(tensor: &Tensor, raw: bool) -> Result<Self, TensorError> {
         let (raw, contents_len) = if raw { (Some(tensor.to_raw()?), 0) } else { (None, contents_len(tensor)) };
         let name = if tensor.name.is_empty() { 0 } else { field_len(1, tensor.name.len()) };
         let datatype = field_len(2, tensor.datatype.name().len());
@@ -124,7 +124,7 @@ impl Output {
         Ok(Self { raw, contents_len, len })
     }
 
-    fn write(&self, tensor: &Tensor, parts: &mut Parts) {
+    pub(super) fn write(&self, tensor: &Tensor, parts: &mut Parts) {
         let buffer = &mut parts.open;
         if !tensor.name.is_empty() {
             put_field(buffer, 1, tensor.name.len());
@@ -215,13 +215,13 @@ fn numbers<T: Pod>(bytes: &[u8]) -> impl Iterator<Item = T> {
 }
 
 /// A message in parts.
-struct Parts {
-    done: Vec<Bytes>,
-    open: Vec<u8>,
+pub(super) struct Parts {
+    pub(super) done: Vec<Bytes>,
+    pub(super) open: Vec<u8>,
 }
 
 impl Parts {
-    fn push(&mut self, bytes: &Bytes) {
+    pub(super) fn push(&mut self, bytes: &Bytes) {
         if bytes.len() < KEPT_FROM {
             self.open.extend_from_slice(bytes);
         } else {
@@ -236,7 +236,7 @@ impl Parts {
         }
     }
 
-    fn finish(mut self) -> Vec<Bytes> {
+    pub(super) fn finish(mut self) -> Vec<Bytes> {
         self.close();
         self.done
     }

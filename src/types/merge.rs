@@ -9,26 +9,26 @@ use std::ops::Range;
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::types::{InferenceRequest, InferenceResponse, Parameters, Tensor, TensorData};
+use super::{InferenceRequest, InferenceResponse, Parameters, Tensor, TensorData};
 
 /// What requests must have in common to share a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Form(Box<[u8]>);
+pub struct Form(Box<[u8]>);
 
 /// What a request brings into a batch.
 #[derive(Debug, Clone)]
-pub(super) struct Share {
-    pub(super) form: Form,
+pub struct Share {
+    pub form: Form,
     /// The first dimension of all its inputs; at least 1.
-    pub(super) rows: usize,
+    pub rows: usize,
     /// The size of its inputs.
-    pub(super) bytes: usize,
+    pub bytes: usize,
 }
 
 /// An answer that cannot be taken apart.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("output `{output}` has the shape {shape:?} and {elements} elements, expected {rows} rows as the batch has")]
-pub(super) struct SplitError {
+pub struct SplitError {
     output: String,
     shape: Vec<usize>,
     elements: usize,
@@ -38,7 +38,7 @@ pub(super) struct SplitError {
 impl Share {
     /// Returns what a request brings into a batch, or nothing when it must stay alone: its inputs have no rows or differ
     /// in their number, or a parameter of theirs is a list, which could not be told from the values of several requests.
-    pub(super) fn of(request: &InferenceRequest) -> Option<Self> {
+    pub fn of(request: &InferenceRequest) -> Option<Self> {
         let rows = request.inputs.first()?.rows().filter(|&rows| rows > 0)?;
         let mut form = FormWriter::default();
         let mut bytes = 0;
@@ -110,7 +110,7 @@ impl FormWriter {
 /// It has no id, and of the headers only those that all of them sent alike: a model must not take one caller for another.
 ///
 /// Returns nothing when their forms differ.
-pub(super) fn merge(requests: &[&InferenceRequest]) -> Option<InferenceRequest> {
+pub fn merge(requests: &[&InferenceRequest]) -> Option<InferenceRequest> {
     let first = requests.first()?;
     let merge_input = |(index, input): (usize, &Tensor)| {
         let parts: Vec<&Tensor> = requests.iter().map(|request| request.inputs.get(index)).collect::<Option<_>>()?;
@@ -154,7 +154,7 @@ fn common_headers(requests: &[&InferenceRequest]) -> HeaderMap {
 /// # Errors
 ///
 /// Fails when an output has not one row for each row of the batch.
-pub(super) fn split(response: &InferenceResponse, rows: &[usize]) -> Result<Vec<InferenceResponse>, SplitError> {
+pub fn split(response: &InferenceResponse, rows: &[usize]) -> Result<Vec<InferenceResponse>, SplitError> {
     let all = rows.iter().sum();
     let mut start = 0;
     let parts = rows.iter().enumerate().map(|(index, &rows_of_one)| {
@@ -180,7 +180,7 @@ pub(super) fn split(response: &InferenceResponse, rows: &[usize]) -> Result<Vec<
 }
 
 /// Does to the answer of one request what [`split`] does to those of several, so that it does not depend on others.
-pub(super) fn split_one(response: &mut InferenceResponse, rows: usize) {
+pub fn split_one(response: &mut InferenceResponse, rows: usize) {
     let place = Place { index: 0, requests: 1, rows: 0..rows, all: rows };
     for output in &mut response.outputs {
         place.restrict(&mut output.parameters);

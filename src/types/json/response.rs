@@ -1,0 +1,94 @@
+//! Answers from JSON, as a client receives them.
+
+use bytes::Bytes;
+
+use super::ReadError;
+use super::binary::BinaryPart;
+use super::cursor::Cursor;
+use super::reader::{optional, parameters, read_tensors, string, want};
+use crate::types::InferenceResponse;
+
+/// Reads an answer, and the binary data that followed its JSON: `None` when the whole body is JSON.
+///
+/// Tensors of binary data are slices of it. Unknown keys are ignored, and a name, version or id that is missing is empty.
+///
+/// # Errors
+///
+/// [`ReadError`] says where and what.
+pub fn read_response(text: &[u8], binary: Option<Bytes>) -> Result<InferenceResponse, ReadError> {
+    let mut cursor = Cursor::new(text);
+    let mut binary = BinaryPart::new(binary);
+    let mut response = InferenceResponse::default();
+    let mut outputs = None;
+    want(&mut cursor, b'{', || "answer".to_owned(), "a JSON object")?;
+    cursor.object(|cursor, key| {
+        let text = |cursor: &mut Cursor<'_>, path: &str| optional(cursor, |cursor| string(cursor, || path.to_owned()));
+        match key {
+            b"model_name" => response.model_name = text(cursor, "model_name")?.unwrap_or_default(),
+            b"model_version" => response.model_version = text(cursor, "model_version")?,
+            b"id" => response.id = text(cursor, "id")?.unwrap_or_default(),
+            b"parameters" => response.parameters = parameters(cursor, || "parameters".to_owned())?,
+            b"outputs" => outputs = Some(read_tensors(cursor, "outputs", &mut binary)?),
+            _ => cursor.skip_member(key)?,
+        }
+        Ok(())
+    })?;
+    if cursor.peek().is_some() {
+        return Err(cursor.syntax("the end of the answer"));
+    }
+    response.outputs = outputs.ok_or_else(|| ReadError::Missing { path: "outputs".to_owned() })?;
+    binary.finish()?;
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::json::{BinaryOutputs, WriteOptions, write_response};
+    use crate::types::{BytesElements, Datatype, Parameters, Tensor, TensorData};
+
+    fn answer() -> InferenceResponse {
+        let texts = TensorData::Variable(["a", "\u{e9}\n"].iter().collect::<BytesElements>().with_text(true));
+        let text = Tensor {
+            name: "text".to_owned(),
+            datatype: Datatype::Bytes,
+            shape: vec![2, 1],
+            parameters: Parameters::with_content_type("str"),
+            data: texts,
+        };
+        InferenceResponse {
+            model_name: "m".to_owned(),
+            model_version: Some("v1".to_owned()),
+            id: "i".to_owned(),
+            outputs: vec![Tensor::from_elements("total", vec![2, 1], &[1.5_f32, -0.1]).unwrap(), text],
+            ..InferenceResponse::default()
+        }
+    }
+
+    #[test]
+    fn what_a_server_writes_reads_back() {
+        for binary in [false, true] {
+            let options = WriteOptions { binary: BinaryOutputs::all(binary), ..WriteOptions::default() };
+            let written = write_response(&answer(), &options).unwrap();
+            let bytes = binary.then(|| Bytes::from(written.binary.concat()));
+            let read = read_response(&written.json, bytes).unwrap();
+            let expected = answer();
+            assert_eq!(read.outputs, expected.outputs);
+            assert_eq!((read.model_name, read.model_version, read.id), ("m".into(), Some("v1".into()), "i".into()));
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_says_where() {
+        let message = |text: &str| read_response(text.as_bytes(), None).unwrap_err().to_string();
+        assert_eq!(message("[]"), "`answer`: expected a JSON object");
+        assert_eq!(message("{}"), "`outputs` is required");
+        assert_eq!(message(r#"{"outputs":[]} x"#), "invalid JSON at byte 15: expected the end of the answer");
+        assert_eq!(
+            message(r#"{"outputs":[{"name":"x","datatype":"FP32","data":[1]}]}"#),
+            "`outputs[0].shape` is required"
+        );
+        let null = r#"{"model_name":null,"id":null,"outputs":[]}"#;
+        assert_eq!(read_response(null.as_bytes(), None).unwrap().id, "");
+    }
+}

@@ -1,0 +1,154 @@
+//! A client's side: requests to messages, and answers from them.
+
+use bytes::Bytes;
+use serde_json::Map;
+
+use super::reader::{Input, Parts as Counted};
+use super::wire::{Cursor, field_len, put_field};
+use super::writer::{Output, Parts, is_raw_only};
+use super::{ReadError, parameters};
+use crate::types::{InferenceRequest, InferenceResponse, Parameters, RequestedOutput, TensorError};
+
+/// Writes a `ModelInferRequest` behind what `buffer` holds. The parts are to be sent one after another; large tensors are
+/// parts of their own and were not copied.
+///
+/// With `raw`, the data of all inputs goes to `raw_input_contents`, and the answer's will come so; so it does when one of them
+/// has a datatype without a field of its own. Parameters of kinds that the wire does not have are left out.
+///
+/// # Errors
+///
+/// Fails when a BYTES element is longer than the raw form can say.
+pub fn write_request(
+    (model_name, model_version): (&str, Option<&str>),
+    request: &InferenceRequest,
+    raw: bool,
+    buffer: Vec<u8>,
+) -> Result<Vec<Bytes>, TensorError> {
+    let raw = raw || request.inputs.iter().any(|input| is_raw_only(input.datatype));
+    let mut parts = Parts { done: Vec::new(), open: buffer };
+    for (number, text) in [(1, model_name), (2, model_version.unwrap_or_default()), (3, &request.id)] {
+        if !text.is_empty() {
+            put_text(&mut parts.open, number, text);
+        }
+    }
+    parameters::write(&mut parts.open, 4, &request.parameters);
+    let mut raws = Vec::new();
+    for tensor in &request.inputs {
+        let input = Output::new(tensor, raw)?;
+        put_field(&mut parts.open, 5, input.len);
+        input.write(tensor, &mut parts);
+        raws.extend(input.raw);
+    }
+    for RequestedOutput { name, parameters } in &request.outputs {
+        put_field(&mut parts.open, 6, field_len(1, name.len()) + parameters::len(2, parameters));
+        put_text(&mut parts.open, 1, name);
+        parameters::write(&mut parts.open, 2, parameters);
+    }
+    for raw in raws {
+        put_field(&mut parts.open, 7, raw.len());
+        parts.push(&raw);
+    }
+    Ok(parts.finish())
+}
+
+fn put_text(buffer: &mut Vec<u8>, number: u32, text: &str) {
+    put_field(buffer, number, text.len());
+    buffer.extend_from_slice(text.as_bytes());
+}
+
+/// Reads a `ModelInferResponse`. Tensors are slices of it where the wire has elements as memory does.
+///
+/// # Errors
+///
+/// [`ReadError`] says where and what.
+pub fn read_response(message: &Bytes) -> Result<InferenceResponse, ReadError> {
+    let mut response = InferenceResponse::default();
+    let mut of_response = Map::new();
+    let (mut outputs, mut raw) = (Vec::new(), Vec::new());
+    let mut counted = Counted(0);
+    let mut fields = Cursor::new(message, 0);
+    while let Some(field) = fields.field()? {
+        match field.number {
+            1 => field.text()?.clone_into(&mut response.model_name),
+            2 => response.model_version = Some(field.text()?.to_owned()).filter(|version| !version.is_empty()),
+            3 => field.text()?.clone_into(&mut response.id),
+            4 => counted.parameter(&field, &mut of_response)?,
+            5 => {
+                counted.add()?;
+                outputs.push(Input::read(&field, &mut counted)?);
+            }
+            6 => {
+                counted.add()?;
+                raw.push(message.slice_ref(field.bytes()?));
+            }
+            _ => {}
+        }
+    }
+    response.parameters = Parameters::from(of_response);
+    let (found, wanted) = (raw.len(), outputs.len());
+    let mut raw = raw.into_iter();
+    for (index, output) in outputs.into_iter().enumerate() {
+        let tensor = output.tensor(message, index, found > 0, &mut || raw.next())?;
+        response.outputs.push(tensor.ok_or(ReadError::RawCount { found, wanted })?);
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::protobuf::{Outgoing, read_request};
+    use crate::types::{BytesElements, Datatype, Tensor, TensorData};
+    use half::f16;
+    use serde_json::json;
+
+    fn tensors() -> Vec<Tensor> {
+        let texts = TensorData::Variable(["a", "bc"].iter().collect::<BytesElements>());
+        let (name, datatype, shape) = ("t".to_owned(), Datatype::Bytes, vec![2, 1]);
+        let mut numbers = Tensor::from_elements("n", vec![2, 1], &[-1_i64, 300]).unwrap();
+        numbers.parameters = Parameters::with_content_type("np");
+        // Long enough to be a part of its own.
+        let long = Tensor::from_elements("l", vec![2, 1000], &[0.5_f64; 2000]).unwrap();
+        vec![numbers, Tensor { name, datatype, shape, parameters: Parameters::new(), data: texts }, long]
+    }
+
+    #[test]
+    fn what_a_client_writes_a_server_reads() {
+        let request = InferenceRequest {
+            id: "i".to_owned(),
+            parameters: Map::from_iter([("k".to_owned(), json!(7))]).into(),
+            inputs: tensors(),
+            outputs: vec![RequestedOutput { name: "o".to_owned(), parameters: Parameters::with_content_type("np") }],
+            ..InferenceRequest::default()
+        };
+        for raw in [false, true] {
+            let message = write_request(("m", Some("v")), &request, raw, Vec::new()).unwrap().concat();
+            let read = read_request(&message.into()).unwrap();
+            assert_eq!((read.model_name.as_str(), read.model_version.as_deref(), read.raw), ("m", Some("v"), raw));
+            assert_eq!((&read.request.id, &read.request.parameters), (&request.id, &request.parameters));
+            assert_eq!((&read.request.inputs, &read.request.outputs), (&request.inputs, &request.outputs));
+        }
+        let halves = Tensor::from_elements("h", vec![1, 1], &[f16::ONE]).unwrap();
+        let request = InferenceRequest { inputs: vec![halves], ..InferenceRequest::default() };
+        let message = write_request(("m", None), &request, false, Vec::new()).unwrap().concat();
+        assert!(read_request(&message.into()).unwrap().raw, "FP16 has no typed contents");
+    }
+
+    #[test]
+    fn what_a_server_writes_a_client_reads() {
+        let response = InferenceResponse {
+            model_name: "m".to_owned(),
+            id: "i".to_owned(),
+            parameters: Map::from_iter([("k".to_owned(), json!("v"))]).into(),
+            outputs: tensors(),
+            ..InferenceResponse::default()
+        };
+        for raw in [false, true] {
+            let message: Bytes = Outgoing::new(&response, raw).unwrap().write(Vec::new()).concat().into();
+            let read = read_response(&message).unwrap();
+            assert_eq!((read.model_name.as_str(), read.model_version, read.id.as_str()), ("m", None, "i"));
+            assert_eq!((&read.parameters, &read.outputs), (&response.parameters, &response.outputs));
+        }
+        assert!(read_response(&Bytes::from_static(b"\x0a\x05ab")).is_err());
+    }
+}
