@@ -4,6 +4,7 @@
 
 pub mod admin;
 pub mod cli;
+pub mod client;
 pub mod codecs;
 pub mod commands;
 pub mod compute;

@@ -37,6 +37,7 @@ fn run(cli: &Cli, ui: &mut Ui) -> Result<(), CommandError> {
         Command::Dockerfile(args) => commands::dockerfile::run(args, ui),
         Command::Build(args) => commands::build::run(args, &SystemEnvironment, ui),
         Command::Inspect(args) => commands::inspect::run(args, ui),
+        Command::Infer(args) => commands::infer::run(args, &SystemEnvironment, ui),
         Command::Config(args) => commands::config::run(args, &SystemEnvironment, ui),
     }
 }

@@ -319,6 +319,7 @@ fn help_of_the_program() {
       build       Build an image of a folder of models
       config      Inspect settings
       inspect     Print what a scikit-learn artefact holds, and whether it is served natively
+      infer       Have a server answer a file of requests, in its order
 
     Options:
       -h, --help     Print help

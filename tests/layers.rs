@@ -11,7 +11,7 @@ use crate::support::repository_path;
 /// A part is a folder or file in `src/`; of several that match a file, the longest counts. What a part may use covers
 /// what is inside of that, unless a longer entry exists. Changing this table is a change of the design: see
 /// `ARCHITECTURE.md`.
-const LAYERS: [(&str, &[&str]); 26] = [
+const LAYERS: [(&str, &[&str]); 27] = [
     ("main", &["cli", "commands", "settings", "ui"]),
     ("lib", &[]),
     ("cli", &[]),
@@ -20,6 +20,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
         &[
             "admin",
             "cli",
+            "client",
             "compute",
             "image",
             "inference",
@@ -41,6 +42,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
         ],
     ),
     ("ui", &[]),
+    ("client", &["types"]),
     // Looks at models as the loader of the registry does, and loads none of them to serve.
     ("image", &["compute", "repository", "runtimes", "settings", "templates"]),
     ("scaffold", &["templates"]),

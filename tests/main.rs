@@ -15,6 +15,7 @@ mod environments;
 mod grpc;
 mod handlers;
 mod image;
+mod infer;
 mod init;
 mod layers;
 mod memory;

@@ -6,6 +6,7 @@
 //! a generated `id` is not compared.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
@@ -87,6 +88,9 @@ fn the_readme_tells_the_truth() {
         let commands = commands
             .replace("localhost:8080", &server.http.to_string())
             .replace("localhost:8082", &server.metrics.unwrap().to_string());
+        // `mlserver` in them is the one under test.
+        let folder = Path::new(env!("CARGO_BIN_EXE_mlserver")).parent().unwrap();
+        let commands = format!("PATH='{}':$PATH\n{commands}", folder.display());
         let ran = Command::new("bash")
             .args(["-euo", "pipefail", "-c", &commands])
             .current_dir(repository_path("."))

@@ -3,6 +3,7 @@
 pub mod build;
 pub mod config;
 pub mod dockerfile;
+pub mod infer;
 pub mod init;
 pub mod inspect;
 pub mod start;
@@ -31,4 +32,5 @@ pub enum Command {
     Build(build::BuildArgs),
     Config(config::ConfigArgs),
     Inspect(inspect::InspectArgs),
+    Infer(Box<infer::InferArgs>),
 }

@@ -4,6 +4,7 @@ pub mod build;
 pub mod config;
 mod custom_repository;
 pub mod dockerfile;
+pub mod infer;
 pub mod init;
 pub mod inspect;
 pub mod start;
@@ -14,8 +15,12 @@ pub const SUCCESS: u8 = 0;
 pub const FAILURE: u8 = 1;
 /// The command line could not be understood.
 pub const USAGE: u8 = 2;
-/// A second signal ended the server before every request had its answer.
+/// A second signal ended it before every request had its answer.
 pub const FORCED: u8 = 3;
+/// Every row of the input has a line in the output, but some of these tell of failures.
+pub const SOME_FAILED: u8 = 4;
+/// It was told to stop before the end, by a signal or by a reader that has gone.
+pub const INTERRUPTED: u8 = 130;
 
 /// Why a command failed, for the person who ran it.
 #[derive(Debug)]

@@ -3,6 +3,8 @@
 //! What a command was asked for goes to standard output, everything else to standard error. A reader that goes away,
 //! as `mlserver config show | head -1` does, is a normal end: the rest is dropped without a word.
 
+pub mod progress;
+
 use std::fmt::Display;
 use std::io::{self, Write};
 

@@ -4,6 +4,7 @@ mod embedded;
 mod folder;
 pub(crate) mod grpc;
 mod http;
+pub(crate) mod scripted;
 mod server;
 pub(crate) mod where_models;
 

@@ -1,0 +1,299 @@
+//! Where answers go: standard output, or a file that is whole or not there.
+//!
+//! Answers are written to `NAME.partial`, in the order of the input, and that becomes `NAME` when the last one is there. So
+//! whatever stops a run leaves a file whose whole lines are the answers to the first rows, and the next run can go on behind
+//! them.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::row::FAILED;
+
+/// What the file is called until it is whole.
+const PARTIAL: &str = ".partial";
+
+/// Where answers go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    Stdout,
+    File(PathBuf),
+}
+
+/// Answers on their way out.
+#[derive(Debug)]
+pub struct Output {
+    to: To,
+    name: String,
+}
+
+#[derive(Debug)]
+enum To {
+    Stdout(io::Stdout),
+    /// A pipe, a terminal, `/dev/null`: nothing that could be renamed.
+    Special(File),
+    Regular {
+        file: File,
+        partial: PathBuf,
+        target: PathBuf,
+    },
+}
+
+/// What an earlier run has left.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Resumed {
+    /// Rows that have been answered, from the first on.
+    pub rows: u64,
+    /// Those of them that failed.
+    pub failed: u64,
+    /// The id of the last of them.
+    pub last_id: Option<String>,
+    /// The earlier run was complete: there is nothing left to do.
+    pub complete: bool,
+}
+
+/// An output that cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    #[error("cannot open `{}` for writing", path.display())]
+    Open { path: PathBuf, source: io::Error },
+    #[error("another run is writing to `{}`", path.display())]
+    Busy { path: PathBuf },
+    #[error("cannot read `{}` to go on behind it", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("cannot write to {name}: what was written before is kept")]
+    Write { name: String, source: io::Error },
+    #[error("cannot rename `{}` to `{}`: it is whole", from.display(), to.display())]
+    Rename { from: PathBuf, to: PathBuf, source: io::Error },
+    /// Whoever reads the answers has gone.
+    #[error("the reader of the answers has gone")]
+    Closed,
+}
+
+impl Output {
+    /// Starts anew. Returns the rows of an earlier run, too, whose answers are lost with that.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the place cannot be written to, or another run is writing there.
+    pub fn create(place: &Place) -> Result<(Self, u64), OutputError> {
+        let path = match place {
+            Place::Stdout => {
+                return Ok((Self { to: To::Stdout(io::stdout()), name: "standard output".to_owned() }, 0));
+            }
+            Place::File(path) => path,
+        };
+        let name = format!("`{}`", path.display());
+        if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
+            let failed = |source| OutputError::Open { path: path.clone(), source };
+            let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
+            return Ok((Self { to: To::Special(file), name }, 0));
+        }
+        let (mut file, partial) = Self::open_partial(path)?;
+        let lost = Self::scan(&mut file, &partial)?.0.rows;
+        Self::cut(&mut file, 0).map_err(|source| OutputError::Open { path: partial.clone(), source })?;
+        Ok((Self { to: To::Regular { file, partial, target: path.clone() }, name }, lost))
+    }
+
+    /// Goes on where an earlier run has stopped. Nothing is there to go on behind when that was before its first answer.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the file cannot be read or written, or another run is writing to it.
+    pub fn resume(path: &Path) -> Result<(Self, Resumed), OutputError> {
+        let name = format!("`{}`", path.display());
+        let target = path.to_owned();
+        let read = |source| OutputError::Read { path: target.clone(), source };
+        if !partial_of(path).exists() && path.is_file() {
+            let mut file = File::open(path).map_err(read)?;
+            let (resumed, _) = Self::scan(&mut file, path)?;
+            let resumed = Resumed { complete: true, ..resumed };
+            return Ok((Self { to: To::Special(file), name }, resumed));
+        }
+        let (mut file, partial) = Self::open_partial(path)?;
+        let (resumed, end) = Self::scan(&mut file, &partial)?;
+        Self::cut(&mut file, end).map_err(|source| OutputError::Open { path: partial.clone(), source })?;
+        Ok((Self { to: To::Regular { file, partial, target }, name }, resumed))
+    }
+
+    fn open_partial(path: &Path) -> Result<(File, PathBuf), OutputError> {
+        let failed = |source| OutputError::Open { path: path.to_owned(), source };
+        if path.is_dir() {
+            return Err(failed(io::ErrorKind::IsADirectory.into()));
+        }
+        let partial = partial_of(path);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&partial);
+        let file = file.map_err(|source| OutputError::Open { path: partial.clone(), source })?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => Err(OutputError::Busy { path: partial }),
+            // Where the file system has no locks, nobody is told of a second run.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok((file, partial)),
+        }
+    }
+
+    /// Counts the answers of an earlier run and finds where they end: before the first line that is no answer, or not whole.
+    fn scan(file: &mut File, path: &Path) -> Result<(Resumed, u64), OutputError> {
+        let read = |source| OutputError::Read { path: path.to_owned(), source };
+        file.seek(SeekFrom::Start(0)).map_err(read)?;
+        let mut reader = BufReader::with_capacity(1 << 20, file);
+        let (mut resumed, mut end, mut line, mut last) = (Resumed::default(), 0, Vec::new(), Vec::new());
+        loop {
+            line.clear();
+            let taken = reader.read_until(b'\n', &mut line).map_err(read)?;
+            // A power cut may leave bytes that nobody wrote.
+            if !(line.starts_with(b"{") && line.ends_with(b"}\n")) {
+                break;
+            }
+            end += taken as u64;
+            resumed.rows += 1;
+            resumed.failed += u64::from(line.starts_with(FAILED));
+            std::mem::swap(&mut line, &mut last);
+        }
+        let Some(index) = resumed.rows.checked_sub(1) else { return Ok((resumed, end)) };
+        let value: Value = serde_json::from_slice(&last).unwrap_or_default();
+        if value["parameters"]["batch_index"].as_u64() != Some(index) {
+            let message = format!("its line {} is not the answer to row {index}", resumed.rows);
+            return Err(read(io::Error::new(io::ErrorKind::InvalidData, message)));
+        }
+        resumed.last_id = value["id"].as_str().map(str::to_owned);
+        Ok((resumed, end))
+    }
+
+    fn cut(file: &mut File, end: u64) -> io::Result<()> {
+        file.set_len(end)?;
+        file.seek(SeekFrom::Start(end)).map(drop)
+    }
+
+    /// Writes whole lines.
+    ///
+    /// # Errors
+    ///
+    /// Fails when they do not fit, or nobody reads them. A part of them may have been written.
+    pub fn write(&mut self, lines: &[u8]) -> Result<(), OutputError> {
+        let written = match &mut self.to {
+            To::Stdout(stdout) => stdout.write_all(lines).and_then(|()| stdout.flush()),
+            To::Special(file) | To::Regular { file, .. } => file.write_all(lines),
+        };
+        written.map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: io::Error) -> OutputError {
+        match source.kind() {
+            io::ErrorKind::BrokenPipe => OutputError::Closed,
+            _ => OutputError::Write { name: self.name.clone(), source },
+        }
+    }
+
+    /// Makes what was written last through a power cut.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the disk does.
+    pub fn sync(&mut self) -> Result<(), OutputError> {
+        let synced = match &mut self.to {
+            To::Stdout(_) | To::Special(_) => Ok(()),
+            To::Regular { file, .. } => file.sync_data(),
+        };
+        synced.map_err(|source| self.failed(source))
+    }
+
+    /// Gives the file its name, when every answer is there.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the disk does.
+    pub fn finish(mut self) -> Result<(), OutputError> {
+        self.sync()?;
+        let To::Regular { partial, target, .. } = &self.to else { return Ok(()) };
+        fs::rename(partial, target).map_err(|source| {
+            let (from, to) = (partial.clone(), target.clone());
+            OutputError::Rename { from, to, source }
+        })?;
+        // The name is the folder's, which has a cache of its own.
+        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if let Ok(folder) = File::open(folder) {
+            let _ = folder.sync_all();
+        }
+        Ok(())
+    }
+
+    /// Returns the file that an interrupted run leaves, if it leaves one.
+    pub fn partial(&self) -> Option<&Path> {
+        match &self.to {
+            To::Regular { partial, .. } => Some(partial),
+            To::Stdout(_) | To::Special(_) => None,
+        }
+    }
+}
+
+fn partial_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(PARTIAL);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(index: u64, failed: bool) -> String {
+        if failed {
+            format!("{{\"parameters\":{{\"batch_index\":{index}}},\"error\":{{}}}}\n")
+        } else {
+            format!("{{\"model_name\":\"m\",\"id\":\"i{index}\",\"parameters\":{{\"batch_index\":{index}}}}}\n")
+        }
+    }
+
+    #[test]
+    fn a_run_goes_on_behind_the_last_whole_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.jsonl");
+        let (mut output, lost) = Output::create(&Place::File(path.clone())).unwrap();
+        assert_eq!(lost, 0);
+        output.write((line(0, false) + &line(1, true) + &line(2, false) + "{\"model_na").as_bytes()).unwrap();
+        assert!(matches!(Output::resume(&path), Err(OutputError::Busy { .. })), "the first run is there still");
+        drop(output);
+        assert!(!path.exists());
+
+        let (mut output, resumed) = Output::resume(&path).unwrap();
+        let expected = Resumed { rows: 3, failed: 1, last_id: Some("i2".to_owned()), complete: false };
+        assert_eq!(resumed, expected);
+        output.write(line(3, false).as_bytes()).unwrap();
+        output.finish().unwrap();
+        let whole = line(0, false) + &line(1, true) + &line(2, false) + &line(3, false);
+        assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+        assert!(!partial_of(&path).exists());
+        let (_, resumed) = Output::resume(&path).unwrap();
+        assert_eq!((resumed.rows, resumed.failed, resumed.complete), (4, 1, true));
+    }
+
+    #[test]
+    fn what_a_power_cut_leaves_is_cut_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        fs::write(partial_of(&path), line(0, false) + "\0\0\0\0\0}\n\0\0").unwrap();
+        let (output, resumed) = Output::resume(&path).unwrap();
+        assert_eq!(resumed.rows, 1);
+        drop(output);
+        assert_eq!(fs::read_to_string(partial_of(&path)).unwrap(), line(0, false));
+    }
+
+    #[test]
+    fn another_file_is_not_gone_on_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        fs::write(partial_of(&path), "{\"a\":1}\n").unwrap();
+        let error = Output::resume(&path).unwrap_err();
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert_eq!(source, "its line 1 is not the answer to row 0");
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error() {
+        let (mut output, _) = Output::create(&Place::File(PathBuf::from("/dev/full"))).unwrap();
+        let error = output.write(b"x\n").unwrap_err();
+        assert_eq!(error.to_string(), "cannot write to `/dev/full`: what was written before is kept");
+    }
+}

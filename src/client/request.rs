@@ -1,0 +1,193 @@
+//! From rows to requests.
+
+use std::ops::Range;
+
+use uuid::Uuid;
+
+use super::lines::{Line, MAX_LINE};
+use crate::types::json::{Incoming, ReadError, read_request};
+use crate::types::merge::{self, Form, Share};
+use crate::types::{InferenceRequest, Tensor};
+
+/// Rows that one request can ask for.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// All of them. It has no id.
+    request: InferenceRequest,
+    pub(super) members: Vec<Member>,
+}
+
+/// A row of the input in a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Member {
+    /// Its place in the piece.
+    pub(super) place: usize,
+    pub(super) id: String,
+    /// How many rows its tensors have. Means nothing for a member that is alone.
+    pub(super) rows: usize,
+}
+
+/// A row that is no request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Bad {
+    pub(super) place: usize,
+    pub(super) id: Option<String>,
+    pub(super) message: String,
+}
+
+/// Reads requests, and puts those together that differ in nothing but their rows.
+pub(super) fn prepare(lines: Vec<Line>) -> (Vec<Group>, Vec<Bad>) {
+    let (mut forms, mut bad) = (Vec::<(Option<Form>, Vec<(Member, InferenceRequest)>)>::new(), Vec::new());
+    for (place, line) in lines.into_iter().enumerate() {
+        let incoming = match read(&line) {
+            Ok(incoming) => incoming,
+            Err(message) => {
+                bad.push(Bad { place, id: id(&line), message });
+                continue;
+            }
+        };
+        let id = incoming.id.filter(|id| !id.is_empty()).unwrap_or_else(new_id);
+        let request = incoming.request;
+        // Parameters of its own would become lists, which only some servers take apart.
+        let is_plain = |input: &Tensor| input.parameters.others.is_empty();
+        let share = request.inputs.iter().all(is_plain).then(|| Share::of(&request)).flatten();
+        let member = Member { place, id, rows: share.as_ref().map_or(0, |share| share.rows) };
+        let form = share.map(|share| share.form);
+        match forms.iter_mut().find(|(other, _)| form.is_some() && *other == form) {
+            Some((_, rows)) => rows.push((member, request)),
+            None => forms.push((form, vec![(member, request)])),
+        }
+    }
+    (forms.into_iter().flat_map(|(_, rows)| Group::of(rows)).collect(), bad)
+}
+
+impl Group {
+    /// Puts rows of one form together.
+    fn of(mut rows: Vec<(Member, InferenceRequest)>) -> Vec<Self> {
+        let requests: Vec<&InferenceRequest> = rows.iter().map(|(_, request)| request).collect();
+        match if rows.len() > 1 { merge::merge(&requests) } else { None } {
+            Some(request) => vec![Self { request, members: rows.into_iter().map(|(member, _)| member).collect() }],
+            // One row, or rows that have no common form after all.
+            None => rows.drain(..).map(|(member, request)| Self { request, members: vec![member] }).collect(),
+        }
+    }
+
+    /// Returns the request for some of the rows, all of whose tensors share their data with the whole.
+    pub(super) fn request(&self, members: Range<usize>) -> InferenceRequest {
+        let id = match &self.members[members.clone()] {
+            [one] => one.id.clone(),
+            _ => new_id(),
+        };
+        if members.len() == self.members.len() {
+            return InferenceRequest { id, ..self.request.clone() };
+        }
+        let rows = |members: &[Member]| members.iter().map(|member| member.rows).sum::<usize>();
+        let start = rows(&self.members[..members.start]);
+        let end = start + rows(&self.members[members]);
+        let slice = |input: &Tensor| input.slice_rows(start..end).expect("all inputs have the rows of all members");
+        InferenceRequest {
+            id,
+            parameters: self.request.parameters.clone(),
+            inputs: self.request.inputs.iter().map(slice).collect(),
+            outputs: self.request.outputs.clone(),
+            ..InferenceRequest::default()
+        }
+    }
+}
+
+fn new_id() -> String {
+    Uuid::new_v4().to_string()
+}
+
+/// Reads a request: an object with `inputs`, a list of inputs, or one input.
+fn read(line: &Line) -> Result<Incoming, String> {
+    let text = match line {
+        Line::Text(text) => text.trim_ascii(),
+        Line::TooLong(found) => {
+            return Err(format!("the line has {found} bytes, more than the {MAX_LINE} that are read"));
+        }
+    };
+    let wrapped = |start: &[u8], end: &[u8]| read_request(&[start, text, end].concat(), None);
+    let read = match text.first() {
+        None => return Err("the line is empty".to_owned()),
+        Some(b'[') => wrapped(b"{\"inputs\":", b"}"),
+        Some(_) => match read_request(text, None) {
+            Err(missing @ ReadError::Missing { .. }) => wrapped(b"{\"inputs\":[", b"]}").map_err(|_| missing),
+            other => other,
+        },
+    };
+    read.map_err(|error| error.to_string())
+}
+
+/// Finds the id of a line, whatever else is wrong with it.
+pub(super) fn id(line: &Line) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        id: Option<String>,
+    }
+    let Line::Text(text) = line else { return None };
+    serde_json::from_slice::<Named>(text).ok()?.id.filter(|id| !id.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> Line {
+        Line::Text(text.as_bytes().to_vec())
+    }
+
+    fn row(id: &str, value: i32) -> Line {
+        let input = format!(r#"{{"name":"x","shape":[1,1],"datatype":"INT32","data":[{value}]}}"#);
+        line(&format!(r#"{{"id":"{id}","inputs":[{input}]}}"#))
+    }
+
+    fn values(request: &InferenceRequest) -> Vec<i32> {
+        request.inputs[0].elements::<i32>().unwrap().to_vec()
+    }
+
+    #[test]
+    fn rows_of_one_form_share_a_request() {
+        let lone =
+            r#"{"id":"p","inputs":[{"name":"x","shape":[1,1],"datatype":"INT32","data":[9],"parameters":{"k":1}}]}"#;
+        let other = r#"{"id":"o","inputs":[{"name":"x","shape":[1,2],"datatype":"INT32","data":[7,8]}]}"#;
+        let (groups, bad) =
+            prepare(vec![row("a", 1), line(other), row("b", 2), line("{"), line(lone), row("c", 3), line(lone)]);
+        let shown: Vec<_> = groups
+            .iter()
+            .map(|group| {
+                let places: Vec<_> = group.members.iter().map(|member| member.place).collect();
+                (places, values(&group.request(0..group.members.len())))
+            })
+            .collect();
+        let expected = [(vec![0, 2, 5], vec![1, 2, 3]), (vec![1], vec![7, 8]), (vec![4], vec![9]), (vec![6], vec![9])];
+        assert_eq!(shown, expected, "parameters of an input keep its row alone");
+        assert_eq!(bad.len(), 1);
+        assert_eq!(values(&groups[0].request(1..3)), [2, 3]);
+        assert_eq!(groups[0].request(1..2).id, "b");
+        assert_eq!(groups[0].request(1..3).id.len(), 36, "a request of several rows has an id of its own");
+    }
+
+    #[test]
+    fn requests_may_come_without_their_wrapper() {
+        let input = r#"{"name":"x","shape":[1],"datatype":"INT32","data":[5]}"#;
+        for text in
+            [format!(r#"{{"inputs":[{input}]}}"#), format!("[{input}]"), input.to_owned(), format!(" {input}\r")]
+        {
+            let (groups, bad) = prepare(vec![line(&text)]);
+            assert_eq!((values(&groups[0].request(0..1)), bad.len()), (vec![5], 0), "{text}");
+        }
+    }
+
+    #[test]
+    fn bad_rows_say_what_is_wrong() {
+        let message = |line: Line| prepare(vec![line]).1.remove(0);
+        assert_eq!(message(line(" \r")).message, "the line is empty");
+        assert_eq!(message(line("{]")).message, "invalid JSON at byte 1: expected a key in double quotes");
+        assert_eq!(message(line(r#"{"a":1}"#)).message, "`inputs` is required");
+        let bad = message(line(r#"{"id":"a","inputs":[{"name":"x","shape":[1],"datatype":"INT99","data":[1]}]}"#));
+        assert_eq!(bad.id.as_deref(), Some("a"));
+        assert!(bad.message.starts_with("`inputs[0].datatype`: unknown datatype `INT99`"), "{}", bad.message);
+        assert_eq!(message(Line::TooLong(7)).message, "the line has 7 bytes, more than the 33554432 that are read");
+    }
+}

@@ -1,0 +1,204 @@
+//! Requests over REST.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use super::connection::{Answer, Connection, ConnectionOptions, Parts};
+use super::{Endpoint, Failure, FailureKind, Observer, Target, Verbosity};
+use crate::types::json::{read_response, write_request};
+use crate::types::{InferenceRequest, InferenceResponse};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
+const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
+/// The headers that name a request, for the server's logs.
+const IDS: [HeaderName; 2] = [HeaderName::from_static("x-request-id"), HeaderName::from_static("seldon-puid")];
+/// How much of a body is shown.
+const SHOWN: usize = 4096;
+
+/// A model behind the REST protocol.
+pub struct Rest {
+    connection: Connection,
+    infer: Uri,
+    ready: Uri,
+    headers: HeaderMap,
+    binary: bool,
+    observer: Arc<dyn Observer>,
+}
+
+/// What both transports need to know.
+#[derive(Debug, Clone)]
+pub struct TransportOptions {
+    pub endpoint: Endpoint,
+    pub model: String,
+    /// Nothing for the default version.
+    pub version: Option<String>,
+    /// Sent with each request.
+    pub headers: HeaderMap,
+    /// Sends tensors as bytes and not as text.
+    pub binary: bool,
+    /// For connecting, and for each answer.
+    pub timeout: Duration,
+    /// Takes any certificate.
+    pub insecure: bool,
+    /// Speaks HTTP/2 without asking.
+    pub http2: bool,
+}
+
+impl Rest {
+    /// # Errors
+    ///
+    /// Fails when TLS cannot be set up.
+    pub fn new(options: TransportOptions, observer: Arc<dyn Observer>) -> Result<Self, Failure> {
+        let TransportOptions { endpoint, model, version, mut headers, binary, timeout, insecure, http2 } = options;
+        let connection = Connection::new(&endpoint, ConnectionOptions { timeout, insecure, http2 })?;
+        let escape = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string().replace("%2D", "-");
+        let version = version.map(|version| format!("/versions/{}", escape(&version))).unwrap_or_default();
+        let path = format!("/v2/models/{}{version}", escape(&model));
+        headers.entry(CONTENT_TYPE).or_insert(if binary { BINARY } else { JSON });
+        let (infer, ready) = (endpoint.uri(&format!("{path}/infer")), endpoint.uri(&format!("{path}/ready")));
+        Ok(Self { connection, infer, ready, headers, binary, observer })
+    }
+
+    async fn send(&self, request: &InferenceRequest) -> Result<InferenceResponse, Failure> {
+        let written = write_request(request, self.binary)
+            .map_err(|error| Failure::new(FailureKind::Refused, error.to_string()))?;
+        let mut headers = self.headers.clone();
+        if let Ok(id) = HeaderValue::from_str(&request.id) {
+            for name in IDS {
+                headers.entry(name).or_insert_with(|| id.clone());
+            }
+        }
+        if self.binary {
+            headers.insert(JSON_LENGTH, written.json.len().into());
+        }
+        self.show('>', &headers, &written.json);
+        let body = std::iter::once(Bytes::from(written.json)).chain(written.binary).collect();
+        let mut message = Request::new(body);
+        *message.method_mut() = Method::POST;
+        *message.uri_mut() = self.infer.clone();
+        *message.headers_mut() = headers;
+        let answer = self.connection.send(message).await?;
+        self.show('<', &answer.headers, &answer.body);
+        if answer.status == StatusCode::OK { read(&answer) } else { Err(failure(&answer)) }
+    }
+
+    fn show(&self, direction: char, headers: &HeaderMap, body: &[u8]) {
+        if self.observer.verbosity() < Verbosity::Extra {
+            return;
+        }
+        for (name, value) in headers {
+            self.observer.trace(format_args!("{direction} {name}: {}", String::from_utf8_lossy(value.as_bytes())));
+        }
+        let (shown, more) = body.split_at(body.len().min(SHOWN));
+        let dots = if more.is_empty() { "" } else { "…" };
+        self.observer.trace(format_args!("{direction} {}{dots}", String::from_utf8_lossy(shown)));
+    }
+}
+
+impl Target for Rest {
+    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, Failure>> {
+        self.send(request).boxed()
+    }
+
+    fn reachable(&self) -> BoxFuture<'_, Result<(), Failure>> {
+        async {
+            let mut message = Request::new(Parts::from_iter([]));
+            *message.uri_mut() = self.ready.clone();
+            *message.headers_mut() = self.headers.clone();
+            let answer = self.connection.send(message).await?;
+            // A server that does not know the route knows nothing else of the protocol either. Not ready is no refusal:
+            // whether a request is answered, it tells itself.
+            match failure(&answer) {
+                refusal if answer.status != StatusCode::OK && refusal.kind != FailureKind::Refused => Err(refusal),
+                _ => Ok(()),
+            }
+        }
+        .boxed()
+    }
+}
+
+fn read(answer: &Answer) -> Result<InferenceResponse, Failure> {
+    let wrong = |reason: String| Failure {
+        status: Some(answer.status.as_u16().to_string()),
+        ..Failure::new(FailureKind::Refused, format!("the server's answer cannot be read: {reason}"))
+    };
+    let (json, binary) = match answer.headers.get(JSON_LENGTH) {
+        None => (answer.body.clone(), None),
+        Some(length) => {
+            let length = length.to_str().ok().and_then(|text| text.parse::<usize>().ok());
+            let length = length.filter(|length| *length <= answer.body.len());
+            let length = length.ok_or_else(|| wrong(format!("`{JSON_LENGTH}` is no length within the body")))?;
+            (answer.body.slice(..length), Some(answer.body.slice(length..)))
+        }
+    };
+    read_response(&json, binary).map_err(|error| wrong(error.to_string()))
+}
+
+/// Says what a status other than 200 means.
+fn failure(answer: &Answer) -> Failure {
+    let kind = match answer.status.as_u16() {
+        429 | 503 => FailureKind::Overloaded,
+        408 | 425 | 502 | 504 => FailureKind::Unavailable,
+        401 | 403 | 404 | 405 => FailureKind::Everyone,
+        _ => FailureKind::Refused,
+    };
+    let seconds = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    Failure {
+        kind,
+        message: message(&answer.body),
+        status: Some(answer.status.as_u16().to_string()),
+        retry_after: seconds.map(Duration::from_secs),
+    }
+}
+
+/// Finds the message in a failure's body: `{"error": …}`, `{"detail": …}`, or text of any other kind.
+fn message(body: &[u8]) -> String {
+    let value = serde_json::from_slice::<Value>(body).ok();
+    let field = value.as_ref().and_then(|value| ["error", "detail"].iter().find_map(|key| value.get(key)));
+    match field {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+        None if body.is_empty() => "the server gave no reason".to_owned(),
+        None => String::from_utf8_lossy(&body[..body.len().min(SHOWN)]).trim().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_found_in_every_shape() {
+        assert_eq!(message(br#"{"error":"no"}"#), "no");
+        assert_eq!(message(br#"{"detail":[{"loc":["a"]}]}"#), r#"[{"loc":["a"]}]"#);
+        assert_eq!(message(b"<html>\n"), "<html>");
+        assert_eq!(message(b""), "the server gave no reason");
+    }
+
+    #[test]
+    fn statuses_have_kinds() {
+        let kind = |status: u16, retry: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.extend(retry.map(|value| (RETRY_AFTER, HeaderValue::from_static(value))));
+            let status = StatusCode::from_u16(status).unwrap();
+            let failure = failure(&Answer { status, headers, body: Bytes::new(), trailers: HeaderMap::new() });
+            (failure.kind, failure.retry_after)
+        };
+        assert_eq!(kind(503, Some("7")), (FailureKind::Overloaded, Some(Duration::from_secs(7))));
+        assert_eq!(kind(429, Some("Fri, 01 Jan 2027 00:00:00 GMT")), (FailureKind::Overloaded, None));
+        assert_eq!(kind(502, None).0, FailureKind::Unavailable);
+        assert_eq!(kind(404, None).0, FailureKind::Everyone);
+        for status in [400, 413, 422, 500] {
+            assert_eq!(kind(status, None).0, FailureKind::Refused, "{status}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! A row's answer, and the line that tells it.
+
+use serde_json::{Map, Value, json};
+
+use crate::types::json::{NonFinite, WriteOptions, write_response};
+use crate::types::{InferenceResponse, Tensor};
+
+/// How every line begins that tells of a failure, and no other.
+pub(super) const FAILED: &[u8] = b"{\"parameters\":";
+
+/// What stopped a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It is no request.
+    Preprocessing,
+    /// The server did not answer it.
+    Inference,
+    /// Its answer has no JSON form.
+    Postprocessing,
+}
+
+impl Stage {
+    /// Returns the word for output lines.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Preprocessing => "preprocessing error",
+            Self::Inference => "inference error",
+            Self::Postprocessing => "postprocessing error",
+        }
+    }
+}
+
+/// What became of a row.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) id: Option<String>,
+    pub(super) outcome: Result<Answered, Failed>,
+}
+
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) response: InferenceResponse,
+    /// The id of the request that the row was a part of.
+    pub(super) inference_id: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failed {
+    pub(super) stage: Stage,
+    pub(super) message: String,
+    /// The server's status.
+    pub(super) code: Option<String>,
+}
+
+/// Writes the line of the row at `index` of the input, or says why it is a failure after all.
+fn write_answer(lines: &mut Vec<u8>, index: u64, id: Option<String>, answered: Answered) -> Result<(), String> {
+    let Answered { mut response, inference_id } = answered;
+    response.id = id.unwrap_or_default();
+    let mut parameters = Map::with_capacity(2 + response.parameters.others.len());
+    parameters.insert("batch_index".to_owned(), index.into());
+    parameters.insert("inference_id".to_owned(), inference_id.into());
+    for (key, value) in std::mem::take(&mut response.parameters.others) {
+        // Where a row stands is not for the model to say.
+        parameters.entry(key).or_insert(value);
+    }
+    response.parameters.others = parameters;
+    let has_infinity = response.outputs.iter().any(has_infinity);
+    let non_finite = if has_infinity { NonFinite::String } else { NonFinite::Null };
+    let written = write_response(&response, &WriteOptions { non_finite, ..WriteOptions::default() });
+    lines.extend_from_slice(&written.map_err(|error| error.to_string())?.json);
+    lines.push(b'\n');
+    Ok(())
+}
+
+fn has_infinity(tensor: &Tensor) -> bool {
+    tensor.elements::<f32>().is_some_and(|values| values.iter().any(|value| value.is_infinite()))
+        || tensor.elements::<f64>().is_some_and(|values| values.iter().any(|value| value.is_infinite()))
+}
+
+fn write_failure(lines: &mut Vec<u8>, index: u64, id: Option<String>, failed: &Failed) {
+    let mut line = json!({"parameters": {"batch_index": index}});
+    let mut error = Map::new();
+    error.insert("status".to_owned(), failed.stage.name().into());
+    error.insert("msg".to_owned(), failed.message.clone().into());
+    error.extend(failed.code.clone().map(|code| ("code".to_owned(), Value::String(code))));
+    if let Some(line) = line.as_object_mut() {
+        line.extend(id.map(|id| ("id".to_owned(), Value::String(id))));
+        line.insert("error".to_owned(), Value::Object(error));
+    }
+    lines.extend_from_slice(line.to_string().as_bytes());
+    lines.push(b'\n');
+}
+
+/// Writes the lines of rows of which the first is that at `first` of the input. Returns them with what failed, by index.
+pub(super) fn write_lines(first: u64, rows: Vec<Row>) -> (Vec<u8>, Vec<(u64, Failed)>) {
+    let (mut lines, mut failures) = (Vec::with_capacity(rows.len() * 256), Vec::new());
+    for (index, Row { id, outcome }) in (first..).zip(rows) {
+        let written = outcome.and_then(|answered| {
+            let wrong = |message| Failed { stage: Stage::Postprocessing, message, code: None };
+            write_answer(&mut lines, index, id.clone(), answered).map_err(wrong)
+        });
+        if let Err(failed) = written {
+            write_failure(&mut lines, index, id, &failed);
+            failures.push((index, failed));
+        }
+    }
+    (lines, failures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{BytesElements, Datatype, Parameters, TensorData};
+
+    fn answered(outputs: Vec<Tensor>, parameters: &Value) -> Answered {
+        let parameters = Parameters::from(parameters.as_object().unwrap().clone());
+        let response =
+            InferenceResponse { model_name: "m".to_owned(), parameters, outputs, ..InferenceResponse::default() };
+        Answered { response, inference_id: "r".to_owned() }
+    }
+
+    #[test]
+    fn lines_are_the_originals() {
+        let total = Tensor::from_elements("t", vec![1], &[6_i64]).unwrap();
+        let infinite = Tensor::from_elements("f", vec![2], &[f64::INFINITY, f64::NAN]).unwrap();
+        let nan = Tensor::from_elements("n", vec![1], &[f32::NAN]).unwrap();
+        let failed = Failed { stage: Stage::Inference, message: "no \"x\"".to_owned(), code: Some("400".to_owned()) };
+        let bad = Failed { stage: Stage::Preprocessing, message: "not JSON".to_owned(), code: None };
+        let rows = vec![
+            Row { id: Some("a".to_owned()), outcome: Ok(answered(vec![total], &json!({"batch_index": "x", "k": 1}))) },
+            Row { id: Some("b".to_owned()), outcome: Err(failed) },
+            Row { id: None, outcome: Err(bad) },
+            Row { id: None, outcome: Ok(answered(vec![infinite, nan], &json!({}))) },
+        ];
+        let (lines, failures) = write_lines(7, rows);
+        let expected = [
+            r#"{"model_name":"m","id":"a","parameters":{"batch_index":7,"inference_id":"r","k":1},"outputs":[{"name":"t","shape":[1],"datatype":"INT64","data":[6]}]}"#,
+            r#"{"parameters":{"batch_index":8},"id":"b","error":{"status":"inference error","msg":"no \"x\"","code":"400"}}"#,
+            r#"{"parameters":{"batch_index":9},"error":{"status":"preprocessing error","msg":"not JSON"}}"#,
+            r#"{"model_name":"m","id":"","parameters":{"batch_index":10,"inference_id":"r"},"outputs":[{"name":"f","shape":[2],"datatype":"FP64","data":["Infinity","NaN"]},{"name":"n","shape":[1],"datatype":"FP32","data":["NaN"]}]}"#,
+        ];
+        assert_eq!(String::from_utf8(lines).unwrap().lines().collect::<Vec<_>>(), expected);
+        assert_eq!(failures.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [8, 9]);
+    }
+
+    #[test]
+    fn an_answer_without_a_json_form_is_a_failure() {
+        let data = TensorData::Variable([[0xff_u8]].iter().collect::<BytesElements>());
+        let (name, datatype, parameters) = ("t".to_owned(), Datatype::Bytes, Parameters::new());
+        let tensor = Tensor { name, datatype, shape: vec![1], parameters, data };
+        let (lines, failures) = write_lines(0, vec![Row { id: None, outcome: Ok(answered(vec![tensor], &json!({}))) }]);
+        assert!(lines.starts_with(FAILED) && lines.ends_with(b"}\n"));
+        assert_eq!(failures[0].1.stage, Stage::Postprocessing);
+    }
+}

@@ -1,0 +1,376 @@
+//! A run from the first row to the last.
+//!
+//! A thread reads pieces; a task sends each when there is a place and memory for it; the run itself waits for their answers in
+//! the order of the input, and writes them. A row is done when its line is written, so that an interrupted run loses nothing
+//! and repeats nothing but what was under way.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::{JoinError, JoinHandle, block_in_place};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::exchange::{Exchange, Gate, Halt, Permit};
+use super::output::{Output, OutputError};
+use super::pace::{Pace, Spacing};
+use super::row::{Failed, write_lines};
+use super::source::{Piece, Source, SourceError};
+use super::{Backoff, Concurrency, Failure, MEMORY, Observer, Stats, Target};
+
+/// Pieces that may have been sent before the first of them is written.
+const AHEAD: usize = 1024;
+/// Answers are handed to the system when there are so many bytes of them,
+const BLOCK: usize = 256 << 10;
+/// or when they have waited for so long.
+const FLUSH: Duration = Duration::from_millis(200);
+/// How often they are made to last through a power cut.
+const SYNC: Duration = Duration::from_secs(5);
+/// Rows whose failures are told of, beside the line that each has in the output.
+const TOLD: u64 = 10;
+/// What memory is counted in, in bytes.
+const UNIT: usize = 1024;
+
+/// How to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Rows in a request.
+    pub batch_size: NonZeroUsize,
+    pub backoff: Backoff,
+    pub spacing: Spacing,
+    /// Above zero; nothing for as many as there can be.
+    pub rows_per_second: Option<f64>,
+    pub concurrency: Concurrency,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// Every row has its line.
+    Complete,
+    /// It was told to stop.
+    Stopped,
+    /// It could not go on.
+    Failed(RunError),
+}
+
+/// Why a run could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Target(Failure),
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    #[error("a request ended unexpectedly; this is a bug in mlserver")]
+    Panicked(#[source] JoinError),
+    #[error("reading the input ended unexpectedly; this is a bug in mlserver")]
+    Reader,
+    #[error("no thread can be started to read the input")]
+    Thread(#[source] std::io::Error),
+}
+
+/// A run that is about to start.
+pub struct Run {
+    pub target: Arc<dyn Target>,
+    pub options: Options,
+    pub stats: Arc<Stats>,
+    pub observer: Arc<dyn Observer>,
+    /// Cancelled to stop after the requests that are under way.
+    pub stop: CancellationToken,
+}
+
+/// A piece that was read, with the memory that it may take; nothing behind the last one.
+type Read = Result<Option<(Piece, OwnedSemaphorePermit)>, SourceError>;
+
+/// A piece that was answered.
+struct Done {
+    lines: Vec<u8>,
+    rows: u64,
+    bytes: u64,
+    failures: Vec<(u64, Failed)>,
+    memory: OwnedSemaphorePermit,
+}
+
+/// Memory for what is under way.
+#[derive(Clone)]
+struct Memory {
+    free: Arc<Semaphore>,
+    /// The most bytes that an answer had for each of its piece, so that room for answers is taken with that for requests.
+    growth: Arc<AtomicU64>,
+}
+
+impl Memory {
+    const ALL: usize = MEMORY / UNIT;
+
+    fn new() -> Self {
+        Self { free: Arc::new(Semaphore::new(Self::ALL)), growth: Arc::new(AtomicU64::new(1)) }
+    }
+
+    /// Waits for room; nothing when the run is over. A piece that alone needs all of the memory gets it.
+    fn take(&self, runtime: &Handle, bytes: u64) -> Option<OwnedSemaphorePermit> {
+        let bytes = bytes.saturating_mul(1 + self.growth.load(Ordering::Relaxed));
+        let units = usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(UNIT).clamp(1, Self::ALL);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        runtime.block_on(Arc::clone(&self.free).acquire_many_owned(units)).ok()
+    }
+
+    fn learn(&self, bytes: u64, answer: usize) {
+        self.growth.fetch_max((answer as u64).div_ceil(bytes.max(1)), Ordering::Relaxed);
+    }
+}
+
+impl Run {
+    /// Runs to the end. What has been written is safe however that comes about.
+    pub async fn run(self, source: Source, mut output: Output) -> Ending {
+        let stopped_early = CancellationToken::new();
+        let ending = match self.go(source, &mut output, stopped_early.clone()).await {
+            Ok(()) if stopped_early.is_cancelled() => Ending::Stopped,
+            Ok(()) => match block_in_place(|| output.finish()) {
+                Ok(()) => return Ending::Complete,
+                Err(error) => return Ending::Failed(error.into()),
+            },
+            Err(error) => Ending::Failed(error),
+        };
+        // It failed already, or the next run finds out.
+        let _ = block_in_place(|| output.sync());
+        ending
+    }
+
+    async fn go(self, source: Source, output: &mut Output, stopped_early: CancellationToken) -> Result<(), RunError> {
+        let Self { target, options, stats, observer, stop } = self;
+        let memory = Memory::new();
+        // Cancelled when the run is over, whatever is still under way.
+        let over = CancellationToken::new();
+        let pieces = read(source, options.batch_size, memory.clone())?;
+        let gate = Gate::new(options.concurrency.clone());
+        gate.answered(0, &stats);
+        let (warned, backoff) = (AtomicU64::new(0), options.backoff);
+        let exchange = Exchange { target, backoff, stats, gate, stop, observer, warned };
+        let exchange = Arc::new(exchange);
+        let (sender, answers) = mpsc::channel(AHEAD);
+        let (of_sending, of_memory) = (stopped_early.clone(), memory.clone());
+        let sending =
+            Sending { exchange: Arc::clone(&exchange), memory: of_memory, options, stopped_early: of_sending };
+        let sending = tokio::spawn(sending.all(pieces, sender, over.clone()));
+        let written = Writing { exchange, block: Vec::new(), stopped_early }.all(answers, output).await;
+        over.cancel();
+        memory.free.close();
+        match (written, sending.await) {
+            (Err(error), _) => Err(error),
+            (Ok(()), Ok(sent)) => sent,
+            (Ok(()), Err(error)) => Err(RunError::Panicked(error)),
+        }
+    }
+}
+
+/// Reads on a thread of its own: a pipe may keep it waiting for ever, which must hold up nothing but the run.
+fn read(mut source: Source, rows: NonZeroUsize, memory: Memory) -> Result<mpsc::Receiver<Read>, RunError> {
+    let (sender, receiver) = mpsc::channel(2);
+    let runtime = Handle::current();
+    let read = move || {
+        loop {
+            let piece = match source.next(rows.get()) {
+                Ok(Some(piece)) => match memory.take(&runtime, piece.bytes) {
+                    Some(permit) => Ok(Some((piece, permit))),
+                    None => return,
+                },
+                Ok(None) => Ok(None),
+                Err(error) => Err(error),
+            };
+            let is_last = !matches!(piece, Ok(Some(_)));
+            if sender.blocking_send(piece).is_err() || is_last {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("input".to_owned()).spawn(read).map_err(RunError::Thread)?;
+    Ok(receiver)
+}
+
+/// Sends pieces when it is time.
+struct Sending {
+    exchange: Arc<Exchange>,
+    memory: Memory,
+    options: Options,
+    /// Cancelled when pieces may be left that were not sent.
+    stopped_early: CancellationToken,
+}
+
+type Answer = Result<Done, Halt>;
+
+impl Sending {
+    async fn all(
+        self,
+        mut pieces: mpsc::Receiver<Read>,
+        answers: mpsc::Sender<JoinHandle<Answer>>,
+        over: CancellationToken,
+    ) -> Result<(), RunError> {
+        let mut pace = Pace::new(self.options.rows_per_second);
+        loop {
+            let next = async {
+                // Nothing at all comes only from a thread that has panicked.
+                let Some((piece, memory)) = pieces.recv().await.ok_or(RunError::Reader)?? else { return Ok(None) };
+                pace.wait(piece.rows.len()).await;
+                let permit = Permit::wait(&self.exchange).await;
+                Ok::<_, RunError>(Some((piece, memory, permit)))
+            };
+            let next = tokio::select! {
+                biased;
+                () = over.cancelled() => return Ok(()),
+                () = self.exchange.stop.cancelled() => {
+                    self.stopped_early.cancel();
+                    return Ok(());
+                }
+                next = next => next?,
+            };
+            let Some((piece, memory, permit)) = next else { return Ok(()) };
+            let answer = tokio::spawn(self.one(piece, memory, permit));
+            if answers.send(answer).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn one(&self, piece: Piece, memory: OwnedSemaphorePermit, permit: Permit) -> impl Future<Output = Answer> + use<> {
+        let (exchange, budget, spacing) = (Arc::clone(&self.exchange), self.memory.clone(), self.options.spacing);
+        async move {
+            let start = Instant::now();
+            let Piece { first, rows, bytes } = piece;
+            let count = rows.len();
+            let rows = exchange.rows(rows).await?;
+            exchange.gate.answered(count, &exchange.stats);
+            let rest = spacing.rest(start.elapsed());
+            if rest.is_zero() {
+                drop(permit);
+            } else {
+                tokio::spawn(async move {
+                    tokio::time::sleep(rest).await;
+                    drop(permit);
+                });
+            }
+            let (lines, failures) = write_lines(first, rows);
+            budget.learn(bytes, lines.len());
+            Ok(Done { lines, rows: count as u64, bytes, failures, memory })
+        }
+    }
+}
+
+/// Writes answers in order.
+struct Writing {
+    exchange: Arc<Exchange>,
+    block: Vec<u8>,
+    /// Cancelled when answers are left that were not written.
+    stopped_early: CancellationToken,
+}
+
+impl Writing {
+    async fn all(
+        mut self,
+        mut answers: mpsc::Receiver<JoinHandle<Answer>>,
+        output: &mut Output,
+    ) -> Result<(), RunError> {
+        let mut flush = tokio::time::interval(FLUSH);
+        let mut sync = tokio::time::interval(SYNC);
+        let mut current: Option<JoinHandle<Answer>> = None;
+        let mut pending = Pending::default();
+        loop {
+            let next = async {
+                let Some(handle) = &mut current else { return Next::Handle(answers.recv().await) };
+                Next::Answer(handle.await)
+            };
+            let done = tokio::select! {
+                next = next => match next {
+                    Next::Handle(None) => break,
+                    Next::Handle(handle) => {
+                        current = handle;
+                        continue;
+                    }
+                    Next::Answer(answer) => {
+                        current = None;
+                        answer
+                    }
+                },
+                _ = flush.tick() => {
+                    self.flush(&mut pending, output)?;
+                    continue;
+                }
+                _ = sync.tick() => {
+                    block_in_place(|| output.sync())?;
+                    continue;
+                }
+            };
+            let done = match done.map_err(RunError::Panicked)? {
+                Ok(done) => done,
+                Err(Halt::Stopped) => {
+                    self.stopped_early.cancel();
+                    break;
+                }
+                Err(Halt::Hopeless(failure)) => {
+                    self.flush(&mut pending, output)?;
+                    return Err(RunError::Target(failure));
+                }
+            };
+            pending.add(&mut self.block, done);
+            if self.block.len() >= BLOCK {
+                self.flush(&mut pending, output)?;
+            }
+        }
+        Ok(self.flush(&mut pending, output)?)
+    }
+
+    /// Hands what is there to the system, and counts it.
+    fn flush(&mut self, pending: &mut Pending, output: &mut Output) -> Result<(), OutputError> {
+        if self.block.is_empty() {
+            return Ok(());
+        }
+        block_in_place(|| output.write(&self.block))?;
+        self.block.clear();
+        let Pending { rows, bytes, failures, memory } = std::mem::take(pending);
+        let stats = &self.exchange.stats;
+        let told = stats.failed.fetch_add(failures.len() as u64, Ordering::Relaxed);
+        for (number, (index, failed)) in (told..=TOLD).zip(&failures) {
+            let observer = &self.exchange.observer;
+            if number < TOLD {
+                let code = failed.code.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
+                observer.warn(format_args!("row {index}: {}{code}", failed.message));
+            } else {
+                observer.warn(format_args!("more rows fail; the output has a line for each"));
+            }
+        }
+        stats.rows.fetch_add(rows, Ordering::Relaxed);
+        stats.bytes.fetch_add(bytes, Ordering::Relaxed);
+        drop(memory);
+        Ok(())
+    }
+}
+
+enum Next {
+    /// Of the next piece; nothing when there is none.
+    Handle(Option<JoinHandle<Answer>>),
+    Answer(Result<Answer, JoinError>),
+}
+
+/// What a block has that is not written.
+#[derive(Default)]
+struct Pending {
+    rows: u64,
+    bytes: u64,
+    failures: Vec<(u64, Failed)>,
+    memory: Vec<OwnedSemaphorePermit>,
+}
+
+impl Pending {
+    fn add(&mut self, block: &mut Vec<u8>, done: Done) {
+        block.extend_from_slice(&done.lines);
+        self.rows += done.rows;
+        self.bytes += done.bytes;
+        self.failures.extend(done.failures);
+        self.memory.push(done.memory);
+    }
+}

@@ -1,0 +1,51 @@
+//! What a run has done so far, for whoever shows it.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::Latencies;
+
+/// Counters that all parts of a run share.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Rows whose answers have been written, of this run.
+    pub(super) rows: AtomicU64,
+    /// Those of them that failed.
+    pub(super) failed: AtomicU64,
+    /// Bytes of the input that these rows took, those of rows that an earlier run has answered included.
+    pub(super) bytes: AtomicU64,
+    pub(super) requests: AtomicU64,
+    pub(super) retries: AtomicU64,
+    /// Requests that may be under way.
+    pub(super) concurrency: AtomicUsize,
+    pub(super) latencies: Latencies,
+}
+
+/// The counters at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Snapshot {
+    pub rows: u64,
+    pub failed: u64,
+    pub bytes: u64,
+    pub requests: u64,
+    pub retries: u64,
+    pub concurrency: usize,
+    /// The median, the 95th and the 99th percentile of requests that were answered.
+    pub latencies: [Duration; 3],
+}
+
+impl Stats {
+    /// Returns what the counters are now.
+    pub fn snapshot(&self) -> Snapshot {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Snapshot {
+            rows: load(&self.rows),
+            failed: load(&self.failed),
+            bytes: load(&self.bytes),
+            requests: load(&self.requests),
+            retries: load(&self.retries),
+            concurrency: self.concurrency.load(Ordering::Relaxed),
+            latencies: self.latencies.percentiles([0.5, 0.95, 0.99]),
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! From arguments and variables to what a run needs.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use clap::ValueEnum;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::cli::infer::{InferArgs, Transport};
+use crate::client::{Backoff, Concurrency, Endpoint, Options, Place, Spacing, TransportOptions, Verbosity};
+use crate::commands::{CommandError, USAGE};
+use crate::settings::Environment;
+
+/// What all variables begin with.
+const PREFIX: &str = "MLSERVER_INFER_";
+const URL: &str = "localhost:8080";
+const GRPC_URL: &str = "localhost:8081";
+const WORKERS: NonZeroUsize = NonZeroUsize::new(10).expect("it is not zero");
+const MAX_WORKERS: NonZeroUsize = NonZeroUsize::new(64).expect("it is not zero");
+const RETRIES: NonZeroU32 = NonZeroU32::new(3).expect("it is not zero");
+const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// What was asked for.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    pub(super) transport: Transport,
+    pub(super) server: TransportOptions,
+    pub(super) input: PathBuf,
+    pub(super) output: Place,
+    pub(super) run: Options,
+    pub(super) verbosity: Verbosity,
+    /// What is odd and not wrong.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Reads arguments and variables, and collects what is wrong with them.
+struct Reader {
+    variables: BTreeMap<String, String>,
+    problems: Vec<String>,
+}
+
+/// Resolves arguments, variables and defaults, in this order.
+///
+/// # Errors
+///
+/// Names everything that is wrong at once.
+pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result<Resolved, CommandError> {
+    let variables = environment.variables().into_iter().collect();
+    let mut reader = Reader { variables, problems: Vec::new() };
+    let transport = reader.value(args.transport, "TRANSPORT", |text| Transport::from_str(text, true));
+    let transport = transport.unwrap_or_default();
+    let (use_ssl, insecure) = (reader.flag(args.use_ssl, "USE_SSL"), reader.flag(args.insecure, "INSECURE"));
+    let url = reader.value(args.url.clone(), "URL", parse).unwrap_or_else(|| match transport {
+        Transport::Rest => URL.to_owned(),
+        Transport::Grpc => GRPC_URL.to_owned(),
+    });
+    let endpoint = reader.checked(Endpoint::parse(&url, use_ssl).map_err(|error| format!("--url: {error}")));
+    let model = reader.value(args.model_name.clone(), "MODEL_NAME", parse);
+    let model = reader.required(model, "--model-name", "MODEL_NAME");
+    let version = reader.value(args.model_version.clone(), "MODEL_VERSION", parse);
+    let (headers, warnings) = reader.headers(&args.request_headers);
+    let timeout = reader.seconds(args.timeout, "--timeout", "CONNECTION_TIMEOUT").filter(|time| !time.is_zero());
+    let input = reader.value(args.input_data_path.clone(), "INPUT_DATA_PATH", parse);
+    let input = reader.required(input, "--input-data-path", "INPUT_DATA_PATH");
+    let output = reader.value(args.output_data_path.clone(), "OUTPUT_DATA_PATH", parse);
+    let output = reader.required(output, "--output-data-path", "OUTPUT_DATA_PATH");
+    let workers = reader.value(args.workers, "WORKERS", parse);
+    let max_workers = reader.value(args.max_workers, "MAX_WORKERS", parse);
+    let attempts = reader.value(args.retries, "RETRIES", parse).unwrap_or(RETRIES);
+    let batch_size = reader.value(args.batch_size, "BATCH_SIZE", parse).unwrap_or(NonZeroUsize::MIN);
+    let spacing = Spacing {
+        interval: reader.seconds(args.batch_interval, "--batch-interval", "BATCH_INTERVAL").unwrap_or_default(),
+        jitter: reader.seconds(args.batch_jitter, "--batch-jitter", "BATCH_JITTER").unwrap_or_default(),
+    };
+    let rows_per_second = reader.value(args.rate, "RATE", parse);
+    if rows_per_second.is_some_and(|rate: f64| !(rate > 1e-6 && rate.is_finite())) {
+        reader.problems.push("--rate: expected rows per second, above zero".to_owned());
+    }
+    let binary = reader.flag(args.binary_data, "BINARY_DATA");
+    let http2 = reader.flag(args.http2, "HTTP2");
+    let extra = reader.flag(args.extra_verbose || args.verbose > 1, "EXTRA_VERBOSE");
+    let verbose = reader.flag(args.verbose > 0, "VERBOSE");
+    if let (Some(workers), Some(max)) = (workers, max_workers)
+        && workers > max
+    {
+        reader.problems.push(format!("--max-workers: {max} is less than the {workers} of --workers"));
+    }
+    if args.resume && output.as_deref() == Some(Path::new("-")) {
+        reader.problems.push("--resume needs a file: answers on standard output cannot be gone on with".to_owned());
+    }
+    if let (Some(input), Some(output)) = (&input, &output)
+        && is_same_file(input, output)
+    {
+        reader.problems.push(format!("`{}` is input and output: the answers need another file", input.display()));
+    }
+    // Each of them is there, or has its problem.
+    let (Some(endpoint), Some(model), Some(input), Some(output), []) =
+        (endpoint, model, input, output, &*reader.problems)
+    else {
+        return Err(CommandError { error: anyhow!("{}", reader.problems.join("\n")), code: USAGE });
+    };
+    let max = max_workers.unwrap_or_else(|| workers.unwrap_or(MAX_WORKERS));
+    let verbosity = match (extra, verbose) {
+        (true, _) => Verbosity::Extra,
+        (false, true) => Verbosity::Verbose,
+        (false, false) => Verbosity::Normal,
+    };
+    let timeout = timeout.unwrap_or(TIMEOUT);
+    Ok(Resolved {
+        transport,
+        server: TransportOptions { endpoint, model, version, headers, binary, timeout, insecure, http2 },
+        input,
+        output: if output == Path::new("-") { Place::Stdout } else { Place::File(output) },
+        run: Options {
+            batch_size,
+            backoff: Backoff { attempts },
+            spacing,
+            rows_per_second,
+            concurrency: Concurrency::new(workers.unwrap_or(WORKERS), max),
+        },
+        verbosity,
+        warnings,
+    })
+}
+
+fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.parse::<T>().map_err(|error| error.to_string())
+}
+
+fn is_same_file(input: &Path, output: &Path) -> bool {
+    matches!((input.canonicalize(), output.canonicalize()), (Ok(input), Ok(output)) if input == output && input.is_file())
+}
+
+impl Reader {
+    fn variable(&self, name: &str) -> Option<&str> {
+        // An empty variable is as good as none, as for the original.
+        self.variables.get(&format!("{PREFIX}{name}")).map(String::as_str).filter(|text| !text.is_empty())
+    }
+
+    /// Returns what was given, or else what the variable says.
+    fn value<T>(&mut self, given: Option<T>, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+        if given.is_some() {
+            return given;
+        }
+        let text = self.variable(name)?;
+        let value = parse(text).map_err(|error| format!("{PREFIX}{name}: `{text}`: {error}"));
+        self.checked(value)
+    }
+
+    fn checked<T>(&mut self, value: Result<T, String>) -> Option<T> {
+        value.map_err(|problem| self.problems.push(problem)).ok()
+    }
+
+    fn required<T>(&mut self, value: Option<T>, flag: &str, name: &str) -> Option<T> {
+        let is_set = self.variable(name).is_some();
+        if value.is_none() && !is_set {
+            self.problems.push(format!("{flag} is required, or {PREFIX}{name} in the environment"));
+        }
+        value
+    }
+
+    /// Reads a flag, whose variable has one of the words that the original knows.
+    fn flag(&mut self, given: bool, name: &str) -> bool {
+        let read = |text: &str| match text.trim().to_ascii_lowercase().as_str() {
+            "1" | "true" | "t" | "yes" | "y" | "on" => Ok(true),
+            "0" | "false" | "f" | "no" | "n" | "off" => Ok(false),
+            _ => Err("expected true or false".to_owned()),
+        };
+        self.value(given.then_some(true), name, read).unwrap_or(false)
+    }
+
+    fn seconds(&mut self, given: Option<f64>, flag: &str, name: &str) -> Option<Duration> {
+        let seconds = self.value(given, name, parse)?;
+        let time = Duration::try_from_secs_f64(seconds);
+        self.checked(time.map_err(|_| format!("{flag}: `{seconds}` is no time: expected seconds, 0 or more")))
+    }
+
+    /// Reads headers. One that is none is left out with a warning, as the original does.
+    fn headers(&mut self, given: &[String]) -> (HeaderMap, Vec<String>) {
+        let of_variable: Vec<String>;
+        let entries = if given.is_empty() {
+            let text = self.variable("REQUEST_HEADERS").unwrap_or_default();
+            of_variable = text.split_whitespace().map(str::to_owned).collect();
+            &of_variable
+        } else {
+            given
+        };
+        let (mut headers, mut warnings) = (HeaderMap::new(), Vec::new());
+        for entry in entries {
+            let pair = entry.split_once(':').and_then(|(name, value)| {
+                let mut value: HeaderValue = value.trim().parse().ok()?;
+                // Tokens are sent, and not shown.
+                value.set_sensitive(true);
+                Some((name.trim().parse::<HeaderName>().ok()?, value))
+            });
+            match pair {
+                Some((name, value)) => drop(headers.append(name, value)),
+                None => warnings.push(format!("`{entry}` is no header and is left out: expected `NAME: VALUE`")),
+            }
+        }
+        (headers, warnings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::env::MapEnvironment;
+
+    fn args() -> InferArgs {
+        let path = |name: &str| Some(PathBuf::from(name));
+        let (input_data_path, output_data_path) = (path("in"), path("out"));
+        InferArgs { model_name: Some("m".to_owned()), input_data_path, output_data_path, ..InferArgs::default() }
+    }
+
+    fn environment(variables: &[(&str, &str)]) -> MapEnvironment {
+        variables
+            .iter()
+            .fold(MapEnvironment::new("/"), |all, (name, value)| all.with(&format!("MLSERVER_INFER_{name}"), value))
+    }
+
+    fn problems(args: &InferArgs, variables: &[(&str, &str)]) -> Vec<String> {
+        let failure = resolve(args, &environment(variables)).unwrap_err();
+        assert_eq!(failure.code, USAGE);
+        failure.error.to_string().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn defaults_are_the_originals() {
+        let resolved = resolve(&args(), &environment(&[])).unwrap();
+        let server = &resolved.server;
+        assert_eq!(server.endpoint, Endpoint::parse("localhost:8080", false).unwrap());
+        assert_eq!((server.timeout.as_secs(), server.binary, server.headers.len()), (60, false, 0));
+        let run = &resolved.run;
+        assert_eq!((run.batch_size.get(), run.backoff.attempts.get(), run.concurrency.limit()), (1, 3, 10));
+        assert_eq!((run.spacing, run.rows_per_second), (Spacing::default(), None));
+        let grpc = resolve(&args(), &environment(&[("TRANSPORT", "grpc")])).unwrap();
+        assert_eq!(grpc.server.endpoint, Endpoint::parse("localhost:8081", false).unwrap());
+    }
+
+    #[test]
+    fn variables_count_where_no_flag_is_given() {
+        let variables = [
+            ("URL", "h:1"),
+            ("MODEL_NAME", "other"),
+            ("INPUT_DATA_PATH", "-"),
+            ("OUTPUT_DATA_PATH", "-"),
+            ("WORKERS", "4"),
+            ("RETRIES", "7"),
+            ("BATCH_SIZE", "9"),
+            ("BINARY_DATA", "True"),
+            ("EXTRA_VERBOSE", "yes"),
+            ("REQUEST_HEADERS", "a:b c:d:e"),
+            ("CONNECTION_TIMEOUT", "5"),
+            ("BATCH_INTERVAL", "0.5"),
+            ("BATCH_JITTER", "0.25"),
+            ("USE_SSL", "1"),
+            ("INSECURE", "on"),
+        ];
+        let all = resolve(&InferArgs::default(), &environment(&variables)).unwrap();
+        assert_eq!(all.server.endpoint, Endpoint::parse("h:1", true).unwrap());
+        assert_eq!((all.server.model.as_str(), all.input.to_str(), all.output), ("other", Some("-"), Place::Stdout));
+        assert_eq!((all.run.backoff.attempts.get(), all.run.batch_size.get(), all.run.concurrency.limit()), (7, 9, 4));
+        assert!(all.server.binary && all.server.insecure && all.verbosity == Verbosity::Extra);
+        assert!(all.server.headers["a"] == "b" && all.server.headers["c"] == "d:e");
+        assert_eq!(all.server.timeout.as_secs(), 5);
+        let spacing = Spacing { interval: Duration::from_millis(500), jitter: Duration::from_millis(250) };
+        assert_eq!(all.run.spacing, spacing);
+        let flag = resolve(&args(), &environment(&variables)).unwrap();
+        assert_eq!(flag.server.model, "m");
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_told_at_once() {
+        let wrong = InferArgs { timeout: Some(-1.0), rate: Some(0.0), resume: true, ..InferArgs::default() };
+        let variables = [("WORKERS", "0"), ("USE_SSL", "maybe"), ("URL", "ftp://h"), ("OUTPUT_DATA_PATH", "-")];
+        let expected = [
+            "MLSERVER_INFER_USE_SSL: `maybe`: expected true or false",
+            "--url: `ftp://h` has the scheme `ftp`: expected `http`, `https`, or none",
+            "--model-name is required, or MLSERVER_INFER_MODEL_NAME in the environment",
+            "--timeout: `-1` is no time: expected seconds, 0 or more",
+            "--input-data-path is required, or MLSERVER_INFER_INPUT_DATA_PATH in the environment",
+            "MLSERVER_INFER_WORKERS: `0`: number would be zero for non-zero type",
+            "--rate: expected rows per second, above zero",
+            "--resume needs a file: answers on standard output cannot be gone on with",
+        ];
+        assert_eq!(problems(&wrong, &variables), expected);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let same = Some(file.path().to_owned());
+        let same = InferArgs { input_data_path: same.clone(), output_data_path: same, ..args() };
+        assert!(problems(&same, &[])[0].ends_with("is input and output: the answers need another file"));
+    }
+
+    #[test]
+    fn what_is_no_header_is_left_out() {
+        let headers = vec!["A: b: c".to_owned(), "nothing".to_owned(), "a b: c".to_owned()];
+        let resolved = resolve(&InferArgs { request_headers: headers, ..args() }, &environment(&[])).unwrap();
+        assert_eq!(resolved.server.headers["a"], "b: c");
+        let expected = "`nothing` is no header and is left out: expected `NAME: VALUE`";
+        assert_eq!((resolved.warnings.len(), resolved.warnings[0].as_str()), (2, expected));
+    }
+}

@@ -1,0 +1,166 @@
+//! What whoever started the run gets to see of it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::CommandError;
+use crate::client::{Observer, Place, Resumed, Snapshot, Stats, Verbosity};
+use crate::ui::progress::{Progress, Shown};
+
+/// The time over which the speed of now is measured.
+const RECENT: Duration = Duration::from_secs(5);
+
+/// Hears of a run and tells the user.
+pub(super) struct Watching {
+    progress: Arc<Progress>,
+    verbosity: Verbosity,
+}
+
+impl Watching {
+    pub(super) const fn new(progress: Arc<Progress>, verbosity: Verbosity) -> Self {
+        Self { progress, verbosity }
+    }
+}
+
+impl Observer for Watching {
+    fn verbosity(&self) -> Verbosity {
+        self.verbosity
+    }
+
+    fn warn(&self, message: fmt::Arguments<'_>) {
+        self.progress.warn(message);
+    }
+
+    fn trace(&self, message: fmt::Arguments<'_>) {
+        self.progress.say(message);
+    }
+}
+
+/// How far a run is, and how fast.
+pub(super) struct Report {
+    stats: Arc<Stats>,
+    resumed: Resumed,
+    /// Bytes of the input that were passed over.
+    skipped: u64,
+    size: Option<u64>,
+    output: String,
+    start: Instant,
+    recent: VecDeque<(Instant, u64)>,
+}
+
+impl Report {
+    pub(super) fn new(stats: Arc<Stats>, resumed: Resumed, size: Option<u64>, output: &Place) -> Self {
+        let output = match output {
+            Place::Stdout => "-".to_owned(),
+            Place::File(path) => path.display().to_string(),
+        };
+        Self { stats, resumed, skipped: 0, size, output, start: Instant::now(), recent: VecDeque::new() }
+    }
+
+    /// Notes how many bytes of the input were passed over, and that the work begins.
+    pub(super) fn skipped(&mut self, bytes: u64) {
+        (self.skipped, self.start) = (bytes, Instant::now());
+    }
+
+    /// Returns the rows that have a line in the output, those of earlier runs included.
+    pub(super) fn rows(&self) -> u64 {
+        self.resumed.rows + self.stats.snapshot().rows
+    }
+
+    /// Returns those of them that failed.
+    pub(super) fn failed(&self) -> u64 {
+        self.resumed.failed + self.stats.snapshot().failed
+    }
+
+    /// Shows how far the run is.
+    pub(super) fn show(&mut self, progress: &Progress) {
+        let (now, snapshot) = (Instant::now(), self.stats.snapshot());
+        self.recent.push_back((now, snapshot.rows));
+        while self.recent.len() > 2 && now - self.recent[0].0 > RECENT {
+            self.recent.pop_front();
+        }
+        let (since, before) = self.recent[0];
+        let speed = per_second(snapshot.rows - before, now - since);
+        let share = self.size.map(|size| share(self.skipped + snapshot.bytes, size));
+        let left = self.size.and_then(|size| self.left(&snapshot, size));
+        let eta = left.map_or_else(String::new, |left| format!(", {} left", clock(left)));
+        let text = format!(
+            "{} rows, {speed:.0} rows/s, {} failed, {} under way, {}{eta}",
+            self.rows(),
+            self.failed(),
+            snapshot.concurrency,
+            latencies(&snapshot)
+        );
+        progress.show(&Shown { share, text });
+    }
+
+    /// Returns how long the rest will take at the speed so far.
+    fn left(&self, snapshot: &Snapshot, size: u64) -> Option<Duration> {
+        let left = size.saturating_sub(self.skipped + snapshot.bytes);
+        let speed = per_second(snapshot.bytes, self.start.elapsed());
+        #[expect(clippy::cast_precision_loss, reason = "a file of 2^52 bytes may be off by one")]
+        (speed > 0.0).then(|| Duration::try_from_secs_f64(left as f64 / speed).ok()).flatten()
+    }
+
+    /// Returns the sum of it for people.
+    pub(super) fn text(&self) -> String {
+        let (snapshot, time) = (self.stats.snapshot(), self.start.elapsed());
+        let (rows, failed) = (self.rows(), self.failed());
+        let resumed =
+            if self.resumed.rows > 0 { format!(" ({} of them before)", self.resumed.rows) } else { String::new() };
+        format!(
+            "{rows} rows{resumed}, {failed} failed, in {:.2} s ({:.0} rows/s); {} requests, {} sent again; {}",
+            time.as_secs_f64(),
+            per_second(snapshot.rows, time),
+            snapshot.requests,
+            snapshot.retries,
+            latencies(&snapshot)
+        )
+    }
+
+    /// Returns the sum of it for programs.
+    pub(super) fn json(&self, outcome: &Result<(), CommandError>) -> Value {
+        let (snapshot, time) = (self.stats.snapshot(), self.start.elapsed());
+        let [p50, p95, p99] = snapshot.latencies.map(|latency| latency.as_secs_f64() * 1000.0);
+        json!({
+            "rows": self.rows(),
+            "answered": self.rows() - self.failed(),
+            "failed": self.failed(),
+            "resumed": self.resumed.rows,
+            "requests": snapshot.requests,
+            "retries": snapshot.retries,
+            "seconds": time.as_secs_f64(),
+            "rows_per_second": per_second(snapshot.rows, time),
+            "latency_ms": {"p50": p50, "p95": p95, "p99": p99},
+            "exit_code": outcome.as_ref().map_or_else(|failure| failure.code, |()| super::super::SUCCESS),
+            "error": outcome.as_ref().err().map(|failure| format!("{:#}", failure.error)),
+            "output": self.output,
+        })
+    }
+}
+
+fn latencies(snapshot: &Snapshot) -> String {
+    let [p50, p95, p99] = snapshot.latencies.map(|latency| latency.as_secs_f64() * 1000.0);
+    format!("p50 {p50:.1} p95 {p95:.1} p99 {p99:.1} ms")
+}
+
+fn per_second(count: u64, time: Duration) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "no run has 2^52 rows or bytes")]
+    let count = count as f64;
+    if time.is_zero() { 0.0 } else { count / time.as_secs_f64() }
+}
+
+fn share(done: u64, all: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a file of 2^52 bytes may be off by one")]
+    let share = done as f64 / all.max(1) as f64;
+    share.min(1.0)
+}
+
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}

@@ -1,0 +1,102 @@
+//! What a long command tells while it works, on standard error: a bar where a person looks on, else lines now and then.
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// How often a bar moves.
+const BAR: Duration = Duration::from_millis(100);
+/// How often a line is written where there is no bar.
+const LINE: Duration = Duration::from_secs(5);
+/// What the bar counts to.
+const STEPS: u64 = 1000;
+
+/// Progress on standard error. A reader that has gone is no failure.
+#[derive(Debug)]
+pub struct Progress(Mode);
+
+#[derive(Debug)]
+enum Mode {
+    Quiet,
+    Lines,
+    Bar(ProgressBar),
+}
+
+/// How far the work is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shown {
+    /// From 0 to 1, where the end is known.
+    pub share: Option<f64>,
+    /// What there is to say about it.
+    pub text: String,
+}
+
+impl Progress {
+    /// Writes to the standard error of the process, or nothing at all.
+    pub fn standard(quiet: bool) -> Self {
+        Self(if quiet {
+            Mode::Quiet
+        } else if io::stderr().is_terminal() {
+            let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr());
+            Mode::Bar(bar)
+        } else {
+            Mode::Lines
+        })
+    }
+
+    /// Returns how often it is worth to show something.
+    pub const fn interval(&self) -> Duration {
+        match self.0 {
+            Mode::Bar(_) => BAR,
+            Mode::Quiet | Mode::Lines => LINE,
+        }
+    }
+
+    /// Shows how far the work is.
+    pub fn show(&self, shown: &Shown) {
+        let percent = shown.share.map(|share| format!("{:.1} %, ", share * 100.0)).unwrap_or_default();
+        match &self.0 {
+            Mode::Quiet => {}
+            Mode::Lines => self.raw(format_args!("{percent}{}", shown.text)),
+            Mode::Bar(bar) => {
+                let template = if shown.share.is_some() { "[{bar:20}] {wide_msg}" } else { "{spinner} {wide_msg}" };
+                if let Ok(style) = ProgressStyle::with_template(template) {
+                    bar.set_style(style.progress_chars("=> "));
+                }
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is from 0 to 1000")]
+                let position = (shown.share.unwrap_or_default() * 1000.0) as u64;
+                bar.set_position(position.min(STEPS));
+                bar.set_message(format!("{percent}{}", shown.text));
+            }
+        }
+    }
+
+    /// Says something that does not stop the work.
+    pub fn warn(&self, message: fmt::Arguments<'_>) {
+        self.say(format_args!("warning: {message}"));
+    }
+
+    /// Writes a line, unless nobody wants to hear anything.
+    pub fn say(&self, message: fmt::Arguments<'_>) {
+        match &self.0 {
+            Mode::Quiet => {}
+            Mode::Lines => self.raw(message),
+            Mode::Bar(bar) => bar.suspend(|| self.raw(message)),
+        }
+    }
+
+    /// Writes a line that was asked for.
+    pub fn raw(&self, line: fmt::Arguments<'_>) {
+        // One piece, so that lines of several threads stay whole. Nobody is left to hear of a failure.
+        let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        if let Mode::Bar(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! A server of HTTP/1.1 whose answers the test makes up, for what a real one rarely does.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use serde_json::{Value, json};
+
+use super::repository_path;
+
+/// A request as it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Received {
+    /// How many came before it.
+    pub(crate) number: usize,
+    pub(crate) path: String,
+    /// With names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// What is to be answered.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// Status, a header's line or nothing, body.
+    Answer(u16, &'static str, String),
+    /// The connection ends.
+    HangUp,
+}
+
+/// Answers until the test ends.
+pub(crate) struct Scripted {
+    pub(crate) address: SocketAddr,
+    received: Arc<Mutex<Vec<Received>>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Received {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.iter().find(|(other, _)| other == name).map_or("", |(_, value)| value)
+    }
+
+    /// Returns all numbers of the first input.
+    pub(crate) fn numbers(&self) -> Vec<i64> {
+        let body = self.json();
+        body["inputs"][0]["data"].as_array().unwrap().iter().map(|value| value.as_i64().unwrap()).collect()
+    }
+
+    /// Answers as a model does that gives back its first input.
+    pub(crate) fn echo(&self) -> Reply {
+        let input = &self.json()["inputs"][0];
+        let output =
+            json!({"name": "y", "shape": input["shape"], "datatype": input["datatype"], "data": input["data"]});
+        Reply::Answer(200, "", json!({"model_name": "m", "id": self.json()["id"], "outputs": [output]}).to_string())
+    }
+}
+
+impl Reply {
+    pub(crate) fn error(status: u16, message: &str) -> Self {
+        Self::Answer(status, "", json!({"error": message}).to_string())
+    }
+}
+
+impl Scripted {
+    pub(crate) fn serve(reply: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start(reply, None)
+    }
+
+    /// Serves with the certificate in `tests/fixtures/tls`.
+    pub(crate) fn serve_tls(reply: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
+        let folder = repository_path("tests/fixtures/tls");
+        let certificate = CertificateDer::from_pem_file(folder.join("certificate.pem")).unwrap();
+        let key = PrivateKeyDer::from_pem_file(folder.join("key.pem")).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
+        Self::start(reply, Some(Arc::new(config)))
+    }
+
+    fn start(reply: impl Fn(&Received) -> Reply + Send + Sync + 'static, tls: Option<Arc<ServerConfig>>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let received: Arc<Mutex<Vec<Received>>> = Arc::default();
+        let (all, reply, count) = (Arc::clone(&received), Arc::new(reply), Arc::new(AtomicUsize::new(0)));
+        let connections: Arc<AtomicUsize> = Arc::default();
+        let opened = Arc::clone(&connections);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                opened.fetch_add(1, Ordering::SeqCst);
+                let stream = stream.unwrap();
+                stream.set_nodelay(true).unwrap();
+                let (all, reply, count, tls) = (Arc::clone(&all), Arc::clone(&reply), Arc::clone(&count), tls.clone());
+                thread::spawn(move || match tls {
+                    None => connection(stream, &*reply, &all, &count),
+                    Some(config) => {
+                        let connection_state = ServerConnection::new(config).unwrap();
+                        connection(StreamOwned::new(connection_state, stream), &*reply, &all, &count);
+                    }
+                });
+            }
+        });
+        Self { address, received, connections }
+    }
+
+    /// Returns how many connections have been made so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    /// Returns the requests so far, in the order in which they came.
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.received.lock().unwrap().clone()
+    }
+}
+
+fn connection(
+    stream: impl Read + Write,
+    reply: &dyn Fn(&Received) -> Reply,
+    all: &Mutex<Vec<Received>>,
+    count: &AtomicUsize,
+) {
+    let mut stream = BufReader::new(stream);
+    while let Some(mut received) = read(&mut stream) {
+        received.number = count.fetch_add(1, Ordering::SeqCst);
+        all.lock().unwrap().push(received.clone());
+        let Reply::Answer(status, header, body) = reply(&received) else { return };
+        let header = if header.is_empty() { String::new() } else { format!("{header}\r\n") };
+        let length = body.len();
+        let text = format!(
+            "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{header}content-length: {length}\r\n\r\n{body}"
+        );
+        if stream.get_mut().write_all(text.as_bytes()).and_then(|()| stream.get_mut().flush()).is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads a request; nothing when the client has gone.
+fn read(stream: &mut impl BufRead) -> Option<Received> {
+    let mut line = String::new();
+    let mut next = |stream: &mut dyn BufRead| {
+        line.clear();
+        stream.read_line(&mut line).ok().filter(|&length| length > 0)?;
+        Some(line.trim_end().to_owned())
+    };
+    let path = next(stream)?.split(' ').nth(1)?.to_owned();
+    let mut headers = Vec::new();
+    loop {
+        let header = next(stream)?;
+        let Some((name, value)) = header.split_once(": ") else { break };
+        headers.push((name.to_lowercase(), value.to_owned()));
+    }
+    let length =
+        headers.iter().find(|(name, _)| name == "content-length").map_or(0, |(_, length)| length.parse().unwrap());
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).ok()?;
+    Some(Received { number: 0, path, headers, body })
+}
+
+/// Waits on a thread of the server.
+pub(crate) fn pause(milliseconds: u64) {
+    let (_sender, receiver) = std::sync::mpsc::channel::<()>();
+    let _ = receiver.recv_timeout(Duration::from_millis(milliseconds));
+}
