@@ -20,7 +20,12 @@ pub struct InferArgs {
     #[arg(short, long)]
     pub url: Option<String>,
 
-    /// Model to ask [env: MLSERVER_INFER_MODEL_NAME]
+    /// Load the model of FOLDER in this process, and ask no server. The same happens without --url where --model-name is a
+    /// folder with a `model-settings.json`
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["url", "transport"])]
+    pub embedded: Option<PathBuf>,
+
+    /// Model to ask; with --embedded, only where FOLDER holds several [env: MLSERVER_INFER_MODEL_NAME]
     #[arg(short, long, value_name = "NAME")]
     pub model_name: Option<String>,
 
@@ -28,9 +33,19 @@ pub struct InferArgs {
     #[arg(long, value_name = "VERSION")]
     pub model_version: Option<String>,
 
-    /// File with a request as JSON in each line, `-` for standard input [env: MLSERVER_INFER_INPUT_DATA_PATH]
+    /// File of requests or rows, `-` for standard input [env: MLSERVER_INFER_INPUT_DATA_PATH]
     #[arg(short, long, value_name = "PATH")]
     pub input_data_path: Option<PathBuf>,
+
+    /// What the input is: `requests` as JSON, `rows` as JSON objects whose keys are columns, or a table
+    /// [env: MLSERVER_INFER_INPUT_FORMAT] [default: by extension: .ndjson is rows, .csv, .tsv, .npy and .parquet are tables,
+    /// anything else requests]
+    #[arg(long, value_enum)]
+    pub input_format: Option<InputFormat>,
+
+    /// Datatype of a column of csv, tsv or rows, which is else told from the first 1000 rows; may be repeated
+    #[arg(long = "column-type", value_name = "COLUMN=DATATYPE")]
+    pub column_types: Vec<String>,
 
     /// File for the answers, a line each, `-` for standard output [env: MLSERVER_INFER_OUTPUT_DATA_PATH]
     #[arg(short, long, value_name = "PATH")]
@@ -40,12 +55,13 @@ pub struct InferArgs {
     #[arg(long)]
     pub resume: bool,
 
-    /// Requests under way at the start [env: MLSERVER_INFER_WORKERS] [default: 10]
+    /// Requests under way at the start [env: MLSERVER_INFER_WORKERS] [default: 10; with --embedded, one more than there are
+    /// cores]
     #[arg(short, long, value_name = "N")]
     pub workers: Option<NonZeroUsize>,
 
     /// Most requests under way, to which their number grows while that makes the run faster
-    /// [env: MLSERVER_INFER_MAX_WORKERS] [default: --workers where it is given, else 64]
+    /// [env: MLSERVER_INFER_MAX_WORKERS] [default: --workers where it is given or with --embedded, else 64]
     #[arg(long, value_name = "N")]
     pub max_workers: Option<NonZeroUsize>,
 
@@ -54,7 +70,7 @@ pub struct InferArgs {
     #[arg(short, long, value_name = "N")]
     pub retries: Option<NonZeroU32>,
 
-    /// Rows in a request [env: MLSERVER_INFER_BATCH_SIZE] [default: 1]
+    /// Rows in a request [env: MLSERVER_INFER_BATCH_SIZE] [default: 1; for rows and tables 100, with --embedded 1000]
     #[arg(short = 's', long, value_name = "N")]
     pub batch_size: Option<NonZeroUsize>,
 
@@ -115,6 +131,16 @@ pub struct InferArgs {
     /// answers go to standard output)
     #[arg(long, value_enum, default_value_t)]
     pub summary: Summary,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum InputFormat {
+    Requests,
+    Rows,
+    Csv,
+    Tsv,
+    Npy,
+    Parquet,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::request::{self, Bad, Group};
 use super::row::{Answered, Failed, Row, Stage};
 use super::source::Rows;
+use super::table;
 use super::{Backoff, Concurrency, Failure, FailureKind, Observer, Stats, Target, Verbosity};
 use crate::types::merge;
 use crate::types::{InferenceRequest, InferenceResponse};
@@ -49,6 +50,9 @@ impl Exchange {
         done.resize_with(rows.len(), || None);
         let (groups, bad) = match rows {
             Rows::Requests(lines) => request::prepare(lines),
+            Rows::Delimited(columns, records) => Group::of_table(table::csv::prepare(&columns, &records)),
+            Rows::Objects(columns, lines) => Group::of_table(table::objects::prepare(&columns, &lines)),
+            Rows::Tensors { inputs, rows, frame } => Group::of_tensors(inputs, rows, frame),
         };
         for Bad { place, id, message } in bad {
             let failed = Failed { stage: Stage::Preprocessing, message, code: None };

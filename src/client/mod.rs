@@ -9,6 +9,7 @@
 mod backoff;
 mod concurrency;
 mod connection;
+mod convert;
 mod endpoint;
 mod exchange;
 mod failure;
@@ -23,6 +24,7 @@ mod row;
 mod run;
 mod source;
 mod stats;
+mod table;
 
 use std::fmt;
 
@@ -41,7 +43,7 @@ pub use output::{Output, OutputError, Place, Resumed};
 pub use pace::Spacing;
 pub use rest::{Rest, TransportOptions};
 pub use run::{Ending, Options, Run, RunError};
-pub use source::{Source, SourceError};
+pub use source::{Format, Source, SourceError};
 pub use stats::{Snapshot, Stats};
 
 /// The bytes that rows may take which have been read and whose answers have not been written.

@@ -10,10 +10,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::convert::{self, Form};
 use super::row::FAILED;
 
 /// What the file is called until it is whole.
 const PARTIAL: &str = ".partial";
+/// What columns are called until all of them are written.
+const COLUMNS: &str = ".columns";
 
 /// Where answers go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +41,7 @@ enum To {
         file: File,
         partial: PathBuf,
         target: PathBuf,
+        form: Form,
     },
 }
 
@@ -65,6 +69,10 @@ pub enum OutputError {
     Read { path: PathBuf, source: io::Error },
     #[error("cannot write to {name}: what was written before is kept")]
     Write { name: String, source: io::Error },
+    #[error("cannot write the answers to `{}` as columns; they are all in `{}`", to.display(), from.display())]
+    Columns { from: PathBuf, to: PathBuf, source: io::Error },
+    #[error("this executable was built without Parquet: build it with the feature `parquet`")]
+    WithoutParquet,
     #[error("cannot rename `{}` to `{}`: it is whole", from.display(), to.display())]
     Rename { from: PathBuf, to: PathBuf, source: io::Error },
     /// Whoever reads the answers has gone.
@@ -91,10 +99,11 @@ impl Output {
             let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
             return Ok((Self { to: To::Special(file), name }, 0));
         }
-        let (mut file, partial) = Self::open_partial(path)?;
-        let lost = Self::scan(&mut file, &partial)?.0.rows;
+        let (mut file, partial, form) = Self::open_partial(path)?;
+        // What is there counts for a warning alone, and may be anything.
+        let lost = Self::scan(&mut file, &partial).map_or(0, |(resumed, _)| resumed.rows);
         Self::cut(&mut file, 0).map_err(|source| OutputError::Open { path: partial.clone(), source })?;
-        Ok((Self { to: To::Regular { file, partial, target: path.clone() }, name }, lost))
+        Ok((Self { to: To::Regular { file, partial, target: path.clone(), form }, name }, lost))
     }
 
     /// Goes on where an earlier run has stopped. Nothing is there to go on behind when that was before its first answer.
@@ -108,17 +117,24 @@ impl Output {
         let read = |source| OutputError::Read { path: target.clone(), source };
         if !partial_of(path).exists() && path.is_file() {
             let mut file = File::open(path).map_err(read)?;
-            let (resumed, _) = Self::scan(&mut file, path)?;
-            let resumed = Resumed { complete: true, ..resumed };
+            let (rows, failed) = match Form::of(path) {
+                Form::Lines => Self::scan(&mut file, path).map(|(resumed, _)| (resumed.rows, resumed.failed))?,
+                form => convert::count(path, form).map_err(read)?,
+            };
+            let resumed = Resumed { rows, failed, last_id: None, complete: true };
             return Ok((Self { to: To::Special(file), name }, resumed));
         }
-        let (mut file, partial) = Self::open_partial(path)?;
+        let (mut file, partial, form) = Self::open_partial(path)?;
         let (resumed, end) = Self::scan(&mut file, &partial)?;
         Self::cut(&mut file, end).map_err(|source| OutputError::Open { path: partial.clone(), source })?;
-        Ok((Self { to: To::Regular { file, partial, target }, name }, resumed))
+        Ok((Self { to: To::Regular { file, partial, target, form }, name }, resumed))
     }
 
-    fn open_partial(path: &Path) -> Result<(File, PathBuf), OutputError> {
+    fn open_partial(path: &Path) -> Result<(File, PathBuf, Form), OutputError> {
+        let form = Form::of(path);
+        if !form.is_known() {
+            return Err(OutputError::WithoutParquet);
+        }
         let failed = |source| OutputError::Open { path: path.to_owned(), source };
         if path.is_dir() {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
@@ -129,7 +145,7 @@ impl Output {
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => Err(OutputError::Busy { path: partial }),
             // Where the file system has no locks, nobody is told of a second run.
-            Ok(()) | Err(TryLockError::Error(_)) => Ok((file, partial)),
+            Ok(()) | Err(TryLockError::Error(_)) => Ok((file, partial, form)),
         }
     }
 
@@ -206,11 +222,26 @@ impl Output {
     /// Fails when the disk does.
     pub fn finish(mut self) -> Result<(), OutputError> {
         self.sync()?;
-        let To::Regular { partial, target, .. } = &self.to else { return Ok(()) };
-        fs::rename(partial, target).map_err(|source| {
-            let (from, to) = (partial.clone(), target.clone());
-            OutputError::Rename { from, to, source }
-        })?;
+        let To::Regular { partial, target, form, .. } = &self.to else { return Ok(()) };
+        let rename = |from: &Path| {
+            fs::rename(from, target).map_err(|source| {
+                let (from, to) = (from.to_owned(), target.clone());
+                OutputError::Rename { from, to, source }
+            })
+        };
+        if *form == Form::Lines {
+            rename(partial)?;
+        } else {
+            let columns = with_suffix(target, COLUMNS);
+            convert::convert(partial, *form, &columns).map_err(|source| {
+                // Half of it is of no use to anybody.
+                let _ = fs::remove_file(&columns);
+                OutputError::Columns { from: partial.clone(), to: target.clone(), source }
+            })?;
+            rename(&columns)?;
+            // The answers are where they should be; a file too many is no failure.
+            let _ = fs::remove_file(partial);
+        }
         // The name is the folder's, which has a cache of its own.
         let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if let Ok(folder) = File::open(folder) {
@@ -229,8 +260,12 @@ impl Output {
 }
 
 fn partial_of(path: &Path) -> PathBuf {
+    with_suffix(path, PARTIAL)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(PARTIAL);
+    name.push(suffix);
     name.into()
 }
 

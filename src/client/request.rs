@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::lines::{Line, MAX_LINE};
 use crate::types::json::{Incoming, ReadError, read_request};
 use crate::types::merge::{self, Form, Share};
-use crate::types::{InferenceRequest, Tensor};
+use crate::types::{InferenceRequest, Parameters, Tensor};
 
 /// Rows that one request can ask for.
 #[derive(Debug)]
@@ -72,10 +72,24 @@ impl Group {
         }
     }
 
+    /// Makes a group of a table's rows: the request for all of them, their places, and the rows that are none.
+    pub(super) fn of_table((request, places, bad): (InferenceRequest, Vec<usize>, Vec<Bad>)) -> (Vec<Self>, Vec<Bad>) {
+        // Rows of a table have no ids.
+        let members: Vec<_> = places.into_iter().map(|place| Member { place, id: String::new(), rows: 1 }).collect();
+        (if members.is_empty() { Vec::new() } else { vec![Self { request, members }] }, bad)
+    }
+
+    /// Makes a group of inputs that have so many rows.
+    pub(super) fn of_tensors(inputs: Vec<Tensor>, rows: usize, frame: bool) -> (Vec<Self>, Vec<Bad>) {
+        let parameters = if frame { Parameters::with_content_type("pd") } else { Parameters::new() };
+        let request = InferenceRequest { parameters, inputs, ..InferenceRequest::default() };
+        Self::of_table((request, (0..rows).collect(), Vec::new()))
+    }
+
     /// Returns the request for some of the rows, all of whose tensors share their data with the whole.
     pub(super) fn request(&self, members: Range<usize>) -> InferenceRequest {
         let id = match &self.members[members.clone()] {
-            [one] => one.id.clone(),
+            [one] if !one.id.is_empty() => one.id.clone(),
             _ => new_id(),
         };
         if members.len() == self.members.len() {

@@ -32,6 +32,8 @@ const FLUSH: Duration = Duration::from_millis(200);
 const SYNC: Duration = Duration::from_secs(5);
 /// Rows whose failures are told of, beside the line that each has in the output.
 const TOLD: u64 = 10;
+/// Pieces of fewer bytes count as this many where the size of answers is learned from them.
+const LEARNED: u64 = 4096;
 /// What memory is counted in, in bytes.
 const UNIT: usize = 1024;
 
@@ -121,7 +123,8 @@ impl Memory {
     }
 
     fn learn(&self, bytes: u64, answer: usize) {
-        self.growth.fetch_max((answer as u64).div_ceil(bytes.max(1)), Ordering::Relaxed);
+        // A line of nothing has an answer, too, which says nothing about the others.
+        self.growth.fetch_max((answer as u64).div_ceil(bytes.max(LEARNED)), Ordering::Relaxed);
     }
 }
 

@@ -165,7 +165,11 @@ async fn serve(loaded: Loaded<Settings>, repository: Repository, args: &Start) -
     end(up, patience, &mut signals).await
 }
 
-fn python_options(settings: &Settings, repository: &Repository, metrics: &mut MetricsRegistry) -> python::Options {
+pub(super) fn python_options(
+    settings: &Settings,
+    repository: &Repository,
+    metrics: &mut MetricsRegistry,
+) -> python::Options {
     let working_directory = repository.working_directory().to_owned();
     let folder = working_directory.join(&settings.model_repository_root);
     let variables: BTreeMap<String, String> = SystemEnvironment.variables().into_iter().collect();

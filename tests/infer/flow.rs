@@ -20,7 +20,7 @@ fn requests_carry_what_they_should() {
     assert_eq!(values(&ran.lines(0)), [Some(7), Some(1)]);
     assert!(ran.stderr.contains("warning: `odd` is no header and is left out"), "{}", ran.stderr);
     let mut received = server.received();
-    received.sort_by_key(|request| request.numbers());
+    received.sort_by_key(Received::numbers);
     let [own, first] = &received[..] else { unreachable!("{received:?}") };
     assert_eq!((first.path.as_str(), first.header("authorization")), ("/v2/models/m/infer", "Bearer a:b"));
     assert_eq!((first.header("x-request-id"), first.header("seldon-puid")), ("id-7", "id-7"));

@@ -1,8 +1,10 @@
 //! `mlserver infer`, against real servers and against those that misbehave.
 
+mod embedded;
 mod faults;
 mod flow;
 mod resume;
+mod tables;
 
 use std::fs;
 use std::io::Write;

@@ -1,23 +1,26 @@
 //! `mlserver infer`: a file of requests, to a server, and their answers to another file.
 
+mod embedded;
 mod options;
 mod report;
 
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{CommandError, FAILURE, FORCED, INTERRUPTED, SOME_FAILED};
 use crate::cli::infer::{InferArgs, Summary, Transport};
 use crate::client::{
-    Ending, Failure, Grpc, Observer, Output, OutputError, Place, Rest, Resumed, Run, RunError, Source, Stats, Target,
+    Ending, Grpc, Observer, Output, OutputError, Place, Rest, Resumed, Run, RunError, Source, Stats, Target,
 };
 use crate::settings::Environment;
 use crate::shutdown::Signals;
 use crate::ui::Ui;
 use crate::ui::progress::Progress;
-use options::{Resolved, resolve};
+use embedded::Embedded;
+use options::{Aim, Resolved, resolve};
 use report::{Report, Watching};
 
 /// Runs `mlserver infer`.
@@ -28,33 +31,47 @@ pub fn run(args: &InferArgs, environment: &dyn Environment, ui: &mut Ui) -> Resu
         progress.warn(format_args!("{warning}"));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
-    let outcome = runtime.block_on(infer(args, resolved, &progress, ui));
+    let outcome = runtime.block_on(infer(args, resolved, (&progress, ui), environment));
     // A thread may wait for input that never comes.
     runtime.shutdown_background();
     outcome
 }
 
-fn target(
-    transport: Transport,
-    options: crate::client::TransportOptions,
-    observer: Arc<dyn Observer>,
-) -> Result<Arc<dyn Target>, Failure> {
-    Ok(match transport {
-        Transport::Rest => Arc::new(Rest::new(options, observer)?),
-        Transport::Grpc => Arc::new(Grpc::new(options, observer)?),
-    })
-}
-
 async fn infer(
     args: &InferArgs,
     resolved: Resolved,
-    progress: &Arc<Progress>,
-    ui: &mut Ui,
+    (progress, ui): (&Arc<Progress>, &mut Ui),
+    environment: &dyn Environment,
+) -> Result<(), CommandError> {
+    let observer: Arc<dyn Observer> = Arc::new(Watching::new(Arc::clone(progress), resolved.verbosity));
+    match &resolved.aim {
+        Aim::Server(transport, options) => {
+            let (options, listener) = (options.as_ref().clone(), Arc::clone(&observer));
+            let target: Arc<dyn Target> = match transport {
+                Transport::Rest => Arc::new(Rest::new(options, listener)?),
+                Transport::Grpc => Arc::new(Grpc::new(options, listener)?),
+            };
+            ask(args, resolved, (target, observer), (progress, ui)).await
+        }
+        Aim::Embedded { folder, model, version } => {
+            let named = (model.as_deref(), version.as_deref());
+            let embedded = Arc::new(Embedded::load(folder, named, environment).await?);
+            let target: Arc<dyn Target> = Arc::clone(&embedded) as Arc<dyn Target>;
+            let outcome = ask(args, resolved, (target, observer), (progress, ui)).await;
+            embedded.stop().await;
+            outcome
+        }
+    }
+}
+
+async fn ask(
+    args: &InferArgs,
+    resolved: Resolved,
+    (target, observer): (Arc<dyn Target>, Arc<dyn Observer>),
+    (progress, ui): (&Arc<Progress>, &mut Ui),
 ) -> Result<(), CommandError> {
     let mut signals = Signals::listen().context("cannot listen for signals")?;
-    let observer: Arc<dyn Observer> = Arc::new(Watching::new(Arc::clone(progress), resolved.verbosity));
-    let target = target(resolved.transport, resolved.server, Arc::clone(&observer))?;
-    let mut source = Source::open(&resolved.input)?;
+    let mut source = Source::open(&resolved.input, resolved.format, &resolved.column_types)?;
     let (output, resumed) = open(args, &resolved.output, progress)?;
     let stats = Arc::new(Stats::default());
     let mut report = Report::new(Arc::clone(&stats), resumed.clone(), source.size(), &resolved.output);
@@ -69,7 +86,7 @@ async fn infer(
     let run = Run { target, options: resolved.run, stats, observer, stop: stop.clone() };
     let running = run.run(source, output);
     tokio::pin!(running);
-    let mut ticks = tokio::time::interval(progress.interval());
+    let mut ticks = tokio::time::interval_at(Instant::now() + progress.interval(), progress.interval());
     let ending = loop {
         tokio::select! {
             ending = &mut running => break ending,

@@ -11,10 +11,11 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::cli::infer::{InferArgs, Transport};
-use crate::client::{Backoff, Concurrency, Endpoint, Options, Place, Spacing, TransportOptions, Verbosity};
+use crate::cli::infer::{InferArgs, InputFormat, Transport};
+use crate::client::{Backoff, Concurrency, Endpoint, Format, Options, Place, Spacing, TransportOptions, Verbosity};
 use crate::commands::{CommandError, USAGE};
 use crate::settings::Environment;
+use crate::types::Datatype;
 
 /// What all variables begin with.
 const PREFIX: &str = "MLSERVER_INFER_";
@@ -23,19 +24,39 @@ const GRPC_URL: &str = "localhost:8081";
 const WORKERS: NonZeroUsize = NonZeroUsize::new(10).expect("it is not zero");
 const MAX_WORKERS: NonZeroUsize = NonZeroUsize::new(64).expect("it is not zero");
 const RETRIES: NonZeroU32 = NonZeroU32::new(3).expect("it is not zero");
+/// Of files with columns, where a request of one row is nobody's wish.
+const TABLE_BATCH_SIZE: NonZeroUsize = NonZeroUsize::new(100).expect("it is not zero");
+/// Of a model in this process, which can as well have more at a time.
+const EMBEDDED_BATCH_SIZE: NonZeroUsize = NonZeroUsize::new(1000).expect("it is not zero");
+/// What makes a folder a model's.
+const SETTINGS: &str = "model-settings.json";
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What was asked for.
 #[derive(Debug)]
 pub(super) struct Resolved {
-    pub(super) transport: Transport,
-    pub(super) server: TransportOptions,
+    pub(super) aim: Aim,
     pub(super) input: PathBuf,
+    pub(super) format: Format,
+    /// Types of columns, by name.
+    pub(super) column_types: Vec<(String, Datatype)>,
     pub(super) output: Place,
     pub(super) run: Options,
     pub(super) verbosity: Verbosity,
     /// What is odd and not wrong.
     pub(super) warnings: Vec<String>,
+}
+
+/// What is asked.
+#[derive(Debug)]
+pub(super) enum Aim {
+    Server(Transport, Box<TransportOptions>),
+    /// The model of a folder, by name where it holds several.
+    Embedded {
+        folder: PathBuf,
+        model: Option<String>,
+        version: Option<String>,
+    },
 }
 
 /// Reads arguments and variables, and collects what is wrong with them.
@@ -52,19 +73,7 @@ struct Reader {
 pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result<Resolved, CommandError> {
     let variables = environment.variables().into_iter().collect();
     let mut reader = Reader { variables, problems: Vec::new() };
-    let transport = reader.value(args.transport, "TRANSPORT", |text| Transport::from_str(text, true));
-    let transport = transport.unwrap_or_default();
-    let (use_ssl, insecure) = (reader.flag(args.use_ssl, "USE_SSL"), reader.flag(args.insecure, "INSECURE"));
-    let url = reader.value(args.url.clone(), "URL", parse).unwrap_or_else(|| match transport {
-        Transport::Rest => URL.to_owned(),
-        Transport::Grpc => GRPC_URL.to_owned(),
-    });
-    let endpoint = reader.checked(Endpoint::parse(&url, use_ssl).map_err(|error| format!("--url: {error}")));
-    let model = reader.value(args.model_name.clone(), "MODEL_NAME", parse);
-    let model = reader.required(model, "--model-name", "MODEL_NAME");
-    let version = reader.value(args.model_version.clone(), "MODEL_VERSION", parse);
-    let (headers, warnings) = reader.headers(&args.request_headers);
-    let timeout = reader.seconds(args.timeout, "--timeout", "CONNECTION_TIMEOUT").filter(|time| !time.is_zero());
+    let (aim, warnings) = aim(args, &mut reader);
     let input = reader.value(args.input_data_path.clone(), "INPUT_DATA_PATH", parse);
     let input = reader.required(input, "--input-data-path", "INPUT_DATA_PATH");
     let output = reader.value(args.output_data_path.clone(), "OUTPUT_DATA_PATH", parse);
@@ -72,7 +81,15 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     let workers = reader.value(args.workers, "WORKERS", parse);
     let max_workers = reader.value(args.max_workers, "MAX_WORKERS", parse);
     let attempts = reader.value(args.retries, "RETRIES", parse).unwrap_or(RETRIES);
-    let batch_size = reader.value(args.batch_size, "BATCH_SIZE", parse).unwrap_or(NonZeroUsize::MIN);
+    let format = reader.value(args.input_format, "INPUT_FORMAT", |text| InputFormat::from_str(text, true));
+    let format = format.map_or_else(|| input.as_deref().map_or(Format::Requests, Format::of), Format::from);
+    let column_types = reader.column_types(&args.column_types, format);
+    let batch_size = reader.value(args.batch_size, "BATCH_SIZE", parse);
+    let batch_size = batch_size.unwrap_or(match (format.is_table(), &aim) {
+        (false, _) => NonZeroUsize::MIN,
+        (true, Some(Aim::Embedded { .. })) => EMBEDDED_BATCH_SIZE,
+        (true, _) => TABLE_BATCH_SIZE,
+    });
     let spacing = Spacing {
         interval: reader.seconds(args.batch_interval, "--batch-interval", "BATCH_INTERVAL").unwrap_or_default(),
         jitter: reader.seconds(args.batch_jitter, "--batch-jitter", "BATCH_JITTER").unwrap_or_default(),
@@ -81,8 +98,6 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     if rows_per_second.is_some_and(|rate: f64| !(rate > 1e-6 && rate.is_finite())) {
         reader.problems.push("--rate: expected rows per second, above zero".to_owned());
     }
-    let binary = reader.flag(args.binary_data, "BINARY_DATA");
-    let http2 = reader.flag(args.http2, "HTTP2");
     let extra = reader.flag(args.extra_verbose || args.verbose > 1, "EXTRA_VERBOSE");
     let verbose = reader.flag(args.verbose > 0, "VERBOSE");
     if let (Some(workers), Some(max)) = (workers, max_workers)
@@ -99,37 +114,92 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
         reader.problems.push(format!("`{}` is input and output: the answers need another file", input.display()));
     }
     // Each of them is there, or has its problem.
-    let (Some(endpoint), Some(model), Some(input), Some(output), []) =
-        (endpoint, model, input, output, &*reader.problems)
-    else {
+    let (Some(aim), Some(input), Some(output), []) = (aim, input, output, &*reader.problems) else {
         return Err(CommandError { error: anyhow!("{}", reader.problems.join("\n")), code: USAGE });
     };
-    let max = max_workers.unwrap_or_else(|| workers.unwrap_or(MAX_WORKERS));
+    let (start, most) = match aim {
+        Aim::Server(..) => (WORKERS, MAX_WORKERS),
+        Aim::Embedded { .. } => {
+            // While all cores compute, the next piece is made ready.
+            let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).saturating_add(1);
+            (cores, cores)
+        }
+    };
+    let most = max_workers.unwrap_or_else(|| workers.unwrap_or(most));
     let verbosity = match (extra, verbose) {
         (true, _) => Verbosity::Extra,
         (false, true) => Verbosity::Verbose,
         (false, false) => Verbosity::Normal,
     };
-    let timeout = timeout.unwrap_or(TIMEOUT);
     Ok(Resolved {
-        transport,
-        server: TransportOptions { endpoint, model, version, headers, binary, timeout, insecure, http2 },
+        aim,
         input,
+        format,
+        column_types,
         output: if output == Path::new("-") { Place::Stdout } else { Place::File(output) },
         run: Options {
             batch_size,
             backoff: Backoff { attempts },
             spacing,
             rows_per_second,
-            concurrency: Concurrency::new(workers.unwrap_or(WORKERS), max),
+            concurrency: Concurrency::new(workers.unwrap_or(start), most),
         },
         verbosity,
         warnings,
     })
 }
 
+impl From<InputFormat> for Format {
+    fn from(format: InputFormat) -> Self {
+        match format {
+            InputFormat::Requests => Self::Requests,
+            InputFormat::Rows => Self::Objects,
+            InputFormat::Csv => Self::Delimited(b','),
+            InputFormat::Tsv => Self::Delimited(b'\t'),
+            InputFormat::Npy => Self::Npy,
+            InputFormat::Parquet => Self::Parquet,
+        }
+    }
+}
+
 fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
     text.parse::<T>().map_err(|error| error.to_string())
+}
+
+/// Reads what is asked, and what is odd about it; nothing where that cannot be told.
+fn aim(args: &InferArgs, reader: &mut Reader) -> (Option<Aim>, Vec<String>) {
+    let transport = reader.value(args.transport, "TRANSPORT", |text| Transport::from_str(text, true));
+    let transport = transport.unwrap_or_default();
+    let (use_ssl, insecure) = (reader.flag(args.use_ssl, "USE_SSL"), reader.flag(args.insecure, "INSECURE"));
+    let url: Option<String> = reader.value(args.url.clone(), "URL", parse);
+    let model: Option<String> = reader.value(args.model_name.clone(), "MODEL_NAME", parse);
+    let is_folder = |name: &String| url.is_none() && Path::new(name).join(SETTINGS).is_file();
+    let (embedded, model) = match (&args.embedded, model) {
+        (Some(folder), model) => (Some(folder.clone()), model),
+        (None, Some(folder)) if is_folder(&folder) => (Some(folder.into()), None),
+        (None, model) => (None, model),
+    };
+    let url = url.unwrap_or_else(|| match transport {
+        Transport::Rest => URL.to_owned(),
+        Transport::Grpc => GRPC_URL.to_owned(),
+    });
+    let endpoint = reader.checked(Endpoint::parse(&url, use_ssl).map_err(|error| format!("--url: {error}")));
+    let model = if embedded.is_some() { model } else { reader.required(model, "--model-name", "MODEL_NAME") };
+    let version = reader.value(args.model_version.clone(), "MODEL_VERSION", parse);
+    let (headers, warnings) = reader.headers(&args.request_headers);
+    let timeout = reader.seconds(args.timeout, "--timeout", "CONNECTION_TIMEOUT").filter(|time| !time.is_zero());
+    let timeout = timeout.unwrap_or(TIMEOUT);
+    let binary = reader.flag(args.binary_data, "BINARY_DATA");
+    let http2 = reader.flag(args.http2, "HTTP2");
+    let aim = match (embedded, endpoint, model) {
+        (Some(folder), _, model) => Some(Aim::Embedded { folder, model, version }),
+        (None, Some(endpoint), Some(model)) => {
+            let options = TransportOptions { endpoint, model, version, headers, binary, timeout, insecure, http2 };
+            Some(Aim::Server(transport, Box::new(options)))
+        }
+        (None, ..) => None,
+    };
+    (aim, warnings)
 }
 
 fn is_same_file(input: &Path, output: &Path) -> bool {
@@ -180,6 +250,23 @@ impl Reader {
         self.checked(time.map_err(|_| format!("{flag}: `{seconds}` is no time: expected seconds, 0 or more")))
     }
 
+    fn column_types(&mut self, given: &[String], format: Format) -> Vec<(String, Datatype)> {
+        if !(given.is_empty() || matches!(format, Format::Delimited(_) | Format::Objects)) {
+            let message = "--column-type is for input whose values have no types: csv, tsv or rows";
+            self.problems.push(message.to_owned());
+            return Vec::new();
+        }
+        let read = |entry: &String| {
+            let wrong = |reason: &dyn Display| format!("--column-type: `{entry}`: {reason}");
+            let (name, datatype) = entry.rsplit_once('=').ok_or_else(|| wrong(&"expected COLUMN=DATATYPE"))?;
+            match datatype.parse().map_err(|error| wrong(&error))? {
+                Datatype::Fp16 | Datatype::Bf16 => Err(wrong(&"halves cannot be read from text; use FP32")),
+                datatype => Ok((name.to_owned(), datatype)),
+            }
+        };
+        given.iter().filter_map(|entry| self.checked(read(entry))).collect()
+    }
+
     /// Reads headers. One that is none is left out with a warning, as the original does.
     fn headers(&mut self, given: &[String]) -> (HeaderMap, Vec<String>) {
         let of_variable: Vec<String>;
@@ -224,6 +311,11 @@ mod tests {
             .fold(MapEnvironment::new("/"), |all, (name, value)| all.with(&format!("MLSERVER_INFER_{name}"), value))
     }
 
+    fn server(resolved: &Resolved) -> &TransportOptions {
+        let Aim::Server(_, options) = &resolved.aim else { unreachable!("{resolved:?}") };
+        options
+    }
+
     fn problems(args: &InferArgs, variables: &[(&str, &str)]) -> Vec<String> {
         let failure = resolve(args, &environment(variables)).unwrap_err();
         assert_eq!(failure.code, USAGE);
@@ -233,14 +325,14 @@ mod tests {
     #[test]
     fn defaults_are_the_originals() {
         let resolved = resolve(&args(), &environment(&[])).unwrap();
-        let server = &resolved.server;
-        assert_eq!(server.endpoint, Endpoint::parse("localhost:8080", false).unwrap());
-        assert_eq!((server.timeout.as_secs(), server.binary, server.headers.len()), (60, false, 0));
+        let options = server(&resolved);
+        assert_eq!(options.endpoint, Endpoint::parse("localhost:8080", false).unwrap());
+        assert_eq!((options.timeout.as_secs(), options.binary, options.headers.len()), (60, false, 0));
         let run = &resolved.run;
         assert_eq!((run.batch_size.get(), run.backoff.attempts.get(), run.concurrency.limit()), (1, 3, 10));
         assert_eq!((run.spacing, run.rows_per_second), (Spacing::default(), None));
         let grpc = resolve(&args(), &environment(&[("TRANSPORT", "grpc")])).unwrap();
-        assert_eq!(grpc.server.endpoint, Endpoint::parse("localhost:8081", false).unwrap());
+        assert_eq!(server(&grpc).endpoint, Endpoint::parse("localhost:8081", false).unwrap());
     }
 
     #[test]
@@ -263,16 +355,19 @@ mod tests {
             ("INSECURE", "on"),
         ];
         let all = resolve(&InferArgs::default(), &environment(&variables)).unwrap();
-        assert_eq!(all.server.endpoint, Endpoint::parse("h:1", true).unwrap());
-        assert_eq!((all.server.model.as_str(), all.input.to_str(), all.output), ("other", Some("-"), Place::Stdout));
+        assert_eq!(server(&all).endpoint, Endpoint::parse("h:1", true).unwrap());
+        assert_eq!(
+            (server(&all).model.as_str(), all.input.to_str(), &all.output),
+            ("other", Some("-"), &Place::Stdout)
+        );
         assert_eq!((all.run.backoff.attempts.get(), all.run.batch_size.get(), all.run.concurrency.limit()), (7, 9, 4));
-        assert!(all.server.binary && all.server.insecure && all.verbosity == Verbosity::Extra);
-        assert!(all.server.headers["a"] == "b" && all.server.headers["c"] == "d:e");
-        assert_eq!(all.server.timeout.as_secs(), 5);
+        assert!(server(&all).binary && server(&all).insecure && all.verbosity == Verbosity::Extra);
+        assert!(server(&all).headers["a"] == "b" && server(&all).headers["c"] == "d:e");
+        assert_eq!(server(&all).timeout.as_secs(), 5);
         let spacing = Spacing { interval: Duration::from_millis(500), jitter: Duration::from_millis(250) };
         assert_eq!(all.run.spacing, spacing);
         let flag = resolve(&args(), &environment(&variables)).unwrap();
-        assert_eq!(flag.server.model, "m");
+        assert_eq!(server(&flag).model, "m");
     }
 
     #[test]
@@ -300,7 +395,7 @@ mod tests {
     fn what_is_no_header_is_left_out() {
         let headers = vec!["A: b: c".to_owned(), "nothing".to_owned(), "a b: c".to_owned()];
         let resolved = resolve(&InferArgs { request_headers: headers, ..args() }, &environment(&[])).unwrap();
-        assert_eq!(resolved.server.headers["a"], "b: c");
+        assert_eq!(server(&resolved).headers["a"], "b: c");
         let expected = "`nothing` is no header and is left out: expected `NAME: VALUE`";
         assert_eq!((resolved.warnings.len(), resolved.warnings[0].as_str()), (2, expected));
     }

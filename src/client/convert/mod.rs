@@ -1,0 +1,283 @@
+//! From lines of answers to columns, when a run is complete.
+//!
+//! What a run writes is lines, whatever is asked for, because it can go on behind them and needs to know nothing of what
+//! comes later. Columns are made of them at the end, in two passes: the first finds the columns, the second fills them.
+
+mod csv;
+#[cfg(feature = "parquet")]
+mod parquet;
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::row::FAILED;
+use crate::types::json::read_response;
+use crate::types::{Datatype, Tensor};
+
+/// The most columns that answers may have.
+const MAX_COLUMNS: usize = 10_000;
+
+/// What answers are written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Lines,
+    Delimited(u8),
+    Parquet,
+}
+
+impl Form {
+    /// Tells the form by the name of the file.
+    pub(super) fn of(path: &Path) -> Self {
+        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        match extension.to_ascii_lowercase().as_str() {
+            "csv" => Self::Delimited(b','),
+            "tsv" => Self::Delimited(b'\t'),
+            "parquet" | "pq" => Self::Parquet,
+            _ => Self::Lines,
+        }
+    }
+
+    /// Tells whether this executable can write it.
+    pub(super) const fn is_known(self) -> bool {
+        cfg!(feature = "parquet") || !matches!(self, Self::Parquet)
+    }
+}
+
+/// An output of a model in columns: one for each element that a row has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Group {
+    name: String,
+    datatype: Datatype,
+    width: usize,
+}
+
+/// A row of the output.
+#[derive(Debug)]
+struct Row {
+    index: i64,
+    id: String,
+    outputs: Vec<Tensor>,
+    /// Why there are none.
+    error: Option<String>,
+}
+
+/// Where the columns of rows go.
+trait Sink {
+    fn row(&mut self, row: &Row) -> io::Result<()>;
+
+    fn finish(self: Box<Self>) -> io::Result<()>;
+}
+
+/// Writes the answers of a complete run to another file, in columns.
+pub(super) fn convert(lines: &Path, form: Form, to: &Path) -> io::Result<()> {
+    let mut groups = Vec::new();
+    let mut failed = 0;
+    each(lines, |row| {
+        failed += i64::from(row.error.is_some());
+        row.outputs.iter().try_for_each(|output| find(&mut groups, output))
+    })?;
+    let columns: usize = groups.iter().map(|group| group.width).sum();
+    if columns > MAX_COLUMNS {
+        return Err(wrong(format!(
+            "the answers have {columns} columns, more than {MAX_COLUMNS}: they are kept as lines"
+        )));
+    }
+    let file = File::create(to)?;
+    let mut sink: Box<dyn Sink> = match form {
+        #[cfg(feature = "parquet")]
+        Form::Parquet => Box::new(parquet::Parquet::new(file.try_clone()?, groups, failed)?),
+        Form::Delimited(delimiter) => Box::new(csv::Csv::new(file.try_clone()?, delimiter, groups)?),
+        _ => return Err(wrong("this executable was built without it".to_owned())),
+    };
+    each(lines, |row| sink.row(&row))?;
+    sink.finish()?;
+    file.sync_all()
+}
+
+/// Counts the rows of a file that [`convert`] has written, and those that failed.
+pub(super) fn count(path: &Path, form: Form) -> io::Result<(u64, u64)> {
+    match form {
+        #[cfg(feature = "parquet")]
+        Form::Parquet => parquet::count(path),
+        Form::Delimited(delimiter) => csv::count(path, delimiter),
+        _ => Err(wrong("this executable was built without it".to_owned())),
+    }
+}
+
+/// Adds an output to the columns, or widens its own.
+fn find(groups: &mut Vec<Group>, output: &Tensor) -> io::Result<()> {
+    let Some(group) = groups.iter_mut().find(|group| group.name == output.name) else {
+        if groups.len() == MAX_COLUMNS {
+            return Err(wrong(format!("the answers have more than {MAX_COLUMNS} outputs: they are kept as lines")));
+        }
+        groups.push(Group { name: output.name.clone(), datatype: output.datatype, width: output.len().max(1) });
+        return Ok(());
+    };
+    group.width = group.width.max(output.len());
+    if group.datatype != output.datatype {
+        // Text holds them all.
+        group.datatype = Datatype::Bytes;
+    }
+    Ok(())
+}
+
+impl Group {
+    /// Returns the names of the columns.
+    fn names(&self) -> Vec<String> {
+        match self.width {
+            1 => vec![self.name.clone()],
+            width => (0..width).map(|index| format!("{}[{index}]", self.name)).collect(),
+        }
+    }
+}
+
+fn each(lines: &Path, mut take: impl FnMut(Row) -> io::Result<()>) -> io::Result<()> {
+    let mut reader = BufReader::with_capacity(1 << 20, File::open(lines)?);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line)? > 0 {
+        take(
+            read(&line).map_err(|reason| wrong(format!("a line of `{}` cannot be read: {reason}", lines.display())))?,
+        )?;
+        line.clear();
+    }
+    Ok(())
+}
+
+fn read(line: &[u8]) -> Result<Row, String> {
+    let index = |value: Option<&Value>| value.and_then(Value::as_i64).unwrap_or_default();
+    if line.starts_with(FAILED) {
+        let line: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let error = text(&line["error"]["msg"]);
+        let index = index(line.pointer("/parameters/batch_index"));
+        return Ok(Row { index, id: text(&line["id"]), outputs: Vec::new(), error: Some(error) });
+    }
+    let response = read_response(line, None).map_err(|error| error.to_string())?;
+    let index = index(response.parameters.others.get("batch_index"));
+    Ok(Row { index, id: response.id, outputs: response.outputs, error: None })
+}
+
+fn wrong(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+/// An element of an output.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Element<'a> {
+    Bool(bool),
+    Integer(i64),
+    Unsigned(u64),
+    Single(f32),
+    Double(f64),
+    Text(&'a [u8]),
+}
+
+impl Element<'_> {
+    fn to_text(self) -> String {
+        match self {
+            Self::Bool(value) => value.to_string(),
+            Self::Integer(value) => value.to_string(),
+            Self::Unsigned(value) => value.to_string(),
+            Self::Single(value) if value.is_nan() => String::new(),
+            Self::Single(value) => format!("{value:?}"),
+            Self::Double(value) if value.is_nan() => String::new(),
+            Self::Double(value) => format!("{value:?}"),
+            Self::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        }
+    }
+}
+
+/// Returns the elements of an output.
+fn elements(tensor: &Tensor) -> Vec<Element<'_>> {
+    use crate::types::TensorData;
+    let bytes = match &tensor.data {
+        TensorData::Variable(elements) => return elements.iter().map(Element::Text).collect(),
+        TensorData::Fixed(bytes) => bytes,
+    };
+    macro_rules! numbers {
+        ($type:ty, $variant:ident) => {
+            bytes
+                .chunks_exact(size_of::<$type>())
+                .map(|chunk| Element::$variant(bytemuck::pod_read_unaligned::<$type>(chunk).into()))
+                .collect()
+        };
+    }
+    match tensor.datatype {
+        Datatype::Bool => bytes.iter().map(|byte| Element::Bool(*byte != 0)).collect(),
+        Datatype::Uint8 => numbers!(u8, Unsigned),
+        Datatype::Uint16 => numbers!(u16, Unsigned),
+        Datatype::Uint32 => numbers!(u32, Unsigned),
+        Datatype::Uint64 => numbers!(u64, Unsigned),
+        Datatype::Int8 => numbers!(i8, Integer),
+        Datatype::Int16 => numbers!(i16, Integer),
+        Datatype::Int32 => numbers!(i32, Integer),
+        Datatype::Int64 => numbers!(i64, Integer),
+        Datatype::Fp16 => numbers!(half::f16, Single),
+        Datatype::Bf16 => numbers!(half::bf16, Single),
+        Datatype::Fp32 => numbers!(f32, Single),
+        Datatype::Fp64 => numbers!(f64, Double),
+        Datatype::Bytes => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: &str = concat!(
+        r#"{"model_name":"m","id":"a","parameters":{"batch_index":0},"outputs":[{"name":"class","shape":[1,1],"datatype":"INT64","data":[7]},{"name":"p","shape":[1,2],"datatype":"FP32","data":[0.1,null]}]}"#,
+        "\n",
+        r#"{"parameters":{"batch_index":1},"id":"b","error":{"status":"inference error","msg":"no, \"x\""}}"#,
+        "\n",
+        r#"{"model_name":"m","id":"","parameters":{"batch_index":2},"outputs":[{"name":"p","shape":[1,3],"datatype":"FP32","data":[1,2.5,1e10]},{"name":"t","shape":[1],"datatype":"BYTES","data":["é,"]}]}"#,
+        "\n",
+    );
+
+    fn converted(form: Form) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("lines"), LINES).unwrap();
+        convert(&folder.path().join("lines"), form, &folder.path().join("columns")).unwrap();
+        folder
+    }
+
+    #[test]
+    fn lines_become_delimited_values() {
+        let folder = converted(Form::Delimited(b','));
+        let expected = "batch_index,id,class,p[0],p[1],p[2],t,error\n\
+                        0,a,7,0.1,,,,\n\
+                        1,b,,,,,,\"no, \"\"x\"\"\"\n\
+                        2,,,1.0,2.5,10000000000.0,\"é,\",\n";
+        let path = folder.path().join("columns");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+        assert_eq!(count(&path, Form::Delimited(b',')).unwrap(), (3, 1));
+    }
+
+    #[cfg(feature = "parquet")]
+    #[test]
+    fn lines_become_parquet() {
+        use ::parquet::file::reader::{FileReader, SerializedFileReader};
+
+        let folder = converted(Form::Parquet);
+        let path = folder.path().join("columns");
+        assert_eq!(count(&path, Form::Parquet).unwrap(), (3, 1));
+        let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+        let rows: Vec<String> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
+        let expected = [
+            r#"{batch_index: 0, id: "a", class: 7, p[0]: 0.1, p[1]: NaN, p[2]: null, t: null, error: null}"#,
+            r#"{batch_index: 1, id: "b", class: null, p[0]: null, p[1]: null, p[2]: null, t: null, error: "no, "x""}"#,
+            r#"{batch_index: 2, id: "", class: null, p[0]: 1.0, p[1]: 2.5, p[2]: 10000000000.0, t: "é,", error: null}"#,
+        ];
+        assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn types_that_differ_become_text() {
+        let mut groups = Vec::new();
+        find(&mut groups, &Tensor::from_elements("x", vec![1], &[1_i64]).unwrap()).unwrap();
+        find(&mut groups, &Tensor::from_elements("x", vec![2], &[1_f64, 2.0]).unwrap()).unwrap();
+        assert_eq!(groups, [Group { name: "x".to_owned(), datatype: Datatype::Bytes, width: 2 }]);
+    }
+}

@@ -1,0 +1,125 @@
+//! Values between commas or tabs, under a line with names.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use csv::{ByteRecord, Reader, ReaderBuilder};
+
+use super::{Builder, Cell, Column, SAMPLE, Seen, with_types};
+use crate::client::lines::MAX_LINE;
+use crate::client::request::Bad;
+use crate::types::{Datatype, InferenceRequest};
+
+/// A file of such rows.
+pub(in crate::client) struct Csv {
+    reader: Reader<Guard>,
+    columns: Arc<[Column]>,
+    /// The rows from which types were told, with the bytes of each.
+    sample: VecDeque<(ByteRecord, u64)>,
+    position: u64,
+}
+
+/// Fails when a row is longer than any is read, as one whose last quote is missing.
+struct Guard {
+    inner: Box<dyn Read + Send>,
+    /// What has been read since the last row.
+    since: usize,
+}
+
+impl Read for Guard {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.since > MAX_LINE {
+            let message = format!("a row has more than {MAX_LINE} bytes: is a quote missing?");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        let read = self.inner.read(buffer)?;
+        self.since += read;
+        Ok(read)
+    }
+}
+
+impl Csv {
+    pub(in crate::client) fn open(
+        inner: Box<dyn Read + Send>,
+        delimiter: u8,
+        types: &[(String, Datatype)],
+    ) -> io::Result<Self> {
+        let guard = Guard { inner, since: 0 };
+        let mut reader =
+            ReaderBuilder::new().delimiter(delimiter).flexible(true).buffer_capacity(256 << 10).from_reader(guard);
+        let wrong = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
+        let names = reader.headers().map_err(|error| wrong(format!("its first line has no names: {error}")))?.clone();
+        if names.is_empty() {
+            return Err(wrong("it has no first line with the names of columns".to_owned()));
+        }
+        let names: Vec<String> = names.iter().map(|name| name.trim_start_matches('\u{feff}').to_owned()).collect();
+        let columns = Arc::default();
+        let position = reader.position().byte();
+        let mut csv = Self { reader, columns, sample: VecDeque::new(), position };
+        let mut seen = vec![Seen::default(); names.len()];
+        while csv.sample.len() < SAMPLE {
+            let Some(record) = csv.read()? else { break };
+            if record.0.len() == names.len() {
+                for (seen, cell) in seen.iter_mut().zip(cells(&record.0)) {
+                    seen.add(cell);
+                }
+            }
+            csv.sample.push_back(record);
+        }
+        let columns = names.into_iter().zip(seen).map(|(name, seen)| Column { name, datatype: seen.datatype() });
+        let mut columns: Vec<Column> = columns.collect();
+        with_types(&mut columns, types).map_err(wrong)?;
+        csv.columns = columns.into();
+        Ok(csv)
+    }
+
+    fn read(&mut self) -> io::Result<Option<(ByteRecord, u64)>> {
+        let mut record = ByteRecord::new();
+        if !self.reader.read_byte_record(&mut record).map_err(io::Error::from)? {
+            return Ok(None);
+        }
+        self.reader.get_mut().since = 0;
+        let end = self.reader.position().byte();
+        let taken = end - self.position;
+        self.position = end;
+        Ok(Some((record, taken)))
+    }
+
+    /// Returns the next row and the bytes it took; nothing at the end.
+    pub(in crate::client) fn next(&mut self) -> io::Result<Option<(ByteRecord, u64)>> {
+        match self.sample.pop_front() {
+            Some(record) => Ok(Some(record)),
+            None => self.read(),
+        }
+    }
+
+    pub(in crate::client) fn columns(&self) -> Arc<[Column]> {
+        Arc::clone(&self.columns)
+    }
+}
+
+fn cells(record: &ByteRecord) -> impl Iterator<Item = Cell<'_>> {
+    // What is not UTF-8 is a value that no type but text takes, and text says why.
+    record.iter().map(|field| std::str::from_utf8(field).map_or(Cell::Text("\u{fffd}"), Cell::Untyped))
+}
+
+/// Makes columns of rows.
+pub(in crate::client) fn prepare(
+    columns: &[Column],
+    records: &[ByteRecord],
+) -> (InferenceRequest, Vec<usize>, Vec<Bad>) {
+    let mut builder = Builder::new(columns, records.len());
+    for (place, record) in records.iter().enumerate() {
+        if record.len() != columns.len() {
+            let message =
+                format!("the row has {} values, but the first line has {} names", record.len(), columns.len());
+            builder.refuse(place, message);
+        } else if std::str::from_utf8(record.as_slice()).is_err() {
+            builder.refuse(place, "the row is not UTF-8".to_owned());
+        } else {
+            builder.row(place, cells(record));
+        }
+    }
+    builder.finish()
+}

@@ -1,0 +1,331 @@
+//! Files of rows and columns, as requests.
+//!
+//! Each column becomes an input of shape `[rows, 1]` under its name, as the content type `pd` reads it. Text has no types: a
+//! column has the narrowest one that its first [`SAMPLE`] rows fit, or the one that the user names for it.
+
+pub(super) mod csv;
+mod npy;
+pub(super) mod objects;
+#[cfg(feature = "parquet")]
+mod parquet;
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::request::Bad;
+use crate::types::{BytesElements, Datatype, InferenceRequest, Parameters, Tensor, TensorData};
+
+pub(super) use csv::Csv;
+pub(super) use npy::Npy;
+pub(super) use objects::Objects;
+#[cfg(feature = "parquet")]
+pub(super) use parquet::Parquet;
+
+/// The rows from which types are told.
+pub(super) const SAMPLE: usize = 1000;
+
+/// What stands for a value that is missing, in text, as pandas reads it.
+const MISSING: [&str; 12] = ["", "NA", "N/A", "#N/A", "NaN", "nan", "-nan", "null", "NULL", "None", "<NA>", "n/a"];
+
+/// A value of a row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Cell<'a> {
+    Missing,
+    Bool(bool),
+    Integer(i64),
+    Number(f64),
+    /// As it stands in a file that has no types.
+    Untyped(&'a str),
+    Text(&'a str),
+}
+
+/// A column and its type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Column {
+    pub(super) name: String,
+    pub(super) datatype: Datatype,
+}
+
+/// What is known of a column's type from the rows so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Seen {
+    kind: Kind,
+    missing: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Kind {
+    #[default]
+    Nothing,
+    Bool,
+    Integer,
+    Number,
+    Text,
+}
+
+impl Seen {
+    pub(super) fn add(&mut self, cell: Cell<'_>) {
+        let kind = match cell {
+            Cell::Missing => {
+                self.missing = true;
+                return;
+            }
+            Cell::Untyped(text) if MISSING.contains(&text) => {
+                self.missing = true;
+                return;
+            }
+            Cell::Bool(_) => Kind::Bool,
+            Cell::Integer(_) => Kind::Integer,
+            Cell::Number(_) => Kind::Number,
+            Cell::Text(_) => Kind::Text,
+            Cell::Untyped(text) => match text.trim() {
+                text if text.parse::<i64>().is_ok() => Kind::Integer,
+                text if text.parse::<f64>().is_ok() => Kind::Number,
+                text if as_bool(text).is_some() => Kind::Bool,
+                _ => Kind::Text,
+            },
+        };
+        self.kind = match (self.kind, kind) {
+            (Kind::Nothing, kind) => kind,
+            (before, kind) if before == kind => kind,
+            (Kind::Integer | Kind::Number, Kind::Integer | Kind::Number) => Kind::Number,
+            _ => Kind::Text,
+        };
+    }
+
+    /// Returns the type that holds all of it.
+    pub(super) const fn datatype(self) -> Datatype {
+        match (self.kind, self.missing) {
+            (Kind::Nothing | Kind::Number, _) | (Kind::Integer, true) => Datatype::Fp64,
+            (Kind::Integer, false) => Datatype::Int64,
+            (Kind::Bool, false) => Datatype::Bool,
+            (Kind::Bool, true) | (Kind::Text, _) => Datatype::Bytes,
+        }
+    }
+}
+
+fn as_bool(text: &str) -> Option<bool> {
+    match text {
+        "true" | "True" | "TRUE" => Some(true),
+        "false" | "False" | "FALSE" => Some(false),
+        _ => None,
+    }
+}
+
+/// Puts the types that the user names in the place of those that were found.
+pub(super) fn with_types(columns: &mut [Column], types: &[(String, Datatype)]) -> Result<(), String> {
+    for (name, datatype) in types {
+        let Some(column) = columns.iter_mut().find(|column| column.name == *name) else {
+            let names: Vec<_> = columns.iter().map(|column| column.name.as_str()).take(20).collect();
+            return Err(format!("there is no column `{name}`, whose type is given; there are {}", names.join(", ")));
+        };
+        column.datatype = *datatype;
+    }
+    Ok(())
+}
+
+/// Columns that rows are added to.
+pub(super) struct Builder<'s> {
+    columns: &'s [Column],
+    values: Vec<Values>,
+    /// The places of the rows that were added.
+    places: Vec<usize>,
+    bad: Vec<Bad>,
+}
+
+#[derive(Default)]
+struct Values {
+    bytes: Vec<u8>,
+    /// Of BYTES only.
+    spans: Vec<Range<usize>>,
+}
+
+impl<'s> Builder<'s> {
+    pub(super) fn new(columns: &'s [Column], rows: usize) -> Self {
+        let values = columns.iter().map(|column| {
+            let bytes = Vec::with_capacity(column.datatype.width().unwrap_or(16) * rows);
+            Values { bytes, spans: Vec::new() }
+        });
+        Self { columns, values: values.collect(), places: Vec::with_capacity(rows), bad: Vec::new() }
+    }
+
+    /// Adds a row, which has a cell for each column, or notes that it is bad.
+    pub(super) fn row<'a>(&mut self, place: usize, cells: impl Iterator<Item = Cell<'a>>) {
+        for ((column, values), cell) in self.columns.iter().zip(&mut self.values).zip(cells) {
+            if values.push(column.datatype, cell).is_none() {
+                let found = match cell {
+                    Cell::Missing => "a missing value".to_owned(),
+                    Cell::Bool(value) => format!("`{value}`"),
+                    Cell::Integer(value) => format!("`{value}`"),
+                    Cell::Number(value) => format!("`{value}`"),
+                    Cell::Untyped(text) | Cell::Text(text) => {
+                        format!("`{}`", text.chars().take(40).collect::<String>())
+                    }
+                };
+                let Column { name, datatype } = column;
+                self.refuse(place, format!(
+                    "column `{name}`: {found} is no {datatype}, as the first rows have it; `--column-type` can say otherwise"
+                ));
+                return;
+            }
+        }
+        self.places.push(place);
+    }
+
+    /// Notes that a row is bad.
+    pub(super) fn refuse(&mut self, place: usize, message: String) {
+        // What was added of the row already.
+        let rows = self.places.len();
+        for (column, values) in self.columns.iter().zip(&mut self.values) {
+            match column.datatype.width() {
+                Some(width) => values.bytes.truncate(rows * width),
+                None => values.spans.truncate(rows),
+            }
+        }
+        self.bad.push(Bad { place, id: None, message });
+    }
+
+    /// Returns the request for all rows, their places, and the bad rows.
+    pub(super) fn finish(self) -> (InferenceRequest, Vec<usize>, Vec<Bad>) {
+        let rows = self.places.len();
+        let inputs = self.columns.iter().zip(self.values).map(|(column, values)| {
+            let (data, parameters) = match column.datatype {
+                Datatype::Bytes => {
+                    let elements = BytesElements::new(values.bytes.into(), values.spans);
+                    let elements = elements.expect("the spans are those of texts in the buffer").with_text(true);
+                    (TensorData::Variable(elements), Parameters::with_content_type("str"))
+                }
+                _ => (TensorData::Fixed(Bytes::from(values.bytes)), Parameters::new()),
+            };
+            Tensor { name: column.name.clone(), datatype: column.datatype, shape: vec![rows, 1], parameters, data }
+        });
+        let inputs = inputs.collect();
+        let request =
+            InferenceRequest { parameters: Parameters::with_content_type("pd"), inputs, ..InferenceRequest::default() };
+        (request, self.places, self.bad)
+    }
+}
+
+impl Values {
+    fn push(&mut self, datatype: Datatype, cell: Cell<'_>) -> Option<()> {
+        macro_rules! put {
+            ($value:expr) => {
+                self.bytes.extend_from_slice(&$value.to_le_bytes())
+            };
+        }
+        match datatype {
+            Datatype::Fp64 => put!(number(cell)?),
+            Datatype::Fp32 => put!(match cell {
+                // Once is enough: rounding to FP64 first may end elsewhere.
+                Cell::Untyped(text) if !MISSING.contains(&text) => text.trim().parse::<f32>().ok()?,
+                #[expect(clippy::cast_possible_truncation, reason = "it is what the type asks for")]
+                cell => number(cell)? as f32,
+            }),
+            Datatype::Int64 => put!(integer(cell)?),
+            Datatype::Int32 => put!(i32::try_from(integer(cell)?).ok()?),
+            Datatype::Int16 => put!(i16::try_from(integer(cell)?).ok()?),
+            Datatype::Int8 => put!(i8::try_from(integer(cell)?).ok()?),
+            Datatype::Uint64 => put!(u64::try_from(integer(cell)?).ok()?),
+            Datatype::Uint32 => put!(u32::try_from(integer(cell)?).ok()?),
+            Datatype::Uint16 => put!(u16::try_from(integer(cell)?).ok()?),
+            Datatype::Uint8 => put!(u8::try_from(integer(cell)?).ok()?),
+            Datatype::Bool => self.bytes.push(u8::from(match cell {
+                Cell::Bool(value) => value,
+                Cell::Untyped(text) => as_bool(text.trim())?,
+                _ => return None,
+            })),
+            Datatype::Bytes => {
+                let start = self.bytes.len();
+                match cell {
+                    Cell::Missing => {}
+                    Cell::Bool(value) => self.bytes.extend_from_slice(value.to_string().as_bytes()),
+                    Cell::Integer(value) => self.bytes.extend_from_slice(value.to_string().as_bytes()),
+                    Cell::Number(value) => self.bytes.extend_from_slice(value.to_string().as_bytes()),
+                    Cell::Untyped(text) | Cell::Text(text) => self.bytes.extend_from_slice(text.as_bytes()),
+                }
+                self.spans.push(start..self.bytes.len());
+            }
+            Datatype::Fp16 | Datatype::Bf16 => return None,
+        }
+        Some(())
+    }
+}
+
+fn number(cell: Cell<'_>) -> Option<f64> {
+    match cell {
+        Cell::Missing => Some(f64::NAN),
+        #[expect(clippy::cast_precision_loss, reason = "it is what a column of such numbers does to them")]
+        Cell::Integer(value) => Some(value as f64),
+        Cell::Number(value) => Some(value),
+        Cell::Untyped(text) if MISSING.contains(&text) => Some(f64::NAN),
+        Cell::Untyped(text) => text.trim().parse().ok(),
+        Cell::Bool(_) | Cell::Text(_) => None,
+    }
+}
+
+fn integer(cell: Cell<'_>) -> Option<i64> {
+    match cell {
+        Cell::Integer(value) => Some(value),
+        Cell::Untyped(text) => text.trim().parse().ok(),
+        Cell::Missing | Cell::Bool(_) | Cell::Number(_) | Cell::Text(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn datatype(cells: &[&'static str]) -> Datatype {
+        let mut seen = Seen::default();
+        for cell in cells {
+            seen.add(Cell::Untyped(cell));
+        }
+        seen.datatype()
+    }
+
+    #[test]
+    fn columns_have_the_narrowest_type() {
+        assert_eq!(datatype(&["1", "-2"]), Datatype::Int64);
+        assert_eq!(datatype(&["1", ""]), Datatype::Fp64, "integers have no missing values");
+        assert_eq!(datatype(&["1", "2.5", "1e3", "NA"]), Datatype::Fp64);
+        assert_eq!(datatype(&["99999999999999999999"]), Datatype::Fp64);
+        assert_eq!(datatype(&["true", "False"]), Datatype::Bool);
+        assert_eq!(datatype(&["true", ""]), Datatype::Bytes);
+        assert_eq!(datatype(&["1", "a"]), Datatype::Bytes);
+        assert_eq!(datatype(&["", "NaN"]), Datatype::Fp64);
+    }
+
+    #[test]
+    fn a_bad_row_leaves_nothing() {
+        let column = |name: &str, datatype| Column { name: name.to_owned(), datatype };
+        let columns = [column("a", Datatype::Int64), column("t", Datatype::Bytes), column("f", Datatype::Fp64)];
+        let mut builder = Builder::new(&columns, 4);
+        builder.row(0, [Cell::Untyped("1"), Cell::Untyped("x"), Cell::Untyped("")].into_iter());
+        builder.row(1, [Cell::Untyped("2"), Cell::Untyped("y"), Cell::Untyped("z")].into_iter());
+        builder.refuse(2, "short".to_owned());
+        builder.row(3, [Cell::Integer(-3), Cell::Missing, Cell::Number(0.5)].into_iter());
+        let (request, places, bad) = builder.finish();
+        assert_eq!(places, [0, 3]);
+        let message = "column `f`: `z` is no FP64, as the first rows have it; `--column-type` can say otherwise";
+        assert_eq!(
+            bad.iter().map(|bad| (bad.place, bad.message.as_str())).collect::<Vec<_>>(),
+            [(1, message), (2, "short")]
+        );
+        assert!(request.inputs.iter().all(|input| input.check().is_ok() && input.shape == [2, 1]));
+        assert_eq!(request.inputs[0].elements::<i64>().unwrap().as_ref(), [1, -3]);
+        let TensorData::Variable(texts) = &request.inputs[1].data else { unreachable!() };
+        assert_eq!(texts.iter().collect::<Vec<_>>(), [b"x".as_slice(), b""]);
+        let floats = request.inputs[2].elements::<f64>().unwrap();
+        assert!(floats[0].is_nan() && floats[1].to_bits() == 0.5_f64.to_bits());
+    }
+
+    #[test]
+    fn types_can_be_named() {
+        let mut columns = vec![Column { name: "a".to_owned(), datatype: Datatype::Int64 }];
+        with_types(&mut columns, &[("a".to_owned(), Datatype::Fp32)]).unwrap();
+        assert_eq!(columns[0].datatype, Datatype::Fp32);
+        let error = with_types(&mut columns, &[("b".to_owned(), Datatype::Fp32)]).unwrap_err();
+        assert_eq!(error, "there is no column `b`, whose type is given; there are a");
+    }
+}
