@@ -93,6 +93,58 @@ fn what_is_not_evaluated_is_named_at_load() {
     assert!(ended.stdout.contains(reason), "{}", ended.stdout);
 }
 
+#[test]
+fn texts_are_served_without_python() {
+    let server = TestServer::start(folder("1.5.2/texts/text_logistic.joblib", "model.joblib", &json!({})));
+    let ask = |shape: &str| {
+        let input = format!(
+            r#"{{"name":"x","shape":{shape},"datatype":"BYTES","parameters":{{"content_type":"str"}},"data":["good","bad apple"]}}"#
+        );
+        infer(
+            &server,
+            &format!(r#"{{"inputs":[{input}],"outputs":[{{"name":"predict"}},{{"name":"predict_proba"}}]}}"#),
+        )
+    };
+    for shape in ["[2]", "[2,1]"] {
+        let (status, answer) = ask(shape);
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(answer["outputs"][0]["datatype"], "BYTES");
+        assert!(answer["outputs"][0]["data"][0].as_str().unwrap().starts_with("label "), "{answer}");
+        assert_eq!(answer["outputs"][1]["shape"], json!([2, 3]));
+    }
+    let (status, answer) = infer(&server, &format!("{{{ROW}}}"));
+    assert_eq!((status, &answer["error"]), (400, &json!("`TfidfVectorizer` takes texts, one in each row")));
+}
+
+#[test]
+fn data_frames_of_texts_and_numbers_find_their_columns() {
+    let case = "1.5.2/encode/people_scalar_logistic.joblib";
+    let server = TestServer::start(folder(case, "model.joblib", &json!({"content_type": "pd"})));
+    let column = |name: &str, datatype: &str, data: Value| json!({"name": name, "shape": [2], "datatype": datatype, "data": data});
+    let member = column("member", "BYTES", json!(["yes", "never seen"]));
+    let (size, grade) = (column("size", "FP64", json!([170.0, 180.5])), column("grade", "INT64", json!([1, 3])));
+    let (status, answer) = infer(&server, &json!({"inputs": [size, member, grade]}).to_string());
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["outputs"][0]["shape"], json!([2, 1]));
+    let (status, answer) = infer(&server, &json!({"inputs": [size, grade]}).to_string());
+    assert_eq!(status, 400);
+    let error = "`ColumnTransformer` needs the column `member`, which is not there";
+    assert_eq!(answer["error"], error);
+}
+
+#[test]
+fn sparse_results_are_sent_with_their_zeros() {
+    let settings = json!({"extra": {"predict_fn": "transform"}});
+    let server = TestServer::start(folder("1.5.2/encode/one_hot_int64.joblib", "model.joblib", &settings));
+    let input = r#""inputs":[{"name":"x","shape":[1,3],"datatype":"INT64","data":[0,7,-2]}]"#;
+    let (status, answer) = infer(&server, &format!("{{{input}}}"));
+    assert_eq!(status, 200, "{answer}");
+    let output = &answer["outputs"][0];
+    assert_eq!((&output["datatype"], &output["shape"]), (&json!("FP64"), &json!([1, 15])));
+    let ones: Vec<_> = (0..15).filter(|&at| output["data"][at] == 1.0).collect();
+    assert_eq!(ones, [2, 10], "{output}");
+}
+
 /// Runs `mlserver inspect` on a golden case.
 fn inspect(case: &str) -> String {
     let path = repository_path("tests/goldens/sklearn").join(case);

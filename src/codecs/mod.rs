@@ -7,7 +7,7 @@ mod matrix;
 
 pub use matrix::{Array, Decoded, Matrix};
 
-use crate::types::{Datatype, InferenceRequest};
+use crate::types::{Datatype, InferenceRequest, Tensor};
 
 /// Why a request's tensors cannot be read as the model needs them. Always the client's to mend.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +34,8 @@ pub enum CodecError {
 
 /// Content types whose values are not numbers.
 const NOT_NUMBERS: [&str; 3] = ["str", "base64", "datetime"];
+/// Content types whose values are neither numbers nor text.
+const NOT_TEXT: [&str; 2] = ["base64", "datetime"];
 
 /// Reads a request by its content type.
 ///
@@ -45,12 +47,33 @@ pub fn decode<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Resul
         if input.datatype == Datatype::Bytes {
             return Err(CodecError::NotNumeric { input: input.name.clone(), datatype: input.datatype });
         }
-        if let Some(content_type) = input.parameters.content_type()
-            && NOT_NUMBERS.contains(&content_type)
-        {
-            return Err(CodecError::ContentType { input: input.name.clone(), content_type: content_type.to_owned() });
+        check_content_type(input, &NOT_NUMBERS)?;
+    }
+    arrange(request, default)
+}
+
+/// Reads a request by its content type, in which there may be texts.
+///
+/// # Errors
+///
+/// Fails when the inputs do not suit the content type, or are bytes or dates.
+pub fn decode_with_text<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<Decoded<'a>, CodecError> {
+    for input in &request.inputs {
+        check_content_type(input, &NOT_TEXT)?;
+    }
+    arrange(request, default)
+}
+
+fn check_content_type(input: &Tensor, refused: &[&str]) -> Result<(), CodecError> {
+    match input.parameters.content_type().filter(|content_type| refused.contains(content_type)) {
+        None => Ok(()),
+        Some(content_type) => {
+            Err(CodecError::ContentType { input: input.name.clone(), content_type: content_type.to_owned() })
         }
     }
+}
+
+fn arrange<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<Decoded<'a>, CodecError> {
     match request.parameters.content_type().or(default) {
         Some("pd") => Decoded::frame(&request.inputs),
         _ => match &request.inputs[..] {

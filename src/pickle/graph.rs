@@ -156,6 +156,13 @@ impl<'a> Value<'a> {
         }
     }
 
+    pub fn as_dtype(self) -> Option<&'a Dtype> {
+        match self.node() {
+            Node::Dtype(dtype) => Some(dtype),
+            _ => None,
+        }
+    }
+
     /// The elements of a list, tuple, set, or array of objects.
     pub fn items(self) -> Option<Vec<Self>> {
         let ids = match self.node() {

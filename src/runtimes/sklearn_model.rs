@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::sklearn::{Data, Elements, Frame, Int, Method, Model, Table};
+use super::sklearn::{Data, Elements, Frame, Int, Method, Model, PredictError, Table};
 use super::{BoxFuture, Runtime, RuntimeError};
 use crate::codecs::{self, Decoded};
 use crate::compute::ComputePool;
@@ -18,6 +18,10 @@ use crate::types::{
 /// Predictions that are estimated to take no longer run where the request is: handing them to another thread takes up to
 /// as long, and a connection's other work can wait that long.
 const INLINE: Duration = Duration::from_micros(50);
+
+/// How many numbers an answer may have that is sparse in Python: as it goes over the wire with all its zeros, a few rows of
+/// a large vocabulary would fill the memory. 128 MiB.
+const MAX_CELLS: usize = 1 << 24;
 
 /// The files for which the runtime looks in a folder.
 pub(super) const WELL_KNOWN_NAMES: &str = "model.joblib, model.pickle, model.pkl";
@@ -67,17 +71,18 @@ impl SklearnModel {
     }
 
     fn answer(&self, request: &InferenceRequest, methods: &[Method]) -> Result<InferenceResponse, RuntimeError> {
-        let decoded = codecs::decode(request, self.content_type.as_deref())?;
+        let decoded = codecs::decode_with_text(request, self.content_type.as_deref())?;
         let data = data(&decoded, self.model.n_features())?;
         let mut outputs = Vec::with_capacity(methods.len());
         for &method in methods {
-            match self.model.call(method, &data)? {
-                Data::Table(table) => {
-                    let shape = vec![table.rows, table.columns];
-                    let mut tensor = tensor(method.name(), shape, table.elements)?;
-                    tensor.parameters = Parameters::with_content_type("np");
-                    outputs.push(tensor);
+            let table = match self.model.call(method, &data)? {
+                Data::Table(table) => table,
+                Data::Sparse(sparse) => {
+                    let (rows, columns) = (sparse.rows(), sparse.columns());
+                    let error = PredictError::Sparse { method, rows, columns, most: MAX_CELLS };
+                    sparse.to_table(MAX_CELLS).ok_or(error)?
                 }
+                Data::Frame(frame) if frame.names.is_empty() => return Err(PredictError::Objects { method }.into()),
                 // The columns of a data frame take the place of all outputs.
                 Data::Frame(_) if methods.len() > 1 => {
                     let names = methods.iter().map(|method| method.name()).collect();
@@ -87,8 +92,13 @@ impl SklearnModel {
                     for (name, column) in frame.names.into_iter().zip(frame.columns) {
                         outputs.push(tensor(&name, vec![frame.rows, 1], column)?);
                     }
+                    continue;
                 }
-            }
+            };
+            let shape = vec![table.rows, table.columns];
+            let mut tensor = tensor(method.name(), shape, table.elements)?;
+            tensor.parameters = Parameters::with_content_type("np");
+            outputs.push(tensor);
         }
         Ok(InferenceResponse { outputs, ..InferenceResponse::default() })
     }
@@ -124,9 +134,14 @@ impl Runtime for SklearnModel {
 fn data<'a>(decoded: &Decoded<'a>, features: Option<usize>) -> Result<Data<'a>, RuntimeError> {
     match decoded {
         Decoded::Array(tensor) => {
-            let [rows, columns] = tensor.shape[..] else {
-                let (input, found) = (tensor.name.clone(), tensor.shape.clone());
-                return Err(codecs::CodecError::Shape { input, found, features: features.unwrap_or(1) }.into());
+            // A list of texts is a column of them.
+            let (rows, columns) = match tensor.shape[..] {
+                [rows, columns] => (rows, columns),
+                [rows] if tensor.datatype == Datatype::Bytes => (rows, 1),
+                _ => {
+                    let (input, found) = (tensor.name.clone(), tensor.shape.clone());
+                    return Err(codecs::CodecError::Shape { input, found, features: features.unwrap_or(1) }.into());
+                }
             };
             Ok(Data::Table(Table { elements: elements(tensor), rows, columns }))
         }

@@ -105,8 +105,18 @@ impl Likelihood {
 
 impl Evaluate for Bayes {
     fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
-        let mut logs = self.likelihood.logs(&x.to_f64(), self.features);
+        let mut logs = match (data, &self.likelihood) {
+            (Data::Sparse(sparse), Likelihood::Linear { weights, constants, binarize }) => {
+                about.finite_sparse(sparse)?;
+                match binarize {
+                    None => sparse.affine(weights, constants),
+                    Some(threshold) => {
+                        sparse.map(sparse.numeric(), |x| f64::from(u8::from(x > *threshold))).affine(weights, constants)
+                    }
+                }
+            }
+            _ => self.likelihood.logs(&about.finite(data)?.to_f64(), self.features),
+        };
         let classes = self.labels.len();
         if method == Method::Predict {
             return Ok(Data::Table(Table::of_column(self.labels.take(logs.chunks_exact(classes).map(argmax)))));
@@ -115,6 +125,11 @@ impl Evaluate for Bayes {
             exp_normalise(row);
         }
         Ok(Data::Table(Table::of_f64(logs, classes)))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        // A threshold below zero is exceeded by zeros, too.
+        matches!(&self.likelihood, Likelihood::Linear { binarize, .. } if binarize.is_none_or(|threshold| threshold >= 0.0))
     }
 
     fn cost(&self) -> u64 {

@@ -6,8 +6,9 @@ use super::error::LoadError;
 use super::estimator::{About, Estimator, Evaluate, Methods};
 use super::fitted::{Context, Fitted, Version};
 use super::{
-    bayes, boosted, calibrate, cluster, compose, decomposition, discriminant, ensemble, histogram, linear, meta,
-    mixture, multiclass, multioutput, neighbors, neural, scale, svm, tree,
+    bayes, boosted, calibrate, cluster, compose, decomposition, discretise, discriminant, encode, ensemble, expand,
+    function, histogram, impute, linear, meta, mixture, multiclass, multioutput, neighbors, neural, scale, select, svm,
+    tree, vectorize,
 };
 use crate::pickle::Value;
 
@@ -69,13 +70,20 @@ const FAMILIES: &[Classes] = &[
     calibrate::CLASSES,
     cluster::CLASSES,
     decomposition::CLASSES,
+    discretise::CLASSES,
     discriminant::CLASSES,
+    encode::CLASSES,
     ensemble::CLASSES,
+    expand::CLASSES,
+    function::CLASSES,
+    impute::CLASSES,
     meta::CLASSES,
     mixture::CLASSES,
     multiclass::CLASSES,
     multioutput::CLASSES,
     neighbors::CLASSES,
+    select::CLASSES,
+    vectorize::CLASSES,
 ];
 
 const CLASSES: Classes = &[
@@ -138,7 +146,6 @@ const CLASSES: Classes = &[
     ("pipeline.FeatureUnion", compose::union),
     ("pipeline.Pipeline", compose::pipeline),
     ("preprocessing.Binarizer", scale::binarizer),
-    ("preprocessing.FunctionTransformer", compose::function),
     ("preprocessing.MaxAbsScaler", scale::max_abs),
     ("preprocessing.MinMaxScaler", scale::min_max),
     ("preprocessing.Normalizer", scale::normalizer),

@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::classes::Family;
-use super::data::{Data, Elements, Table, to_f32};
+use super::data::{Data, Table};
 use super::error::{LoadError, PredictError};
 use super::estimator::{About, Estimator, Evaluate, Method, Methods};
 use super::fitted::Fitted;
+use super::sparse::Numeric;
+use super::stack;
 use crate::pickle::Value;
 
 /// One after the other.
@@ -83,6 +85,10 @@ impl Evaluate for Pipeline {
         }
     }
 
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
     fn cost(&self) -> u64 {
         let last = match &self.last {
             Last::Estimator(estimator) => estimator.evaluate.cost(),
@@ -121,30 +127,12 @@ impl Evaluate for Delegate {
         self.estimator.call(method, data)
     }
 
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
     fn cost(&self) -> u64 {
         self.estimator.evaluate.cost()
-    }
-}
-
-/// Passes its input on.
-#[derive(Debug)]
-struct Identity;
-
-/// `FunctionTransformer` without a function.
-pub(super) fn function(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    if fitted.get("func").is_some() {
-        return Err(fitted.unsupported("func"));
-    }
-    Ok(Family::composed(Methods::TRANSFORM, None, None, Identity))
-}
-
-impl Evaluate for Identity {
-    fn call(&self, _: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
-        Ok(data.clone().into_static())
-    }
-
-    fn cost(&self) -> u64 {
-        20
     }
 }
 
@@ -177,18 +165,22 @@ pub(super) fn union(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 
 impl Evaluate for Union {
     fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let mut tables = Vec::with_capacity(self.parts.len());
+        let mut blocks = Vec::with_capacity(self.parts.len());
         for (part, weight) in &self.parts {
-            let mut table = match part {
-                Some(part) => numbers(&part.call(Method::Transform, data)?, &part.about)?,
-                None => numbers(data, about)?,
+            let block = match part {
+                Some(part) => part.call(Method::Transform, data)?,
+                None => stack::beside(std::slice::from_ref(data), data.rows()),
             };
-            if let Some(weight) = weight {
-                table.values.iter_mut().for_each(|value| *value *= weight);
-            }
-            tables.push(table);
+            blocks.push(match weight {
+                Some(weight) => weighted(&block, *weight, about)?,
+                None => block,
+            });
         }
-        Ok(side_by_side(&tables, data.rows()))
+        Ok(stack::beside(&blocks, data.rows()))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
     }
 
     fn cost(&self) -> u64 {
@@ -196,34 +188,15 @@ impl Evaluate for Union {
     }
 }
 
-/// Numbers that are to stand beside others.
-#[derive(Debug)]
-struct Block {
-    values: Vec<f64>,
-    columns: usize,
-    single: bool,
-}
-
-fn numbers(data: &Data<'_>, about: &About) -> Result<Block, PredictError> {
-    let matrix = about.unchecked(data)?;
-    Ok(Block { values: matrix.to_f64().into_owned(), columns: matrix.columns, single: matrix.is_single() })
-}
-
-/// Puts tables side by side, in single precision if all of them are.
-fn side_by_side(blocks: &[Block], rows: usize) -> Data<'static> {
-    let columns = blocks.iter().map(|block| block.columns).sum();
-    let mut values = Vec::with_capacity(rows * columns);
-    for row in 0..rows {
-        for block in blocks {
-            values.extend_from_slice(&block.values[row * block.columns..(row + 1) * block.columns]);
-        }
+/// A result times a weight.
+fn weighted(block: &Data<'_>, weight: f64, about: &About) -> Result<Data<'static>, PredictError> {
+    if let Data::Sparse(sparse) = block {
+        return Ok(Data::Sparse(sparse.map(sparse.numeric().with(Numeric::F32), |value| value * weight)));
     }
-    let elements = if !blocks.is_empty() && blocks.iter().all(|block| block.single) {
-        Elements::F32(values.into_iter().map(to_f32).collect())
-    } else {
-        Elements::F64(values.into())
-    };
-    Data::Table(Table { elements, rows, columns })
+    let matrix = about.unchecked(block)?;
+    let values = matrix.to_f64().iter().map(|value| value * weight).collect();
+    let numeric = if matrix.is_single() { Numeric::F32 } else { Numeric::F64 };
+    Ok(Data::Table(Table { elements: numeric.elements(values), rows: matrix.rows, columns: matrix.columns }))
 }
 
 /// Transformers of some columns each.
@@ -353,7 +326,7 @@ impl Selection {
 impl Evaluate for Columns {
     fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
         let mut blocks = Vec::with_capacity(self.parts.len());
-        let by_name = self.names.is_some() && matches!(data, Data::Frame(_));
+        let by_name = self.names.is_some() && data.is_named();
         let by_place = self.parts.iter().any(|(_, selection)| matches!(selection, Selection::Places(_)));
         if by_place && !by_name && data.columns() != self.features {
             let (class, wanted) = (Arc::clone(&about.class), self.features);
@@ -363,18 +336,22 @@ impl Evaluate for Columns {
             let selected = match (selection, &self.names, data) {
                 (Selection::Names(names), _, _) => data.select(&data.places(names, &about.class)?),
                 // A frame like the one of the fit may have its columns anywhere.
-                (Selection::Places(places), Some(names), Data::Frame(_)) => {
+                (Selection::Places(places), Some(names), Data::Frame(_)) if data.is_named() => {
                     let names: Vec<String> = places.iter().map(|&place| names[place].clone()).collect();
                     data.select(&data.places(&names, &about.class)?)
                 }
                 (Selection::Places(places), _, _) => data.select(places),
             };
             blocks.push(match part {
-                Some(part) => numbers(&part.call(Method::Transform, &selected)?, &part.about)?,
-                None => numbers(&selected, about)?,
+                Some(part) => part.call(Method::Transform, &selected)?,
+                None => stack::beside(&[selected], data.rows()),
             });
         }
-        Ok(side_by_side(&blocks, data.rows()))
+        Ok(stack::beside(&blocks, data.rows()))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
     }
 
     fn cost(&self) -> u64 {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::error::PredictError;
+use super::sparse::Sparse;
 
 /// Values of one type.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +38,7 @@ pub struct Table<'a> {
     pub columns: usize,
 }
 
-/// Named columns, each of its own type, all of the same length.
+/// Columns, each of its own type, all of the same length. Without names it is what NumPy calls an array of objects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frame<'a> {
     pub names: Vec<Cow<'a, str>>,
@@ -50,6 +51,7 @@ pub struct Frame<'a> {
 pub enum Data<'a> {
     Table(Table<'a>),
     Frame(Frame<'a>),
+    Sparse(Sparse),
 }
 
 /// Rows and columns of floating-point numbers, row by row.
@@ -115,7 +117,7 @@ impl Elements<'_> {
 }
 
 impl Elements<'_> {
-    fn into_static(self) -> Elements<'static> {
+    pub(super) fn into_static(self) -> Elements<'static> {
         match self {
             Self::F32(values) => Elements::F32(values.into_owned().into()),
             Self::F64(values) => Elements::F64(values.into_owned().into()),
@@ -126,7 +128,7 @@ impl Elements<'_> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "as NumPy's cast of integers to float64")]
-const fn to_f64(integer: i64) -> f64 {
+pub(super) const fn to_f64(integer: i64) -> f64 {
     integer as f64
 }
 
@@ -135,6 +137,15 @@ impl Table<'static> {
     pub(super) fn of_f64(values: Vec<f64>, columns: usize) -> Self {
         let rows = values.len() / columns.max(1);
         Self { elements: Elements::F64(values.into()), rows, columns }
+    }
+
+    /// The same numbers.
+    pub(super) fn of_matrix(matrix: &Matrix<'_>) -> Self {
+        let elements = match &matrix.floats {
+            Floats::F32(values) => Elements::F32(values.to_vec().into()),
+            Floats::F64(values) => Elements::F64(values.to_vec().into()),
+        };
+        Self { elements, rows: matrix.rows, columns: matrix.columns }
     }
 
     /// A table of one column.
@@ -149,6 +160,7 @@ impl Data<'_> {
         match self {
             Self::Table(table) => table.rows,
             Self::Frame(frame) => frame.rows,
+            Self::Sparse(sparse) => sparse.rows(),
         }
     }
 
@@ -156,6 +168,7 @@ impl Data<'_> {
         match self {
             Self::Table(table) => table.columns,
             Self::Frame(frame) => frame.columns.len(),
+            Self::Sparse(sparse) => sparse.columns(),
         }
     }
 
@@ -169,6 +182,7 @@ impl Data<'_> {
                 let names = names.into_iter().map(|name| Cow::Owned(name.into_owned())).collect();
                 Data::Frame(Frame { names, columns: columns.into_iter().map(Elements::into_static).collect(), rows })
             }
+            Self::Sparse(sparse) => Data::Sparse(sparse),
         }
     }
 
@@ -180,16 +194,40 @@ impl Data<'_> {
                 Data::Table(Table { elements: table.elements.take(cells), rows: table.rows, columns: places.len() })
             }
             Self::Frame(frame) => {
-                let names = places.iter().map(|&place| Cow::Borrowed(&*frame.names[place])).collect();
+                let name = |&place: &usize| frame.names.get(place).map(|name| Cow::Borrowed(&**name));
+                let names = places.iter().filter_map(name).collect();
                 let columns = places.iter().map(|&place| frame.columns[place].clone()).collect();
                 Data::Frame(Frame { names, columns, rows: frame.rows })
             }
+            Self::Sparse(sparse) => Data::Sparse(sparse.select(places)),
+        }
+    }
+
+    /// One column, which is there.
+    pub(super) fn column(&self, place: usize) -> Elements<'_> {
+        match self {
+            Self::Table(table) if table.columns == 1 => table.elements.clone(),
+            Self::Table(table) => table.elements.take((0..table.rows).map(|row| row * table.columns + place)),
+            Self::Frame(frame) => frame.columns[place].clone(),
+            Self::Sparse(sparse) => sparse.select(&[place]).table(0..sparse.rows()).elements,
+        }
+    }
+
+    /// Whether columns have names.
+    pub(super) const fn is_named(&self) -> bool {
+        matches!(self, Self::Frame(frame) if !frame.names.is_empty())
+    }
+
+    fn named(&self) -> Option<&Frame<'_>> {
+        match self {
+            Self::Frame(frame) if self.is_named() => Some(frame),
+            _ => None,
         }
     }
 
     /// Where the columns of these names are. An array has none.
     pub(super) fn places(&self, names: &[String], class: &Arc<str>) -> Result<Vec<usize>, PredictError> {
-        let Self::Frame(frame) = self else { return Err(PredictError::NotFrame { class: Arc::clone(class) }) };
+        let Some(frame) = self.named() else { return Err(PredictError::NotFrame { class: Arc::clone(class) }) };
         let place = |name: &String| {
             let place = frame.names.iter().position(|found| found == name);
             place.ok_or_else(|| PredictError::MissingColumn { class: Arc::clone(class), name: name.clone() })
@@ -210,6 +248,7 @@ impl Data<'_> {
                 Elements::Text(_) => return None,
             },
             Self::Frame(frame) => frame.floats()?,
+            Self::Sparse(sparse) => sparse.floats(),
         };
         Some(Matrix { floats, rows, columns })
     }

@@ -53,6 +53,10 @@ impl Projection {
     }
 
     pub(super) fn apply(&self, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        if let Data::Sparse(sparse) = data {
+            about.finite_sparse(sparse)?;
+            return Ok(Data::Table(Table::of_f64(sparse.affine(&self.weights, &self.offset), self.offset.len())));
+        }
         let x = about.finite(data)?;
         let mut rows = x.to_f64();
         if let Some((mean, rounds)) = &self.mean {
@@ -126,6 +130,10 @@ fn independent(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 impl Evaluate for Projection {
     fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
         self.apply(data, about)
+    }
+
+    fn takes_sparse(&self) -> bool {
+        self.mean.is_none() && self.scale.is_none() && !self.single
     }
 
     fn cost(&self) -> u64 {

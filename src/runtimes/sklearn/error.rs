@@ -66,6 +66,23 @@ pub enum PredictError {
     NotFinite { class: Arc<str> },
     #[error("`{class}` takes numbers, but the input has text")]
     Text { class: Arc<str> },
+    /// A sparse result is sent with all its zeros.
+    #[error("`{method}` gives {rows} rows of {columns} numbers, more than {most} together: ask for fewer rows at once")]
+    Sparse { method: Method, rows: usize, columns: usize, most: usize },
+    #[error("`{method}` gives text and numbers side by side, which no tensor can hold")]
+    Objects { method: Method },
+    #[error("`{class}` was not fitted with a value that column {column} has")]
+    UnknownCategory { class: Arc<str>, column: usize },
+    #[error("column {column} has missing values, which it had not when `{class}` was fitted")]
+    NewMissing { class: Arc<str>, column: usize },
+    #[error("column {column} has values beyond the knots of `{class}`")]
+    BeyondKnots { class: Arc<str>, column: usize },
+    #[error("`{class}` takes positive numbers only")]
+    NotPositive { class: Arc<str> },
+    #[error("`{class}` takes texts, one in each row")]
+    NotText { class: Arc<str> },
+    #[error("`{class}` is not evaluated natively for sparse rows")]
+    NotDense { class: Arc<str> },
     #[error("a row has no neighbour within the radius of `{class}`, which has no label for that")]
     NoNeighbours { class: Arc<str> },
     /// An estimator within another one does not answer what the other needs: the file does not fit together.

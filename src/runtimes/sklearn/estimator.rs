@@ -5,6 +5,11 @@ use std::sync::Arc;
 
 use super::data::{Data, Matrix};
 use super::error::PredictError;
+use super::sparse::Sparse;
+use super::stack;
+
+/// How many numbers of sparse rows are made dense at once: 8 MiB.
+const DENSE_CELLS: usize = 1 << 20;
 
 /// What an estimator can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +71,11 @@ pub(super) trait Evaluate: fmt::Debug + Send + Sync {
     /// Answers `method`, one of those that the estimator has, for rows of as many features as it was fitted with.
     fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError>;
 
+    /// Whether sparse rows are taken as they are; others get them a few at a time, with all their zeros.
+    fn takes_sparse(&self) -> bool {
+        false
+    }
+
     /// Estimates the work for one row, in nanoseconds on one thread, within a factor of a few.
     fn cost(&self) -> u64;
 
@@ -120,11 +130,31 @@ impl Estimator {
                 return Err(PredictError::FeatureName { class: class(), index, found, wanted });
             }
         }
-        self.evaluate.call(method, data, &self.about)
+        match data {
+            Data::Sparse(sparse) if !self.evaluate.takes_sparse() => self.call_dense(method, sparse),
+            _ => self.evaluate.call(method, data, &self.about),
+        }
+    }
+
+    /// Answers for sparse rows, of which only so many are made dense at once as memory is good for.
+    fn call_dense(&self, method: Method, sparse: &Sparse) -> Result<Data<'static>, PredictError> {
+        let step = (DENSE_CELLS / sparse.columns().max(1)).max(1);
+        let starts = (0..sparse.rows().max(1)).step_by(step);
+        let parts = starts.map(|start| {
+            let dense = sparse.table(start..sparse.rows().min(start + step));
+            self.evaluate.call(method, &Data::Table(dense), &self.about)
+        });
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
+        Ok(stack::below(parts).unwrap_or_else(|| Data::Sparse(sparse.clone())))
     }
 }
 
 impl About {
+    /// Checks that numbers of sparse rows are finite.
+    pub(super) fn finite_sparse(&self, sparse: &Sparse) -> Result<(), PredictError> {
+        if sparse.is_finite() { Ok(()) } else { Err(PredictError::NotFinite { class: Arc::clone(&self.class) }) }
+    }
+
     /// The data as finite numbers.
     pub(super) fn finite<'d>(&self, data: &'d Data<'_>) -> Result<Matrix<'d>, PredictError> {
         self.numbers(data, false)

@@ -7,7 +7,8 @@ use super::classes;
 use super::data::{Elements, Int};
 use super::error::LoadError;
 use super::estimator::Estimator;
-use crate::pickle::{Array, Kind, Numbers, Value};
+use super::sparse::Numeric;
+use crate::pickle::{Array, Dtype, Kind, Numbers, Value};
 use crate::runtimes::trees;
 
 /// The version of scikit-learn that wrote an estimator.
@@ -261,6 +262,57 @@ impl<'a> Fitted<'a> {
         };
         let single = numbers.kind() == Kind::Float && numbers.size() == 4;
         Ok(Dense { values: numbers.to_f64(), rows, columns, single })
+    }
+
+    /// All integers of an array or list, whatever its rank.
+    pub(super) fn integers(&self, attribute: &'static str) -> Result<Vec<i64>, LoadError> {
+        let wanted = || self.unexpected(attribute, "integers");
+        let value = self.need(attribute)?;
+        if let Some(items) = value.items() {
+            self.context.budget.spend(items.len())?;
+            return items.into_iter().map(Value::as_i64).collect::<Option<_>>().ok_or_else(wanted);
+        }
+        self.numbers(attribute, value)?.0.to_i64().ok_or_else(wanted)
+    }
+
+    /// Integers of an array of which some may be `None`.
+    pub(super) fn integers_or_none(&self, attribute: &'static str) -> Result<Vec<Option<i64>>, LoadError> {
+        let value = self.need(attribute)?;
+        let Some(items) = value.items() else {
+            return Ok(self.integers(attribute)?.into_iter().map(Some).collect());
+        };
+        self.context.budget.spend(items.len())?;
+        let integer = |item: Value<'_>| match item.as_i64() {
+            None if !item.is_none() => Err(self.unexpected(attribute, "integers and None")),
+            integer => Ok(integer),
+        };
+        items.into_iter().map(integer).collect()
+    }
+
+    /// The type that a parameter names: a class of NumPy or Python, a dtype, or the name of one.
+    pub(super) fn dtype(&self, attribute: &'static str) -> Result<Numeric, LoadError> {
+        let value = self.need(attribute)?;
+        let name = value.as_dtype().map(Dtype::name);
+        let name = name.or_else(|| value.as_str().map(str::to_owned));
+        let name = name.or_else(|| value.global().map(|path| path.rsplit('.').next().unwrap_or(path).to_owned()));
+        Ok(match name.as_deref().unwrap_or_default() {
+            "float64" | "float" | "double" => Numeric::F64,
+            "float32" | "single" => Numeric::F32,
+            "int64" | "int" | "int_" | "longlong" => Numeric::Int(Int::I64),
+            "int32" | "intc" => Numeric::Int(Int::I32),
+            "int16" => Numeric::Int(Int::I16),
+            "int8" => Numeric::Int(Int::I8),
+            "uint8" => Numeric::Int(Int::U8),
+            "uint16" => Numeric::Int(Int::U16),
+            "uint32" => Numeric::Int(Int::U32),
+            "bool" | "bool_" => Numeric::Int(Int::Bool),
+            _ => return Err(self.unsupported(attribute)),
+        })
+    }
+
+    /// Whether an attribute is the dtype of objects.
+    pub(super) fn is_object_dtype(&self, attribute: &str) -> bool {
+        self.get(attribute).and_then(Value::as_dtype).is_some_and(|dtype| dtype.kind == Kind::Object)
     }
 
     /// The elements of a list, tuple or array of objects.

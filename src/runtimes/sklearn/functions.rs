@@ -1,28 +1,74 @@
 //! NumPy's functions of one number, by the names that pickles call them.
 
+use std::fmt;
+
+use super::data::{Elements, Int};
+use super::sparse::Numeric;
 use crate::pickle::Value;
 
 /// A function of one number.
+#[derive(Clone, Copy)]
+pub(super) struct Function {
+    name: &'static str,
+    of: fn(f64) -> f64,
+    whole: Whole,
+}
+
+/// What a function makes of integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Function {
-    /// No function: numbers stay what they are.
-    Identity,
-    Absolute,
-    Cbrt,
-    Exp,
-    Exp2,
-    Expm1,
-    Log,
-    Log10,
-    Log1p,
-    Log2,
-    Negative,
-    Reciprocal,
-    Sqrt,
-    Square,
+enum Whole {
+    Integers,
+    Floats,
+    /// Something that is not computed here.
+    Else,
+}
+
+const fn function(name: &'static str, of: fn(f64) -> f64, whole: Whole) -> Function {
+    Function { name, of, whole }
+}
+
+const FUNCTIONS: &[Function] = &[
+    function("abs", f64::abs, Whole::Integers),
+    function("absolute", f64::abs, Whole::Integers),
+    function("arcsinh", f64::asinh, Whole::Floats),
+    function("arctan", f64::atan, Whole::Floats),
+    function("cbrt", f64::cbrt, Whole::Floats),
+    function("cos", f64::cos, Whole::Floats),
+    function("cosh", f64::cosh, Whole::Floats),
+    function("exp", f64::exp, Whole::Floats),
+    function("exp2", f64::exp2, Whole::Floats),
+    function("expm1", f64::exp_m1, Whole::Floats),
+    function("fabs", f64::abs, Whole::Floats),
+    function("log", f64::ln, Whole::Floats),
+    function("log10", f64::log10, Whole::Floats),
+    function("log1p", f64::ln_1p, Whole::Floats),
+    function("log2", f64::log2, Whole::Floats),
+    function("negative", |x| -x, Whole::Integers),
+    function("reciprocal", f64::recip, Whole::Else),
+    function("rint", f64::round_ties_even, Whole::Floats),
+    function("sign", sign, Whole::Integers),
+    function("sin", f64::sin, Whole::Floats),
+    function("sinh", f64::sinh, Whole::Floats),
+    function("sqrt", f64::sqrt, Whole::Floats),
+    function("square", |x| x * x, Whole::Integers),
+    function("tan", f64::tan, Whole::Floats),
+    function("tanh", f64::tanh, Whole::Floats),
+];
+
+fn sign(x: f64) -> f64 {
+    if x == 0.0 || x.is_nan() { x + 0.0 } else { x.signum() }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
 }
 
 impl Function {
+    /// No function: numbers stay what they are.
+    pub(super) const IDENTITY: Self = function("identity", |x| x, Whole::Integers);
+
     /// The function that a value of a pickle is, if it is a known one.
     pub(super) fn named(value: Value<'_>) -> Option<Self> {
         let name = match value.global() {
@@ -34,41 +80,25 @@ impl Function {
             },
         };
         // Some versions name the module that functions are defined in.
-        Some(match name.rsplit('.').next()? {
-            "absolute" | "abs" => Self::Absolute,
-            "cbrt" => Self::Cbrt,
-            "exp" => Self::Exp,
-            "exp2" => Self::Exp2,
-            "expm1" => Self::Expm1,
-            "log" => Self::Log,
-            "log10" => Self::Log10,
-            "log1p" => Self::Log1p,
-            "log2" => Self::Log2,
-            "negative" => Self::Negative,
-            "reciprocal" => Self::Reciprocal,
-            "sqrt" => Self::Sqrt,
-            "square" => Self::Square,
-            _ => return None,
-        })
+        let name = name.rsplit('.').next()?;
+        FUNCTIONS.iter().find(|function| function.name == name).copied()
     }
 
     /// The function's value.
     pub(super) fn of(self, x: f64) -> f64 {
-        match self {
-            Self::Identity => x,
-            Self::Absolute => x.abs(),
-            Self::Cbrt => x.cbrt(),
-            Self::Exp => x.exp(),
-            Self::Exp2 => x.exp2(),
-            Self::Expm1 => x.exp_m1(),
-            Self::Log => x.ln(),
-            Self::Log10 => x.log10(),
-            Self::Log1p => x.ln_1p(),
-            Self::Log2 => x.log2(),
-            Self::Negative => -x,
-            Self::Reciprocal => x.recip(),
-            Self::Sqrt => x.sqrt(),
-            Self::Square => x * x,
-        }
+        (self.of)(x)
+    }
+
+    /// The function's values in the type that NumPy gives them, where that is computed here.
+    pub(super) fn elements(self, values: &Elements<'_>) -> Option<Elements<'static>> {
+        let numeric = match (values.numeric()?, self.whole) {
+            (Numeric::Int(Int::Bool), _) | (Numeric::Int(_), Whole::Else) => return None,
+            (Numeric::Int(kind), Whole::Integers) => Numeric::Int(kind),
+            (Numeric::Int(Int::I16 | Int::U16) | Numeric::F32, _) => Numeric::F32,
+            // Of these NumPy makes half precision.
+            (Numeric::Int(Int::I8 | Int::U8), _) => return None,
+            _ => Numeric::F64,
+        };
+        Some(numeric.elements(values.floats()?.iter().map(|&value| self.of(value)).collect()))
     }
 }

@@ -6,6 +6,7 @@ use super::error::{LoadError, PredictError};
 use super::estimator::{About, Evaluate, Method, Methods};
 use super::fitted::{Fitted, Version};
 use super::numerics::{affine, argmax, expit, normalise, softmax, transpose};
+use super::sparse::Numeric;
 
 /// The common part.
 #[derive(Debug)]
@@ -45,10 +46,20 @@ impl Linear {
         }
     }
 
+    /// A score for each output of each row, which has to be finite, and whether rows have single precision.
+    fn score(&self, data: &Data<'_>, about: &About) -> Result<(Vec<f64>, bool), PredictError> {
+        if let Data::Sparse(sparse) = data {
+            about.finite_sparse(sparse)?;
+            return Ok((sparse.affine(&self.weights, &self.intercept), sparse.numeric() == Numeric::F32));
+        }
+        let x = about.finite(data)?;
+        Ok((self.scores(&x), x.is_single()))
+    }
+
     /// A table in the precision that NumPy would have.
-    fn table(&self, values: Vec<f64>, columns: usize, x: &Matrix<'_>) -> Data<'static> {
-        let rows = x.rows;
-        let elements = if self.single && x.is_single() {
+    fn table(&self, values: Vec<f64>, columns: usize, single: bool) -> Data<'static> {
+        let rows = values.len() / columns.max(1);
+        let elements = if self.single && single {
             Elements::F32(values.into_iter().map(to_f32).collect())
         } else {
             Elements::F64(values.into())
@@ -208,14 +219,17 @@ pub(super) fn one_class(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 
 impl Evaluate for Regressor {
     fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
-        let mut scores = self.linear.scores(&x);
+        let (mut scores, single) = self.linear.score(data, about)?;
         if let Link::Exp = self.link {
             for score in &mut scores {
                 *score = score.exp();
             }
         }
-        Ok(self.linear.table(scores, self.linear.outputs(), &x))
+        Ok(self.linear.table(scores, self.linear.outputs(), single))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
     }
 
     fn cost(&self) -> u64 {
@@ -225,17 +239,20 @@ impl Evaluate for Regressor {
 
 impl Evaluate for Classifier {
     fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
-        let scores = self.linear.scores(&x);
+        let (scores, single) = self.linear.score(data, about)?;
         let outputs = self.linear.outputs();
         Ok(match method {
-            Method::DecisionFunction => self.linear.table(scores, outputs, &x),
+            Method::DecisionFunction => self.linear.table(scores, outputs, single),
             Method::PredictProba => {
                 let probabilities = self.probabilities.of(scores, outputs);
-                self.linear.table(probabilities, self.labels.len(), &x)
+                self.linear.table(probabilities, self.labels.len(), single)
             }
             _ => Data::Table(Table::of_column(predict(&self.labels, &scores, outputs))),
         })
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
     }
 
     fn cost(&self) -> u64 {
@@ -306,13 +323,16 @@ fn normalise_or_uniform(row: &mut [f64]) {
 
 impl Evaluate for OneClass {
     fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
-        let scores = self.linear.scores(&x);
+        let (scores, single) = self.linear.score(data, about)?;
         if method == Method::DecisionFunction {
-            return Ok(self.linear.table(scores, 1, &x));
+            return Ok(self.linear.table(scores, 1, single));
         }
         let inside = scores.iter().map(|&score| if score >= 0.0 { 1 } else { -1 });
         Ok(Data::Table(Table::of_column(Elements::Int(inside.collect(), Int::I32))))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
     }
 
     fn cost(&self) -> u64 {

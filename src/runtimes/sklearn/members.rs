@@ -110,19 +110,10 @@ pub(super) fn positions(values: &Elements<'_>, labels: &Elements<'_>) -> Option<
         }
         (Elements::Text(_), _) | (_, Elements::Text(_)) => None,
         _ => {
-            let (values, labels) = (values.to_f64()?, labels.to_f64()?);
+            let (values, labels) = (values.floats()?, labels.floats()?);
             #[expect(clippy::float_cmp, reason = "labels are equal or are other labels")]
             values.iter().map(|value| labels.iter().position(|label| label == value)).collect()
         }
-    }
-}
-
-impl Elements<'_> {
-    /// The elements as numbers, if they are.
-    pub(super) fn to_f64(&self) -> Option<Vec<f64>> {
-        let (rows, columns) = (self.len(), 1);
-        let table = Data::Table(Table { elements: self.clone(), rows, columns });
-        table.matrix().map(|matrix| matrix.to_f64().into_owned())
     }
 }
 

@@ -195,7 +195,7 @@ fn transformed_target(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     let inverse = if transformer.class().is_some_and(|class| class.ends_with(".FunctionTransformer")) {
         let transformer = fitted.part(transformer)?;
         match transformer.get("inverse_func") {
-            None => Inverse::Function(Function::Identity),
+            None => Inverse::Function(Function::IDENTITY),
             Some(function) => {
                 let function = Function::named(function).ok_or_else(|| transformer.unsupported("inverse_func"))?;
                 Inverse::Function(function)

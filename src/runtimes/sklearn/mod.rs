@@ -11,18 +11,25 @@
 mod bayes;
 mod boosted;
 mod calibrate;
+mod categories;
 mod classes;
 mod cluster;
 mod compose;
 mod data;
 mod decomposition;
+mod discretise;
 mod discriminant;
+mod encode;
 mod ensemble;
 mod error;
 mod estimator;
+mod expand;
 mod fitted;
+mod function;
 mod functions;
 mod histogram;
+mod importance;
+mod impute;
 mod inspect;
 mod linear;
 mod members;
@@ -35,8 +42,14 @@ mod neighbors;
 mod neural;
 mod numerics;
 mod scale;
+mod select;
+mod sparse;
+mod spline;
+mod stack;
 mod svm;
 mod tree;
+mod vectorize;
+mod words;
 
 use std::time::Duration;
 
@@ -48,6 +61,7 @@ use self::estimator::Estimator;
 pub use self::estimator::{Method, Methods};
 use self::fitted::{Budget, Context};
 pub use self::inspect::Report;
+pub use self::sparse::{Numeric, Sparse};
 use crate::pickle;
 
 /// A loaded estimator.

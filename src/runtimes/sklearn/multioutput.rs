@@ -71,7 +71,7 @@ fn across(columns: &[Elements<'static>], rows: usize) -> Option<Elements<'static
     let (first, rest) = columns.split_first()?;
     let mut all = first.clone();
     if !rest.iter().all(|column| append(&mut all, column)) {
-        let numbers = columns.iter().map(Elements::to_f64).collect::<Option<Vec<_>>>()?;
+        let numbers = columns.iter().map(Elements::floats).collect::<Option<Vec<_>>>()?;
         all = Elements::F64(numbers.concat().into());
     }
     Some(all.take((0..rows).flat_map(|row| (0..columns.len()).map(move |column| column * rows + row))))

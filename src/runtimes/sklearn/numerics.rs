@@ -86,6 +86,125 @@ pub(super) fn digamma(x: f64) -> f64 {
     sum + x.ln() - 0.5 / x - series
 }
 
+/// NumPy's `interp`: the height at `x` of the lines between points, of which there are `count` with ascending places.
+pub(super) fn interpolate(x: f64, count: usize, point: impl Fn(usize) -> (f64, f64)) -> f64 {
+    // How many points are not beyond `x`.
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = low.midpoint(high);
+        if point(middle).0 <= x {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    let Some(before) = low.checked_sub(1) else { return point(0).1 };
+    let (left, bottom) = point(before);
+    if low == count || left.total_cmp(&x).is_eq() {
+        return bottom;
+    }
+    let (right, top) = point(low);
+    let slope = (top - bottom) / (right - left);
+    slope * (x - left) + bottom
+}
+
+/// The quantile of the normal distribution, by the approximation of Cephes that `SciPy` uses.
+pub(super) fn normal_quantile(share: f64) -> f64 {
+    const NEAR: [f64; 5] = [
+        -5.996_335_010_141_079e1,
+        9.800_107_541_859_996e1,
+        -5.667_628_574_690_703e1,
+        1.393_126_093_872_795e1,
+        -1.239_165_838_673_812_5,
+    ];
+    const NEAR_BELOW: [f64; 8] = [
+        1.954_488_583_381_417_6,
+        4.676_279_128_988_815,
+        8.636_024_213_908_906e1,
+        -2.254_626_878_541_193_7e2,
+        2.002_602_123_800_606_6e2,
+        -8.203_722_561_683_334e1,
+        1.590_562_251_262_117e1,
+        -1.183_316_211_213_3,
+    ];
+    const FAR: [f64; 9] = [
+        4.055_448_923_059_624_5,
+        3.152_510_945_998_938_7e1,
+        5.716_281_922_464_213e1,
+        4.408_050_738_932_008e1,
+        1.468_495_619_288_580_2e1,
+        2.186_633_068_507_902_5,
+        -1.402_560_791_713_545e-1,
+        -3.504_246_268_278_482e-2,
+        -8.574_567_851_546_854e-4,
+    ];
+    const FAR_BELOW: [f64; 8] = [
+        1.577_998_832_564_667_5e1,
+        4.539_076_351_288_792e1,
+        4.131_720_382_546_72e1,
+        1.504_253_856_929_075e1,
+        2.504_649_462_083_094,
+        -1.421_829_228_547_878e-1,
+        -3.808_064_076_915_783e-2,
+        -9.332_594_808_954_574e-4,
+    ];
+    const END: [f64; 9] = [
+        3.237_748_917_769_460_3,
+        6.915_228_890_689_842,
+        3.938_810_252_924_744,
+        1.333_034_608_158_075_5,
+        2.014_853_895_491_790_8e-1,
+        1.237_166_348_178_200_3e-2,
+        3.015_815_535_082_354_3e-4,
+        2.658_069_746_867_375_5e-6,
+        6.239_745_391_849_833e-9,
+    ];
+    const END_BELOW: [f64; 8] = [
+        6.024_270_393_647_42,
+        3.679_835_638_561_608_7,
+        1.377_020_994_890_813_3,
+        2.162_369_935_944_966_3e-1,
+        1.342_040_060_885_431_9e-2,
+        3.280_144_646_821_277_4e-4,
+        2.892_478_647_453_807e-6,
+        6.790_194_080_099_813e-9,
+    ];
+    let polynomial = |x: f64, terms: &[f64]| terms.iter().fold(0.0, |sum, term| sum * x + term);
+    // The highest power of what is divided by has no coefficient.
+    let monic = |x: f64, terms: &[f64]| terms.iter().fold(1.0, |sum, term| sum * x + term);
+    if share <= 0.0 || share >= 1.0 || share.is_nan() {
+        return if share == 0.0 {
+            f64::NEG_INFINITY
+        } else if share > 0.0 {
+            f64::INFINITY
+        } else {
+            f64::NAN
+        };
+    }
+    // e^-2
+    let tail = 0.135_335_283_236_612_7;
+    let (upper, mut y) = (share > 1.0 - tail, share);
+    if upper {
+        y = 1.0 - y;
+    }
+    if y > tail {
+        let y = y - 0.5;
+        let square = y * y;
+        let x = y + y * (square * polynomial(square, &NEAR) / monic(square, &NEAR_BELOW));
+        return x * 2.506_628_274_631_000_7;
+    }
+    let x = (-2.0 * y.ln()).sqrt();
+    let first = x - x.ln() / x;
+    let z = 1.0 / x;
+    let second = if x < 8.0 {
+        z * polynomial(z, &FAR) / monic(z, &FAR_BELOW)
+    } else {
+        z * polynomial(z, &END) / monic(z, &END_BELOW)
+    };
+    let x = first - second;
+    if upper { x } else { -x }
+}
+
 /// Swaps rows and columns.
 pub(super) fn transpose(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
     let mut transposed = Vec::with_capacity(values.len());

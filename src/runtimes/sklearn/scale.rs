@@ -5,6 +5,7 @@ use super::data::{Data, Elements, Floats, Matrix, Table, to_f32};
 use super::error::{LoadError, PredictError};
 use super::estimator::{About, Evaluate, Inverse, Method, Methods};
 use super::fitted::{Fitted, Version};
+use super::sparse::{Numeric, Sparse};
 
 /// One step of arithmetic with a number of the same column.
 #[derive(Debug)]
@@ -163,8 +164,32 @@ impl Step {
     }
 }
 
+impl Scaler {
+    fn scale_sparse(&self, sparse: &Sparse) -> Sparse {
+        let mut scaled = Sparse::new(sparse.columns(), sparse.numeric().with(Numeric::F32));
+        let single = scaled.numeric() == Numeric::F32;
+        for row in 0..sparse.rows() {
+            scaled.push_row(sparse.row(row).map(|(column, mut value)| {
+                for step in &self.steps {
+                    match step {
+                        Step::Divide(by) => value /= by.values[column],
+                        Step::Multiply(by) => value *= by.values[column],
+                        Step::Subtract(_) | Step::Add(_) | Step::Clip(..) => {}
+                    }
+                    value = if single { f64::from(to_f32(value)) } else { value };
+                }
+                (column, value)
+            }));
+        }
+        scaled
+    }
+}
+
 impl Evaluate for Scaler {
     fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        if let Data::Sparse(sparse) = data {
+            return Ok(Data::Sparse(self.scale_sparse(sparse)));
+        }
         let x = about.numbers(data, self.missing)?;
         let (rows, columns) = (x.rows, x.columns);
         let elements = match x.floats {
@@ -180,6 +205,11 @@ impl Evaluate for Scaler {
             }
         };
         Ok(Data::Table(Table { elements, rows, columns }))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        // What subtracts or adds makes something of nothing.
+        self.steps.iter().all(|step| matches!(step, Step::Divide(_) | Step::Multiply(_)))
     }
 
     fn cost(&self) -> u64 {
@@ -255,8 +285,30 @@ fn by_row(x: &Matrix<'_>, apply: impl Fn(&mut [f64])) -> Data<'static> {
     Data::Table(Table { elements, rows, columns })
 }
 
+impl Normalizer {
+    /// Sparse rows are divided whenever they have a length.
+    fn normalise_sparse(&self, sparse: &Sparse) -> Sparse {
+        let mut result = Sparse::new(sparse.columns(), sparse.numeric().with(Numeric::F32));
+        for row in 0..sparse.rows() {
+            let values = sparse.row(row).map(|(_, value)| value);
+            let length = match self.norm {
+                Norm::L1 => values.map(f64::abs).sum::<f64>(),
+                Norm::L2 => values.map(|value| value * value).sum::<f64>().sqrt(),
+                Norm::Max => values.map(f64::abs).fold(0.0, f64::max),
+            };
+            let length = if length == 0.0 { 1.0 } else { length };
+            result.push_row(sparse.row(row).map(|(column, value)| (column, value / length)));
+        }
+        result
+    }
+}
+
 impl Evaluate for Normalizer {
     fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        if let Data::Sparse(sparse) = data {
+            about.finite_sparse(sparse)?;
+            return Ok(Data::Sparse(self.normalise_sparse(sparse)));
+        }
         let x = about.finite(data)?;
         let epsilon = if x.is_single() { f64::from(f32::EPSILON) } else { f64::EPSILON };
         let shortest = if self.almost { 10.0 * epsilon } else { 0.0 };
@@ -274,6 +326,10 @@ impl Evaluate for Normalizer {
                 *value /= length;
             }
         }))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
     }
 
     fn cost(&self) -> u64 {

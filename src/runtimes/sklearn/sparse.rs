@@ -1,0 +1,203 @@
+//! Rows of which most values are zero.
+
+use super::data::{Elements, Floats, Int, Table, to_f32};
+
+/// The type of numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numeric {
+    F32,
+    F64,
+    Int(Int),
+}
+
+impl Numeric {
+    /// Makes elements of this type of numbers that it holds, or of what single precision rounds them to.
+    #[expect(clippy::cast_possible_truncation, reason = "integers were integers before")]
+    pub(super) fn elements(self, values: Vec<f64>) -> Elements<'static> {
+        match self {
+            Self::F32 => Elements::F32(values.into_iter().map(to_f32).collect()),
+            Self::F64 => Elements::F64(values.into()),
+            Self::Int(kind) => Elements::Int(values.into_iter().map(|value| value as i64).collect(), kind),
+        }
+    }
+
+    /// The type that NumPy finds for both.
+    pub(super) fn with(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Int(one), Self::Int(other)) => one.with(other),
+            (Self::F64, _) | (_, Self::F64) => Self::F64,
+            (Self::F32, Self::F32) => Self::F32,
+            (Self::F32, Self::Int(kind)) | (Self::Int(kind), Self::F32) => {
+                if kind.bits() > 16 {
+                    Self::F64
+                } else {
+                    Self::F32
+                }
+            }
+        }
+    }
+}
+
+impl Int {
+    const fn bits(self) -> u8 {
+        match self {
+            Self::Bool => 1,
+            Self::I8 | Self::U8 => 8,
+            Self::I16 | Self::U16 => 16,
+            Self::I32 | Self::U32 => 32,
+            Self::I64 | Self::U64 => 64,
+        }
+    }
+
+    const fn is_signed(self) -> bool {
+        matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
+    }
+
+    /// The type that NumPy finds for both: one that holds the values of either.
+    fn with(self, other: Self) -> Numeric {
+        if self == other {
+            return Numeric::Int(self);
+        }
+        let wider = self.bits().max(other.bits());
+        let same = self.is_signed() == other.is_signed() || self == Self::Bool || other == Self::Bool;
+        let signed = self.is_signed() || other.is_signed();
+        // An unsigned type needs a signed one that is twice as wide.
+        let unsigned = if self.is_signed() { other } else { self }.bits();
+        let bits = if same { wider } else { wider.max(unsigned.saturating_mul(2)) };
+        Numeric::Int(match (bits, signed) {
+            (..=8, true) => Self::I8,
+            (..=8, false) => Self::U8,
+            (..=16, true) => Self::I16,
+            (..=16, false) => Self::U16,
+            (..=32, true) => Self::I32,
+            (..=32, false) => Self::U32,
+            (..=64, true) => Self::I64,
+            (..=64, false) => Self::U64,
+            _ => return Numeric::F64,
+        })
+    }
+}
+
+/// Rows of numbers, of which those that are not zero are kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sparse {
+    /// Column and value, row after row, columns ascending within each.
+    cells: Vec<(u32, f64)>,
+    /// Where each row ends among the cells.
+    ends: Vec<usize>,
+    columns: usize,
+    numeric: Numeric,
+}
+
+impl Sparse {
+    /// No rows yet. Columns beyond what 32 bits hold are never there.
+    pub(super) const fn new(columns: usize, numeric: Numeric) -> Self {
+        Self { cells: Vec::new(), ends: Vec::new(), columns, numeric }
+    }
+
+    /// Adds a row, whose columns ascend.
+    pub(super) fn push_row(&mut self, cells: impl Iterator<Item = (usize, f64)>) {
+        let narrow = |(column, value): (usize, f64)| Some((u32::try_from(column).ok()?, value));
+        self.cells.extend(cells.filter(|&(_, value)| value != 0.0).filter_map(narrow));
+        self.ends.push(self.cells.len());
+    }
+
+    pub const fn rows(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub const fn columns(&self) -> usize {
+        self.columns
+    }
+
+    pub(super) const fn numeric(&self) -> Numeric {
+        self.numeric
+    }
+
+    /// Whether every number is finite.
+    pub(super) fn is_finite(&self) -> bool {
+        self.cells.iter().all(|(_, value)| value.is_finite())
+    }
+
+    /// Columns and values of a row.
+    pub(super) fn row(&self, row: usize) -> impl ExactSizeIterator<Item = (usize, f64)> + Clone {
+        let start = if row == 0 { 0 } else { self.ends[row - 1] };
+        self.cells[start..self.ends[row]].iter().map(|&(column, value)| (column as usize, value))
+    }
+
+    /// The same cells with other values, of which each is made of one value.
+    pub(super) fn map(&self, numeric: Numeric, apply: impl Fn(f64) -> f64) -> Self {
+        let mut mapped = Self::new(self.columns, numeric);
+        for row in 0..self.rows() {
+            mapped.push_row(self.row(row).map(|(column, value)| (column, apply(value))));
+        }
+        mapped
+    }
+
+    /// Some of the columns.
+    pub(super) fn select(&self, places: &[usize]) -> Self {
+        // Where each column goes; a column may be named twice.
+        let mut wanted: Vec<Vec<usize>> = vec![Vec::new(); self.columns];
+        for (target, &place) in places.iter().enumerate() {
+            wanted[place].push(target);
+        }
+        let mut selected = Self::new(places.len(), self.numeric);
+        for row in 0..self.rows() {
+            let cells = self.row(row).flat_map(|(column, value)| wanted[column].iter().map(move |&to| (to, value)));
+            let mut cells: Vec<_> = cells.collect();
+            cells.sort_unstable_by_key(|&(column, _)| column);
+            selected.push_row(cells.into_iter());
+        }
+        selected
+    }
+
+    /// All numbers with all zeros, in the type in which estimators compute.
+    pub(super) fn floats(&self) -> Floats<'static> {
+        let table = self.table(0..self.rows());
+        match table.elements {
+            Elements::F32(values) => Floats::F32(values),
+            other => Floats::F64(other.floats().unwrap_or_default().into_owned().into()),
+        }
+    }
+
+    /// Some of the rows with all their zeros.
+    pub(super) fn table(&self, rows: std::ops::Range<usize>) -> Table<'static> {
+        let mut values = vec![0.0; rows.len() * self.columns];
+        let count = rows.len();
+        for (slots, row) in values.chunks_exact_mut(self.columns.max(1)).zip(rows) {
+            for (column, value) in self.row(row) {
+                slots[column] = value;
+            }
+        }
+        Table { elements: self.numeric.elements(values), rows: count, columns: self.columns }
+    }
+
+    /// All rows with all their zeros, unless these are more than `most` numbers.
+    pub fn to_table(&self, most: usize) -> Option<Table<'static>> {
+        let cells = self.rows().checked_mul(self.columns)?;
+        (cells <= most).then(|| self.table(0..self.rows()))
+    }
+
+    /// Adds the rows of another one, which has as many columns.
+    pub(super) fn append(&mut self, other: &Self) {
+        for row in 0..other.rows() {
+            self.push_row(other.row(row));
+        }
+    }
+
+    /// `x @ weights + intercept` row by row; `weights` has a row for each column of these.
+    pub(super) fn affine(&self, weights: &[f64], intercept: &[f64]) -> Vec<f64> {
+        let outputs = intercept.len();
+        let mut scores = Vec::with_capacity(self.rows() * outputs);
+        for row in 0..self.rows() {
+            let start = scores.len();
+            scores.resize(start + outputs, 0.0);
+            for (column, value) in self.row(row) {
+                let weights = &weights[column * outputs..(column + 1) * outputs];
+                scores[start..].iter_mut().zip(weights).for_each(|(score, weight)| *score += value * weight);
+            }
+            scores[start..].iter_mut().zip(intercept).for_each(|(score, intercept)| *score += intercept);
+        }
+        scores
+    }
+}
