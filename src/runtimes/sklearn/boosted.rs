@@ -30,6 +30,8 @@ pub(super) const CLASSES: Classes = &[
 struct Booster {
     model: Model,
     answers: Answers,
+    /// What a number is that sparse rows do not have.
+    absent: f64,
 }
 
 /// What a wrapper makes of the booster's predictions.
@@ -66,7 +68,7 @@ fn xgboost(fitted: &Fitted<'_>, kind: Kind, methods: Methods, answers: Answers) 
     let model = Model::load_xgboost_as(bytes, kind).map_err(|error| fitted.booster(error))?;
     let names = model.feature_names().map(<[String]>::to_vec);
     let features = model.n_features();
-    Ok(Family::composed(methods, Some(features), None, Booster { model, answers }).with_names(names))
+    Ok(Family::composed(methods, Some(features), None, Booster { model, answers, absent: f64::NAN }).with_names(names))
 }
 
 fn lightgbm_classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
@@ -93,7 +95,7 @@ fn lightgbm(fitted: &Fitted<'_>, methods: Methods, answers: Answers) -> Result<F
     let rounds = best.and_then(|best| usize::try_from(best).ok()).filter(|&best| best > 0);
     let model = Model::load_lightgbm_until(text.as_bytes(), rounds).map_err(|error| fitted.booster(error))?;
     let features = model.n_features();
-    Ok(Family::composed(methods, Some(features), None, Booster { model, answers }).without_names())
+    Ok(Family::composed(methods, Some(features), None, Booster { model, answers, absent: 0.0 }).without_names())
 }
 
 impl Booster {
@@ -160,6 +162,10 @@ impl Evaluate for Booster {
             (_, _, Scores::I64(values)) => whole(Elements::Int(values.into(), Int::I64)),
             (_, _, Scores::I32(values)) => whole(Elements::Int(values.into_iter().map(i64::from).collect(), Int::I32)),
         }
+    }
+
+    fn absent(&self) -> f64 {
+        self.absent
     }
 
     fn cost(&self) -> u64 {

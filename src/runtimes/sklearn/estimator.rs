@@ -76,6 +76,11 @@ pub(super) trait Evaluate: fmt::Debug + Send + Sync {
         false
     }
 
+    /// What stands for the numbers that sparse rows do not have: zero, or NaN where these count as missing.
+    fn absent(&self) -> f64 {
+        0.0
+    }
+
     /// Estimates the work for one row, in nanoseconds on one thread, within a factor of a few.
     fn cost(&self) -> u64;
 
@@ -141,7 +146,7 @@ impl Estimator {
         let step = (DENSE_CELLS / sparse.columns().max(1)).max(1);
         let starts = (0..sparse.rows().max(1)).step_by(step);
         let parts = starts.map(|start| {
-            let dense = sparse.table(start..sparse.rows().min(start + step));
+            let dense = sparse.filled(start..sparse.rows().min(start + step), self.evaluate.absent());
             self.evaluate.call(method, &Data::Table(dense), &self.about)
         });
         let parts = parts.collect::<Result<Vec<_>, _>>()?;

@@ -162,14 +162,20 @@ impl Sparse {
 
     /// Some of the rows with all their zeros.
     pub(super) fn table(&self, rows: std::ops::Range<usize>) -> Table<'static> {
-        let mut values = vec![0.0; rows.len() * self.columns];
+        self.filled(rows, 0.0)
+    }
+
+    /// Some of the rows, with `absent` in place of what they do not have.
+    pub(super) fn filled(&self, rows: std::ops::Range<usize>, absent: f64) -> Table<'static> {
+        let numeric = if absent.is_nan() { self.numeric.with(Numeric::F32) } else { self.numeric };
+        let mut values = vec![absent; rows.len() * self.columns];
         let count = rows.len();
         for (slots, row) in values.chunks_exact_mut(self.columns.max(1)).zip(rows) {
             for (column, value) in self.row(row) {
                 slots[column] = value;
             }
         }
-        Table { elements: self.numeric.elements(values), rows: count, columns: self.columns }
+        Table { elements: numeric.elements(values), rows: count, columns: self.columns }
     }
 
     /// All rows with all their zeros, unless these are more than `most` numbers.
