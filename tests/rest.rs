@@ -734,3 +734,12 @@ fn an_answer_before_the_body_leaves_the_connection_as_it_was() {
         assert_eq!(connection.rest(), "");
     }
 }
+
+#[test]
+fn answers_say_how_long_they_are() {
+    let server = TestServer::start(Folder::iris());
+    for answer in [server.get("/v2"), server.get("/v2/nothing"), server.scrape()] {
+        assert_eq!(answer.header("content-length"), answer.body.len().to_string());
+        assert_eq!(answer.header("transfer-encoding"), "");
+    }
+}

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -61,6 +62,40 @@ impl Activity {
 impl Drop for Underway {
     fn drop(&mut self) {
         self.0.requests.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The body of an answer, whose request is under way until all of it has been taken.
+#[derive(Debug)]
+pub(super) struct Answering<B> {
+    body: B,
+    _underway: Underway,
+}
+
+impl<B> Answering<B> {
+    pub(super) const fn new(body: B, underway: Underway) -> Self {
+        Self { body, _underway: underway }
+    }
+}
+
+impl<B: Body + Unpin> Body for Answering<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    // From which the length of the answer is told.
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -18,7 +18,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -30,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 use tracing::debug;
 
-use connection::{Activity, Watched};
+use connection::{Activity, Answering, Watched};
 
 /// How long to wait before accepting again when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -62,13 +61,13 @@ pub trait HttpService<B>:
     Service<Request<B>, Response = Response<Self::Body>, Error = Infallible, Future: Send> + Clone + Send + 'static
 {
     /// The body of its answers.
-    type Body: Body<Data = Bytes, Error: Into<BodyFailure>> + Send + 'static;
+    type Body: Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin + 'static;
 }
 
 impl<S, B, R> HttpService<B> for S
 where
     S: Service<Request<B>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
-    R: Body<Data = Bytes, Error: Into<BodyFailure>> + Send + 'static,
+    R: Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin + 'static,
 {
     type Body = R;
 }
@@ -170,12 +169,7 @@ fn spawn<S>(
         let answer = app.call(request);
         async move {
             let response = answer.await?;
-            Ok::<_, Infallible>(response.map(|body| {
-                body.map_frame(move |frame| {
-                    let _until_the_body_ends = &underway;
-                    frame
-                })
-            }))
+            Ok::<_, Infallible>(response.map(|body| Answering::new(body, underway)))
         }
     });
     let socket = Watched::new(stream, Arc::clone(&activity));
