@@ -10,10 +10,10 @@ use super::fitted::{Fitted, Version};
 use super::numerics::{argmax, expit, softmax};
 use crate::pickle::Value;
 
-/// Marks a leaf.
-const LEAF: u32 = u32::MAX;
 /// Rows that go through one tree before the next one is looked at.
 const BLOCK: usize = 64;
+/// Walks that go on side by side, so that one need not wait for another's memory.
+const LANES: usize = 8;
 
 /// A split, or a leaf.
 #[derive(Debug, Clone, Copy)]
@@ -21,8 +21,8 @@ struct Node {
     /// Values up to this one go left; of a leaf, its value.
     threshold: f64,
     feature: u32,
-    left: u32,
-    right: u32,
+    /// The nodes on the left and on the right; a leaf has itself.
+    children: [u32; 2],
     missing_left: bool,
     /// Of a split by categories, which set of its tree goes left; else `NUMERIC`.
     set: u32,
@@ -195,8 +195,8 @@ fn tree_of<'a>(fitted: &Fitted<'a>, tree: Value<'a>, known: &[Option<Set>]) -> R
     let count = nodes.len();
     let node = |index: usize| {
         if leaf[index] != 0 {
-            let (threshold, feature) = (values[index], LEAF);
-            return Some(Node { threshold, feature, left: 0, right: 0, missing_left: false, set: NUMERIC });
+            let children = [u32::try_from(index).ok()?; 2];
+            return Some(Node { threshold: values[index], feature: 0, children, missing_left: false, set: NUMERIC });
         }
         // Each child stands behind its parent, so that a walk ends.
         let child = |child: i64| {
@@ -215,8 +215,7 @@ fn tree_of<'a>(fitted: &Fitted<'a>, tree: Value<'a>, known: &[Option<Set>]) -> R
         Some(Node {
             threshold: thresholds[index],
             feature: u32::try_from(feature).ok()?,
-            left: child(left[index])?,
-            right: child(right[index])?,
+            children: [child(left[index])?, child(right[index])?],
             missing_left,
             set,
         })
@@ -226,11 +225,15 @@ fn tree_of<'a>(fitted: &Fitted<'a>, tree: Value<'a>, known: &[Option<Set>]) -> R
 }
 
 impl Tree {
-    /// The value of the leaf that a row ends in.
-    fn leaf(&self, row: &[f64], negative_missing: bool) -> f64 {
-        let mut node = self.nodes[0];
-        while node.feature != LEAF {
-            let value = row[node.feature as usize];
+    /// The values of the leaves that rows end in.
+    fn leaves<const N: usize>(&self, rows: [&[f64]; N], negative_missing: bool) -> [f64; N] {
+        if self.sets.is_empty() {
+            return self.walk(rows, |node, value| {
+                let left = (value <= node.threshold) | value.is_nan() & node.missing_left;
+                node.children[usize::from(!left)]
+            });
+        }
+        self.walk(rows, |node, value| {
             let left = if value.is_nan() {
                 node.missing_left
             } else if node.set == NUMERIC {
@@ -240,9 +243,25 @@ impl Tree {
             } else {
                 self.sets[node.set as usize].has(category(value))
             };
-            node = self.nodes[if left { node.left } else { node.right } as usize];
+            node.children[usize::from(!left)]
+        })
+    }
+
+    /// Goes from node to node until nothing moves.
+    fn walk<const N: usize>(&self, rows: [&[f64]; N], next: impl Fn(&Node, f64) -> u32) -> [f64; N] {
+        let mut places = [0; N];
+        loop {
+            let mut moved = false;
+            for (place, row) in places.iter_mut().zip(rows) {
+                let node = &self.nodes[*place as usize];
+                let now = next(node, row[node.feature as usize]);
+                moved |= now != *place;
+                *place = now;
+            }
+            if !moved {
+                return places.map(|place| self.nodes[place as usize].threshold);
+            }
         }
-        node.threshold
     }
 }
 
@@ -252,9 +271,17 @@ impl Boosted {
         let mut sums = self.baseline.repeat(x.len() / self.features);
         for (x, sums) in x.chunks(BLOCK * self.features).zip(sums.chunks_mut(BLOCK * width)) {
             for (index, tree) in self.trees.iter().enumerate() {
-                let own = sums.iter_mut().skip(index % width).step_by(width);
-                for (row, sum) in x.chunks_exact(self.features).zip(own) {
-                    *sum += tree.leaf(row, self.negative_missing);
+                let mut own = sums.iter_mut().skip(index % width).step_by(width);
+                let groups = x.chunks_exact(LANES * self.features);
+                let rest = groups.remainder();
+                for rows in groups {
+                    let row = |lane: usize| &rows[lane * self.features..(lane + 1) * self.features];
+                    let values = tree.leaves::<LANES>(std::array::from_fn(row), self.negative_missing);
+                    values.into_iter().zip(own.by_ref()).for_each(|(value, sum)| *sum += value);
+                }
+                for (row, sum) in rest.chunks_exact(self.features).zip(own) {
+                    let [value] = tree.leaves([row], self.negative_missing);
+                    *sum += value;
                 }
             }
         }

@@ -214,24 +214,46 @@ pub(super) fn transpose(values: &[f64], rows: usize, columns: usize) -> Vec<f64>
     transposed
 }
 
+/// Rows and outputs whose sums are kept in registers together.
+const TILE: (usize, usize) = (8, 4);
+
 /// Returns `x @ weights + intercept` row by row.
 ///
 /// `weights` has a row for each feature; a row of `x` has `features` numbers, a row of the result as many as `intercept`.
 pub(super) fn affine<T: Copy + Into<f64>>(x: &[T], features: usize, weights: &[f64], intercept: &[f64]) -> Vec<f64> {
     let outputs = intercept.len();
     let rows = x.len() / features.max(1);
-    if outputs == 1 {
-        return (0..rows).map(|row| dot(&x[row * features..(row + 1) * features], weights) + intercept[0]).collect();
-    }
     let mut scores = vec![0.0; rows * outputs];
-    for (row, scores) in scores.chunks_exact_mut(outputs.max(1)).enumerate() {
-        let values = &x[row * features..(row + 1) * features];
+    if outputs == 1 {
+        wide(
+            #[inline(always)]
+            || {
+                for (row, score) in x.chunks_exact(features.max(1)).zip(&mut scores) {
+                    *score = lanes(row, weights, |x, y| x * y) + intercept[0];
+                }
+            },
+        );
+        return scores;
+    }
+    // Weights are laid out for tiles once; a few rows are done before that is.
+    let tiled = if rows < TILE.0 { 0 } else { rows / TILE.0 * TILE.0 };
+    if tiled > 0 {
+        let (x, scores) = (&x[..tiled * features], &mut scores[..tiled * outputs]);
+        wide(
+            #[inline(always)]
+            || tiles(x, features, weights, scores, outputs),
+        );
+    }
+    let rest = x[tiled * features..].chunks_exact(features.max(1));
+    for (values, scores) in rest.zip(scores[tiled * outputs..].chunks_exact_mut(outputs.max(1))) {
         for (&value, weights) in values.iter().zip(weights.chunks_exact(outputs)) {
             let value: f64 = value.into();
             for (score, weight) in scores.iter_mut().zip(weights) {
                 *score += value * weight;
             }
         }
+    }
+    for scores in scores.chunks_exact_mut(outputs.max(1)) {
         for (score, intercept) in scores.iter_mut().zip(intercept) {
             *score += intercept;
         }
@@ -239,16 +261,70 @@ pub(super) fn affine<T: Copy + Into<f64>>(x: &[T], features: usize, weights: &[f
     scores
 }
 
+/// Runs a loop with the widest instructions that the processor has. They round as the narrow ones do: nothing is fused.
+///
+/// Whatever is to be compiled for them has to be inlined, closures too.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "what is not inlined is compiled for every processor")]
+pub(super) fn wide<R>(run: impl FnOnce() -> R) -> R {
+    pulp::Arch::new().dispatch(run)
+}
+
+/// Computes whole tiles of sums, each in the order of the features.
+// Inlined: instructions are chosen where `wide` is called.
+#[inline(always)]
+fn tiles<T: Copy + Into<f64>>(x: &[T], features: usize, weights: &[f64], scores: &mut [f64], outputs: usize) {
+    const ROWS: usize = TILE.0;
+    const WIDTH: usize = TILE.1;
+    // Both sides are laid out as they are read: by feature, so many rows or outputs side by side.
+    let mut columns = vec![[0.0; WIDTH]; outputs.div_ceil(WIDTH) * features];
+    for (first, columns) in (0..outputs).step_by(WIDTH).zip(columns.chunks_exact_mut(features)) {
+        let width = WIDTH.min(outputs - first);
+        for (column, weights) in columns.iter_mut().zip(weights.chunks_exact(outputs)) {
+            column[..width].copy_from_slice(&weights[first..first + width]);
+        }
+    }
+    let mut rows = vec![[0.0; ROWS]; features];
+    for (x, scores) in x.chunks_exact(ROWS * features).zip(scores.chunks_exact_mut(ROWS * outputs)) {
+        for (row, values) in x.chunks_exact(features).enumerate() {
+            for (slot, &value) in rows.iter_mut().zip(values) {
+                slot[row] = value.into();
+            }
+        }
+        for (first, columns) in (0..outputs).step_by(WIDTH).zip(columns.chunks_exact(features)) {
+            let mut sums = [[0.0; WIDTH]; ROWS];
+            for (row, column) in rows.iter().zip(columns) {
+                for r in 0..ROWS {
+                    for c in 0..WIDTH {
+                        sums[r][c] += row[r] * column[c];
+                    }
+                }
+            }
+            let width = WIDTH.min(outputs - first);
+            for (scores, sums) in scores.chunks_exact_mut(outputs).zip(sums) {
+                scores[first..first + width].copy_from_slice(&sums[..width]);
+            }
+        }
+    }
+}
+
 /// The sum of products.
 pub(super) fn dot<T: Copy + Into<f64>>(x: &[T], y: &[f64]) -> f64 {
+    lanes(x, y, |x, y| x * y)
+}
+
+/// The sum of what a function makes of pairs.
+// Inlined: instructions are chosen where `wide` is called.
+#[inline(always)]
+pub(super) fn lanes<T: Copy + Into<f64>>(x: &[T], y: &[f64], of: impl Fn(f64, f64) -> f64) -> f64 {
     // Several sums at once, so that one addition need not wait for another.
     const LANES: usize = 8;
     let mut sums = [0.0; LANES];
     let (xs, ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
-    let rest: f64 = xs.remainder().iter().zip(ys.remainder()).map(|(&x, y)| x.into() * y).sum();
+    let rest: f64 = xs.remainder().iter().zip(ys.remainder()).map(|(&x, &y)| of(x.into(), y)).sum();
     for (x, y) in xs.zip(ys) {
         for lane in 0..LANES {
-            sums[lane] += x[lane].into() * y[lane];
+            sums[lane] += of(x[lane].into(), y[lane]);
         }
     }
     sums.iter().sum::<f64>() + rest

@@ -5,7 +5,7 @@ use super::data::{Data, Elements, Int, Table};
 use super::error::{LoadError, PredictError};
 use super::estimator::{About, Evaluate, Method, Methods};
 use super::fitted::Fitted;
-use super::numerics::{argmax, dot};
+use super::numerics::{argmax, dot, lanes, wide};
 
 /// How alike two rows are.
 #[derive(Debug, Clone, Copy)]
@@ -37,16 +37,41 @@ impl Kernel {
         }
     }
 
-    fn of(self, x: &[f64], y: &[f64]) -> f64 {
-        match self {
-            Self::Linear => dot(x, y),
-            Self::Poly { gamma, coef0, degree } => (gamma * dot(x, y) + coef0).powi(degree),
-            Self::Rbf { gamma } => {
-                let distance: f64 = x.iter().zip(y).map(|(x, y)| (x - y) * (x - y)).sum();
-                (-gamma * distance).exp()
+    /// The kernels of a row with rows of the same length.
+    fn of(self, x: &[f64], rows: &[f64]) -> Vec<f64> {
+        let mut kernels = vec![0.0; rows.len() / x.len().max(1)];
+        let pairs = rows.chunks_exact(x.len().max(1)).zip(&mut kernels);
+        if let Self::Rbf { gamma } = self {
+            wide(
+                #[inline(always)]
+                || {
+                    for (row, kernel) in pairs {
+                        *kernel = lanes(x, row, |x, y| (x - y) * (x - y));
+                    }
+                },
+            );
+            for distance in &mut kernels {
+                *distance = (-gamma * *distance).exp();
             }
-            Self::Sigmoid { gamma, coef0 } => (gamma * dot(x, y) + coef0).tanh(),
+            return kernels;
         }
+        wide(
+            #[inline(always)]
+            || {
+                for (row, kernel) in pairs {
+                    *kernel = lanes(x, row, |x, y| x * y);
+                }
+            },
+        );
+        let apply = |product: f64| match self {
+            Self::Linear | Self::Rbf { .. } => product,
+            Self::Poly { gamma, coef0, degree } => (gamma * product + coef0).powi(degree),
+            Self::Sigmoid { gamma, coef0 } => (gamma * product + coef0).tanh(),
+        };
+        for product in &mut kernels {
+            *product = apply(*product);
+        }
+        kernels
     }
 }
 
@@ -89,7 +114,7 @@ impl Machine {
 
     /// The kernels of a row with every support vector.
     fn kernels(&self, row: &[f64]) -> Vec<f64> {
-        self.vectors.chunks_exact(self.features).map(|vector| self.kernel.of(row, vector)).collect()
+        self.kernel.of(row, &self.vectors)
     }
 
     const fn cost(&self) -> u64 {

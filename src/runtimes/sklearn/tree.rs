@@ -11,27 +11,30 @@ use super::fitted::{Fitted, Version};
 use super::numerics::{argmax, expit, normalise, softmax};
 use crate::pickle::{Array, Value};
 
-/// What a split stores instead of a feature when it is a leaf.
-const LEAF: u32 = u32::MAX;
+/// Set beside a feature when missing values go left.
+const MISSING_LEFT: u32 = 1 << 31;
 /// Rows that go through one tree before the next one is looked at.
 const BLOCK: usize = 64;
+/// Walks that go on side by side, so that one need not wait for another's memory.
+const LANES: usize = 8;
 
 /// A split, or a leaf.
 #[derive(Debug, Clone, Copy)]
 struct Node {
     /// Values up to this one go left. The file has double precision; among single ones this is the same test.
     threshold: f32,
+    /// The feature, and whether missing values go left.
     feature: u32,
-    /// The node of each side; of a leaf, where its values start.
-    left: u32,
-    right: u32,
-    missing_left: bool,
+    /// The nodes on the left and on the right; a leaf has itself.
+    children: [u32; 2],
 }
 
 /// One tree. Each child stands behind its parent, so that a walk ends.
 #[derive(Debug)]
 pub(super) struct Tree {
     nodes: Vec<Node>,
+    /// Where the values of each node start, if it is a leaf.
+    starts: Vec<u32>,
     /// `width` numbers for each leaf.
     values: Vec<f64>,
     width: usize,
@@ -105,7 +108,8 @@ impl Tree {
     fn build(fields: &Fields, values: &[f64], width: usize, (features, leaves): (usize, Leaves)) -> Option<Self> {
         let count = fields.left.len();
         let mut depths = vec![0_u32; count];
-        let mut tree = Self { nodes: Vec::with_capacity(count), values: Vec::new(), width, depth: 0 };
+        let (nodes, starts) = (Vec::with_capacity(count), vec![0; count]);
+        let mut tree = Self { nodes, starts, values: Vec::new(), width, depth: 0 };
         for index in 0..count {
             let (left, right) = (fields.left[index], fields.right[index]);
             if left == -1 {
@@ -115,7 +119,9 @@ impl Tree {
                 if leaves == Leaves::Weights && own.iter().sum::<f64>() != 0.0 {
                     normalise(&mut tree.values[start as usize..]);
                 }
-                tree.nodes.push(Node { threshold: 0.0, feature: LEAF, left: start, right: 0, missing_left: false });
+                let own_place = u32::try_from(index).ok()?;
+                tree.nodes.push(Node { threshold: 0.0, feature: 0, children: [own_place; 2] });
+                tree.starts[index] = start;
                 if leaves == Leaves::Paths {
                     let length = f64::from(depths[index] + 1) + expected_path(own[0]) - 1.0;
                     tree.values[start as usize] = length;
@@ -128,29 +134,48 @@ impl Tree {
                 depths[child] = depths[index] + 1;
             }
             let feature = u32::try_from(fields.feature[index]).ok()?;
-            if feature as usize >= features {
+            if feature as usize >= features || feature >= MISSING_LEFT {
                 return None;
             }
+            let missing_left = fields.missing_left.as_ref().is_some_and(|flags| flags[index] != 0);
             tree.nodes.push(Node {
                 threshold: round_down(fields.threshold[index]),
-                feature,
-                left: u32::try_from(left).ok()?,
-                right: u32::try_from(right).ok()?,
-                missing_left: fields.missing_left.as_ref().is_some_and(|flags| flags[index] != 0),
+                feature: if missing_left { feature | MISSING_LEFT } else { feature },
+                children: [u32::try_from(left).ok()?, u32::try_from(right).ok()?],
             });
         }
         Some(tree)
     }
 
-    /// The values of the leaf that a row ends in.
-    fn leaf(&self, row: &[f32]) -> &[f64] {
-        let mut node = self.nodes[0];
-        while node.feature != LEAF {
-            let value = row[node.feature as usize];
-            let left = value <= node.threshold || node.missing_left && value.is_nan();
-            node = self.nodes[if left { node.left } else { node.right } as usize];
+    /// The values of a leaf.
+    fn values(&self, leaf: u32) -> &[f64] {
+        let start = self.starts[leaf as usize] as usize;
+        &self.values[start..start + self.width]
+    }
+}
+
+impl Node {
+    /// Where a value goes from here.
+    fn next(&self, row: &[f32]) -> u32 {
+        let value = row[(self.feature & !MISSING_LEFT) as usize];
+        let left = value <= self.threshold || value.is_nan() && self.feature & MISSING_LEFT != 0;
+        self.children[usize::from(!left)]
+    }
+}
+
+/// The leaf that each row ends in, each in its own tree.
+fn leaves<const N: usize>(trees: [&Tree; N], rows: [&[f32]; N]) -> [u32; N] {
+    let mut places = [0; N];
+    loop {
+        let mut moved = false;
+        for lane in 0..N {
+            let next = trees[lane].nodes[places[lane] as usize].next(rows[lane]);
+            moved |= next != places[lane];
+            places[lane] = next;
         }
-        &self.values[node.left as usize..node.left as usize + self.width]
+        if !moved {
+            return places;
+        }
     }
 }
 
@@ -208,8 +233,15 @@ impl Trees {
             let mut tree = Tree::load(&fitted.part(estimator)?, subset.len(), Leaves::Paths)?;
             // A tree that was given all features was given them in their order.
             if subset.len() != features {
-                for node in tree.nodes.iter_mut().filter(|node| node.feature != LEAF) {
-                    node.feature = u32::try_from(subset[node.feature as usize]).unwrap_or(LEAF);
+                for place in 0..tree.nodes.len() {
+                    let node = tree.nodes[place];
+                    if node.children[0] as usize == place {
+                        continue;
+                    }
+                    let feature = subset[(node.feature & !MISSING_LEFT) as usize];
+                    let feature = u32::try_from(feature).ok().filter(|&feature| feature < MISSING_LEFT);
+                    let feature = feature.ok_or_else(|| fitted.unexpected("n_features_in_", "fewer features"))?;
+                    tree.nodes[place].feature = feature | node.feature & MISSING_LEFT;
                 }
             }
             trees.all.push(tree);
@@ -224,13 +256,37 @@ impl Trees {
     pub(super) fn add(&self, x: &[f32], sums: &mut [f64], scale: f64) {
         let blocks = x.chunks(BLOCK * self.features).zip(sums.chunks_mut(BLOCK * self.width));
         for (x, sums) in blocks {
+            let whole = x.len() / self.features / LANES * LANES;
+            let (many, few) = x.split_at(whole * self.features);
+            let (many_sums, few_sums) = sums.split_at_mut(whole * self.width);
             for tree in &self.all {
-                for (row, sums) in x.chunks_exact(self.features).zip(sums.chunks_exact_mut(self.width)) {
-                    for (sum, value) in sums.iter_mut().zip(tree.leaf(row)) {
-                        *sum += scale * value;
+                let groups = many.chunks_exact(LANES * self.features);
+                for (rows, sums) in groups.zip(many_sums.chunks_exact_mut(LANES * self.width)) {
+                    let row = |lane: usize| &rows[lane * self.features..(lane + 1) * self.features];
+                    let leaves = leaves([tree; LANES], std::array::from_fn(row));
+                    for (leaf, sums) in leaves.into_iter().zip(sums.chunks_exact_mut(self.width)) {
+                        add_scaled(sums, tree.values(leaf), scale);
                     }
                 }
             }
+            for (row, sums) in few.chunks_exact(self.features).zip(few_sums.chunks_exact_mut(self.width)) {
+                self.add_one(row, sums, scale);
+            }
+        }
+    }
+
+    /// Adds the values of every tree for one row, which goes through several trees at once.
+    fn add_one(&self, row: &[f32], sums: &mut [f64], scale: f64) {
+        let (groups, rest) = self.all.as_chunks::<LANES>();
+        for group in groups {
+            let leaves = leaves(group.each_ref(), [row; LANES]);
+            for (tree, leaf) in group.iter().zip(leaves) {
+                add_scaled(sums, tree.values(leaf), scale);
+            }
+        }
+        for tree in rest {
+            let [leaf] = leaves([tree], [row]);
+            add_scaled(sums, tree.values(leaf), scale);
         }
     }
 
@@ -250,6 +306,13 @@ impl Trees {
 
     pub(super) fn cost(&self) -> u64 {
         self.all.iter().map(|tree| 4 * tree.depth as u64 + 5).sum()
+    }
+}
+
+/// Adds numbers times a scale.
+fn add_scaled(sums: &mut [f64], values: &[f64], scale: f64) {
+    for (sum, value) in sums.iter_mut().zip(values) {
+        *sum += scale * value;
     }
 }
 
