@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT, Server
 
 #: Those that need a framework have tests in `tests/frameworks`.
-OF_FRAMEWORKS = {"alibi-detect", "huggingface", "mlflow", "mllib"}
+OF_FRAMEWORKS = {"alibi-detect", "alibi-explain", "huggingface", "mlflow", "mllib"}
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/cases.json") if path.parent.name not in OF_FRAMEWORKS)
 
 

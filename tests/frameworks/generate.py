@@ -17,7 +17,8 @@ import sys
 import tempfile
 import time
 import urllib.request
-from typing import Any, Dict, List
+from contextlib import nullcontext
+from typing import Any, Callable, Dict, List
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "examples"))
@@ -33,8 +34,8 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def record(folder: pathlib.Path, cases: List[Dict[str, Any]]) -> None:
-    """Asks the original, and puts its answers into the cases."""
+def record(folder: pathlib.Path, cases: List[Dict[str, Any]], serving: Callable[..., Any]) -> None:
+    """Asks the original, and puts its answers into the cases; `serving` is in force meanwhile."""
     port = free_port()
     with tempfile.TemporaryDirectory() as scratch:
         models = pathlib.Path(scratch) / "models"
@@ -50,7 +51,7 @@ def record(folder: pathlib.Path, cases: List[Dict[str, Any]]) -> None:
             "MLSERVER_DEBUG": "false",
         }
         start = "import sys; from mlserver.cli import main; sys.argv = ['mlserver', 'start', sys.argv[1]]; main()"
-        with open(pathlib.Path(scratch) / "log", "w+", encoding="utf-8") as log:
+        with serving(models), open(pathlib.Path(scratch) / "log", "w+", encoding="utf-8") as log:
             process = subprocess.Popen(
                 [sys.executable, "-c", start, "."], cwd=models, env=environment, stdout=log, stderr=log
             )
@@ -100,7 +101,7 @@ def main() -> None:
     cases: List[Dict[str, Any]] = module.CASES
     names = [case["name"] for case in cases]
     assert len(set(names)) == len(names), "two cases have the same name"
-    record(folder, cases)
+    record(folder, cases, getattr(module, "serving", nullcontext))
     lines = ",\n".join(f" {json.dumps(case)}" for case in cases)
     (folder / "cases.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     print(f"{options.runtime}: {len(cases)} cases")

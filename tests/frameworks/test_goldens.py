@@ -4,6 +4,7 @@ import importlib
 import json
 import shutil
 import sys
+from contextlib import nullcontext
 
 import pytest
 from cases import ask, differences
@@ -17,16 +18,17 @@ def runtime(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param) / "models"
     shutil.copytree(GOLDENS / request.param, folder)
     # What the installed version of the framework does not have.
-    absent = getattr(importlib.import_module(f"{request.param}_cases"), "absent", list)
-    absent = set(absent())
+    module = importlib.import_module(f"{request.param}_cases")
+    absent = set(getattr(module, "absent", list)())
     for name in absent:
         (folder / name / "model-settings.json").unlink(missing_ok=True)
     cases = json.loads((folder / "cases.json").read_text())
-    server = serve(folder, sys.executable)
-    try:
-        yield [case for case in cases if not {case["name"], _model(case)} & absent], server.wait_until_ready()
-    finally:
-        server.stop()
+    with getattr(module, "serving", nullcontext)(folder):
+        server = serve(folder, sys.executable)
+        try:
+            yield [case for case in cases if not {case["name"], _model(case)} & absent], server.wait_until_ready()
+        finally:
+            server.stop()
 
 
 def test_answers_are_those_of_the_original(runtime):

@@ -20,6 +20,7 @@ PACKAGES = {
 ALL = {
     **PACKAGES,
     "mlflow": ("mlserver_mlflow.MLflowRuntime", "free", "mlflow"),
+    "alibi_explain": ("mlserver_alibi_explain.AlibiExplainRuntime", "shap", "alibi"),
     "alibi_detect": ("mlserver_alibi_detect.AlibiDetectRuntime", "drift", "alibi-detect"),
     "huggingface": ("mlserver_huggingface.HuggingFaceRuntime", "feelings", "transformers"),
 }

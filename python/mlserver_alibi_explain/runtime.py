@@ -1,0 +1,135 @@
+"""The runtime of explainers of alibi."""
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, Callable, Dict
+
+from mlserver import MLModel
+from mlserver._frameworks import import_framework, loading, refusing
+from mlserver.codecs import NumpyRequestCodec, StringCodec
+from mlserver.errors import InferenceError, MLServerError
+from mlserver.handlers import custom_handler
+from mlserver.rest import Response
+from mlserver.types import InferenceRequest, InferenceResponse, Parameters
+from mlserver.utils import get_model_uri, to_absolute_path
+
+from .remote import RemoteModel
+from .settings import KINDS, AlibiExplainSettings, get_explain_settings
+
+__all__ = ["EXPLAIN_PARAMETERS_TAG", "AlibiExplainRuntime"]
+
+#: The parameter of a request that has arguments of the explainer's `explain`.
+EXPLAIN_PARAMETERS_TAG = "explain_parameters"
+
+_OUTPUT = "explanation"
+_SCIKIT_LEARN = (".joblib", ".pickle", ".pkl")
+
+
+class AlibiExplainRuntime(MLModel):
+    """An explainer; its answer is the JSON of an explanation."""
+
+    async def load(self) -> bool:
+        """Makes or reads the explainer, once the model that it explains is there."""
+        self._own = get_explain_settings(self.settings)
+        import_framework("alibi", "alibi")
+        # Explanations take long and ask back; a thread of their own leaves the worker free.
+        self._thread = ThreadPoolExecutor(1, self.name)
+        try:
+            self._explainer = await self._run(self._read, await self._source())
+        except BaseException:
+            self._thread.shutdown(wait=False)
+            raise
+        self._headers = {
+            "x-seldon-alibi-type": "explanation",
+            "x-seldon-alibi-method": type(self._explainer).__module__.split(".")[-1],
+        }
+        return True
+
+    async def unload(self) -> bool:
+        """Ends the model's thread."""
+        self._thread.shutdown(wait=False)
+        return True
+
+    async def _source(self) -> str:
+        """Returns the folder of the saved explainer; nothing is read where the settings have its arguments."""
+        return "" if self._own.init_parameters is not None else await get_model_uri(self.settings)
+
+    def _read(self, source: str) -> Any:
+        kind = KINDS[self._own.explainer_type]
+        explainer = getattr(import_framework("alibi.explainers", "alibi"), kind.name)
+        if kind.asks:
+            model: Any = RemoteModel(self._own)
+            model.wait()
+        else:
+            beside = to_absolute_path(self.settings, self._own.infer_uri)
+            # As the original has it, a path may also start where the server runs.
+            here = not os.path.exists(beside) and os.path.exists(self._own.infer_uri)
+            model = _read_model(self._own.infer_uri if here else beside, self._own)
+        with loading(source or f"`parameters.extra.init_parameters` of {kind.name}"):
+            if self._own.init_parameters is not None:
+                return explainer(model, **self._own.init_parameters)
+            return import_framework("alibi.saving", "alibi").load_explainer(source, predictor=model)
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        """Answers with the explanation of the request's elements."""
+        explanation = await self._explain(payload)
+        return InferenceResponse(
+            model_name=self.name,
+            model_version=self.version,
+            parameters=Parameters(headers=dict(self._headers)),
+            outputs=[StringCodec.encode_output(_OUTPUT, [explanation])],
+        )
+
+    @custom_handler(rest_path="/explain", rest_method="POST")
+    async def explain(self, request: InferenceRequest) -> Response:
+        """Answers with the explanation alone."""
+        return _Json(await self._explain(request))
+
+    async def _explain(self, payload: InferenceRequest) -> str:
+        arguments = getattr(payload.parameters, EXPLAIN_PARAMETERS_TAG, None) or {}
+        if not isinstance(arguments, dict):
+            raise InferenceError(f"`{EXPLAIN_PARAMETERS_TAG}` of the request is expected as an object")
+        with refusing():
+            data = self.decode_request(payload, default_codec=NumpyRequestCodec)
+            return str(await self._run(self._explained, data, arguments))
+
+    def _explained(self, data: Any, arguments: Dict[str, Any]) -> str:
+        import numpy
+
+        if not self._own.explainer_batch:
+            if len(data) == 0:
+                raise InferenceError("the request has no element to explain")
+            data = data.iloc[0].to_numpy() if hasattr(data, "iloc") else data[0]
+        elif hasattr(data, "iloc"):
+            data = data.to_numpy()
+        if isinstance(data, numpy.str_):
+            data = str(data)
+        return str(self._explainer.explain(data, **arguments).to_json())
+
+    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Calls a function on the model's thread, one at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, function, *args)
+
+
+class _Json(Response):
+    """A response whose text is JSON already."""
+
+    def render(self, content: Any) -> bytes:
+        """Returns the text as UTF-8."""
+        return str(content).encode()
+
+
+def _read_model(path: str, settings: AlibiExplainSettings) -> Any:
+    """Returns the model that a file or folder holds, for explainers that look into it."""
+    if not os.path.exists(path):
+        raise MLServerError(f"`parameters.extra.infer_uri`: there is no `{path}`", 422)
+    with loading(path):
+        if settings.explainer_type == "integrated_gradients":
+            return import_framework("tensorflow", "tensorflow").keras.models.load_model(path)
+        if path.endswith(_SCIKIT_LEARN):
+            return import_framework("joblib", "joblib").load(path)
+        booster = import_framework("xgboost", "xgboost").Booster()
+        booster.load_model(path)
+        return booster
