@@ -17,7 +17,7 @@ GOLDENS = Path(__file__).resolve().parent / "goldens"
 #: Those with answers of the original.
 WITH_GOLDENS = sorted(path.name for path in GOLDENS.iterdir())
 #: All of them, or those that the variable names.
-FRAMEWORKS = os.environ.get("FRAMEWORKS", "").split() or [*WITH_GOLDENS, "mllib"]
+FRAMEWORKS = os.environ.get("FRAMEWORKS", "").split() or [*WITH_GOLDENS, "mllib", "tempo"]
 #: What is imported where that is not the framework's name.
 MODULES = {"alibi_explain": "alibi", "huggingface": "transformers", "mllib": "pyspark"}
 
