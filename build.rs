@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::io::{Cursor, Read};
 use std::path::Path;
+use std::process::Command;
 use std::{env, fs};
 
 use protox::prost::Message;
@@ -17,6 +18,7 @@ const PROTO_FILES: [&str; 2] = ["dataplane.proto", "model_repository.proto"];
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=proto");
+    println!("cargo::rustc-env=MLSERVER_VERSION={}{}", env::var("CARGO_PKG_VERSION")?, commit());
     let out = env::var("OUT_DIR")?;
     let out = Path::new(&out);
     let descriptors = protox::compile(PROTO_FILES, ["proto"])?;
@@ -24,6 +26,33 @@ fn main() -> Result<(), Box<dyn Error>> {
     messages(&out.join("messages"), descriptors.clone())?;
     clients(&out.join("clients"), descriptors)?;
     swagger_ui(out)
+}
+
+/// Returns the commit in parentheses, behind a blank: what `MLSERVER_COMMIT` says, else what Git does, else nothing.
+///
+/// Git is asked for releases only: a commit would otherwise be reason to compile everything again.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "cargo and packagers tell build scripts in the environment what to build"
+)]
+fn commit() -> String {
+    println!("cargo::rerun-if-env-changed=MLSERVER_COMMIT");
+    let named = env::var("MLSERVER_COMMIT").ok().filter(|commit| !commit.is_empty());
+    let of_git = || {
+        if env::var("PROFILE").is_ok_and(|profile| profile != "release") {
+            return None;
+        }
+        // Changes with every commit, merge and checkout.
+        println!("cargo::rerun-if-changed={}", git(&["rev-parse", "--git-path", "logs/HEAD"])?);
+        git(&["rev-parse", "--short=9", "HEAD"])
+    };
+    named.or_else(of_git).map_or_else(String::new, |commit| format!(" ({commit})"))
+}
+
+/// Returns what Git says about the folder of the manifest; nothing without Git, or in a source archive.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
 }
 
 fn messages(out: &Path, descriptors: FileDescriptorSet) -> Result<(), Box<dyn Error>> {

@@ -28,10 +28,11 @@ pub struct Template {
 }
 
 /// The templates that the executable carries; the first is the default.
-pub const TEMPLATES: [Template; 6] = [
+pub const TEMPLATES: [Template; 7] = [
     Template { name: "custom", about: "a model in Python of your own" },
     Template { name: "sklearn", about: "a scikit-learn model, evaluated without Python" },
     Template { name: "xgboost", about: "an XGBoost model, evaluated without Python" },
+    Template { name: "huggingface", about: "a pipeline of Hugging Face's transformers" },
     Template { name: "mlflow", about: "a model that MLflow saved" },
     Template { name: "streaming", about: "a text model whose answer comes piece by piece" },
     Template { name: "pipeline", about: "steps in Python, served as one model" },

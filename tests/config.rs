@@ -313,13 +313,17 @@ fn help_of_the_program() {
     Usage: mlserver <COMMAND>
 
     Commands:
-      start       Start serving the models of a folder
-      init        Make a new project that serves, tests and builds at once
-      dockerfile  Write a Dockerfile for a folder of models
-      build       Build an image of a folder of models
-      config      Inspect settings
-      inspect     Print what a scikit-learn artefact holds, and whether it is served natively
-      infer       Have a server answer a file of requests, in its order
+      start        Start serving the models of a folder
+      infer        Have a server answer a file of requests, in its order
+      init         Make a new project that serves, tests and builds at once
+      dockerfile   Write a Dockerfile for a folder of models
+      build        Build an image of a folder of models
+      manifest     Print a manifest that runs an image of a folder
+      doctor       Check what a folder needs to be served, and say what to do
+      config       Inspect settings
+      inspect      Print what a scikit-learn artefact holds, and whether it is served natively
+      completions  Print the completions of a shell
+      man          Write the manual pages into a folder
 
     Options:
       -h, --help     Print help

@@ -102,7 +102,7 @@ fn the_ignore_file_comes_when_it_is_asked_for() {
 fn a_folder_that_cannot_be_served_has_no_dockerfile() {
     let damaged = Folder::iris().file("iris-xgboost/model.json", "{");
     let cases = [
-        (damaged, "model `iris-xgboost` cannot be part of an image"),
+        (damaged, "model `iris-xgboost` cannot be loaded"),
         (Folder::new().file("model-settings.json", "{"), "failed to load the model settings at"),
     ];
     for (folder, expected) in cases {

@@ -160,12 +160,13 @@ fn what_is_there_already_stays_unless_forced() {
 fn templates_are_listed_and_unknown_ones_named() {
     let folder = Folder::new();
     insta::assert_snapshot!(succeed(&mlserver(&folder, &["init", "--list"])), @r"
-    custom     a model in Python of your own
-    sklearn    a scikit-learn model, evaluated without Python
-    xgboost    an XGBoost model, evaluated without Python
-    mlflow     a model that MLflow saved
-    streaming  a text model whose answer comes piece by piece
-    pipeline   steps in Python, served as one model
+    custom      a model in Python of your own
+    sklearn     a scikit-learn model, evaluated without Python
+    xgboost     an XGBoost model, evaluated without Python
+    huggingface a pipeline of Hugging Face's transformers
+    mlflow      a model that MLflow saved
+    streaming   a text model whose answer comes piece by piece
+    pipeline    steps in Python, served as one model
     ");
     let unknown = mlserver(&folder, &["init", "--template", "sclearn"]);
     assert_eq!(unknown.status.code(), Some(1));

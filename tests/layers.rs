@@ -26,7 +26,7 @@ const LAYERS: [(&str, &[&str]); 27] = [
             "inference",
             "registry",
             "repository",
-            // The options of Python models; what they load is the registry's.
+            // The options of Python models, and what `doctor` asks of them; what they load is the registry's.
             "runtimes",
             "runtimes::sklearn",
             "scaffold",
@@ -37,6 +37,7 @@ const LAYERS: [(&str, &[&str]); 27] = [
             "settings",
             "shutdown",
             "telemetry",
+            "templates",
             "types",
             "ui",
         ],

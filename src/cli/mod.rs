@@ -1,11 +1,14 @@
 //! The command line: what can be asked for, and its help. What is done about it is in `commands`.
 
 pub mod build;
+pub mod completions;
 pub mod config;
 pub mod dockerfile;
+pub mod doctor;
 pub mod infer;
 pub mod init;
 pub mod inspect;
+pub mod manifest;
 pub mod start;
 
 use clap::{Parser, Subcommand};
@@ -16,7 +19,7 @@ use clap::{Parser, Subcommand};
     name = "mlserver",
     // Makes `--version` print `mlserver, version 1.2.3`, which scripts cut apart.
     display_name = "mlserver,",
-    version = concat!("version ", env!("CARGO_PKG_VERSION")),
+    version = concat!("version ", env!("MLSERVER_VERSION")),
     disable_help_subcommand = true
 )]
 pub struct Cli {
@@ -27,10 +30,14 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Start(start::StartArgs),
+    Infer(Box<infer::InferArgs>),
     Init(init::InitArgs),
     Dockerfile(dockerfile::DockerfileArgs),
     Build(build::BuildArgs),
+    Manifest(manifest::ManifestArgs),
+    Doctor(doctor::DoctorArgs),
     Config(config::ConfigArgs),
     Inspect(inspect::InspectArgs),
-    Infer(Box<infer::InferArgs>),
+    Completions(completions::CompletionsArgs),
+    Man(completions::ManArgs),
 }

@@ -16,7 +16,7 @@ const DEFAULT_NAME: &str = "my-model";
 pub fn run(args: &InitArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
     if args.list {
         for template in TEMPLATES {
-            ui.line(format_args!("{:<10} {}", template.name, template.about))?;
+            ui.line(format_args!("{:<11} {}", template.name, template.about))?;
         }
         return Ok(());
     }

@@ -1,12 +1,15 @@
 //! What the subcommands do, one file each, and how they end.
 
 pub mod build;
+pub mod completions;
 pub mod config;
 mod custom_repository;
 pub mod dockerfile;
+pub mod doctor;
 pub mod infer;
 pub mod init;
 pub mod inspect;
+pub mod manifest;
 pub mod start;
 
 /// The command did what it was asked for.

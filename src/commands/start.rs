@@ -165,6 +165,7 @@ async fn serve(loaded: Loaded<Settings>, repository: Repository, args: &Start) -
     end(up, patience, &mut signals).await
 }
 
+/// Says how models in Python run.
 pub(super) fn python_options(
     settings: &Settings,
     repository: &Repository,

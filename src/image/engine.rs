@@ -93,6 +93,7 @@ impl Engine {
             t: Some(request.tag.clone()),
             nocache: request.no_cache,
             rm: true,
+            forcerm: true,
             platform: request.platform.clone().unwrap_or_default(),
             buildargs: Some(request.arguments.clone()),
             networkmode: request.network.clone(),

@@ -59,7 +59,7 @@ pub enum PlanError {
     Discovery(#[from] DiscoveryError),
     #[error("cannot read `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("model `{model}` cannot be part of an image")]
+    #[error("model `{model}` cannot be loaded")]
     Model { model: String, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
@@ -69,12 +69,18 @@ impl fmt::Display for Plan {
             Self::Native(0) => f.write_str("the server alone, as the folder holds no models"),
             Self::Native(1) => f.write_str("a native model, so without Python"),
             Self::Native(count) => write!(f, "{count} native models, so without Python"),
-            Self::Python(python) => match &python.why {
-                Why::Model(model) => write!(f, "model `{model}`, which runs in Python"),
-                Why::Refused { model, reason } => write!(f, "model `{model}`, which runs in Python: {reason}"),
-                Why::Repository(class) => write!(f, "the model repository `{class}`, which runs in Python"),
-                Why::Code => f.write_str("code in Python"),
-            },
+            Self::Python(python) => python.why.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Model(model) => write!(f, "model `{model}`, which runs in Python"),
+            Self::Refused { model, reason } => write!(f, "model `{model}`, which runs in Python: {reason}"),
+            Self::Repository(class) => write!(f, "the model repository `{class}`, which runs in Python"),
+            Self::Code => f.write_str("code in Python"),
         }
     }
 }
@@ -102,7 +108,7 @@ impl Plan {
         let conda = CONDA_FILES.into_iter().rfind(|name| present(name)).map(str::to_owned);
         let mut why = settings.model_repository_implementation.map(Why::Repository);
         for model in &discovery.models {
-            why = why.map_or_else(|| needs_python(&model.settings, &absolute), |why| Ok(Some(why)))?;
+            why = why.map_or_else(|| Why::of(&model.settings, &absolute), |why| Ok(Some(why)))?;
         }
         if discovery.models.is_empty()
             && why.is_none()
@@ -127,33 +133,41 @@ impl Plan {
     }
 }
 
-/// Says why a model needs Python, if it does, as loading it would.
-fn needs_python(settings: &ModelSettings, folder: &Path) -> Result<Option<Why>, PlanError> {
-    let model = || settings.name.clone();
-    let failed = |source| PlanError::Model { model: model(), source };
-    let implementation = Implementation::of(settings).map_err(|error| failed(error.into()))?;
-    if implementation == Implementation::Python {
-        return Ok(Some(Why::Model(model())));
-    }
-    if implementation == Implementation::Identity {
-        return Ok(None);
-    }
-    let path = match Artefact::resolve(settings, folder).map_err(|error| failed(error.into()))? {
-        Artefact::Path(path) => path,
-        Artefact::Remote(uri) => return Err(failed(format!("its artefact `{uri}` is not in the folder").into())),
-    };
-    let compute = ComputePool::for_this_machine();
-    let loaded = match implementation {
-        Implementation::Trees(family) => runtimes::load_trees(family, settings, &path, &compute),
-        _ => runtimes::load_sklearn(settings, &path, &compute),
-    };
-    match loaded {
-        Ok(_) => Ok(None),
-        Err(error) if error.is_refusal() && matches!(Backend::of(settings), Ok(Backend::Auto)) => {
-            let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            Ok(Some(Why::Refused { model: model(), reason }))
+impl Why {
+    /// Says why a model needs Python, if it does, as loading it would. Reads the artefact of a native model.
+    ///
+    /// Paths of models without a settings file start in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the model could not be loaded whatever there is of Python.
+    pub fn of(settings: &ModelSettings, folder: &Path) -> Result<Option<Self>, PlanError> {
+        let model = || settings.name.clone();
+        let failed = |source| PlanError::Model { model: model(), source };
+        let implementation = Implementation::of(settings).map_err(|error| failed(error.into()))?;
+        if implementation == Implementation::Python {
+            return Ok(Some(Self::Model(model())));
         }
-        Err(error) => Err(failed(error.into())),
+        if implementation == Implementation::Identity {
+            return Ok(None);
+        }
+        let path = match Artefact::resolve(settings, folder).map_err(|error| failed(error.into()))? {
+            Artefact::Path(path) => path,
+            Artefact::Remote(uri) => return Err(failed(format!("its artefact `{uri}` is not in the folder").into())),
+        };
+        let compute = ComputePool::for_this_machine();
+        let loaded = match implementation {
+            Implementation::Trees(family) => runtimes::load_trees(family, settings, &path, &compute),
+            _ => runtimes::load_sklearn(settings, &path, &compute),
+        };
+        match loaded {
+            Ok(_) => Ok(None),
+            Err(error) if error.is_refusal() && matches!(Backend::of(settings), Ok(Backend::Auto)) => {
+                let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+                Ok(Some(Self::Refused { model: model(), reason }))
+            }
+            Err(error) => Err(failed(error.into())),
+        }
     }
 }
 

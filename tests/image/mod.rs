@@ -1,7 +1,10 @@
 //! `mlserver build` with a real Docker engine, which `tests/image/engine` starts and `MLSERVER_TEST_ENGINE` names.
 
+use std::collections::HashMap;
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -11,11 +14,16 @@ use bollard::query_parameters::{
     CreateContainerOptions, InspectContainerOptions, LogsOptions, RemoveContainerOptions, StartContainerOptions,
 };
 use futures_util::StreamExt;
+use mlserver::image::{Context, Engine, Ignore, Request};
+use serde_json::json;
 
-use crate::support::{Client, Folder, PATIENCE};
+use crate::support::{Client, Folder, repository_path};
 
 /// Debian with Python; see `tests/image/engine`.
 const BASE: &str = "mlserver-test-base";
+
+/// How long a container may take to be ready: others are built and started beside it.
+const START: Duration = Duration::from_mins(3);
 
 /// Where the engine listens, unless there is none.
 fn engine() -> Option<String> {
@@ -66,8 +74,13 @@ fn server_size(with_libraries: bool) -> i64 {
     i64::try_from(executable).unwrap() + libraries
 }
 
-/// Runs an image as a user that it has never heard of, and answers for the model's readiness and its `request.json`.
-fn serves_as(engine: &str, tag: &str, user: &str, model: &str, request: &[u8]) {
+/// Runs an image as a user that it has never heard of, and checks that the model `churn` answers a request.
+fn serves_as(engine: &str, tag: &str, user: &str, request: &[u8]) {
+    serves(engine, tag, user, (&[], None), request);
+}
+
+/// Runs an image with further variables, and a folder in `/mnt/models`, and checks that the model `churn` answers a request.
+fn serves(engine: &str, tag: &str, user: &str, (own, mounted): (&[&str], Option<&Path>), request: &[u8]) {
     block_on(async {
         let docker = connect(engine);
         let variables =
@@ -75,8 +88,12 @@ fn serves_as(engine: &str, tag: &str, user: &str, model: &str, request: &[u8]) {
         let body = ContainerCreateBody {
             image: Some(tag.to_owned()),
             user: Some(user.to_owned()),
-            env: Some(variables.map(str::to_owned).into()),
-            host_config: Some(HostConfig { network_mode: Some("host".to_owned()), ..HostConfig::default() }),
+            env: Some(variables.iter().chain(own).map(|&variable| variable.to_owned()).collect()),
+            host_config: Some(HostConfig {
+                network_mode: Some("host".to_owned()),
+                binds: mounted.map(|folder| vec![format!("{}:/mnt/models:ro", folder.display())]),
+                ..HostConfig::default()
+            }),
             ..ContainerCreateBody::default()
         };
         let id = docker.create_container(None::<CreateContainerOptions>, body).await.unwrap().id;
@@ -85,7 +102,7 @@ fn serves_as(engine: &str, tag: &str, user: &str, model: &str, request: &[u8]) {
         let mut logs = docker.logs(&id, Some(options));
         let mut said = String::new();
         let address = loop {
-            let Ok(Some(Ok(piece))) = tokio::time::timeout(PATIENCE, logs.next()).await else {
+            let Ok(Some(Ok(piece))) = tokio::time::timeout(START, logs.next()).await else {
                 unreachable!("the container does not listen: {said}")
             };
             said += &piece.to_string();
@@ -97,7 +114,7 @@ fn serves_as(engine: &str, tag: &str, user: &str, model: &str, request: &[u8]) {
             }
         };
         let client = Client::new(address);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + START;
         loop {
             let asking = client.clone();
             let status = tokio::task::spawn_blocking(move || asking.get("/v2/health/ready").status).await;
@@ -106,8 +123,8 @@ fn serves_as(engine: &str, tag: &str, user: &str, model: &str, request: &[u8]) {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        let (path, request) = (format!("/v2/models/{model}/infer"), request.to_vec());
-        let answered = tokio::task::spawn_blocking(move || client.post(&path, request)).await;
+        let (path, request) = ("/v2/models/churn/infer", request.to_vec());
+        let answered = tokio::task::spawn_blocking(move || client.post(path, request)).await;
         let top = docker.inspect_container(&id, None::<InspectContainerOptions>).await.unwrap();
         let force = RemoveContainerOptions { force: true, ..RemoveContainerOptions::default() };
         docker.remove_container(&id, Some(force)).await.unwrap();
@@ -133,7 +150,7 @@ fn a_native_project_becomes_an_image_of_the_server_alone() {
     assert!(said.ends_with("Checked: the image serves, and answers 1 of its samples\n"), "{said}");
     let size = size(&engine, tag);
     assert!(size < server_size(true), "{size} bytes");
-    serves_as(&engine, tag, "4242:4243", "churn", &fs::read(folder.path("a folder/request.json")).unwrap());
+    serves_as(&engine, tag, "4242:4243", &fs::read(folder.path("a folder/request.json")).unwrap());
 }
 
 #[test]
@@ -158,8 +175,8 @@ fn a_project_in_python_becomes_an_image_with_its_packages() {
     assert!(added < 100_000_000, "{added} bytes beside the server");
     // OpenShift makes users up, and puts them into group 0.
     let request = fs::read(folder.path("p/request.json")).unwrap();
-    serves_as(&engine, tag, "1000650000:0", "churn", &request);
-    serves_as(&engine, tag, "4242:4243", "churn", &request);
+    serves_as(&engine, tag, "1000650000:0", &request);
+    serves_as(&engine, tag, "4242:4243", &request);
 
     // A change in the code leaves the packages alone.
     let code = fs::read_to_string(folder.path("p/models.py")).unwrap();
@@ -203,6 +220,47 @@ fn an_image_that_does_not_serve_fails_its_check() {
         "{stderr}"
     );
     assert!(stderr.contains("no_such_module"), "{stderr}");
+}
+
+/// The packages are left out: they are gigabytes, and tested with the frameworks.
+#[test]
+fn the_image_of_the_server_serves_what_kserve_mounts() {
+    let Some(engine) = engine() else { return };
+    let (server, tag) = ("mlserver-test-server:1", "mlserver-test-all:1");
+    build(&engine, &Folder::new(), ".", server, &[]);
+    let dockerfile = fs::read_to_string(repository_path("docker/all.Dockerfile")).unwrap();
+    let folder = Folder::new().file("docker/requirements.txt", "");
+    let context = Context {
+        // Contexts of ours have the folder in `project`.
+        dockerfile: dockerfile.replace("COPY docker/", "COPY project/docker/"),
+        folder: folder.root().to_owned(),
+        ignore: Ignore::default(),
+        server: Vec::new(),
+    };
+    let arguments = [("BASE", BASE), ("SERVER", server)].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let request = Request {
+        tag: tag.to_owned(),
+        arguments: HashMap::from(arguments),
+        network: Some("host".to_owned()),
+        ..Request::default()
+    };
+    block_on(async {
+        let variables = HashMap::from([("DOCKER_HOST".to_owned(), engine.clone())]);
+        Engine::connect(&variables).await.unwrap().build(&request, context, drop).await.unwrap();
+    });
+    // What KServe and Seldon set for a model without settings of its own.
+    let variables = [
+        "MODELS_DIR=/mnt/models",
+        "MLSERVER_MODEL_NAME=churn",
+        "MLSERVER_MODEL_URI=/mnt/models",
+        "MLSERVER_MODEL_IMPLEMENTATION=mlserver_xgboost.XGBoostModel",
+    ];
+    let artefact = fs::read(repository_path("examples/quickstart/iris-xgboost/model.json")).unwrap();
+    let models = Folder::new().file("model.json", artefact);
+    fs::set_permissions(models.root(), fs::Permissions::from_mode(0o755)).unwrap();
+    let inputs = json!([{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [5.1, 3.5, 1.4, 0.2]}]);
+    let request = json!({"inputs": inputs}).to_string();
+    serves(&engine, tag, "1000", (&variables, Some(models.root())), request.as_bytes());
 }
 
 #[test]

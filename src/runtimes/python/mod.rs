@@ -155,6 +155,16 @@ impl Python {
         }))
     }
 
+    /// Returns the interpreter that a model would run with. Its environment is unpacked, if it is packed, and nothing of the
+    /// model's is run.
+    ///
+    /// # Errors
+    ///
+    /// Fails when there is none, or it does not fit.
+    pub async fn interpreter(&self, settings: &ModelSettings) -> Result<PathBuf, PythonLoadError> {
+        Ok(self.0.environments.of(settings, &self.0.options).await?.interpreter)
+    }
+
     /// Loads a model, whose metadata say why it is `not_native` if it might have been.
     ///
     /// # Errors

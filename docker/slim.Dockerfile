@@ -1,0 +1,20 @@
+# The server alone, linked statically, in an image without anything else: native models need no more, and other images take it
+# from here. `docker build --file docker/slim.Dockerfile --tag mlserver:VERSION-slim .`
+ARG RUST=rust:1.95-bookworm
+FROM ${RUST} AS build
+WORKDIR /source
+COPY . .
+ARG MLSERVER_COMMIT
+RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/source/target \
+    target="$(rustc -vV | sed -n 's/^host: //p')" && \
+    RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target "$target" && \
+    cp "target/$target/release/mlserver" /mlserver
+
+FROM scratch
+COPY --from=build /mlserver /usr/local/bin/mlserver
+# Where KServe and Seldon put models: they set these, too, so other values win.
+ENV MODELS_DIR=/mnt/models MLSERVER_ENV_TARBALL=/mnt/models/environment.tar.gz HOME=/tmp
+WORKDIR /opt/mlserver
+USER 1000
+EXPOSE 8080 8081 8082
+CMD ["/usr/local/bin/mlserver", "start"]
