@@ -29,6 +29,9 @@ fn linear_discriminant(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     } else {
         let scalings = fitted.matrix("scalings_")?;
         fitted.count("scalings_", features, scalings.rows)?;
+        if scalings.columns == 0 {
+            return Err(fitted.unexpected("scalings_", "at least one direction"));
+        }
         let mean = if solver == "svd" { Some(fitted.floats_of("xbar_", features)?) } else { None };
         let outputs = fitted.size("_max_components")?.min(scalings.columns);
         Some(Projection::through(&scalings.values, scalings.columns, outputs, mean))

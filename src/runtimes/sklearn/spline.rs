@@ -23,7 +23,7 @@ impl Spline {
         let knots = spline.floats(field("t", "_t"))?;
         let coefficients = spline.matrix(field("c", "_c"))?;
         let sound = spline.size("k")? == degree
-            && knots.len() > 2 * degree + 1
+            && knots.len() / 2 > degree
             && coefficients.rows + degree + 1 >= knots.len()
             && knots.windows(2).all(|pair| pair[0] <= pair[1]);
         if sound { Ok(Self { knots, degree, coefficients }) } else { Err(wanted()) }
