@@ -103,7 +103,10 @@ impl Progress {
                 lines.push(line.to_owned());
             }
         }
+        // What the engine says about its containers is not the step's own output.
+        let by_engine = text.starts_with(" ---> ") || text.starts_with("Removing intermediate container ");
         if lines.is_empty()
+            && !by_engine
             && let Some(step) = self.steps.get_mut(&self.current)
         {
             step.output.add(text.as_bytes());
@@ -261,7 +264,9 @@ mod tests {
         assert_eq!(progress.classic("Step 1/2 : FROM a\n"), ["Step 1/2 : FROM a"]);
         assert!(progress.classic(" ---> 1234\n").is_empty());
         assert_eq!(progress.classic("Step 2/2 : RUN pip\n"), ["Step 2/2 : RUN pip"]);
+        assert!(progress.classic(" ---> Running in 1234\n").is_empty());
         assert!(progress.classic("ERROR: no\n").is_empty());
+        assert!(progress.classic("Removing intermediate container 1234\n").is_empty());
         let told = progress.failure("The command '/bin/sh -c pip' returned a non-zero code: 1").to_string();
         assert_eq!(told, "the build failed at `RUN pip`: it ended with exit code 1\nERROR: no");
     }
