@@ -66,7 +66,7 @@ const LAYERS: [(&str, &[&str]); 27] = [
     ("compute", &["types"]),
     ("settings", &["types"]),
     ("shutdown", &[]),
-    ("telemetry", &[]),
+    ("telemetry", &["types"]),
     ("types", &[]),
 ];
 

@@ -34,6 +34,8 @@ mod sklearn_serving;
 mod start;
 mod stream;
 mod support;
+#[cfg(feature = "otel")]
+mod traces;
 mod trees;
 mod validation;
 mod worker_faults;

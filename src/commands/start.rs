@@ -33,6 +33,7 @@ use crate::telemetry::inference::InferenceMetrics;
 use crate::telemetry::logging::{self, LogFormat};
 use crate::telemetry::memory::MemoryMetrics;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
+use crate::telemetry::traces::Traces;
 use crate::telemetry::workers::WorkerMetrics;
 use crate::types::ServerMetadata;
 
@@ -210,7 +211,9 @@ async fn listen(
         is_reserved: rest::is_reserved,
     };
     let inference_metrics = InferenceMetrics::register(&mut metrics);
-    let loader = BatchingLoader::new(loader, inference_metrics.clone());
+    let traces = Traces::start(settings.tracing_server.as_deref(), &settings.server_name, &settings.server_version)
+        .context("no traces can be taken")?;
+    let loader = BatchingLoader::new(loader, inference_metrics.clone(), traces.clone());
     let registry = match settings.models_max_bytes {
         None => Registry::new(loader, inference_metrics),
         Some(bytes) => {
@@ -222,7 +225,8 @@ async fn listen(
         registry.announce(model);
     }
     let admin = Admin::new(registry.clone(), repository);
-    let mut inference = Inference::new(registry, settings.max_in_flight).with_server_timing(settings.server_timing);
+    let mut inference =
+        Inference::new(registry, settings.max_in_flight).with_server_timing(settings.server_timing).with_traces(traces);
     if let Some(options) = cache_options(&settings) {
         inference = inference.with_cache(ResponseCache::new(options, compute.clone(), &mut metrics));
     }
@@ -325,6 +329,9 @@ async fn end(mut up: Up, patience: Patience, signals: &mut Signals) -> Result<()
                 let _ = metrics.await;
             }
             up.python.stop().await;
+            let traces = up.inference.traces().clone();
+            // Fails only when it panics, and then the spans are lost.
+            let _ = tokio::task::spawn_blocking(move || traces.end()).await;
         };
         tokio::time::timeout(patience.grace, drained).await
     };

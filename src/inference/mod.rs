@@ -28,6 +28,7 @@ use tracing::{debug, error};
 use crate::registry::{Model, NotFound, QueueFull, Registry, State, chain};
 use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError};
 use crate::telemetry::inference::ModelMetrics;
+use crate::telemetry::traces::Traces;
 use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
 use ticket::Timing;
 
@@ -164,6 +165,7 @@ pub struct Inference {
     phase: Arc<AtomicU8>,
     cache: Option<ResponseCache>,
     server_timing: bool,
+    traces: Traces,
 }
 
 /// A model that a request has found, and how it asked.
@@ -174,6 +176,7 @@ pub struct Target {
     with_version: bool,
     /// When the client stops waiting, if it says so.
     deadline: Option<Instant>,
+    traces: Traces,
 }
 
 impl Inference {
@@ -182,7 +185,8 @@ impl Inference {
         let max_in_flight = max_in_flight.get().min(Semaphore::MAX_PERMITS);
         let phase = Arc::new(AtomicU8::new(phase::SERVING));
         let admission = Arc::new(Semaphore::new(max_in_flight));
-        Self { registry, admission, max_in_flight, phase, cache: None, server_timing: false }
+        let traces = Traces::default();
+        Self { registry, admission, max_in_flight, phase, cache: None, server_timing: false, traces }
     }
 
     /// Keeps the answers of the models whose settings ask for it.
@@ -195,6 +199,17 @@ impl Inference {
     #[must_use]
     pub fn with_server_timing(self, server_timing: bool) -> Self {
         Self { server_timing, ..self }
+    }
+
+    /// Notes what requests do, for a collector of traces.
+    #[must_use]
+    pub fn with_traces(self, traces: Traces) -> Self {
+        Self { traces, ..self }
+    }
+
+    /// Returns where the spans of requests go.
+    pub const fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// Returns the models that requests can reach.
@@ -244,7 +259,7 @@ impl Inference {
             return Err(InferenceError::Stopping);
         }
         let model = self.registry.find(name, version).inspect_err(|_| self.registry.count_unknown_model())?;
-        Ok(Target { model, with_version: version.is_some(), deadline: None })
+        Ok(Target { model, with_version: version.is_some(), deadline: None, traces: self.traces.clone() })
     }
 
     /// Answers a request.

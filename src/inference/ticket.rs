@@ -1,6 +1,6 @@
 //! A request between its admission and its answer: what it waits for, how long it may, and what is recorded of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,7 +10,8 @@ use super::{InferenceError, Target};
 use crate::registry::{Model, QueueFull};
 use crate::runtimes::{Progress, Runtime};
 use crate::telemetry::inference::ModelMetrics;
-use crate::types::{InferenceRequest, InferenceResponse, Tensor};
+use crate::telemetry::traces::{Part, Traces};
+use crate::types::{InferenceRequest, InferenceResponse, Tensor, TraceContext};
 
 /// A request's place with its model, which learns from the runtime how far it has come.
 #[derive(Debug)]
@@ -19,6 +20,10 @@ struct Ticket {
     with_version: bool,
     bytes: usize,
     stage: Mutex<Stage>,
+    trace: Option<TraceContext>,
+    traces: Traces,
+    /// The batch that it has joined.
+    batch: OnceLock<TraceContext>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,13 +55,37 @@ impl Ticket {
         let bytes = request.inputs.iter().map(Tensor::byte_len).sum();
         target.model.queue.enter(bytes)?;
         let stage = Mutex::new(Stage::Waiting { since: Instant::now() });
-        let ticket = Self { model: Arc::clone(&target.model), with_version: target.with_version, bytes, stage };
+        let ticket = Self {
+            model: Arc::clone(&target.model),
+            with_version: target.with_version,
+            bytes,
+            stage,
+            trace: request.trace,
+            traces: target.traces.clone(),
+            batch: OnceLock::new(),
+        };
         ticket.metrics().enter_queue();
         Ok(Place(Arc::new(ticket)))
     }
 
     fn metrics(&self) -> &ModelMetrics {
         self.model.metrics(self.with_version)
+    }
+
+    /// Notes how far the request had come, in the trace that it belongs to.
+    fn trace(&self, stage: Stage) {
+        let (since, waited) = match stage {
+            Stage::Waiting { since } => (since, None),
+            Stage::Running { since, waited } => (since.checked_sub(waited).unwrap_or(since), Some(since)),
+            Stage::Gone => return,
+        };
+        let now = Instant::now();
+        let queue = Part { name: "queue", since, until: waited.unwrap_or(now), batch: None };
+        self.traces.part(self.trace, queue);
+        if let Some(since) = waited {
+            let batch = self.batch.get().copied();
+            self.traces.part(self.trace, Part { name: "predict", since, until: now, batch });
+        }
     }
 
     fn leave_queue(&self) {
@@ -86,6 +115,11 @@ impl Progress for Ticket {
             self.metrics().enter_queue();
         }
     }
+
+    fn joined(&self, batch: TraceContext) {
+        // The first one is the only one.
+        let _ = self.batch.set(batch);
+    }
 }
 
 impl Drop for Place {
@@ -93,6 +127,9 @@ impl Drop for Place {
         let stage = std::mem::replace(&mut *self.0.stage.lock(), Stage::Gone);
         if let Stage::Waiting { .. } = stage {
             self.0.leave_queue();
+        }
+        if self.0.trace.is_some() {
+            self.0.trace(stage);
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::types::TraceContext;
+
 /// Is told how far a request has come.
 pub trait Progress: fmt::Debug + Send + Sync + 'static {
     /// The request waits for nothing any more: its prediction begins. May be told more than once.
@@ -9,6 +11,9 @@ pub trait Progress: fmt::Debug + Send + Sync + 'static {
 
     /// What has begun came to nothing, and the request waits for another prediction.
     fn wait_again(&self);
+
+    /// The request is in a batch, which has a span of its own.
+    fn joined(&self, _batch: TraceContext) {}
 }
 
 /// Nobody wants to know.

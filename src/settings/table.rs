@@ -18,6 +18,12 @@ const TIMEOUT: Kind = Kind::Float { min: 0.001, max: MAX_SECONDS };
 
 const NO_KAFKA: &str = "there is no Kafka server in this release";
 
+const TRACING_SERVER: Field = {
+    let help = "Collector to which traces are sent, as `localhost:4317`: OTLP over gRPC";
+    let field = Field::new("tracing_server", Kind::Text, Preset::Null, help);
+    if cfg!(feature = "otel") { field } else { field.no_effect("the server was built without the feature `otel`") }
+};
+
 /// `settings.json`.
 pub static SERVER: Group = Group {
     title: "server settings",
@@ -197,8 +203,7 @@ pub static SERVER: Group = Group {
             "Topic to which responses are written",
         )
         .not_yet(NO_KAFKA),
-        Field::new("tracing_server", Kind::Text, Preset::Null, "OTLP endpoint to which traces are sent")
-            .not_yet("no traces are exported"),
+        TRACING_SERVER,
         Field::new("cache_enabled", Kind::Bool, Preset::Bool(false), "Cache the responses of models that ask for it"),
         Field::new("cache_size", ANY_INT, Preset::Int(100), "Most responses in the cache; 0 caches none"),
         Field::new("cache_max_bytes", POSITIVE, Preset::Int(64 << 20), "Most memory for the responses in the cache"),

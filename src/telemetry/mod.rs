@@ -5,4 +5,5 @@ pub mod inference;
 pub mod logging;
 pub mod memory;
 pub mod metrics;
+pub mod traces;
 pub mod workers;

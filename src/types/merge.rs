@@ -132,6 +132,7 @@ pub fn merge(requests: &[&InferenceRequest]) -> Option<InferenceRequest> {
         outputs: first.outputs.clone(),
         // Whoever is urgent is not held up by those beside it.
         priority: requests.iter().map(|request| request.priority).min().unwrap_or_default(),
+        trace: None,
     })
 }
 

@@ -16,6 +16,7 @@ mod request;
 mod rows;
 mod shape;
 mod tensor;
+mod trace;
 
 pub use custom::{CustomCall, CustomReply, CustomRoute, PathTemplate, TemplateError};
 pub use datatype::Datatype;
@@ -24,3 +25,4 @@ pub use parameters::Parameters;
 pub use priority::{Line, Place, Priority, Turns};
 pub use request::{InferenceRequest, InferenceResponse, RequestedOutput};
 pub use tensor::{BytesElements, Element, Tensor, TensorData, TensorError};
+pub use trace::TraceContext;

@@ -1,8 +1,8 @@
 //! Inference requests and responses.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{Parameters, Priority, Tensor};
+use super::{Parameters, Priority, Tensor, TraceContext};
 
 /// A request for inference, whichever transport brought it.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +17,18 @@ pub struct InferenceRequest {
     pub outputs: Vec<RequestedOutput>,
     /// How urgent it is beside others that wait.
     pub priority: Priority,
+    /// The span that what happens to it belongs to, when traces are taken.
+    pub trace: Option<TraceContext>,
+}
+
+impl InferenceRequest {
+    /// Puts its trace among the headers, for the model's code, in place of the client's.
+    pub fn tell_trace(&mut self) {
+        let value = self.trace.and_then(|trace| HeaderValue::try_from(trace.to_string()).ok());
+        if let Some(value) = value {
+            self.headers.insert(HeaderName::from_static(TraceContext::HEADER), value);
+        }
+    }
 }
 
 /// An output that the caller asked for by name.

@@ -15,6 +15,7 @@ use mlserver::settings::env::MapEnvironment;
 use mlserver::settings::{ModelSettings, Settings, Sources};
 use mlserver::telemetry::inference::InferenceMetrics;
 use mlserver::telemetry::metrics::Registry as MetricsRegistry;
+use mlserver::telemetry::traces::Traces;
 use mlserver::types::ServerMetadata;
 use tokio_util::sync::CancellationToken;
 
@@ -50,7 +51,8 @@ impl Embedded {
         let settings = Settings::default();
         let compute = ComputePool::for_this_machine();
         let metrics = InferenceMetrics::register(&mut MetricsRegistry::default());
-        let registry = Registry::new(BatchingLoader::new(Given(Arc::new(runtime)), metrics.clone()), metrics);
+        let registry =
+            Registry::new(BatchingLoader::new(Given(Arc::new(runtime)), metrics.clone(), Traces::default()), metrics);
         let mut model = ModelSettings::new("m", "tests.Model");
         change(&mut model);
         registry.load(model).await.unwrap();

@@ -27,9 +27,10 @@ use crate::registry::{Loader, Loading};
 use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{BatchMetrics, InferenceMetrics};
+use crate::telemetry::traces::{Span, Traces};
 use crate::types::merge::{self, Form, Share};
 use crate::types::{
-    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, Priority,
+    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, Priority, TraceContext,
 };
 use policy::{Limits, Policy, Verdict, Waiting};
 
@@ -42,11 +43,12 @@ const MAX_BYTES: usize = 4 << 20;
 pub struct BatchingLoader<L> {
     inner: L,
     metrics: InferenceMetrics,
+    traces: Traces,
 }
 
 impl<L: Loader> BatchingLoader<L> {
-    pub const fn new(inner: L, metrics: InferenceMetrics) -> Self {
-        Self { inner, metrics }
+    pub const fn new(inner: L, metrics: InferenceMetrics, traces: Traces) -> Self {
+        Self { inner, metrics, traces }
     }
 }
 
@@ -59,7 +61,8 @@ impl<L: Loader> Loader for BatchingLoader<L> {
             let metrics = self.metrics.of_batches(&model, version.as_deref());
             let (size, seconds) = (options.max_size.get(), options.max_time.as_secs_f64());
             info!(model, version, "Requests are batched: up to {size}, within {seconds} s. Streams are not.");
-            Ok(Arc::new(Batched::new(runtime, options, metrics)) as Arc<dyn Runtime>)
+            let batched = Batched::new(runtime, options, metrics, self.traces.clone());
+            Ok(Arc::new(batched) as Arc<dyn Runtime>)
         })
     }
 }
@@ -91,12 +94,13 @@ pub struct Batched {
 
 impl Batched {
     /// Puts batching before `runtime`. Called inside of a tokio runtime.
-    pub fn new(runtime: Arc<dyn Runtime>, options: BatchOptions, metrics: BatchMetrics) -> Self {
+    pub fn new(runtime: Arc<dyn Runtime>, options: BatchOptions, metrics: BatchMetrics, traces: Traces) -> Self {
         let limits = Limits { size: options.max_size.get(), time: options.max_time };
         let state = State { policy: Policy::new(limits, Instant::now()), groups: Vec::new(), arrivals: 0, due: None };
         let alarm = Arc::new(Notify::new());
-        let batcher = Arc::new(Batcher { runtime, metrics, state: Mutex::new(state), alarm: Arc::clone(&alarm) });
-        let timer = tokio::spawn(keep_time(Arc::downgrade(&batcher), alarm));
+        let for_timer = Arc::clone(&alarm);
+        let batcher = Arc::new(Batcher { runtime, metrics, traces, state: Mutex::new(state), alarm });
+        let timer = tokio::spawn(keep_time(Arc::downgrade(&batcher), for_timer));
         Self { batcher, _timer: AbortOnDropHandle::new(timer) }
     }
 }
@@ -159,6 +163,7 @@ impl Runtime for Batched {
 struct Batcher {
     runtime: Arc<dyn Runtime>,
     metrics: BatchMetrics,
+    traces: Traces,
     state: Mutex<State>,
     /// Tells the timer that a batch's time is over sooner than it knows.
     alarm: Arc<Notify>,
@@ -318,8 +323,15 @@ impl Batcher {
                 rows.push(entry.rows);
                 seats.push(entry.seat);
             }
-            self.metrics.observe_batch(requests.len(), rows.iter().sum());
-            let flight: Flight = fly(running, requests, Arc::new(AllBegin(all)), rows).boxed().shared();
+            let all_rows = rows.iter().sum();
+            self.metrics.observe_batch(requests.len(), all_rows);
+            let members = requests.iter().filter_map(|request: &InferenceRequest| request.trace);
+            let span = self.traces.batch(members, requests.len(), all_rows);
+            let progress = Arc::new(AllBegin(all));
+            if let Some(span) = &span {
+                progress.joined(span.context());
+            }
+            let flight: Flight = fly((running, span), requests, progress, rows).boxed().shared();
             for (index, seat) in seats.into_iter().enumerate() {
                 // Fails only when the caller has just left.
                 let _ = seat.send(Seat { flight: flight.clone(), index });
@@ -353,18 +365,26 @@ impl Progress for AllBegin {
             progress.wait_again();
         }
     }
+
+    fn joined(&self, batch: TraceContext) {
+        for progress in &self.0 {
+            progress.joined(batch);
+        }
+    }
 }
 
 /// Predicts a batch.
 async fn fly(
-    mut running: Running,
+    (mut running, mut span): (Running, Option<Span>),
     mut requests: Vec<InferenceRequest>,
     progress: Arc<dyn Progress>,
     rows: Vec<usize>,
 ) -> Arc<Landed> {
     let runtime = Arc::clone(&running.batcher.runtime);
     let started = Instant::now();
+    let trace = span.as_ref().map(Span::context);
     let landed = if requests.len() == 1 {
+        give_trace(&mut requests[0], trace, runtime.as_ref());
         let mut outcome = runtime.predict_watched(requests.remove(0), progress).await;
         if let Ok(response) = &mut outcome {
             merge::split_one(response, rows[0]);
@@ -372,7 +392,7 @@ async fn fly(
         }
         Landed::Outcomes(vec![Mutex::new(Some(outcome))])
     } else {
-        let parts = match predict_merged(runtime.as_ref(), requests, progress).await {
+        let parts = match predict_merged(runtime.as_ref(), requests, progress, trace).await {
             Ok(response) => {
                 running.took = Some(started.elapsed());
                 merge::split(&response, &rows).map_err(|error| error.to_string())
@@ -385,6 +405,9 @@ async fn fly(
                 let requests = rows.len();
                 debug!(requests, reason, "A batch failed; its requests are predicted one by one.");
                 running.batcher.metrics.count_failure();
+                if let Some(span) = &mut span {
+                    span.fail();
+                }
                 Landed::Failed(Semaphore::new(1))
             }
         }
@@ -398,11 +421,24 @@ async fn predict_merged(
     runtime: &dyn Runtime,
     requests: Vec<InferenceRequest>,
     progress: Arc<dyn Progress>,
+    trace: Option<TraceContext>,
 ) -> Result<InferenceResponse, RuntimeError> {
     let merged = merge::merge(&requests.iter().collect::<Vec<_>>());
     drop(requests);
-    let merged = merged.ok_or_else(|| RuntimeError::Inconsistent("requests of one form could not be merged".into()))?;
+    let mut merged =
+        merged.ok_or_else(|| RuntimeError::Inconsistent("requests of one form could not be merged".into()))?;
+    give_trace(&mut merged, trace, runtime);
     runtime.predict_watched(merged, progress).await
+}
+
+/// Makes what happens to a batch, in the model's code too, part of its span.
+fn give_trace(request: &mut InferenceRequest, trace: Option<TraceContext>, runtime: &dyn Runtime) {
+    if trace.is_some() {
+        request.trace = trace;
+        if runtime.reads_headers() {
+            request.tell_trace();
+        }
+    }
 }
 
 /// Launches batches when their time is over, until the batcher has gone.

@@ -95,7 +95,12 @@ fn turned(input: &Tensor) -> Tensor {
 fn batched(runtime: &Arc<RowByRow>, size: usize, time: Duration) -> Arc<Batched> {
     let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
     let options = BatchOptions { max_size: NonZeroUsize::new(size).unwrap(), max_time: time };
-    Arc::new(Batched::new(Arc::clone(runtime) as Arc<dyn Runtime>, options, metrics.of_batches("m", None)))
+    Arc::new(Batched::new(
+        Arc::clone(runtime) as Arc<dyn Runtime>,
+        options,
+        metrics.of_batches("m", None),
+        Traces::default(),
+    ))
 }
 
 fn milliseconds(count: u64) -> Duration {
@@ -306,7 +311,7 @@ impl Runtime for OneRow {
 async fn an_answer_with_too_few_rows_is_nobody_s() {
     let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
     let options = BatchOptions { max_size: NonZeroUsize::new(4).unwrap(), max_time: milliseconds(100) };
-    let batched = Arc::new(Batched::new(Arc::new(OneRow), options, metrics.of_batches("m", None)));
+    let batched = Arc::new(Batched::new(Arc::new(OneRow), options, metrics.of_batches("m", None), Traces::default()));
     let asked: Vec<_> = (0..5).map(|value| ask(&batched, numbers(&[value, 1]))).collect();
     for (value, answer) in (0..).zip(asked) {
         let response = answer.await.unwrap().unwrap();
@@ -335,7 +340,7 @@ async fn parameters_of_outputs_are_taken_apart_whether_or_not_others_come() {
     }
     let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
     let options = BatchOptions { max_size: NonZeroUsize::new(8).unwrap(), max_time: milliseconds(100) };
-    let batched = Arc::new(Batched::new(Arc::new(Lists), options, metrics.of_batches("m", None)));
+    let batched = Arc::new(Batched::new(Arc::new(Lists), options, metrics.of_batches("m", None), Traces::default()));
     let cases = [(vec![1], json!("row 1")), (vec![2, 3], json!(["row 2", "row 3"])), (vec![4], json!("row 4"))];
     for round in 0..2 {
         let asked: Vec<_> = cases.iter().map(|(rows, _)| ask(&batched, numbers(rows))).collect();

@@ -5,12 +5,13 @@ use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRAILER, 
 use http::{HeaderMap, HeaderName};
 use tokio::time::Instant;
 
-use super::App;
 use super::message::{self, Limit};
 use super::reply::Reply;
 use super::status::Status;
+use super::{App, Call};
 use crate::registry::Model;
 use crate::server::priority;
+use crate::telemetry::traces::Part;
 use crate::types::protobuf::{self, Incoming, Outgoing};
 use crate::types::{InferenceRequest, InferenceResponse};
 
@@ -20,20 +21,22 @@ const LONG: usize = 64 * 1024;
 /// Headers of HTTP that are no metadata, and would break an answer if a model set them.
 const HTTP: [HeaderName; 8] = [CONTENT_TYPE, CONTENT_LENGTH, CONNECTION, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
-/// Answers a call whose client waits `until` then.
-pub(super) async fn infer(
-    app: &App,
-    headers: &HeaderMap,
-    message: Bytes,
-    until: Option<Instant>,
-) -> Result<Reply, Status> {
+/// Answers a call.
+pub(super) async fn infer(app: &App, call: Call<'_>, message: Bytes) -> Result<Reply, Status> {
+    let Call { headers, until, trace } = call;
     let Incoming { model_name, model_version, mut request, raw } = read(app, message).await?;
     let target = app.inference.target(&model_name, model_version.as_deref())?.with_deadline(until);
     priority::give(&mut request, headers)?;
+    request.trace = trace;
     give_headers(app, &mut request, headers, &target.model);
     let mut response = app.inference.infer(&target, request).await?;
     let trailers = trailers(app, &mut response, &target.model);
-    Ok(Reply { parts: write(app, response, raw).await?, trailers })
+    let since = trace.map(|_| Instant::now());
+    let parts = write(app, response, raw).await?;
+    if let Some(since) = since {
+        app.inference.traces().part(trace, Part { name: "encode", since, until: Instant::now(), batch: None });
+    }
+    Ok(Reply { parts, trailers })
 }
 
 /// Reads a request, where its size says.

@@ -19,14 +19,15 @@ use super::{App, RequestBody, infer};
 use crate::inference::{AnswerStream, Target};
 use crate::registry::Model;
 use crate::server::priority;
-use crate::types::InferenceRequest;
 use crate::types::protobuf::Incoming;
+use crate::types::{InferenceRequest, TraceContext};
 
 /// The answers to a stream of requests.
 pub(super) struct StreamInfer<B> {
     app: Arc<App>,
     /// The requests, until the first of them has been read.
     unread: Option<(Messages<B>, HeaderMap)>,
+    trace: Option<TraceContext>,
     open: Option<Open>,
     /// The headers of the last answer.
     trailers: HeaderMap,
@@ -41,15 +42,15 @@ struct Open {
 }
 
 impl<B: RequestBody> StreamInfer<B> {
-    pub(super) fn new(app: Arc<App>, messages: Messages<B>, headers: HeaderMap) -> Self {
-        Self { app, unread: Some((messages, headers)), open: None, trailers: HeaderMap::new() }
+    pub(super) fn new(app: Arc<App>, messages: Messages<B>, headers: HeaderMap, trace: Option<TraceContext>) -> Self {
+        Self { app, unread: Some((messages, headers)), trace, open: None, trailers: HeaderMap::new() }
     }
 }
 
 impl<B: RequestBody> Source for StreamInfer<B> {
     async fn next(&mut self) -> Option<Result<Vec<Bytes>, Status>> {
         if let Some((messages, headers)) = self.unread.take() {
-            match open(&self.app, messages, headers).await {
+            match open(&self.app, messages, headers, self.trace).await {
                 Ok(open) => self.open = Some(open),
                 Err(status) => return Some(Err(status)),
             }
@@ -77,12 +78,18 @@ impl<B: RequestBody> Source for StreamInfer<B> {
 }
 
 /// Reads the first request and asks its model for answers.
-async fn open<B: RequestBody>(app: &Arc<App>, mut messages: Messages<B>, headers: HeaderMap) -> Result<Open, Status> {
+async fn open<B: RequestBody>(
+    app: &Arc<App>,
+    mut messages: Messages<B>,
+    headers: HeaderMap,
+    trace: Option<TraceContext>,
+) -> Result<Open, Status> {
     let empty = || Status::new(Code::InvalidArgument, "the stream of requests is empty: expected at least one");
     let message = messages.next().await?.ok_or_else(empty)?;
     let Incoming { model_name, model_version, mut request, raw } = infer::read(app, message).await?;
     let target = app.inference.target(&model_name, model_version.as_deref())?;
     priority::give(&mut request, &headers)?;
+    request.trace = trace;
     infer::give_headers(app, &mut request, &headers, &target.model);
     let (told, failure) = oneshot::channel();
     let id = request.id.clone();

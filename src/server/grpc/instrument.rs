@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use http::HeaderMap;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -10,9 +11,12 @@ use prometheus_client::metrics::histogram::Histogram;
 use tonic::Code;
 use tracing::debug;
 
+use super::App;
 use super::method::Method;
 use super::status::code_name;
 use crate::telemetry::metrics::{REQUEST_BUCKETS, Registry};
+use crate::telemetry::traces::Span;
+use crate::types::TraceContext;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 #[expect(clippy::struct_field_names, reason = "the names are those of the labels")]
@@ -99,15 +103,24 @@ pub(super) struct Observation {
     started: Instant,
     metrics: Option<GrpcMetrics>,
     ended: bool,
+    span: Option<Span>,
 }
 
 impl Observation {
     /// Begins to observe a call.
-    pub(super) fn start(metrics: Option<&GrpcMetrics>, method: Method) -> Self {
-        if let Some(metrics) = metrics {
+    pub(super) fn start(app: &App, method: Method, headers: &HeaderMap) -> Self {
+        let metrics = app.metrics.clone();
+        if let Some(metrics) = &metrics {
             metrics.common(method).started.inc();
         }
-        Self { method, started: Instant::now(), metrics: metrics.cloned(), ended: false }
+        let name = || format!("{}/{}", method.service(), method.name());
+        let span = if method.is_probe() { None } else { app.inference.traces().request(name, headers) };
+        Self { method, started: Instant::now(), metrics, ended: false, span }
+    }
+
+    /// Returns the span that what happens to the call belongs to.
+    pub(super) fn trace(&self) -> Option<TraceContext> {
+        self.span.as_ref().map(Span::context)
     }
 
     /// Returns what counts the messages of a stream from the client.
@@ -128,8 +141,14 @@ impl Observation {
         self.ended = true;
     }
 
-    fn record(&self, code: Code) {
+    fn record(&mut self, code: Code) {
         let elapsed = self.started.elapsed();
+        if let Some(span) = &mut self.span {
+            span.set("rpc.grpc.status_code", (code as i32).into());
+            if matches!(code, Code::Internal | Code::Unknown | Code::Unavailable | Code::DeadlineExceeded) {
+                span.fail();
+            }
+        }
         let method = self.method;
         if let Some(metrics) = &self.metrics {
             let common = metrics.common(method);

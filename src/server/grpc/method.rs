@@ -51,6 +51,11 @@ impl Method {
         Self::ALL.into_iter().find(|method| method.name() == name && method.service() == service)
     }
 
+    /// Tells whether it is asked all the time, and nobody wants to follow it.
+    pub(super) const fn is_probe(self) -> bool {
+        matches!(self, Self::ServerLive | Self::ServerReady | Self::HealthCheck | Self::HealthWatch)
+    }
+
     pub(super) const fn service(self) -> &'static str {
         match self {
             Self::OldIndex | Self::OldLoad | Self::OldUnload => REPOSITORY,

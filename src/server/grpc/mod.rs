@@ -42,8 +42,8 @@ use super::{BodyFailure, HttpService, respond};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::Inference;
-use crate::types::ServerMetadata;
 use crate::types::protobuf::messages::{ServerLiveResponse, ServerReadyResponse};
+use crate::types::{ServerMetadata, TraceContext};
 use body::Whole;
 use health::Watch;
 use infer_stream::StreamInfer;
@@ -81,6 +81,16 @@ struct App {
     limit: Limit,
     cloud_events: CloudEvents,
     reflection: Reflection,
+}
+
+/// What a call of one message brings along.
+#[derive(Debug, Clone, Copy)]
+struct Call<'a> {
+    headers: &'a HeaderMap,
+    /// When its client stops waiting, if it says so.
+    until: Option<Instant>,
+    /// Its span, when traces are taken.
+    trace: Option<TraceContext>,
 }
 
 /// Makes the gRPC service.
@@ -121,7 +131,8 @@ impl App {
             };
             return reflection::answer(service, request.map(tonic::body::Body::new)).await.map(Body::Tonic);
         };
-        let observation = Observation::start(self.metrics.as_ref(), method);
+        let observation = Observation::start(&self, method, request.headers());
+        let trace = observation.trace();
         let (Parts { headers, .. }, body) = request.into_parts();
         let limit = if method.is_inference() { self.limit } else { SHORT };
         let opened = deadline::of(&headers)
@@ -133,7 +144,7 @@ impl App {
         match method {
             Method::ModelStreamInfer => {
                 let messages = messages.counted(observation.received());
-                stream::open(StreamInfer::new(self, messages, headers), deadline, observation)
+                stream::open(StreamInfer::new(self, messages, headers, trace), deadline, observation)
             }
             Method::HealthWatch => {
                 let service = match service_of(messages).await {
@@ -145,7 +156,7 @@ impl App {
             _ => {
                 // Beyond what a clock can say, nobody waits.
                 let until = deadline.and_then(|deadline| Instant::now().checked_add(deadline));
-                let work = self.reply(method, &headers, messages, until);
+                let work = self.reply(method, Call { headers: &headers, until, trace }, messages);
                 let result = match until {
                     None => work.await,
                     Some(until) => {
@@ -167,14 +178,13 @@ impl App {
     async fn reply<B: RequestBody>(
         &self,
         method: Method,
-        headers: &HeaderMap,
+        call: Call<'_>,
         messages: Messages<B>,
-        until: Option<Instant>,
     ) -> Result<Reply, Status> {
         let message = messages.only().await?;
         let limit = self.limit;
         match method {
-            Method::ModelInfer => infer::infer(self, headers, message, until).await,
+            Method::ModelInfer => infer::infer(self, call, message).await,
             Method::ServerLive => Reply::new(&ServerLiveResponse { live: true }, limit),
             Method::ServerReady => Reply::new(&ServerReadyResponse { ready: metadata::is_ready(self) }, limit),
             Method::ModelReady => Reply::new(&metadata::model_ready(self, &Message::decode(message)?)?, limit),

@@ -32,7 +32,7 @@ where
         CustomMatch::OtherMethods { allow } => (respond::method_not_allowed(&parts.method, &parts.uri, &allow), None),
         CustomMatch::Found(target) => {
             let template = target.template().to_owned();
-            let observation = Observation::of_custom(app.metrics.as_ref(), template, &parts.method);
+            let observation = Observation::of_custom(app, template, parts);
             let response = call(app, parts, &decoded, target, body).await;
             (response.unwrap_or_else(|error| error.response()), Some(observation))
         }

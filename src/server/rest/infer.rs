@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::body::{self, JSON_LENGTH, LONG_BODY, RequestBody};
@@ -13,30 +14,48 @@ use super::route::Route;
 use super::{App, BodyFailure};
 use crate::inference::Target;
 use crate::server::priority;
+use crate::telemetry::traces::Part;
 use crate::types::json::{self, BinaryOutputs, Incoming, ReadError, WriteOptions, Written};
-use crate::types::{Datatype, InferenceRequest, InferenceResponse, Tensor};
+use crate::types::{Datatype, InferenceRequest, InferenceResponse, Tensor, TraceContext};
 
 /// Answers with more bytes to write than this are written on the compute pool.
 const LONG_ANSWER: usize = 32 * 1024;
 
-pub(super) async fn infer<B>(app: &App, route: &Route<'_>, headers: &HeaderMap, body: B) -> Response
+/// Answers a request, whose span is `trace` when traces are taken.
+pub(super) async fn infer<B>(
+    app: &App,
+    route: &Route<'_>,
+    headers: &HeaderMap,
+    body: B,
+    trace: Option<TraceContext>,
+) -> Response
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
 {
-    answer(app, route, headers, body).await.unwrap_or_else(|error| error.answer(app.overload_as_429))
+    answer(app, route, headers, body, trace).await.unwrap_or_else(|error| error.answer(app.overload_as_429))
 }
 
-async fn answer<B>(app: &App, route: &Route<'_>, headers: &HeaderMap, body: B) -> Result<Response, RequestError>
+async fn answer<B>(
+    app: &App,
+    route: &Route<'_>,
+    headers: &HeaderMap,
+    body: B,
+    trace: Option<TraceContext>,
+) -> Result<Response, RequestError>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
 {
-    let Received { target, request, binary_outputs } = read(app, route, headers, body).await?;
+    let Received { target, request, binary_outputs } = read(app, route, headers, body, trace).await?;
     let mut response = app.inference.infer(&target, request).await?;
 
     let mut headers = app.cloud_events.take_headers(&mut response, &target.model);
     // A model's would be that of another body.
     headers.remove(JSON_LENGTH);
+    let since = trace.map(|_| Instant::now());
     let Written { json, binary } = write(app, response, binary_outputs).await?;
+    if let Some(since) = since {
+        app.inference.traces().part(trace, Part { name: "encode", since, until: Instant::now(), batch: None });
+    }
     if binary.is_empty() {
         return Ok(respond::json_text(StatusCode::OK, headers, json));
     }
@@ -78,6 +97,7 @@ pub(super) async fn read<B>(
     route: &Route<'_>,
     headers: &HeaderMap,
     body: B,
+    trace: Option<TraceContext>,
 ) -> Result<Received, RequestError>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
@@ -91,6 +111,7 @@ where
         if size < LONG_BODY { parse(body)? } else { app.compute.run(move || parse(body)).await?? };
     request.id = id.unwrap_or_else(|| Uuid::new_v4().to_string());
     priority::give(&mut request, headers)?;
+    request.trace = trace;
 
     app.cloud_events.give_headers(&mut request, headers, &target.model);
     Ok(Received { target, request, binary_outputs })

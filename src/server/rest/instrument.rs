@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use http::request::Parts;
 use http::{Method, StatusCode, Uri};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -12,8 +13,11 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use tracing::debug;
 
+use super::App;
 use super::route::{ROUTES, Route};
 use crate::telemetry::metrics::{REQUEST_BUCKETS, Registry};
+use crate::telemetry::traces::Span;
+use crate::types::TraceContext;
 
 /// The `app_name` label of the original.
 const APP_NAME: &str = "mlserver";
@@ -130,32 +134,46 @@ pub(super) struct Observation {
     series: Series,
     started: Instant,
     in_progress: Option<InProgress>,
+    span: Option<Span>,
 }
 
 impl Observation {
     /// Begins to observe a request, unless it is one for health.
-    pub(super) fn start(metrics: Option<&RestMetrics>, route: &Route<'_>, method: &Method) -> Option<Self> {
+    pub(super) fn start(app: &App, route: &Route<'_>, parts: &Parts) -> Option<Self> {
         if route.is_health() {
             return None;
         }
-        Some(Self::of(metrics, Some(route.index()), route.template().into(), method))
+        Some(Self::of(app, Some(route.index()), route.template().into(), parts))
     }
 
     /// Begins to observe a call of a model's own route.
-    pub(super) fn of_custom(metrics: Option<&RestMetrics>, template: String, method: &Method) -> Self {
-        Self::of(metrics, None, template.into(), method)
+    pub(super) fn of_custom(app: &App, template: String, parts: &Parts) -> Self {
+        Self::of(app, None, template.into(), parts)
     }
 
-    fn of(metrics: Option<&RestMetrics>, index: Option<usize>, path: Cow<'static, str>, method: &Method) -> Self {
-        let series = Series { index, path, method: method_name(method) };
-        let in_progress = metrics.map(|metrics| metrics.start(&series));
-        Self { series, started: Instant::now(), in_progress }
+    fn of(app: &App, index: Option<usize>, path: Cow<'static, str>, parts: &Parts) -> Self {
+        let series = Series { index, path, method: method_name(&parts.method) };
+        let in_progress = app.metrics.as_ref().map(|metrics| metrics.start(&series));
+        let name = || format!("{} {}", series.method, series.path);
+        let span = app.inference.traces().request(name, &parts.headers);
+        Self { series, started: Instant::now(), in_progress, span }
+    }
+
+    /// Returns the span that what happens to the request belongs to.
+    pub(super) fn trace(&self) -> Option<TraceContext> {
+        self.span.as_ref().map(Span::context)
     }
 
     /// Records the answer in the metrics that it was started with.
     pub(super) fn end(self, metrics: Option<&RestMetrics>, uri: &Uri, status: StatusCode) {
         let elapsed = self.started.elapsed();
         drop(self.in_progress);
+        if let Some(mut span) = self.span {
+            span.set("http.response.status_code", status.as_u16().into());
+            if status.is_server_error() {
+                span.fail();
+            }
+        }
         if let Some(metrics) = metrics {
             metrics.record(&self.series, status, elapsed);
         }

@@ -136,14 +136,15 @@ impl App {
         if !route.allows(&parts.method) {
             return respond::method_not_allowed(&parts.method, &parts.uri, route.allow()).map(Body::from);
         }
-        let observation = Observation::start(self.metrics.as_ref(), &route, &parts.method);
+        let observation = Observation::start(&self, &route, parts);
+        let trace = observation.as_ref().and_then(Observation::trace);
         let response = match route.action {
             Action::Live => health::live(),
             Action::Ready => health::ready(&self),
             Action::Server => metadata::server(&self),
             Action::Model => metadata::model(&self, &route),
             Action::ModelReady => health::model_ready(&self, &route),
-            Action::Infer | Action::Generate => infer::infer(&self, &route, &parts.headers, body).await,
+            Action::Infer | Action::Generate => infer::infer(&self, &route, &parts.headers, body, trace).await,
             Action::Docs
             | Action::DocsDocument
             | Action::DocsAsset
@@ -151,7 +152,7 @@ impl App {
             | Action::ModelDocsDocument
             | Action::OpenApi => openapi::answer(&self, &route, path, &parts.headers).await,
             Action::InferStream | Action::GenerateStream => {
-                match stream::open(&self, &route, &parts.headers, body).await {
+                match stream::open(&self, &route, &parts.headers, body, trace).await {
                     Ok(events) => return events.respond(self, observation, parts.uri.clone()),
                     Err(error) => error.answer(self.overload_as_429),
                 }

@@ -22,8 +22,8 @@ use super::respond::Body;
 use super::route::Route;
 use super::{App, BodyFailure};
 use crate::inference::{AnswerStream, Target};
-use crate::types::InferenceResponse;
 use crate::types::json::BinaryOutputs;
+use crate::types::{InferenceResponse, TraceContext};
 
 /// A stream whose first event is there.
 pub(super) struct Events {
@@ -34,12 +34,18 @@ pub(super) struct Events {
 }
 
 /// Reads a request and asks the model for its first answer.
-pub(super) async fn open<B>(app: &App, route: &Route<'_>, headers: &HeaderMap, body: B) -> Result<Events, RequestError>
+pub(super) async fn open<B>(
+    app: &App,
+    route: &Route<'_>,
+    headers: &HeaderMap,
+    body: B,
+    trace: Option<TraceContext>,
+) -> Result<Events, RequestError>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
 {
     // Events are text, so what the request says of binary outputs cannot be done.
-    let Received { target, request, .. } = infer::read(app, route, headers, body).await?;
+    let Received { target, request, .. } = infer::read(app, route, headers, body, trace).await?;
     let id = request.id.clone();
     let mut answers = app.inference.infer_stream(&target, id, stream::iter([request]))?;
     let first = match answers.next().await {
