@@ -20,6 +20,7 @@ mod image;
 mod infer;
 mod init;
 mod layers;
+mod load;
 mod memory;
 mod metrics;
 mod openapi;

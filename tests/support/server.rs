@@ -178,6 +178,11 @@ impl TestServer {
         self.status("VmRSS:")
     }
 
+    /// Returns how many files and sockets the process has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.process.child.id())).unwrap().count()
+    }
+
     fn status(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
