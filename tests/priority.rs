@@ -66,7 +66,8 @@ async fn urgent_requests_go_first_over_any_transport() {
     }
     call.await.unwrap();
     // An answer may come before the worker's line in the log.
-    let log = server.wait_for_log("running 102");
+    server.wait_for_log("running 102");
+    let log = server.log();
     // The log also says where the server is running.
     let numbers = log.lines().filter_map(|line| line.split_once("running ")?.1.split_whitespace().next()?.parse().ok());
     let order: Vec<i64> = numbers.collect();
