@@ -240,6 +240,8 @@ fn of_a_name_and_version_given_twice_the_later_is_loaded() {
     let server = TestServer::start(folder);
     let ignored = server.wait_for_log("Ignored ");
     assert!(ignored.contains("/a/model-settings.json`: a later file describes it too."), "{ignored}");
+    // It is ready before that is logged.
+    server.wait_for_log("Loaded model 'm' successfully.");
     assert_eq!(server.log().matches("Loaded model 'm' successfully.").count(), 1);
     assert_eq!(server.get("/v2/models/m").ok()["platform"], "second");
     assert_eq!(server.post("/v2/models/m/infer", ONE_ROW).ok()["model_version"], "1");
