@@ -66,6 +66,10 @@ fn the_quickstart_is_served_and_ends_with_0() {
     let server = TestServer::quickstart();
     let root = server.folder.root().to_str().unwrap().to_owned();
     let (http, grpc, metrics) = (server.http.to_string(), server.grpc.to_string(), server.metrics.unwrap().to_string());
+    // Models are ready before that is logged.
+    for model in ["breast-cancer-lightgbm", "iris-xgboost"] {
+        server.wait_for_log(&format!("Loaded model '{model}' successfully."));
+    }
     let ended = server.terminate();
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     let log = plain(&ended.stdout, &root).replace(&http, "[HTTP]");
