@@ -1,7 +1,8 @@
 //! Adaptive batching as clients see it, over every transport at once.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use mlserver::runtimes::{BoxFuture, Runtime, RuntimeError};
 use mlserver::types::{InferenceRequest, InferenceResponse};
@@ -10,6 +11,7 @@ use tokio::sync::{Mutex, Semaphore};
 
 use crate::support::grpc::{eventually, infer_request, inference_client, ints};
 use crate::support::{Embedded, Folder, Starting, TestServer};
+use crate::workers::{folder, starting_in, wait_until};
 
 /// Answers with its inputs, once it may, and remembers the rows of each batch.
 #[derive(Debug, Clone)]
@@ -127,4 +129,30 @@ fn both_settings_switch_it_on() {
         assert!(!server.scrape().text().contains("batch_request_queue{"), "{settings}");
         assert!(!server.log().contains("batched"), "{settings}");
     }
+}
+
+#[test]
+fn coroutines_that_wait_do_not_hold_up_the_next_batch() {
+    let settings = json!({
+        "name": "m", "implementation": "models.Coroutine", "max_batch_size": 8, "max_batch_time": 0.01,
+        "parallel_workers": 1,
+    });
+    let Some(starting) = starting_in(folder(&[("m", "Coroutine")]).file("m/model-settings.json", settings.to_string()))
+    else {
+        return;
+    };
+    let server = starting.start();
+    let sleep = |milliseconds: u64| {
+        let input = json!({"name": "x", "datatype": "INT64", "shape": [1], "data": [milliseconds]});
+        server.post("/v2/models/m/infer", json!({"inputs": [input]}).to_string()).ok();
+        Instant::now()
+    };
+    thread::scope(|scope| {
+        let long = scope.spawn(|| sleep(2000));
+        wait_until("the first has begun", || {
+            server.scrape().text().contains("model_infer_batch_size_count{model_name=\"m\",model_version=\"\"} 1")
+        });
+        let short = sleep(1);
+        assert!(short < long.join().unwrap(), "it waited for the first");
+    });
 }

@@ -9,6 +9,9 @@ pub trait Progress: fmt::Debug + Send + Sync + 'static {
     /// The request waits for nothing any more: its prediction begins. May be told more than once.
     fn begin(&self);
 
+    /// The prediction waits for something else than the runtime, which can begin another one meanwhile.
+    fn yielded(&self) {}
+
     /// What has begun came to nothing, and the request waits for another prediction.
     fn wait_again(&self);
 

@@ -12,6 +12,7 @@ mod policy;
 
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -301,6 +302,7 @@ impl Batcher {
                     batches.push(std::mem::take(&mut group.entries));
                 }
                 Verdict::Until(until) => due = Some(due.map_or(until, |due| due.min(until))),
+                Verdict::Busy => {}
             }
         }
         state.groups.retain(|group| !group.entries.is_empty());
@@ -314,7 +316,13 @@ impl Batcher {
     /// Starts batches: their callers get their seats, and drive them.
     fn launch(self: &Arc<Self>, batches: Vec<Vec<Entry>>) {
         for entries in batches {
-            let running = Running { batcher: Arc::clone(self), requests: entries.len(), took: None };
+            let occupies = Arc::new(AtomicBool::new(true));
+            let running = Running {
+                batcher: Arc::clone(self),
+                requests: entries.len(),
+                took: None,
+                occupies: Arc::clone(&occupies),
+            };
             let (mut requests, mut rows, mut seats) = (Vec::new(), Vec::new(), Vec::new());
             let mut all = Vec::new();
             for entry in entries {
@@ -327,7 +335,7 @@ impl Batcher {
             self.metrics.observe_batch(requests.len(), all_rows);
             let members = requests.iter().filter_map(|request: &InferenceRequest| request.trace);
             let span = self.traces.batch(members, requests.len(), all_rows);
-            let progress = Arc::new(AllBegin(all));
+            let progress = Arc::new(BatchProgress { members: all, batcher: Arc::downgrade(self), occupies });
             if let Some(span) = &span {
                 progress.joined(span.context());
             }
@@ -349,25 +357,36 @@ impl Batcher {
     }
 }
 
-/// Tells all requests of a batch that it begins.
+/// Tells all requests of a batch how far it has come, and the batcher when it leaves its place in the runtime to another.
 #[derive(Debug)]
-struct AllBegin(Vec<Arc<dyn Progress>>);
+struct BatchProgress {
+    members: Vec<Arc<dyn Progress>>,
+    batcher: Weak<Batcher>,
+    occupies: Arc<AtomicBool>,
+}
 
-impl Progress for AllBegin {
+impl Progress for BatchProgress {
     fn begin(&self) {
-        for progress in &self.0 {
+        for progress in &self.members {
             progress.begin();
         }
     }
 
+    fn yielded(&self) {
+        if let Some(batcher) = self.batcher.upgrade() {
+            batcher.state.lock().policy.free(&self.occupies);
+            batcher.release();
+        }
+    }
+
     fn wait_again(&self) {
-        for progress in &self.0 {
+        for progress in &self.members {
             progress.wait_again();
         }
     }
 
     fn joined(&self, batch: TraceContext) {
-        for progress in &self.0 {
+        for progress in &self.members {
             progress.joined(batch);
         }
     }
@@ -525,11 +544,16 @@ struct Running {
     requests: usize,
     /// How long the prediction took, once it has gone well.
     took: Option<Duration>,
+    /// Whether it keeps others from beginning.
+    occupies: Arc<AtomicBool>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.batcher.state.lock().policy.ended(self.requests, self.took, Instant::now());
+        let mut state = self.batcher.state.lock();
+        state.policy.free(&self.occupies);
+        state.policy.ended(self.requests, self.took, Instant::now());
+        drop(state);
         self.batcher.release();
     }
 }

@@ -1,14 +1,17 @@
 //! When a batch is complete. Pure: the clock is an argument, there is no I/O.
 //!
-//! A batch is sent when it is full, and at the latest when its first request has waited for `max_batch_time`. It is sent
-//! earlier when waiting cannot pay off:
+//! A batch is sent when it is full, and when its first request has waited for `max_batch_time`. It is sent earlier when
+//! waiting cannot pay off, and later when sending cannot:
 //!
 //! - While the runtime has nothing to do, and nobody else is expected, a request is sent at once. While the runtime is busy,
 //!   requests gather, and go together as soon as it is free.
+//! - A runtime whose places are all taken could not begin a batch whose time is over. Sent, it would wait half empty before the
+//!   runtime; so it stays open until a place is free. Nobody waits longer for it, and those who come meanwhile go along.
 //! - Others are expected when so many callers were there at the same time a moment ago: those who have just been answered
 //!   tend to come back at once, and would only miss the batch. For them a free runtime waits, but never longer than half of
 //!   what a prediction takes. When they do not come, it stops waiting, for longer each time.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -42,14 +45,17 @@ pub(super) enum Verdict {
     Send,
     /// Wait for more, until then at the latest.
     Until(Instant),
+    /// Wait for more, until the runtime can begin a batch.
+    Busy,
 }
 
 /// What is known of the load of one model.
 #[derive(Debug)]
 pub(super) struct Policy {
     limits: Limits,
-    /// Batches that the runtime works on.
+    /// Batches that the runtime works on, and those of them that keep others from beginning.
     running: usize,
+    occupying: usize,
     /// Requests that wait in groups, and those in batches that run.
     waiting: usize,
     present: usize,
@@ -79,6 +85,7 @@ impl Policy {
         Self {
             limits,
             running: 0,
+            occupying: 0,
             waiting: 0,
             present: 0,
             callers: 0,
@@ -113,11 +120,17 @@ impl Policy {
 
     /// Decides what becomes of a group, for a runtime that works on `width` batches at once.
     pub(super) fn decide(&mut self, group: Waiting, width: usize, now: Instant) -> Verdict {
-        let latest = group.since + self.limits.time;
-        if group.requests >= self.limits.size || now >= latest {
+        if group.requests >= self.limits.size {
             return Verdict::Send;
         }
         let width = width.max(1);
+        if self.occupying >= width {
+            return Verdict::Busy;
+        }
+        let latest = group.since + self.limits.time;
+        if now >= latest {
+            return Verdict::Send;
+        }
         if self.running >= width {
             return Verdict::Until(latest);
         }
@@ -139,6 +152,7 @@ impl Policy {
         self.learn();
         self.waiting -= requests;
         self.running += 1;
+        self.occupying += 1;
     }
 
     /// Compares who was expected with who came.
@@ -157,6 +171,14 @@ impl Policy {
         }
         // Whoever did not come is not expected again.
         self.callers = self.present;
+    }
+
+    /// Notes that a batch keeps nobody from beginning any more: it has ended, or waits for something else than the runtime.
+    /// Whichever comes first counts; `occupies` belongs to the batch.
+    pub(super) fn free(&mut self, occupies: &AtomicBool) {
+        if occupies.swap(false, Ordering::Relaxed) {
+            self.occupying -= 1;
+        }
     }
 
     /// Notes that a batch has ended; `took` is how long the prediction took, unless it was abandoned.
@@ -222,6 +244,7 @@ mod tests {
             let waiting = Waiting { requests: self.group.len(), since };
             match self.policy.decide(waiting, self.width, self.now) {
                 Verdict::Until(until) => Some(until),
+                Verdict::Busy => None,
                 Verdict::Send => {
                     let group = std::mem::take(&mut self.group);
                     self.policy.sent(group.len());
@@ -251,6 +274,7 @@ mod tests {
                 if let Some(index) = self.running.iter().position(|(end, _)| *end <= self.now) {
                     let (_, group) = self.running.swap_remove(index);
                     let took = (self.service)(group.len());
+                    self.policy.free(&AtomicBool::new(true));
                     self.policy.ended(group.len(), Some(took), self.now);
                     if let Some(pause) = pause {
                         // One after another, as answers are written and requests read.
@@ -322,15 +346,51 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_the_limit() {
-        for callers in [1, 3, 40, 200] {
+    fn nobody_waits_longer_than_the_limit_for_a_runtime_that_is_free() {
+        for callers in [1_u32, 3, 40, 200] {
             for width in [1, 3] {
                 let limits = Limits { size: 16, time: ms(5) };
                 let mut world = World::new(limits, width, |size| ms(40 + size as u64));
-                world.run_callers(callers, ms(3), Duration::from_secs(5));
-                assert!(world.longest_wait <= ms(5), "{callers} {width}: {:?}", world.longest_wait);
+                world.run_callers(callers as usize, ms(3), Duration::from_secs(5));
+                // What runs, and the full batches that were sent before.
+                let busy = ms(40 + 16) * (1 + callers / 16);
+                assert!(world.longest_wait <= busy + ms(5), "{callers} {width}: {:?}", world.longest_wait);
                 assert!(world.sizes.iter().all(|&size| size <= 16));
             }
         }
+        let mut policy = Policy::new(Limits { size: 16, time: ms(5) }, Instant::now());
+        let since = Instant::now();
+        (policy.callers, policy.service) = (16, Some(ms(1000)));
+        policy.arrived();
+        let group = Waiting { requests: 1, since };
+        assert_eq!(policy.decide(group, 1, since), Verdict::Until(since + ms(5)), "others may come");
+        assert_eq!(policy.decide(group, 1, since + ms(5)), Verdict::Send);
+    }
+
+    #[test]
+    fn batches_stay_open_while_the_runtime_could_not_begin_them() {
+        // A short limit makes no difference to a runtime that takes longer: whoever comes in the meantime goes along.
+        for limit in [1, 10] {
+            let mut world = World::new(Limits { size: 8, time: ms(limit) }, 1, |_| ms(100));
+            world.run((0..4000).map(|index| ms(25) * index), None, Duration::from_secs(20));
+            let late = &world.sizes[10..];
+            assert!(late.iter().all(|&size| (3..=5).contains(&size)), "{limit}: {late:?}");
+            assert!(mean(&world.waits) < ms(65), "{limit}: {:?}", mean(&world.waits));
+        }
+    }
+
+    #[test]
+    fn a_batch_that_waits_for_something_else_does_not_hold_up_the_next() {
+        let now = Instant::now();
+        let mut policy = Policy::new(LIMITS, now);
+        let group = Waiting { requests: 1, since: now };
+        policy.arrived();
+        assert_eq!(policy.decide(group, 1, now), Verdict::Send);
+        policy.sent(1);
+        policy.arrived();
+        assert_eq!(policy.decide(group, 1, now + LIMITS.time), Verdict::Busy);
+        policy.free(&AtomicBool::new(true));
+        assert_eq!(policy.decide(group, 1, now), Verdict::Until(now + LIMITS.time), "it still gathers");
+        assert_eq!(policy.decide(group, 1, now + LIMITS.time), Verdict::Send);
     }
 }

@@ -131,7 +131,12 @@ impl Pool {
             Kind::Yielded => {
                 let mut state = self.state.lock();
                 state.dispatch.yielded(worker, frame.id, now);
+                let progress = state.dispatch.open(worker, frame.id).map(|call| Arc::clone(&call.progress));
                 state.pump(worker, now);
+                drop(state);
+                if let Some(progress) = progress {
+                    progress.yielded();
+                }
             }
             _ => {
                 let mut state = self.state.lock();
