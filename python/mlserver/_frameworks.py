@@ -2,8 +2,10 @@
 
 import importlib
 import os
+import re
 import sys
 from contextlib import contextmanager
+from importlib import metadata
 from typing import Any, Callable, Dict, Iterator, List, Tuple, Type, TypeVar
 
 from .codecs import NumpyCodec, NumpyRequestCodec
@@ -49,12 +51,28 @@ def import_framework(module: str, package: str) -> Any:
             raise MLServerError(f"`{package}` of {_interpreter()} is incomplete: {error}", 500) from error
         message = (
             f"the model needs `{package}`, which {_interpreter()} does not have; "
-            f"install it there: {sys.executable} -m pip install {package}"
+            f"install it there: {sys.executable} -m pip install {_what_to_install(package)}"
         )
         raise MLServerError(message, 500) from error
     except ImportError as error:
         raise MLServerError(f"`{package}` of {_interpreter()} cannot be imported: {error}", 500) from error
     return found
+
+
+def _what_to_install(package: str) -> str:
+    """Returns the extra of the installed `mlserver` that brings a package and all that is needed beside it, else the package.
+
+    Where `mlserver` is not installed, as beside the executable alone, pip would take its name for another project's.
+    """
+    try:
+        requirements = metadata.requires("mlserver") or []
+    except metadata.PackageNotFoundError:
+        return package
+    for requirement in requirements:
+        found = re.match(rf"""{re.escape(package)}(?![\w.-]).*extra == ["']([\w-]+)["']""", requirement)
+        if found is not None:
+            return f"'mlserver[{found[1]}]'"
+    return package
 
 
 def runtime_settings(kind: Type[S], values: Dict[str, Any]) -> S:

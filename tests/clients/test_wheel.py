@@ -119,3 +119,27 @@ def test_the_executable_alone_carries_the_package(environment, tmp_path):
     prefix, version = where(folder, executable=alone / "mlserver", PATH=path, XDG_CACHE_HOME=str(cache))
     assert (prefix, version) == (str(bare), VERSION)
     assert list(cache.rglob("mlserver/__init__.py"))
+
+
+def test_a_missing_framework_is_brought_by_an_extra(environment, tmp_path):
+    """Where the wheel is installed, its extra brings all that the runtime needs; elsewhere pip knows another `mlserver`."""
+    models = {"alibi_detect": "drift", "alibi_explain": "shap", "catboost": "classes", "huggingface": "feelings"}
+    models.update({"lightgbm": "classes", "mlflow": "free", "sklearn": "iris", "xgboost": "classes"})
+    for name, model in models.items():
+        shutil.copytree(ROOT / "tests/frameworks/goldens" / name / model, tmp_path / name)
+        file = tmp_path / name / "model-settings.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "name": name}))
+    variables = {"PATH": "/usr/bin:/bin", "MLSERVER_EXIT_ON_LOAD_FAILURE": "false"}
+    server = Server(tmp_path, executable=environment / "bin/mlserver", **variables)
+
+    def failed():
+        found = server.get("/v2/health/ready").json().get("models", [])
+        return found if found and not any(model["state"] == "LOADING" for model in found) else None
+
+    try:
+        found = {model["name"]: model["reason"] for model in server.wait_for(failed)}
+    finally:
+        server.stop()
+    for name in models:
+        install = f"{environment / 'bin/python3'} -m pip install 'mlserver[{name.replace('_', '-')}]'"
+        assert found[name].endswith(f"does not have; install it there: {install}"), found[name]
