@@ -2,12 +2,9 @@
 
 from typing import Any
 
-from mlserver._payload import tensor_output
-from mlserver.codecs import InputCodec, register_input_codec
-from mlserver.codecs.utils import as_input, checked_name
-from mlserver.types import RequestInput, ResponseOutput
+from mlserver.codecs import register_input_codec
 
-from .json import first
+from .elements import SingleElementCodec
 
 __all__ = ["RawCodec"]
 
@@ -15,7 +12,7 @@ _DATATYPES = {bool: "BOOL", int: "INT64", float: "FP64", str: "BYTES"}
 
 
 @register_input_codec
-class RawCodec(InputCodec):
+class RawCodec(SingleElementCodec):
     """A tensor of one element as that element."""
 
     ContentType = "raw"
@@ -26,27 +23,16 @@ class RawCodec(InputCodec):
         return type(payload) in _DATATYPES
 
     @classmethod
-    def encode_output(cls, name: str, payload: Any, **kwargs: Any) -> ResponseOutput:
-        """Returns the output with the one value."""
-        parameters = {"content_type": cls.ContentType}
-        return tensor_output(checked_name(name), _DATATYPES[type(payload)], [1], parameters, [payload])
+    def datatype(cls, payload: Any) -> str:
+        """Returns the datatype of a value's own type."""
+        return _DATATYPES[type(payload)]
 
     @classmethod
-    def decode_output(cls, response_output: ResponseOutput) -> Any:
-        """Returns the first element."""
-        return _text(first(response_output))
+    def encode_item(cls, payload: Any) -> Any:
+        """Returns the value itself."""
+        return payload
 
     @classmethod
-    def encode_input(cls, name: str, payload: Any, **kwargs: Any) -> RequestInput:
-        """Returns the input with the one value."""
-        return as_input(cls.encode_output(name, payload))
-
-    @classmethod
-    def decode_input(cls, request_input: RequestInput) -> Any:
-        """Returns the first element."""
-        return _text(first(request_input))
-
-
-def _text(value: Any) -> Any:
-    """Returns bytes, which gRPC and workers carry, as the text that the client meant."""
-    return value.decode() if isinstance(value, bytes) else value
+    def decode_item(cls, element: Any) -> Any:
+        """Returns the element; of bytes, which gRPC and workers carry, the text that the client meant."""
+        return element.decode() if isinstance(element, bytes) else element

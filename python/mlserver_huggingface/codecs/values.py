@@ -8,7 +8,7 @@ from typing import Any, Union
 from mlserver._tensor import is_array
 from mlserver.codecs.errors import CodecError
 
-from .image import decode_image, encode_image, is_image
+from .pillow import decode_image, encode_image, is_image
 
 __all__ = ["decode_value", "encode_value", "is_conversation", "to_conversation"]
 

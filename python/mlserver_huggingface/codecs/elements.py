@@ -1,0 +1,104 @@
+"""What the codecs share whose elements stand for values one by one: JSON unless a codec says otherwise."""
+
+from typing import Any, List, Union
+
+from mlserver._payload import tensor_output
+from mlserver.codecs import InputCodec
+from mlserver.codecs.errors import CodecError
+from mlserver.codecs.lists import as_list
+from mlserver.codecs.utils import as_input, bytes_output, checked_name
+from mlserver.types import RequestInput, ResponseOutput
+
+from .values import decode_value, encode_value
+
+__all__ = ["ElementsCodec", "SingleElementCodec"]
+
+
+class ElementsCodec(InputCodec):
+    """A BYTES tensor as a list of values, one for each element."""
+
+    @classmethod
+    def is_item(cls, value: Any) -> bool:
+        """Tells whether a list of values like this one is encoded."""
+        return False
+
+    @classmethod
+    def encode_item(cls, item: Any) -> bytes:
+        """Returns the element that stands for a value."""
+        return encode_value(item).encode()
+
+    @classmethod
+    def decode_item(cls, element: Union[bytes, str]) -> Any:
+        """Returns the value that an element stands for."""
+        return decode_value(element)
+
+    @classmethod
+    def can_encode(cls, payload: Any) -> bool:
+        """Tells whether `payload` is a list of such values, and not empty."""
+        return isinstance(payload, list) and bool(payload) and all(map(cls.is_item, payload))
+
+    @classmethod
+    def encode_output(cls, name: str, payload: List[Any], **kwargs: Any) -> ResponseOutput:
+        """Returns the output with an element for each value."""
+        return bytes_output(name, [cls.encode_item(item) for item in payload], cls.ContentType)
+
+    @classmethod
+    def decode_output(cls, response_output: ResponseOutput) -> List[Any]:
+        """Returns the value of each element."""
+        return [cls.decode_item(element) for element in as_list(response_output.data)]
+
+    @classmethod
+    def encode_input(cls, name: str, payload: List[Any], **kwargs: Any) -> RequestInput:
+        """Returns the input with an element for each value."""
+        return as_input(cls.encode_output(name, payload))
+
+    @classmethod
+    def decode_input(cls, request_input: RequestInput) -> List[Any]:
+        """Returns the value of each element."""
+        return [cls.decode_item(element) for element in as_list(request_input.data)]
+
+
+class SingleElementCodec(InputCodec):
+    """A tensor of one element as its value."""
+
+    @classmethod
+    def datatype(cls, payload: Any) -> str:
+        """Returns the datatype of the tensor that holds a value."""
+        return "BYTES"
+
+    @classmethod
+    def encode_item(cls, payload: Any) -> Any:
+        """Returns the element that stands for a value."""
+        return encode_value(payload).encode()
+
+    @classmethod
+    def decode_item(cls, element: Any) -> Any:
+        """Returns the value that an element stands for."""
+        return decode_value(element)
+
+    @classmethod
+    def encode_output(cls, name: str, payload: Any, **kwargs: Any) -> ResponseOutput:
+        """Returns the output with the one element."""
+        parameters = {"content_type": cls.ContentType}
+        return tensor_output(checked_name(name), cls.datatype(payload), [1], parameters, [cls.encode_item(payload)])
+
+    @classmethod
+    def decode_output(cls, response_output: ResponseOutput) -> Any:
+        """Returns the value of the first element."""
+        return cls.decode_item(_first(response_output))
+
+    @classmethod
+    def encode_input(cls, name: str, payload: Any, **kwargs: Any) -> RequestInput:
+        """Returns the input with the one element."""
+        return as_input(cls.encode_output(name, payload))
+
+    @classmethod
+    def decode_input(cls, request_input: RequestInput) -> Any:
+        """Returns the value of the first element."""
+        return cls.decode_item(_first(request_input))
+
+
+def _first(tensor: Any) -> Any:
+    for element in as_list(tensor.data):
+        return element
+    raise CodecError(f"`{tensor.name}` is empty: expected one element")
