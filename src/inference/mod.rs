@@ -113,6 +113,7 @@ impl InferenceError {
                 RuntimeError::Codec(_)
                 | RuntimeError::UnsupportedOutput { .. }
                 | RuntimeError::ModelWithoutOutput { .. }
+                | RuntimeError::OutputType { .. }
                 | RuntimeError::Estimator(_)
                 | RuntimeError::Columns { .. }
                 | RuntimeError::NoRequest => Kind::BadRequest,

@@ -152,6 +152,9 @@ pub enum RuntimeError {
     /// The request asks for an output that this model does not have. The lone quote is the original's.
     #[error("{model} models do not support '{output}")]
     ModelWithoutOutput { model: Cow<'static, str>, output: &'static str },
+    /// An output is wanted with a content type that does not suit it.
+    #[error("output `{output}` cannot be sent as `{content_type}`: expected `np`, or `str` for a column of texts")]
+    OutputType { output: &'static str, content_type: &'static str },
     /// An estimator cannot take the request's values.
     #[error(transparent)]
     Estimator(#[from] sklearn::PredictError),

@@ -1,6 +1,7 @@
 //! Requests for scikit-learn's estimators: from tensors to the evaluator and back.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,9 @@ const MAX_CELLS: usize = 1 << 24;
 /// The files for which the runtime looks in a folder.
 pub(super) const WELL_KNOWN_NAMES: &str = "model.joblib, model.pickle, model.pkl";
 
+/// What numbers cannot be sent as, and texts only as the first.
+const TEXT_CODECS: [&str; 3] = ["str", "base64", "datetime"];
+
 /// A loaded estimator. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct SklearnModel {
@@ -33,16 +37,23 @@ pub(super) struct SklearnModel {
     content_type: Option<Arc<str>>,
     /// What is answered when a request asks for nothing by name.
     default_output: Arc<str>,
+    /// What the model's metadata say that outputs are sent as.
+    output_types: Arc<HashMap<String, String>>,
     compute: ComputePool,
 }
 
 impl SklearnModel {
     pub(super) fn new(model: Model, settings: &ModelSettings, compute: ComputePool) -> Self {
         let predict_fn = settings.parameters.extra.get("predict_fn").and_then(|name| name.as_str());
+        let output_types = settings.outputs.iter().filter_map(|output| {
+            let content_type = output.parameters.get("content_type")?.as_str()?;
+            Some((output.name.clone(), content_type.to_owned()))
+        });
         Self {
             model: Arc::new(model),
             content_type: settings.parameters.content_type.as_deref().map(Arc::from),
             default_output: predict_fn.unwrap_or(Method::Predict.name()).into(),
+            output_types: Arc::new(output_types.collect()),
             compute,
         }
     }
@@ -74,7 +85,7 @@ impl SklearnModel {
         let decoded = codecs::decode_with_text(request, self.content_type.as_deref())?;
         let data = data(&decoded, self.model.n_features())?;
         let mut outputs = Vec::with_capacity(methods.len());
-        for &method in methods {
+        for (index, &method) in methods.iter().enumerate() {
             let table = match self.model.call(method, &data)? {
                 Data::Table(table) => table,
                 Data::Sparse(sparse) => {
@@ -95,12 +106,30 @@ impl SklearnModel {
                     continue;
                 }
             };
+            let content_type = self.content_type_of(method, request.outputs.get(index), &table)?;
             let shape = vec![table.rows, table.columns];
             let mut tensor = tensor(method.name(), shape, table.elements)?;
-            tensor.parameters = Parameters::with_content_type("np");
+            tensor.parameters = Parameters::with_content_type(content_type);
             outputs.push(tensor);
         }
         Ok(InferenceResponse { outputs, ..InferenceResponse::default() })
+    }
+
+    /// Returns the content type of an answer: the one that the request or else the metadata want, if it suits, or `np`, as
+    /// which everything is sent that no codec is meant for.
+    fn content_type_of(
+        &self,
+        method: Method,
+        requested: Option<&RequestedOutput>,
+        table: &Table<'_>,
+    ) -> Result<&'static str, RuntimeError> {
+        let of_metadata = || self.output_types.get(method.name()).map(String::as_str);
+        let wanted = requested.and_then(|output| output.parameters.content_type()).or_else(of_metadata);
+        let Some(codec) = TEXT_CODECS.into_iter().find(|&codec| wanted == Some(codec)) else { return Ok("np") };
+        if codec == "str" && table.columns == 1 && matches!(table.elements, Elements::Text(_)) {
+            return Ok(codec);
+        }
+        Err(RuntimeError::OutputType { output: method.name(), content_type: codec })
     }
 }
 
