@@ -54,7 +54,8 @@ def test_anchors_name_the_rule_of_the_model(tmp_path):
             server.stop()
     assert all(call["headers"]["Seldon-Skip-Logging"] == "true" for call in asked)
     ids = {call["body"]["id"] for call in asked}
-    assert len(ids) == len(asked) > 10
+    # Each of two explanations asks about the row, and about samples; chance decides how often about those.
+    assert len(ids) == len(asked) >= 4
     assert asked[0]["body"]["inputs"][0]["name"] == "x", "the name that the model's metadata have"
 
 
