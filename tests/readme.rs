@@ -4,8 +4,11 @@
 //! block behind `<!-- test -->` is run with bash against that server, whose addresses take the place of `localhost:8080` and
 //! `localhost:8082`. When the next block is ```` ```json ```` behind a line `<!-- output -->`, it is what the commands print;
 //! a generated `id` is not compared.
+//!
+//! Blocks behind `<!-- run -->`, here and in `docs/images.md`, are run one after the other in a folder of their own.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -104,6 +107,46 @@ fn the_readme_tells_the_truth() {
             assert_eq!(without_id(&stdout), without_id(&output), "README.md:{line}: {commands}");
         }
     }
+}
+
+/// Stands in for Docker's command line, which has an image built of what is there and runs it.
+const DOCKER: &str = "#!/bin/sh
+case $1 in build) test -f \"$2/Dockerfile\" ;; run) ;; *) exit 1 ;; esac
+";
+
+/// Stands in for Kubernetes' command line.
+const KUBECTL: &str = "#!/bin/sh
+test \"$*\" = 'apply --filename -' && grep --quiet '^kind: InferenceService$'
+";
+
+#[test]
+fn projects_begin_and_become_images_as_told() {
+    let folder = Folder::new().file("bin/docker", DOCKER).file("bin/kubectl", KUBECTL);
+    for name in ["docker", "kubectl"] {
+        fs::set_permissions(folder.path("bin").join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let own = Path::new(env!("CARGO_BIN_EXE_mlserver")).parent().unwrap();
+    let path = format!("{}:{}:/usr/local/bin:/usr/bin:/bin", folder.path("bin").display(), own.display());
+    let mut blocks = 0;
+    for document in ["README.md", "docs/images.md"] {
+        let text = fs::read_to_string(repository_path(document)).unwrap();
+        for (before, after) in
+            text.match_indices("<!-- run -->\n```sh\n").map(|(at, found)| text.split_at(at + found.len()))
+        {
+            let commands = after.split("```").next().unwrap();
+            let mut command = Command::new("bash");
+            command
+                .args(["-euo", "pipefail", "-c", commands])
+                .current_dir(folder.root())
+                .env_clear()
+                .env("PATH", &path);
+            let ran = command.output().unwrap();
+            let said = String::from_utf8_lossy(&ran.stderr);
+            assert!(ran.status.success(), "{document}:{}: {commands}{said}", before.lines().count());
+            blocks += 1;
+        }
+    }
+    assert_eq!(blocks, 3);
 }
 
 #[test]

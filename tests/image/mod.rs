@@ -154,6 +154,20 @@ fn a_native_project_becomes_an_image_of_the_server_alone() {
 }
 
 #[test]
+fn an_image_is_built_as_the_documentation_says() {
+    let Some(engine) = engine() else { return };
+    let folder = project(&engine, "sklearn", "my-model");
+    let text = fs::read_to_string(repository_path("docs/images.md")).unwrap();
+    let command = text.lines().find_map(|line| line.strip_prefix("mlserver ")).unwrap();
+    // The tests' engine has no network of its own.
+    let arguments: Vec<_> = command.split(' ').chain(["--network", "host"]).collect();
+    let output = mlserver(&engine, &folder, &arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("Checked: the image serves"), "{command}: {said}");
+    assert_eq!(output.stdout, b"my-model:1\n");
+}
+
+#[test]
 fn the_classic_builder_makes_the_same() {
     let Some(engine) = engine() else { return };
     let folder = project(&engine, "sklearn", "p");
