@@ -1,5 +1,5 @@
 """The manifests are what clusters understand: Kubernetes' own client knows every field, and those of KServe and Seldon that are
-used are in their documentation."""
+used are in their sources."""
 
 import subprocess
 
@@ -8,7 +8,8 @@ import yaml
 from conftest import BINARY, ROOT
 from kubernetes import client
 
-#: The fields of the objects that Kubernetes does not know, as KServe (v1alpha1, v1beta1) and Seldon Core (v1) document them.
+#: The fields of the objects that Kubernetes does not know, of those in the models of KServe's package 0.21.0 on PyPI (v1alpha1,
+#: v1beta1) and in Seldon Core's `seldondeployment_types.go` (v1); other names are refused.
 #: A name in capitals is an object of Kubernetes.
 FIELDS = {
     "ClusterServingRuntime.spec": {

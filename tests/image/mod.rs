@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use bollard::Docker;
@@ -275,6 +276,64 @@ fn the_image_of_the_server_serves_what_kserve_mounts() {
     let inputs = json!([{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [5.1, 3.5, 1.4, 0.2]}]);
     let request = json!({"inputs": inputs}).to_string();
     serves(&engine, tag, "1000", (&variables, Some(models.root())), request.as_bytes());
+}
+
+/// A registry of images, of the package that `tests/image/engine` installs.
+struct Registry {
+    process: Child,
+    address: SocketAddr,
+    _folder: Folder,
+}
+
+impl Registry {
+    fn start() -> Self {
+        let folder = Folder::new();
+        let (storage, settings) = (folder.path("images"), folder.path("registry.json"));
+        let config = json!({
+            "version": 0.1,
+            "storage": {"filesystem": {"rootdirectory": storage}},
+            "http": {"addr": "127.0.0.1:0"},
+        });
+        fs::write(&settings, config.to_string()).unwrap();
+        let mut command = Command::new("docker-registry");
+        let mut process = command.arg("serve").arg(settings).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let address = lines.find_map(|line| {
+            let line = line.unwrap();
+            let (_, rest) = line.split_once("listening on ")?;
+            rest.split('"').next().unwrap().parse().ok()
+        });
+        let address = address.expect("the registry listens");
+        // It must be able to say more.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { process, address, _folder: folder }
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+#[test]
+fn an_image_is_sent_to_the_registry_that_its_name_leads_to() {
+    let Some(engine) = engine() else { return };
+    let registry = Registry::start();
+    let folder = project(&engine, "xgboost", "p");
+    build(&engine, &folder, "p", &format!("{}/team/churn:7", registry.address), &["--push"]);
+    let tags = Client::new(registry.address).get("/v2/team/churn/tags/list");
+    assert_eq!(tags.ok(), json!({"name": "team/churn", "tags": ["7"]}));
+
+    let address = registry.address;
+    drop(registry);
+    let tag = format!("{address}/team/churn:8");
+    let output = mlserver(&engine, &folder, &["build", "p", "--tag", &tag, "--network", "host", "--push"]);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains(&format!("error: cannot push `{tag}`")), "{stderr}");
+    assert!(stderr.contains("connection refused"), "{stderr}");
 }
 
 #[test]
