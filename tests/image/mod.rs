@@ -296,7 +296,8 @@ impl Registry {
         });
         fs::write(&settings, config.to_string()).unwrap();
         let mut command = Command::new("docker-registry");
-        let mut process = command.arg("serve").arg(settings).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut process =
+            command.arg("serve").arg(settings).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
         let address = lines.find_map(|line| {
             let line = line.unwrap();

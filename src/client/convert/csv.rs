@@ -45,7 +45,7 @@ impl Sink for Csv {
         self.writer.write_byte_record(&self.record).map_err(io::Error::from)
     }
 
-    fn finish(mut self: Box<Self>) -> io::Result<()> {
+    fn finish(mut self: Box<Self>, _failed: u64) -> io::Result<()> {
         self.writer.flush()
     }
 }

@@ -1,7 +1,8 @@
 //! From lines of answers to columns, when a run is complete.
 //!
 //! What a run writes is lines, whatever is asked for, because it can go on behind them and needs to know nothing of what
-//! comes later. Columns are made of them at the end, in two passes: the first finds the columns, the second fills them.
+//! comes later. Columns are made of them at the end. The answers of a model mostly have the same columns, those of the first
+//! one, and one pass fills them. Where a row has others, a pass finds the columns of all rows, and another fills them anew.
 
 mod csv;
 #[cfg(feature = "parquet")]
@@ -68,17 +69,26 @@ struct Row {
 trait Sink {
     fn row(&mut self, row: &Row) -> io::Result<()>;
 
-    fn finish(self: Box<Self>) -> io::Result<()>;
+    fn finish(self: Box<Self>, failed: u64) -> io::Result<()>;
 }
 
 /// Writes the answers of a complete run to another file, in columns.
 pub(super) fn convert(lines: &Path, form: Form, to: &Path) -> io::Result<()> {
     let mut groups = Vec::new();
-    let mut failed = 0;
     each(lines, |row| {
-        failed += i64::from(row.error.is_some());
-        row.outputs.iter().try_for_each(|output| find(&mut groups, output))
+        row.outputs.iter().try_for_each(|output| find(&mut groups, output))?;
+        Ok(groups.is_empty())
     })?;
+    if fill(lines, form, to, &groups)? {
+        return Ok(());
+    }
+    let mut groups = Vec::new();
+    each(lines, |row| row.outputs.iter().try_for_each(|output| find(&mut groups, output)).map(|()| true))?;
+    fill(lines, form, to, &groups).map(drop)
+}
+
+/// Writes these columns, and returns whether they hold all that the answers have; it stops where they do not.
+fn fill(lines: &Path, form: Form, to: &Path, groups: &[Group]) -> io::Result<bool> {
     let columns: usize = groups.iter().map(|group| group.width).sum();
     if columns > MAX_COLUMNS {
         return Err(wrong(format!(
@@ -88,13 +98,24 @@ pub(super) fn convert(lines: &Path, form: Form, to: &Path) -> io::Result<()> {
     let file = File::create(to)?;
     let mut sink: Box<dyn Sink> = match form {
         #[cfg(feature = "parquet")]
-        Form::Parquet => Box::new(parquet::Parquet::new(file.try_clone()?, groups, failed)?),
-        Form::Delimited(delimiter) => Box::new(csv::Csv::new(file.try_clone()?, delimiter, groups)?),
+        Form::Parquet => Box::new(parquet::Parquet::new(file.try_clone()?, groups.to_vec())?),
+        Form::Delimited(delimiter) => Box::new(csv::Csv::new(file.try_clone()?, delimiter, groups.to_vec())?),
         _ => return Err(wrong("this executable was built without it".to_owned())),
     };
-    each(lines, |row| sink.row(&row))?;
-    sink.finish()?;
-    file.sync_all()
+    let mut failed = 0;
+    let all = each(lines, |row| {
+        failed += u64::from(row.error.is_some());
+        let fits = row.outputs.iter().all(|output| groups.iter().any(|group| group.holds(output)));
+        if fits {
+            sink.row(&row)?;
+        }
+        Ok(fits)
+    })?;
+    if all {
+        sink.finish(failed)?;
+        file.sync_all()?;
+    }
+    Ok(all)
 }
 
 /// Counts the rows of a file that [`convert`] has written, and those that failed.
@@ -125,6 +146,12 @@ fn find(groups: &mut Vec<Group>, output: &Tensor) -> io::Result<()> {
 }
 
 impl Group {
+    /// Tells whether an output has its place in these columns.
+    fn holds(&self, output: &Tensor) -> bool {
+        let datatype = self.datatype == output.datatype || self.datatype == Datatype::Bytes;
+        datatype && self.width >= output.len() && self.name == output.name
+    }
+
     /// Returns the names of the columns.
     fn names(&self) -> Vec<String> {
         match self.width {
@@ -134,16 +161,19 @@ impl Group {
     }
 }
 
-fn each(lines: &Path, mut take: impl FnMut(Row) -> io::Result<()>) -> io::Result<()> {
+/// Takes each row until `take` wants no more, and returns whether it took all.
+fn each(lines: &Path, mut take: impl FnMut(Row) -> io::Result<bool>) -> io::Result<bool> {
     let mut reader = BufReader::with_capacity(1 << 20, File::open(lines)?);
     let mut line = Vec::new();
     while reader.read_until(b'\n', &mut line)? > 0 {
-        take(
-            read(&line).map_err(|reason| wrong(format!("a line of `{}` cannot be read: {reason}", lines.display())))?,
-        )?;
+        let row = read(&line);
+        let row = row.map_err(|reason| wrong(format!("a line of `{}` cannot be read: {reason}", lines.display())))?;
+        if !take(row)? {
+            return Ok(false);
+        }
         line.clear();
     }
-    Ok(())
+    Ok(true)
 }
 
 fn read(line: &[u8]) -> Result<Row, String> {
@@ -237,8 +267,12 @@ mod tests {
     );
 
     fn converted(form: Form) -> tempfile::TempDir {
+        converted_from(LINES, form)
+    }
+
+    fn converted_from(lines: &str, form: Form) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("lines"), LINES).unwrap();
+        std::fs::write(folder.path().join("lines"), lines).unwrap();
         convert(&folder.path().join("lines"), form, &folder.path().join("columns")).unwrap();
         folder
     }
@@ -253,6 +287,19 @@ mod tests {
         let path = folder.path().join("columns");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
         assert_eq!(count(&path, Form::Delimited(b',')).unwrap(), (3, 1));
+    }
+
+    #[test]
+    fn the_first_answer_s_columns_do_for_those_that_are_like_it_or_narrower() {
+        let mut lines: Vec<&str> = LINES.lines().collect();
+        lines.swap(0, 1);
+        lines[2] = r#"{"model_name":"m","id":"c","parameters":{"batch_index":2},"outputs":[{"name":"p","shape":[1,1],"datatype":"FP32","data":[3]}]}"#;
+        let folder = converted_from(&format!("{}\n", lines.join("\n")), Form::Delimited(b','));
+        let expected = "batch_index,id,class,p[0],p[1],error\n\
+                        1,b,,,,\"no, \"\"x\"\"\"\n\
+                        0,a,7,0.1,,\n\
+                        2,c,,3.0,,\n";
+        assert_eq!(std::fs::read_to_string(folder.path().join("columns")).unwrap(), expected);
     }
 
     #[cfg(feature = "parquet")]

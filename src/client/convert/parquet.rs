@@ -123,7 +123,7 @@ impl Values {
 }
 
 impl Parquet {
-    pub(super) fn new(file: File, groups: Vec<Group>, failed: i64) -> io::Result<Self> {
+    pub(super) fn new(file: File, groups: Vec<Group>) -> io::Result<Self> {
         let mut columns = vec![Values::new(Datatype::Int64), Values::new(Datatype::Bytes)];
         let mut fields = vec![columns[0].schema("batch_index", false), columns[1].schema("id", false)];
         for group in &groups {
@@ -138,9 +138,7 @@ impl Parquet {
         let fields = fields.into_iter().map(|field| field.map(Arc::new)).collect::<Result<Vec<_>, _>>();
         let schema = fields.and_then(|fields| Type::group_type_builder("answers").with_fields(fields).build());
         let schema = Arc::new(schema.map_err(failure)?);
-        let about = vec![KeyValue::new(FAILED.to_owned(), failed.to_string())];
-        let properties =
-            WriterProperties::builder().set_compression(Compression::SNAPPY).set_key_value_metadata(Some(about));
+        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
         let writer = SerializedFileWriter::new(file, schema, Arc::new(properties.build())).map_err(failure)?;
         let most = (VALUES / columns.len()).max(1);
         Ok(Self { writer, groups, columns, rows: 0, most })
@@ -183,8 +181,9 @@ impl Sink for Parquet {
         if self.rows == self.most { self.flush().map_err(failure) } else { Ok(()) }
     }
 
-    fn finish(mut self: Box<Self>) -> io::Result<()> {
+    fn finish(mut self: Box<Self>, failed: u64) -> io::Result<()> {
         self.flush().map_err(failure)?;
+        self.writer.append_key_value_metadata(KeyValue::new(FAILED.to_owned(), failed.to_string()));
         self.writer.close().map_err(failure).map(drop)
     }
 }
