@@ -23,6 +23,7 @@ mod layers;
 mod load;
 mod memory;
 mod metrics;
+mod mlflow;
 mod openapi;
 mod pools;
 mod pressure;

@@ -153,11 +153,18 @@ impl Why {
         }
         let path = match Artefact::resolve(settings, folder).map_err(|error| failed(error.into()))? {
             Artefact::Path(path) => path,
+            // MLflow resolves URIs of its own.
+            Artefact::Remote(_)
+                if implementation == Implementation::Mlflow && matches!(Backend::of(settings), Ok(Backend::Auto)) =>
+            {
+                return Ok(Some(Self::Model(model())));
+            }
             Artefact::Remote(uri) => return Err(failed(format!("its artefact `{uri}` is not in the folder").into())),
         };
         let compute = ComputePool::for_this_machine();
         let loaded = match implementation {
             Implementation::Trees(family) => runtimes::load_trees(family, settings, &path, &compute),
+            Implementation::Mlflow => runtimes::load_mlflow(settings, &path, &compute),
             _ => runtimes::load_sklearn(settings, &path, &compute),
         };
         match loaded {

@@ -54,6 +54,10 @@ impl Loader for RuntimeLoader {
                     let native = self.native(settings.clone(), runtimes::load_sklearn).await;
                     self.native_or_python(native, &settings).await
                 }
+                Implementation::Mlflow => {
+                    let native = self.native(settings.clone(), runtimes::load_mlflow).await;
+                    self.native_or_python(native, &settings).await
+                }
             }
         })
     }
@@ -83,6 +87,13 @@ impl RuntimeLoader {
     ) -> Result<Arc<dyn Runtime>, LoadError> {
         let refusal = match native {
             Err(LoadError::Runtime(error)) if error.is_refusal() && Backend::of(settings)? == Backend::Auto => {
+                chain(&error)
+            }
+            // MLflow resolves URIs of its own.
+            Err(error @ LoadError::Remote { .. })
+                if Implementation::of(settings)? == Implementation::Mlflow
+                    && Backend::of(settings)? == Backend::Auto =>
+            {
                 chain(&error)
             }
             outcome => return outcome,

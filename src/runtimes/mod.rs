@@ -4,6 +4,7 @@
 //! the implementation and the artefact allow it.
 
 mod identity;
+mod mlflow;
 mod progress;
 pub mod python;
 pub mod sklearn;
@@ -28,6 +29,7 @@ use crate::compute::ComputePool;
 use crate::settings::ModelSettings;
 use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata};
 use identity::Identity;
+use mlflow::MlflowModel;
 use sklearn_model::SklearnModel;
 use tree_model::TreeModel;
 
@@ -213,6 +215,8 @@ pub enum LoadError {
     Artefact { path: PathBuf, source: trees::LoadError },
     #[error("`{}` is not a model that can be served natively", path.display())]
     Estimator { path: PathBuf, source: sklearn::LoadError },
+    #[error("`{}` is not a model that can be served natively", path.display())]
+    Mlflow { path: PathBuf, source: mlflow::LoadError },
 }
 
 impl LoadError {
@@ -221,6 +225,7 @@ impl LoadError {
         match self {
             Self::Artefact { source, .. } => source.is_refusal(),
             Self::Estimator { source, .. } => source.is_refusal(),
+            Self::Mlflow { source, .. } => source.is_refusal(),
             _ => false,
         }
     }
@@ -235,6 +240,8 @@ pub enum Implementation {
     Trees(Family),
     /// An estimator of scikit-learn that is evaluated by the server itself.
     Sklearn,
+    /// A model that MLflow saved, of a library whose models are evaluated by the server itself.
+    Mlflow,
     /// Code in Python, which runs in worker processes.
     Python,
 }
@@ -256,6 +263,7 @@ impl Implementation {
                 Some(Self::Trees(Family::LightGbm))
             }
             "mlserver_sklearn.SKLearnModel" | "mlserver_sklearn.sklearn.SKLearnModel" => Some(Self::Sklearn),
+            "mlserver_mlflow.MLflowRuntime" | "mlserver_mlflow.runtime.MLflowRuntime" => Some(Self::Mlflow),
             _ => None,
         };
         match (native, backend) {
@@ -330,6 +338,28 @@ pub fn load_sklearn(
     let model = sklearn::Model::load(bytes.into());
     let model = model.map_err(|source| LoadError::Estimator { path: artefact.to_owned(), source })?;
     Ok(Arc::new(SklearnModel::new(model, settings, compute.clone())))
+}
+
+/// Loads a model that MLflow saved from its folder. Reads files and computes: call it on a thread that may block.
+///
+/// # Errors
+///
+/// [`LoadError`] names the file, and what in it is not evaluated natively.
+pub fn load_mlflow(
+    settings: &ModelSettings,
+    folder: &Path,
+    compute: &ComputePool,
+) -> Result<Arc<dyn Runtime>, LoadError> {
+    Ok(Arc::new(MlflowModel::load(folder, settings, compute)?))
+}
+
+/// Tells what a folder that MLflow saved holds, and whether it is evaluated natively.
+///
+/// # Errors
+///
+/// Fails when its `MLmodel` or its artefact cannot be read.
+pub fn inspect_mlflow(folder: &Path) -> Result<String, LoadError> {
+    mlflow::inspect(folder)
 }
 
 /// Reads an artefact of scikit-learn.

@@ -182,7 +182,7 @@ fn data<'a>(decoded: &Decoded<'a>, features: Option<usize>) -> Result<Data<'a>, 
     }
 }
 
-fn elements(tensor: &Tensor) -> Elements<'_> {
+pub(super) fn elements(tensor: &Tensor) -> Elements<'_> {
     let int = match tensor.datatype {
         Datatype::Fp32 => return Elements::F32(tensor.elements().unwrap_or_default()),
         Datatype::Fp64 => return Elements::F64(tensor.elements().unwrap_or_default()),
@@ -250,7 +250,7 @@ const fn to_f64(value: u64) -> f64 {
     value as f64
 }
 
-fn tensor(name: &str, shape: Vec<usize>, elements: Elements<'_>) -> Result<Tensor, RuntimeError> {
+pub(super) fn tensor(name: &str, shape: Vec<usize>, elements: Elements<'_>) -> Result<Tensor, RuntimeError> {
     let tensor = match elements {
         Elements::F32(values) => Tensor::from_elements(name, shape, &values),
         Elements::F64(values) => Tensor::from_elements(name, shape, &values),

@@ -36,10 +36,14 @@ def ask(server, method, path, body="", content_type="application/json"):
     return answer(server.url, {"method": method, "path": path, "body": body, "content_type": content_type})
 
 
-@pytest.mark.parametrize("model", dict.fromkeys(case["model"] for case in CASES))
-def test_answers_are_those_of_mlflows_own_server(model, tmp_path):
+#: Models, and the backend that answers; those that the server evaluates itself are asked of both.
+SERVED = [*((model, "auto") for model in dict.fromkeys(case["model"] for case in CASES)), ("flowers", "python")]
+
+
+@pytest.mark.parametrize(("model", "backend"), SERVED)
+def test_answers_are_those_of_mlflows_own_server(model, backend, tmp_path):
     need("mlflow")
-    server = serve_alone(tmp_path, model)
+    server = serve_alone(tmp_path, model, MLSERVER_MODEL_EXTRA=json.dumps({"backend": backend}))
     try:
         server.wait_until_ready()
         told = []
@@ -123,7 +127,7 @@ def test_mlflow_models_serve_starts_the_executable(tmp_path):
         assert answer(url, split)["text"] == '{"predictions": [0]}'
         with urllib.request.urlopen(f"{url}/v2/models/mlflow-model", timeout=PATIENCE) as response:
             metadata = json.load(response)
-        assert metadata["parameters"] == {"content_type": "pd", "backend": "python"}
+        assert metadata["parameters"] == {"content_type": "pd", "backend": "native"}
     finally:
         os.killpg(mlflow.pid, signal.SIGTERM)
         mlflow.wait(PATIENCE)

@@ -65,6 +65,16 @@ impl Model {
         Ok(model)
     }
 
+    /// Loads an `XGBoost` model as a booster, which predicts with all its rounds and knows nothing of classes.
+    pub fn load_xgboost_booster(bytes: &[u8]) -> Result<Self, LoadError> {
+        let mut raw = xgboost::read(bytes)?;
+        raw.forget_wrapper();
+        let features = raw.num_feature();
+        let feature_names = raw.take_feature_names()?;
+        let evaluator = Evaluator::Xgboost(xgboost::Evaluator::new(&raw, bytes.len())?);
+        Ok(Self { features, feature_names, evaluator })
+    }
+
     /// Loads a `LightGBM` text model.
     pub fn load_lightgbm(bytes: &[u8]) -> Result<Self, LoadError> {
         Self::load_lightgbm_until(bytes, None)

@@ -85,6 +85,12 @@ impl RawModel {
         self.num_feature
     }
 
+    /// Forgets what the library's wrappers noted: the best round, and what the estimator is.
+    pub(in crate::runtimes::trees) fn forget_wrapper(&mut self) {
+        self.attributes.best_iteration = None;
+        self.attributes.estimator_type = None;
+    }
+
     /// Moves the features' names out, if there are any.
     pub(in crate::runtimes::trees) fn take_feature_names(&mut self) -> Result<Option<Vec<String>>, LoadError> {
         let names = self.feature_names.take();
