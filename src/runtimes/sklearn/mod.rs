@@ -62,7 +62,7 @@ pub use self::estimator::{Method, Methods};
 use self::fitted::{Budget, Context};
 pub use self::inspect::Report;
 pub use self::sparse::{Numeric, Sparse};
-use crate::pickle;
+use crate::pickle::{self, Value};
 
 /// A loaded estimator.
 #[derive(Debug)]
@@ -80,7 +80,13 @@ impl Model {
         let pickle = pickle::read(file)?;
         let budget = Budget::new(pickle.bytes());
         let context = Context { budget: &budget, depth: 0 };
-        Ok(Self { root: classes::estimator(pickle.root(), context, None)? })
+        let root = classes::estimator(pickle.root(), context, None)?;
+        let answers_frames = root.about.methods.contains(Method::Transform);
+        if let Some(library) = frames(pickle.root()).filter(|_| answers_frames) {
+            let (class, value) = (root.about.path.to_string(), library.to_owned());
+            return Err(LoadError::Parameter { class, parameter: "set_output", value });
+        }
+        Ok(Self { root })
     }
 
     /// The class in full, such as `sklearn.linear_model._logistic.LogisticRegression`.
@@ -112,4 +118,20 @@ impl Model {
     pub fn call(&self, method: Method, data: &Data<'_>) -> Result<Data<'static>, PredictError> {
         self.root.call(method, data)
     }
+}
+
+/// The library of the data frames that `set_output` makes of what an estimator transforms, if it was asked to.
+fn frames(mut estimator: Value<'_>) -> Option<&str> {
+    // Pipelines transform as their last step does, searches as the best estimator. The nesting is limited where they are built.
+    while let Some(inner) = estimator.attribute("best_estimator_").or_else(|| last_step(estimator)) {
+        estimator = inner;
+    }
+    let library = estimator.attribute("_sklearn_output_config")?.get("transform")?.as_str()?;
+    Some(library).filter(|library| *library != "default")
+}
+
+/// The last step of a pipeline that is an estimator.
+fn last_step(pipeline: Value<'_>) -> Option<Value<'_>> {
+    let steps = pipeline.attribute("steps")?.items()?.into_iter().rev();
+    steps.filter_map(|step| step.items()?.get(1).copied()).find(|step| step.class().is_some())
 }
