@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Print what a scikit-learn artefact or an MLflow folder holds, and whether it is served natively
+/// Print what an artefact or MLflow folder holds, and whether it is native
 #[derive(Debug, Args)]
 pub struct InspectArgs {
     /// File that `joblib` or `pickle` wrote, or a folder with an `MLmodel`; nothing in it is executed

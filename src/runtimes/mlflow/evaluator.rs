@@ -8,7 +8,6 @@ use super::LoadError;
 use super::description::{Class, Description, Flavour};
 use super::enforce::Refusal;
 use super::signature::Input;
-use crate::pickle;
 use crate::runtimes::sklearn::{self, Data, Elements, Int, Method, Table};
 use crate::runtimes::trees::{self, Kind, Matrix, Output, Scores, Values};
 
@@ -47,7 +46,7 @@ impl Evaluator {
                 let flat = method == Method::Predict
                     && match description.signature.output_rank {
                         Some(rank) => rank == 1,
-                        None => is_flat(&bytes),
+                        None => sklearn::Report::predicts_list(&bytes),
                     };
                 Self::Sklearn { model, method, flat }
             }
@@ -135,25 +134,6 @@ fn method(name: &str, model: &sklearn::Model) -> Result<Method, LoadError> {
         return Ok(method);
     }
     Err(LoadError::Refused(format!("`{}` has no `{name}`", model.class_path())))
-}
-
-/// Tells whether `predict` of an estimator with one target returns a list of numbers, as nearly all do. The others were
-/// fitted with a column as their target, and their class keeps that.
-fn is_flat(bytes: &Bytes) -> bool {
-    let Ok(pickle) = pickle::read(bytes.clone()) else { return true };
-    let mut estimator = pickle.root();
-    for _ in 0..16 {
-        let inner = estimator.attribute("best_estimator_").or_else(|| {
-            let steps = estimator.attribute("steps")?.items()?;
-            steps.last()?.items()?.last().copied()
-        });
-        match inner {
-            Some(inner) => estimator = inner,
-            None => break,
-        }
-    }
-    let rank = |name| estimator.attribute(name).and_then(pickle::Value::as_array).map(|array| array.shape.len());
-    estimator.attribute("classes_").is_some() || (rank("coef_") != Some(2) && rank("_y") != Some(2))
 }
 
 fn predict_trees(model: &trees::Model, flavour: Flavour, data: &Data<'_>) -> Result<Answer, Refusal> {

@@ -49,6 +49,25 @@ impl Report {
         let root = Part::of(String::new(), pickle.root(), 0, &mut left);
         Ok(Self { root, native: Model::load(file.clone()) })
     }
+
+    /// Tells whether `predict` of an estimator with one target returns a list of numbers, as nearly all do. The others were
+    /// fitted with a column as their target, and their class keeps that.
+    pub fn predicts_list(file: &Bytes) -> bool {
+        let Ok(pickle) = pickle::read(file.clone()) else { return true };
+        let mut estimator = pickle.root();
+        for _ in 0..MAX_DEPTH {
+            let inner = estimator.attribute("best_estimator_").or_else(|| {
+                let steps = estimator.attribute("steps")?.items()?;
+                steps.last()?.items()?.last().copied()
+            });
+            match inner {
+                Some(inner) => estimator = inner,
+                None => break,
+            }
+        }
+        let rank = |name| estimator.attribute(name).and_then(Value::as_array).map(|array| array.shape.len());
+        estimator.attribute("classes_").is_some() || (rank("coef_") != Some(2) && rank("_y") != Some(2))
+    }
 }
 
 impl Part {
