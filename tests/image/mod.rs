@@ -338,6 +338,33 @@ fn an_image_is_sent_to_the_registry_that_its_name_leads_to() {
 }
 
 #[test]
+fn an_image_for_another_platform_takes_the_server_from_an_image_of_it() {
+    let Some(engine) = engine() else { return };
+    let (platform, server, tag) = ("linux/arm64", "mlserver-test-server:arm64", "mlserver-test-arm64:1");
+    // Nothing runs in it, so that any file will do for the server.
+    let folder = Folder::new().file("mlserver", "an executable for arm64");
+    let context = Context {
+        dockerfile: "FROM scratch\nCOPY project/mlserver /usr/local/bin/mlserver\n".to_owned(),
+        folder: folder.root().to_owned(),
+        ignore: Ignore::default(),
+        server: Vec::new(),
+    };
+    let request = Request { tag: server.to_owned(), platform: Some(platform.to_owned()), ..Request::default() };
+    block_on(async {
+        let variables = HashMap::from([("DOCKER_HOST".to_owned(), engine.clone())]);
+        Engine::connect(&variables).await.unwrap().build(&request, context, drop).await.unwrap();
+    });
+    let folder = project(&engine, "xgboost", "p");
+    build(&engine, &folder, "p", tag, &["--platform", platform, "--server", server]);
+    let inspected = block_on(async { connect(&engine).inspect_image(tag).await.unwrap() });
+    assert_eq!(inspected.architecture.as_deref(), Some("arm64"));
+    assert_eq!(inspected.os.as_deref(), Some("linux"));
+
+    let refused = mlserver(&engine, &folder, &["build", "p", "--tag", tag, "--platform", platform]);
+    assert!(!refused.status.success(), "the server of this machine does not run there");
+}
+
+#[test]
 fn without_an_engine_nothing_is_built() {
     let folder = Folder::iris();
     let output = mlserver("unix:///no/such/engine.sock", &folder, &["build", ".", "--tag", "x"]);
