@@ -1,4 +1,4 @@
-# The server with Python and every framework that it has a runtime for, PyTorch without CUDA.
+# The server with Python and the frameworks of docker/requirements.txt, PyTorch without CUDA.
 # `docker build --file docker/all.Dockerfile --tag mlserver:VERSION .`, behind docker/slim.Dockerfile.
 ARG SERVER=mlserver:0.1.0-slim
 ARG BASE=python:3.12-slim
@@ -7,7 +7,8 @@ FROM ${SERVER} AS server
 FROM ${BASE} AS environment
 RUN python3 -m venv /opt/environment
 ARG PIP_INDEX_URL
-ARG PIP_EXTRA_INDEX_URL
+# Where PyTorch without CUDA is; the index of packages has it with CUDA alone, which takes 4 GB more.
+ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 ARG PIP_TRUSTED_HOST
 ARG PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY docker/requirements.txt /tmp/requirements.txt
