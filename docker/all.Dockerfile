@@ -15,6 +15,8 @@ COPY docker/requirements.txt /tmp/requirements.txt
 RUN --mount=type=cache,target=/root/.cache/pip /opt/environment/bin/python -m pip install --requirement /tmp/requirements.txt
 
 FROM ${BASE}
+# LightGBM's wheel leaves OpenMP to the system.
+RUN apt-get update && apt-get install --yes --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
 COPY --from=environment /opt/environment /opt/environment
 COPY --from=server /usr/local/bin/mlserver /opt/environment/bin/mlserver
 # Any user of group 0 may write here: OpenShift makes up the number of its users.
