@@ -293,6 +293,10 @@ impl Evaluate for Ensemble {
         }))
     }
 
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
     fn cost(&self) -> u64 {
         members::cost(self.members.iter().map(|member| &member.estimator))
     }

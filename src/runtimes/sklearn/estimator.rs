@@ -160,6 +160,14 @@ impl About {
         if sparse.is_finite() { Ok(()) } else { Err(PredictError::NotFinite { class: Arc::clone(&self.class) }) }
     }
 
+    /// Checks that the data is finite numbers.
+    pub(super) fn check(&self, data: &Data<'_>) -> Result<(), PredictError> {
+        match data {
+            Data::Sparse(sparse) => self.finite_sparse(sparse),
+            _ => self.finite(data).map(drop),
+        }
+    }
+
     /// The data as finite numbers.
     pub(super) fn finite<'d>(&self, data: &'d Data<'_>) -> Result<Matrix<'d>, PredictError> {
         self.numbers(data, false)
@@ -173,6 +181,12 @@ impl About {
     /// The data as numbers that are not infinite, and not missing either unless `nan`.
     pub(super) fn numbers<'d>(&self, data: &'d Data<'_>, nan: bool) -> Result<Matrix<'d>, PredictError> {
         let matrix = self.unchecked(data)?;
-        if matrix.is_finite(nan) { Ok(matrix) } else { Err(PredictError::NotFinite { class: Arc::clone(&self.class) }) }
+        self.check_finite(&matrix, nan)?;
+        Ok(matrix)
+    }
+
+    /// Checks that numbers are not infinite, and not missing either unless `nan`.
+    pub(super) fn check_finite(&self, matrix: &Matrix<'_>, nan: bool) -> Result<(), PredictError> {
+        if matrix.is_finite(nan) { Ok(()) } else { Err(PredictError::NotFinite { class: Arc::clone(&self.class) }) }
     }
 }

@@ -117,10 +117,12 @@ pub(super) fn positions(values: &Elements<'_>, labels: &Elements<'_>) -> Option<
     }
 }
 
-/// What `check_array` makes of an input: an array without names, its numbers as they are.
+/// What `check_array` makes of an input: an array without names, its numbers as they are, sparse ones too.
 pub(super) fn plain<'d>(data: &'d Data<'_>, about: &About) -> Result<Data<'d>, PredictError> {
-    if let Data::Table(table) = data {
-        return Ok(Data::Table(table.borrowed()));
+    match data {
+        Data::Table(table) => return Ok(Data::Table(table.borrowed())),
+        Data::Sparse(sparse) => return Ok(Data::Sparse(sparse.clone())),
+        Data::Frame(_) => {}
     }
     let matrix = about.unchecked(data)?;
     let (rows, columns) = (matrix.rows, matrix.columns);

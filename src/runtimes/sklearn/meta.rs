@@ -157,6 +157,10 @@ impl Evaluate for Threshold {
         Ok(Data::Table(Table::of_column(self.labels.take(scores.iter().map(place)))))
     }
 
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
     fn cost(&self) -> u64 {
         self.estimator.evaluate.cost()
     }
@@ -231,6 +235,10 @@ impl Evaluate for TransformedTarget {
             }
         }
         Ok(answer.table())
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
     }
 
     fn cost(&self) -> u64 {

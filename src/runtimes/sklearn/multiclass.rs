@@ -128,6 +128,10 @@ impl Evaluate for OneVsRest {
         }
     }
 
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
     fn cost(&self) -> u64 {
         members::cost(&self.estimators)
     }
@@ -199,6 +203,10 @@ impl Evaluate for OneVsOne {
         Ok(Data::Table(Table::of_column(self.labels.take(scores.map(|score| usize::from(score > threshold))))))
     }
 
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
     fn cost(&self) -> u64 {
         members::cost(&self.estimators)
     }
@@ -236,6 +244,10 @@ impl Evaluate for OutputCode {
         Ok(Data::Table(Table::of_column(self.labels.take(scores.values.chunks_exact(scores.columns).map(nearest)))))
     }
 
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
     fn cost(&self) -> u64 {
         members::cost(&self.estimators)
     }
@@ -261,6 +273,10 @@ impl Evaluate for Constant {
             Method::PredictProba => Table::of_f64([1.0 - self.class, self.class].repeat(rows), 2),
             _ => Table::of_f64(vec![self.class; rows], 1),
         }))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
     }
 
     fn cost(&self) -> u64 {

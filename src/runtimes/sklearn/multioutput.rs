@@ -8,6 +8,7 @@ use super::error::{LoadError, PredictError};
 use super::estimator::{About, Estimator, Evaluate, Method, Methods};
 use super::fitted::Fitted;
 use super::members::{self, Answer, members};
+use super::stack;
 
 pub(super) const CLASSES: Classes = &[
     ("multioutput.ClassifierChain", classifier_chain),
@@ -59,6 +60,10 @@ impl Evaluate for Each {
         let class = || PredictError::Text { class: Arc::clone(&about.class) };
         let elements = across(&columns, data.rows()).ok_or_else(class)?;
         Ok(Data::Table(Table { elements, rows: data.rows(), columns: self.estimators.len() }))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
     }
 
     fn cost(&self) -> u64 {
@@ -132,18 +137,26 @@ fn chain(fitted: &Fitted<'_>, classifier: bool) -> Result<Family, LoadError> {
 
 impl Evaluate for Chain {
     fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
-        let (rows, targets) = (x.rows, self.estimators.len());
-        let mut seen = Answer { values: x.to_f64().into_owned(), columns: self.features, single: false };
+        let (rows, targets) = (data.rows(), self.estimators.len());
+        let mut seen = if let Data::Sparse(sparse) = data {
+            about.finite_sparse(sparse)?;
+            Data::Sparse(sparse.clone())
+        } else {
+            let x = about.finite(data)?;
+            Data::Table(Table::of_f64(x.to_f64().into_owned(), self.features))
+        };
         let mut answers = vec![0.0; rows * targets];
         for (estimator, &target) in self.estimators.iter().zip(&self.order) {
-            let view = members::table(seen.values.clone(), (rows, seen.columns), false);
-            let own = estimator.score(method, &view)?;
+            let own = estimator.score(method, &seen)?;
             answers.iter_mut().skip(target).step_by(targets).zip(&own.values).for_each(|(slot, &own)| *slot = own);
-            let said = if self.said == method { own } else { estimator.score(self.said, &view)? };
-            seen = members::beside(&[seen, Answer { single: false, ..said }], rows);
+            let said = if self.said == method { own } else { estimator.score(self.said, &seen)? };
+            seen = stack::beside(&[seen, Answer { single: false, ..said }.table()], rows);
         }
         Ok(Data::Table(Table::of_f64(answers, targets)))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
     }
 
     fn cost(&self) -> u64 {

@@ -115,7 +115,7 @@ impl Classifier {
 impl Evaluate for Classifier {
     #[expect(clippy::cast_precision_loss, reason = "classes are few")]
     fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        about.finite(data)?;
+        about.check(data)?;
         let classes = self.labels.len();
         let sums = self.sums(&members::plain(data, about)?)?;
         Ok(match method {
@@ -137,6 +137,10 @@ impl Evaluate for Classifier {
         })
     }
 
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
     fn cost(&self) -> u64 {
         members::cost(&self.members)
     }
@@ -144,7 +148,7 @@ impl Evaluate for Classifier {
 
 impl Evaluate for Regressor {
     fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        about.finite(data)?;
+        about.check(data)?;
         let data = members::plain(data, about)?;
         let mut single = true;
         let mut predictions = Vec::with_capacity(self.members.len());
@@ -160,6 +164,10 @@ impl Evaluate for Regressor {
             median(&own)
         });
         Ok(members::table(medians.collect(), (data.rows(), 1), single))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
     }
 
     fn cost(&self) -> u64 {

@@ -171,6 +171,10 @@ impl Evaluate for Bagging {
         }))
     }
 
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
     fn cost(&self) -> u64 {
         members::cost(self.members.iter().map(|member| &member.estimator))
     }

@@ -6,6 +6,7 @@ use crate::runtimes::sklearn::error::{LoadError, PredictError};
 use crate::runtimes::sklearn::estimator::{About, Estimator, Evaluate, Method, Methods};
 use crate::runtimes::sklearn::fitted::Fitted;
 use crate::runtimes::sklearn::members::{self, Answer, members};
+use crate::runtimes::sklearn::stack;
 
 #[derive(Debug)]
 struct Stacking {
@@ -66,6 +67,11 @@ impl Stacking {
                 members::numbers(&answer, member, data.rows())?
             });
         }
+        if let (true, Data::Sparse(_)) = (self.passthrough, data) {
+            let mut blocks: Vec<_> = answers.into_iter().map(Answer::table).collect();
+            blocks.push(data.clone().into_static());
+            return Ok(stack::beside(&blocks, data.rows()));
+        }
         if self.passthrough {
             let input = about.unchecked(data)?;
             let (values, columns) = (input.to_f64().into_owned(), input.columns);
@@ -95,6 +101,10 @@ impl Evaluate for Stacking {
             }
             _ => self.last.call(method, &stacked),
         }
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
     }
 
     fn cost(&self) -> u64 {

@@ -133,6 +133,10 @@ impl Evaluate for Voting {
         }
     }
 
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
     fn cost(&self) -> u64 {
         members::cost(&self.members)
     }

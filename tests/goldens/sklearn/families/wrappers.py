@@ -5,7 +5,7 @@ import numpy as np
 import pandas
 import xgboost
 from casefile import asked, blobs, line, pickled, rng_for
-from sklearn import ensemble, model_selection, preprocessing
+from sklearn import compose, ensemble, linear_model, model_selection, multiclass, multioutput, preprocessing
 from sklearn.pipeline import make_pipeline
 
 LETTERS = np.array(["a", "b", "c"])
@@ -22,6 +22,8 @@ def write(out):
     boosters(out)
     stopped(out)
     composed(out)
+    if out.version >= (1, 9):
+        sparse(out)
 
 
 def boosters(out):
@@ -114,3 +116,31 @@ def composed(out):
         models["voting_boosters"] = ensemble.VotingClassifier(members, voting="soft")
     for name, model in models.items():
         out.case(name, model.fit(x, y), rows, single=not name.startswith("lgbm"))
+
+
+def sparse(out):
+    """What sparse rows do not have is missing to XGBoost, and zero to others, whatever stands between."""
+    rng = rng_for("sparse")
+    x = rng.randint(3, size=(120, 4)).astype(float)
+    y = (x.sum(axis=1) + rng.randint(2, size=120)).astype(int) % 3
+    number = x @ [1.0, -2.0, 0.5, 3.0] + 5.0
+    rows = np.vstack([x[:8], np.full((1, 4), 7.0)])
+    settings = {"n_estimators": 3, "max_depth": 3, "random_state": 0, "n_jobs": 1}
+    inner, line_ = xgboost.XGBClassifier(**settings), linear_model.LogisticRegression()
+    regressor = xgboost.XGBRegressor(**settings)
+    both = [("xgb", inner), ("line", line_)]
+    stack = ensemble.StackingClassifier(both, final_estimator=xgboost.XGBClassifier(**settings), cv=2, passthrough=True)
+    for name, model, target in [
+        ("bagging", ensemble.BaggingRegressor(regressor, 2, max_features=0.7, random_state=0), number),
+        ("voting", ensemble.VotingClassifier(both, voting="soft"), y),
+        ("boosting", ensemble.AdaBoostClassifier(inner, n_estimators=2, random_state=0), y),
+        ("rest", multiclass.OneVsRestClassifier(inner), y),
+        ("pairs", multiclass.OneVsOneClassifier(inner), y),
+        ("codes", multiclass.OutputCodeClassifier(inner, random_state=0), y),
+        ("stacking", stack, y),
+        ("target", compose.TransformedTargetRegressor(regressor, func=np.log, inverse_func=np.exp), np.abs(number) + 1.0),
+        ("each", multioutput.MultiOutputRegressor(regressor), np.column_stack([number, y])),
+        ("chain", multioutput.RegressorChain(regressor), np.column_stack([number, y])),
+    ]:
+        pipeline = make_pipeline(preprocessing.OneHotEncoder(handle_unknown="ignore"), model)
+        out.case(f"sparse_{name}", pipeline.fit(x, target), rows, single=True)
