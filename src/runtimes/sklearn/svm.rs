@@ -5,7 +5,7 @@ use super::data::{Data, Elements, Int, Table};
 use super::error::{LoadError, PredictError};
 use super::estimator::{About, Evaluate, Method, Methods};
 use super::fitted::Fitted;
-use super::numerics::{argmax, dot, lanes, wide};
+use super::numerics::{PANEL, argmax, dot, down, exp, lanes, panels, wide};
 
 /// How alike two rows are.
 #[derive(Debug, Clone, Copy)]
@@ -37,39 +37,39 @@ impl Kernel {
         }
     }
 
-    /// The kernels of a row with rows of the same length.
-    fn of(self, x: &[f64], rows: &[f64]) -> Vec<f64> {
-        let mut kernels = vec![0.0; rows.len() / x.len().max(1)];
-        let pairs = rows.chunks_exact(x.len().max(1)).zip(&mut kernels);
-        if let Self::Rbf { gamma } = self {
+    /// The kernels of a row with those of panels, and with whatever fills the last of these.
+    fn of(self, x: &[f64], panels: &[[f64; PANEL]]) -> Vec<f64> {
+        let mut kernels = vec![0.0; panels.len() / x.len().max(1) * PANEL];
+        let (sums, _) = kernels.as_chunks_mut();
+        if let Self::Rbf { .. } = self {
             wide(
                 #[inline(always)]
-                || {
-                    for (row, kernel) in pairs {
-                        *kernel = lanes(x, row, |x, y| (x - y) * (x - y));
-                    }
-                },
+                || down(x, panels, sums, |x, y| (x - y) * (x - y)),
             );
-            for distance in &mut kernels {
-                *distance = (-gamma * *distance).exp();
-            }
-            return kernels;
+        } else {
+            wide(
+                #[inline(always)]
+                || down(x, panels, sums, |x, y| x * y),
+            );
         }
-        wide(
-            #[inline(always)]
-            || {
-                for (row, kernel) in pairs {
-                    *kernel = lanes(x, row, |x, y| x * y);
+        match self {
+            Self::Linear => {}
+            Self::Poly { gamma, coef0, degree } => {
+                for product in &mut kernels {
+                    *product = (gamma * *product + coef0).powi(degree);
                 }
-            },
-        );
-        let apply = |product: f64| match self {
-            Self::Linear | Self::Rbf { .. } => product,
-            Self::Poly { gamma, coef0, degree } => (gamma * product + coef0).powi(degree),
-            Self::Sigmoid { gamma, coef0 } => (gamma * product + coef0).tanh(),
-        };
-        for product in &mut kernels {
-            *product = apply(*product);
+            }
+            Self::Rbf { gamma } => {
+                for distance in &mut kernels {
+                    *distance *= -gamma;
+                }
+                exp(&mut kernels);
+            }
+            Self::Sigmoid { gamma, coef0 } => {
+                for product in &mut kernels {
+                    *product = (gamma * *product + coef0).tanh();
+                }
+            }
         }
         kernels
     }
@@ -79,8 +79,9 @@ impl Kernel {
 #[derive(Debug)]
 struct Machine {
     kernel: Kernel,
-    /// A row for each support vector.
-    vectors: Vec<f64>,
+    /// The support vectors.
+    panels: Vec<[f64; PANEL]>,
+    count: usize,
     features: usize,
     /// A row for each class but one, a column for each support vector.
     weights: Vec<f64>,
@@ -101,24 +102,23 @@ impl Machine {
         let intercept = fitted.floats("_intercept_")?;
         Ok(Self {
             kernel: Kernel::load(fitted)?,
-            vectors: vectors.values,
+            panels: panels(&vectors.values, vectors.columns),
+            count: vectors.rows,
             features: vectors.columns,
             weights: weights.values,
             intercept,
         })
     }
 
-    const fn count(&self) -> usize {
-        self.vectors.len() / self.features
-    }
-
     /// The kernels of a row with every support vector.
     fn kernels(&self, row: &[f64]) -> Vec<f64> {
-        self.kernel.of(row, &self.vectors)
+        let mut kernels = self.kernel.of(row, &self.panels);
+        kernels.truncate(self.count);
+        kernels
     }
 
     const fn cost(&self) -> u64 {
-        50 + self.vectors.len() as u64 + 20 * self.count() as u64
+        50 + (self.count * (self.features / 4 + 8)) as u64
     }
 }
 
@@ -140,7 +140,7 @@ pub(super) fn one_class(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 
 fn one(fitted: &Fitted<'_>, methods: Methods, novelty: bool) -> Result<Family, LoadError> {
     let machine = Machine::load(fitted)?;
-    fitted.count("_dual_coef_", machine.count(), machine.weights.len())?;
+    fitted.count("_dual_coef_", machine.count, machine.weights.len())?;
     fitted.count("_intercept_", 1, machine.intercept.len())?;
     Ok(Family::new(methods, machine.features, One { machine, novelty }))
 }
@@ -185,14 +185,14 @@ pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
         return Err(fitted.unexpected("classes_", "at least two classes"));
     }
     let pairs = classes.saturating_mul(classes - 1) / 2;
-    fitted.count("_dual_coef_", (classes - 1).saturating_mul(machine.count()), machine.weights.len())?;
+    fitted.count("_dual_coef_", (classes - 1).saturating_mul(machine.count), machine.weights.len())?;
     fitted.count("_intercept_", pairs, machine.intercept.len())?;
     let mut starts = vec![0];
     for size in fitted.sizes("_n_support", classes)? {
         let next = starts.last().copied().unwrap_or(0_usize).saturating_add(size);
         starts.push(next);
     }
-    fitted.count("_n_support", machine.count(), starts.last().copied().unwrap_or(0))?;
+    fitted.count("_n_support", machine.count, starts.last().copied().unwrap_or(0))?;
     // The newest version writes the word `deprecated` where nothing was asked for.
     let sigmoids = if fitted.text_if("probability").is_none() && fitted.flag("probability")? {
         let slopes = fitted.floats_of("_probA", pairs)?;
@@ -226,13 +226,22 @@ impl Pairs {
     fn sums(&self, row: &[f64]) -> Vec<f64> {
         let kernels = self.machine.kernels(row);
         let count = kernels.len();
-        let part = |class: usize, weights: usize| {
-            let range = self.starts[class]..self.starts[class + 1];
-            let weights = &self.machine.weights[weights * count..(weights + 1) * count];
-            dot(&kernels[range.clone()], &weights[range])
-        };
-        let sum = |(one, other): (usize, usize)| part(one, other - 1) + part(other, one);
-        self.pairs().map(sum).zip(&self.machine.intercept).map(|(sum, intercept)| sum + intercept).collect()
+        let mut sums = self.machine.intercept.clone();
+        wide(
+            #[inline(always)]
+            || {
+                for ((one, other), sum) in self.pairs().zip(&mut sums) {
+                    let mut both = 0.0;
+                    for (class, weights) in [(one, other - 1), (other, one)] {
+                        let range = self.starts[class]..self.starts[class + 1];
+                        let weights = &self.machine.weights[weights * count..(weights + 1) * count];
+                        both += lanes(&kernels[range.clone()], &weights[range], |x, y| x * y);
+                    }
+                    *sum += both;
+                }
+            },
+        );
+        sums
     }
 
     /// The class that most pairs speak for.
