@@ -42,6 +42,7 @@ mod neighbors;
 mod neural;
 mod numerics;
 mod scale;
+mod screen;
 mod select;
 mod sparse;
 mod spline;

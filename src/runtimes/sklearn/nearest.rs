@@ -4,8 +4,12 @@
 //! last. To answer as it does, the search is the same: the same trees, which stand in the file, in the same order, into a heap
 //! of the same shape.
 
+use std::ops::Range;
+
 use super::error::LoadError;
 use super::fitted::Fitted;
+use super::numerics::{lanes, wide};
+use super::screen::{self, Screen};
 use crate::pickle::{Array, Value};
 
 /// How far rows are from one another.
@@ -102,6 +106,8 @@ pub(super) struct Points {
     features: usize,
     metric: Metric,
     tree: Option<Tree>,
+    /// What rules rows out, where all of them are looked at.
+    screen: Option<Screen>,
 }
 
 /// A k-d tree or ball tree, as scikit-learn built it. The children of node `i` are `2i + 1` and `2i + 2`.
@@ -140,9 +146,15 @@ impl Points {
         let weighted = parameters.get("w").is_some_and(|weights| !weights.is_none());
         let metric = fitted.text_if("effective_metric_").and_then(|name| Metric::of(name, p));
         let metric = metric.filter(|_| !weighted).ok_or_else(|| fitted.unsupported("effective_metric_"))?;
-        let mut points = Self { values: x.values, features: x.columns, metric, tree: None };
+        let mut points = Self { values: x.values, features: x.columns, metric, tree: None, screen: None };
         points.tree = match fitted.text("_fit_method")? {
-            "brute" => None,
+            "brute" => {
+                if points.is_euclidean() {
+                    fitted.spend(Screen::size(points.len(), points.features))?;
+                    points.screen = Screen::new(&points.values, points.features);
+                }
+                None
+            }
             "kd_tree" | "ball_tree" => Some(points.read_tree(fitted)?),
             _ => return Err(fitted.unsupported("_fit_method")),
         };
@@ -204,34 +216,104 @@ impl Points {
         &self.values[row * self.features..(row + 1) * self.features]
     }
 
-    /// The `count` nearest rows, the nearest first. There are at least so many.
-    pub(super) fn nearest(&self, row: &[f64], count: usize) -> Vec<Neighbour> {
-        let mut heap = Heap::new(count);
-        match &self.tree {
-            Some(tree) => {
-                let query = Query { points: self, tree, row };
-                query.search(0, query.bound(0), &mut heap);
+    const fn is_euclidean(&self) -> bool {
+        matches!(self.metric, Metric::Euclidean | Metric::SquaredEuclidean)
+    }
+
+    /// How far the rows in a range are, reduced.
+    fn reduced(&self, row: &[f64], range: Range<usize>, distances: &mut [f64]) {
+        let rows = self.values[range.start * self.features..range.end * self.features].chunks_exact(self.features);
+        // Without a tree scikit-learn adds squares in an order of the machine's.
+        if self.tree.is_none() && self.is_euclidean() {
+            wide(
+                #[inline(always)]
+                || {
+                    for (other, distance) in rows.zip(distances) {
+                        *distance = lanes(row, other, |x, y| (x - y) * (x - y));
+                    }
+                },
+            );
+        } else {
+            for (other, distance) in rows.zip(distances) {
+                *distance = self.metric.reduced(row, other);
             }
-            None => {
-                for index in 0..self.len() {
-                    heap.push(self.metric.reduced(row, self.row(index)), index);
+        }
+    }
+
+    /// Calls `visit` with every row of the fit and how far it is, reduced.
+    fn all(&self, row: &[f64], mut visit: impl FnMut(f64, usize)) {
+        let mut distances = [0.0; 64];
+        for start in (0..self.len()).step_by(distances.len()) {
+            let range = start..self.len().min(start + distances.len());
+            self.reduced(row, range.clone(), &mut distances);
+            range.zip(distances).for_each(|(index, distance)| visit(distance, index));
+        }
+    }
+
+    /// Calls `visit` with the `count` nearest rows, the nearest first, of each row of `x`. There are at least so many.
+    pub(super) fn nearest(&self, x: &[f64], count: usize, mut visit: impl FnMut(&[Neighbour])) {
+        let (mut heap, mut found) = (Heap::new(count), Vec::with_capacity(count));
+        let mut rest = x;
+        if let Some(screen) = &self.screen {
+            let (groups, after) = x.split_at(x.len() - x.len() % (screen::GROUP * self.features));
+            rest = after;
+            let mut heaps = Vec::new();
+            // So many that they and a panel of the fit stay close to the processor.
+            for block in groups.chunks(8 * screen::GROUP * self.features) {
+                heaps.resize(block.len() / self.features, Heap::new(count));
+                heaps.iter_mut().for_each(Heap::clear);
+                let row = |index: usize| &block[index * self.features..(index + 1) * self.features];
+                screen.pairs(
+                    block,
+                    &mut heaps,
+                    |heaps, query| heaps[query].largest(),
+                    |heaps, query, index| {
+                        let mut distance = [0.0];
+                        self.reduced(row(query), index..index + 1, &mut distance);
+                        heaps[query].push(distance[0], index);
+                    },
+                );
+                for heap in &mut heaps {
+                    self.sort(&mut heap.entries, &mut found);
+                    visit(&found);
                 }
             }
         }
-        self.sorted(heap.entries)
+        for row in rest.chunks_exact(self.features) {
+            heap.clear();
+            match &self.tree {
+                Some(tree) => {
+                    let query = Query { points: self, tree, row };
+                    query.search(0, query.bound(0), &mut heap);
+                }
+                None => self.all(row, |distance, index| heap.push(distance, index)),
+            }
+            self.sort(&mut heap.entries, &mut found);
+            visit(&found);
+        }
     }
 
-    /// All rows that are no farther than `radius`, the nearest first.
-    pub(super) fn within(&self, row: &[f64], radius: f64) -> Vec<Neighbour> {
+    /// Calls `visit` with all rows that are no farther than `radius`, the nearest first, of each row of `x`.
+    pub(super) fn within(&self, x: &[f64], radius: f64, mut visit: impl FnMut(&[Neighbour])) {
         let radius = self.metric.reduce(radius);
-        let all = (0..self.len()).map(|index| (self.metric.reduced(row, self.row(index)), index));
-        self.sorted(all.filter(|&(reduced, _)| reduced <= radius).collect())
+        let (mut entries, mut found) = (Vec::new(), Vec::new());
+        for row in x.chunks_exact(self.features) {
+            entries.clear();
+            self.all(row, |distance, index| {
+                if distance <= radius {
+                    entries.push((distance, index));
+                }
+            });
+            self.sort(&mut entries, &mut found);
+            visit(&found);
+        }
     }
 
-    fn sorted(&self, mut entries: Vec<(f64, usize)>) -> Vec<Neighbour> {
+    fn sort(&self, entries: &mut [(f64, usize)], found: &mut Vec<Neighbour>) {
         entries.sort_by(|(x, _), (y, _)| x.total_cmp(y));
-        let neighbour = |(reduced, row): (f64, usize)| Neighbour { row, distance: self.metric.distance(reduced) };
-        entries.into_iter().map(neighbour).collect()
+        let neighbour = |&(reduced, row): &(f64, usize)| Neighbour { row, distance: self.metric.distance(reduced) };
+        found.clear();
+        found.extend(entries.iter().map(neighbour));
     }
 }
 
@@ -296,7 +378,7 @@ impl Query<'_> {
 }
 
 /// The nearest rows so far, the farthest of them on top.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Heap {
     entries: Vec<(f64, usize)>,
 }
@@ -305,6 +387,10 @@ impl Heap {
     /// A heap of `count` places, of which there is at least one, all of them infinitely far.
     fn new(count: usize) -> Self {
         Self { entries: vec![(f64::INFINITY, 0); count] }
+    }
+
+    fn clear(&mut self) {
+        self.entries.fill((f64::INFINITY, 0));
     }
 
     fn largest(&self) -> f64 {
@@ -330,5 +416,76 @@ impl Heap {
             place = child;
         }
         entries[place] = (reduced, row);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn points(values: Vec<f64>, features: usize, screened: bool) -> Points {
+        let screen = screened.then(|| Screen::new(&values, features)).flatten();
+        assert_eq!(screen.is_some(), screened);
+        Points { values, features, metric: Metric::Euclidean, tree: None, screen }
+    }
+
+    fn nearest(points: &Points, x: &[f64], count: usize) -> Vec<(usize, u64)> {
+        let mut all = Vec::new();
+        points.nearest(x, count, |found| {
+            all.extend(found.iter().map(|found| (found.row, found.distance.to_bits())));
+        });
+        all
+    }
+
+    /// Numbers of few values, so that many rows are equally far, and what makes rounding matter.
+    fn numbers(count: usize) -> impl Strategy<Value = Vec<f64>> {
+        let number = (0..4_u8).prop_map(f64::from);
+        let (offset, scale) =
+            (prop_oneof![Just(0.0), Just(1e9), Just(-1e16)], prop_oneof![Just(1.0), Just(0.1), Just(1e-170)]);
+        (prop::collection::vec(number, count), offset, scale)
+            .prop_map(|(numbers, offset, scale)| numbers.into_iter().map(|number| number * scale + offset).collect())
+    }
+
+    proptest! {
+        /// Ruling rows out changes nothing: neither which rows are found, nor their order, nor any bit of a distance.
+        #[test]
+        fn a_screen_changes_nothing(
+            (features, fit, x) in (1..20_usize, 1..60_usize, 1..30_usize)
+                .prop_flat_map(|(features, rows, asked)| (Just(features), numbers(rows * features), numbers(asked * features))),
+            count in 1..8_usize,
+        ) {
+            let count = count.min(fit.len() / features);
+            let plain = nearest(&points(fit.clone(), features, false), &x, count);
+            prop_assert_eq!(plain, nearest(&points(fit, features, true), &x, count));
+        }
+    }
+
+    #[test]
+    fn numbers_whose_products_overflow_are_not_screened() {
+        assert!(Screen::new(&[1.0, 1e160], 2).is_none());
+        assert!(Screen::new(&[1.0, f64::NAN], 2).is_none());
+        let fit: Vec<f64> = (0..40_u8).map(f64::from).collect();
+        let mut x: Vec<f64> = (0..24_u8).map(f64::from).collect();
+        x[5] = 1e200;
+        x[6] = f64::MAX;
+        x[9] = f64::MAX;
+        let (plain, screened) = (points(fit.clone(), 2, false), points(fit, 2, true));
+        assert_eq!(nearest(&plain, &x, 3), nearest(&screened, &x, 3));
+    }
+
+    #[test]
+    fn most_rows_are_ruled_out() {
+        let number = |index: u32| f64::from(index.wrapping_mul(2_654_435_761) >> 20);
+        let fit: Vec<f64> = (0..8000).map(number).collect();
+        let screen = Screen::new(&fit, 8).unwrap();
+        let x: Vec<f64> = (8000..8048).map(number).collect();
+        let farthest = nearest(&points(fit, 8, false), &x, 5).chunks(5).map(|row| f64::from_bits(row[4].1)).collect();
+        let mut visited = 0;
+        let (limit, visit) =
+            (|limits: &Vec<f64>, row: usize| limits[row] * limits[row], |_: &mut _, _, _| visited += 1);
+        screen.pairs(&x, &mut { farthest }, limit, visit);
+        assert_eq!(visited, 6 * 5);
     }
 }

@@ -6,7 +6,7 @@ use super::error::{LoadError, PredictError};
 use super::estimator::{About, Evaluate, Method, Methods};
 use super::fitted::{Fitted, Version};
 use super::nearest::{Metric, Neighbour, Points};
-use super::numerics::{argmax, pairwise_sum, softmax};
+use super::numerics::{argmax, divide, pairwise_sum, softmax};
 
 pub(super) const CLASSES: Classes = &[
     ("neighbors.KNeighborsClassifier", classifier),
@@ -122,11 +122,11 @@ fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 }
 
 impl Reach {
-    /// The neighbours of a row, the nearest first.
-    fn find(self, points: &Points, row: &[f64]) -> Vec<Neighbour> {
+    /// Calls `visit` with the neighbours, the nearest first, of each row of `x`.
+    fn find(self, points: &Points, x: &[f64], visit: impl FnMut(&[Neighbour])) {
         match self {
-            Self::Count(count) => points.nearest(row, count),
-            Self::Radius(radius) => points.within(row, radius),
+            Self::Count(count) => points.nearest(x, count, visit),
+            Self::Radius(radius) => points.within(x, radius, visit),
         }
     }
 
@@ -134,7 +134,7 @@ impl Reach {
         let (rows, features) = (points.len() as u64, points.features() as u64);
         match self {
             Self::Count(_) if points.has_tree() => 500 + 50 * features * u64::from(rows.ilog2() + 1),
-            _ => 100 + rows * (2 + features / 2),
+            _ => 100 + rows * (3 + features / 8),
         }
     }
 }
@@ -156,38 +156,28 @@ impl Weights {
     }
 }
 
-impl Classifier {
-    /// The sum of weights for each class, and whether there was a neighbour at all.
-    fn votes(&self, row: &[f64]) -> (Vec<f64>, bool) {
-        let neighbours = self.reach.find(&self.points, row);
-        let mut votes = vec![0.0; self.labels.len()];
-        for (neighbour, weight) in neighbours.iter().zip(self.weights.of(&neighbours)) {
-            votes[self.classes[neighbour.row]] += weight;
-        }
-        (votes, !neighbours.is_empty())
-    }
-}
-
 impl Evaluate for Classifier {
     fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
         let x = about.finite(data)?;
         let classes = self.labels.len();
         let mut all = Vec::with_capacity(x.rows * classes);
         let mut alone = Vec::new();
-        for (index, row) in x.to_f64().chunks_exact(self.points.features()).enumerate() {
-            let (mut votes, any) = self.votes(row);
-            if !any {
-                alone.push(index);
+        let shares = method == Method::PredictProba || matches!(self.reach, Reach::Radius(_));
+        self.reach.find(&self.points, &x.to_f64(), |neighbours| {
+            let first = all.len();
+            if neighbours.is_empty() {
+                alone.push(first / classes);
             }
-            let sum: f64 = votes.iter().sum();
-            let sum = if sum == 0.0 { 1.0 } else { sum };
-            if method == Method::PredictProba || matches!(self.reach, Reach::Radius(_)) {
-                for vote in &mut votes {
-                    *vote /= sum;
-                }
+            all.resize(first + classes, 0.0);
+            let votes = &mut all[first..];
+            for (neighbour, weight) in neighbours.iter().zip(self.weights.of(neighbours)) {
+                votes[self.classes[neighbour.row]] += weight;
             }
-            all.extend(votes);
-        }
+            if shares {
+                let sum: f64 = votes.iter().sum();
+                divide(votes, if sum == 0.0 { 1.0 } else { sum });
+            }
+        });
         let nobody = || PredictError::NoNeighbours { class: std::sync::Arc::clone(&about.class) };
         if !alone.is_empty() && self.outlier.is_none() {
             return Err(nobody());
@@ -222,26 +212,25 @@ impl Evaluate for Classifier {
 
 impl Regressor {
     /// The average of the neighbours' targets, for each output.
-    fn averages(&self, row: &[f64]) -> Vec<f64> {
-        let neighbours = self.reach.find(&self.points, row);
-        let weights = self.weights.of(&neighbours);
+    fn averages(&self, neighbours: &[Neighbour]) -> impl Iterator<Item = f64> {
+        let weights = self.weights.of(neighbours);
         let total = pairwise_sum(&weights);
-        let average = |output: usize| {
+        let average = move |output: usize| {
             let target = |neighbour: &Neighbour| self.targets[neighbour.row * self.outputs + output];
             let terms: Vec<f64> =
                 neighbours.iter().zip(&weights).map(|(neighbour, weight)| target(neighbour) * weight).collect();
             // Without any neighbour this is NaN, as the original has it.
             pairwise_sum(&terms) / total
         };
-        (0..self.outputs).map(average).collect()
+        (0..self.outputs).map(average)
     }
 }
 
 impl Evaluate for Regressor {
     fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
         let x = about.finite(data)?;
-        let averages: Vec<f64> =
-            x.to_f64().chunks_exact(self.points.features()).flat_map(|row| self.averages(row)).collect();
+        let mut averages = Vec::with_capacity(x.rows * self.outputs);
+        self.reach.find(&self.points, &x.to_f64(), |neighbours| averages.extend(self.averages(neighbours)));
         let elements = if self.single && self.weights == Weights::Uniform {
             Elements::F32(averages.into_iter().map(to_f32).collect())
         } else {
