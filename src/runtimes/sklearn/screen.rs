@@ -42,8 +42,7 @@ impl Screen {
         let mut lengths = vec![[f64::INFINITY; PANEL]; (rows.len() / features).div_ceil(PANEL)];
         for (row, length) in rows.chunks_exact(features).zip(lengths.as_flattened_mut()) {
             let squared = dot(row, row);
-            // Not a number is not less either.
-            if !(squared < MOST) {
+            if squared >= MOST || squared.is_nan() {
                 return None;
             }
             *length = squared * (1.0 - lost);
@@ -60,37 +59,54 @@ impl Screen {
         x: &[f64],
         state: &mut T,
         limit: impl Fn(&T, usize) -> f64,
-        mut visit: impl FnMut(&mut T, usize, usize),
+        visit: impl FnMut(&mut T, usize, usize),
     ) {
-        let arch = Arch::new();
         let lengths: Vec<f64> = x.chunks_exact(self.features).map(|row| dot(row, row)).collect();
-        // What a distance is less, so that what is left is not too large for any row that matters.
-        let offset =
-            |row: usize| if lengths[row] < MOST { lengths[row] * (1.0 - self.lost) } else { f64::NEG_INFINITY };
-        let panels = self.values.chunks_exact(self.features).zip(&self.lengths).enumerate();
-        for (panel, (values, lengths)) in panels {
-            for (group, rows) in x.chunks_exact(GROUP * self.features).enumerate() {
-                let mut rows = rows.chunks_exact(self.features);
+        Arch::new().dispatch(Pairs { screen: self, x, lengths: &lengths, state, limit, visit });
+    }
+}
+
+/// `Screen::pairs`, with the squared lengths of the rows.
+struct Pairs<'a, T, L, V> {
+    screen: &'a Screen,
+    x: &'a [f64],
+    lengths: &'a [f64],
+    state: &'a mut T,
+    limit: L,
+    visit: V,
+}
+
+impl<T, L: Fn(&T, usize) -> f64, V: FnMut(&mut T, usize, usize)> WithSimd for Pairs<'_, T, L, V> {
+    type Output = ();
+
+    // Inlined: instructions are chosen by the caller.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what is not inlined is compiled for every processor")]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { screen, x, lengths, state, limit, mut visit } = self;
+        let features = screen.features;
+        let mut distances = [[0.0; PANEL]; GROUP];
+        for (panel, values) in screen.values.chunks_exact(features).enumerate() {
+            for (group, rows) in x.chunks_exact(GROUP * features).enumerate() {
+                let mut rows = rows.chunks_exact(features);
                 let rows = [(); GROUP].map(|()| rows.next().unwrap_or_default());
-                let mut distances = [[0.0; PANEL]; GROUP];
-                arch.dispatch(Distances { rows, values, lengths, distances: &mut distances });
-                for (row, distances) in distances.iter().enumerate() {
-                    let row = group * GROUP + row;
-                    let bound = |state: &T| {
-                        let limit = limit(state, row);
-                        // The last part is of numbers that are too small for the rest to count.
-                        limit * (1.0 + self.lost) - offset(row) + f64::MIN_POSITIVE
-                    };
-                    let within = bound(state);
+                products(simd, rows, values, &screen.lengths[panel], &mut distances);
+                for (row, distances) in (group * GROUP..).zip(&distances) {
+                    // What a distance is less, so that what is left is not too large for any row that matters.
+                    let offset =
+                        if lengths[row] < MOST { lengths[row] * (1.0 - screen.lost) } else { f64::NEG_INFINITY };
+                    // The last part is of numbers that are too small for the rest to count.
+                    let bound = |state: &T| limit(state, row) * (1.0 + screen.lost) - offset + f64::MIN_POSITIVE;
+                    let mut within = bound(state);
                     // Where everything is near, distances may be what overflowing leaves.
-                    if within < f64::INFINITY && !distances.iter().fold(false, |any, &other| any | (other <= within)) {
+                    let least = |least, &other| if other < least { other } else { least };
+                    if within < f64::INFINITY && distances.iter().fold(f64::INFINITY, least) > within {
                         continue;
                     }
-                    let places = distances.iter().zip(panel * PANEL..self.rows);
-                    for (&distance, place) in places {
-                        let within = bound(state);
+                    for (&distance, place) in distances.iter().zip(panel * PANEL..screen.rows) {
                         if within == f64::INFINITY || distance <= within {
                             visit(state, row, place);
+                            within = bound(state);
                         }
                     }
                 }
@@ -99,40 +115,35 @@ impl Screen {
     }
 }
 
-/// Squared distances of a group of rows from those of a panel, less the squared length of the former.
-struct Distances<'a> {
-    rows: [&'a [f64]; GROUP],
-    values: &'a [[f64; PANEL]],
-    lengths: &'a [f64; PANEL],
-    distances: &'a mut [[f64; PANEL]; GROUP],
-}
-
-impl WithSimd for Distances<'_> {
-    type Output = ();
-
-    // Inlined: instructions are chosen by the caller.
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let Self { rows, values, lengths, distances } = self;
-        let rows = rows.map(|row| &row[..values.len()]);
-        let (lengths, _) = S::as_simd_f64s(lengths);
-        let minus_two = simd.splat_f64s(-2.0);
-        for first in (0..lengths.len()).step_by(2) {
-            let mut sums = [[simd.splat_f64s(0.0); 2]; GROUP];
-            for (feature, values) in values.iter().enumerate() {
-                let (values, _) = S::as_simd_f64s(values);
-                let (one, two) = (values[first], values[first + 1]);
-                for (row, sums) in rows.iter().zip(&mut sums) {
-                    let x = simd.splat_f64s(row[feature]);
-                    sums[0] = simd.mul_add_e_f64s(x, one, sums[0]);
-                    sums[1] = simd.mul_add_e_f64s(x, two, sums[1]);
-                }
+/// Computes the squared distances of a group of rows from those of a panel, less the squared length of the former.
+// Inlined: instructions are chosen where `Arch` is asked.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "what is not inlined is compiled for every processor")]
+fn products<S: Simd>(
+    simd: S,
+    rows: [&[f64]; GROUP],
+    values: &[[f64; PANEL]],
+    lengths: &[f64; PANEL],
+    distances: &mut [[f64; PANEL]; GROUP],
+) {
+    let rows = rows.map(|row| &row[..values.len()]);
+    let (lengths, _) = S::as_simd_f64s(lengths);
+    let minus_two = simd.splat_f64s(-2.0);
+    for first in (0..lengths.len()).step_by(2) {
+        let mut sums = [[simd.splat_f64s(0.0); 2]; GROUP];
+        for (feature, values) in values.iter().enumerate() {
+            let (values, _) = S::as_simd_f64s(values);
+            let (one, two) = (values[first], values[first + 1]);
+            for (row, sums) in rows.iter().zip(&mut sums) {
+                let x = simd.splat_f64s(row[feature]);
+                sums[0] = simd.mul_add_e_f64s(x, one, sums[0]);
+                sums[1] = simd.mul_add_e_f64s(x, two, sums[1]);
             }
-            for (distances, sums) in distances.iter_mut().zip(sums) {
-                let (distances, _) = S::as_mut_simd_f64s(distances);
-                distances[first] = simd.mul_add_e_f64s(minus_two, sums[0], lengths[first]);
-                distances[first + 1] = simd.mul_add_e_f64s(minus_two, sums[1], lengths[first + 1]);
-            }
+        }
+        for (distances, sums) in distances.iter_mut().zip(sums) {
+            let (distances, _) = S::as_mut_simd_f64s(distances);
+            distances[first] = simd.mul_add_e_f64s(minus_two, sums[0], lengths[first]);
+            distances[first + 1] = simd.mul_add_e_f64s(minus_two, sums[1], lengths[first + 1]);
         }
     }
 }
