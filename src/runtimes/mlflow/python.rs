@@ -438,7 +438,7 @@ mod tests {
             ("", "Expecting value: line 1 column 1 (char 0)"),
             ("{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
             ("[1,]", "Expecting value: line 1 column 4 (char 3)"),
-            ("{\"ü\"\n 1}", "Expecting ':' delimiter: line 2 column 2 (char 5)"),
+            ("{\"ü\"\n 1}", "Expecting ':' delimiter: line 2 column 2 (char 6)"),
             ("[1 2]", "Expecting ',' delimiter: line 1 column 4 (char 3)"),
             ("1 2", "Extra data: line 1 column 3 (char 2)"),
             ("\"a", "Unterminated string starting at: line 1 column 1 (char 0)"),
