@@ -1,6 +1,7 @@
 //! Decision trees, and ensembles that average them or add them up.
 
 use std::borrow::Cow;
+use std::hint::select_unpredictable;
 use std::sync::Arc;
 
 use super::classes::Family;
@@ -158,8 +159,9 @@ impl Node {
     /// Where a value goes from here.
     fn next(&self, row: &[f32]) -> u32 {
         let value = row[(self.feature & !MISSING_LEFT) as usize];
-        let left = value <= self.threshold || value.is_nan() && self.feature & MISSING_LEFT != 0;
-        self.children[usize::from(!left)]
+        // Nothing here is a branch: it would be guessed wrong at every other node.
+        let left = (value <= self.threshold) | (value.is_nan() & (self.feature & MISSING_LEFT != 0));
+        select_unpredictable(left, self.children[0], self.children[1])
     }
 }
 
