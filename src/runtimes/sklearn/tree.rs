@@ -157,9 +157,9 @@ impl Tree {
 
 impl Node {
     /// Where a value goes from here.
+    #[expect(clippy::needless_bitwise_bool, reason = "a branch would be guessed wrong at every other node")]
     fn next(&self, row: &[f32]) -> u32 {
         let value = row[(self.feature & !MISSING_LEFT) as usize];
-        // Nothing here is a branch: it would be guessed wrong at every other node.
         let left = (value <= self.threshold) | (value.is_nan() & (self.feature & MISSING_LEFT != 0));
         select_unpredictable(left, self.children[0], self.children[1])
     }
