@@ -23,7 +23,7 @@ def task_of(settings: HuggingFaceSettings) -> str:
     Raises `MLServerError` when transformers, or optimum for models of its own, has no such task.
     """
     if settings.optimum_model:
-        import_framework("optimum", "optimum-onnx")
+        import_framework("optimum.pipelines", "optimum-onnx")
     pipelines = import_framework("transformers.pipelines", "transformers")
     known = pipelines.PIPELINE_REGISTRY
     kind = "optimum" if settings.optimum_model else "transformer"

@@ -8,6 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from support import GOLDENS, need, reasons, run_example, serve, settings, suite
 
 suite("huggingface")
@@ -182,3 +183,20 @@ def test_the_example_works_as_its_readme_says(tmp_path):
     need("huggingface")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     run_example(tmp_path, "huggingface")
+
+
+def test_optimum_answers_as_transformers_does(tmp_path):
+    """What `optimum_model` makes of a model is the same model on the ONNX runtime."""
+    need("huggingface")
+    pytest.importorskip("optimum.pipelines", exc_type=ImportError)
+    described(tmp_path, "torch")
+    described(tmp_path, "onnx", extra={"optimum_model": True})
+    server = serve(tmp_path, sys.executable)
+    try:
+        server.wait_until_ready()
+        shape, expected = ask(server, "torch", "args", *TEXTS)
+        found = ask(server, "onnx", "args", *TEXTS)
+        assert found[0] == shape
+        assert all(map(close, found[1], expected))
+    finally:
+        server.stop()
