@@ -7,7 +7,7 @@ use std::fmt::{Display, Write as _};
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use mlserver::runtimes::trees::{Matrix, Model, Output, Values};
+use mlserver::evaluators::trees::{Matrix, Model, Output, Values};
 
 const FEATURES: usize = 28;
 const ROWS: usize = 10_000;

@@ -33,7 +33,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('manifest', 'manifest', [CompletionResultType]::ParameterValue, 'Print a manifest that runs an image of a folder')
             [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Check what a folder needs to be served, and say what to do')
             [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Inspect settings')
-            [CompletionResult]::new('inspect', 'inspect', [CompletionResultType]::ParameterValue, 'Print what an artefact or MLflow folder holds, and whether it is native')
+            [CompletionResult]::new('inspect', 'inspect', [CompletionResultType]::ParameterValue, 'Print what an artifact or MLflow folder holds, and whether it is native')
             [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print the completions of a shell')
             [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'Write the manual pages into a folder')
             break

@@ -30,7 +30,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand manifest 'Print a manifest that runs an image of a folder'
             cand doctor 'Check what a folder needs to be served, and say what to do'
             cand config 'Inspect settings'
-            cand inspect 'Print what an artefact or MLflow folder holds, and whether it is native'
+            cand inspect 'Print what an artifact or MLflow folder holds, and whether it is native'
             cand completions 'Print the completions of a shell'
             cand man 'Write the manual pages into a folder'
         }

@@ -34,7 +34,7 @@ complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "build" -d 'Build 
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "manifest" -d 'Print a manifest that runs an image of a folder'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "doctor" -d 'Check what a folder needs to be served, and say what to do'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "config" -d 'Inspect settings'
-complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "inspect" -d 'Print what an artefact or MLflow folder holds, and whether it is native'
+complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "inspect" -d 'Print what an artifact or MLflow folder holds, and whether it is native'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "completions" -d 'Print the completions of a shell'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "man" -d 'Write the manual pages into a folder'
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l strict -d 'Refuse unknown keys in settings files'

@@ -10,7 +10,7 @@ use tokio::task::JoinError;
 use crate::types::{Line, Place, Priority, Turns};
 
 /// Threads for computations: as many at once as there are cores. The others wait, the most urgent in front and then in order
-/// of arrival, with the ageing of [`Turns`].
+/// of arrival, with the aging of [`Turns`].
 ///
 /// What waits is bounded by the admission limit in front of it. A caller that goes away leaves the queue; a computation
 /// that has started runs to its end.

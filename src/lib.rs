@@ -8,6 +8,7 @@ pub mod client;
 pub mod codecs;
 pub mod commands;
 pub mod compute;
+pub mod evaluators;
 pub mod image;
 pub mod inference;
 pub mod pickle;

@@ -190,7 +190,7 @@ async fn a_failed_first_load_leaves_its_reason_alone() {
     house.put("one", Some("1"), &json!({"answer": 1}));
     house.put("two", Some("2"), &json!({"fail": true}));
     let error = house.admin.load("m").await.unwrap_err();
-    let reason = "the artefact `s3://told` is not on this machine; native runtimes read local files";
+    let reason = "the artifact `s3://told` is not on this machine; native runtimes read local files";
     assert_eq!((error.kind(), error.to_string().as_str()), (Kind::LoadFailed, reason));
     assert_eq!(house.index().await, ["m:1 UNAVAILABLE".to_owned(), format!("m:2 UNAVAILABLE {reason}")]);
     assert_eq!(house.ask(Some("1")).await.unwrap_err(), "Model m with version 1 not found");
@@ -218,7 +218,7 @@ async fn a_failed_reload_changes_nothing() {
     assert!(error.ends_with("read local files; what was loaded before is still served"), "{error}");
     assert_eq!((house.ask(Some("1")).await, house.ask(None).await), (Ok("1".to_owned()), Ok("2".to_owned())));
     assert_eq!(house.ask(Some("3")).await.unwrap_err(), "Model m with version 3 not found");
-    let reason = "the artefact `s3://told` is not on this machine; native runtimes read local files";
+    let reason = "the artifact `s3://told` is not on this machine; native runtimes read local files";
     let expected = ["m:1 READY".to_owned(), "m:3 UNAVAILABLE".to_owned(), format!("m:2 READY {reason}")];
     assert_eq!(house.index().await, expected);
 }
@@ -351,7 +351,7 @@ async fn models_of_the_start_are_required_and_fail_alone() {
     let found = Repository::new(Path::new("."), sources, false).discover().models;
     let models: Vec<_> = found.into_iter().map(|model| model.settings).collect();
     assert_eq!(house.admin.load_at_start(models).await, 1);
-    let reason = "the artefact `s3://told` is not on this machine; native runtimes read local files";
+    let reason = "the artifact `s3://told` is not on this machine; native runtimes read local files";
     assert_eq!(house.index().await, ["m:1 READY".to_owned(), format!("m:2 UNAVAILABLE {reason}")]);
     assert!(!house.registry.is_ready());
     house.put("two", Some("2"), &json!({"fail": true, "again": true}));

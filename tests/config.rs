@@ -321,7 +321,7 @@ fn help_of_the_program() {
       manifest     Print a manifest that runs an image of a folder
       doctor       Check what a folder needs to be served, and say what to do
       config       Inspect settings
-      inspect      Print what an artefact or MLflow folder holds, and whether it is native
+      inspect      Print what an artifact or MLflow folder holds, and whether it is native
       completions  Print the completions of a shell
       man          Write the manual pages into a folder
 

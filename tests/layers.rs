@@ -11,7 +11,7 @@ use crate::support::repository_path;
 /// A part is a folder or file in `src/`; of several that match a file, the longest counts. What a part may use covers
 /// what is inside of that, unless a longer entry exists. Changing this table is a change of the design: see
 /// `ARCHITECTURE.md`.
-const LAYERS: [(&str, &[&str]); 27] = [
+const LAYERS: [(&str, &[&str]); 28] = [
     ("main", &["cli", "commands", "settings", "ui"]),
     ("lib", &[]),
     ("cli", &[]),
@@ -28,7 +28,8 @@ const LAYERS: [(&str, &[&str]); 27] = [
             "repository",
             // The options of Python models, and what `doctor` asks of them; what they load is the registry's.
             "runtimes",
-            "runtimes::sklearn",
+            "evaluators",
+            "evaluators::sklearn",
             "scaffold",
             "server",
             // `server::metrics` too, which it names through `server`.
@@ -57,10 +58,23 @@ const LAYERS: [(&str, &[&str]); 27] = [
     ("inference", &["compute", "registry", "runtimes", "settings", "telemetry", "types"]),
     ("registry", &["compute", "repository", "runtimes", "settings", "telemetry", "types"]),
     ("repository", &["settings"]),
-    ("runtimes", &["codecs", "compute", "runtimes::sklearn", "runtimes::trees", "settings", "telemetry", "types"]),
+    (
+        "runtimes",
+        &[
+            "codecs",
+            "compute",
+            "evaluators",
+            "evaluators::sklearn",
+            "evaluators::trees",
+            "settings",
+            "telemetry",
+            "types",
+        ],
+    ),
     // Evaluators know nothing of servers.
-    ("runtimes::trees", &[]),
-    ("runtimes::sklearn", &["pickle", "runtimes::trees"]),
+    ("evaluators", &[]),
+    ("evaluators::trees", &[]),
+    ("evaluators::sklearn", &["pickle", "evaluators::trees"]),
     ("pickle", &[]),
     ("codecs", &["types"]),
     ("compute", &["types"]),

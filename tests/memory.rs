@@ -49,7 +49,7 @@ fn models_are_loaded_when_they_are_asked_for() {
     assert_eq!(metric(&server, "models_memory_budget_bytes"), 250);
     // Two did not fit at the start; each of the eight requests was for one that had been put out, but for the first two.
     assert!(metric(&server, "models_loaded_on_demand_total") >= 6);
-    assert!(metric(&server, "models_put_out_total") >= 8);
+    assert!(metric(&server, "models_evicted_total") >= 8);
 
     // A reload takes the place of what it replaces.
     let loaded = server.post("/v2/repository/models/m1/load", "");

@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mlserver::runtimes::sklearn::{Data, Elements, Frame, Int, Method, Model, Table};
+use mlserver::evaluators::sklearn::{Data, Elements, Frame, Int, Method, Model, Table};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! scikit-learn's artefacts over the wire: outputs by name, labels, errors, and what is refused at load.
+//! scikit-learn's artifacts over the wire: outputs by name, labels, errors, and what is refused at load.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,11 +12,11 @@ const ROW: &str = r#""inputs":[{"name":"x","shape":[1,4],"datatype":"FP64","data
 
 /// A folder with one model from the golden cases, under further settings.
 fn folder(case: &str, file: &str, settings: &Value) -> Folder {
-    let artefact = fs::read(repository_path("tests/goldens/sklearn").join(case)).unwrap();
+    let artifact = fs::read(repository_path("tests/goldens/sklearn").join(case)).unwrap();
     let mut all = json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "parameters": {"uri": "."}});
     let parameters = all["parameters"].as_object_mut().unwrap();
     parameters.extend(settings.as_object().unwrap().clone());
-    Folder::new().file(&format!("m/{file}"), artefact).file("m/model-settings.json", all.to_string())
+    Folder::new().file(&format!("m/{file}"), artifact).file("m/model-settings.json", all.to_string())
 }
 
 fn infer(server: &TestServer, body: &str) -> (u16, Value) {
@@ -149,9 +149,9 @@ fn sparse_results_are_sent_with_their_zeros() {
 #[test]
 fn texts_are_sent_as_what_the_metadata_or_the_request_want() {
     let output = json!({"name": "predict", "datatype": "BYTES", "shape": [-1], "parameters": {"content_type": "str"}});
-    let artefact = fs::read(repository_path("tests/goldens/sklearn/1.5.2/linear/labels_text.joblib")).unwrap();
+    let artifact = fs::read(repository_path("tests/goldens/sklearn/1.5.2/linear/labels_text.joblib")).unwrap();
     let settings = json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "outputs": [output]});
-    let folder = Folder::new().file("m/model.joblib", artefact).file("m/model-settings.json", settings.to_string());
+    let folder = Folder::new().file("m/model.joblib", artifact).file("m/model-settings.json", settings.to_string());
     let server = TestServer::start(folder);
     let sent = |outputs: Value| {
         let (status, answer) = infer(&server, &format!(r#"{{{ROW},"outputs":{outputs}}}"#));
@@ -252,12 +252,12 @@ fn answers_are_those_of_the_original() {
 
 #[test]
 fn what_answers_with_data_frames_is_left_to_python() {
-    let artefact = fs::read(repository_path("tests/frameworks/goldens/sklearn/frame/model.joblib")).unwrap();
+    let artifact = fs::read(repository_path("tests/frameworks/goldens/sklearn/frame/model.joblib")).unwrap();
     let parameters = json!({"uri": ".", "extra": {"backend": "native"}});
     let settings =
         json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "parameters": parameters}).to_string();
     let ended =
-        Starting::new(Folder::new().file("m/model.joblib", artefact).file("m/model-settings.json", settings)).run();
+        Starting::new(Folder::new().file("m/model.joblib", artifact).file("m/model-settings.json", settings)).run();
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let reason = "StandardScaler` with `set_output` = `pandas` is not evaluated natively";
     assert!(ended.stdout.contains(reason), "{}", ended.stdout);
@@ -290,7 +290,7 @@ fn inspect(case: &str) -> String {
 }
 
 #[test]
-fn an_artefact_can_be_inspected() {
+fn an_artifact_can_be_inspected() {
     let pipeline = inspect("1.5.2/compose/pipeline_forest.joblib");
     for line in [
         "sklearn.pipeline.Pipeline (scikit-learn 1.5.2)\n",

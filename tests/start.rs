@@ -44,7 +44,7 @@ fn run_in(folder: Folder) -> String {
     run(Starting::new(folder), &root)
 }
 
-/// A folder with the iris model, whose artefact is a pipe: it loads when the test has written it.
+/// A folder with the iris model, whose artifact is a pipe: it loads when the test has written it.
 fn slow_iris() -> (Folder, PathBuf) {
     let settings = json!({"implementation": "mlserver_xgboost.XGBoostModel", "parameters": {"uri": "./pipe"}});
     let folder = Folder::new().file("slow/model-settings.json", settings.to_string());
@@ -55,8 +55,8 @@ fn slow_iris() -> (Folder, PathBuf) {
 }
 
 fn write_model(pipe: &PathBuf) {
-    let artefact = fs::read(repository_path("examples/quickstart/iris-xgboost/model.json")).unwrap();
-    fs::OpenOptions::new().write(true).open(pipe).unwrap().write_all(&artefact).unwrap();
+    let artifact = fs::read(repository_path("examples/quickstart/iris-xgboost/model.json")).unwrap();
+    fs::OpenOptions::new().write(true).open(pipe).unwrap().write_all(&artifact).unwrap();
 }
 
 // ---------------------------------------------------------------------------------------------- coming up
@@ -253,10 +253,10 @@ fn of_a_name_and_version_given_twice_the_later_is_loaded() {
 
 // -------------------------------------------------------------------------------------------- models that fail
 
-/// Iris and a model whose artefact is cut off.
+/// Iris and a model whose artifact is cut off.
 fn half_broken() -> Folder {
-    let artefact = fs::read(repository_path("examples/quickstart/iris-xgboost/model.json")).unwrap();
-    Folder::iris().with_iris("broken", &json!({})).file("broken/model.json", &artefact[..artefact.len() / 2])
+    let artifact = fs::read(repository_path("examples/quickstart/iris-xgboost/model.json")).unwrap();
+    Folder::iris().with_iris("broken", &json!({})).file("broken/model.json", &artifact[..artifact.len() / 2])
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn a_model_that_cannot_be_loaded_stops_the_server() {
 fn every_reason_for_a_failed_load_names_file_or_setting() {
     let cases: [(&str, Value, &str, &str); 6] = [
         (
-            "a missing artefact",
+            "a missing artifact",
             json!({"parameters": {"uri": "./none.json"}}),
             "",
             "Invalid URI specified for model m ([DIR]/m/none.json)",
@@ -295,16 +295,16 @@ fn every_reason_for_a_failed_load_names_file_or_setting() {
             "`[DIR]/m/file` is not a model that can be served natively: ",
         ),
         (
-            "an empty artefact",
+            "an empty artifact",
             json!({"parameters": {"uri": "./file"}}),
             "",
             "`[DIR]/m/file` is not a model that can be served natively: ",
         ),
         (
-            "a remote artefact",
+            "a remote artifact",
             json!({"parameters": {"uri": "s3://bucket/model.json"}}),
             "",
-            "the artefact `s3://bucket/model.json` is not on this machine",
+            "the artifact `s3://bucket/model.json` is not on this machine",
         ),
         (
             "a custom runtime",

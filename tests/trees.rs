@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mlserver::runtimes::trees::{Matrix, Model, Output, PredictError, Scores, Values};
+use mlserver::evaluators::trees::{Matrix, Model, Output, PredictError, Scores, Values};
 use serde::Deserialize;
 use serde_json::Value;
 

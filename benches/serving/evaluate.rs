@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use mlserver::runtimes::trees::{Matrix, Model, Output, Scores, Values};
+use mlserver::evaluators::trees::{Matrix, Model, Output, Scores, Values};
 use serde::Deserialize;
 use serde_json::json;
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use mlserver::runtimes::sklearn::{Data, Elements, Method, Model, Table};
+use mlserver::evaluators::sklearn::{Data, Elements, Method, Model, Table};
 use serde::Deserialize;
 use serde_json::json;
 

@@ -20,7 +20,7 @@ SEED = 7
 
 
 def train_iris() -> None:
-    """Three classes of iris flowers by four measurements in centimetres."""
+    """Three classes of iris flowers by four measurements in centimeters."""
     data = load_iris()
     x = data.data.astype(np.float32)
     x_train, x_test, y_train, y_test = train_test_split(

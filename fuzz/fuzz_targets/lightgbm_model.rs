@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mlserver::runtimes::trees::{Matrix, Model, Output, Values};
+use mlserver::evaluators::trees::{Matrix, Model, Output, Values};
 
 /// Wide enough for every golden model, and cheap.
 const FEATURES: usize = 64;

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mlserver::runtimes::sklearn::{Data, Elements, Method, Model, Table};
+use mlserver::evaluators::sklearn::{Data, Elements, Method, Model, Table};
 
 /// Wide enough for every golden model, and cheap.
 const FEATURES: usize = 64;

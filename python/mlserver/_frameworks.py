@@ -19,7 +19,7 @@ from .utils import get_model_uri
 
 __all__ = [
     "REQUEST_ERRORS",
-    "artefact",
+    "artifact",
     "encode_array",
     "import_framework",
     "loading",
@@ -91,8 +91,8 @@ def _interpreter() -> str:
     return f"{sys.executable} (Python {sys.version.split()[0]})"
 
 
-async def artefact(model: MLModel, well_known_names: List[str]) -> str:
-    """Returns the file of a model's artefact; in a folder, the first of the well-known names.
+async def artifact(model: MLModel, well_known_names: List[str]) -> str:
+    """Returns the file of a model's artifact; in a folder, the first of the well-known names.
 
     Raises `InvalidModelURI` when there is nothing, and `MLServerError` for a folder without such a file.
     """
@@ -105,7 +105,7 @@ async def artefact(model: MLModel, well_known_names: List[str]) -> str:
 
 @contextmanager
 def loading(path: str) -> Iterator[None]:
-    """Names the artefact in whatever fails while it is read."""
+    """Names the artifact in whatever fails while it is read."""
     try:
         yield
     except ModuleNotFoundError as error:

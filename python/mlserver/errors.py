@@ -34,7 +34,7 @@ class MLServerError(Exception):
 
 
 class InvalidModelURI(MLServerError):
-    """A model's artefact is not where its settings say."""
+    """A model's artifact is not where its settings say."""
 
     def __init__(self, name: str, model_uri: Optional[str] = None) -> None:
         where = f" ({model_uri})" if model_uri else ""

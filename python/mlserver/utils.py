@@ -25,7 +25,7 @@ __all__ = [
 
 
 async def get_model_uri(settings: ModelSettings, wellknown_filenames: Optional[List[str]] = None) -> str:
-    """Returns where a model's artefact is: a file, or a folder that has none of the well-known files.
+    """Returns where a model's artifact is: a file, or a folder that has none of the well-known files.
 
     A URI with a scheme other than `file` is returned as it is. Raises `InvalidModelURI` when there is nothing.
     """

@@ -3,7 +3,7 @@
 from typing import Tuple, Type
 
 from mlserver import MLModel
-from mlserver._frameworks import artefact, import_framework, loading, predict_only
+from mlserver._frameworks import artifact, import_framework, loading, predict_only
 from mlserver.types import InferenceRequest, InferenceResponse
 
 __all__ = ["CatboostModel"]
@@ -18,8 +18,8 @@ class CatboostModel(MLModel):
     _errors: Tuple[Type[Exception], ...] = ()
 
     async def load(self) -> bool:
-        """Reads the artefact."""
-        path = await artefact(self, _WELL_KNOWN_NAMES)
+        """Reads the artifact."""
+        path = await artifact(self, _WELL_KNOWN_NAMES)
         catboost = import_framework("catboost", "catboost")
         self._errors = (catboost.CatBoostError,)
         with loading(path):

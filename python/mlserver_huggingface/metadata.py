@@ -28,7 +28,7 @@ _IMAGE = [
     _tensor("inputs", "BYTES", "base64"),
     _tensor("inputs", "BYTES", "pillow_image"),
 ]
-_LABELLED_IMAGE = [
+_LABELED_IMAGE = [
     _tensor("array_inputs", "BYTES", "str"),
     _tensor("array_inputs", "BYTES", "base64"),
     _tensor("array_inputs", "FP32", "nplist"),
@@ -57,7 +57,7 @@ METADATA: Dict[str, Tuple[Tensors, Tensors]] = {
     "image-classification": (_IMAGE, []),
     "image-segmentation": (_IMAGE, []),
     "object-detection": (_IMAGE, []),
-    "zero-shot-image-classification": (_LABELLED_IMAGE, []),
+    "zero-shot-image-classification": (_LABELED_IMAGE, []),
 }
 
 #: Tasks whose `args` are one argument, so that several of them are several elements.

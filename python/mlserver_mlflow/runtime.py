@@ -41,7 +41,7 @@ class MLflowRuntime(MLModel):
         self._mlflow_error = import_framework("mlflow.exceptions", "mlflow").MlflowException
         if not hasattr(self._scoring, "invocations"):
             raise MLServerError(f"MLflow {self._mlflow.__version__} is too old: expected 2.6 or later", 500)
-        # Some flavours behave differently while they serve.
+        # Some flavors behave differently while they serve.
         os.environ["_MLFLOW_IS_IN_SERVING_ENVIRONMENT"] = "true"
         with loading(uri):
             # Older versions know no configuration of models.

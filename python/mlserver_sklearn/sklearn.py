@@ -5,7 +5,7 @@ import typing
 from typing import Any, List
 
 from mlserver import MLModel
-from mlserver._frameworks import artefact, encode_array, import_framework, loading, refusing
+from mlserver._frameworks import artifact, encode_array, import_framework, loading, refusing
 from mlserver.codecs import NumpyRequestCodec, PandasCodec
 from mlserver.errors import InferenceError, MLServerError
 from mlserver.types import InferenceRequest, InferenceResponse, RequestOutput, ResponseOutput
@@ -26,8 +26,8 @@ class SKLearnModel(MLModel):
     """Whatever joblib reads that has scikit-learn's `predict`, `predict_proba` or `transform`; these are the outputs."""
 
     async def load(self) -> bool:
-        """Reads the artefact."""
-        path = await artefact(self, _WELL_KNOWN_NAMES)
+        """Reads the artifact."""
+        path = await artifact(self, _WELL_KNOWN_NAMES)
         import_framework("sklearn", "scikit-learn")
         joblib = import_framework("joblib", "joblib")
         with loading(path):

@@ -3,7 +3,7 @@
 from typing import Any, List
 
 from mlserver import MLModel
-from mlserver._frameworks import artefact, encode_array, import_framework, loading, refusing
+from mlserver._frameworks import artifact, encode_array, import_framework, loading, refusing
 from mlserver.codecs import NumpyRequestCodec
 from mlserver.errors import InferenceError
 from mlserver.types import InferenceRequest, InferenceResponse, RequestOutput
@@ -22,8 +22,8 @@ class XGBoostModel(MLModel):
     """A regressor, a classifier or a ranker, with the outputs `predict` and, of classifiers, `predict_proba`."""
 
     async def load(self) -> bool:
-        """Reads the artefact."""
-        path = await artefact(self, WELLKNOWN_MODEL_FILENAMES)
+        """Reads the artifact."""
+        path = await artifact(self, WELLKNOWN_MODEL_FILENAMES)
         xgboost = import_framework("xgboost", "xgboost")
         # XGBoost says so itself, but as an error of its wrapper's.
         import_framework("sklearn", "scikit-learn")

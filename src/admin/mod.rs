@@ -56,7 +56,7 @@ impl AdminError {
     pub const fn kind(&self) -> Kind {
         match self {
             Self::NotFound(_) => Kind::NotFound,
-            Self::Repository(_) | Self::Load { error: LoadError::Artefact(_), .. } => Kind::BadRepository,
+            Self::Repository(_) | Self::Load { error: LoadError::Artifact(_), .. } => Kind::BadRepository,
             Self::Load { .. } => Kind::LoadFailed,
             Self::Overloaded { .. } => Kind::Overloaded,
             Self::Stopping => Kind::Stopping,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Print what an artefact or MLflow folder holds, and whether it is native
+/// Print what an artifact or MLflow folder holds, and whether it is native
 #[derive(Debug, Args)]
 pub struct InspectArgs {
     /// File that `joblib` or `pickle` wrote, or a folder with an `MLmodel`; nothing in it is executed

@@ -40,7 +40,7 @@ impl Findings<'_> {
     }
 }
 
-/// Runs `mlserver doctor`. Reads settings, artefacts and interpreters; no code of models is run.
+/// Runs `mlserver doctor`. Reads settings, artifacts and interpreters; no code of models is run.
 ///
 /// # Errors
 ///

@@ -1,11 +1,11 @@
-//! `mlserver inspect`: what an artefact holds, read as data.
+//! `mlserver inspect`: what an artifact holds, read as data.
 
 use anyhow::Context;
 
 use super::CommandError;
 use crate::cli::inspect::InspectArgs;
+use crate::evaluators::sklearn::Report;
 use crate::runtimes;
-use crate::runtimes::sklearn::Report;
 use crate::ui::Ui;
 
 /// Runs `mlserver inspect`.

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::compute::ComputePool;
-use crate::repository::{Artefact, DiscoveryError, Repository};
+use crate::repository::{Artifact, DiscoveryError, Repository};
 use crate::runtimes::{self, Backend, Implementation};
 use crate::settings::env::MapEnvironment;
 use crate::settings::{ModelSettings, Settings, SettingsError, Sources};
@@ -40,7 +40,7 @@ pub struct Python {
 pub enum Why {
     /// A model's implementation is a class in Python, or the settings ask for it.
     Model(String),
-    /// The server does not evaluate a model's artefact.
+    /// The server does not evaluate a model's artifact.
     Refused { model: String, reason: String },
     /// The server's settings name a class for the model repository.
     Repository(String),
@@ -86,13 +86,13 @@ impl fmt::Display for Why {
 }
 
 impl Plan {
-    /// Looks at a folder's settings and models. Reads the artefacts of native models, and runs nothing.
+    /// Looks at a folder's settings and models. Reads the artifacts of native models, and runs nothing.
     ///
     /// What the environment of this process says is left out of account: it is not that of the image.
     ///
     /// # Errors
     ///
-    /// Fails when settings cannot be read, or a model that is to be native has no artefact or a damaged one.
+    /// Fails when settings cannot be read, or a model that is to be native has no artifact or a damaged one.
     pub fn of(folder: &Path) -> Result<Self, PlanError> {
         let absolute = fs::canonicalize(folder).map_err(|_| PlanError::NoFolder { path: folder.to_owned() })?;
         if !absolute.is_dir() {
@@ -134,7 +134,7 @@ impl Plan {
 }
 
 impl Why {
-    /// Says why a model needs Python, if it does, as loading it would. Reads the artefact of a native model.
+    /// Says why a model needs Python, if it does, as loading it would. Reads the artifact of a native model.
     ///
     /// Paths of models without a settings file start in `folder`.
     ///
@@ -151,15 +151,15 @@ impl Why {
         if implementation == Implementation::Identity {
             return Ok(None);
         }
-        let path = match Artefact::resolve(settings, folder).map_err(|error| failed(error.into()))? {
-            Artefact::Path(path) => path,
+        let path = match Artifact::resolve(settings, folder).map_err(|error| failed(error.into()))? {
+            Artifact::Path(path) => path,
             // MLflow resolves URIs of its own.
-            Artefact::Remote(_)
+            Artifact::Remote(_)
                 if implementation == Implementation::Mlflow && matches!(Backend::of(settings), Ok(Backend::Auto)) =>
             {
                 return Ok(Some(Self::Model(model())));
             }
-            Artefact::Remote(uri) => return Err(failed(format!("its artefact `{uri}` is not in the folder").into())),
+            Artifact::Remote(uri) => return Err(failed(format!("its artifact `{uri}` is not in the folder").into())),
         };
         let compute = ComputePool::for_this_machine();
         let loaded = match implementation {

@@ -437,7 +437,7 @@ impl Drop for Underway<'_> {
     fn drop(&mut self) {
         self.metrics.end();
         if !self.ended {
-            self.metrics.count_dropped("client_left");
+            self.metrics.count_dropped("client_disconnected");
         }
     }
 }

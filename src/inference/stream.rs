@@ -61,7 +61,7 @@ impl Drop for Answers {
         let metrics = self.target.model.metrics(self.target.with_version);
         metrics.end();
         if self.source.is_some() {
-            metrics.count_dropped("client_left");
+            metrics.count_dropped("client_disconnected");
         }
     }
 }

@@ -8,7 +8,7 @@ use tracing::info;
 
 use super::{LoadError, chain};
 use crate::compute::ComputePool;
-use crate::repository::Artefact;
+use crate::repository::Artifact;
 use crate::runtimes::python::Python;
 use crate::runtimes::{self, Backend, BoxFuture, Implementation, Runtime};
 use crate::settings::ModelSettings;
@@ -64,15 +64,15 @@ impl Loader for RuntimeLoader {
 }
 
 impl RuntimeLoader {
-    /// Loads a model that the server evaluates itself, from its artefact.
+    /// Loads a model that the server evaluates itself, from its artifact.
     async fn native<F>(&self, settings: ModelSettings, load: F) -> Result<Arc<dyn Runtime>, LoadError>
     where
         F: FnOnce(&ModelSettings, &Path, &ComputePool) -> Result<Arc<dyn Runtime>, runtimes::LoadError>,
         F: Send + 'static,
     {
-        let path = match Artefact::resolve(&settings, &self.working_directory)? {
-            Artefact::Path(path) => path,
-            Artefact::Remote(uri) => return Err(LoadError::Remote { uri }),
+        let path = match Artifact::resolve(&settings, &self.working_directory)? {
+            Artifact::Path(path) => path,
+            Artifact::Remote(uri) => return Err(LoadError::Remote { uri }),
         };
         let compute = self.compute.clone();
         let load = move || load(&settings, &path, &compute);

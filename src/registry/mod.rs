@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::repository::{self, ArtefactError};
+use crate::repository::{self, ArtifactError};
 use crate::runtimes::python::PythonLoadError;
 use crate::runtimes::{self, Runtime};
 use crate::settings::ModelSettings;
@@ -50,15 +50,15 @@ pub enum NotFound {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error(transparent)]
-    Artefact(#[from] ArtefactError),
+    Artifact(#[from] ArtifactError),
     /// A route of the model's own that the protocol has already.
     #[error("the model's route `{route}` is one of the server's own: choose another path")]
     Reserved { route: String },
-    #[error("the artefact `{uri}` is not on this machine; native runtimes read local files")]
+    #[error("the artifact `{uri}` is not on this machine; native runtimes read local files")]
     Remote { uri: String },
     #[error(transparent)]
     Runtime(#[from] runtimes::LoadError),
-    /// The native runtime refuses the artefact, and Python cannot serve it either.
+    /// The native runtime refuses the artifact, and Python cannot serve it either.
     #[error("{refusal}; nor does Python serve it")]
     Neither { refusal: String, source: Box<PythonLoadError> },
     /// There is no room for it in the memory of models.

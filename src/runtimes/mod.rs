@@ -1,16 +1,14 @@
 //! What evaluates models.
 //!
 //! A [`Runtime`] answers requests for one loaded model. [`Implementation::of`] decides which runtime that is: native when
-//! the implementation and the artefact allow it.
+//! the implementation and the artifact allow it.
 
 mod identity;
 mod mlflow;
 mod progress;
 pub mod python;
-pub mod sklearn;
-mod sklearn_model;
-mod tree_model;
-pub mod trees;
+mod sklearn;
+mod trees;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,20 +22,21 @@ use futures_core::Stream;
 use futures_util::{StreamExt, stream};
 use serde_json::Value;
 
+use self::sklearn::SklearnModel;
+use self::trees::TreeModel;
 use crate::codecs::CodecError;
 use crate::compute::ComputePool;
+use crate::evaluators;
 use crate::settings::ModelSettings;
 use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata};
 use identity::Identity;
 use mlflow::MlflowModel;
-use sklearn_model::SklearnModel;
-use tree_model::TreeModel;
 
+pub use self::trees::Family;
 pub use progress::Progress;
-pub use tree_model::Family;
 
-/// The largest artefact that is read into memory, in bytes.
-pub const MAX_ARTEFACT_BYTES: u64 = 8 << 30;
+/// The largest artifact that is read into memory, in bytes.
+pub const MAX_ARTIFACT_BYTES: u64 = 8 << 30;
 
 /// A future that any runtime may return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -159,7 +158,7 @@ pub enum RuntimeError {
     OutputType { output: &'static str, content_type: &'static str },
     /// An estimator cannot take the request's values.
     #[error(transparent)]
-    Estimator(#[from] sklearn::PredictError),
+    Estimator(#[from] evaluators::sklearn::PredictError),
     /// Several outputs were asked for, one of which is a data frame.
     #[error(
         "{method} returned columnar data of type <class 'pandas.core.frame.DataFrame'> and {requested:?} were requested. Cannot encode multiple columnar data responses into one response."
@@ -209,21 +208,21 @@ pub enum LoadError {
     Read { path: PathBuf, source: io::Error },
     #[error("`{}` is a directory without a model file: expected one of {expected}", path.display())]
     Directory { path: PathBuf, expected: &'static str },
-    #[error("`{}` has {size} bytes, more than the {MAX_ARTEFACT_BYTES} that are read", path.display())]
+    #[error("`{}` has {size} bytes, more than the {MAX_ARTIFACT_BYTES} that are read", path.display())]
     TooLarge { path: PathBuf, size: u64 },
     #[error("`{}` is not a model that can be served natively", path.display())]
-    Artefact { path: PathBuf, source: trees::LoadError },
+    Artifact { path: PathBuf, source: evaluators::trees::LoadError },
     #[error("`{}` is not a model that can be served natively", path.display())]
-    Estimator { path: PathBuf, source: sklearn::LoadError },
+    Estimator { path: PathBuf, source: evaluators::sklearn::LoadError },
     #[error("`{}` is not a model that can be served natively", path.display())]
     Mlflow { path: PathBuf, source: mlflow::LoadError },
 }
 
 impl LoadError {
-    /// Tells whether the artefact may well be right, and only more than the native runtime can do.
+    /// Tells whether the artifact may well be right, and only more than the native runtime can do.
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::Artefact { source, .. } => source.is_refusal(),
+            Self::Artifact { source, .. } => source.is_refusal(),
             Self::Estimator { source, .. } => source.is_refusal(),
             Self::Mlflow { source, .. } => source.is_refusal(),
             _ => false,
@@ -234,7 +233,7 @@ impl LoadError {
 /// Which runtime serves a model, as its `implementation` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Implementation {
-    /// Answers with its inputs; needs no artefact.
+    /// Answers with its inputs; needs no artifact.
     Identity,
     /// A tree ensemble that is evaluated by the server itself.
     Trees(Family),
@@ -308,7 +307,7 @@ pub fn identity() -> Arc<dyn Runtime> {
     Arc::new(Identity)
 }
 
-/// Loads a tree ensemble from its artefact. Reads files and computes: call it on a thread that may block.
+/// Loads a tree ensemble from its artifact. Reads files and computes: call it on a thread that may block.
 ///
 /// # Errors
 ///
@@ -316,27 +315,27 @@ pub fn identity() -> Arc<dyn Runtime> {
 pub fn load_trees(
     family: Family,
     settings: &ModelSettings,
-    artefact: &Path,
+    artifact: &Path,
     compute: &ComputePool,
 ) -> Result<Arc<dyn Runtime>, LoadError> {
-    let bytes = read(artefact, family.well_known_names())?;
-    let model = family.load(&bytes).map_err(|source| LoadError::Artefact { path: artefact.to_owned(), source })?;
+    let bytes = read(artifact, family.well_known_names())?;
+    let model = family.load(&bytes).map_err(|source| LoadError::Artifact { path: artifact.to_owned(), source })?;
     Ok(Arc::new(TreeModel::new(family, model, settings, compute.clone())))
 }
 
-/// Loads an estimator of scikit-learn from its artefact. Reads files and computes: call it on a thread that may block.
+/// Loads an estimator of scikit-learn from its artifact. Reads files and computes: call it on a thread that may block.
 ///
 /// # Errors
 ///
 /// [`LoadError`] names the file, and what in it is not evaluated natively.
 pub fn load_sklearn(
     settings: &ModelSettings,
-    artefact: &Path,
+    artifact: &Path,
     compute: &ComputePool,
 ) -> Result<Arc<dyn Runtime>, LoadError> {
-    let bytes = read_sklearn(artefact)?;
-    let model = sklearn::Model::load(bytes.into());
-    let model = model.map_err(|source| LoadError::Estimator { path: artefact.to_owned(), source })?;
+    let bytes = read_sklearn(artifact)?;
+    let model = evaluators::sklearn::Model::load(bytes.into());
+    let model = model.map_err(|source| LoadError::Estimator { path: artifact.to_owned(), source })?;
     Ok(Arc::new(SklearnModel::new(model, settings, compute.clone())))
 }
 
@@ -357,18 +356,18 @@ pub fn load_mlflow(
 ///
 /// # Errors
 ///
-/// Fails when its `MLmodel` or its artefact cannot be read.
+/// Fails when its `MLmodel` or its artifact cannot be read.
 pub fn inspect_mlflow(folder: &Path) -> Result<String, LoadError> {
     mlflow::inspect(folder)
 }
 
-/// Reads an artefact of scikit-learn.
+/// Reads an artifact of scikit-learn.
 ///
 /// # Errors
 ///
-/// Fails when the file cannot be read, or is larger than [`MAX_ARTEFACT_BYTES`].
+/// Fails when the file cannot be read, or is larger than [`MAX_ARTIFACT_BYTES`].
 pub fn read_sklearn(path: &Path) -> Result<Vec<u8>, LoadError> {
-    read(path, sklearn_model::WELL_KNOWN_NAMES)
+    read(path, self::sklearn::WELL_KNOWN_NAMES)
 }
 
 /// Reads a whole file, or a named pipe until its writer closes it.
@@ -379,7 +378,7 @@ fn read(path: &Path, expected: &'static str) -> Result<Vec<u8>, LoadError> {
     if metadata.is_dir() {
         return Err(LoadError::Directory { path: path.to_owned(), expected });
     }
-    if metadata.len() > MAX_ARTEFACT_BYTES {
+    if metadata.len() > MAX_ARTIFACT_BYTES {
         return Err(too_large(metadata.len()));
     }
     let file = File::open(path).map_err(failed)?;
@@ -387,9 +386,9 @@ fn read(path: &Path, expected: &'static str) -> Result<Vec<u8>, LoadError> {
     let size = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
     bytes.try_reserve_exact(size).map_err(|error| failed(error.into()))?;
     // The size of what is no regular file shows only at its end.
-    file.take(MAX_ARTEFACT_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    file.take(MAX_ARTIFACT_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     match bytes.len() as u64 {
-        size if size > MAX_ARTEFACT_BYTES => Err(too_large(size)),
+        size if size > MAX_ARTIFACT_BYTES => Err(too_large(size)),
         _ => Ok(bytes),
     }
 }

@@ -147,7 +147,7 @@ pub(super) fn json_text(status: StatusCode, mut headers: HeaderMap, text: Vec<u8
 
 /// Answers with a value as compact JSON.
 pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
-    let text = serde_json::to_vec(value).expect("plain data with string keys always serialises");
+    let text = serde_json::to_vec(value).expect("plain data with string keys always serializes");
     json_text(status, HeaderMap::new(), text)
 }
 

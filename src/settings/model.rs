@@ -66,7 +66,7 @@ pub struct ModelParameters {
     /// Nothing when the server's `max_in_flight` is the only bound.
     pub max_queue_requests: Option<usize>,
     pub max_queue_bytes: usize,
-    /// Nothing when the size of the artefact says it.
+    /// Nothing when the size of the artifact says it.
     pub memory_bytes: Option<u64>,
     /// It is never put out of memory.
     pub pinned: bool,
@@ -107,7 +107,7 @@ impl ModelSettings {
             .settings
     }
 
-    /// Reads a settings file. Name and artefact default to its folder.
+    /// Reads a settings file. Name and artifact default to its folder.
     pub fn load(path: &Path, sources: &Sources, strict: bool) -> Result<Loaded<Self>, SettingsError> {
         let path: PathBuf = sources.working_directory().join(path).components().collect();
         let missing = || FileError::Read { path: path.clone(), error: io::ErrorKind::NotFound.into() };

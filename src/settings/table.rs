@@ -328,7 +328,7 @@ pub static PARAMETERS: Group = Group {
             "uri",
             Kind::Text,
             Preset::Null,
-            "File or folder of the artefact; the settings file's folder if empty",
+            "File or folder of the artifact; the settings file's folder if empty",
         ),
         Field::new("version", Kind::Text, Preset::Null, "Version of the model"),
         Field::new("content_type", Kind::Text, Preset::Null, "Content type of requests that name none"),
@@ -376,7 +376,7 @@ pub static PARAMETERS: Group = Group {
             "memory_bytes",
             POSITIVE,
             Preset::Null,
-            "Memory that the model takes, for `models_max_bytes`; the size of its artefact if absent",
+            "Memory that the model takes, for `models_max_bytes`; the size of its artifact if absent",
         ),
         Field::new(
             "pinned",

@@ -262,7 +262,7 @@ fn lines_of_the_dotenv_file_that_are_no_variables_warn() {
 }
 
 #[test]
-fn a_models_name_and_artefact_default_to_its_folder() {
+fn a_models_name_and_artifact_default_to_its_folder() {
     let case = Case::new().file("iris/model-settings.json", format!("{{{IMPLEMENTATION}}}"));
     let loaded = case.model_with(true).unwrap();
     let settings = &loaded.settings;

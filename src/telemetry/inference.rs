@@ -39,7 +39,7 @@ const DROP_REASONS: [&str; 8] = [
     "predict_timeout",
     "request_timeout",
     "deadline",
-    "client_left",
+    "client_disconnected",
 ];
 
 /// The inference metrics of all models.

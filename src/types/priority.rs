@@ -43,7 +43,7 @@ impl Default for Priority {
     }
 }
 
-/// A place among what waits. The one whose turn it would be, but for ageing, is the least.
+/// A place among what waits. The one whose turn it would be, but for aging, is the least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub priority: Priority,

@@ -62,7 +62,7 @@ impl Ui {
 
     /// Prints what the command line's parser has to say: help, version, or what is wrong with the arguments.
     pub fn usage(&mut self, error: &clap::Error) {
-        // The parser knows the stream and whether it has colours. Nobody is left to hear of a failure.
+        // The parser knows the stream and whether it has colors. Nobody is left to hear of a failure.
         let _ = error.print();
     }
 }

@@ -70,7 +70,7 @@ def models(folder: pathlib.Path) -> None:
 
 
 def png(red: int) -> str:
-    """Returns base64 of an image of 16 by 16 points that go from black to a colour, as a file."""
+    """Returns base64 of an image of 16 by 16 points that go from black to a color, as a file."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

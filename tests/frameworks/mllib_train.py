@@ -17,12 +17,12 @@ def main(folder: pathlib.Path) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     configuration = SparkConf().setMaster("local[1]").set("spark.driver.host", "127.0.0.1")
     context = SparkContext(conf=configuration.set("spark.ui.enabled", "false"))
-    labelled = context.parallelize([LabeledPoint(index // 3, row) for index, row in enumerate(ROWS)], 1)
+    labeled = context.parallelize([LabeledPoint(index // 3, row) for index, row in enumerate(ROWS)], 1)
     numbers = context.parallelize([LabeledPoint(row[0] + 2 * row[1], row) for row in ROWS], 1)
     trained = {
-        "LogisticRegression": classification.LogisticRegressionWithLBFGS.train(labelled, iterations=10),
-        "NaiveBayes": classification.NaiveBayes.train(labelled),
-        "SVM": classification.SVMWithSGD.train(labelled, iterations=10),
+        "LogisticRegression": classification.LogisticRegressionWithLBFGS.train(labeled, iterations=10),
+        "NaiveBayes": classification.NaiveBayes.train(labeled),
+        "SVM": classification.SVMWithSGD.train(labeled, iterations=10),
         "KMeans": clustering.KMeans.train(context.parallelize(ROWS, 1), 2, seed=1),
         "IsotonicRegression": regression.IsotonicRegression.train(
             context.parallelize([(row[0] * 2, row[0], 1.0) for row in ROWS], 1)
@@ -30,9 +30,9 @@ def main(folder: pathlib.Path) -> None:
         "LinearRegression": regression.LinearRegressionWithSGD.train(numbers, iterations=10, step=0.1),
         "Lasso": regression.LassoWithSGD.train(numbers, iterations=10, step=0.1),
         "RidgeRegression": regression.RidgeRegressionWithSGD.train(numbers, iterations=10, step=0.1),
-        "DecisionTree": tree.DecisionTree.trainClassifier(labelled, 2, {}, maxDepth=2),
+        "DecisionTree": tree.DecisionTree.trainClassifier(labeled, 2, {}, maxDepth=2),
         "GradientBoostedTrees": tree.GradientBoostedTrees.trainRegressor(numbers, {}, numIterations=3),
-        "RandomForest": tree.RandomForest.trainClassifier(labelled, 2, {}, numTrees=3, seed=1),
+        "RandomForest": tree.RandomForest.trainClassifier(labeled, 2, {}, numTrees=3, seed=1),
     }
     told = {}
     for name, model in trained.items():

@@ -53,15 +53,15 @@ def test_a_missing_framework_says_what_to_install(tmp_path, bare):
 def test_what_native_refuses_needs_the_framework(tmp_path, bare):
     shutil.copytree(GOLDENS / "xgboost/ranks", tmp_path / "ranks")
     reason = reasons(tmp_path, bare)["ranks"]
-    artefact = tmp_path / "ranks/model.json"
+    artifact = tmp_path / "ranks/model.json"
     assert reason.startswith(
-        f"`{artefact}` is not a model that can be served natively: estimator type `ranker` is not supported; "
+        f"`{artifact}` is not a model that can be served natively: estimator type `ranker` is not supported; "
         "nor does Python serve it: the model needs `xgboost`, which"
     )
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_a_wrong_artefact_is_named_with_the_reason(name, tmp_path):
+def test_a_wrong_artifact_is_named_with_the_reason(name, tmp_path):
     need(name)
     implementation = PACKAGES[name][0]
     (settings(tmp_path / "nonsense", implementation, "./a file", backend="python") / "a file").write_text("no model")

@@ -270,8 +270,8 @@ fn the_image_of_the_server_serves_what_kserve_mounts() {
         "MLSERVER_MODEL_URI=/mnt/models",
         "MLSERVER_MODEL_IMPLEMENTATION=mlserver_xgboost.XGBoostModel",
     ];
-    let artefact = fs::read(repository_path("examples/quickstart/iris-xgboost/model.json")).unwrap();
-    let models = Folder::new().file("model.json", artefact);
+    let artifact = fs::read(repository_path("examples/quickstart/iris-xgboost/model.json")).unwrap();
+    let models = Folder::new().file("model.json", artifact);
     fs::set_permissions(models.root(), fs::Permissions::from_mode(0o755)).unwrap();
     let inputs = json!([{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [5.1, 3.5, 1.4, 0.2]}]);
     let request = json!({"inputs": inputs}).to_string();

@@ -77,7 +77,7 @@ fn a_busy_server_is_given_room() {
         if busy { Reply::error(429, "too many") } else { request.echo() }
     });
     let infer = Infer::of(server.address, numbers(200)).flags(&["-w", "16", "-r", "8"]);
-    assert_eq!(infer.run().lines(0).len(), 200, "none is lost to its neighbours");
+    assert_eq!(infer.run().lines(0).len(), 200, "none is lost to its neighbors");
 }
 
 #[test]

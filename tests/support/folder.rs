@@ -46,10 +46,10 @@ impl Folder {
 
     /// Adds the iris model in a folder of its own, under other settings.
     pub(crate) fn with_iris(self, folder: &str, settings: &Value) -> Self {
-        let artefact = repository_path("examples/quickstart").join(IRIS).join("model.json");
+        let artifact = repository_path("examples/quickstart").join(IRIS).join("model.json");
         let folder_path = self.path(folder);
         fs::create_dir_all(&folder_path).unwrap();
-        fs::copy(artefact, folder_path.join("model.json")).unwrap();
+        fs::copy(artifact, folder_path.join("model.json")).unwrap();
         let mut all = json!({"implementation": "mlserver_xgboost.XGBoostModel"});
         all.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
         self.file(&format!("{folder}/model-settings.json"), all.to_string())

@@ -96,7 +96,7 @@ class Child:
 
 
 class Histogram:
-    """A metric of user code, labelled with model and version."""
+    """A metric of user code, labeled with model and version."""
 
     def __init__(self, name: str, description: str) -> None:
         self.name = name

@@ -6,7 +6,7 @@
 //!
 //! No task drives a batch. Its callers share one future, which whoever is awake polls, and which is dropped, and the
 //! prediction with it, when the last of them has left. A batch that fails is predicted again request by request, so that
-//! nobody pays for a neighbour.
+//! nobody pays for a neighbor.
 
 mod policy;
 

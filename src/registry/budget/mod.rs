@@ -22,7 +22,7 @@ use tracing::{error, info};
 
 use super::warm_up::warm_up;
 use super::{LoadError, Loader, Loading, chain};
-use crate::repository::Artefact;
+use crate::repository::Artifact;
 use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError};
 use crate::settings::ModelSettings;
 use crate::telemetry::memory::MemoryMetrics;
@@ -35,7 +35,7 @@ pub use ledger::TooLarge;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// A load that failed is tried again after this. Until it goes well, callers are told at once.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
-/// The deepest folder whose files count as an artefact's.
+/// The deepest folder whose files count as an artifact's.
 const MAX_DEPTH: usize = 16;
 
 /// Loads models as another loader does, and keeps as many of them in memory as a budget lets.
@@ -64,7 +64,7 @@ impl Loader for BudgetLoader {
         Box::pin(async move {
             let bytes = match settings.parameters.memory_bytes {
                 Some(bytes) => bytes,
-                None => self.size_of_artefact(&settings).await,
+                None => self.size_of_artifact(&settings).await,
             };
             let seat = self.memory.books.lock().add(bytes, settings.parameters.pinned);
             let model = Arc::new(Model {
@@ -95,8 +95,8 @@ impl Loader for BudgetLoader {
 
 impl BudgetLoader {
     /// Takes the bytes of a model's files for those that it takes in memory.
-    async fn size_of_artefact(&self, settings: &ModelSettings) -> u64 {
-        let Ok(Artefact::Path(path)) = Artefact::resolve(settings, &self.working_directory) else { return 0 };
+    async fn size_of_artifact(&self, settings: &ModelSettings) -> u64 {
+        let Ok(Artifact::Path(path)) = Artifact::resolve(settings, &self.working_directory) else { return 0 };
         // A file system that fails here fails the load, too, with a reason.
         tokio::task::spawn_blocking(move || size_of(&path, MAX_DEPTH)).await.unwrap_or_default()
     }
@@ -362,7 +362,7 @@ impl Drop for Model {
 
 /// A model that is loaded when somebody asks for it, and may be put out when nobody does.
 ///
-/// Its memory is what `memory_bytes` of its settings says, or else the size of its artefact.
+/// Its memory is what `memory_bytes` of its settings says, or else the size of its artifact.
 struct OnDemand {
     model: Arc<Model>,
     // What the runtime said of itself when it was loaded first.

@@ -152,7 +152,7 @@ async fn a_model_that_cannot_be_loaded_again_says_why_and_comes_back() {
     world.fails.store(true, Ordering::SeqCst);
     let failed = a.predict(request("x")).await.unwrap_err().to_string();
     assert!(
-        failed.starts_with("the model cannot be loaded: the artefact `s3://gone` is not on this machine"),
+        failed.starts_with("the model cannot be loaded: the artifact `s3://gone` is not on this machine"),
         "{failed}"
     );
     assert!(a.not_ready().unwrap().contains("s3://gone"));
@@ -198,7 +198,7 @@ async fn streams_keep_their_model_in_memory() {
 }
 
 #[test]
-fn an_artefact_is_as_large_as_its_files() {
+fn an_artifact_is_as_large_as_its_files() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("below")).unwrap();
     std::fs::write(folder.path().join("a"), [0; 10]).unwrap();

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use super::python::repr;
 use super::signature::{Input, Kind};
 use super::values::{Frame, Given, Label, Values, narrow};
-use crate::runtimes::sklearn::{Elements, Int};
+use crate::evaluators::sklearn::{Elements, Int};
 
 /// Why a text is no data frame.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! `MLmodel`, which describes a model: flavours, artefact and signature.
+//! `MLmodel`, which describes a model: flavors, artifact and signature.
 
 use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::types::{Parameters, TensorMetadata};
 
 /// The library whose model is in the folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flavour {
+pub(super) enum Flavor {
     Sklearn,
     /// A `Booster`, or a class of the library's wrappers for scikit-learn.
     Xgboost(Class),
@@ -31,8 +31,8 @@ pub(super) enum Class {
 /// A folder with an `MLmodel`, all of which is understood.
 #[derive(Debug)]
 pub(super) struct Description {
-    pub(super) flavour: Flavour,
-    pub(super) artefact: PathBuf,
+    pub(super) flavor: Flavor,
+    pub(super) artifact: PathBuf,
     /// The method that answers.
     pub(super) predict_fn: String,
     /// That of MLflow, which wrote the folder.
@@ -120,43 +120,43 @@ impl Description {
         let file: File = serde_saphyr::from_str(text).map_err(|error| LoadError::Damaged(error.to_string()))?;
         let refused = |reason: &str| LoadError::Refused(reason.to_owned());
         let Some(function) = file.flavors.python_function else {
-            return Err(refused("it has no flavour `python_function`"));
+            return Err(refused("it has no flavor `python_function`"));
         };
-        let none = || refused("the flavour of its library is not described");
+        let none = || refused("the flavor of its library is not described");
         let loader = function.loader_module.as_str();
-        let (flavour, data) = match loader {
+        let (flavor, data) = match loader {
             "mlflow.sklearn" => {
                 let library = file.flavors.sklearn.unwrap_or_default();
                 no_skops(&library)?;
-                (Flavour::Sklearn, function.model_path.or(function.data))
+                (Flavor::Sklearn, function.model_path.or(function.data))
             }
             "mlflow.xgboost" => {
                 let library = file.flavors.xgboost.ok_or_else(none)?;
                 let class = library.class("xgboost")?;
-                (Flavour::Xgboost(class), library.data.or(function.data))
+                (Flavor::Xgboost(class), library.data.or(function.data))
             }
             "mlflow.lightgbm" => {
                 let library = file.flavors.lightgbm.ok_or_else(none)?;
                 no_skops(&library)?;
                 let class = library.class("lightgbm")?;
-                (Flavour::Lightgbm(class), library.data.or(function.data))
+                (Flavor::Lightgbm(class), library.data.or(function.data))
             }
             other => return Err(LoadError::Refused(format!("models of `{other}` are not evaluated natively"))),
         };
-        let data = data.ok_or_else(|| refused("it does not say where its artefact is"))?;
+        let data = data.ok_or_else(|| refused("it does not say where its artifact is"))?;
         if !Path::new(&data).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-            return Err(LoadError::Refused(format!("its artefact `{data}` is not inside of the folder")));
+            return Err(LoadError::Refused(format!("its artifact `{data}` is not inside of the folder")));
         }
         if file.is_signature_from_type_hint == Some(true) || file.type_hint_from_example == Some(true) {
             return Err(refused("its signature comes from hints of types"));
         }
-        let artefact = folder.join(data);
-        if !artefact.is_file() {
-            return Err(LoadError::Damaged(format!("its artefact `{}` is not there", artefact.display())));
+        let artifact = folder.join(data);
+        if !artifact.is_file() {
+            return Err(LoadError::Damaged(format!("its artifact `{}` is not there", artifact.display())));
         }
         Ok(Self {
-            flavour,
-            artefact,
+            flavor,
+            artifact,
             predict_fn: function.predict_fn.unwrap_or_else(|| "predict".to_owned()),
             version: file.mlflow_version.unwrap_or_default(),
             signature: file.signature.map_or_else(|| Ok(Signature::default()), signature)?,
@@ -168,7 +168,7 @@ fn no_skops(library: &Library) -> Result<(), LoadError> {
     match library.serialization_format.as_deref() {
         None | Some("pickle" | "cloudpickle") => Ok(()),
         Some(format) => {
-            Err(LoadError::Refused(format!("its artefact is in the format `{format}`, which is no pickle")))
+            Err(LoadError::Refused(format!("its artifact is in the format `{format}`, which is no pickle")))
         }
     }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::python::{list, repr, tuple};
 use super::signature::{Column, Input, Kind, TensorKind, dtype};
 use super::values::{Array, Frame, Given, Label, Values};
-use crate::runtimes::sklearn::{self, Data, Elements, Int, Table};
+use crate::evaluators::sklearn::{self, Data, Elements, Int, Table};
 
 /// Why a model cannot be given something.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,11 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::LoadError;
-use super::description::{Class, Description, Flavour};
+use super::description::{Class, Description, Flavor};
 use super::enforce::Refusal;
 use super::signature::Input;
-use crate::runtimes::sklearn::{self, Data, Elements, Int, Method, Table};
-use crate::runtimes::trees::{self, Kind, Matrix, Output, Scores, Values};
+use crate::evaluators::sklearn::{self, Data, Elements, Int, Method, Table};
+use crate::evaluators::trees::{self, Kind, Matrix, Output, Scores, Values};
 
 /// A loaded model.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) enum Evaluator {
     },
     Trees {
         model: trees::Model,
-        flavour: Flavour,
+        flavor: Flavor,
     },
 }
 
@@ -38,8 +38,8 @@ pub(super) struct Answer {
 
 impl Evaluator {
     pub(super) fn load(description: &Description, bytes: Vec<u8>) -> Result<Self, LoadError> {
-        let evaluator = match description.flavour {
-            Flavour::Sklearn | Flavour::Lightgbm(Class::Classifier | Class::Regressor) => {
+        let evaluator = match description.flavor {
+            Flavor::Sklearn | Flavor::Lightgbm(Class::Classifier | Class::Regressor) => {
                 let bytes = Bytes::from(bytes);
                 let model = sklearn::Model::load(bytes.clone()).map_err(LoadError::Estimator)?;
                 let method = method(&description.predict_fn, &model)?;
@@ -50,17 +50,17 @@ impl Evaluator {
                     };
                 Self::Sklearn { model, method, flat }
             }
-            flavour => {
+            flavor => {
                 if description.predict_fn != "predict" {
                     return Err(LoadError::Refused(format!("`predict_fn` is `{}`", description.predict_fn)));
                 }
-                let model = match flavour {
-                    Flavour::Xgboost(Class::Booster) => trees::Model::load_xgboost_booster(&bytes),
-                    Flavour::Xgboost(Class::Classifier) => trees::Model::load_xgboost_as(&bytes, Kind::Classifier),
-                    Flavour::Xgboost(Class::Regressor) => trees::Model::load_xgboost_as(&bytes, Kind::Regressor),
+                let model = match flavor {
+                    Flavor::Xgboost(Class::Booster) => trees::Model::load_xgboost_booster(&bytes),
+                    Flavor::Xgboost(Class::Classifier) => trees::Model::load_xgboost_as(&bytes, Kind::Classifier),
+                    Flavor::Xgboost(Class::Regressor) => trees::Model::load_xgboost_as(&bytes, Kind::Regressor),
                     _ => trees::Model::load_lightgbm(&bytes),
                 };
-                Self::Trees { model: model.map_err(LoadError::Trees)?, flavour }
+                Self::Trees { model: model.map_err(LoadError::Trees)?, flavor }
             }
         };
         evaluator.check_features(&description.signature.input)?;
@@ -122,7 +122,7 @@ impl Evaluator {
                     Data::Sparse(_) | Data::Frame(_) => Err(Refusal::NotNative(format!("`{method}` returns no array"))),
                 }
             }
-            Self::Trees { model, flavour } => predict_trees(model, *flavour, data),
+            Self::Trees { model, flavor } => predict_trees(model, *flavor, data),
         }
     }
 }
@@ -136,11 +136,11 @@ fn method(name: &str, model: &sklearn::Model) -> Result<Method, LoadError> {
     Err(LoadError::Refused(format!("`{}` has no `{name}`", model.class_path())))
 }
 
-fn predict_trees(model: &trees::Model, flavour: Flavour, data: &Data<'_>) -> Result<Answer, Refusal> {
+fn predict_trees(model: &trees::Model, flavor: Flavor, data: &Data<'_>) -> Result<Answer, Refusal> {
     let (rows, columns) = (data.rows(), data.columns());
     let failed = |reason: String| Err(Refusal::Model(reason));
-    let xgboost = matches!(flavour, Flavour::Xgboost(_));
-    let booster = matches!(flavour, Flavour::Xgboost(Class::Booster));
+    let xgboost = matches!(flavor, Flavor::Xgboost(_));
+    let booster = matches!(flavor, Flavor::Xgboost(Class::Booster));
     if columns != model.n_features() {
         return failed(format!("the model takes {} features, but each row has {columns}", model.n_features()));
     }

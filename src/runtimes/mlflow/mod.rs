@@ -1,6 +1,6 @@
 //! MLflow's models of scikit-learn, XGBoost and LightGBM, evaluated natively.
 //!
-//! A folder's `MLmodel` says which library wrote what artefact, and with which signature (`description`). A request, over
+//! A folder's `MLmodel` says which library wrote what artifact, and with which signature (`description`). A request, over
 //! the V2 protocol or over MLflow's own (`scoring`), becomes what Python would give to the model (`values`), is held against
 //! the signature (`enforce`), and is answered by one of the evaluators (`evaluator`). Whatever of that is not as MLflow does
 //! it is refused: the model at load, so that Python serves it, or else the request.
@@ -26,11 +26,11 @@ use self::enforce::Refusal;
 use self::evaluator::{Answer, Evaluator};
 use self::signature::{Input, Signature};
 use self::values::{Array, Frame, Given, Label, Values};
-use super::sklearn::Elements;
-use super::sklearn_model::{elements, tensor};
+use super::sklearn::{elements, tensor};
 use super::{BoxFuture, Runtime, RuntimeError};
 use crate::codecs::{self, Decoded};
 use crate::compute::ComputePool;
+use crate::evaluators::sklearn::Elements;
 use crate::settings::ModelSettings;
 use crate::types::{
     CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, Parameters, PathTemplate,
@@ -64,9 +64,9 @@ pub enum LoadError {
     #[error("{0}")]
     Damaged(String),
     #[error(transparent)]
-    Estimator(super::sklearn::LoadError),
+    Estimator(crate::evaluators::sklearn::LoadError),
     #[error(transparent)]
-    Trees(super::trees::LoadError),
+    Trees(crate::evaluators::trees::LoadError),
 }
 
 impl LoadError {
@@ -130,7 +130,7 @@ fn read(folder: &Path) -> Result<(Description, Evaluator), super::LoadError> {
     }
     let text = std::fs::read_to_string(&path).map_err(unreadable)?;
     let description = Description::read(path.parent().unwrap_or(folder), &text).map_err(failed)?;
-    let bytes = super::read(&description.artefact, "the artefact that MLmodel names")?;
+    let bytes = super::read(&description.artifact, "the artifact that MLmodel names")?;
     let evaluator = Evaluator::load(&description, bytes).map_err(failed)?;
     Ok((description, evaluator))
 }
@@ -139,13 +139,13 @@ fn read(folder: &Path) -> Result<(Description, Evaluator), super::LoadError> {
 pub(super) fn inspect(folder: &Path) -> Result<String, super::LoadError> {
     match read(folder) {
         Ok((description, _)) => {
-            let Description { artefact, predict_fn, version, signature, .. } = description;
+            let Description { artifact, predict_fn, version, signature, .. } = description;
             let names = |tensors: &[TensorMetadata]| {
                 tensors.iter().map(|tensor| tensor.name.as_str()).collect::<Vec<_>>().join(", ")
             };
             Ok(format!(
-                "MLflow model (mlflow {version})\nartefact: {}\npredict_fn: {predict_fn}\nsignature: {}\noutputs: {}\nserved natively: yes",
-                artefact.display(),
+                "MLflow model (mlflow {version})\nartifact: {}\npredict_fn: {predict_fn}\nsignature: {}\noutputs: {}\nserved natively: yes",
+                artifact.display(),
                 signature.input,
                 names(&signature.outputs)
             ))

@@ -12,7 +12,7 @@ use super::evaluator::Answer;
 use super::python::{self, Json, JsonError, repr_bytes, write_float, write_text};
 use super::signature::{Input, Kind};
 use super::values::{Array, Frame, Given, Label, Values, cast_column, infer};
-use crate::runtimes::sklearn::{Elements, Int};
+use crate::evaluators::sklearn::{Elements, Int};
 use crate::types::CustomReply;
 
 const FORMS: [&str; 4] = ["dataframe_records", "dataframe_split", "inputs", "instances"];

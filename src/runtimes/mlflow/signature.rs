@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::python::{repr, tuple};
-use crate::runtimes::sklearn::{Elements, Int};
+use crate::evaluators::sklearn::{Elements, Int};
 use crate::types::TensorMetadata;
 
 /// What a model takes and gives.

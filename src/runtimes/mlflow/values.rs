@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::python::{self, Json, parse_float, parse_int, repr, tuple};
 use super::signature::Kind;
-use crate::runtimes::sklearn::{Elements, Int};
+use crate::evaluators::sklearn::{Elements, Int};
 
 /// An exception of Python.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! function. A lane runs one piece of code at a time; a coroutine that waits leaves the loop to others, which the worker
 //! tells with a `yielded` frame. Calls that are sent to a lane whose code runs long would wait behind it although another
 //! worker may be free by then, so a lane gets a second call only while it answers quickly, and all others wait here for the
-//! first worker that can take them: the most urgent first, then in order of arrival, with the ageing of [`Turns`].
+//! first worker that can take them: the most urgent first, then in order of arrival, with the aging of [`Turns`].
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -4,7 +4,7 @@
 //! branch that depends on the digits, and written where it is to stand. All others, and the form of the text, are `zmij`'s.
 //!
 //! The digits are found as Schubfach does (Giulietti, 2020), in the way of `zmij`: a product of 64 bits holds the seven or
-//! eight digits that every `f32` has, and in its fraction whether one more is needed to tell the value from its neighbours.
+//! eight digits that every `f32` has, and in its fraction whether one more is needed to tell the value from its neighbors.
 
 /// Room for any float's text and the comma behind it, in bytes.
 pub(super) const SPACE: usize = 32;
@@ -47,7 +47,7 @@ struct Scale {
     power: u64,
     /// How far the significand is shifted before it is multiplied.
     shift: u32,
-    /// Half the distance between neighbours, in units of the product.
+    /// Half the distance between neighbors, in units of the product.
     half: u64,
     /// The power of ten that the whole part of the product is multiplied by.
     exponent: i32,
@@ -86,7 +86,7 @@ impl Scale {
 /// The most digits before the point; larger numbers are rare.
 const MAX_WHOLE: usize = 6;
 
-/// Writes a value of usual size, as long as its neighbours are equally far away; nothing for zero and powers of two.
+/// Writes a value of usual size, as long as its neighbors are equally far away; nothing for zero and powers of two.
 #[inline]
 fn write_usual(value: f32, place: &mut [u8; SPACE]) -> Option<usize> {
     const POINT: u64 = b'.' as u64;
@@ -150,7 +150,7 @@ impl Scale {
         const ONE: u64 = 1 << FRACTION;
         let product = ((u128::from(significand << self.shift) * u128::from(self.power)) >> 64) as u64;
         let fraction = product % ONE;
-        // What lies in the middle between neighbours reads back as the even one.
+        // What lies in the middle between neighbors reads back as the even one.
         let half = self.half + (significand & 1 ^ 1);
         let (down, up) = (half > fraction, fraction + half >= ONE);
         let rounded = (fraction * 10 + ONE / 2) / ONE;

@@ -351,7 +351,7 @@ fn separated<I: IntoIterator>(text: &mut Vec<u8>, items: I, mut write: impl FnMu
 }
 
 fn write_value<T: Serialize + ?Sized>(text: &mut Vec<u8>, value: &T) {
-    serde_json::to_writer(text, value).expect("strings and JSON values always serialise into memory");
+    serde_json::to_writer(text, value).expect("strings and JSON values always serialize into memory");
 }
 
 #[cfg(test)]

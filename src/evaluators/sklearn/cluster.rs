@@ -1,0 +1,68 @@
+//! Clusters around centers.
+
+use super::classes::{Classes, Family};
+use super::data::{Data, Elements, Int, Table, to_f32};
+use super::error::{LoadError, PredictError};
+use super::estimator::{About, Evaluate, Method, Methods};
+use super::fitted::Fitted;
+use super::nearest::Metric;
+
+pub(super) const CLASSES: Classes = &[("cluster.KMeans", means), ("cluster.MiniBatchKMeans", means)];
+
+#[derive(Debug)]
+struct Clusters {
+    centers: Vec<f64>,
+    features: usize,
+    /// Whether the file has single precision, so that distances of inputs of single precision have it too.
+    single: bool,
+}
+
+fn means(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let centers = fitted.matrix("cluster_centers_")?;
+    if centers.values.is_empty() || i32::try_from(centers.rows).is_err() {
+        return Err(fitted.unexpected("cluster_centers_", "centers"));
+    }
+    let features = centers.columns;
+    let clusters = Clusters { centers: centers.values, features, single: centers.single };
+    Ok(Family::new(Methods::PREDICT.and(Method::Transform), features, clusters))
+}
+
+impl Clusters {
+    /// The squared distance to each center.
+    fn distances(&self, row: &[f64]) -> impl Iterator<Item = f64> {
+        self.centers.chunks_exact(self.features).map(|center| Metric::SquaredEuclidean.reduced(row, center))
+    }
+
+    fn nearest(&self, row: &[f64]) -> i64 {
+        let (mut nearest, mut smallest) = (0, f64::INFINITY);
+        for (index, distance) in (0_i64..).zip(self.distances(row)) {
+            if distance < smallest {
+                (nearest, smallest) = (index, distance);
+            }
+        }
+        nearest
+    }
+}
+
+impl Evaluate for Clusters {
+    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let x = about.finite(data)?;
+        let values = x.to_f64();
+        let rows = values.chunks_exact(self.features);
+        if method == Method::Predict {
+            let nearest = rows.map(|row| self.nearest(row)).collect();
+            return Ok(Data::Table(Table::of_column(Elements::Int(nearest, Int::I32))));
+        }
+        let distances = rows.flat_map(|row| self.distances(row)).map(f64::sqrt);
+        let elements = if self.single && x.is_single() {
+            Elements::F32(distances.map(to_f32).collect())
+        } else {
+            Elements::F64(distances.collect())
+        };
+        Ok(Data::Table(Table { elements, rows: x.rows, columns: self.centers.len() / self.features }))
+    }
+
+    fn cost(&self) -> u64 {
+        50 + self.centers.len() as u64
+    }
+}

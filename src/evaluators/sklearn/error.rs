@@ -1,0 +1,108 @@
+//! Why an artifact is not served natively, and why a request cannot be answered.
+
+use std::fmt;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::Method;
+use crate::evaluators::trees;
+use crate::pickle::PickleError;
+
+/// An artifact that is damaged, or that holds something which is not evaluated natively.
+#[derive(Debug, Error)]
+pub enum LoadError {
+    #[error(transparent)]
+    Pickle(#[from] PickleError),
+    /// The file, or a place in it where an estimator belongs, holds something else.
+    #[error("expected an estimator of scikit-learn, found `{found}`")]
+    Class { found: String },
+    /// Older files are untested, and what newer ones mean is not known yet.
+    #[error("`{class}` was written by scikit-learn {found}; versions 0.24 to 1.9 are evaluated natively")]
+    Version { class: String, found: String },
+    #[error("`{class}` has no attribute `{attribute}`: it was not fitted, or the file is damaged")]
+    Missing { class: String, attribute: &'static str },
+    #[error("`{attribute}` of `{class}`: expected {wanted}, found `{found}`")]
+    Attribute { class: String, attribute: &'static str, wanted: &'static str, found: String },
+    #[error("`{attribute}` of `{class}` has {found} values where {wanted} belong")]
+    Count { class: String, attribute: &'static str, wanted: usize, found: usize },
+    /// A parameter has a value that would be answered inexactly, or not at all.
+    #[error("`{class}` with `{parameter}` = `{value}` is not evaluated natively")]
+    Parameter { class: String, parameter: &'static str, value: String },
+    /// The model of another library that the estimator holds.
+    #[error("`{class}`: {error}")]
+    Booster { class: String, error: Box<trees::LoadError> },
+    #[error("estimators are nested more than {limit} deep")]
+    Nesting { limit: usize },
+    /// The same arrays are used again and again, more than the size of the file allows for.
+    #[error("the model would take much more memory than its file has bytes")]
+    TooLarge,
+}
+
+impl LoadError {
+    /// Tells whether Python may be able to load the artifact: it is not damaged, only more than is evaluated natively.
+    pub const fn is_refusal(&self) -> bool {
+        let damaged = matches!(
+            self,
+            Self::Pickle(PickleError::Truncated { .. } | PickleError::Opcode { .. } | PickleError::Decompress { .. })
+        );
+        !damaged
+    }
+}
+
+/// A request that a model cannot answer.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PredictError {
+    #[error("`{class}` takes {wanted} features, but each row has {found}")]
+    Features { class: Arc<str>, wanted: usize, found: usize },
+    #[error("column {index} is `{found}`, but `{class}` was fitted with `{wanted}` in that place")]
+    FeatureName { class: Arc<str>, index: usize, found: String, wanted: String },
+    #[error("`{class}` needs the column `{name}`, which is not there")]
+    MissingColumn { class: Arc<str>, name: String },
+    /// Columns are chosen by name, which an array has not.
+    #[error("`{class}` finds columns by name: send a data frame, with the content type `pd`")]
+    NotFrame { class: Arc<str> },
+    #[error("`{class}` does not take missing or infinite values")]
+    NotFinite { class: Arc<str> },
+    #[error("`{class}` takes numbers, but the input has text")]
+    Text { class: Arc<str> },
+    /// A sparse result is sent with all its zeros.
+    #[error("`{method}` gives {rows} rows of {columns} numbers, more than {most} together: ask for fewer rows at once")]
+    Sparse { method: Method, rows: usize, columns: usize, most: usize },
+    #[error("`{method}` gives text and numbers side by side, which no tensor can hold")]
+    Objects { method: Method },
+    #[error("`{class}` was not fitted with a value that column {column} has")]
+    UnknownCategory { class: Arc<str>, column: usize },
+    #[error("column {column} has missing values, which it had not when `{class}` was fitted")]
+    NewMissing { class: Arc<str>, column: usize },
+    #[error("column {column} has values beyond the knots of `{class}`")]
+    BeyondKnots { class: Arc<str>, column: usize },
+    #[error("`{class}` takes positive numbers only")]
+    NotPositive { class: Arc<str> },
+    #[error("`{class}` takes texts, one in each row")]
+    NotText { class: Arc<str> },
+    #[error("`{class}` is not evaluated natively for sparse rows")]
+    NotDense { class: Arc<str> },
+    #[error("a row has no neighbor within the radius of `{class}`, which has no label for that")]
+    NoNeighbors { class: Arc<str> },
+    /// An estimator within another one does not answer what the other needs: the file does not fit together.
+    #[error("`{class}` answers with {found} columns where the model that it is a part of needs {wanted}")]
+    Part { class: Arc<str>, wanted: usize, found: usize },
+    /// An estimator within another one predicts a class that the other does not know.
+    #[error("`{class}` predicts a class that the model it is a part of does not know")]
+    Label { class: Arc<str> },
+    /// The estimator was told to fail outside the range that it was fitted on.
+    #[error("`{class}` was fitted on a range that the input is not in")]
+    Range { class: Arc<str> },
+    /// The answer is a list of tables.
+    #[error("`{method}` of `{class}` is a list of tables, which no response can hold")]
+    Several { class: Arc<str>, method: Method },
+    #[error("`{class}` models do not support `{method}`")]
+    Method { class: Arc<str>, method: Method },
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

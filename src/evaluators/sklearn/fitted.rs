@@ -1,0 +1,371 @@
+//! Reading the attributes of pickled estimators, with errors that name them.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use super::classes;
+use super::data::{Elements, Int};
+use super::error::LoadError;
+use super::estimator::Estimator;
+use super::sparse::Numeric;
+use crate::evaluators::trees;
+use crate::pickle::{Array, Dtype, Kind, Numbers, Value};
+
+/// The version of scikit-learn that wrote an estimator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Version(pub(super) u16, pub(super) u16);
+
+impl Version {
+    const OLDEST: Self = Self(0, 24);
+    const NEWEST: Self = Self(1, 9);
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('.');
+        Some(Self(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    }
+
+    fn is_known(self) -> bool {
+        (Self::OLDEST..=Self::NEWEST).contains(&self)
+    }
+}
+
+/// How much may still be made of a file. An object of a pickle may be named many times, each of which is built anew.
+#[derive(Debug)]
+pub(super) struct Budget {
+    elements: Cell<usize>,
+}
+
+impl Budget {
+    /// A budget for a file of so many bytes: what honest models need several times over.
+    pub(super) fn new(bytes: usize) -> Self {
+        Self { elements: Cell::new(bytes.saturating_mul(8).saturating_add(1 << 20)) }
+    }
+
+    /// Takes from the budget.
+    pub(super) fn spend(&self, elements: usize) -> Result<(), LoadError> {
+        self.elements.set(self.elements.get().checked_sub(elements).ok_or(LoadError::TooLarge)?);
+        Ok(())
+    }
+}
+
+/// What the parts of one file are built with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Context<'a> {
+    pub(super) budget: &'a Budget,
+    /// How many estimators this is within.
+    pub(super) depth: usize,
+}
+
+/// A matrix of a fitted estimator, row by row.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Dense {
+    pub(super) values: Vec<f64>,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    /// Whether the file has single precision.
+    pub(super) single: bool,
+}
+
+/// A pickled instance of a class.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fitted<'a> {
+    value: Value<'a>,
+    class: &'a str,
+    version: Version,
+    context: Context<'a>,
+}
+
+impl<'a> Fitted<'a> {
+    /// Takes an estimator; `inherited` is the version of what it is a part of.
+    pub(super) fn new(value: Value<'a>, context: Context<'a>, inherited: Option<Version>) -> Result<Self, LoadError> {
+        let unknown = || LoadError::Class { found: value.describe().to_owned() };
+        let class = value.class().ok_or_else(unknown)?;
+        let written = value.attribute("_sklearn_version").and_then(Value::as_str);
+        let version = written.map_or(inherited, Version::parse);
+        // Other libraries' classes do not write the version, and do not depend on it.
+        let foreign = class.split('.').next() != Some(classes::LIBRARY);
+        let version = if foreign { version.or(Some(Version::NEWEST)) } else { version };
+        match version {
+            Some(version) if version.is_known() => Ok(Self { value, class, version, context }),
+            _ => {
+                let found = written.unwrap_or("of an unknown version").to_owned();
+                Err(LoadError::Version { class: class.to_owned(), found })
+            }
+        }
+    }
+
+    /// Takes an object that belongs to this one and has no version of its own.
+    pub(super) fn part(&self, value: Value<'a>) -> Result<Self, LoadError> {
+        let class = value.class().ok_or_else(|| LoadError::Class { found: value.describe().to_owned() })?;
+        Ok(Self { value, class, ..*self })
+    }
+
+    pub(super) const fn value(&self) -> Value<'a> {
+        self.value
+    }
+
+    /// The class in full.
+    pub(super) const fn class(&self) -> &'a str {
+        self.class
+    }
+
+    pub(super) const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Builds an estimator that is a part of this one.
+    pub(super) fn estimator(&self, value: Value<'a>) -> Result<Estimator, LoadError> {
+        let context = Context { depth: self.context.depth + 1, ..self.context };
+        classes::estimator(value, context, Some(self.version))
+    }
+
+    /// An attribute that is there and is not `None`.
+    pub(super) fn get(&self, attribute: &str) -> Option<Value<'a>> {
+        self.value.attribute(attribute).filter(|value| !value.is_none())
+    }
+
+    pub(super) fn need(&self, attribute: &'static str) -> Result<Value<'a>, LoadError> {
+        self.get(attribute).ok_or_else(|| LoadError::Missing { class: self.class.to_owned(), attribute })
+    }
+
+    /// The error that an attribute is not what was expected.
+    pub(super) fn unexpected(&self, attribute: &'static str, wanted: &'static str) -> LoadError {
+        let found = self.value.attribute(attribute).map_or("nothing", Value::describe).to_owned();
+        LoadError::Attribute { class: self.class.to_owned(), attribute, wanted, found }
+    }
+
+    /// The error that a parameter has a value which is not evaluated.
+    pub(super) fn unsupported(&self, parameter: &'static str) -> LoadError {
+        let value = self.value.attribute(parameter);
+        let text = value.and_then(|value| {
+            let number = || value.as_f64().map(|number| number.to_string());
+            value.as_str().map(str::to_owned).or_else(number)
+        });
+        let value = text.unwrap_or_else(|| value.map_or("nothing", Value::describe).to_owned());
+        LoadError::Parameter { class: self.class.to_owned(), parameter, value }
+    }
+
+    /// The error that a booster of another library is refused.
+    pub(super) fn booster(&self, error: trees::LoadError) -> LoadError {
+        LoadError::Booster { class: self.class.to_owned(), error: Box::new(error) }
+    }
+
+    pub(super) fn text(&self, attribute: &'static str) -> Result<&'a str, LoadError> {
+        self.need(attribute)?.as_str().ok_or_else(|| self.unexpected(attribute, "text"))
+    }
+
+    /// A text, or nothing where the attribute is something else.
+    pub(super) fn text_if(&self, attribute: &str) -> Option<&'a str> {
+        self.get(attribute).and_then(Value::as_str)
+    }
+
+    /// A truth value, false where there is none.
+    pub(super) fn flag(&self, attribute: &'static str) -> Result<bool, LoadError> {
+        match self.get(attribute) {
+            None => Ok(false),
+            Some(value) => {
+                value.as_i64().map(|flag| flag != 0).ok_or_else(|| self.unexpected(attribute, "True or False"))
+            }
+        }
+    }
+
+    pub(super) fn number(&self, attribute: &'static str) -> Result<f64, LoadError> {
+        self.need(attribute)?.as_f64().ok_or_else(|| self.unexpected(attribute, "a number"))
+    }
+
+    pub(super) fn size(&self, attribute: &'static str) -> Result<usize, LoadError> {
+        let integer = self.need(attribute)?.as_i64().and_then(|integer| usize::try_from(integer).ok());
+        integer.ok_or_else(|| self.unexpected(attribute, "a count"))
+    }
+
+    /// Takes from what may still be made of the file.
+    pub(super) fn spend(&self, elements: usize) -> Result<(), LoadError> {
+        self.context.budget.spend(elements)
+    }
+
+    /// So many counts.
+    pub(super) fn sizes(&self, attribute: &'static str, wanted: usize) -> Result<Vec<usize>, LoadError> {
+        let (numbers, _) = self.numbers(attribute, self.need(attribute)?)?;
+        self.count(attribute, wanted, numbers.len())?;
+        let sizes =
+            numbers.to_i64().and_then(|sizes| sizes.into_iter().map(|size| usize::try_from(size).ok()).collect());
+        sizes.ok_or_else(|| self.unexpected(attribute, "counts"))
+    }
+
+    fn numbers(&self, attribute: &'static str, value: Value<'a>) -> Result<(Numbers<'a>, &'a [usize]), LoadError> {
+        let wanted = || self.unexpected(attribute, "an array of numbers");
+        let array = value.as_array().ok_or_else(wanted)?;
+        let numbers = array.numbers().ok_or_else(wanted)?;
+        self.context.budget.spend(numbers.len())?;
+        Ok((numbers, &array.shape))
+    }
+
+    /// Places among so many, from a part of an attribute.
+    pub(super) fn indices(
+        &self,
+        attribute: &'static str,
+        value: Value<'a>,
+        limit: usize,
+    ) -> Result<Vec<usize>, LoadError> {
+        let integers = match value.items() {
+            Some(items) => items.into_iter().map(Value::as_i64).collect::<Option<Vec<_>>>(),
+            None => self.numbers(attribute, value)?.0.to_i64(),
+        };
+        let place = |place: i64| usize::try_from(place).ok().filter(|&place| place < limit);
+        let places: Option<Vec<usize>> = integers.and_then(|places| places.into_iter().map(place).collect());
+        let places = places.ok_or_else(|| self.unexpected(attribute, "places that are there"))?;
+        self.context.budget.spend(places.len())?;
+        Ok(places)
+    }
+
+    /// All numbers of an array, whatever its rank; of a list or tuple; or the only one of a scalar.
+    pub(super) fn floats(&self, attribute: &'static str) -> Result<Vec<f64>, LoadError> {
+        let value = self.need(attribute)?;
+        if let Some(number) = value.as_f64() {
+            return Ok(vec![number]);
+        }
+        if let Some(items) = value.items() {
+            self.context.budget.spend(items.len())?;
+            let numbers = items.into_iter().map(Value::as_f64).collect::<Option<_>>();
+            return numbers.ok_or_else(|| self.unexpected(attribute, "numbers"));
+        }
+        Ok(self.numbers(attribute, value)?.0.to_f64())
+    }
+
+    /// So many numbers.
+    pub(super) fn floats_of(&self, attribute: &'static str, wanted: usize) -> Result<Vec<f64>, LoadError> {
+        let floats = self.floats(attribute)?;
+        self.count(attribute, wanted, floats.len())?;
+        Ok(floats)
+    }
+
+    /// Holds the length of an attribute against what the rest of the estimator needs.
+    pub(super) fn count(&self, attribute: &'static str, wanted: usize, found: usize) -> Result<(), LoadError> {
+        if wanted == found {
+            return Ok(());
+        }
+        Err(LoadError::Count { class: self.class.to_owned(), attribute, wanted, found })
+    }
+
+    /// A matrix; an array of one dimension counts as one row.
+    pub(super) fn matrix(&self, attribute: &'static str) -> Result<Dense, LoadError> {
+        self.matrix_of(attribute, self.need(attribute)?)
+    }
+
+    /// A matrix that is a part of an attribute.
+    pub(super) fn matrix_of(&self, attribute: &'static str, value: Value<'a>) -> Result<Dense, LoadError> {
+        let (numbers, shape) = self.numbers(attribute, value)?;
+        let (rows, columns) = match *shape {
+            [columns] => (1, columns),
+            [rows, columns] => (rows, columns),
+            _ => return Err(self.unexpected(attribute, "an array of one or two dimensions")),
+        };
+        let single = numbers.kind() == Kind::Float && numbers.size() == 4;
+        Ok(Dense { values: numbers.to_f64(), rows, columns, single })
+    }
+
+    /// All integers of an array or list, whatever its rank.
+    pub(super) fn integers(&self, attribute: &'static str) -> Result<Vec<i64>, LoadError> {
+        let wanted = || self.unexpected(attribute, "integers");
+        let value = self.need(attribute)?;
+        if let Some(items) = value.items() {
+            self.context.budget.spend(items.len())?;
+            return items.into_iter().map(Value::as_i64).collect::<Option<_>>().ok_or_else(wanted);
+        }
+        self.numbers(attribute, value)?.0.to_i64().ok_or_else(wanted)
+    }
+
+    /// Integers of an array of which some may be `None`.
+    pub(super) fn integers_or_none(&self, attribute: &'static str) -> Result<Vec<Option<i64>>, LoadError> {
+        let value = self.need(attribute)?;
+        let Some(items) = value.items() else {
+            return Ok(self.integers(attribute)?.into_iter().map(Some).collect());
+        };
+        self.context.budget.spend(items.len())?;
+        let integer = |item: Value<'_>| match item.as_i64() {
+            None if !item.is_none() => Err(self.unexpected(attribute, "integers and None")),
+            integer => Ok(integer),
+        };
+        items.into_iter().map(integer).collect()
+    }
+
+    /// The type that a parameter names: a class of NumPy or Python, a dtype, or the name of one.
+    pub(super) fn dtype(&self, attribute: &'static str) -> Result<Numeric, LoadError> {
+        let value = self.need(attribute)?;
+        let name = value.as_dtype().map(Dtype::name);
+        let name = name.or_else(|| value.as_str().map(str::to_owned));
+        let name = name.or_else(|| value.global().map(|path| path.rsplit('.').next().unwrap_or(path).to_owned()));
+        Ok(match name.as_deref().unwrap_or_default() {
+            "float64" | "float" | "double" => Numeric::F64,
+            "float32" | "single" => Numeric::F32,
+            "int64" | "int" | "int_" | "longlong" => Numeric::Int(Int::I64),
+            "int32" | "intc" => Numeric::Int(Int::I32),
+            "int16" => Numeric::Int(Int::I16),
+            "int8" => Numeric::Int(Int::I8),
+            "uint8" => Numeric::Int(Int::U8),
+            "uint16" => Numeric::Int(Int::U16),
+            "uint32" => Numeric::Int(Int::U32),
+            "bool" | "bool_" => Numeric::Int(Int::Bool),
+            _ => return Err(self.unsupported(attribute)),
+        })
+    }
+
+    /// Whether an attribute is the dtype of objects.
+    pub(super) fn is_object_dtype(&self, attribute: &str) -> bool {
+        self.get(attribute).and_then(Value::as_dtype).is_some_and(|dtype| dtype.kind == Kind::Object)
+    }
+
+    /// The elements of a list, tuple or array of objects.
+    pub(super) fn items(&self, attribute: &'static str) -> Result<Vec<Value<'a>>, LoadError> {
+        let items = self.need(attribute)?.items().ok_or_else(|| self.unexpected(attribute, "a list"))?;
+        self.context.budget.spend(items.len())?;
+        Ok(items)
+    }
+
+    /// Texts of an array or list.
+    pub(super) fn texts(&self, attribute: &'static str) -> Result<Vec<String>, LoadError> {
+        let value = self.need(attribute)?;
+        let of_items = || value.items()?.into_iter().map(|item| item.as_str().map(str::to_owned)).collect();
+        let texts: Option<Vec<String>> = value.as_array().and_then(Array::texts).or_else(of_items);
+        let texts = texts.ok_or_else(|| self.unexpected(attribute, "texts"))?;
+        self.context.budget.spend(texts.len())?;
+        Ok(texts)
+    }
+
+    /// The labels of classes, or values of categories.
+    pub(super) fn labels(&self, attribute: &'static str) -> Result<Elements<'static>, LoadError> {
+        let value = self.need(attribute)?;
+        self.elements(value).ok_or_else(|| self.unexpected(attribute, "an array of labels of one type"))
+    }
+
+    /// An array as values of one type; objects have to be text.
+    pub(super) fn elements(&self, value: Value<'a>) -> Option<Elements<'static>> {
+        let array = value.as_array()?;
+        self.context.budget.spend(array.len()).ok()?;
+        if let Some(items) = value.items() {
+            let texts = items.into_iter().map(|item| item.as_str().map(Arc::from));
+            return texts.collect::<Option<_>>().map(Elements::Text);
+        }
+        if let Some(texts) = array.texts() {
+            return Some(Elements::Text(texts.into_iter().map(Arc::from).collect()));
+        }
+        let numbers = array.numbers()?;
+        let int = match (numbers.kind(), numbers.size()) {
+            (Kind::Float, 8) => return Some(Elements::F64(numbers.to_f64().into())),
+            (Kind::Float, 4) => {
+                return Some(Elements::F32(numbers.to_f64().into_iter().map(super::data::to_f32).collect()));
+            }
+            (Kind::Bool, _) => Int::Bool,
+            (Kind::Int, 1) => Int::I8,
+            (Kind::Int, 2) => Int::I16,
+            (Kind::Int, 4) => Int::I32,
+            (Kind::Int, 8) => Int::I64,
+            (Kind::Uint, 1) => Int::U8,
+            (Kind::Uint, 2) => Int::U16,
+            (Kind::Uint, 4) => Int::U32,
+            (Kind::Uint, 8) => Int::U64,
+            _ => return None,
+        };
+        Some(Elements::Int(numbers.to_i64()?.into(), int))
+    }
+}

@@ -1,0 +1,489 @@
+//! Imputers: what stands in the place of missing values.
+
+use std::sync::Arc;
+
+use super::classes::{Classes, Family};
+use super::data::{Data, Elements, Frame, Int, Table};
+use super::error::{LoadError, PredictError};
+use super::estimator::{About, Estimator, Evaluate, Method, Methods};
+use super::fitted::{Fitted, Version};
+use super::sparse::{Numeric, Sparse};
+use super::stack;
+use crate::pickle::Value;
+
+pub(super) const CLASSES: Classes = &[
+    ("impute.IterativeImputer", iterative),
+    ("impute.KNNImputer", nearest),
+    ("impute.MissingIndicator", indicator),
+    ("impute.SimpleImputer", simple),
+];
+
+/// What counts as missing.
+#[derive(Debug, Clone)]
+enum Missing {
+    Nan,
+    Number(f64),
+    Text(Arc<str>),
+}
+
+impl Missing {
+    fn read(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+        let Some(value) = fitted.get("missing_values") else { return Err(fitted.unsupported("missing_values")) };
+        match (value.as_f64(), value.as_str()) {
+            (Some(number), _) if number.is_nan() => Ok(Self::Nan),
+            (Some(number), _) => Ok(Self::Number(number)),
+            (_, Some(text)) => Ok(Self::Text(text.into())),
+            _ => Err(fitted.unsupported("missing_values")),
+        }
+    }
+
+    fn is(&self, value: f64) -> bool {
+        match self {
+            Self::Nan => value.is_nan(),
+            Self::Number(missing) => value.total_cmp(missing).is_eq() || value == 0.0 && *missing == 0.0,
+            Self::Text(_) => false,
+        }
+    }
+
+    /// Which values of a column are missing.
+    fn mask(&self, column: &Elements<'_>) -> Vec<bool> {
+        match (column, self) {
+            (Elements::Text(values), Self::Text(missing)) => values.iter().map(|value| value == missing).collect(),
+            (Elements::Text(values), _) => vec![false; values.len()],
+            _ => column.floats().unwrap_or_default().iter().map(|&value| self.is(value)).collect(),
+        }
+    }
+
+    /// Checks that numbers are finite but for those that are missing.
+    fn check(&self, column: &Elements<'_>, about: &About) -> Result<(), PredictError> {
+        let fine = |value: f64| value.is_finite() || value.is_nan() && matches!(self, Self::Nan);
+        let finite = match column {
+            Elements::F32(values) => values.iter().all(|&value| fine(value.into())),
+            Elements::F64(values) => values.iter().all(|&value| fine(value)),
+            Elements::Int(..) | Elements::Text(_) => true,
+        };
+        if finite { Ok(()) } else { Err(PredictError::NotFinite { class: Arc::clone(&about.class) }) }
+    }
+}
+
+/// Columns that say whether a value was missing.
+#[derive(Debug)]
+struct Indicator {
+    missing: Missing,
+    features: Vec<usize>,
+    /// Whether a feature that was never missing in the fit may be.
+    strict: bool,
+    sparse: bool,
+}
+
+impl Indicator {
+    fn read(fitted: &Fitted<'_>, columns: usize) -> Result<Self, LoadError> {
+        let missing = Missing::read(fitted)?;
+        let wanted = || fitted.unexpected("features_", "places of features");
+        let features = fitted.integers("features_")?;
+        let place = |place: i64| usize::try_from(place).ok().filter(|&place| place < columns);
+        let features = features.into_iter().map(place).collect::<Option<_>>().ok_or_else(wanted)?;
+        let strict = fitted.text("features")? == "missing-only" && fitted.flag("error_on_new")?;
+        let sparse = fitted.get("sparse").and_then(Value::as_bool) == Some(true);
+        Ok(Self { missing, features, strict, sparse })
+    }
+
+    /// The indicator that an imputer adds to its result, if it does.
+    fn of(fitted: &Fitted<'_>, columns: usize) -> Result<Option<Self>, LoadError> {
+        match fitted.get("indicator_") {
+            Some(indicator) => Self::read(&fitted.part(indicator)?, columns).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn columns(&self, masks: &[Vec<bool>], rows: usize) -> Data<'static> {
+        let width = self.features.len();
+        let mut values = vec![0; rows * width];
+        for (index, &feature) in self.features.iter().enumerate() {
+            let slots = values.iter_mut().skip(index).step_by(width);
+            slots.zip(&masks[feature]).for_each(|(slot, &missing)| *slot = i64::from(missing));
+        }
+        Data::Table(Table { elements: Elements::Int(values.into(), Int::Bool), rows, columns: width })
+    }
+}
+
+fn indicator(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let columns = fitted.size("n_features_in_")?;
+    let indicator = Indicator::read(fitted, columns)?;
+    Ok(Family::new(Methods::TRANSFORM, columns, indicator))
+}
+
+impl Evaluate for Indicator {
+    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let mut masks = Vec::with_capacity(data.columns());
+        for place in 0..data.columns() {
+            let column = data.column(place);
+            self.missing.check(&column, about)?;
+            let mask = self.missing.mask(&column);
+            if self.strict && mask.contains(&true) && !self.features.contains(&place) {
+                return Err(PredictError::NewMissing { class: Arc::clone(&about.class), column: place });
+            }
+            masks.push(mask);
+        }
+        let dense = self.columns(&masks, data.rows());
+        if !self.sparse {
+            return Ok(dense);
+        }
+        let mut sparse = Sparse::new(self.features.len(), Numeric::Int(Int::Bool));
+        let values = dense.matrix().map(|matrix| matrix.to_f64().into_owned()).unwrap_or_default();
+        for row in values.chunks_exact(self.features.len().max(1)) {
+            sparse.push_row(row.iter().copied().enumerate());
+        }
+        Ok(Data::Sparse(sparse))
+    }
+
+    fn cost(&self) -> u64 {
+        50 + 5 * self.features.len() as u64
+    }
+}
+
+/// One value for each column.
+#[derive(Debug)]
+struct Simple {
+    missing: Missing,
+    /// What stands for missing values; columns without are left out.
+    fills: Vec<Option<Fill>>,
+    /// Whether numbers become floats, whatever they were.
+    floats: bool,
+    /// Whether the fit had objects, whose types columns keep.
+    objects: bool,
+    indicator: Option<Indicator>,
+}
+
+#[derive(Debug, Clone)]
+enum Fill {
+    Number(f64),
+    Text(Arc<str>),
+}
+
+fn simple(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let missing = Missing::read(fitted)?;
+    let strategy = fitted.text("strategy")?;
+    let floats = match strategy {
+        "mean" | "median" => true,
+        "most_frequent" | "constant" => false,
+        _ => return Err(fitted.unsupported("strategy")),
+    };
+    let keeps = fitted.flag("keep_empty_features")? || strategy == "constant" && fitted.version() < Version(1, 8);
+    let statistics = fitted.need("statistics_")?;
+    let wanted = || fitted.unexpected("statistics_", "a number or text for each column");
+    let number = |number: f64| (keeps || !number.is_nan()).then_some(Fill::Number(number));
+    let fill = |value: Value<'_>| {
+        let text = || value.as_str().map(|text| Some(Fill::Text(text.into())));
+        value.as_f64().map(number).or_else(text).ok_or_else(wanted)
+    };
+    let (fills, objects): (Vec<_>, _) = if let Some(items) = statistics.items() {
+        fitted.spend(items.len())?;
+        (items.into_iter().map(fill).collect::<Result<_, _>>()?, strategy != "constant")
+    } else {
+        (fitted.floats("statistics_")?.into_iter().map(number).collect(), false)
+    };
+    // A constant is an object, whatever columns are: then the type of the fit tells.
+    let objects = objects || fitted.is_object_dtype("_fit_dtype");
+    let columns = fills.len();
+    let indicator = Indicator::of(fitted, columns)?;
+    Ok(Family::new(Methods::TRANSFORM, columns, Simple { missing, fills, floats, objects, indicator }))
+}
+
+impl Fill {
+    /// A column with its gaps filled.
+    fn fill(&self, column: &Elements<'_>, mask: &[bool], about: &About) -> Result<Elements<'static>, PredictError> {
+        let misfit = || PredictError::Text { class: Arc::clone(&about.class) };
+        if !mask.contains(&true) {
+            return Ok(column.clone().into_static());
+        }
+        match (column, self) {
+            (Elements::Text(values), Self::Text(text)) => {
+                let filled = values.iter().zip(mask).map(|(value, &missing)| if missing { text } else { value });
+                Ok(Elements::Text(filled.cloned().collect()))
+            }
+            (Elements::Text(_), Self::Number(_)) | (_, Self::Text(_)) => Err(misfit()),
+            (_, Self::Number(number)) => {
+                let values = column.floats().ok_or_else(misfit)?;
+                let numeric = column.numeric().ok_or_else(misfit)?;
+                let filled = values.iter().zip(mask).map(|(&value, &missing)| if missing { *number } else { value });
+                Ok(numeric.elements(filled.collect()))
+            }
+        }
+    }
+}
+
+impl Evaluate for Simple {
+    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let rows = data.rows();
+        let array;
+        let data = if self.floats {
+            let matrix = about.unchecked(data)?;
+            array = Data::Table(Table::of_matrix(&matrix));
+            &array
+        } else if self.objects {
+            data
+        } else {
+            array = stack::beside(std::slice::from_ref(data), rows);
+            &array
+        };
+        let (mut masks, mut columns) = (Vec::with_capacity(self.fills.len()), Vec::new());
+        for (place, fill) in self.fills.iter().enumerate() {
+            let column = data.column(place);
+            self.missing.check(&column, about)?;
+            let mask = self.missing.mask(&column);
+            if let Some(fill) = fill {
+                columns.push(fill.fill(&column, &mask, about)?);
+            }
+            masks.push(mask);
+        }
+        let mut blocks = vec![together(columns, rows, self.objects)];
+        if let Some(indicator) = &self.indicator {
+            blocks.push(indicator.columns(&masks, rows));
+        }
+        Ok(stack::beside(&blocks, rows))
+    }
+
+    fn cost(&self) -> u64 {
+        50 + 20 * self.fills.len() as u64
+    }
+}
+
+/// Columns as one array; as objects each keeps its type.
+fn together(columns: Vec<Elements<'static>>, rows: usize, objects: bool) -> Data<'static> {
+    let frame = Data::Frame(Frame { names: Vec::new(), columns, rows });
+    let text = (0..frame.columns()).any(|place| matches!(frame.column(place), Elements::Text(_)));
+    if objects && !text { frame } else { stack::beside(&[frame], rows) }
+}
+
+/// The average of the nearest rows that have the value.
+#[derive(Debug)]
+struct Nearest {
+    missing: Missing,
+    /// The rows of the fit, NaN where a value was missing.
+    rows: Vec<f64>,
+    features: usize,
+    /// Which features had any value in the fit.
+    valid: Vec<bool>,
+    keeps_empty: bool,
+    count: usize,
+    by_distance: bool,
+    indicator: Option<Indicator>,
+}
+
+fn nearest(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let missing = Missing::read(fitted)?;
+    let fit = fitted.matrix("_fit_X")?;
+    let features = fit.columns;
+    let mask = fitted.floats_of("_mask_fit_X", fit.values.len())?;
+    // Features of which the fit had no value are left out.
+    let valid = |feature: usize| mask.iter().skip(feature).step_by(features.max(1)).any(|mask| *mask == 0.0);
+    let valid: Vec<bool> = (0..features).map(valid).collect();
+    let by_distance = match fitted.text_if("weights") {
+        Some("uniform") => false,
+        Some("distance") => true,
+        _ => return Err(fitted.unsupported("weights")),
+    };
+    if fitted.text_if("metric") != Some("nan_euclidean") {
+        return Err(fitted.unsupported("metric"));
+    }
+    let count = fitted.size("n_neighbors")?;
+    if features == 0 || count == 0 {
+        return Err(fitted.unexpected("_fit_X", "at least one feature and neighbor"));
+    }
+    let rows = fit.values.into_iter().zip(mask).map(|(value, mask)| if mask == 0.0 { value } else { f64::NAN });
+    let indicator = Indicator::of(fitted, features)?;
+    let rows = rows.collect();
+    let keeps_empty = fitted.flag("keep_empty_features")?;
+    let imputer = Nearest { missing, rows, features, valid, keeps_empty, count, by_distance, indicator };
+    Ok(Family::new(Methods::TRANSFORM, features, imputer))
+}
+
+impl Nearest {
+    /// The distance over the features that both rows have, as if the others were as far; NaN without any.
+    fn distance(&self, row: &[f64], other: &[f64]) -> f64 {
+        let (mut sum, mut present) = (0.0, 0.0);
+        for (x, y) in row.iter().zip(other) {
+            if !x.is_nan() && !y.is_nan() {
+                sum += (x - y) * (x - y);
+                present += 1.0;
+            }
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a count of features")]
+        let all = self.features as f64;
+        if present == 0.0 { f64::NAN } else { (sum / present * all).sqrt() }
+    }
+
+    /// What stands for a missing value of a row whose distances to the rows of the fit are known.
+    fn value(&self, distances: &[f64], feature: usize) -> f64 {
+        let rows = self.rows.chunks_exact(self.features).zip(distances);
+        let donors = rows.map(|(row, &distance)| (distance, row[feature])).filter(|(_, value)| !value.is_nan());
+        let mut donors: Vec<(f64, f64)> = donors.collect();
+        if donors.iter().all(|(distance, _)| distance.is_nan()) {
+            #[expect(clippy::cast_precision_loss, reason = "a count of rows")]
+            let count = donors.len() as f64;
+            return donors.iter().map(|(_, value)| value).sum::<f64>() / count;
+        }
+        donors.sort_by(|(x, _), (y, _)| x.total_cmp(y));
+        donors.truncate(self.count);
+        let near = self.by_distance && donors.iter().any(|(distance, _)| *distance == 0.0);
+        let weight = |distance: f64| match (distance.is_nan(), self.by_distance, near) {
+            (true, ..) => 0.0,
+            (_, true, true) => f64::from(u8::from(distance == 0.0)),
+            (_, true, false) => 1.0 / distance,
+            (_, false, _) => 1.0,
+        };
+        let (mut sum, mut total) = (0.0, 0.0);
+        for (distance, value) in donors {
+            sum += weight(distance) * value;
+            total += weight(distance);
+        }
+        sum / total
+    }
+}
+
+impl Evaluate for Nearest {
+    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let x = about.unchecked(data)?;
+        let table = Table::of_matrix(&x);
+        self.missing.check(&table.elements, about)?;
+        let mut values = x.to_f64().into_owned();
+        let mut masks = vec![Vec::with_capacity(x.rows); self.features];
+        let mut kept = Vec::with_capacity(values.len());
+        for row in values.chunks_exact_mut(self.features) {
+            for (value, mask) in row.iter_mut().zip(&mut masks) {
+                mask.push(self.missing.is(*value));
+                if self.missing.is(*value) {
+                    *value = f64::NAN;
+                }
+            }
+            let gaps = |feature: &usize| self.valid[*feature] && row[*feature].is_nan();
+            let gaps: Vec<usize> = (0..self.features).filter(gaps).collect();
+            if !gaps.is_empty() {
+                let distances: Vec<f64> =
+                    self.rows.chunks_exact(self.features).map(|other| self.distance(row, other)).collect();
+                for feature in gaps {
+                    row[feature] = self.value(&distances, feature);
+                }
+            }
+            for (value, &valid) in row.iter().zip(&self.valid) {
+                if valid {
+                    kept.push(*value);
+                } else if self.keeps_empty {
+                    kept.push(0.0);
+                }
+            }
+        }
+        let numeric = if x.is_single() { Numeric::F32 } else { Numeric::F64 };
+        let columns = kept.len() / x.rows.max(1);
+        let mut blocks = vec![Data::Table(Table { elements: numeric.elements(kept), rows: x.rows, columns })];
+        if let Some(indicator) = &self.indicator {
+            blocks.push(indicator.columns(&masks, x.rows));
+        }
+        Ok(stack::beside(&blocks, x.rows))
+    }
+
+    fn cost(&self) -> u64 {
+        100 + self.rows.len() as u64
+    }
+}
+
+/// Models of each feature, one after another, each of all the others.
+#[derive(Debug)]
+struct Iterative {
+    initial: Estimator,
+    missing: Missing,
+    /// Which features the first imputer keeps.
+    valid: Vec<usize>,
+    rounds: Vec<Round>,
+    low: Vec<f64>,
+    high: Vec<f64>,
+    indicator: Option<Indicator>,
+}
+
+/// One model: of which feature, and of which others.
+#[derive(Debug)]
+struct Round {
+    feature: usize,
+    others: Vec<usize>,
+    model: Estimator,
+}
+
+fn iterative(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    if fitted.flag("sample_posterior")? {
+        return Err(fitted.unsupported("sample_posterior"));
+    }
+    if fitted.flag("keep_empty_features")? {
+        return Err(fitted.unsupported("keep_empty_features"));
+    }
+    let part = fitted.part(fitted.need("initial_imputer_")?)?;
+    if !part.class().ends_with(".SimpleImputer") || part.text("strategy")? == "constant" {
+        return Err(fitted.unsupported("initial_strategy"));
+    }
+    let initial = fitted.estimator(part.value())?;
+    let statistics = part.floats("statistics_")?;
+    let features = statistics.len();
+    let valid: Vec<usize> = (0..features).filter(|&feature| !statistics[feature].is_nan()).collect();
+    let (low, high) = (fitted.floats("_min_value")?, fitted.floats("_max_value")?);
+    fitted.count("_min_value", valid.len(), low.len())?;
+    fitted.count("_max_value", valid.len(), high.len())?;
+    let wanted = || fitted.unexpected("imputation_sequence_", "features and their models");
+    let mut rounds = Vec::new();
+    for round in fitted.items("imputation_sequence_")? {
+        // A named tuple is an instance that was made of its parts.
+        let parts = round.items().unwrap_or_else(|| round.arguments());
+        let [feature, others, model] = parts[..] else { return Err(wanted()) };
+        let place = |place: i64| usize::try_from(place).ok().filter(|&place| place < valid.len());
+        let feature = feature.as_i64().and_then(place).ok_or_else(wanted)?;
+        let others = others.as_array().and_then(|others| others.numbers()?.to_i64()).ok_or_else(wanted)?;
+        fitted.spend(others.len())?;
+        let others: Vec<usize> = others.into_iter().map(place).collect::<Option<_>>().ok_or_else(wanted)?;
+        let model = fitted.estimator(model)?;
+        if !model.about.methods.contains(Method::Predict) || model.about.features.is_some_and(|n| n != others.len()) {
+            return Err(wanted());
+        }
+        rounds.push(Round { feature, others, model });
+    }
+    let missing = Missing::read(fitted)?;
+    let indicator = Indicator::of(fitted, features)?;
+    let imputer = Iterative { initial, missing, valid, rounds, low, high, indicator };
+    Ok(Family::new(Methods::TRANSFORM, features, imputer))
+}
+
+impl Evaluate for Iterative {
+    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let x = about.unchecked(data)?;
+        let rows = x.rows;
+        let table = Data::Table(Table::of_matrix(&x));
+        let masks: Vec<Vec<bool>> = (0..x.columns).map(|place| self.missing.mask(&table.column(place))).collect();
+        let filled = self.initial.call(Method::Transform, &table)?;
+        let width = self.valid.len();
+        let matrix = about.unchecked(&filled)?;
+        let mut values = matrix.to_f64().into_owned();
+        // Of rows without any value there is nothing to go by.
+        let blank = masks.iter().all(|mask| !mask.contains(&false));
+        for Round { feature, others, model } in self.rounds.iter().filter(|_| !blank) {
+            let gaps: Vec<usize> = (0..rows).filter(|&row| masks[self.valid[*feature]][row]).collect();
+            if gaps.is_empty() {
+                continue;
+            }
+            let inputs = gaps.iter().flat_map(|row| others.iter().map(move |other| row * width + other));
+            let inputs: Vec<f64> = inputs.map(|place| values[place]).collect();
+            let answer = model.call(Method::Predict, &Data::Table(Table::of_f64(inputs, others.len())))?;
+            let answer = model.about.unchecked(&answer)?.to_f64().into_owned();
+            for (row, value) in gaps.into_iter().zip(answer) {
+                values[row * width + feature] = value.max(self.low[*feature]).min(self.high[*feature]);
+            }
+        }
+        let numeric = if matrix.is_single() { Numeric::F32 } else { Numeric::F64 };
+        let mut blocks = vec![Data::Table(Table { elements: numeric.elements(values), rows, columns: width })];
+        if let Some(indicator) = &self.indicator {
+            blocks.push(indicator.columns(&masks, rows));
+        }
+        Ok(stack::beside(&blocks, rows))
+    }
+
+    fn cost(&self) -> u64 {
+        200 + self.rounds.iter().map(|round| round.model.evaluate.cost() / 4).sum::<u64>()
+    }
+}

@@ -1,0 +1,197 @@
+//! What an artifact holds, for people: estimators within estimators, their parameters and what was fitted.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use super::error::LoadError;
+use super::{Method, Model};
+use crate::pickle::{self, PickleError, Value};
+
+/// Estimators that are told one by one; a file may hold any number, and may hold itself.
+const MAX_PARTS: usize = 200;
+/// How deep they are followed.
+const MAX_DEPTH: usize = 12;
+/// The longest text that is shown of a parameter, in characters.
+const MAX_TEXT: usize = 60;
+
+/// What an artifact of scikit-learn holds.
+#[derive(Debug)]
+pub struct Report {
+    root: Part,
+    /// The model, or why it is not evaluated natively.
+    native: Result<Model, LoadError>,
+}
+
+/// One object of a library.
+#[derive(Debug)]
+struct Part {
+    /// Where it is in what it belongs to.
+    place: String,
+    class: String,
+    version: Option<String>,
+    parameters: Vec<(String, String)>,
+    fitted: Vec<(String, String)>,
+    parts: Vec<Self>,
+    /// How many more of the same class follow this one in a list.
+    alike: usize,
+}
+
+impl Report {
+    /// Reads an artifact.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the file is no pickle that can be read as data.
+    pub fn read(file: &Bytes) -> Result<Self, PickleError> {
+        let pickle = pickle::read(file.clone())?;
+        let mut left = MAX_PARTS;
+        let root = Part::of(String::new(), pickle.root(), 0, &mut left);
+        Ok(Self { root, native: Model::load(file.clone()) })
+    }
+
+    /// Tells whether `predict` of an estimator with one target returns a list of numbers, as nearly all do. The others were
+    /// fitted with a column as their target, and their class keeps that.
+    pub fn predicts_list(file: &Bytes) -> bool {
+        let Ok(pickle) = pickle::read(file.clone()) else { return true };
+        let mut estimator = pickle.root();
+        for _ in 0..MAX_DEPTH {
+            let inner = estimator.attribute("best_estimator_").or_else(|| {
+                let steps = estimator.attribute("steps")?.items()?;
+                steps.last()?.items()?.last().copied()
+            });
+            match inner {
+                Some(inner) => estimator = inner,
+                None => break,
+            }
+        }
+        let rank = |name| estimator.attribute(name).and_then(Value::as_array).map(|array| array.shape.len());
+        estimator.attribute("classes_").is_some() || (rank("coef_") != Some(2) && rank("_y") != Some(2))
+    }
+}
+
+impl Part {
+    fn of(place: String, value: Value<'_>, depth: usize, left: &mut usize) -> Self {
+        *left = left.saturating_sub(1);
+        let mut part = Self {
+            place,
+            class: value.describe().to_owned(),
+            version: value.attribute("_sklearn_version").and_then(Value::as_str).map(str::to_owned),
+            parameters: Vec::new(),
+            fitted: Vec::new(),
+            parts: Vec::new(),
+            alike: 0,
+        };
+        if depth == MAX_DEPTH {
+            return part;
+        }
+        for (name, value) in value.attributes() {
+            if name.starts_with('_') {
+                continue;
+            }
+            // By convention what was fitted ends in an underscore.
+            let shown = if name.ends_with('_') { &mut part.fitted } else { &mut part.parameters };
+            if let Some(text) = show(value) {
+                shown.push((name.to_owned(), text));
+            } else {
+                part.add(name, value, depth, left);
+            }
+        }
+        part
+    }
+
+    /// Adds the estimators that an attribute holds.
+    fn add(&mut self, name: &str, value: Value<'_>, depth: usize, left: &mut usize) {
+        if *left == 0 {
+            return;
+        }
+        if value.class().is_some() {
+            self.parts.push(Self::of(name.to_owned(), value, depth + 1, left));
+            return;
+        }
+        for (index, item) in value.items().unwrap_or_default().into_iter().enumerate() {
+            if *left == 0 {
+                return;
+            }
+            // A step has a name before its estimator.
+            let named = item.items().unwrap_or_default();
+            let estimator = named.iter().copied().find(|part| part.class().is_some());
+            match (item.class(), estimator, named.first().and_then(|name| name.as_str())) {
+                (Some(class), ..) => match self.parts.last_mut() {
+                    Some(last) if index > 0 && last.class == class => last.alike += 1,
+                    _ => self.parts.push(Self::of(format!("{name}[{index}]"), item, depth + 1, left)),
+                },
+                (_, Some(estimator), Some(step)) => {
+                    self.parts.push(Self::of(format!("{name}[{step}]"), estimator, depth + 1, left));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
+        let indent = "  ".repeat(depth);
+        write!(f, "{indent}")?;
+        if !self.place.is_empty() {
+            write!(f, "{}: ", self.place)?;
+        }
+        write!(f, "{}", self.class)?;
+        if let Some(version) = self.version.as_ref().filter(|_| depth == 0) {
+            write!(f, " (scikit-learn {version})")?;
+        }
+        if self.alike > 0 {
+            write!(f, ", and {} more like it", self.alike)?;
+        }
+        writeln!(f)?;
+        for (name, value) in self.parameters.iter().chain(&self.fitted) {
+            writeln!(f, "{indent}  {name} = {value}")?;
+        }
+        self.parts.iter().try_for_each(|part| part.write(f, depth + 1))
+    }
+}
+
+/// Shows a value on one line, if it is no estimator and holds none.
+fn show(value: Value<'_>) -> Option<String> {
+    if let Some(array) = value.as_array() {
+        let objects = value.items().is_some_and(|items| items.iter().any(|item| item.class().is_some()));
+        return (!objects).then(|| format!("{} {:?}", array.dtype.name(), array.shape));
+    }
+    if let Some(text) = value.as_str() {
+        let shortened: String = text.chars().take(MAX_TEXT).flat_map(char::escape_debug).collect();
+        return Some(format!("'{shortened}'"));
+    }
+    if let Some(flag) = value.as_bool() {
+        return Some(if flag { "True" } else { "False" }.to_owned());
+    }
+    if let Some(integer) = value.as_i64() {
+        return Some(integer.to_string());
+    }
+    if let Some(number) = value.as_f64() {
+        return Some(number.to_string());
+    }
+    if value.is_none() || value.global().is_some() {
+        return Some(value.describe().to_owned());
+    }
+    if let Some(items) = value.items() {
+        let simple = items.iter().all(|item| item.class().is_none() && item.items().is_none());
+        return simple.then(|| format!("{} of {}", value.describe(), items.len()));
+    }
+    value.entries().map(|entries| format!("dict of {}", entries.len()))
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.root.write(f, 0)?;
+        match &self.native {
+            Ok(model) => {
+                if let Some(features) = model.n_features() {
+                    writeln!(f, "features: {features}")?;
+                }
+                let outputs: Vec<_> = model.methods().iter().map(Method::name).collect();
+                writeln!(f, "outputs: {}", outputs.join(", "))?;
+                write!(f, "served natively: yes")
+            }
+            Err(error) => write!(f, "served natively: no, {error}"),
+        }
+    }
+}

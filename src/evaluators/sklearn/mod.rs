@@ -1,0 +1,138 @@
+//! scikit-learn's estimators, evaluated natively.
+//!
+//! A [`Model`] is made from the bytes of a pickle or joblib file and answers tables of numbers or data frames; requests are
+//! other modules' business. `classes` lists what is evaluated; each family has a module that reads the attributes of its
+//! classes and computes. An artifact answers as the version of scikit-learn that wrote it would have. What cannot be
+//! answered so is refused by name.
+//!
+//! Files are untrusted: whatever they hold, loading ends in a model or in a [`LoadError`], with memory in proportion to the
+//! file's size, and a model that has loaded can be asked for anything.
+
+mod bayes;
+mod boosted;
+mod calibrate;
+mod categories;
+mod classes;
+mod cluster;
+mod compose;
+mod data;
+mod decomposition;
+mod discretize;
+mod discriminant;
+mod encode;
+mod ensemble;
+mod error;
+mod estimator;
+mod expand;
+mod fitted;
+mod function;
+mod functions;
+mod histogram;
+mod importance;
+mod impute;
+mod inspect;
+mod linear;
+mod members;
+mod meta;
+mod mixture;
+mod multiclass;
+mod multioutput;
+mod nearest;
+mod neighbors;
+mod neural;
+mod numerics;
+mod scale;
+mod screen;
+mod select;
+mod sparse;
+mod spline;
+mod stack;
+mod svm;
+mod tree;
+mod vectorize;
+mod words;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use self::data::{Data, Elements, Frame, Int, Table};
+pub use self::error::{LoadError, PredictError};
+use self::estimator::Estimator;
+pub use self::estimator::{Method, Methods};
+use self::fitted::{Budget, Context};
+pub use self::inspect::Report;
+pub use self::sparse::{Numeric, Sparse};
+use crate::pickle::{self, Value};
+
+/// A loaded estimator.
+#[derive(Debug)]
+pub struct Model {
+    root: Estimator,
+}
+
+impl Model {
+    /// Loads what `pickle` or `joblib` wrote.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] says where the file is damaged, or names what is not evaluated natively.
+    pub fn load(file: Bytes) -> Result<Self, LoadError> {
+        let pickle = pickle::read(file)?;
+        let budget = Budget::new(pickle.bytes());
+        let context = Context { budget: &budget, depth: 0 };
+        let root = classes::estimator(pickle.root(), context, None)?;
+        let answers_frames = root.about.methods.contains(Method::Transform);
+        if let Some(library) = frames(pickle.root()).filter(|_| answers_frames) {
+            let (class, value) = (root.about.path.to_string(), library.to_owned());
+            return Err(LoadError::Parameter { class, parameter: "set_output", value });
+        }
+        Ok(Self { root })
+    }
+
+    /// The class in full, such as `sklearn.linear_model._logistic.LogisticRegression`.
+    pub fn class_path(&self) -> &str {
+        &self.root.about.path
+    }
+
+    /// How many features a row has, where that matters.
+    pub const fn n_features(&self) -> Option<usize> {
+        self.root.about.features
+    }
+
+    /// What the model can be asked for.
+    pub const fn methods(&self) -> Methods {
+        self.root.about.methods
+    }
+
+    /// Estimates how long the answer for so many rows takes on one thread, within a factor of a few.
+    pub fn estimate(&self, rows: usize) -> Duration {
+        let rows = u64::try_from(rows).unwrap_or(u64::MAX);
+        Duration::from_nanos(self.root.evaluate.cost().saturating_mul(rows))
+    }
+
+    /// Answers `method` for every row.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the model does not have the method, or cannot take the data.
+    pub fn call(&self, method: Method, data: &Data<'_>) -> Result<Data<'static>, PredictError> {
+        self.root.call(method, data)
+    }
+}
+
+/// The library of the data frames that `set_output` makes of what an estimator transforms, if it was asked to.
+fn frames(mut estimator: Value<'_>) -> Option<&str> {
+    // Pipelines transform as their last step does, searches as the best estimator. The nesting is limited where they are built.
+    while let Some(inner) = estimator.attribute("best_estimator_").or_else(|| last_step(estimator)) {
+        estimator = inner;
+    }
+    let library = estimator.attribute("_sklearn_output_config")?.get("transform")?.as_str()?;
+    Some(library).filter(|library| *library != "default")
+}
+
+/// The last step of a pipeline that is an estimator.
+fn last_step(pipeline: Value<'_>) -> Option<Value<'_>> {
+    let steps = pipeline.attribute("steps")?.items()?.into_iter().rev();
+    steps.filter_map(|step| step.items()?.get(1).copied()).find(|step| step.class().is_some())
+}

@@ -1,0 +1,456 @@
+//! The arithmetic that several families share.
+
+/// The logistic function.
+pub(super) fn expit(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// The index of the first of the largest values, NaN being larger than all, as NumPy has it; 0 of none.
+pub(super) fn argmax(values: &[f64]) -> usize {
+    let mut best = 0;
+    for (index, &value) in values.iter().enumerate() {
+        if value > values[best] || value.is_nan() && !values[best].is_nan() {
+            best = index;
+        }
+    }
+    best
+}
+
+/// Turns scores into probabilities, in place.
+pub(super) fn softmax(row: &mut [f64]) {
+    let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    for value in row.iter_mut() {
+        *value = (*value - largest).exp();
+    }
+    normalize(row);
+}
+
+/// Divides by the sum.
+pub(super) fn normalize(row: &mut [f64]) {
+    divide(row, row.iter().sum());
+}
+
+/// Divides every number.
+pub(super) fn divide(values: &mut [f64], by: f64) {
+    for value in values {
+        *value /= by;
+    }
+}
+
+/// Turns logarithms into shares of their sum, in place.
+pub(super) fn exp_normalize(row: &mut [f64]) {
+    let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let total = row.iter().map(|log| (log - largest).exp()).sum::<f64>().ln() + largest;
+    for log in row.iter_mut() {
+        *log = (*log - total).exp();
+    }
+}
+
+/// The sum, in the order in which NumPy adds what lies side by side.
+pub(super) fn pairwise_sum(values: &[f64]) -> f64 {
+    const LANES: usize = 8;
+    const BLOCK: usize = 128;
+    let count = values.len();
+    if count < LANES {
+        return values.iter().sum();
+    }
+    if count > BLOCK {
+        let half = count / 2 - count / 2 % LANES;
+        return pairwise_sum(&values[..half]) + pairwise_sum(&values[half..]);
+    }
+    let chunks = values.chunks_exact(LANES);
+    let rest = chunks.remainder();
+    let mut lanes = [0.0; LANES];
+    for chunk in chunks {
+        lanes.iter_mut().zip(chunk).for_each(|(lane, value)| *lane += value);
+    }
+    let quarter = |at: usize| (lanes[at] + lanes[at + 1]) + (lanes[at + 2] + lanes[at + 3]);
+    rest.iter().fold(quarter(0) + quarter(4), |sum, value| sum + value)
+}
+
+/// The logarithmic derivative of the gamma function, for positive numbers.
+pub(super) fn digamma(x: f64) -> f64 {
+    if x.is_nan() || x <= 0.0 {
+        return f64::NAN;
+    }
+    // Ten steps up, the series has as many digits as a number.
+    let (mut x, mut sum) = (x, 0.0);
+    while x < 10.0 {
+        sum -= 1.0 / x;
+        x += 1.0;
+    }
+    let square = 1.0 / (x * x);
+    // Bernoulli numbers divided by their index.
+    let terms = [1.0 / 12.0, -1.0 / 120.0, 1.0 / 252.0, -1.0 / 240.0, 5.0 / 660.0, -691.0 / 32_760.0, 1.0 / 12.0];
+    let series = terms.iter().rev().fold(0.0, |sum, term| (sum + term) * square);
+    sum + x.ln() - 0.5 / x - series
+}
+
+/// NumPy's `interp`: the height at `x` of the lines between points, of which there are `count` with ascending places.
+pub(super) fn interpolate(x: f64, count: usize, point: impl Fn(usize) -> (f64, f64)) -> f64 {
+    // How many points are not beyond `x`.
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = low.midpoint(high);
+        if point(middle).0 <= x {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    let Some(before) = low.checked_sub(1) else { return point(0).1 };
+    let (left, bottom) = point(before);
+    if low == count || left.total_cmp(&x).is_eq() {
+        return bottom;
+    }
+    let (right, top) = point(low);
+    let slope = (top - bottom) / (right - left);
+    slope * (x - left) + bottom
+}
+
+/// The quantile of the normal distribution, by the approximation of Cephes that `SciPy` uses.
+pub(super) fn normal_quantile(share: f64) -> f64 {
+    const NEAR: [f64; 5] = [
+        -5.996_335_010_141_079e1,
+        9.800_107_541_859_996e1,
+        -5.667_628_574_690_703e1,
+        1.393_126_093_872_795e1,
+        -1.239_165_838_673_812_5,
+    ];
+    const NEAR_BELOW: [f64; 8] = [
+        1.954_488_583_381_417_6,
+        4.676_279_128_988_815,
+        8.636_024_213_908_906e1,
+        -2.254_626_878_541_193_7e2,
+        2.002_602_123_800_606_6e2,
+        -8.203_722_561_683_334e1,
+        1.590_562_251_262_117e1,
+        -1.183_316_211_213_3,
+    ];
+    const FAR: [f64; 9] = [
+        4.055_448_923_059_624_5,
+        3.152_510_945_998_938_7e1,
+        5.716_281_922_464_213e1,
+        4.408_050_738_932_008e1,
+        1.468_495_619_288_580_2e1,
+        2.186_633_068_507_902_5,
+        -1.402_560_791_713_545e-1,
+        -3.504_246_268_278_482e-2,
+        -8.574_567_851_546_854e-4,
+    ];
+    const FAR_BELOW: [f64; 8] = [
+        1.577_998_832_564_667_5e1,
+        4.539_076_351_288_792e1,
+        4.131_720_382_546_72e1,
+        1.504_253_856_929_075e1,
+        2.504_649_462_083_094,
+        -1.421_829_228_547_878e-1,
+        -3.808_064_076_915_783e-2,
+        -9.332_594_808_954_574e-4,
+    ];
+    const END: [f64; 9] = [
+        3.237_748_917_769_460_3,
+        6.915_228_890_689_842,
+        3.938_810_252_924_744,
+        1.333_034_608_158_075_5,
+        2.014_853_895_491_790_8e-1,
+        1.237_166_348_178_200_3e-2,
+        3.015_815_535_082_354_3e-4,
+        2.658_069_746_867_375_5e-6,
+        6.239_745_391_849_833e-9,
+    ];
+    const END_BELOW: [f64; 8] = [
+        6.024_270_393_647_42,
+        3.679_835_638_561_608_7,
+        1.377_020_994_890_813_3,
+        2.162_369_935_944_966_3e-1,
+        1.342_040_060_885_431_9e-2,
+        3.280_144_646_821_277_4e-4,
+        2.892_478_647_453_807e-6,
+        6.790_194_080_099_813e-9,
+    ];
+    let polynomial = |x: f64, terms: &[f64]| terms.iter().fold(0.0, |sum, term| sum * x + term);
+    // The highest power of what is divided by has no coefficient.
+    let monic = |x: f64, terms: &[f64]| terms.iter().fold(1.0, |sum, term| sum * x + term);
+    if share <= 0.0 || share >= 1.0 || share.is_nan() {
+        return if share == 0.0 {
+            f64::NEG_INFINITY
+        } else if share > 0.0 {
+            f64::INFINITY
+        } else {
+            f64::NAN
+        };
+    }
+    // e^-2
+    let tail = 0.135_335_283_236_612_7;
+    let (upper, mut y) = (share > 1.0 - tail, share);
+    if upper {
+        y = 1.0 - y;
+    }
+    if y > tail {
+        let y = y - 0.5;
+        let square = y * y;
+        let x = y + y * (square * polynomial(square, &NEAR) / monic(square, &NEAR_BELOW));
+        return x * 2.506_628_274_631_000_7;
+    }
+    let x = (-2.0 * y.ln()).sqrt();
+    let first = x - x.ln() / x;
+    let z = 1.0 / x;
+    let second = if x < 8.0 {
+        z * polynomial(z, &FAR) / monic(z, &FAR_BELOW)
+    } else {
+        z * polynomial(z, &END) / monic(z, &END_BELOW)
+    };
+    let x = first - second;
+    if upper { x } else { -x }
+}
+
+/// Swaps rows and columns.
+pub(super) fn transpose(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
+    let mut transposed = Vec::with_capacity(values.len());
+    for column in 0..columns {
+        transposed.extend((0..rows).map(|row| values[row * columns + column]));
+    }
+    transposed
+}
+
+/// Rows and outputs whose sums are kept in registers together.
+const TILE: (usize, usize) = (8, 4);
+
+/// Returns `x @ weights + intercept` row by row.
+///
+/// `weights` has a row for each feature; a row of `x` has `features` numbers, a row of the result as many as `intercept`.
+pub(super) fn affine<T: Copy + Into<f64>>(x: &[T], features: usize, weights: &[f64], intercept: &[f64]) -> Vec<f64> {
+    let outputs = intercept.len();
+    let rows = x.len() / features.max(1);
+    let mut scores = vec![0.0; rows * outputs];
+    if outputs == 1 {
+        wide(
+            #[inline(always)]
+            || {
+                for (row, score) in x.chunks_exact(features.max(1)).zip(&mut scores) {
+                    *score = lanes(row, weights, |x, y| x * y) + intercept[0];
+                }
+            },
+        );
+        return scores;
+    }
+    // Weights are laid out for tiles once; a few rows are done before that is.
+    let tiled = if rows < TILE.0 { 0 } else { rows / TILE.0 * TILE.0 };
+    if tiled > 0 {
+        let (x, scores) = (&x[..tiled * features], &mut scores[..tiled * outputs]);
+        wide(
+            #[inline(always)]
+            || tiles(x, features, weights, scores, outputs),
+        );
+    }
+    let rest = x[tiled * features..].chunks_exact(features.max(1));
+    for (values, scores) in rest.zip(scores[tiled * outputs..].chunks_exact_mut(outputs.max(1))) {
+        for (&value, weights) in values.iter().zip(weights.chunks_exact(outputs)) {
+            let value: f64 = value.into();
+            for (score, weight) in scores.iter_mut().zip(weights) {
+                *score += value * weight;
+            }
+        }
+    }
+    for scores in scores.chunks_exact_mut(outputs.max(1)) {
+        for (score, intercept) in scores.iter_mut().zip(intercept) {
+            *score += intercept;
+        }
+    }
+    scores
+}
+
+/// Runs a loop with the widest instructions that the processor has. They round as the narrow ones do: nothing is fused.
+///
+/// Whatever is to be compiled for them has to be inlined, closures too.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "what is not inlined is compiled for every processor")]
+pub(super) fn wide<R>(run: impl FnOnce() -> R) -> R {
+    pulp::Arch::new().dispatch(run)
+}
+
+/// Computes whole tiles of sums, each in the order of the features.
+// Inlined: instructions are chosen where `wide` is called.
+#[inline(always)]
+fn tiles<T: Copy + Into<f64>>(x: &[T], features: usize, weights: &[f64], scores: &mut [f64], outputs: usize) {
+    const ROWS: usize = TILE.0;
+    const WIDTH: usize = TILE.1;
+    // Both sides are laid out as they are read: by feature, so many rows or outputs side by side.
+    let mut columns = vec![[0.0; WIDTH]; outputs.div_ceil(WIDTH) * features];
+    for (first, columns) in (0..outputs).step_by(WIDTH).zip(columns.chunks_exact_mut(features)) {
+        let width = WIDTH.min(outputs - first);
+        for (column, weights) in columns.iter_mut().zip(weights.chunks_exact(outputs)) {
+            column[..width].copy_from_slice(&weights[first..first + width]);
+        }
+    }
+    let mut rows = vec![[0.0; ROWS]; features];
+    for (x, scores) in x.chunks_exact(ROWS * features).zip(scores.chunks_exact_mut(ROWS * outputs)) {
+        for (row, values) in x.chunks_exact(features).enumerate() {
+            for (slot, &value) in rows.iter_mut().zip(values) {
+                slot[row] = value.into();
+            }
+        }
+        for (first, columns) in (0..outputs).step_by(WIDTH).zip(columns.chunks_exact(features)) {
+            let mut sums = [[0.0; WIDTH]; ROWS];
+            for (row, column) in rows.iter().zip(columns) {
+                for r in 0..ROWS {
+                    for c in 0..WIDTH {
+                        sums[r][c] += row[r] * column[c];
+                    }
+                }
+            }
+            let width = WIDTH.min(outputs - first);
+            for (scores, sums) in scores.chunks_exact_mut(outputs).zip(sums) {
+                scores[first..first + width].copy_from_slice(&sums[..width]);
+            }
+        }
+    }
+}
+
+/// Rows that stand side by side in a panel: four registers of AVX2.
+pub(super) const PANEL: usize = 16;
+
+/// Lays rows out by panels, and in each feature by feature. The last panel is filled up with zeros.
+pub(super) fn panels(rows: &[f64], features: usize) -> Vec<[f64; PANEL]> {
+    let mut panels = Vec::with_capacity(rows.len().div_ceil(PANEL * features.max(1)) * features);
+    for rows in rows.chunks(PANEL * features.max(1)) {
+        let first = panels.len();
+        panels.resize(first + features, [0.0; PANEL]);
+        for (place, row) in rows.chunks_exact(features).enumerate() {
+            for (values, &value) in panels[first..].iter_mut().zip(row) {
+                values[place] = value;
+            }
+        }
+    }
+    panels
+}
+
+/// For each row of panels the sum of what a function makes of pairs with `x`, in the order of the features.
+// Inlined: instructions are chosen where `wide` is called.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "what is not inlined is compiled for every processor")]
+pub(super) fn down(x: &[f64], panels: &[[f64; PANEL]], sums: &mut [[f64; PANEL]], of: impl Fn(f64, f64) -> f64) {
+    for (panel, sums) in panels.chunks_exact(x.len().max(1)).zip(sums) {
+        // Of its own, so that it is kept in registers.
+        let mut found = [0.0; PANEL];
+        for (&x, values) in x.iter().zip(panel) {
+            for lane in 0..PANEL {
+                found[lane] += of(x, values[lane]);
+            }
+        }
+        *sums = found;
+    }
+}
+
+/// Raises e to each number, in place, right but for the last bit or two.
+pub(super) fn exp(values: &mut [f64]) {
+    const BLOCK: usize = 64;
+    // Beyond, results are not normal numbers.
+    const MOST: f64 = 708.0;
+    for block in values.chunks_mut(BLOCK) {
+        if block.iter().fold(true, |all, value| all & (value.abs() < MOST)) {
+            wide(
+                #[inline(always)]
+                || block.iter_mut().for_each(|value| *value = exp_of_moderate(*value)),
+            );
+        } else {
+            for value in block {
+                *value = value.exp();
+            }
+        }
+    }
+}
+
+/// Without branches and tables, so that several are computed at once: 2^n by the bits, times what Taylor's series gives for
+/// the rest, which is at most half the logarithm of two.
+// Inlined: instructions are chosen where `wide` is called.
+#[inline(always)]
+fn exp_of_moderate(x: f64) -> f64 {
+    // 1.5 * 2^52: adding it rounds to a whole number, in the lowest bits.
+    const SHIFT: f64 = 6_755_399_441_055_744.0;
+    // The logarithm of two in two parts, of which products of the first with whole numbers are exact.
+    const LN_2: (f64, f64) = (6.931_471_803_691_238e-1, 1.908_214_929_270_587_7e-10);
+    const INVERSE_FACTORIALS: [f64; 14] = [
+        1.0 / 6_227_020_800.0,
+        1.0 / 479_001_600.0,
+        1.0 / 39_916_800.0,
+        1.0 / 3_628_800.0,
+        1.0 / 362_880.0,
+        1.0 / 40_320.0,
+        1.0 / 5_040.0,
+        1.0 / 720.0,
+        1.0 / 120.0,
+        1.0 / 24.0,
+        1.0 / 6.0,
+        0.5,
+        1.0,
+        1.0,
+    ];
+    let shifted = x * std::f64::consts::LOG2_E + SHIFT;
+    let whole = shifted - SHIFT;
+    let rest = x - whole * LN_2.0 - whole * LN_2.1;
+    let mut series = 0.0;
+    for factor in INVERSE_FACTORIALS {
+        series = series * rest + factor;
+    }
+    series * f64::from_bits((shifted.to_bits() << 52).wrapping_add(1.0_f64.to_bits()))
+}
+
+/// The sum of products.
+pub(super) fn dot<T: Copy + Into<f64>>(x: &[T], y: &[f64]) -> f64 {
+    lanes(x, y, |x, y| x * y)
+}
+
+/// The sum of what a function makes of pairs.
+// Inlined: instructions are chosen where `wide` is called.
+#[inline(always)]
+pub(super) fn lanes<T: Copy + Into<f64>>(x: &[T], y: &[f64], of: impl Fn(f64, f64) -> f64) -> f64 {
+    // Several sums at once, so that one addition need not wait for another.
+    const LANES: usize = 8;
+    let mut sums = [0.0; LANES];
+    let (xs, ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
+    let rest: f64 = xs.remainder().iter().zip(ys.remainder()).map(|(&x, &y)| of(x.into(), y)).sum();
+    for (x, y) in xs.zip(ys) {
+        for lane in 0..LANES {
+            sums[lane] += of(x[lane].into(), y[lane]);
+        }
+    }
+    sums.iter().sum::<f64>() + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn powers_of_e_are_those_of_the_library() {
+        let numbers: Vec<f64> = (-720_000..720_000).map(|step| f64::from(step) * 1e-3 + 1.7e-5).collect();
+        let mut found = numbers.clone();
+        exp(&mut found);
+        for (x, found) in numbers.iter().zip(found) {
+            let wanted = x.exp();
+            let same = found.to_bits().abs_diff(wanted.to_bits()) <= 2;
+            assert!(same, "e^{x} is {found:e} instead of {wanted:e}");
+        }
+        let mut odd = [0.0, -0.0, 1.0, f64::NEG_INFINITY, f64::INFINITY];
+        exp(&mut odd[..2]);
+        exp(&mut odd[2..]);
+        assert_eq!(odd.map(f64::to_bits), [1.0, 1.0, 1.0_f64.exp(), 0.0, f64::INFINITY].map(f64::to_bits));
+        let mut nan = [f64::NAN];
+        exp(&mut nan);
+        assert!(nan[0].is_nan());
+    }
+
+    #[test]
+    fn sums_down_panels_are_those_of_rows() {
+        for rows in [1, 15, 16, 17, 40] {
+            let values: Vec<f64> = (0..rows * 3).map(f64::from).collect();
+            let panels = panels(&values, 3);
+            let mut sums = vec![[0.0; PANEL]; panels.len() / 3];
+            down(&[1.0, 10.0, 100.0], &panels, &mut sums, |x, y| x * y);
+            let wanted: Vec<f64> = values.chunks_exact(3).map(|row| row[0] + 10.0 * row[1] + 100.0 * row[2]).collect();
+            assert_eq!(sums.as_flattened()[..wanted.len()], wanted);
+        }
+    }
+}

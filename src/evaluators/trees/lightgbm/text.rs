@@ -1,0 +1,84 @@
+//! The text format: `key=value` lines in a header and a section for each tree. Flags are lines without `=`.
+
+use std::collections::HashMap;
+use std::str::FromStr;
+
+use crate::evaluators::trees::error::{LoadError, TreeFault, quote, quote_bytes};
+
+/// A model file, cut into lines.
+#[derive(Debug)]
+pub(super) struct Document<'a> {
+    pub(super) header: Section<'a>,
+    pub(super) trees: Vec<Section<'a>>,
+}
+
+/// The values of a section by their keys.
+#[derive(Debug, Default)]
+pub(super) struct Section<'a> {
+    values: HashMap<&'a str, &'a str>,
+}
+
+impl<'a> Document<'a> {
+    /// Cuts a file. What follows the trees is not needed.
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, LoadError> {
+        let text = std::str::from_utf8(bytes).map_err(|error| {
+            let offset = error.valid_up_to();
+            LoadError::Syntax { offset, wanted: "UTF-8 text", found: quote_bytes(&bytes[offset..]) }
+        })?;
+        let mut lines = text.lines().map(str::trim_end);
+        if lines.next() != Some("tree") {
+            let wanted = "a LightGBM text model, which begins with the line `tree`";
+            return Err(LoadError::Syntax { offset: 0, wanted, found: quote(text) });
+        }
+        let mut document = Self { header: Section::default(), trees: Vec::new() };
+        for line in lines {
+            if line == "end of trees" {
+                return Ok(document);
+            }
+            if line.starts_with("Tree=") {
+                document.trees.push(Section::default());
+            }
+            let section = document.trees.last_mut().unwrap_or(&mut document.header);
+            let (key, value) = line.split_once('=').unwrap_or((line, ""));
+            section.values.insert(key, value);
+        }
+        Err(LoadError::Truncated { offset: bytes.len(), reading: "the trees" })
+    }
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn get(&self, key: &str) -> Option<&'a str> {
+        self.values.get(key).copied()
+    }
+
+    /// A header's number.
+    pub(super) fn number<N: FromStr>(&self, field: &'static str) -> Result<N, LoadError> {
+        let text = self.get(field).ok_or(LoadError::MissingField { field })?;
+        text.trim().parse().map_err(|_| LoadError::Field { field, wanted: "a number", found: quote(text) })
+    }
+
+    /// A tree's number.
+    pub(super) fn tree_number<N: FromStr>(&self, field: &'static str) -> Result<N, TreeFault> {
+        let text = self.get(field).ok_or(TreeFault::MissingField { field })?;
+        text.trim().parse().map_err(|_| TreeFault::Field { field, wanted: "a number", found: quote(text) })
+    }
+
+    /// A tree's list of so many numbers.
+    pub(super) fn list<N: FromStr>(&self, field: &'static str, wanted: usize) -> Result<Vec<N>, TreeFault> {
+        let list = self.list_of_any_length(field)?;
+        if list.len() == wanted {
+            return Ok(list);
+        }
+        Err(TreeFault::Count { field, wanted, found: list.len() })
+    }
+
+    /// A tree's list of numbers.
+    pub(super) fn list_of_any_length<N: FromStr>(&self, field: &'static str) -> Result<Vec<N>, TreeFault> {
+        let text = self.get(field).ok_or(TreeFault::MissingField { field })?;
+        let number = |word: &str| {
+            let wanted = "a list of numbers";
+            word.parse().map_err(|_| TreeFault::Field { field, wanted, found: quote(word) })
+        };
+        text.split_ascii_whitespace().map(number).collect()
+    }
+}

@@ -1,0 +1,135 @@
+//! A model as its file describes it, whatever the format.
+
+use crate::evaluators::trees::error::LoadError;
+
+/// All of a file that prediction needs.
+#[derive(Debug, Default)]
+pub(in crate::evaluators::trees) struct RawModel {
+    /// The library's version that wrote the file.
+    pub(super) version: Version,
+    pub(super) num_feature: usize,
+    /// 0 unless there are several classes.
+    pub(super) num_class: usize,
+    pub(super) num_target: usize,
+    pub(super) base_score: Vec<f32>,
+    pub(super) feature_names: Option<Vec<String>>,
+    pub(super) objective: String,
+    pub(super) attributes: Attributes,
+    pub(super) booster: RawBooster,
+}
+
+/// Major and minor version; 0.0 for all before 1.0.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Version(pub(super) u32, pub(super) u32);
+
+/// The attributes that change an answer.
+#[derive(Debug, Default)]
+pub(super) struct Attributes {
+    /// Text of the round at which early stopping found the best score.
+    pub(super) best_iteration: Option<String>,
+    /// What the scikit-learn wrapper was, in its own words.
+    pub(super) estimator_type: Option<String>,
+}
+
+/// What makes the margin.
+#[derive(Debug)]
+pub(super) enum RawBooster {
+    Trees(RawTrees),
+    Linear { weights: Vec<f32> },
+}
+
+/// The trees of `gbtree` and `dart`.
+#[derive(Debug, Default)]
+pub(super) struct RawTrees {
+    pub(super) trees: Vec<RawTree>,
+    /// The output that each tree adds to.
+    pub(super) tree_info: Vec<i64>,
+    pub(super) num_parallel_tree: usize,
+    /// Where each round's trees start; since 2.0.
+    pub(super) iteration_indptr: Option<Vec<i64>>,
+    /// `dart` only.
+    pub(super) weight_drop: Option<Vec<f32>>,
+}
+
+/// One tree, as parallel arrays over its nodes.
+#[derive(Debug, Default)]
+pub(super) struct RawTree {
+    pub(super) left: Vec<i64>,
+    pub(super) right: Vec<i64>,
+    pub(super) feature: Vec<i64>,
+    pub(super) condition: Vec<f32>,
+    pub(super) default_left: Vec<i64>,
+    /// 1 where a split is categorical; empty in old files.
+    pub(super) split_type: Vec<i64>,
+    pub(super) categories: Vec<i64>,
+    pub(super) categories_nodes: Vec<i64>,
+    pub(super) categories_segments: Vec<i64>,
+    pub(super) categories_sizes: Vec<i64>,
+    /// Values in a leaf; 0 and 1 both mean one.
+    pub(super) leaf_vector: usize,
+    /// Vector leaves of 2.x, by node.
+    pub(super) base_weights: Vec<f32>,
+    /// Vector leaves of 3.x, by leaf.
+    pub(super) leaf_weights: Option<Vec<f32>>,
+}
+
+impl Default for RawBooster {
+    fn default() -> Self {
+        Self::Trees(RawTrees::default())
+    }
+}
+
+impl RawModel {
+    /// How many features a row has.
+    pub(in crate::evaluators::trees) fn num_feature(&self) -> usize {
+        self.num_feature
+    }
+
+    /// Forgets what the library's wrappers noted: the best round, and what the estimator is.
+    pub(in crate::evaluators::trees) fn forget_wrapper(&mut self) {
+        self.attributes.best_iteration = None;
+        self.attributes.estimator_type = None;
+    }
+
+    /// Moves the features' names out, if there are any.
+    pub(in crate::evaluators::trees) fn take_feature_names(&mut self) -> Result<Option<Vec<String>>, LoadError> {
+        let names = self.feature_names.take();
+        let found = names.as_ref().map_or(self.num_feature, Vec::len);
+        if found == self.num_feature {
+            return Ok(names);
+        }
+        Err(LoadError::Count { field: "feature_names", wanted: self.num_feature, found })
+    }
+}
+
+impl Attributes {
+    /// Takes over an attribute, if it matters.
+    pub(super) fn set(&mut self, key: &str, value: String) {
+        match key {
+            "best_iteration" => self.best_iteration = Some(value),
+            "scikit_learn" => self.estimator_type = estimator_type(&value),
+            _ => {}
+        }
+    }
+}
+
+/// Finds the wrapper's type in its parameters. They may hold a bare NaN, so they are not always JSON.
+fn estimator_type(parameters: &str) -> Option<String> {
+    let (_, rest) = parameters.split_once("\"_estimator_type\"")?;
+    let value = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    let (name, _) = value.split_once('"')?;
+    Some(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::estimator_type;
+
+    #[test]
+    fn the_wrapper_is_found_beside_a_bare_nan() {
+        let parameters = r#"{"missing": NaN, "_estimator_type": "classifier", "n": 3}"#;
+        assert_eq!(estimator_type(parameters).as_deref(), Some("classifier"));
+        assert_eq!(estimator_type(r#"{"missing": NaN}"#), None);
+        assert_eq!(estimator_type(r#"{"_estimator_type": null}"#), None);
+    }
+}

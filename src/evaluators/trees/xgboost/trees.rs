@@ -1,0 +1,221 @@
+//! From raw trees to a forest.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use super::raw::{RawBooster, RawModel, RawTree, RawTrees, Version};
+use crate::evaluators::trees::compile::{CategorySet, Compiler, Leaf, Shape, Source, Test};
+use crate::evaluators::trees::error::{LoadError, TreeFault, quote};
+use crate::evaluators::trees::forest::{Forest, View};
+use crate::evaluators::trees::scalar::Scalar;
+
+/// Categories from here on are none, because an `f32` cannot tell them apart.
+const CATEGORIES: i64 = 1 << 24;
+
+/// Compiles the trees up to the best round. `base` are the margins that the outputs start from.
+pub(super) fn compile(model: &RawModel, raw: &RawTrees, base: &[f32]) -> Result<Forest<f32>, LoadError> {
+    let outputs = base.len();
+    let count = raw.trees.len();
+    if raw.tree_info.len() != count {
+        return Err(LoadError::Count { field: "tree_info", wanted: count, found: raw.tree_info.len() });
+    }
+    if let Some(weights) = raw.weight_drop.as_ref().filter(|weights| weights.len() != count) {
+        return Err(LoadError::Count { field: "weight_drop", wanted: count, found: weights.len() });
+    }
+    let vector = raw.trees.iter().any(|tree| tree.leaf_vector > 1);
+    let width = if vector { outputs } else { 1 };
+    let used = match &model.attributes.best_iteration {
+        Some(best) => trees_until(best, raw, if vector { 1 } else { outputs })?,
+        None => count,
+    };
+    let mut compiler = Compiler::new(&Shape { features: model.num_feature, outputs, width, tiny: 0.0 });
+    for (index, tree) in raw.trees[..used].iter().enumerate() {
+        let output = usize::try_from(raw.tree_info[index]).unwrap_or(usize::MAX);
+        let scale = Scale {
+            weight: raw.weight_drop.as_ref().map(|weights| weights[index]),
+            base: if vector { base } else { base.get(output..).unwrap_or_default() },
+            by_difference: model.version >= Version(1, 4),
+        };
+        let view = TreeView::new(tree, width, &scale).map_err(|fault| fault.in_tree(index))?;
+        compiler.add(tree.left.len(), raw.tree_info[index], |node| view.describe(node))?;
+    }
+    Ok(compiler.finish())
+}
+
+impl RawModel {
+    /// Whether the library of that version sums the trees from zero and then adds the base.
+    pub(super) fn adds_base_last(&self) -> bool {
+        let RawBooster::Trees(trees) = &self.booster else { return false };
+        self.version < if trees.weight_drop.is_some() { Version(1, 4) } else { Version(1, 3) }
+    }
+}
+
+/// What `dart` does to the leaves of a tree.
+struct Scale<'a> {
+    weight: Option<f32>,
+    /// Where the sums of the tree's outputs start, or more of them.
+    base: &'a [f32],
+    /// Since 1.4 a tree's share is taken as a difference of two sums, which rounds it.
+    by_difference: bool,
+}
+
+impl Scale<'_> {
+    /// The share of a leaf's value for the `index`th of the tree's outputs.
+    fn apply(&self, index: usize, value: f32) -> f32 {
+        let Some(weight) = self.weight else { return value };
+        match self.base.get(index) {
+            Some(base) if self.by_difference => ((base + value) - base) * weight,
+            _ => value * weight,
+        }
+    }
+}
+
+/// How many trees there are up to and including the round `best`.
+fn trees_until(best: &str, raw: &RawTrees, outputs: usize) -> Result<usize, LoadError> {
+    let field = "best_iteration";
+    let found = || quote(best);
+    if best == "-1" {
+        // Written when no round was run.
+        return Ok(raw.trees.len());
+    }
+    let rounds = best.trim().parse::<usize>().ok();
+    let rounds = rounds.and_then(|best| best.checked_add(1)).ok_or_else(|| LoadError::Field {
+        field,
+        wanted: "a round's number",
+        found: found(),
+    })?;
+    let used = match &raw.iteration_indptr {
+        Some(starts) => starts.get(rounds).and_then(|start| usize::try_from(*start).ok()),
+        None => rounds.checked_mul(raw.num_parallel_tree).and_then(|trees| trees.checked_mul(outputs)),
+    };
+    used.filter(|used| *used <= raw.trees.len()).ok_or_else(|| LoadError::Field {
+        field,
+        wanted: "a round that the file has",
+        found: found(),
+    })
+}
+
+/// A checked raw tree.
+struct TreeView<'a> {
+    tree: &'a RawTree,
+    /// Values in a leaf.
+    width: usize,
+    /// Where the categories of a node start and how many there are.
+    categories: HashMap<usize, (usize, usize)>,
+    /// The leaves' vectors, scaled.
+    vectors: Vec<f32>,
+    /// Which vectors have been given out. A second leaf with the same would let a small file grow large.
+    given: RefCell<Vec<bool>>,
+    scale: &'a Scale<'a>,
+}
+
+impl<'a> TreeView<'a> {
+    fn new(tree: &'a RawTree, width: usize, scale: &'a Scale<'a>) -> Result<Self, TreeFault> {
+        let nodes = tree.left.len();
+        let lengths = [
+            ("right_children", tree.right.len()),
+            ("split_indices", tree.feature.len()),
+            ("split_conditions", tree.condition.len()),
+            ("default_left", tree.default_left.len()),
+            ("split_type", if tree.split_type.is_empty() { nodes } else { tree.split_type.len() }),
+        ];
+        for (field, found) in lengths {
+            check_count(field, nodes, found)?;
+        }
+        let mut vectors = Vec::new();
+        if width > 1 {
+            check_count("size_leaf_vector", width, tree.leaf_vector)?;
+            let weights = if let Some(weights) = &tree.leaf_weights {
+                weights
+            } else {
+                check_count("base_weights", nodes.saturating_mul(width), tree.base_weights.len())?;
+                &tree.base_weights
+            };
+            vectors = weights.iter().enumerate().map(|(at, value)| scale.apply(at % width, *value)).collect();
+        }
+        let given = RefCell::new(vec![false; vectors.len() / width]);
+        Ok(Self { tree, width, categories: category_ranges(tree)?, vectors, given, scale })
+    }
+
+    fn describe(&self, node: usize) -> Result<Source<'_, f32>, TreeFault> {
+        let tree = self.tree;
+        let (left, right) = (tree.left[node], tree.right[node]);
+        if left == -1 {
+            return self.leaf(node).map(Source::Leaf);
+        }
+        let feature = tree.feature[node];
+        let missing_left = tree.default_left[node] != 0;
+        if tree.split_type.get(node).is_none_or(|kind| *kind == 0) {
+            let threshold = tree.condition[node].below();
+            let test = Test::AtMost { threshold, view: View::Plain, missing: missing_left };
+            return Ok(Source::Split { feature, test, children: [left, right] });
+        }
+        let (start, size) = self.categories.get(&node).copied().unwrap_or_default();
+        let list = tree.categories[start..start + size].iter().map(|category| {
+            u32::try_from(*category).ok().filter(|_| *category < CATEGORIES).ok_or_else(|| {
+                let found = category.to_string();
+                TreeFault::Field { field: "categories", wanted: "a category below 2^24", found }
+            })
+        });
+        let categories = CategorySet::List(list.collect::<Result<_, _>>()?);
+        // A category that is in the set goes right.
+        let test = Test::Among { categories, lowest: 0.0, missing: !missing_left };
+        Ok(Source::Split { feature, test, children: [right, left] })
+    }
+
+    fn leaf(&self, node: usize) -> Result<Leaf<'_, f32>, TreeFault> {
+        if self.width == 1 {
+            return Ok(Leaf::Value(self.scale.apply(0, self.tree.condition[node])));
+        }
+        let (field, index) = match self.tree.leaf_weights {
+            Some(_) => ("right_children", self.tree.right[node]),
+            None => ("base_weights", i64::try_from(node).unwrap_or(i64::MAX)),
+        };
+        let fresh = usize::try_from(index).ok().filter(|index| {
+            self.given.borrow_mut().get_mut(*index).is_some_and(|given| !std::mem::replace(given, true))
+        });
+        let wanted = "the index of a leaf vector of its own";
+        let fresh = fresh.ok_or(TreeFault::Field { field, wanted, found: index.to_string() })?;
+        Ok(Leaf::Vector(&self.vectors[fresh * self.width..][..self.width]))
+    }
+}
+
+/// Reads which node has which categories.
+fn category_ranges(tree: &RawTree) -> Result<HashMap<usize, (usize, usize)>, TreeFault> {
+    let splits = tree.categories_nodes.len();
+    check_count("categories_segments", splits, tree.categories_segments.len())?;
+    check_count("categories_sizes", splits, tree.categories_sizes.len())?;
+    let found = tree.categories.len();
+    let mut ranges = HashMap::new();
+    let mut total = 0;
+    let segments = tree.categories_segments.iter().zip(&tree.categories_sizes);
+    for (&node, (&start, &size)) in tree.categories_nodes.iter().zip(segments) {
+        let nodes = tree.left.len();
+        let node = usize::try_from(node).ok().filter(|node| *node < nodes).ok_or_else(|| TreeFault::Field {
+            field: "categories_nodes",
+            wanted: "a node",
+            found: node.to_string(),
+        })?;
+        let end = start.saturating_add(size);
+        let out_of_range = TreeFault::CategoriesOutOfRange { node, start, end, found };
+        let (Ok(start), Ok(size)) = (usize::try_from(start), usize::try_from(size)) else {
+            return Err(out_of_range);
+        };
+        // Sets do not overlap in the library's files; in a hostile one they could multiply the memory.
+        total += size.min(found + 1);
+        if start.checked_add(size).is_none_or(|end| end > found) || total > found {
+            return Err(out_of_range);
+        }
+        ranges.insert(node, (start, size));
+    }
+    let without = (0..tree.split_type.len())
+        .find(|node| tree.split_type[*node] != 0 && tree.left[*node] != -1 && !ranges.contains_key(node));
+    if without.is_some() {
+        return Err(TreeFault::Count { field: "categories_nodes", wanted: splits + 1, found: splits });
+    }
+    Ok(ranges)
+}
+
+fn check_count(field: &'static str, wanted: usize, found: usize) -> Result<(), TreeFault> {
+    if found == wanted { Ok(()) } else { Err(TreeFault::Count { field, wanted, found }) }
+}

@@ -1,0 +1,169 @@
+//! Where the artifact of a model is.
+
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::settings::ModelSettings;
+
+/// What a model's `uri` leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Artifact {
+    /// A file, or a folder in which no well-known file stands. The path is absolute.
+    Path(PathBuf),
+    /// A URI with a scheme of its own, which only the runtime may understand.
+    Remote(String),
+}
+
+/// Why a model has no artifact. The wording is the original's, which clients see.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ArtifactError {
+    #[error("Invalid URI specified for model {model}")]
+    NoUri { model: String },
+    #[error("Invalid URI specified for model {model} ({})", path.display())]
+    Missing { model: String, path: PathBuf },
+}
+
+impl Artifact {
+    /// Finds a model's artifact, relative to its settings file, or to the working directory if it has none.
+    pub fn resolve(settings: &ModelSettings, working_directory: &Path) -> Result<Self, ArtifactError> {
+        let model = || settings.name.clone();
+        let Some(uri) = settings.parameters.uri.as_deref() else {
+            return Err(ArtifactError::NoUri { model: model() });
+        };
+        let relative = match split_scheme(uri) {
+            Some(("file", rest)) => without_authority(rest),
+            Some(_) => return Ok(Self::Remote(uri.to_owned())),
+            None => uri,
+        };
+        let base = settings.folder().map_or_else(|| working_directory.to_owned(), Path::to_owned);
+        // Made absolute by its parts only: resolving `..` here would go astray behind a symbolic link.
+        let path: PathBuf = working_directory.join(base).join(relative).components().collect();
+        if path.is_dir() {
+            let known = well_known_names(&settings.implementation).iter().map(|name| path.join(name));
+            let found = known.into_iter().find(|candidate| candidate.is_file());
+            return Ok(Self::Path(found.unwrap_or(path)));
+        }
+        // Whatever else can be read, a named pipe among them.
+        if path.exists() {
+            return Ok(Self::Path(path));
+        }
+        Err(ArtifactError::Missing { model: model(), path })
+    }
+}
+
+/// Returns the file names for which a runtime looks in a folder, in its order.
+pub fn well_known_names(implementation: &str) -> &'static [&'static str] {
+    let package = implementation.split('.').next().unwrap_or_default();
+    match package {
+        "mlserver_sklearn" => &["model.joblib", "model.pickle", "model.pkl"],
+        "mlserver_xgboost" => &["model.bst", "model.json", "model.ubj"],
+        "mlserver_lightgbm" => &["model.bst"],
+        "mlserver_catboost" => &["model.cbm", "model.bin"],
+        _ => &[],
+    }
+}
+
+/// Splits a URI behind the colon of its scheme.
+fn split_scheme(uri: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = uri.split_once(':')?;
+    let legal = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(legal);
+    is_scheme.then_some((scheme, rest))
+}
+
+/// Returns the path of a `file:` URI, whose authority means nothing here.
+fn without_authority(rest: &str) -> &str {
+    match rest.strip_prefix("//") {
+        Some(after) => after.find('/').map_or("", |start| &after[start..]),
+        None => rest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const XGBOOST: &str = "mlserver_xgboost.XGBoostModel";
+
+    fn folder(files: &[&str]) -> TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = folder.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        folder
+    }
+
+    fn model(folder: &Path, implementation: &str, uri: Option<&str>) -> ModelSettings {
+        let mut settings = ModelSettings::new("iris", implementation);
+        settings.source = Some(folder.join("model-settings.json"));
+        settings.parameters.uri = uri.map(str::to_owned);
+        settings
+    }
+
+    fn resolve(folder: &Path, implementation: &str, uri: &str) -> Result<Artifact, ArtifactError> {
+        Artifact::resolve(&model(folder, implementation, Some(uri)), Path::new("/nowhere"))
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_settings_file() {
+        let root = folder(&["m/model-7.json", "beside.json"]);
+        let m = root.path().join("m");
+        let at = |path: &Path| Ok(Artifact::Path(path.to_owned()));
+        assert_eq!(resolve(&m, XGBOOST, "./model-7.json"), at(&m.join("model-7.json")));
+        assert_eq!(resolve(&m, XGBOOST, "../beside.json"), at(&m.join("../beside.json")));
+        let absolute = m.join("model-7.json");
+        assert_eq!(resolve(&m, XGBOOST, absolute.to_str().unwrap()), at(&absolute));
+        let with_scheme = format!("file://{}", absolute.display());
+        assert_eq!(resolve(&m, XGBOOST, &with_scheme), at(&absolute));
+        assert_eq!(resolve(&m, XGBOOST, "file:model-7.json"), at(&absolute));
+    }
+
+    #[test]
+    fn without_a_settings_file_paths_are_relative_to_the_working_directory() {
+        let root = folder(&["m.json"]);
+        let mut settings = model(root.path(), XGBOOST, Some("m.json"));
+        settings.source = None;
+        assert_eq!(Artifact::resolve(&settings, root.path()), Ok(Artifact::Path(root.path().join("m.json"))));
+    }
+
+    #[test]
+    fn folders_are_searched_for_the_runtimes_names_in_order() {
+        let root = folder(&["model.ubj", "model.json", "model.pkl", "model.joblib", "model.bin"]);
+        let cases = [
+            (XGBOOST, "model.json"),
+            ("mlserver_xgboost.xgboost.XGBoostModel", "model.json"),
+            ("mlserver_sklearn.SKLearnModel", "model.joblib"),
+            ("mlserver_catboost.CatboostModel", "model.bin"),
+            ("mlserver_lightgbm.LightGBMModel", ""),
+            ("mlserver_mlflow.MLflowRuntime", ""),
+            ("models.Custom", ""),
+        ];
+        for (implementation, expected) in cases {
+            let found = resolve(root.path(), implementation, ".");
+            let expected: PathBuf = root.path().join(expected).components().collect();
+            assert_eq!(found, Ok(Artifact::Path(expected)), "{implementation}");
+        }
+    }
+
+    #[test]
+    fn other_schemes_are_left_to_the_runtime() {
+        for uri in ["s3://bucket/model", "models:/iris/1", "hf:gpt2"] {
+            assert_eq!(resolve(Path::new("/m"), XGBOOST, uri), Ok(Artifact::Remote(uri.to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_missing_artifact_is_named_as_the_original_does() {
+        let error = resolve(Path::new("/m"), XGBOOST, "./none.json").unwrap_err();
+        assert_eq!(error.to_string(), "Invalid URI specified for model iris (/m/none.json)");
+        let error = Artifact::resolve(&model(Path::new("/m"), XGBOOST, None), Path::new("/")).unwrap_err();
+        assert_eq!(error.to_string(), "Invalid URI specified for model iris");
+    }
+}

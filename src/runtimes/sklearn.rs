@@ -1,0 +1,286 @@
+//! Requests for scikit-learn's estimators: from tensors to the evaluator and back.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{BoxFuture, Runtime, RuntimeError};
+use crate::codecs::{self, Decoded};
+use crate::compute::ComputePool;
+use crate::evaluators::sklearn::{Data, Elements, Frame, Int, Method, Model, PredictError, Table};
+use crate::settings::ModelSettings;
+use crate::types::{
+    BytesElements, Datatype, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor, TensorData,
+};
+
+/// Predictions that are estimated to take no longer run where the request is: handing them to another thread takes up to
+/// as long, and a connection's other work can wait that long.
+const INLINE: Duration = Duration::from_micros(50);
+
+/// How many numbers an answer may have that is sparse in Python: as it goes over the wire with all its zeros, a few rows of
+/// a large vocabulary would fill the memory. 128 MiB.
+const MAX_CELLS: usize = 1 << 24;
+
+/// The files for which the runtime looks in a folder.
+pub(super) const WELL_KNOWN_NAMES: &str = "model.joblib, model.pickle, model.pkl";
+
+/// What numbers cannot be sent as, and texts only as the first.
+const TEXT_CODECS: [&str; 3] = ["str", "base64", "datetime"];
+
+/// A loaded estimator. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct SklearnModel {
+    model: Arc<Model>,
+    content_type: Option<Arc<str>>,
+    /// What is answered when a request asks for nothing by name.
+    default_output: Arc<str>,
+    /// What the model's metadata say that outputs are sent as.
+    output_types: Arc<HashMap<String, String>>,
+    compute: ComputePool,
+}
+
+impl SklearnModel {
+    pub(super) fn new(model: Model, settings: &ModelSettings, compute: ComputePool) -> Self {
+        let predict_fn = settings.parameters.extra.get("predict_fn").and_then(|name| name.as_str());
+        let output_types = settings.outputs.iter().filter_map(|output| {
+            let content_type = output.parameters.get("content_type")?.as_str()?;
+            Some((output.name.clone(), content_type.to_owned()))
+        });
+        Self {
+            model: Arc::new(model),
+            content_type: settings.parameters.content_type.as_deref().map(Arc::from),
+            default_output: predict_fn.unwrap_or(Method::Predict.name()).into(),
+            output_types: Arc::new(output_types.collect()),
+            compute,
+        }
+    }
+
+    /// Returns the methods whose answers are asked for, in that order.
+    fn methods(&self, outputs: &[RequestedOutput]) -> Result<Vec<Method>, RuntimeError> {
+        if outputs.is_empty() {
+            return Ok(vec![self.method(&self.default_output)?]);
+        }
+        outputs.iter().map(|output| self.method(&output.name)).collect()
+    }
+
+    fn method(&self, name: &str) -> Result<Method, RuntimeError> {
+        let Some(method) = Method::ALL.into_iter().find(|method| method.name() == name) else {
+            return Err(RuntimeError::UnsupportedOutput {
+                runtime: "SKLearnModel",
+                supported: "'predict', 'predict_proba' and 'transform'",
+                found: name.to_owned(),
+            });
+        };
+        if self.model.methods().contains(method) {
+            return Ok(method);
+        }
+        let model = format!("<class '{}'>", self.model.class_path());
+        Err(RuntimeError::ModelWithoutOutput { model: model.into(), output: method.name() })
+    }
+
+    fn answer(&self, request: &InferenceRequest, methods: &[Method]) -> Result<InferenceResponse, RuntimeError> {
+        let decoded = codecs::decode_with_text(request, self.content_type.as_deref())?;
+        let data = data(&decoded, self.model.n_features())?;
+        let mut outputs = Vec::with_capacity(methods.len());
+        for (index, &method) in methods.iter().enumerate() {
+            let table = match self.model.call(method, &data)? {
+                Data::Table(table) => table,
+                Data::Sparse(sparse) => {
+                    let (rows, columns) = (sparse.rows(), sparse.columns());
+                    let error = PredictError::Sparse { method, rows, columns, most: MAX_CELLS };
+                    sparse.to_table(MAX_CELLS).ok_or(error)?
+                }
+                Data::Frame(frame) if frame.names.is_empty() => return Err(PredictError::Objects { method }.into()),
+                // The columns of a data frame take the place of all outputs.
+                Data::Frame(_) if methods.len() > 1 => {
+                    let names = methods.iter().map(|method| method.name()).collect();
+                    return Err(RuntimeError::Columns { method: method.name(), requested: names });
+                }
+                Data::Frame(frame) => {
+                    for (name, column) in frame.names.into_iter().zip(frame.columns) {
+                        outputs.push(tensor(&name, vec![frame.rows, 1], column)?);
+                    }
+                    continue;
+                }
+            };
+            let content_type = self.content_type_of(method, request.outputs.get(index), &table)?;
+            let shape = vec![table.rows, table.columns];
+            let mut tensor = tensor(method.name(), shape, table.elements)?;
+            tensor.parameters = Parameters::with_content_type(content_type);
+            outputs.push(tensor);
+        }
+        Ok(InferenceResponse { outputs, ..InferenceResponse::default() })
+    }
+
+    /// Returns the content type of an answer: the one that the request or else the metadata want, if it suits, or `np`, as
+    /// which everything is sent that no codec is meant for.
+    fn content_type_of(
+        &self,
+        method: Method,
+        requested: Option<&RequestedOutput>,
+        table: &Table<'_>,
+    ) -> Result<&'static str, RuntimeError> {
+        let of_metadata = || self.output_types.get(method.name()).map(String::as_str);
+        let wanted = requested.and_then(|output| output.parameters.content_type()).or_else(of_metadata);
+        let Some(codec) = TEXT_CODECS.into_iter().find(|&codec| wanted == Some(codec)) else { return Ok("np") };
+        if codec == "str" && table.columns == 1 && matches!(table.elements, Elements::Text(_)) {
+            return Ok(codec);
+        }
+        Err(RuntimeError::OutputType { output: method.name(), content_type: codec })
+    }
+}
+
+impl Runtime for SklearnModel {
+    fn backend(&self) -> &'static str {
+        "native"
+    }
+
+    fn reads_headers(&self) -> bool {
+        false
+    }
+
+    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        Box::pin(async move {
+            let methods = self.methods(&request.outputs)?;
+            let rows = request.inputs.first().and_then(|input| input.shape.first()).copied().unwrap_or(1);
+            let calls = u32::try_from(methods.len()).unwrap_or(u32::MAX);
+            if self.model.estimate(rows).saturating_mul(calls) <= INLINE {
+                return self.answer(&request, &methods);
+            }
+            let (model, priority) = (self.clone(), request.priority);
+            self.compute
+                .run_at(priority, move || model.answer(&request, &methods))
+                .await
+                .map_err(RuntimeError::Panicked)?
+        })
+    }
+}
+
+/// What a request's tensors are to estimators; numbers of the types that most compute in are borrowed.
+fn data<'a>(decoded: &Decoded<'a>, features: Option<usize>) -> Result<Data<'a>, RuntimeError> {
+    match decoded {
+        Decoded::Array(tensor) => {
+            // A list of texts is a column of them.
+            let (rows, columns) = match tensor.shape[..] {
+                [rows, columns] => (rows, columns),
+                [rows] if tensor.datatype == Datatype::Bytes => (rows, 1),
+                _ => {
+                    let (input, found) = (tensor.name.clone(), tensor.shape.clone());
+                    return Err(codecs::CodecError::Shape { input, found, features: features.unwrap_or(1) }.into());
+                }
+            };
+            Ok(Data::Table(Table { elements: elements(tensor), rows, columns }))
+        }
+        Decoded::Frame(columns) => {
+            let names = columns.iter().map(|column| Cow::Borrowed(column.name.as_str())).collect();
+            let elements = columns.iter().map(|column| elements(column)).collect();
+            Ok(Data::Frame(Frame { names, columns: elements, rows: decoded.rows() }))
+        }
+    }
+}
+
+pub(super) fn elements(tensor: &Tensor) -> Elements<'_> {
+    let int = match tensor.datatype {
+        Datatype::Fp32 => return Elements::F32(tensor.elements().unwrap_or_default()),
+        Datatype::Fp64 => return Elements::F64(tensor.elements().unwrap_or_default()),
+        Datatype::Fp16 => return halves(tensor, half::f16::to_f64),
+        Datatype::Bf16 => return halves(tensor, half::bf16::to_f64),
+        Datatype::Bytes => return texts(tensor),
+        Datatype::Bool => Int::Bool,
+        Datatype::Int8 => Int::I8,
+        Datatype::Int16 => Int::I16,
+        Datatype::Int32 => Int::I32,
+        Datatype::Int64 => Int::I64,
+        Datatype::Uint8 => Int::U8,
+        Datatype::Uint16 => Int::U16,
+        Datatype::Uint32 => Int::U32,
+        Datatype::Uint64 => Int::U64,
+    };
+    integers(tensor, int)
+}
+
+fn halves<T: crate::types::Element>(tensor: &Tensor, widen: fn(T) -> f64) -> Elements<'_> {
+    let values = tensor.elements::<T>().unwrap_or_default();
+    Elements::F64(values.iter().copied().map(widen).collect())
+}
+
+fn texts(tensor: &Tensor) -> Elements<'_> {
+    match &tensor.data {
+        TensorData::Variable(bytes) => {
+            Elements::Text(bytes.iter().map(|text| String::from_utf8_lossy(text).into()).collect())
+        }
+        TensorData::Fixed(_) => Elements::Text(Vec::new()),
+    }
+}
+
+fn integers(tensor: &Tensor, int: Int) -> Elements<'_> {
+    fn widen<T: crate::types::Element + Into<i64>>(tensor: &Tensor) -> Cow<'_, [i64]> {
+        tensor.elements::<T>().unwrap_or_default().iter().copied().map(Into::into).collect()
+    }
+    let values = match int {
+        Int::I64 => tensor.elements().unwrap_or_default(),
+        Int::I8 => widen::<i8>(tensor),
+        Int::I16 => widen::<i16>(tensor),
+        Int::I32 => widen::<i32>(tensor),
+        Int::U8 => widen::<u8>(tensor),
+        Int::U16 => widen::<u16>(tensor),
+        Int::U32 => widen::<u32>(tensor),
+        // Beyond what an `i64` holds no estimator tells integers apart, so that a rounded number does.
+        Int::U64 => {
+            let values = tensor.elements::<u64>().unwrap_or_default();
+            let narrowed: Option<_> = values.iter().map(|&value| i64::try_from(value).ok()).collect();
+            match narrowed {
+                Some(narrowed) => narrowed,
+                None => return Elements::F64(values.iter().map(|&value| to_f64(value)).collect()),
+            }
+        }
+        Int::Bool => match &tensor.data {
+            TensorData::Fixed(bytes) => bytes.iter().map(|&byte| i64::from(byte)).collect(),
+            TensorData::Variable(_) => Cow::default(),
+        },
+    };
+    Elements::Int(values, int)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "as NumPy's cast of integers to float64")]
+const fn to_f64(value: u64) -> f64 {
+    value as f64
+}
+
+pub(super) fn tensor(name: &str, shape: Vec<usize>, elements: Elements<'_>) -> Result<Tensor, RuntimeError> {
+    let tensor = match elements {
+        Elements::F32(values) => Tensor::from_elements(name, shape, &values),
+        Elements::F64(values) => Tensor::from_elements(name, shape, &values),
+        Elements::Int(values, Int::I64) => Tensor::from_elements(name, shape, &values),
+        Elements::Int(values, int) => {
+            let (datatype, width) = width(int);
+            // Results have the values of labels, which fit the type they were read from.
+            let bytes = values.iter().flat_map(|value| value.to_le_bytes().into_iter().take(width));
+            Tensor::from_raw(name, datatype, shape, bytes.collect::<Bytes>())
+        }
+        Elements::Text(values) => {
+            let texts: BytesElements = values.iter().map(|text| text.as_bytes()).collect();
+            let data = TensorData::Variable(texts.with_text(true));
+            Ok(Tensor { name: name.to_owned(), datatype: Datatype::Bytes, shape, parameters: Parameters::new(), data })
+        }
+    };
+    tensor.map_err(|error| RuntimeError::Inconsistent(Box::new(error)))
+}
+
+/// The datatype of integers, and the bytes of each.
+const fn width(int: Int) -> (Datatype, usize) {
+    match int {
+        Int::Bool => (Datatype::Bool, 1),
+        Int::I8 => (Datatype::Int8, 1),
+        Int::I16 => (Datatype::Int16, 2),
+        Int::I32 => (Datatype::Int32, 4),
+        Int::I64 => (Datatype::Int64, 8),
+        Int::U8 => (Datatype::Uint8, 1),
+        Int::U16 => (Datatype::Uint16, 2),
+        Int::U32 => (Datatype::Uint32, 4),
+        Int::U64 => (Datatype::Uint64, 8),
+    }
+}
