@@ -8,7 +8,7 @@ use mlserver::admin::{Admin, AdminError, IndexEntry, MAX_OPERATIONS};
 use mlserver::inference::Kind;
 use mlserver::registry::{LoadError, Loader, Model, Registry, State};
 use mlserver::repository::Repository;
-use mlserver::runtimes::{BoxFuture, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
 use mlserver::settings::env::MapEnvironment;
 use mlserver::settings::{ModelSettings, Sources};
 use mlserver::telemetry::inference::InferenceMetrics;
@@ -47,16 +47,16 @@ impl Loader for Told {
     }
 }
 
-impl Runtime for Number {
-    fn backend(&self) -> &'static str {
-        "test"
+impl Predictor for Number {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
     }
 
     /// Fails on a request for the output `bad`.
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         let bad = request.outputs.iter().any(|output| output.name == "bad");
         let answer = InferenceResponse { id: self.0.to_string(), ..InferenceResponse::default() };
-        Box::pin(async move { if bad { Err(RuntimeError::NoRequest) } else { Ok(answer) } })
+        Box::pin(async move { if bad { Err(RuntimeError::no_request()) } else { Ok(answer) } })
     }
 }
 
@@ -130,7 +130,7 @@ impl House {
 
 async fn answer(model: &Model) -> Result<String, String> {
     match &model.state {
-        State::Ready(runtime) => Ok(runtime.predict(InferenceRequest::default()).await.unwrap().id),
+        State::Ready(runtime) => Ok(runtime.predict(InferenceRequest::default(), Arc::new(())).await.unwrap().id),
         other => Err(other.name().to_owned()),
     }
 }

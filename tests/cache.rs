@@ -10,7 +10,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use mlserver::compute::ComputePool;
 use mlserver::inference::{CacheOptions, Inference, InferenceError, Kind, ResponseCache};
 use mlserver::registry::{LoadError, Loader, Registry};
-use mlserver::runtimes::{BoxFuture, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
 use mlserver::settings::ModelSettings;
 use mlserver::telemetry::inference::InferenceMetrics;
 use mlserver::telemetry::metrics::{self, Registry as MetricsRegistry};
@@ -39,9 +39,9 @@ impl Loader for Counting {
     }
 }
 
-impl Runtime for Counting {
-    fn backend(&self) -> &'static str {
-        "test"
+impl Predictor for Counting {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
     }
 
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
@@ -54,7 +54,7 @@ impl Runtime for Counting {
             drop(alive);
             self.answered.fetch_add(1, Ordering::SeqCst);
             if request.inputs.first().is_some_and(|input| input.name == "fail") {
-                return Err(RuntimeError::NoRequest);
+                return Err(RuntimeError::no_request());
             }
             Ok(InferenceResponse { outputs: request.inputs, ..InferenceResponse::default() })
         })

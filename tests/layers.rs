@@ -11,7 +11,7 @@ use crate::support::repository_path;
 /// A part is a folder or file in `src/`; of several that match a file, the longest counts. What a part may use covers
 /// what is inside of that, unless a longer entry exists. Changing this table is a change of the design: see
 /// `ARCHITECTURE.md`.
-const LAYERS: [(&str, &[&str]); 28] = [
+const LAYERS: [(&str, &[&str]); 29] = [
     ("main", &["cli", "commands", "settings", "ui"]),
     ("lib", &[]),
     ("cli", &[]),
@@ -28,7 +28,6 @@ const LAYERS: [(&str, &[&str]); 28] = [
             "repository",
             // The options of Python models, and what `doctor` asks of them; what they load is the registry's.
             "runtimes",
-            "evaluators",
             "evaluators::sklearn",
             "scaffold",
             "server",
@@ -46,7 +45,7 @@ const LAYERS: [(&str, &[&str]); 28] = [
     ("ui", &[]),
     ("client", &["types"]),
     // Looks at models as the loader of the registry does, and loads none of them to serve.
-    ("image", &["compute", "repository", "runtimes", "settings", "templates"]),
+    ("image", &["compute", "families", "repository", "runtimes", "settings", "templates"]),
     ("scaffold", &["templates"]),
     ("templates", &[]),
     ("server", &["registry", "settings", "telemetry", "types"]),
@@ -56,16 +55,17 @@ const LAYERS: [(&str, &[&str]); 28] = [
     ("server::rest", &["server", "admin", "compute", "inference", "registry", "settings", "telemetry", "types"]),
     ("admin", &["inference", "registry", "repository", "settings"]),
     ("inference", &["compute", "registry", "runtimes", "settings", "telemetry", "types"]),
-    ("registry", &["compute", "repository", "runtimes", "settings", "telemetry", "types"]),
-    ("repository", &["settings"]),
+    ("registry", &["compute", "families", "repository", "runtimes", "settings", "telemetry", "types"]),
+    ("repository", &["families", "settings"]),
+    ("families", &["settings"]),
     (
         "runtimes",
         &[
             "codecs",
             "compute",
-            "evaluators",
             "evaluators::sklearn",
             "evaluators::trees",
+            "families",
             "settings",
             "telemetry",
             "types",

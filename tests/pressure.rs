@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Request;
-use mlserver::runtimes::{BoxFuture, Progress, Runtime, RuntimeError};
+use mlserver::runtimes::{
+    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+};
 use mlserver::settings::ModelSettings;
-use mlserver::types::{InferenceRequest, InferenceResponse};
+use mlserver::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
 use prost::Message;
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -49,15 +51,23 @@ impl Drop for Alive {
 }
 
 impl Runtime for Gates {
-    fn backend(&self) -> &'static str {
-        "test"
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
     }
 
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        self.predict_watched(request, Arc::new(()))
+    fn status(&self) -> RuntimeStatus {
+        RuntimeStatus::AVAILABLE
     }
 
-    fn predict_watched(
+    fn parallelism(&self) -> usize {
+        1
+    }
+
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn predict(
         &self,
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
@@ -71,6 +81,14 @@ impl Runtime for Gates {
             self.end.acquire().await.unwrap().forget();
             Ok(InferenceResponse { outputs: request.inputs, ..InferenceResponse::default() })
         })
+    }
+
+    fn predict_stream(self: Arc<Self>, _: RequestStream) -> ResponseStream {
+        Box::pin(futures_util::stream::empty())
+    }
+
+    fn call(&self, _: usize, _: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        Box::pin(std::future::pending())
     }
 }
 

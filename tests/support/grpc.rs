@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
-use mlserver::runtimes::{BoxFuture, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, RuntimeError};
 use mlserver::types::protobuf::messages::model_infer_request::InferInputTensor;
 use mlserver::types::protobuf::messages::{InferTensorContents, ModelInferRequest};
 use mlserver::types::{InferenceRequest, InferenceResponse};
@@ -145,12 +145,12 @@ pub(crate) async fn eventually(what: &str, mut question: impl FnMut() -> bool) {
 #[derive(Debug)]
 pub(crate) struct Nothing;
 
-impl Runtime for Nothing {
-    fn backend(&self) -> &'static str {
-        "test"
+impl Predictor for Nothing {
+    fn description(&self) -> &Description {
+        &super::TEST_RUNTIME
     }
 
     fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(std::future::ready(Err(RuntimeError::NoRequest)))
+        Box::pin(std::future::ready(Err(RuntimeError::no_request())))
     }
 }

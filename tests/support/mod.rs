@@ -15,5 +15,11 @@ pub(crate) use server::{Ended, Starting, TestServer};
 
 use std::time::Duration;
 
+use mlserver::runtimes::Description;
+
+/// The description of runtimes that tests bring along.
+pub(crate) static TEST_RUNTIME: Description =
+    Description { backend: "test", reads_headers: true, answers_warmup: false, metadata: None, routes: Vec::new() };
+
 /// How long a test waits for anything before it gives up. Never waited for in a test that passes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
