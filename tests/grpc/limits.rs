@@ -12,8 +12,8 @@ use prost::Message;
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request};
 
-use crate::support::grpc::{Http2, eventually, framed, infer_request, inference_client, ints, raw_request};
-use crate::support::{Embedded, Folder, Starting, TestServer};
+use crate::support::grpc::{Http2, framed, infer_request, inference_client, ints, raw_request};
+use crate::support::{Embedded, Folder, Starting, TestServer, eventually};
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 

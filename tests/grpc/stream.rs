@@ -13,10 +13,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use crate::support::grpc::{
-    Http2, InferenceClient, eventually, framed, infer_request, inference_client, ints, raw_request,
-};
-use crate::support::{Embedded, Folder, TestServer};
+use crate::support::grpc::{Http2, InferenceClient, framed, infer_request, inference_client, ints, raw_request};
+use crate::support::{Embedded, Folder, TestServer, eventually};
 
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 

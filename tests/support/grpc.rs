@@ -1,7 +1,6 @@
 //! Clients of the gRPC server: generated ones, and bare connections for what they would never send.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
@@ -130,15 +129,6 @@ impl Http2Answer {
 pub(crate) fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     [&[flag], length.as_slice(), message].concat()
-}
-
-/// Asks again until the answer is there.
-pub(crate) async fn eventually(what: &str, mut question: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while !question() {
-        assert!(tokio::time::Instant::now() < deadline, "{what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
 }
 
 /// A runtime that nobody asks anything.
