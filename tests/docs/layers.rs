@@ -48,7 +48,7 @@ const LAYERS: [(&str, &[&str]); 29] = [
     ("image", &["compute", "families", "repository", "runtimes", "settings", "templates"]),
     ("scaffold", &["templates"]),
     ("templates", &[]),
-    ("server", &["registry", "settings", "telemetry", "types"]),
+    ("server", &["inference", "registry", "settings", "telemetry", "types"]),
     // Siblings: what they share is in `server` itself.
     ("server::metrics", &["server", "telemetry"]),
     ("server::grpc", &["server", "admin", "compute", "inference", "registry", "telemetry", "types"]),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt, stream};
 use mlserver::compute::ComputePool;
-use mlserver::inference::{CacheOptions, Inference, InferenceError, Kind, ResponseCache};
+use mlserver::inference::{Admission, CacheOptions, Inference, InferenceError, Kind, ResponseCache};
 use mlserver::registry::{LoadError, Loader, Registry};
 use mlserver::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
 use mlserver::settings::ModelSettings;
@@ -96,7 +96,7 @@ impl House {
 
     async fn ask(&self, name: &str, request: InferenceRequest) -> Result<InferenceResponse, InferenceError> {
         let target = self.inference.target(name, None).unwrap();
-        self.inference.infer(&target, request).await
+        self.inference.infer(&target, request, &mut Admission::new()).await
     }
 
     fn asked(&self) -> usize {
@@ -135,7 +135,7 @@ async fn what_was_answered_is_answered_again_under_the_callers_id() {
     assert_eq!(house.asked(), 5);
     // A version that is asked for by its name is the same model.
     let target = house.inference.target("n", Some("2")).unwrap();
-    house.inference.infer(&target, request("a", "x", 3)).await.unwrap();
+    house.inference.infer(&target, request("a", "x", 3), &mut Admission::new()).await.unwrap();
     assert_eq!(house.asked(), 5);
     let of = |kind: &str, labels: &str| house.metric(&format!("model_infer_cache_{kind}_total{{{labels}}}"));
     assert_eq!((of("hits", r#"model="m",version="None""#), of("misses", r#"model="m",version="None""#)), (1, 4));
@@ -153,7 +153,7 @@ async fn models_that_do_not_ask_for_it_and_streams_are_not_cached() {
     let target = house.inference.target("m", None).unwrap();
     for _ in 0..2 {
         let requests = stream::iter([request("a", "x", 3)]);
-        let answers = house.inference.infer_stream(&target, "a".to_owned(), requests).unwrap();
+        let answers = house.inference.infer_stream(&target, "a".to_owned(), requests, Admission::new()).unwrap();
         assert_eq!(answers.collect::<Vec<_>>().await.len(), 1);
     }
     assert_eq!((house.asked(), house.metric("response_cache_entries")), (4, 0));
