@@ -5,7 +5,7 @@ use super::data::{Data, Elements, Int, Table, to_f32};
 use super::error::{LoadError, PredictError};
 use super::estimator::{About, Evaluate, Method, Methods};
 use super::fitted::Fitted;
-use super::nearest::Metric;
+use super::neighbors::Metric;
 
 pub(super) const CLASSES: Classes = &[("cluster.KMeans", means), ("cluster.MiniBatchKMeans", means)];
 

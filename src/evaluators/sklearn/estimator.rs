@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::concatenate;
 use super::data::{Data, Matrix};
 use super::error::PredictError;
 use super::sparse::Sparse;
-use super::stack;
 
 /// How many numbers of sparse rows are made dense at once: 8 MiB.
 const DENSE_CELLS: usize = 1 << 20;
@@ -150,7 +150,7 @@ impl Estimator {
             self.evaluate.call(method, &Data::Table(dense), &self.about)
         });
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
-        Ok(stack::below(parts).unwrap_or_else(|| Data::Sparse(sparse.clone())))
+        Ok(concatenate::below(parts).unwrap_or_else(|| Data::Sparse(sparse.clone())))
     }
 }
 

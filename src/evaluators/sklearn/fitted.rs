@@ -178,6 +178,15 @@ impl<'a> Fitted<'a> {
         integer.ok_or_else(|| self.unexpected(attribute, "a count"))
     }
 
+    /// Reads `n_features_in_`, which older versions call `n_features_`.
+    pub(super) fn n_features(&self) -> Result<usize, LoadError> {
+        let name = if self.get("n_features_in_").is_some() { "n_features_in_" } else { "n_features_" };
+        match self.size(name)? {
+            0 => Err(self.unexpected(name, "at least one feature")),
+            features => Ok(features),
+        }
+    }
+
     /// Takes from what may still be made of the file.
     pub(super) fn spend(&self, elements: usize) -> Result<(), LoadError> {
         self.context.budget.spend(elements)

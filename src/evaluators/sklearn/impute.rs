@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::classes::{Classes, Family};
+use super::concatenate;
 use super::data::{Data, Elements, Frame, Int, Table};
 use super::error::{LoadError, PredictError};
 use super::estimator::{About, Estimator, Evaluate, Method, Methods};
 use super::fitted::{Fitted, Version};
 use super::sparse::{Numeric, Sparse};
-use super::stack;
 use crate::pickle::Value;
 
 pub(super) const CLASSES: Classes = &[
@@ -224,7 +224,7 @@ impl Evaluate for Simple {
         } else if self.objects {
             data
         } else {
-            array = stack::beside(std::slice::from_ref(data), rows);
+            array = concatenate::beside(std::slice::from_ref(data), rows);
             &array
         };
         let (mut masks, mut columns) = (Vec::with_capacity(self.fills.len()), Vec::new());
@@ -241,7 +241,7 @@ impl Evaluate for Simple {
         if let Some(indicator) = &self.indicator {
             blocks.push(indicator.columns(&masks, rows));
         }
-        Ok(stack::beside(&blocks, rows))
+        Ok(concatenate::beside(&blocks, rows))
     }
 
     fn cost(&self) -> u64 {
@@ -253,7 +253,7 @@ impl Evaluate for Simple {
 fn together(columns: Vec<Elements<'static>>, rows: usize, objects: bool) -> Data<'static> {
     let frame = Data::Frame(Frame { names: Vec::new(), columns, rows });
     let text = (0..frame.columns()).any(|place| matches!(frame.column(place), Elements::Text(_)));
-    if objects && !text { frame } else { stack::beside(&[frame], rows) }
+    if objects && !text { frame } else { concatenate::beside(&[frame], rows) }
 }
 
 /// The average of the nearest rows that have the value.
@@ -380,7 +380,7 @@ impl Evaluate for Nearest {
         if let Some(indicator) = &self.indicator {
             blocks.push(indicator.columns(&masks, x.rows));
         }
-        Ok(stack::beside(&blocks, x.rows))
+        Ok(concatenate::beside(&blocks, x.rows))
     }
 
     fn cost(&self) -> u64 {
@@ -480,7 +480,7 @@ impl Evaluate for Iterative {
         if let Some(indicator) = &self.indicator {
             blocks.push(indicator.columns(&masks, rows));
         }
-        Ok(stack::beside(&blocks, rows))
+        Ok(concatenate::beside(&blocks, rows))
     }
 
     fn cost(&self) -> u64 {

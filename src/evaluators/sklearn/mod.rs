@@ -8,49 +8,43 @@
 //! Files are untrusted: whatever they hold, loading ends in a model or in a [`LoadError`], with memory in proportion to the
 //! file's size, and a model that has loaded can be asked for anything.
 
-mod bayes;
-mod boosted;
-mod calibrate;
-mod categories;
+mod boosters;
+mod calibration;
 mod classes;
 mod cluster;
 mod compose;
+mod concatenate;
 mod data;
 mod decomposition;
-mod discretize;
-mod discriminant;
-mod encode;
+mod delegate;
+mod discriminant_analysis;
 mod ensemble;
 mod error;
 mod estimator;
-mod expand;
+mod feature_extraction;
+mod feature_selection;
 mod fitted;
-mod function;
-mod functions;
-mod histogram;
-mod importance;
+mod frozen;
 mod impute;
 mod inspect;
-mod linear;
-mod members;
-mod meta;
+mod isotonic;
+mod linear_model;
 mod mixture;
+mod model_selection;
 mod multiclass;
 mod multioutput;
-mod nearest;
+mod naive_bayes;
 mod neighbors;
-mod neural;
+mod neural_network;
 mod numerics;
-mod scale;
-mod screen;
-mod select;
+mod numpy_functions;
+mod pipeline;
+mod preprocessing;
+mod semi_supervised;
 mod sparse;
-mod spline;
-mod stack;
+mod sub_estimators;
 mod svm;
 mod tree;
-mod vectorize;
-mod words;
 
 use std::time::Duration;
 

@@ -5,8 +5,8 @@ use super::data::{Data, Elements, Int, Table};
 use super::error::{LoadError, PredictError};
 use super::estimator::{About, Estimator, Evaluate, Method, Methods};
 use super::fitted::{Fitted, Version};
-use super::members::{self, Answer, members};
 use super::numerics::{argmax, divide};
+use super::sub_estimators::{self, Answer, sub_estimators};
 
 pub(super) const CLASSES: Classes = &[
     ("multiclass.OneVsOneClassifier", one_vs_one),
@@ -43,7 +43,7 @@ struct OneVsRest {
 }
 
 fn one_vs_rest(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    let estimators = members(fitted, "estimators_")?;
+    let estimators = sub_estimators(fitted, "estimators_")?;
     let binarizer = fitted.part(fitted.need("label_binarizer_")?)?;
     let labels = binarizer.labels("classes_")?;
     let target = match binarizer.text("y_type_")? {
@@ -79,7 +79,7 @@ impl OneVsRest {
             let positive = scores[0].values.iter().map(|&score| usize::from(score > threshold));
             return Ok(Data::Table(Table::of_column(self.labels.take(positive))));
         }
-        let flags = members::beside(&scores, data.rows());
+        let flags = sub_estimators::beside(&scores, data.rows());
         let (rows, columns) = (data.rows(), flags.columns);
         let flags = flags.values.iter().map(|&score| i64::from(score > threshold)).collect();
         Ok(Data::Table(Table { elements: Elements::Int(flags, Int::I64), rows, columns }))
@@ -99,7 +99,7 @@ impl OneVsRest {
     fn probabilities(&self, data: &Data<'_>) -> Result<Data<'static>, PredictError> {
         let own = self.estimators.iter().map(|estimator| estimator.score(Method::PredictProba, data));
         let own: Vec<Answer> = own.collect::<Result<_, _>>()?;
-        let mut all = members::beside(&own, data.rows());
+        let mut all = sub_estimators::beside(&own, data.rows());
         if self.target == Target::Two {
             all.values = all.values.iter().flat_map(|&positive| [1.0 - positive, positive]).collect();
             all.columns = 2;
@@ -122,7 +122,7 @@ impl Evaluate for OneVsRest {
             Method::PredictProba => self.probabilities(data),
             Method::DecisionFunction => {
                 let own = self.estimators.iter().map(|estimator| estimator.score(method, data));
-                Ok(members::beside(&own.collect::<Result<Vec<_>, _>>()?, data.rows()).table())
+                Ok(sub_estimators::beside(&own.collect::<Result<Vec<_>, _>>()?, data.rows()).table())
             }
             _ => self.predict(data),
         }
@@ -133,7 +133,7 @@ impl Evaluate for OneVsRest {
     }
 
     fn cost(&self) -> u64 {
-        members::cost(&self.estimators)
+        sub_estimators::cost(&self.estimators)
     }
 }
 
@@ -146,7 +146,7 @@ struct OneVsOne {
 }
 
 fn one_vs_one(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    let estimators = members(fitted, "estimators_")?;
+    let estimators = sub_estimators(fitted, "estimators_")?;
     let labels = fitted.labels("classes_")?;
     if labels.len() < 2 {
         return Err(fitted.unexpected("classes_", "at least two classes"));
@@ -187,7 +187,7 @@ impl OneVsOne {
 
 impl Evaluate for OneVsOne {
     fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let sums = self.sums(&members::plain(data, about)?)?;
+        let sums = self.sums(&sub_estimators::plain(data, about)?)?;
         let classes = self.labels.len();
         if classes > 2 {
             return Ok(Data::Table(match method {
@@ -208,7 +208,7 @@ impl Evaluate for OneVsOne {
     }
 
     fn cost(&self) -> u64 {
-        members::cost(&self.estimators)
+        sub_estimators::cost(&self.estimators)
     }
 }
 
@@ -221,7 +221,7 @@ struct OutputCode {
 }
 
 fn output_code(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    let estimators = members(fitted, "estimators_")?;
+    let estimators = sub_estimators(fitted, "estimators_")?;
     let labels = fitted.labels("classes_")?;
     let codes = fitted.matrix("code_book_")?;
     fitted.count("code_book_", labels.len(), codes.rows)?;
@@ -235,7 +235,7 @@ fn output_code(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 
 impl Evaluate for OutputCode {
     fn call(&self, _: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
-        let scores = members::beside(&scores(&self.estimators, data)?, data.rows());
+        let scores = sub_estimators::beside(&scores(&self.estimators, data)?, data.rows());
         let nearest = |row: &[f64]| {
             let distance = |code: &[f64]| -> f64 { row.iter().zip(code).map(|(x, y)| (x - y) * (x - y)).sum() };
             let distances: Vec<f64> = self.codes.chunks_exact(scores.columns).map(|code| -distance(code)).collect();
@@ -249,7 +249,7 @@ impl Evaluate for OutputCode {
     }
 
     fn cost(&self) -> u64 {
-        members::cost(&self.estimators)
+        sub_estimators::cost(&self.estimators)
     }
 }
 

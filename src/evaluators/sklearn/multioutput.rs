@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::classes::{Classes, Family};
+use super::concatenate;
 use super::data::{Data, Elements, Table};
 use super::error::{LoadError, PredictError};
 use super::estimator::{About, Estimator, Evaluate, Method, Methods};
 use super::fitted::Fitted;
-use super::members::{self, Answer, members};
-use super::stack;
+use super::sub_estimators::{self, Answer, sub_estimators};
 
 pub(super) const CLASSES: Classes = &[
     ("multioutput.ClassifierChain", classifier_chain),
@@ -32,7 +32,7 @@ fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 }
 
 fn each(fitted: &Fitted<'_>, classifier: bool) -> Result<Family, LoadError> {
-    let estimators = members(fitted, "estimators_")?;
+    let estimators = sub_estimators(fitted, "estimators_")?;
     let all = |method| estimators.iter().all(|estimator| estimator.about.methods.contains(method));
     if !all(Method::Predict) {
         return Err(fitted.unexpected("estimators_", "estimators that predict"));
@@ -67,7 +67,7 @@ impl Evaluate for Each {
     }
 
     fn cost(&self) -> u64 {
-        members::cost(&self.estimators)
+        sub_estimators::cost(&self.estimators)
     }
 }
 
@@ -114,7 +114,7 @@ fn classifier_chain(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 }
 
 fn chain(fitted: &Fitted<'_>, classifier: bool) -> Result<Family, LoadError> {
-    let estimators = members(fitted, "estimators_")?;
+    let estimators = sub_estimators(fitted, "estimators_")?;
     let order = fitted.indices("order_", fitted.need("order_")?, estimators.len())?;
     fitted.count("order_", estimators.len(), order.len())?;
     let said = match fitted.text_if("chain_method_") {
@@ -150,7 +150,7 @@ impl Evaluate for Chain {
             let own = estimator.score(method, &seen)?;
             answers.iter_mut().skip(target).step_by(targets).zip(&own.values).for_each(|(slot, &own)| *slot = own);
             let said = if self.said == method { own } else { estimator.score(self.said, &seen)? };
-            seen = stack::beside(&[seen, Answer { single: false, ..said }.table()], rows);
+            seen = concatenate::beside(&[seen, Answer { single: false, ..said }.table()], rows);
         }
         Ok(Data::Table(Table::of_f64(answers, targets)))
     }
@@ -160,6 +160,6 @@ impl Evaluate for Chain {
     }
 
     fn cost(&self) -> u64 {
-        members::cost(&self.estimators)
+        sub_estimators::cost(&self.estimators)
     }
 }

@@ -1,11 +1,22 @@
 //! Support vector machines as LIBSVM evaluates them.
 
-use super::classes::Family;
+use super::classes::{Classes, Family};
 use super::data::{Data, Elements, Int, Table};
 use super::error::{LoadError, PredictError};
 use super::estimator::{About, Evaluate, Method, Methods};
 use super::fitted::Fitted;
+use super::linear_model;
 use super::numerics::{PANEL, argmax, dot, down, exp, lanes, panels, wide};
+
+pub(super) const CLASSES: Classes = &[
+    ("svm.LinearSVC", linear_model::classifier),
+    ("svm.LinearSVR", linear_model::regressor),
+    ("svm.NuSVC", classifier),
+    ("svm.NuSVR", regressor),
+    ("svm.OneClassSVM", one_class),
+    ("svm.SVC", classifier),
+    ("svm.SVR", regressor),
+];
 
 /// How alike two rows are.
 #[derive(Debug, Clone, Copy)]
@@ -130,11 +141,11 @@ struct One {
     novelty: bool,
 }
 
-pub(super) fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     one(fitted, Methods::PREDICT, false)
 }
 
-pub(super) fn one_class(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn one_class(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     one(fitted, Methods::PREDICT.and(Method::DecisionFunction), true)
 }
 
@@ -177,7 +188,7 @@ struct Pairs {
     sigmoids: Option<Vec<(f64, f64)>>,
 }
 
-pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     let machine = Machine::load(fitted)?;
     let labels = fitted.labels("classes_")?;
     let classes = labels.len();

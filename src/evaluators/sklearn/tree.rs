@@ -1,16 +1,23 @@
-//! Decision trees, and ensembles that average them or add them up.
+//! Decision trees, and the sums and means over several that ensembles take.
 
 use std::borrow::Cow;
 use std::hint::select_unpredictable;
 use std::sync::Arc;
 
-use super::classes::Family;
-use super::data::{Data, Elements, Table};
+use super::classes::{Classes, Family};
+use super::data::{Data, Elements, Floats, Table, to_f32};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Estimator, Evaluate, Method, Methods};
+use super::estimator::{About, Evaluate, Method, Methods};
 use super::fitted::{Fitted, Version};
-use super::numerics::{argmax, expit, normalize, softmax};
+use super::numerics::{argmax, normalize};
 use crate::pickle::{Array, Value};
+
+pub(super) const CLASSES: Classes = &[
+    ("tree.DecisionTreeClassifier", classifier),
+    ("tree.DecisionTreeRegressor", regressor),
+    ("tree.ExtraTreeClassifier", classifier),
+    ("tree.ExtraTreeRegressor", regressor),
+];
 
 /// Set beside a feature when missing values go left.
 const MISSING_LEFT: u32 = 1 << 31;
@@ -48,12 +55,12 @@ pub(super) struct Tree {
 pub(super) struct Trees {
     all: Vec<Tree>,
     features: usize,
-    width: usize,
+    pub(super) width: usize,
 }
 
 /// What the leaves of classifiers hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Leaves {
+pub(super) enum Leaves {
     /// Numbers that are what they are.
     Values,
     /// Weights of samples, which become fractions.
@@ -75,7 +82,7 @@ pub(super) fn expected_path(samples: f64) -> f64 {
 
 /// Rounds down to single precision: `x <= threshold` stays the same for every single-precision `x`.
 fn round_down(threshold: f64) -> f32 {
-    let rounded = super::data::to_f32(threshold);
+    let rounded = to_f32(threshold);
     if f64::from(rounded) > threshold { rounded.next_down() } else { rounded }
 }
 
@@ -205,7 +212,7 @@ impl Fields {
 
 impl Trees {
     /// Reads trees, each the `tree_` of an estimator.
-    fn load<'a>(
+    pub(super) fn load<'a>(
         fitted: &Fitted<'a>,
         estimators: impl IntoIterator<Item = Value<'a>>,
         features: usize,
@@ -318,15 +325,6 @@ fn add_scaled(sums: &mut [f64], values: &[f64], scale: f64) {
     }
 }
 
-/// Reads `n_features_in_`, which older trees call otherwise.
-fn features(fitted: &Fitted<'_>) -> Result<usize, LoadError> {
-    let name = if fitted.get("n_features_in_").is_some() { "n_features_in_" } else { "n_features_" };
-    match fitted.size(name)? {
-        0 => Err(fitted.unexpected(name, "at least one feature")),
-        features => Ok(features),
-    }
-}
-
 /// Rows in the precision of trees, in which they have to be finite; some versions and parameters take missing values.
 pub(super) fn rows<'d>(data: &'d Data<'_>, about: &About, missing: bool) -> Result<Cow<'d, [f32]>, PredictError> {
     let rows = unchecked(data, about)?;
@@ -338,13 +336,13 @@ pub(super) fn rows<'d>(data: &'d Data<'_>, about: &About, missing: bool) -> Resu
 pub(super) fn unchecked<'d>(data: &'d Data<'_>, about: &About) -> Result<Cow<'d, [f32]>, PredictError> {
     let matrix = about.unchecked(data)?;
     Ok(match matrix.floats {
-        super::data::Floats::F32(values) => values,
-        super::data::Floats::F64(values) => values.iter().copied().map(super::data::to_f32).collect(),
+        Floats::F32(values) => values,
+        Floats::F64(values) => values.iter().copied().map(to_f32).collect(),
     })
 }
 
 /// Whether a tree of these parameters takes missing values.
-fn takes_missing(tree: &Fitted<'_>, random: Version, best: Version) -> bool {
+pub(super) fn takes_missing(tree: &Fitted<'_>, random: Version, best: Version) -> bool {
     let since = if tree.text_if("splitter") == Some("random") { random } else { best };
     let criterion = tree.text_if("criterion").unwrap_or_default();
     let suits = ["gini", "entropy", "log_loss", "squared_error", "friedman_mse", "poisson"].contains(&criterion);
@@ -361,41 +359,24 @@ struct Mean {
 }
 
 /// `DecisionTreeClassifier` and `ExtraTreeClassifier`.
-pub(super) fn tree_classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     let missing = takes_missing(fitted, Version(1, 6), Version(1, 3));
     mean(fitted, vec![fitted.value()], true, missing)
 }
 
 /// `DecisionTreeRegressor` and `ExtraTreeRegressor`.
-pub(super) fn tree_regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     let missing = takes_missing(fitted, Version(1, 6), Version(1, 3));
     mean(fitted, vec![fitted.value()], false, missing)
 }
 
-/// Random forests and extremely randomised trees that classify.
-pub(super) fn forest_classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    forest(fitted, true)
-}
-
-/// Random forests and extremely randomised trees of numbers.
-pub(super) fn forest_regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    forest(fitted, false)
-}
-
-fn forest(fitted: &Fitted<'_>, classifier: bool) -> Result<Family, LoadError> {
-    let estimators = fitted.items("estimators_")?;
-    let first = estimators.first().ok_or_else(|| fitted.unexpected("estimators_", "at least one tree"))?;
-    let missing = takes_missing(&fitted.part(*first)?, Version(1, 6), Version(1, 4));
-    mean(fitted, estimators, classifier, missing)
-}
-
-fn mean<'a>(
+pub(super) fn mean<'a>(
     fitted: &Fitted<'a>,
     estimators: Vec<Value<'a>>,
     classifier: bool,
     missing: bool,
 ) -> Result<Family, LoadError> {
-    let features = features(fitted)?;
+    let features = fitted.n_features()?;
     let outputs = fitted.size("n_outputs_")?;
     if classifier && outputs != 1 {
         return Err(fitted.unsupported("n_outputs_"));
@@ -426,206 +407,5 @@ impl Evaluate for Mean {
 
     fn cost(&self) -> u64 {
         self.trees.cost()
-    }
-}
-
-/// How gradient boosting turns sums into answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Loss {
-    /// Numbers.
-    Regression,
-    /// Two classes, one sum.
-    Binomial,
-    /// Two classes by the exponential loss of `AdaBoost`.
-    Exponential,
-    /// A sum for each class.
-    Multinomial,
-}
-
-/// `GradientBoostingClassifier` and `GradientBoostingRegressor`.
-#[derive(Debug)]
-struct Boosted {
-    /// Those that add to each sum.
-    trees: Vec<Trees>,
-    learning_rate: f64,
-    start: Start,
-    loss: Loss,
-    labels: Option<Elements<'static>>,
-    version: Version,
-    features: usize,
-}
-
-/// What the sums start from.
-#[derive(Debug)]
-enum Start {
-    Zero,
-    /// The same for each row.
-    Constant(Vec<f64>),
-    /// What another estimator answers.
-    Estimator(Box<Estimator>),
-}
-
-pub(super) fn boosting_classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    let labels = fitted.labels("classes_")?;
-    let loss = match fitted.text("loss")? {
-        "deviance" | "log_loss" if labels.len() == 2 => Loss::Binomial,
-        "deviance" | "log_loss" if labels.len() > 2 => Loss::Multinomial,
-        "exponential" if labels.len() == 2 => Loss::Exponential,
-        _ => return Err(fitted.unsupported("loss")),
-    };
-    boosting(fitted, loss, Some(labels))
-}
-
-pub(super) fn boosting_regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    boosting(fitted, Loss::Regression, None)
-}
-
-fn boosting(fitted: &Fitted<'_>, loss: Loss, labels: Option<Elements<'static>>) -> Result<Family, LoadError> {
-    let features = features(fitted)?;
-    let sums = if loss == Loss::Multinomial { labels.as_ref().map_or(1, Elements::len) } else { 1 };
-    let estimators = fitted.items("estimators_")?;
-    let stages = estimators.chunks_exact(sums);
-    fitted.count("estimators_", stages.len() * sums, estimators.len())?;
-    let mut trees = Vec::with_capacity(sums);
-    for sum in 0..sums {
-        let own = estimators.iter().copied().skip(sum).step_by(sums);
-        let own = Trees::load(fitted, own, features, Leaves::Values)?;
-        fitted.count("estimators_", 1, own.width)?;
-        trees.push(own);
-    }
-    let learning_rate = fitted.number("learning_rate")?;
-    let start = start(fitted, loss, sums)?;
-    let methods = match loss {
-        Loss::Regression => Methods::PREDICT,
-        _ => Methods::PREDICT.and(Method::PredictProba).and(Method::DecisionFunction),
-    };
-    let version = fitted.version();
-    Ok(Family::new(methods, features, Boosted { trees, learning_rate, start, loss, labels, version, features }))
-}
-
-/// Reads `init_`: a dummy that always answers the same, any other estimator, or nothing.
-fn start(fitted: &Fitted<'_>, loss: Loss, sums: usize) -> Result<Start, LoadError> {
-    let init = fitted.need("init_")?;
-    if init.as_str() == Some("zero") {
-        return Ok(Start::Zero);
-    }
-    let class = init.class().unwrap_or_default();
-    if class.starts_with("sklearn.dummy.Dummy") {
-        let dummy = fitted.part(init)?;
-        let predictions = match loss {
-            Loss::Regression => dummy.floats_of("constant_", 1)?,
-            _ => dummy.floats("class_prior_")?,
-        };
-        let wanted = if loss == Loss::Multinomial { sums } else { predictions.len().min(2) };
-        fitted.count("init_", wanted, predictions.len())?;
-        if matches!(loss, Loss::Binomial | Loss::Exponential) {
-            fitted.count("init_", 2, predictions.len())?;
-        }
-        return Ok(Start::Constant(loss.link(&predictions, fitted.version())));
-    }
-    let estimator = fitted.estimator(init)?;
-    let method = if loss == Loss::Regression { Method::Predict } else { Method::PredictProba };
-    if estimator.about.methods.contains(method) {
-        Ok(Start::Estimator(Box::new(estimator)))
-    } else {
-        Err(fitted.unsupported("init_"))
-    }
-}
-
-impl Loss {
-    /// What the sums of a row start from, when another estimator answers `predictions`.
-    fn link(self, predictions: &[f64], version: Version) -> Vec<f64> {
-        let epsilon = if version < Version(1, 6) { f64::from(f32::EPSILON) } else { f64::EPSILON };
-        let clip = |probability: f64| probability.clamp(epsilon, 1.0 - epsilon);
-        let logit = |probability: f64| (probability / (1.0 - probability)).ln();
-        match self {
-            Self::Regression => predictions.to_vec(),
-            Self::Binomial => predictions.iter().skip(1).map(|&p| logit(clip(p))).collect(),
-            Self::Exponential => predictions.iter().skip(1).map(|&p| 0.5 * logit(clip(p))).collect(),
-            Self::Multinomial => {
-                let mut logs: Vec<f64> = predictions.iter().map(|&p| clip(p).ln()).collect();
-                if version >= Version(1, 4) {
-                    #[expect(clippy::cast_precision_loss, reason = "as NumPy's mean")]
-                    let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-                    for log in &mut logs {
-                        *log -= mean;
-                    }
-                }
-                logs
-            }
-        }
-    }
-}
-
-impl Boosted {
-    /// The sums of every row.
-    fn sums(&self, x: &[f32], rows: usize) -> Result<Vec<f64>, PredictError> {
-        let width = self.trees.len();
-        let mut sums = match &self.start {
-            Start::Zero => vec![0.0; rows * width],
-            Start::Constant(start) => start.repeat(rows),
-            Start::Estimator(estimator) => self.ask(estimator, x, rows)?,
-        };
-        if width == 1 {
-            self.trees[0].add(x, &mut sums, self.learning_rate);
-            return Ok(sums);
-        }
-        let mut own = vec![0.0; rows];
-        for (index, trees) in self.trees.iter().enumerate() {
-            own.iter_mut().zip(sums.iter().skip(index).step_by(width)).for_each(|(own, &sum)| *own = sum);
-            trees.add(x, &mut own, self.learning_rate);
-            sums.iter_mut().skip(index).step_by(width).zip(&own).for_each(|(sum, &own)| *sum = own);
-        }
-        Ok(sums)
-    }
-
-    fn ask(&self, estimator: &Estimator, x: &[f32], rows: usize) -> Result<Vec<f64>, PredictError> {
-        let columns = self.features;
-        let table = Data::Table(Table { elements: Elements::F32(x.into()), rows, columns });
-        let method = if self.loss == Loss::Regression { Method::Predict } else { Method::PredictProba };
-        let answer = estimator.call(method, &table)?;
-        let class = || Arc::clone(&estimator.about.class);
-        let matrix = answer.matrix().ok_or_else(|| PredictError::Text { class: class() })?;
-        let wanted = self.labels.as_ref().map_or(1, Elements::len);
-        if matrix.columns != wanted {
-            return Err(PredictError::Features { class: class(), wanted, found: matrix.columns });
-        }
-        let predictions = matrix.to_f64();
-        Ok(predictions.chunks_exact(matrix.columns).flat_map(|row| self.loss.link(row, self.version)).collect())
-    }
-}
-
-impl Evaluate for Boosted {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = rows(data, about, false)?;
-        let mut sums = self.sums(&x, data.rows())?;
-        let width = self.trees.len();
-        let Some(labels) = &self.labels else { return Ok(Data::Table(Table::of_f64(sums, width))) };
-        Ok(Data::Table(match (method, self.loss) {
-            (Method::DecisionFunction, _) => Table::of_f64(sums, width),
-            (Method::PredictProba, Loss::Multinomial) => {
-                sums.chunks_exact_mut(width).for_each(softmax);
-                Table::of_f64(sums, width)
-            }
-            (Method::PredictProba, loss) => {
-                let scale = if loss == Loss::Exponential { 2.0 } else { 1.0 };
-                let both = sums.iter().map(|sum| expit(scale * sum)).flat_map(|positive| [1.0 - positive, positive]);
-                Table::of_f64(both.collect(), 2)
-            }
-            (_, Loss::Multinomial) => Table::of_column(labels.take(sums.chunks_exact(width).map(argmax))),
-            // Zero was the first class until 1.3, and is the second since.
-            _ if self.version < Version(1, 4) => {
-                Table::of_column(labels.take(sums.iter().map(|&sum| usize::from(sum > 0.0))))
-            }
-            _ => Table::of_column(labels.take(sums.iter().map(|&sum| usize::from(sum >= 0.0)))),
-        }))
-    }
-
-    fn cost(&self) -> u64 {
-        let start = match &self.start {
-            Start::Estimator(estimator) => estimator.evaluate.cost(),
-            Start::Zero | Start::Constant(_) => 0,
-        };
-        start + self.trees.iter().map(Trees::cost).sum::<u64>()
     }
 }

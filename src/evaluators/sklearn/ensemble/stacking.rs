@@ -1,12 +1,12 @@
 //! Stacking: an estimator that is given what others answer.
 
 use crate::evaluators::sklearn::classes::Family;
+use crate::evaluators::sklearn::concatenate;
 use crate::evaluators::sklearn::data::{Data, Elements, Int, Table};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{About, Estimator, Evaluate, Method, Methods};
 use crate::evaluators::sklearn::fitted::Fitted;
-use crate::evaluators::sklearn::members::{self, Answer, members};
-use crate::evaluators::sklearn::stack;
+use crate::evaluators::sklearn::sub_estimators::{self, Answer, sub_estimators};
 
 #[derive(Debug)]
 struct Stacking {
@@ -29,7 +29,7 @@ pub(super) fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 }
 
 fn stacking(fitted: &Fitted<'_>, labels: Option<Elements<'static>>) -> Result<Family, LoadError> {
-    let all = members(fitted, "estimators_")?;
+    let all = sub_estimators(fitted, "estimators_")?;
     let asked = fitted.texts("stack_method_")?;
     fitted.count("stack_method_", all.len(), asked.len())?;
     let mut stacked = Vec::with_capacity(all.len());
@@ -64,20 +64,20 @@ impl Stacking {
             answers.push(if two && *method == Method::PredictProba {
                 member.score(*method, data)?
             } else {
-                members::numbers(&answer, member, data.rows())?
+                sub_estimators::numbers(&answer, member, data.rows())?
             });
         }
         if let (true, Data::Sparse(_)) = (self.passthrough, data) {
             let mut blocks: Vec<_> = answers.into_iter().map(Answer::table).collect();
             blocks.push(data.clone().into_static());
-            return Ok(stack::beside(&blocks, data.rows()));
+            return Ok(concatenate::beside(&blocks, data.rows()));
         }
         if self.passthrough {
             let input = about.unchecked(data)?;
             let (values, columns) = (input.to_f64().into_owned(), input.columns);
             answers.push(Answer { values, columns, single: input.is_single() });
         }
-        let beside = members::beside(&answers, data.rows());
+        let beside = sub_estimators::beside(&answers, data.rows());
         if !whole {
             return Ok(beside.table());
         }
@@ -108,6 +108,6 @@ impl Evaluate for Stacking {
     }
 
     fn cost(&self) -> u64 {
-        members::cost(self.members.iter().map(|(member, _)| member).chain([&self.last]))
+        sub_estimators::cost(self.members.iter().map(|(member, _)| member).chain([&self.last]))
     }
 }

@@ -5,8 +5,8 @@ use crate::evaluators::sklearn::data::{Data, Elements, Int, Table};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{About, Estimator, Evaluate, Method, Methods};
 use crate::evaluators::sklearn::fitted::Fitted;
-use crate::evaluators::sklearn::members::{self, members};
 use crate::evaluators::sklearn::numerics::{argmax, divide};
+use crate::evaluators::sklearn::sub_estimators::{self, sub_estimators};
 use crate::pickle::Value;
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ fn voting(
     labels: Option<Elements<'static>>,
     soft: bool,
 ) -> Result<Family, LoadError> {
-    let members = members(fitted, "estimators_")?;
+    let members = sub_estimators(fitted, "estimators_")?;
     let asked = if soft { Method::PredictProba } else { Method::Predict };
     if members.iter().any(|member| !member.about.methods.contains(asked)) {
         return Err(fitted.unexpected("estimators_", "estimators that can vote"));
@@ -70,7 +70,7 @@ fn weights(fitted: &Fitted<'_>) -> Result<Vec<f64>, LoadError> {
 
 impl Voting {
     /// The weighted mean of tables with the same number of columns.
-    fn average(&self, method: Method, data: &Data<'_>, columns: usize) -> Result<members::Answer, PredictError> {
+    fn average(&self, method: Method, data: &Data<'_>, columns: usize) -> Result<sub_estimators::Answer, PredictError> {
         let mut sums = vec![0.0; data.rows().saturating_mul(columns)];
         let mut single = true;
         for (member, weight) in self.members.iter().zip(&self.weights) {
@@ -80,7 +80,7 @@ impl Voting {
         }
         let total: f64 = self.weights.iter().sum();
         divide(&mut sums, total);
-        Ok(members::Answer { values: sums, columns, single })
+        Ok(sub_estimators::Answer { values: sums, columns, single })
     }
 
     /// The places of the labels that every member predicts, member by member.
@@ -119,7 +119,7 @@ impl Voting {
         let columns = if self.soft { self.labels.as_ref().map_or(1, Elements::len) } else { 1 };
         let answers = self.members.iter().map(|member| member.numbers_of(method, data, columns));
         let answers: Vec<_> = answers.collect::<Result<_, _>>()?;
-        Ok(members::beside(&answers, data.rows()).table())
+        Ok(sub_estimators::beside(&answers, data.rows()).table())
     }
 }
 
@@ -138,6 +138,6 @@ impl Evaluate for Voting {
     }
 
     fn cost(&self) -> u64 {
-        members::cost(&self.members)
+        sub_estimators::cost(&self.members)
     }
 }

@@ -1,0 +1,11 @@
+//! Transformers of columns, and regressors of transformed targets.
+
+mod column_transformer;
+mod transformed_target;
+
+use super::classes::Classes;
+
+pub(super) const CLASSES: Classes = &[
+    ("compose.ColumnTransformer", column_transformer::column_transformer),
+    ("compose.TransformedTargetRegressor", transformed_target::transformed_target),
+];

@@ -1,0 +1,144 @@
+//! Linear and quadratic discriminants.
+
+use super::classes::{Classes, Family};
+use super::data::{Data, Elements, Table};
+use super::decomposition::Projection;
+use super::error::{LoadError, PredictError};
+use super::estimator::{About, Evaluate, Method, Methods};
+use super::fitted::Fitted;
+use super::linear_model;
+use super::numerics::{argmax, softmax};
+
+pub(super) const CLASSES: Classes = &[
+    ("discriminant_analysis.LinearDiscriminantAnalysis", linear_discriminant),
+    ("discriminant_analysis.QuadraticDiscriminantAnalysis", quadratic),
+];
+
+/// A linear classifier that also projects.
+#[derive(Debug)]
+struct LinearDiscriminant {
+    classifier: linear_model::Classifier,
+    projection: Option<Projection>,
+}
+
+fn linear_discriminant(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let (classifier, methods, features) = linear_model::discriminant(fitted)?;
+    let solver = fitted.text("solver")?;
+    let projection = if solver == "lsqr" {
+        None
+    } else {
+        let scalings = fitted.matrix("scalings_")?;
+        fitted.count("scalings_", features, scalings.rows)?;
+        if scalings.columns == 0 {
+            return Err(fitted.unexpected("scalings_", "at least one direction"));
+        }
+        let mean = if solver == "svd" { Some(fitted.floats_of("xbar_", features)?) } else { None };
+        let outputs = fitted.size("_max_components")?.min(scalings.columns);
+        Some(Projection::through(&scalings.values, scalings.columns, outputs, mean))
+    };
+    let methods = methods.and_if(projection.is_some(), Method::Transform);
+    Ok(Family::new(methods, features, LinearDiscriminant { classifier, projection }))
+}
+
+impl Evaluate for LinearDiscriminant {
+    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        match &self.projection {
+            Some(projection) if method == Method::Transform => projection.apply(data, about),
+            _ => self.classifier.call(method, data, about),
+        }
+    }
+
+    fn cost(&self) -> u64 {
+        self.classifier.cost()
+    }
+}
+
+#[derive(Debug)]
+struct Quadratic {
+    classes: Vec<Class>,
+    labels: Elements<'static>,
+    features: usize,
+}
+
+#[derive(Debug)]
+struct Class {
+    mean: Vec<f64>,
+    /// The axes, divided by the square roots of their variances: a row for each feature.
+    axes: Vec<f64>,
+    columns: usize,
+    /// The sum of the logarithms of the variances.
+    spread: f64,
+    prior: f64,
+}
+
+fn quadratic(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let means = fitted.matrix("means_")?;
+    let labels = fitted.labels("classes_")?;
+    let (count, features) = (means.rows, means.columns);
+    fitted.count("classes_", count, labels.len())?;
+    let priors = fitted.floats_of("priors_", count)?;
+    let (rotations, scalings) = (fitted.items("rotations_")?, fitted.items("scalings_")?);
+    fitted.count("rotations_", count, rotations.len())?;
+    fitted.count("scalings_", count, scalings.len())?;
+    if means.values.is_empty() || count < 2 {
+        return Err(fitted.unexpected("means_", "at least two classes"));
+    }
+    let mut classes = Vec::with_capacity(count);
+    for index in 0..count {
+        let rotation = fitted.matrix_of("rotations_", rotations[index])?;
+        let variances = fitted.matrix_of("scalings_", scalings[index])?.values;
+        fitted.count("scalings_", rotation.columns, variances.len())?;
+        fitted.count("rotations_", features, rotation.rows)?;
+        let columns = variances.len();
+        let scales: Vec<f64> = variances.iter().map(|variance| variance.powf(-0.5)).collect();
+        let axes = rotation.values.chunks_exact(columns.max(1));
+        let axes = axes.flat_map(|row| row.iter().zip(&scales).map(|(value, scale)| value * scale)).collect();
+        classes.push(Class {
+            mean: means.values[index * features..(index + 1) * features].to_vec(),
+            axes,
+            columns,
+            spread: variances.iter().map(|variance| variance.ln()).sum(),
+            prior: priors[index].ln(),
+        });
+    }
+    let methods = Methods::PREDICT.and(Method::PredictProba).and(Method::DecisionFunction);
+    Ok(Family::new(methods, features, Quadratic { classes, labels, features }))
+}
+
+impl Class {
+    fn score(&self, row: &[f64]) -> f64 {
+        let mut projected = vec![0.0; self.columns];
+        for ((x, mean), axes) in row.iter().zip(&self.mean).zip(self.axes.chunks_exact(self.columns.max(1))) {
+            let difference = x - mean;
+            projected.iter_mut().zip(axes).for_each(|(sum, axis)| *sum += difference * axis);
+        }
+        let squares: f64 = projected.iter().map(|value| value * value).sum();
+        -0.5 * (squares + self.spread) + self.prior
+    }
+}
+
+impl Evaluate for Quadratic {
+    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let x = about.finite(data)?;
+        let classes = self.classes.len();
+        let values = x.to_f64();
+        let rows = values.chunks_exact(self.features);
+        let mut scores: Vec<f64> =
+            rows.flat_map(|row| self.classes.iter().map(move |class| class.score(row))).collect();
+        Ok(Data::Table(match method {
+            Method::DecisionFunction if classes == 2 => {
+                Table::of_f64(scores.chunks_exact(2).map(|pair| pair[1] - pair[0]).collect(), 1)
+            }
+            Method::DecisionFunction => Table::of_f64(scores, classes),
+            Method::PredictProba => {
+                scores.chunks_exact_mut(classes).for_each(softmax);
+                Table::of_f64(scores, classes)
+            }
+            _ => Table::of_column(self.labels.take(scores.chunks_exact(classes).map(argmax))),
+        }))
+    }
+
+    fn cost(&self) -> u64 {
+        50 + self.classes.iter().map(|class| class.axes.len() as u64).sum::<u64>()
+    }
+}

@@ -1,0 +1,270 @@
+//! Texts as counts of their words, and counts as weights.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::tokenizing::{self, Analyzer};
+use crate::evaluators::sklearn::classes::{Classes, Family};
+use crate::evaluators::sklearn::data::{Data, Elements};
+use crate::evaluators::sklearn::error::{LoadError, PredictError};
+use crate::evaluators::sklearn::estimator::{About, Evaluate, Method, Methods};
+use crate::evaluators::sklearn::fitted::Fitted;
+use crate::evaluators::sklearn::sparse::{Numeric, Sparse};
+use crate::pickle::Value;
+
+pub(in crate::evaluators::sklearn) const CLASSES: Classes = &[
+    ("feature_extraction.CountVectorizer", count),
+    ("feature_extraction.HashingVectorizer", hashing),
+    ("feature_extraction.TfidfTransformer", weights),
+    ("feature_extraction.TfidfVectorizer", weighted_count),
+];
+
+/// Counts terms, which may then be weighed.
+#[derive(Debug)]
+struct Vectorizer {
+    analyzer: Analyzer,
+    columns: Columns,
+    /// Whether a term counts once, however often it is there.
+    binary: bool,
+    numeric: Numeric,
+    weights: Option<Weights>,
+}
+
+/// Which column a term is.
+#[derive(Debug)]
+enum Columns {
+    Vocabulary(HashMap<Box<str>, u32>),
+    /// By hash; `signed` counts half of the terms downwards.
+    Hashed {
+        count: u32,
+        signed: bool,
+    },
+}
+
+/// What becomes of counts.
+#[derive(Debug, Clone)]
+struct Weights {
+    logarithmic: bool,
+    /// How rare each term is.
+    rarity: Option<Vec<f64>>,
+    norm: Option<Norm>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Norm {
+    Sum,
+    Length,
+}
+
+impl Norm {
+    fn read(fitted: &Fitted<'_>) -> Result<Option<Self>, LoadError> {
+        match fitted.text_if("norm") {
+            Some("l1") => Ok(Some(Self::Sum)),
+            Some("l2") => Ok(Some(Self::Length)),
+            None if fitted.get("norm").is_none() => Ok(None),
+            _ => Err(fitted.unsupported("norm")),
+        }
+    }
+
+    fn of(self, cells: &[(usize, f64)]) -> f64 {
+        match self {
+            Self::Sum => cells.iter().map(|(_, value)| value.abs()).sum(),
+            Self::Length => cells.iter().map(|(_, value)| value * value).sum::<f64>().sqrt(),
+        }
+    }
+}
+
+impl Weights {
+    fn read(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+        let rarity = if fitted.flag("use_idf")? { Some(rarity(fitted)?) } else { None };
+        Ok(Self { logarithmic: fitted.flag("sublinear_tf")?, rarity, norm: Norm::read(fitted)? })
+    }
+
+    fn columns(&self) -> Option<usize> {
+        self.rarity.as_ref().map(Vec::len)
+    }
+
+    fn apply(&self, cells: &mut [(usize, f64)]) {
+        for (column, value) in cells.iter_mut() {
+            if self.logarithmic {
+                *value = value.ln() + 1.0;
+            }
+            if let Some(rarity) = &self.rarity {
+                *value *= rarity[*column];
+            }
+        }
+        normalize(self.norm, cells);
+    }
+}
+
+fn normalize(norm: Option<Norm>, cells: &mut [(usize, f64)]) {
+    let Some(norm) = norm.map(|norm| norm.of(cells)).filter(|&norm| norm != 0.0) else { return };
+    for (_, value) in cells.iter_mut() {
+        *value /= norm;
+    }
+}
+
+/// The rarity of terms, which before 1.5 was the diagonal of a matrix.
+fn rarity(fitted: &Fitted<'_>) -> Result<Vec<f64>, LoadError> {
+    if fitted.get("idf_").is_some() {
+        return fitted.floats("idf_");
+    }
+    let diagonal = fitted.part(fitted.need("_idf_diag")?)?;
+    let rarity = diagonal.floats("data")?;
+    let sizes = diagonal.items("_shape")?.into_iter().map(Value::as_i64).collect::<Vec<_>>();
+    let count = i64::try_from(rarity.len()).ok();
+    if sizes == [count, count] { Ok(rarity) } else { Err(fitted.unexpected("_idf_diag", "a diagonal without zeros")) }
+}
+
+fn count(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    counter(fitted, None)
+}
+
+fn weighted_count(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let weights = Weights::read(&fitted.part(fitted.need("_tfidf")?)?)?;
+    counter(fitted, Some(weights))
+}
+
+fn counter(fitted: &Fitted<'_>, weights: Option<Weights>) -> Result<Family, LoadError> {
+    let analyzer = Analyzer::read(fitted)?;
+    let vocabulary = tokenizing::vocabulary(fitted)?;
+    if let Some(columns) = weights.as_ref().and_then(Weights::columns) {
+        fitted.count("vocabulary_", columns, vocabulary.len())?;
+    }
+    let numeric = fitted.dtype("dtype")?;
+    let binary = fitted.flag("binary")?;
+    let columns = Columns::Vocabulary(vocabulary);
+    Ok(texts(Vectorizer { analyzer, columns, binary, numeric, weights }))
+}
+
+fn hashing(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let analyzer = Analyzer::read(fitted)?;
+    let count =
+        u32::try_from(fitted.size("n_features")?).ok().filter(|&count| count > 0 && i32::try_from(count).is_ok());
+    let count = count.ok_or_else(|| fitted.unsupported("n_features"))?;
+    let columns = Columns::Hashed { count, signed: fitted.flag("alternate_sign")? };
+    let weights = Some(Weights { logarithmic: false, rarity: None, norm: Norm::read(fitted)? });
+    let (binary, numeric) = (fitted.flag("binary")?, fitted.dtype("dtype")?);
+    Ok(texts(Vectorizer { analyzer, columns, binary, numeric, weights }))
+}
+
+fn texts(vectorizer: Vectorizer) -> Family {
+    Family::composed(Methods::TRANSFORM, None, None, vectorizer).without_names()
+}
+
+impl Columns {
+    fn count(&self) -> usize {
+        match self {
+            Self::Vocabulary(vocabulary) => vocabulary.len(),
+            Self::Hashed { count, .. } => *count as usize,
+        }
+    }
+
+    /// The column of a term, and what one of it counts.
+    fn find(&self, term: &str) -> Option<(u32, f64)> {
+        match self {
+            Self::Vocabulary(vocabulary) => vocabulary.get(term).map(|&column| (column, 1.0)),
+            Self::Hashed { count, signed } => {
+                let hash = tokenizing::murmur(term);
+                let column = hash.unsigned_abs() % count;
+                // The smallest number has no positive one; the original goes around it.
+                let column = if hash == i32::MIN { (i32::MAX.unsigned_abs() - (count - 1)) % count } else { column };
+                Some((column, if *signed && hash < 0 { -1.0 } else { 1.0 }))
+            }
+        }
+    }
+}
+
+impl Vectorizer {
+    /// The columns of a text that are not zero, ascending.
+    fn cells(&self, text: &str) -> Vec<(usize, f64)> {
+        let mut counts: HashMap<u32, f64> = HashMap::new();
+        self.analyzer.terms(text, |term| {
+            if let Some((column, one)) = self.columns.find(term) {
+                *counts.entry(column).or_default() += one;
+            }
+        });
+        let mut cells: Vec<(usize, f64)> = counts.into_iter().map(|(column, count)| (column as usize, count)).collect();
+        cells.sort_unstable_by_key(|&(column, _)| column);
+        if self.binary {
+            for (_, count) in &mut cells {
+                *count = 1.0;
+            }
+        }
+        if let Some(weights) = &self.weights {
+            weights.apply(&mut cells);
+        }
+        cells
+    }
+}
+
+impl Evaluate for Vectorizer {
+    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let wanted = || PredictError::NotText { class: Arc::clone(&about.class) };
+        if data.columns() != 1 || matches!(data, Data::Sparse(_)) {
+            return Err(wanted());
+        }
+        let Elements::Text(texts) = data.column(0) else { return Err(wanted()) };
+        let mut counts = Sparse::new(self.columns.count(), self.numeric);
+        for text in texts {
+            counts.push_row(self.cells(&text).into_iter());
+        }
+        Ok(Data::Sparse(counts))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
+    fn cost(&self) -> u64 {
+        // Texts are as long as they are; a short one of some hundred words.
+        20_000
+    }
+}
+
+/// Weighs counts that something else made.
+#[derive(Debug)]
+struct Transformer {
+    weights: Weights,
+}
+
+fn weights(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let weights = Weights::read(fitted)?;
+    let features = weights.columns();
+    Ok(Family::composed(Methods::TRANSFORM, features, None, Transformer { weights }))
+}
+
+impl Evaluate for Transformer {
+    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let mut result;
+        if let Data::Sparse(sparse) = data {
+            about.finite_sparse(sparse)?;
+            let numeric = if sparse.numeric() == Numeric::F32 { Numeric::F32 } else { Numeric::F64 };
+            result = Sparse::new(sparse.columns(), numeric);
+            for row in 0..sparse.rows() {
+                let mut cells: Vec<_> = sparse.row(row).collect();
+                self.weights.apply(&mut cells);
+                result.push_row(cells.into_iter());
+            }
+        } else {
+            let x = about.finite(data)?;
+            let numeric = if x.is_single() { Numeric::F32 } else { Numeric::F64 };
+            result = Sparse::new(x.columns, numeric);
+            for row in x.to_f64().chunks_exact(x.columns.max(1)) {
+                let cells = row.iter().copied().enumerate().filter(|(_, value)| *value != 0.0);
+                let mut cells: Vec<_> = cells.collect();
+                self.weights.apply(&mut cells);
+                result.push_row(cells.into_iter());
+            }
+        }
+        Ok(Data::Sparse(result))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
+    fn cost(&self) -> u64 {
+        100 + self.weights.columns().unwrap_or(0) as u64
+    }
+}

@@ -1,0 +1,394 @@
+//! Linear models: `X @ coef_.T + intercept_`, and what each class makes of it.
+
+use super::classes::{Classes, Family};
+use super::data::{Data, Elements, Floats, Int, Matrix, Table, to_f32};
+use super::delegate::Delegate;
+use super::error::{LoadError, PredictError};
+use super::estimator::{About, Evaluate, Method, Methods};
+use super::fitted::{Fitted, Version};
+use super::numerics::{affine, argmax, expit, normalize, softmax, transpose};
+use super::sparse::Numeric;
+
+pub(super) const CLASSES: Classes = &[
+    ("linear_model.ARDRegression", regressor),
+    ("linear_model.BayesianRidge", regressor),
+    ("linear_model.ElasticNet", regressor),
+    ("linear_model.ElasticNetCV", regressor),
+    ("linear_model.GammaRegressor", log_link),
+    ("linear_model.HuberRegressor", regressor),
+    ("linear_model.Lars", regressor),
+    ("linear_model.LarsCV", regressor),
+    ("linear_model.Lasso", regressor),
+    ("linear_model.LassoCV", regressor),
+    ("linear_model.LassoLars", regressor),
+    ("linear_model.LassoLarsCV", regressor),
+    ("linear_model.LassoLarsIC", regressor),
+    ("linear_model.LinearRegression", regressor),
+    ("linear_model.LogisticRegression", logistic),
+    ("linear_model.LogisticRegressionCV", logistic),
+    ("linear_model.MultiTaskElasticNet", regressor),
+    ("linear_model.MultiTaskElasticNetCV", regressor),
+    ("linear_model.MultiTaskLasso", regressor),
+    ("linear_model.MultiTaskLassoCV", regressor),
+    ("linear_model.OrthogonalMatchingPursuit", regressor),
+    ("linear_model.OrthogonalMatchingPursuitCV", regressor),
+    ("linear_model.PassiveAggressiveClassifier", classifier),
+    ("linear_model.PassiveAggressiveRegressor", regressor),
+    ("linear_model.Perceptron", classifier),
+    ("linear_model.PoissonRegressor", log_link),
+    ("linear_model.QuantileRegressor", regressor),
+    ("linear_model.RANSACRegressor", ransac),
+    ("linear_model.Ridge", regressor),
+    ("linear_model.RidgeCV", regressor),
+    ("linear_model.RidgeClassifier", classifier),
+    ("linear_model.RidgeClassifierCV", classifier),
+    ("linear_model.SGDClassifier", sgd_classifier),
+    ("linear_model.SGDOneClassSVM", one_class),
+    ("linear_model.SGDRegressor", regressor),
+    ("linear_model.TheilSenRegressor", regressor),
+    ("linear_model.TweedieRegressor", tweedie),
+];
+
+/// The common part.
+#[derive(Debug)]
+pub(super) struct Linear {
+    /// A row for each feature.
+    weights: Vec<f64>,
+    intercept: Vec<f64>,
+    features: usize,
+    /// Whether the file has single precision, so that inputs of single precision have answers of that.
+    single: bool,
+}
+
+impl Linear {
+    fn load(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+        let coefficients = fitted.matrix("coef_")?;
+        let (outputs, features) = (coefficients.rows, coefficients.columns);
+        if outputs == 0 || features == 0 {
+            return Err(fitted.unexpected("coef_", "coefficients"));
+        }
+        let intercept = fitted.floats("intercept_")?;
+        // Without an intercept it is one zero, whatever the number of outputs.
+        let intercept = if intercept.len() == 1 { vec![intercept[0]; outputs] } else { intercept };
+        fitted.count("intercept_", outputs, intercept.len())?;
+        let weights = transpose(&coefficients.values, outputs, features);
+        Ok(Self { weights, intercept, features, single: coefficients.single })
+    }
+
+    const fn outputs(&self) -> usize {
+        self.intercept.len()
+    }
+
+    /// A score for each output of each row.
+    fn scores(&self, x: &Matrix<'_>) -> Vec<f64> {
+        match &x.floats {
+            Floats::F32(values) => affine(values, self.features, &self.weights, &self.intercept),
+            Floats::F64(values) => affine(values, self.features, &self.weights, &self.intercept),
+        }
+    }
+
+    /// A score for each output of each row, which has to be finite, and whether rows have single precision.
+    fn score(&self, data: &Data<'_>, about: &About) -> Result<(Vec<f64>, bool), PredictError> {
+        if let Data::Sparse(sparse) = data {
+            about.finite_sparse(sparse)?;
+            return Ok((sparse.affine(&self.weights, &self.intercept), sparse.numeric() == Numeric::F32));
+        }
+        let x = about.unchecked(data)?;
+        let scores = self.scores(&x);
+        // A number that is not finite leaves no sum finite, not even times zero: most rows need not be looked at again.
+        if !scores.iter().fold(true, |all, score| all & score.is_finite()) {
+            about.check_finite(&x, false)?;
+        }
+        Ok((scores, x.is_single()))
+    }
+
+    /// A table in the precision that NumPy would have.
+    fn table(&self, values: Vec<f64>, columns: usize, single: bool) -> Data<'static> {
+        let rows = values.len() / columns.max(1);
+        let elements = if self.single && single {
+            Elements::F32(values.into_iter().map(to_f32).collect())
+        } else {
+            Elements::F64(values.into())
+        };
+        Data::Table(Table { elements, rows, columns })
+    }
+
+    const fn cost(&self) -> u64 {
+        20 + self.weights.len() as u64
+    }
+}
+
+/// What becomes of a score.
+#[derive(Debug, Clone, Copy)]
+enum Link {
+    Identity,
+    Exp,
+}
+
+/// A model of numbers.
+#[derive(Debug)]
+struct Regressor {
+    linear: Linear,
+    link: Link,
+}
+
+/// How a classifier makes probabilities of scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Probabilities {
+    None,
+    /// The logistic function of each score; of several classes, divided by their sum.
+    OneVsRest,
+    Softmax,
+    /// Two classes whose scores are the negative and the positive one.
+    SoftmaxOfTwo,
+    ModifiedHuber,
+}
+
+/// A model of classes.
+#[derive(Debug)]
+pub(super) struct Classifier {
+    linear: Linear,
+    labels: Elements<'static>,
+    probabilities: Probabilities,
+}
+
+/// One class against everything else.
+#[derive(Debug)]
+struct OneClass {
+    linear: Linear,
+}
+
+pub(super) fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    regressor_with(fitted, Link::Identity)
+}
+
+fn regressor_with(fitted: &Fitted<'_>, link: Link) -> Result<Family, LoadError> {
+    let linear = Linear::load(fitted)?;
+    Ok(Family::new(Methods::PREDICT, linear.features, Regressor { linear, link }))
+}
+
+/// `PoissonRegressor` and `GammaRegressor`.
+fn log_link(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    regressor_with(fitted, Link::Exp)
+}
+
+fn tweedie(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let link = match fitted.text("link")? {
+        "identity" => Link::Identity,
+        "auto" if fitted.number("power")? <= 0.0 => Link::Identity,
+        "auto" | "log" => Link::Exp,
+        _ => return Err(fitted.unsupported("link")),
+    };
+    regressor_with(fitted, link)
+}
+
+fn logistic(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let linear = Linear::load(fitted)?;
+    let liblinear = fitted
+        .text_if("solver")
+        .is_some_and(|solver| solver == "liblinear" || solver == "newton-cholesky" && fitted.version() < Version(1, 6));
+    let two = linear.outputs() == 1;
+    let probabilities = match fitted.text_if("multi_class") {
+        Some("ovr" | "warn") => Probabilities::OneVsRest,
+        None if liblinear => Probabilities::OneVsRest,
+        None | Some("auto" | "deprecated") if two || liblinear => Probabilities::OneVsRest,
+        Some("multinomial") if two => Probabilities::SoftmaxOfTwo,
+        None | Some("auto" | "deprecated" | "multinomial") => Probabilities::Softmax,
+        Some(_) => return Err(fitted.unsupported("multi_class")),
+    };
+    classifier_with(fitted, linear, probabilities)
+}
+
+fn sgd_classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let probabilities = match fitted.text("loss")? {
+        "log_loss" | "log" => Probabilities::OneVsRest,
+        "modified_huber" => Probabilities::ModifiedHuber,
+        _ => Probabilities::None,
+    };
+    classifier_with(fitted, Linear::load(fitted)?, probabilities)
+}
+
+/// What classifies in a linear discriminant.
+pub(super) fn discriminant(fitted: &Fitted<'_>) -> Result<(Classifier, Methods, usize), LoadError> {
+    let linear = Linear::load(fitted)?;
+    let probabilities = if linear.outputs() == 1 { Probabilities::OneVsRest } else { Probabilities::Softmax };
+    classifier_of(fitted, linear, probabilities)
+}
+
+/// Linear models of classes that have no probabilities.
+pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    classifier_with(fitted, Linear::load(fitted)?, Probabilities::None)
+}
+
+fn classifier_with(fitted: &Fitted<'_>, linear: Linear, probabilities: Probabilities) -> Result<Family, LoadError> {
+    let (classifier, methods, features) = classifier_of(fitted, linear, probabilities)?;
+    Ok(Family::new(methods, features, classifier))
+}
+
+/// A classifier, what it can be asked for, and how many features it takes.
+fn classifier_of(
+    fitted: &Fitted<'_>,
+    linear: Linear,
+    probabilities: Probabilities,
+) -> Result<(Classifier, Methods, usize), LoadError> {
+    let labels = labels(fitted)?;
+    let classes = if linear.outputs() == 1 { 2 } else { linear.outputs() };
+    fitted.count("classes_", classes, labels.len())?;
+    let methods = Methods::PREDICT
+        .and(Method::DecisionFunction)
+        .and_if(probabilities != Probabilities::None, Method::PredictProba);
+    let features = linear.features;
+    Ok((Classifier { linear, labels, probabilities }, methods, features))
+}
+
+/// The labels of the classes, which ridge classifiers kept elsewhere.
+fn labels(fitted: &Fitted<'_>) -> Result<Elements<'static>, LoadError> {
+    let Some(binarizer) = fitted.get("_label_binarizer") else { return fitted.labels("classes_") };
+    let binarizer = fitted.part(binarizer)?;
+    if binarizer.text_if("y_type_").is_some_and(|kind| kind.starts_with("multilabel")) {
+        return Err(binarizer.unsupported("y_type_"));
+    }
+    binarizer.labels("classes_")
+}
+
+/// `SGDOneClassSVM`, whose offset is what others call an intercept.
+fn one_class(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let coefficients = fitted.matrix("coef_")?;
+    let offset = fitted.floats_of("offset_", 1)?;
+    fitted.count("coef_", coefficients.columns, coefficients.values.len())?;
+    let features = coefficients.columns;
+    let intercept = offset.iter().map(|offset| -offset).collect();
+    let linear = Linear { weights: coefficients.values, intercept, features, single: coefficients.single };
+    let methods = Methods::PREDICT.and(Method::DecisionFunction);
+    Ok(Family::new(methods, features, OneClass { linear }))
+}
+
+/// `RANSACRegressor`, of which only `predict` is there.
+fn ransac(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let estimator = fitted.estimator(fitted.need("estimator_")?)?;
+    let features = estimator.about.features;
+    Ok(Family::composed(Methods::PREDICT, features, None, Delegate { estimator }))
+}
+
+impl Evaluate for Regressor {
+    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let (mut scores, single) = self.linear.score(data, about)?;
+        if let Link::Exp = self.link {
+            for score in &mut scores {
+                *score = score.exp();
+            }
+        }
+        Ok(self.linear.table(scores, self.linear.outputs(), single))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
+    fn cost(&self) -> u64 {
+        self.linear.cost()
+    }
+}
+
+impl Evaluate for Classifier {
+    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let (scores, single) = self.linear.score(data, about)?;
+        let outputs = self.linear.outputs();
+        Ok(match method {
+            Method::DecisionFunction => self.linear.table(scores, outputs, single),
+            Method::PredictProba => {
+                let probabilities = self.probabilities.of(scores, outputs);
+                self.linear.table(probabilities, self.labels.len(), single)
+            }
+            _ => Data::Table(Table::of_column(predict(&self.labels, &scores, outputs))),
+        })
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
+    fn cost(&self) -> u64 {
+        self.linear.cost() + 20 * self.labels.len() as u64
+    }
+}
+
+/// The label of each row of scores.
+pub(super) fn predict(labels: &Elements<'_>, scores: &[f64], outputs: usize) -> Elements<'static> {
+    if outputs == 1 {
+        return labels.take(scores.iter().map(|&score| usize::from(score > 0.0)));
+    }
+    labels.take(scores.chunks_exact(outputs).map(argmax))
+}
+
+impl Probabilities {
+    /// Turns scores into a probability for each class.
+    fn of(self, mut scores: Vec<f64>, outputs: usize) -> Vec<f64> {
+        if outputs == 1 {
+            return scores.into_iter().flat_map(|score| self.of_two(score)).collect();
+        }
+        for row in scores.chunks_exact_mut(outputs) {
+            match self {
+                Self::Softmax | Self::SoftmaxOfTwo => softmax(row),
+                Self::ModifiedHuber => {
+                    for score in row.iter_mut() {
+                        *score = f64::midpoint(score.clamp(-1.0, 1.0), 1.0);
+                    }
+                    normalize_or_uniform(row);
+                }
+                Self::OneVsRest | Self::None => {
+                    for score in row.iter_mut() {
+                        *score = expit(*score);
+                    }
+                    normalize_or_uniform(row);
+                }
+            }
+        }
+        scores
+    }
+
+    fn of_two(self, score: f64) -> [f64; 2] {
+        match self {
+            Self::Softmax | Self::SoftmaxOfTwo => {
+                let mut both = [-score, score];
+                softmax(&mut both);
+                both
+            }
+            Self::ModifiedHuber => {
+                let positive = f64::midpoint(score.clamp(-1.0, 1.0), 1.0);
+                [1.0 - positive, positive]
+            }
+            Self::OneVsRest | Self::None => {
+                let positive = expit(score);
+                [1.0 - positive, positive]
+            }
+        }
+    }
+}
+
+/// Divides by the sum; where that is zero, all classes are as likely.
+fn normalize_or_uniform(row: &mut [f64]) {
+    if row.iter().all(|value| *value == 0.0) {
+        row.fill(1.0);
+    }
+    normalize(row);
+}
+
+impl Evaluate for OneClass {
+    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let (scores, single) = self.linear.score(data, about)?;
+        if method == Method::DecisionFunction {
+            return Ok(self.linear.table(scores, 1, single));
+        }
+        let inside = scores.iter().map(|&score| if score >= 0.0 { 1 } else { -1 });
+        Ok(Data::Table(Table::of_column(Elements::Int(inside.collect(), Int::I32))))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
+    fn cost(&self) -> u64 {
+        self.linear.cost()
+    }
+}

@@ -1,0 +1,165 @@
+//! Searches, and classifiers with a threshold of their own.
+
+use std::sync::Arc;
+
+use super::classes::{Classes, Family};
+use super::data::{Data, Elements, Int, Table};
+use super::delegate;
+use super::error::{LoadError, PredictError};
+use super::estimator::{About, Estimator, Evaluate, Method};
+use super::fitted::Fitted;
+use super::sub_estimators;
+use crate::pickle::Value;
+
+pub(super) const CLASSES: Classes = &[
+    ("model_selection.FixedThresholdClassifier", fixed_threshold),
+    ("model_selection.GridSearchCV", search),
+    ("model_selection.HalvingGridSearchCV", search),
+    ("model_selection.HalvingRandomSearchCV", search),
+    ("model_selection.RandomizedSearchCV", search),
+    ("model_selection.TunedThresholdClassifierCV", tuned_threshold),
+];
+
+/// `GridSearchCV` and its kind.
+fn search(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    delegate::delegate(fitted, "best_estimator_")
+}
+
+/// A classifier of two classes with a threshold of its own.
+#[derive(Debug)]
+struct Threshold {
+    estimator: Estimator,
+    /// What the scores are.
+    method: Method,
+    /// From what score on it is the class that scores speak for.
+    least: f64,
+    labels: Elements<'static>,
+    /// Whether the first class is the one that scores speak for.
+    first: bool,
+}
+
+fn fixed_threshold(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let estimator = threshold_estimator(fitted)?;
+    let method = response(fitted, &estimator)?;
+    let threshold = match fitted.text_if("threshold") {
+        Some("auto") => {
+            if method == Method::PredictProba {
+                0.5
+            } else {
+                0.0
+            }
+        }
+        _ => fitted.number("threshold")?,
+    };
+    let label = fitted.get("pos_label");
+    let positive = label.map(|label| self::label(label).ok_or_else(|| fitted.unsupported("pos_label"))).transpose()?;
+    with_threshold(fitted, (estimator, method), threshold, positive.as_ref())
+}
+
+fn tuned_threshold(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let estimator = threshold_estimator(fitted)?;
+    let method = response(fitted, &estimator)?;
+    let threshold = fitted.number("best_threshold_")?;
+    let labels = threshold_labels(fitted)?;
+    let positive = scored_label(&fitted.part(fitted.need("_curve_scorer")?)?, &labels)?;
+    with_threshold(fitted, (estimator, method), threshold, positive.as_ref())
+}
+
+/// The class that a scorer's metric looks for, if it looks for one: what it was told, else what the metric has for that.
+fn scored_label(scorer: &Fitted<'_>, labels: &Elements<'_>) -> Result<Option<Elements<'static>>, LoadError> {
+    if let Some(told) = scorer.need("_kwargs")?.get("pos_label").filter(|told| !told.is_none()) {
+        return label(told).map(Some).ok_or_else(|| scorer.unexpected("_kwargs", "a label"));
+    }
+    let one = Elements::Int(vec![1].into(), Int::I64);
+    // Where 1 is the second class or none of them, it does not matter what the metric has.
+    if sub_estimators::positions(&one, labels).is_none_or(|places| places != [0]) {
+        return Ok(None);
+    }
+    let metric = scorer.need("_score_func")?.describe();
+    match metric.rsplit('.').next().unwrap_or_default() {
+        "f1_score" | "fbeta_score" | "jaccard_score" | "precision_score" | "recall_score" => Ok(Some(one)),
+        "accuracy_score" | "balanced_accuracy_score" | "cohen_kappa_score" | "matthews_corrcoef" => Ok(None),
+        _ => Err(scorer.unsupported("_score_func")),
+    }
+}
+
+fn threshold_estimator(fitted: &Fitted<'_>) -> Result<Estimator, LoadError> {
+    let name = if fitted.get("estimator_").is_some() { "estimator_" } else { "estimator" };
+    fitted.estimator(fitted.need(name)?)
+}
+
+/// The labels of the classifier that has the threshold.
+fn threshold_labels(fitted: &Fitted<'_>) -> Result<Elements<'static>, LoadError> {
+    let name = if fitted.get("estimator_").is_some() { "estimator_" } else { "estimator" };
+    let labels = sub_estimators::labels(fitted, fitted.need(name)?);
+    labels.filter(|labels| labels.len() == 2).ok_or_else(|| fitted.unexpected(name, "a classifier of two classes"))
+}
+
+/// What scores are read from.
+fn response(fitted: &Fitted<'_>, estimator: &Estimator) -> Result<Method, LoadError> {
+    let has = |method| estimator.about.methods.contains(method);
+    match fitted.text("response_method")? {
+        "auto" | "predict_proba" if has(Method::PredictProba) => Ok(Method::PredictProba),
+        "auto" | "decision_function" if has(Method::DecisionFunction) => Ok(Method::DecisionFunction),
+        _ => Err(fitted.unsupported("response_method")),
+    }
+}
+
+fn with_threshold(
+    fitted: &Fitted<'_>,
+    (estimator, method): (Estimator, Method),
+    least: f64,
+    positive: Option<&Elements<'_>>,
+) -> Result<Family, LoadError> {
+    let labels = threshold_labels(fitted)?;
+    let first = match positive {
+        None => false,
+        Some(label) => {
+            let place = sub_estimators::positions(label, &labels).and_then(|places| places.first().copied());
+            place.ok_or_else(|| fitted.unexpected("pos_label", "one of the classes"))? == 0
+        }
+    };
+    let methods = delegate::classifier_methods(&estimator).and(Method::Predict);
+    let features = estimator.about.features;
+    Ok(Family::composed(methods, features, None, Threshold { estimator, method, least, labels, first }))
+}
+
+impl Evaluate for Threshold {
+    fn call(&self, method: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
+        if method != Method::Predict {
+            return self.estimator.call(method, data);
+        }
+        let scores = if self.first && self.method == Method::PredictProba {
+            let both = self.estimator.numbers_of(self.method, data, 2)?;
+            both.values.chunks_exact(2).map(|pair| pair[0]).collect()
+        } else {
+            let scores = self.estimator.score(self.method, data)?.values;
+            if self.first { scores.into_iter().map(|score| -score).collect() } else { scores }
+        };
+        // Above the threshold it is the class that scores speak for, below it the other one.
+        let place = |&score: &f64| usize::from((score >= self.least) != self.first);
+        Ok(Data::Table(Table::of_column(self.labels.take(scores.iter().map(place)))))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
+    fn cost(&self) -> u64 {
+        self.estimator.evaluate.cost()
+    }
+}
+
+/// One label, as a list of it.
+fn label(value: Value<'_>) -> Option<Elements<'static>> {
+    if let Some(text) = value.as_str() {
+        return Some(Elements::Text(vec![Arc::from(text)]));
+    }
+    if let Some(flag) = value.as_bool() {
+        return Some(Elements::Int(vec![i64::from(flag)].into(), Int::Bool));
+    }
+    if let Some(integer) = value.as_i64() {
+        return Some(Elements::Int(vec![integer].into(), Int::I64));
+    }
+    value.as_f64().map(|number| Elements::F64(vec![number].into()))
+}

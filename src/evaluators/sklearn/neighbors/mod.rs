@@ -1,0 +1,349 @@
+//! Models of the nearest neighbors: what the closest rows of the fit say together.
+
+mod screening;
+mod search;
+
+pub(super) use self::search::Metric;
+use self::search::{Neighbor, Points};
+use super::classes::{Classes, Family};
+use super::data::{Data, Elements, Matrix, Table, to_f32};
+use super::error::{LoadError, PredictError};
+use super::estimator::{About, Evaluate, Method, Methods};
+use super::fitted::{Fitted, Version};
+
+use super::numerics::{argmax, divide, pairwise_sum, softmax};
+
+pub(super) const CLASSES: Classes = &[
+    ("neighbors.KNeighborsClassifier", classifier),
+    ("neighbors.KNeighborsRegressor", regressor),
+    ("neighbors.NearestCentroid", centroids),
+    ("neighbors.RadiusNeighborsClassifier", classifier),
+    ("neighbors.RadiusNeighborsRegressor", regressor),
+];
+
+/// Which rows of the fit are asked.
+#[derive(Debug, Clone, Copy)]
+enum Reach {
+    /// So many.
+    Count(usize),
+    /// All within this distance.
+    Radius(f64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Weights {
+    Uniform,
+    /// The inverse of the distance.
+    Distance,
+}
+
+#[derive(Debug)]
+struct Classifier {
+    points: Points,
+    reach: Reach,
+    weights: Weights,
+    /// The class of each row of the fit.
+    classes: Vec<usize>,
+    labels: Elements<'static>,
+    /// What rows without any neighbor are: a class, or a label that is not among the classes.
+    outlier: Option<Elements<'static>>,
+}
+
+#[derive(Debug)]
+struct Regressor {
+    points: Points,
+    reach: Reach,
+    weights: Weights,
+    /// The targets of each row of the fit.
+    targets: Vec<f64>,
+    outputs: usize,
+    /// Whether targets, and so their plain averages, have single precision.
+    single: bool,
+}
+
+fn read(fitted: &Fitted<'_>) -> Result<(Points, Reach, Weights), LoadError> {
+    let points = Points::read(fitted)?;
+    let weights = match fitted.text_if("weights") {
+        Some("uniform") => Weights::Uniform,
+        Some("distance") => Weights::Distance,
+        None if fitted.get("weights").is_none() => Weights::Uniform,
+        _ => return Err(fitted.unsupported("weights")),
+    };
+    if fitted.get("n_neighbors").is_none() {
+        return Ok((points, Reach::Radius(fitted.number("radius")?), weights));
+    }
+    let count = fitted.size("n_neighbors")?;
+    if count == 0 || count > points.len() {
+        return Err(fitted.unexpected("n_neighbors", "no more neighbors than rows of the fit"));
+    }
+    Ok((points, Reach::Count(count), weights))
+}
+
+fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let (points, reach, weights) = read(fitted)?;
+    if fitted.flag("outputs_2d_")? {
+        return Err(fitted.unsupported("outputs_2d_"));
+    }
+    let labels = fitted.labels("classes_")?;
+    let classes = fitted.sizes("_y", points.len())?;
+    if classes.iter().any(|&class| class >= labels.len()) {
+        return Err(fitted.unexpected("_y", "places in `classes_`"));
+    }
+    let outlier = match reach {
+        Reach::Radius(_) => outlier(fitted)?,
+        Reach::Count(_) => None,
+    };
+    let methods = Methods::PREDICT.and(Method::PredictProba);
+    let features = points.features();
+    Ok(Family::new(methods, features, Classifier { points, reach, weights, classes, labels, outlier }))
+}
+
+/// The label of rows without neighbors, where there is one.
+fn outlier(fitted: &Fitted<'_>) -> Result<Option<Elements<'static>>, LoadError> {
+    let Some(label) = fitted.get("outlier_label_") else { return Ok(None) };
+    let label = label.items().and_then(|items| items.first().copied()).unwrap_or(label);
+    if label.is_none() {
+        return Ok(None);
+    }
+    let labels = fitted.labels("classes_")?;
+    // A label of another type than the classes would change the type of all answers.
+    let outlier = match (&labels, label.as_i64(), label.as_str()) {
+        (Elements::Int(_, kind), Some(label), _) => Elements::Int(vec![label].into(), *kind),
+        (Elements::Text(_), _, Some(label)) => Elements::Text(vec![label.into()]),
+        _ => return Err(fitted.unsupported("outlier_label_")),
+    };
+    Ok(Some(outlier))
+}
+
+fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let (points, reach, weights) = read(fitted)?;
+    let targets = fitted.matrix("_y")?;
+    // Targets of one dimension read as one row.
+    let outputs = if targets.values.len() == points.len() { 1 } else { targets.columns };
+    fitted.count("_y", points.len() * outputs, targets.values.len())?;
+    let features = points.features();
+    let regressor = Regressor { points, reach, weights, targets: targets.values, outputs, single: targets.single };
+    Ok(Family::new(Methods::PREDICT, features, regressor))
+}
+
+impl Reach {
+    /// Calls `visit` with the neighbors, the nearest first, of each row of `x`.
+    fn find(self, points: &Points, x: &[f64], visit: impl FnMut(&[Neighbor])) {
+        match self {
+            Self::Count(count) => points.nearest(x, count, visit),
+            Self::Radius(radius) => points.within(x, radius, visit),
+        }
+    }
+
+    fn cost(self, points: &Points) -> u64 {
+        let (rows, features) = (points.len() as u64, points.features() as u64);
+        match self {
+            Self::Count(_) if points.has_tree() => 500 + 50 * features * u64::from(rows.ilog2() + 1),
+            _ => 100 + rows * (3 + features / 8),
+        }
+    }
+}
+
+impl Weights {
+    /// The weight of each neighbor.
+    fn of(self, neighbors: &[Neighbor]) -> Vec<f64> {
+        match self {
+            Self::Uniform => vec![1.0; neighbors.len()],
+            Self::Distance => {
+                let inverse: Vec<f64> = neighbors.iter().map(|neighbor| 1.0 / neighbor.distance).collect();
+                // Rows in the very place of the one that is asked about count alone.
+                if inverse.iter().any(|weight| weight.is_infinite()) {
+                    return inverse.iter().map(|weight| f64::from(u8::from(weight.is_infinite()))).collect();
+                }
+                inverse
+            }
+        }
+    }
+}
+
+impl Evaluate for Classifier {
+    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let x = about.finite(data)?;
+        let classes = self.labels.len();
+        let mut all = Vec::with_capacity(x.rows * classes);
+        let mut alone = Vec::new();
+        let shares = method == Method::PredictProba || matches!(self.reach, Reach::Radius(_));
+        self.reach.find(&self.points, &x.to_f64(), |neighbors| {
+            let first = all.len();
+            if neighbors.is_empty() {
+                alone.push(first / classes);
+            }
+            all.resize(first + classes, 0.0);
+            let votes = &mut all[first..];
+            for (neighbor, weight) in neighbors.iter().zip(self.weights.of(neighbors)) {
+                votes[self.classes[neighbor.row]] += weight;
+            }
+            if shares {
+                let sum: f64 = votes.iter().sum();
+                divide(votes, if sum == 0.0 { 1.0 } else { sum });
+            }
+        });
+        let nobody = || PredictError::NoNeighbors { class: std::sync::Arc::clone(&about.class) };
+        if !alone.is_empty() && self.outlier.is_none() {
+            return Err(nobody());
+        }
+        if method == Method::PredictProba {
+            // A label that is one of the classes is certain; any other has no column.
+            let place = self
+                .outlier
+                .as_ref()
+                .and_then(|outlier| (0..classes).find(|&class| self.labels.take(std::iter::once(class)) == *outlier));
+            if let Some(place) = place {
+                for row in &alone {
+                    all[row * classes + place] = 1.0;
+                }
+            }
+            return Ok(Data::Table(Table::of_f64(all, classes)));
+        }
+        let mut winners: Vec<usize> = all.chunks_exact(classes).map(argmax).collect();
+        let Some(outlier) = &self.outlier else {
+            return Ok(Data::Table(Table::of_column(self.labels.take(winners.into_iter()))));
+        };
+        for row in alone {
+            winners[row] = classes;
+        }
+        Ok(Data::Table(Table::of_column(self.labels.followed_by(outlier).take(winners.into_iter()))))
+    }
+
+    fn cost(&self) -> u64 {
+        self.reach.cost(&self.points)
+    }
+}
+
+impl Regressor {
+    /// The average of the neighbors' targets, for each output.
+    fn averages(&self, neighbors: &[Neighbor]) -> impl Iterator<Item = f64> {
+        let weights = self.weights.of(neighbors);
+        let total = pairwise_sum(&weights);
+        let average = move |output: usize| {
+            let target = |neighbor: &Neighbor| self.targets[neighbor.row * self.outputs + output];
+            let terms: Vec<f64> =
+                neighbors.iter().zip(&weights).map(|(neighbor, weight)| target(neighbor) * weight).collect();
+            // Without any neighbor this is NaN, as the original has it.
+            pairwise_sum(&terms) / total
+        };
+        (0..self.outputs).map(average)
+    }
+}
+
+impl Evaluate for Regressor {
+    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let x = about.finite(data)?;
+        let mut averages = Vec::with_capacity(x.rows * self.outputs);
+        self.reach.find(&self.points, &x.to_f64(), |neighbors| averages.extend(self.averages(neighbors)));
+        let elements = if self.single && self.weights == Weights::Uniform {
+            Elements::F32(averages.into_iter().map(to_f32).collect())
+        } else {
+            Elements::F64(averages.into())
+        };
+        Ok(Data::Table(Table { elements, rows: x.rows, columns: self.outputs }))
+    }
+
+    fn cost(&self) -> u64 {
+        self.reach.cost(&self.points)
+    }
+}
+
+/// The class whose center is nearest.
+#[derive(Debug)]
+struct Centroids {
+    centers: Vec<f64>,
+    features: usize,
+    metric: Metric,
+    labels: Elements<'static>,
+    /// How likely classes are beforehand, and how wide they are in each feature, where the version counts that.
+    scores: Option<Scores>,
+}
+
+#[derive(Debug)]
+struct Scores {
+    widths: Vec<f64>,
+    priors: Vec<f64>,
+    /// Whether `predict` follows the scores; else the distances alone.
+    decide: bool,
+}
+
+fn centroids(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let centers = fitted.matrix("centroids_")?;
+    let labels = fitted.labels("classes_")?;
+    fitted.count("classes_", centers.rows, labels.len())?;
+    if centers.values.is_empty() {
+        return Err(fitted.unexpected("centroids_", "at least one center"));
+    }
+    let metric = fitted.text_if("metric").and_then(|name| Metric::of(name, 2.0));
+    let metric = metric.ok_or_else(|| fitted.unsupported("metric"))?;
+    let euclidean = matches!(metric, Metric::Euclidean);
+    let mut scores = None;
+    if fitted.version() >= Version(1, 6) && euclidean {
+        let priors = fitted.floats_of("class_prior_", centers.rows)?;
+        let widths = fitted.floats_of("within_class_std_dev_", centers.columns)?;
+        #[expect(clippy::cast_precision_loss, reason = "a count of classes")]
+        let even = 1.0 / centers.rows as f64;
+        // NumPy's `isclose`.
+        let decide = priors.iter().any(|prior| (prior - even).abs() > 1e-8 + 1e-5 * even);
+        scores = Some(Scores { widths, priors, decide });
+    }
+    let methods = Methods::PREDICT
+        .and_if(scores.is_some(), Method::DecisionFunction)
+        .and_if(scores.is_some(), Method::PredictProba);
+    let features = centers.columns;
+    Ok(Family::new(methods, features, Centroids { centers: centers.values, features, metric, labels, scores }))
+}
+
+impl Centroids {
+    /// What stands for the likelihood of each class.
+    fn scores(&self, scores: &Scores, row: &[f64]) -> Vec<f64> {
+        let scaled = |value: f64, width: f64| if width == 0.0 { value } else { value / width };
+        let score = |(center, prior): (&[f64], &f64)| {
+            let terms = row.iter().zip(center).zip(&scores.widths);
+            let distance: f64 =
+                terms.map(|((&x, &c), &w)| (scaled(x, w) - scaled(c, w)) * (scaled(x, w) - scaled(c, w))).sum();
+            -(distance.sqrt() * distance.sqrt()) + 2.0 * prior.ln()
+        };
+        self.centers.chunks_exact(self.features).zip(&scores.priors).map(score).collect()
+    }
+
+    fn all_scores(&self, scores: &Scores, x: &Matrix<'_>) -> Vec<f64> {
+        x.to_f64().chunks_exact(self.features).flat_map(|row| self.scores(scores, row)).collect()
+    }
+}
+
+impl Evaluate for Centroids {
+    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let x = about.finite(data)?;
+        let classes = self.labels.len();
+        let nearest = |row: &[f64]| {
+            let distances = self.centers.chunks_exact(self.features).map(|center| -self.metric.reduced(row, center));
+            argmax(&distances.collect::<Vec<_>>())
+        };
+        let Some(scores) = &self.scores else {
+            let found = x.to_f64().chunks_exact(self.features).map(nearest).collect::<Vec<_>>();
+            return Ok(Data::Table(Table::of_column(self.labels.take(found.into_iter()))));
+        };
+        let mut all = self.all_scores(scores, &x);
+        Ok(Data::Table(match method {
+            Method::DecisionFunction if classes == 2 => {
+                Table::of_f64(all.chunks_exact(2).map(|pair| pair[1] - pair[0]).collect(), 1)
+            }
+            Method::DecisionFunction => Table::of_f64(all, classes),
+            Method::PredictProba => {
+                all.chunks_exact_mut(classes).for_each(softmax);
+                Table::of_f64(all, classes)
+            }
+            _ if scores.decide => Table::of_column(self.labels.take(all.chunks_exact(classes).map(argmax))),
+            _ => {
+                let found = x.to_f64().chunks_exact(self.features).map(nearest).collect::<Vec<_>>();
+                Table::of_column(self.labels.take(found.into_iter()))
+            }
+        }))
+    }
+
+    fn cost(&self) -> u64 {
+        50 + self.centers.len() as u64
+    }
+}

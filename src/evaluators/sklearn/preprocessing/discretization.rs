@@ -1,0 +1,103 @@
+//! `KBinsDiscretizer`.
+
+use crate::evaluators::sklearn::classes::Family;
+use crate::evaluators::sklearn::data::{Data, Table, to_f32};
+use crate::evaluators::sklearn::error::{LoadError, PredictError};
+use crate::evaluators::sklearn::estimator::{About, Evaluate, Method, Methods};
+use crate::evaluators::sklearn::fitted::{Fitted, Version};
+use crate::evaluators::sklearn::sparse::{Numeric, Sparse};
+
+#[derive(Debug)]
+struct Bins {
+    /// The inner edges of each feature, ascending.
+    edges: Vec<Vec<f64>>,
+    /// How many bins each feature has.
+    counts: Vec<usize>,
+    encode: Encode,
+    /// The type of results, where it does not follow the input.
+    numeric: Option<Numeric>,
+    /// Whether numbers slightly below an edge count as on it.
+    tolerant: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encode {
+    Ordinal,
+    OneHot { sparse: bool },
+}
+
+pub(super) fn k_bins(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let encode = match fitted.text("encode")? {
+        "ordinal" => Encode::Ordinal,
+        "onehot" => Encode::OneHot { sparse: true },
+        "onehot-dense" => Encode::OneHot { sparse: false },
+        _ => return Err(fitted.unsupported("encode")),
+    };
+    let all = fitted.items("bin_edges_")?;
+    let counts = fitted.sizes("n_bins_", all.len())?;
+    let mut edges = Vec::with_capacity(all.len());
+    for (value, &count) in all.into_iter().zip(&counts) {
+        let each = fitted.matrix_of("bin_edges_", value)?.values;
+        if each.len() < 2 || count + 1 != each.len() || each.iter().any(|edge| edge.is_nan()) {
+            return Err(fitted.unexpected("bin_edges_", "an edge more than there are bins"));
+        }
+        edges.push(each[1..each.len() - 1].to_vec());
+    }
+    let numeric = match fitted.get("dtype") {
+        Some(_) => Some(fitted.dtype("dtype")?),
+        None => None,
+    };
+    if !matches!(numeric, None | Some(Numeric::F32 | Numeric::F64)) {
+        return Err(fitted.unsupported("dtype"));
+    }
+    let tolerant = fitted.version() < Version(1, 1);
+    Ok(Family::new(Methods::TRANSFORM, edges.len(), Bins { edges, counts, encode, numeric, tolerant }))
+}
+
+impl Bins {
+    /// The bin of a number that is not missing.
+    fn place(&self, feature: usize, value: f64, single: bool) -> usize {
+        let value = if self.tolerant {
+            let round = |value: f64| if single { f64::from(to_f32(value)) } else { value };
+            round(value + round(round(1e-8) + round(round(1e-5) * value.abs())))
+        } else {
+            value
+        };
+        self.edges[feature].partition_point(|&edge| edge <= value)
+    }
+}
+
+impl Evaluate for Bins {
+    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        let x = about.finite(data)?;
+        let features = self.edges.len();
+        let own = if x.is_single() { Numeric::F32 } else { Numeric::F64 };
+        let numeric = self.numeric.unwrap_or(own);
+        let single = numeric == Numeric::F32;
+        let values = x.to_f64();
+        let place = |(index, &value): (usize, &f64)| {
+            let value = if single { f64::from(to_f32(value)) } else { value };
+            self.place(index % features, value, single)
+        };
+        let places: Vec<usize> = values.iter().enumerate().map(place).collect();
+        if self.encode == Encode::Ordinal {
+            #[expect(clippy::cast_precision_loss, reason = "bins are few")]
+            let places = places.into_iter().map(|place| place as f64).collect();
+            return Ok(Data::Table(Table { elements: numeric.elements(places), rows: x.rows, columns: features }));
+        }
+        let mut result = Sparse::new(self.counts.iter().sum(), numeric);
+        for row in places.chunks_exact(features) {
+            let mut start = 0;
+            result.push_row(row.iter().zip(&self.counts).map(|(place, count)| {
+                start += count;
+                (start - count + place, 1.0)
+            }));
+        }
+        let dense = self.encode == Encode::OneHot { sparse: false };
+        Ok(if dense { Data::Table(result.table(0..x.rows)) } else { Data::Sparse(result) })
+    }
+
+    fn cost(&self) -> u64 {
+        50 + 10 * self.edges.len() as u64
+    }
+}

@@ -1,0 +1,98 @@
+//! `QuantileTransformer`.
+
+use std::sync::Arc;
+
+use crate::evaluators::sklearn::classes::Family;
+use crate::evaluators::sklearn::data::{Data, Table, to_f32};
+use crate::evaluators::sklearn::error::{LoadError, PredictError};
+use crate::evaluators::sklearn::estimator::{About, Evaluate, Method, Methods};
+use crate::evaluators::sklearn::fitted::Fitted;
+use crate::evaluators::sklearn::numerics::{interpolate, normal_quantile};
+use crate::evaluators::sklearn::sparse::Numeric;
+
+/// Each number's place among those of the fit, as a share or as a quantile of the normal distribution.
+#[derive(Debug)]
+struct Quantiles {
+    /// What stands at each share of each feature, ascending.
+    values: Vec<Vec<f64>>,
+    /// These shares.
+    references: Vec<f64>,
+    normal: bool,
+}
+
+/// How far from the ends a share of the normal distribution is at least.
+const BOUND: f64 = 1e-7;
+
+pub(super) fn quantile_transformer(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+    let normal = match fitted.text("output_distribution")? {
+        "normal" => true,
+        "uniform" => false,
+        _ => return Err(fitted.unsupported("output_distribution")),
+    };
+    let table = fitted.matrix("quantiles_")?;
+    let references = fitted.floats_of("references_", table.rows)?;
+    if table.values.is_empty() {
+        return Err(fitted.unexpected("quantiles_", "at least one quantile"));
+    }
+    let column = |feature: usize| table.values.iter().skip(feature).step_by(table.columns).copied().collect();
+    let values = (0..table.columns).map(column).collect();
+    Ok(Family::new(Methods::TRANSFORM, table.columns, Quantiles { values, references, normal }))
+}
+
+impl Quantiles {
+    fn apply(&self, feature: usize, x: f64, single: bool) -> f64 {
+        if x.is_nan() {
+            return x;
+        }
+        let round = |value: f64| if single { f64::from(to_f32(value)) } else { value };
+        let quantiles = &self.values[feature];
+        let (first, last) = (quantiles[0], quantiles[quantiles.len() - 1]);
+        let (below, above) = if self.normal {
+            (round(x - round(BOUND)) < first, round(x + round(BOUND)) > last)
+        } else {
+            (x.total_cmp(&first).is_eq(), x.total_cmp(&last).is_eq())
+        };
+        let share = if below {
+            0.0
+        } else if above {
+            1.0
+        } else {
+            // Up and down: of quantiles that repeat, each way finds another end.
+            let up = interpolate(x, quantiles.len(), |at| (quantiles[at], self.references[at]));
+            let down = interpolate(-x, quantiles.len(), |at| {
+                let at = quantiles.len() - 1 - at;
+                (-quantiles[at], -self.references[at])
+            });
+            round(0.5 * (up - down))
+        };
+        if !self.normal {
+            return share;
+        }
+        let most = BOUND - f64::EPSILON;
+        normal_quantile(share).clamp(normal_quantile(most), normal_quantile(1.0 - most))
+    }
+}
+
+impl Evaluate for Quantiles {
+    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+        if matches!(data, Data::Sparse(_)) {
+            // Zeros that are not there stay zeros, unlike those that are.
+            return Err(PredictError::NotDense { class: Arc::clone(&about.class) });
+        }
+        let x = about.numbers(data, true)?;
+        let features = self.values.len();
+        let single = x.is_single();
+        let values = x.to_f64();
+        let values = values.iter().enumerate().map(|(index, &value)| self.apply(index % features, value, single));
+        let numeric = if single { Numeric::F32 } else { Numeric::F64 };
+        Ok(Data::Table(Table { elements: numeric.elements(values.collect()), rows: x.rows, columns: features }))
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
+    fn cost(&self) -> u64 {
+        50 + 100 * self.values.len() as u64
+    }
+}
