@@ -7,7 +7,7 @@ use std::fmt::{Display, Write as _};
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use mlserver::evaluators::trees::{Matrix, Model, Output, Values};
+use mlserver::evaluators::trees::{EnsembleOutput, FeatureMatrix, FeatureValues, TreeEnsemble};
 
 const FEATURES: usize = 28;
 const ROWS: usize = 10_000;
@@ -105,20 +105,22 @@ fn evaluate(criterion: &mut Criterion) {
     let singles: Vec<f32> = doubles.iter().map(|number| *number as f32).collect();
     for trees in [100, 500] {
         let (json, text) = (xgboost(trees), lightgbm(trees));
-        let load_xgboost = || Model::load_xgboost(json.as_bytes()).expect("the model is well formed");
-        let load_lightgbm = || Model::load_lightgbm(text.as_bytes()).expect("the model is well formed");
-        let loaders: [(_, _, &dyn Fn() -> Model); 2] =
-            [("xgboost", Values::F32(&singles), &load_xgboost), ("lightgbm", Values::F64(&doubles), &load_lightgbm)];
+        let load_xgboost = || TreeEnsemble::load_xgboost(json.as_bytes()).expect("the model is well formed");
+        let load_lightgbm = || TreeEnsemble::load_lightgbm(text.as_bytes()).expect("the model is well formed");
+        let loaders: [(_, _, &dyn Fn() -> TreeEnsemble); 2] = [
+            ("xgboost", FeatureValues::F32(&singles), &load_xgboost),
+            ("lightgbm", FeatureValues::F64(&doubles), &load_lightgbm),
+        ];
         for (library, values, load) in loaders {
             let mut group = criterion.benchmark_group(format!("{library}, {trees} trees"));
             group.sample_size(20);
             group.bench_function("load", |bencher| bencher.iter_batched(|| (), |()| load(), BatchSize::LargeInput));
             let model = load();
             for rows in [1, ROWS] {
-                let matrix = Matrix::new(first(values, rows), rows, FEATURES).expect("there are so many rows");
+                let matrix = FeatureMatrix::new(first(values, rows), rows, FEATURES).expect("there are so many rows");
                 group.throughput(Throughput::Elements(rows as u64));
                 group.bench_function(format!("{rows} rows"), |bencher| {
-                    bencher.iter(|| model.predict(black_box(matrix), Output::Predict));
+                    bencher.iter(|| model.predict(black_box(matrix), EnsembleOutput::Predict));
                 });
             }
             group.finish();
@@ -126,10 +128,10 @@ fn evaluate(criterion: &mut Criterion) {
     }
 }
 
-fn first(values: Values<'_>, rows: usize) -> Values<'_> {
+fn first(values: FeatureValues<'_>, rows: usize) -> FeatureValues<'_> {
     match values {
-        Values::F32(values) => Values::F32(&values[..rows * FEATURES]),
-        Values::F64(values) => Values::F64(&values[..rows * FEATURES]),
+        FeatureValues::F32(values) => FeatureValues::F32(&values[..rows * FEATURES]),
+        FeatureValues::F64(values) => FeatureValues::F64(&values[..rows * FEATURES]),
     }
 }
 

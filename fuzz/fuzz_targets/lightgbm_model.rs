@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mlserver::evaluators::trees::{Matrix, Model, Output, Values};
+use mlserver::evaluators::trees::{EnsembleOutput, FeatureMatrix, FeatureValues, TreeEnsemble};
 
 /// Wide enough for every golden model, and cheap.
 const FEATURES: usize = 64;
@@ -12,15 +12,15 @@ const FEATURES: usize = 64;
 const ROWS: usize = 70;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(model) = Model::load_lightgbm(bytes) else { return };
+    let Ok(model) = TreeEnsemble::load_lightgbm(bytes) else { return };
     let columns = model.n_features();
     if columns > FEATURES {
         return;
     }
     let numbers: Vec<f32> =
         (0..ROWS * columns).map(|at| if at % 11 == 0 { f32::NAN } else { at as f32 / 7.0 - 9.0 }).collect();
-    let matrix = Matrix::new(Values::F32(&numbers), ROWS, columns).expect("there are so many");
-    for output in [Output::Predict, Output::Margin] {
+    let matrix = FeatureMatrix::new(FeatureValues::F32(&numbers), ROWS, columns).expect("there are so many");
+    for output in [EnsembleOutput::Predict, EnsembleOutput::Margin] {
         model.predict(matrix, output).expect("the shape is the model's");
     }
 });

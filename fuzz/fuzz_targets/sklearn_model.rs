@@ -4,21 +4,21 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mlserver::evaluators::sklearn::{Data, Elements, Method, Model, Table};
+use mlserver::evaluators::sklearn::{DenseTable, Elements, EstimatorMethod, FittedEstimator, TableData};
 
 /// Wide enough for every golden model, and cheap.
 const FEATURES: usize = 64;
 const ROWS: usize = 7;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(model) = Model::load(bytes.to_vec().into()) else { return };
+    let Ok(model) = FittedEstimator::load(bytes.to_vec().into()) else { return };
     let columns = model.n_features().unwrap_or(4);
     if columns > FEATURES {
         return;
     }
     let numbers: Vec<f64> = (0..ROWS * columns).map(|at| at as f64 / 7.0 - 9.0).collect();
-    let data = Data::Table(Table { elements: Elements::F64(numbers.into()), rows: ROWS, columns });
-    for method in Method::ALL {
+    let data = TableData::Table(DenseTable { elements: Elements::F64(numbers.into()), rows: ROWS, columns });
+    for method in EstimatorMethod::ALL {
         // Refusing is an answer.
         drop(model.call(method, &data));
     }

@@ -9,7 +9,7 @@ use super::PickleError;
 
 /// How a file is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum CompressionFormat {
     /// Not at all.
     Plain,
     Zlib,
@@ -20,7 +20,7 @@ pub enum Format {
     Lz4,
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for CompressionFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Plain => "plain",
@@ -43,7 +43,7 @@ const CEILING: usize = 8 << 30;
 /// Memory that an LZMA dictionary may take, in KiB: that of the highest preset, 9, and some.
 const LZMA_MEMORY: u32 = 128 << 10;
 
-impl Format {
+impl CompressionFormat {
     /// Tells the format by a file's first bytes, as joblib does; names say nothing.
     pub fn of(bytes: &[u8]) -> Self {
         match bytes {
@@ -59,24 +59,24 @@ impl Format {
 }
 
 /// Decompresses a file, or returns it as it is.
-pub(super) fn open(file: Bytes) -> Result<(Bytes, Format), PickleError> {
+pub(super) fn open(file: Bytes) -> Result<(Bytes, CompressionFormat), PickleError> {
     if file.starts_with(b"ZF") {
         return Err(PickleError::OldJoblib);
     }
-    let format = Format::of(&file);
+    let format = CompressionFormat::of(&file);
     let limit = file.len().saturating_mul(RATIO).saturating_add(FLOOR).min(CEILING);
     let failed = |source| PickleError::Decompress { format, source };
     let inner = match format {
-        Format::Plain => return Ok((file, format)),
-        Format::Zlib => read(flate2::read::ZlibDecoder::new(&file[..]), limit),
-        Format::Gzip => read(flate2::read::MultiGzDecoder::new(&file[..]), limit),
-        Format::Bzip2 => read(bzip2::read::MultiBzDecoder::new(&file[..]), limit),
-        Format::Xz => read(lzma_rust2::XzReader::new_mem_limit(&file[..], true, LZMA_MEMORY), limit),
-        Format::Lzma => {
+        CompressionFormat::Plain => return Ok((file, format)),
+        CompressionFormat::Zlib => read(flate2::read::ZlibDecoder::new(&file[..]), limit),
+        CompressionFormat::Gzip => read(flate2::read::MultiGzDecoder::new(&file[..]), limit),
+        CompressionFormat::Bzip2 => read(bzip2::read::MultiBzDecoder::new(&file[..]), limit),
+        CompressionFormat::Xz => read(lzma_rust2::XzReader::new_mem_limit(&file[..], true, LZMA_MEMORY), limit),
+        CompressionFormat::Lzma => {
             let reader = lzma_rust2::LzmaReader::new_mem_limit(&file[..], LZMA_MEMORY, None).map_err(failed)?;
             read(reader, limit)
         }
-        Format::Lz4 => read(lz4_flex::frame::FrameDecoder::new(&file[..]), limit),
+        CompressionFormat::Lz4 => read(lz4_flex::frame::FrameDecoder::new(&file[..]), limit),
     };
     match inner.map_err(failed)? {
         Some(bytes) => Ok((bytes, format)),

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::graph::Id;
+use super::graph::NodeId;
 
 /// What an element is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ElementKind {
     Bool,
     Int,
     Uint,
@@ -26,17 +26,17 @@ pub enum Kind {
 /// An element type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dtype {
-    pub kind: Kind,
+    pub kind: ElementKind,
     /// Bytes from one element to the next.
     pub size: usize,
     pub big_endian: bool,
     /// Of a structure; empty otherwise.
-    pub fields: Vec<Field>,
+    pub fields: Vec<DtypeField>,
 }
 
 /// A field of a structure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Field {
+pub struct DtypeField {
     pub name: Arc<str>,
     pub dtype: Arc<Dtype>,
     /// From the start of the structure, in bytes.
@@ -58,15 +58,15 @@ impl Dtype {
             digits => Some(digits.parse::<usize>().ok()?),
         };
         let (kind, size) = match (letter, size) {
-            ('b', Some(1)) | ('?', None) => (Kind::Bool, 1),
-            ('i', Some(size @ (1 | 2 | 4 | 8))) => (Kind::Int, size),
-            ('u', Some(size @ (1 | 2 | 4 | 8))) => (Kind::Uint, size),
-            ('f', Some(size @ (2 | 4 | 8))) => (Kind::Float, size),
+            ('b', Some(1)) | ('?', None) => (ElementKind::Bool, 1),
+            ('i', Some(size @ (1 | 2 | 4 | 8))) => (ElementKind::Int, size),
+            ('u', Some(size @ (1 | 2 | 4 | 8))) => (ElementKind::Uint, size),
+            ('f', Some(size @ (2 | 4 | 8))) => (ElementKind::Float, size),
             // Complex and extended numbers, times and spans of time: known by their size only.
-            ('f' | 'c' | 'M' | 'm' | 'V', Some(size)) => (Kind::Void, size),
-            ('U', size) => (Kind::Text, size.unwrap_or(0).checked_mul(4)?),
-            ('S', size) => (Kind::Bytes, size.unwrap_or(0)),
-            ('O', _) => (Kind::Object, 8),
+            ('f' | 'c' | 'M' | 'm' | 'V', Some(size)) => (ElementKind::Void, size),
+            ('U', size) => (ElementKind::Text, size.unwrap_or(0).checked_mul(4)?),
+            ('S', size) => (ElementKind::Bytes, size.unwrap_or(0)),
+            ('O', _) => (ElementKind::Object, 8),
             _ => return None,
         };
         Some(Self { kind, size, big_endian, fields: Vec::new() })
@@ -76,39 +76,39 @@ impl Dtype {
     pub fn name(&self) -> String {
         let bits = self.size * 8;
         match self.kind {
-            Kind::Bool => "bool".to_owned(),
-            Kind::Int => format!("int{bits}"),
-            Kind::Uint => format!("uint{bits}"),
-            Kind::Float => format!("float{bits}"),
-            Kind::Text => format!("<U{}", self.size / 4),
-            Kind::Bytes => format!("S{}", self.size),
-            Kind::Object => "object".to_owned(),
-            Kind::Void => format!("V{}", self.size),
+            ElementKind::Bool => "bool".to_owned(),
+            ElementKind::Int => format!("int{bits}"),
+            ElementKind::Uint => format!("uint{bits}"),
+            ElementKind::Float => format!("float{bits}"),
+            ElementKind::Text => format!("<U{}", self.size / 4),
+            ElementKind::Bytes => format!("S{}", self.size),
+            ElementKind::Object => "object".to_owned(),
+            ElementKind::Void => format!("V{}", self.size),
         }
     }
 }
 
 /// An array of any rank. Its elements are as many as its shape says.
 #[derive(Debug, Clone)]
-pub struct Array {
+pub struct NumpyArray {
     pub dtype: Arc<Dtype>,
     pub shape: Vec<usize>,
     /// Whether the first dimension runs fastest.
     pub(super) fortran: bool,
-    pub(super) data: Data,
+    pub(super) data: ArrayData,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Data {
+pub(super) enum ArrayData {
     Raw(Bytes),
-    Objects(Vec<Id>),
+    Objects(Vec<NodeId>),
 }
 
 /// The numbers of an array, or of one field of it, where they stand in the file.
 #[derive(Debug, Clone)]
-pub struct Numbers<'a> {
+pub struct ArrayNumbers<'a> {
     bytes: &'a [u8],
-    kind: Kind,
+    kind: ElementKind,
     size: usize,
     big_endian: bool,
     stride: usize,
@@ -133,26 +133,31 @@ fn product(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1_usize, |count, &dimension| count.checked_mul(dimension))
 }
 
-impl Array {
+impl NumpyArray {
     /// Makes an array of elements as they stand in memory.
     ///
     /// Returns `None` when the bytes are not what dtype and shape need, or when the elements are objects.
     pub(super) fn from_raw(dtype: Arc<Dtype>, shape: Vec<usize>, fortran: bool, bytes: Bytes) -> Option<Self> {
         let needed = count(&shape, &dtype)?.checked_mul(dtype.size)?;
-        let fits = dtype.kind != Kind::Object && bytes.len() == needed;
-        fits.then_some(Self { dtype, shape, fortran, data: Data::Raw(bytes) })
+        let fits = dtype.kind != ElementKind::Object && bytes.len() == needed;
+        fits.then_some(Self { dtype, shape, fortran, data: ArrayData::Raw(bytes) })
     }
 
     /// Makes an array of objects.
-    pub(super) fn from_objects(dtype: Arc<Dtype>, shape: Vec<usize>, fortran: bool, objects: Vec<Id>) -> Option<Self> {
-        let fits = dtype.kind == Kind::Object && count(&shape, &dtype)? == objects.len();
-        fits.then_some(Self { dtype, shape, fortran, data: Data::Objects(objects) })
+    pub(super) fn from_objects(
+        dtype: Arc<Dtype>,
+        shape: Vec<usize>,
+        fortran: bool,
+        objects: Vec<NodeId>,
+    ) -> Option<Self> {
+        let fits = dtype.kind == ElementKind::Object && count(&shape, &dtype)? == objects.len();
+        fits.then_some(Self { dtype, shape, fortran, data: ArrayData::Objects(objects) })
     }
 
     /// What NumPy reserves for an array before its state is known.
     pub(super) fn empty() -> Self {
-        let dtype = Dtype { kind: Kind::Void, size: 1, big_endian: false, fields: Vec::new() };
-        Self { dtype: Arc::new(dtype), shape: vec![0], fortran: false, data: Data::Raw(Bytes::new()) }
+        let dtype = Dtype { kind: ElementKind::Void, size: 1, big_endian: false, fields: Vec::new() };
+        Self { dtype: Arc::new(dtype), shape: vec![0], fortran: false, data: ArrayData::Raw(Bytes::new()) }
     }
 
     /// How many elements there are.
@@ -165,31 +170,32 @@ impl Array {
     }
 
     /// The elements, if they are numbers or booleans.
-    pub fn numbers(&self) -> Option<Numbers<'_>> {
+    pub fn numbers(&self) -> Option<ArrayNumbers<'_>> {
         self.view(&self.dtype, 0)
     }
 
     /// One field of each element, if the elements are structures that have it and it is a number.
-    pub fn field(&self, name: &str) -> Option<Numbers<'_>> {
+    pub fn field(&self, name: &str) -> Option<ArrayNumbers<'_>> {
         let field = self.dtype.fields.iter().find(|field| &*field.name == name)?;
         let inside = field.offset.checked_add(field.dtype.size)? <= self.dtype.size;
         if inside { self.view(&field.dtype, field.offset) } else { None }
     }
 
-    fn view(&self, dtype: &Dtype, offset: usize) -> Option<Numbers<'_>> {
-        let numeric = matches!(dtype.kind, Kind::Bool | Kind::Int | Kind::Uint | Kind::Float);
-        let Data::Raw(bytes) = &self.data else { return None };
+    fn view(&self, dtype: &Dtype, offset: usize) -> Option<ArrayNumbers<'_>> {
+        let numeric =
+            matches!(dtype.kind, ElementKind::Bool | ElementKind::Int | ElementKind::Uint | ElementKind::Float);
+        let ArrayData::Raw(bytes) = &self.data else { return None };
         let (kind, size, big_endian, stride) = (dtype.kind, dtype.size, dtype.big_endian, self.dtype.size);
         let (shape, fortran) = (&self.shape[..], self.fortran);
-        numeric.then_some(Numbers { bytes, kind, size, big_endian, stride, offset, shape, fortran })
+        numeric.then_some(ArrayNumbers { bytes, kind, size, big_endian, stride, offset, shape, fortran })
     }
 
     /// The elements as text, if they are that, in C order.
     ///
     /// Returns `None` too when one of them is no text that Unicode allows.
     pub fn texts(&self) -> Option<Vec<String>> {
-        let Data::Raw(bytes) = &self.data else { return None };
-        if self.dtype.kind != Kind::Text {
+        let ArrayData::Raw(bytes) = &self.data else { return None };
+        if self.dtype.kind != ElementKind::Text {
             return None;
         }
         if self.dtype.size == 0 {
@@ -208,16 +214,18 @@ impl Array {
     }
 
     /// The objects that the elements are, in C order.
-    pub(super) fn objects(&self) -> Option<Vec<Id>> {
+    pub(super) fn objects(&self) -> Option<Vec<NodeId>> {
         match &self.data {
-            Data::Objects(objects) => Some(Order::new(&self.shape, self.fortran).map(|index| objects[index]).collect()),
-            Data::Raw(_) => None,
+            ArrayData::Objects(objects) => {
+                Some(Order::new(&self.shape, self.fortran).map(|index| objects[index]).collect())
+            }
+            ArrayData::Raw(_) => None,
         }
     }
 }
 
-impl<'a> Numbers<'a> {
-    pub const fn kind(&self) -> Kind {
+impl<'a> ArrayNumbers<'a> {
+    pub const fn kind(&self) -> ElementKind {
         self.kind
     }
 
@@ -247,27 +255,27 @@ impl<'a> Numbers<'a> {
     #[expect(clippy::cast_precision_loss, reason = "as NumPy's cast to float64")]
     pub fn to_f64(&self) -> Vec<f64> {
         match (self.kind, self.size) {
-            (Kind::Float, 8) => self.collect(f64::from_le_bytes),
-            (Kind::Float, 4) => self.collect(|bytes| f64::from(f32::from_le_bytes(bytes))),
-            (Kind::Float, _) => self.collect(|bytes| half::f16::from_le_bytes(bytes).to_f64()),
-            (Kind::Uint, 8) => self.collect(|bytes| u64::from_le_bytes(bytes) as f64),
+            (ElementKind::Float, 8) => self.collect(f64::from_le_bytes),
+            (ElementKind::Float, 4) => self.collect(|bytes| f64::from(f32::from_le_bytes(bytes))),
+            (ElementKind::Float, _) => self.collect(|bytes| half::f16::from_le_bytes(bytes).to_f64()),
+            (ElementKind::Uint, 8) => self.collect(|bytes| u64::from_le_bytes(bytes) as f64),
             _ => self.integers().map(|integer| integer as f64).collect(),
         }
     }
 
     /// The numbers in C order, or `None` where they are no integers, or do not fit.
     pub fn to_i64(&self) -> Option<Vec<i64>> {
-        if self.kind == Kind::Float {
+        if self.kind == ElementKind::Float {
             return None;
         }
         let integers: Vec<i64> = self.integers().collect();
-        let wrapped = self.kind == Kind::Uint && self.size == 8 && integers.iter().any(|&integer| integer < 0);
+        let wrapped = self.kind == ElementKind::Uint && self.size == 8 && integers.iter().any(|&integer| integer < 0);
         (!wrapped).then_some(integers)
     }
 
     /// Integers and booleans, sign-extended; unsigned ones of 64 bits wrap.
     fn integers(&self) -> impl Iterator<Item = i64> {
-        let signed = self.kind == Kind::Int;
+        let signed = self.kind == ElementKind::Int;
         let big_endian = self.big_endian;
         self.raw().map(move |raw| {
             let most_significant = if big_endian { raw.first() } else { raw.last() };
@@ -343,20 +351,20 @@ impl Iterator for Order<'_> {
 mod tests {
     use super::*;
 
-    fn array(code: &str, shape: &[usize], fortran: bool, bytes: &[u8]) -> Option<Array> {
+    fn array(code: &str, shape: &[usize], fortran: bool, bytes: &[u8]) -> Option<NumpyArray> {
         let dtype = Arc::new(Dtype::parse(code)?);
-        Array::from_raw(dtype, shape.to_vec(), fortran, Bytes::copy_from_slice(bytes))
+        NumpyArray::from_raw(dtype, shape.to_vec(), fortran, Bytes::copy_from_slice(bytes))
     }
 
     #[test]
     fn codes_are_read() {
         let read = |code: &str| Dtype::parse(code).map(|dtype| (dtype.kind, dtype.size, dtype.big_endian));
-        assert_eq!(read("f8"), Some((Kind::Float, 8, false)));
-        assert_eq!(read(">i4"), Some((Kind::Int, 4, true)));
-        assert_eq!(read("b1"), Some((Kind::Bool, 1, false)));
-        assert_eq!(read("U3"), Some((Kind::Text, 12, false)));
-        assert_eq!(read("O8"), Some((Kind::Object, 8, false)));
-        assert_eq!(read("M8"), Some((Kind::Void, 8, false)));
+        assert_eq!(read("f8"), Some((ElementKind::Float, 8, false)));
+        assert_eq!(read(">i4"), Some((ElementKind::Int, 4, true)));
+        assert_eq!(read("b1"), Some((ElementKind::Bool, 1, false)));
+        assert_eq!(read("U3"), Some((ElementKind::Text, 12, false)));
+        assert_eq!(read("O8"), Some((ElementKind::Object, 8, false)));
+        assert_eq!(read("M8"), Some((ElementKind::Void, 8, false)));
         for unknown in ["", "<", "f", "i16", "x8", "U-1", "U99999999999999999999", "é"] {
             assert_eq!(read(unknown), None, "{unknown}");
         }

@@ -4,7 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
-use super::Format;
+use super::CompressionFormat;
 
 /// A file that is damaged, that asks for something only Python can do, or that is too large.
 #[derive(Debug, Error)]
@@ -23,9 +23,9 @@ pub enum PickleError {
     #[error("byte {offset}: more than {limit} {what}")]
     TooMany { offset: usize, what: &'static str, limit: usize },
     #[error("the {format} stream cannot be decompressed")]
-    Decompress { format: Format, source: io::Error },
+    Decompress { format: CompressionFormat, source: io::Error },
     #[error("the {format} stream has more than {limit} bytes when decompressed")]
-    TooLarge { format: Format, limit: usize },
+    TooLarge { format: CompressionFormat, limit: usize },
     #[error("the file was written by joblib before 0.10, which kept arrays in files beside it; write it again")]
     OldJoblib,
 }

@@ -20,12 +20,12 @@ mod reader;
 
 use bytes::Bytes;
 
-use self::machine::{Machine, Shared};
+use self::machine::{FileState, PickleMachine};
 
-pub use self::container::Format;
-pub use self::dtype::{Array, Dtype, Field, Kind, Numbers};
+pub use self::container::CompressionFormat;
+pub use self::dtype::{ArrayNumbers, Dtype, DtypeField, ElementKind, NumpyArray};
 pub use self::error::PickleError;
-pub use self::graph::{Pickle, Value};
+pub use self::graph::{Pickle, PickleValue};
 
 /// Reads a file that `pickle` or `joblib` wrote. What follows the pickle in it is ignored, as Python does.
 ///
@@ -35,8 +35,8 @@ pub use self::graph::{Pickle, Value};
 pub fn read(file: Bytes) -> Result<Pickle, PickleError> {
     let (file, _) = container::open(file)?;
     let bytes = file.len();
-    let mut shared = Shared::new(file);
-    let root = Machine::new(&mut shared, 0).run()?;
+    let mut shared = FileState::new(file);
+    let root = PickleMachine::new(&mut shared, 0).run()?;
     Ok(Pickle { nodes: shared.nodes, root, bytes })
 }
 

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::{Format, PickleError, read};
+use super::{CompressionFormat, PickleError, read};
 
 fn parse(bytes: &[u8]) -> Result<super::Pickle, PickleError> {
     read(Bytes::copy_from_slice(bytes))
@@ -82,11 +82,11 @@ fn copying_an_object_again_and_again_is_refused() {
 
 #[test]
 fn formats_are_told_by_their_first_bytes() {
-    assert_eq!(Format::of(b"\x80\x04"), Format::Plain);
-    assert_eq!(Format::of(b"\x78\x9c"), Format::Zlib);
-    assert_eq!(Format::of(b"BZh9"), Format::Bzip2);
-    assert_eq!(Format::of(b""), Format::Plain);
-    assert!(matches!(parse(b"\x78\x9c\0\0"), Err(PickleError::Decompress { format: Format::Zlib, .. })));
+    assert_eq!(CompressionFormat::of(b"\x80\x04"), CompressionFormat::Plain);
+    assert_eq!(CompressionFormat::of(b"\x78\x9c"), CompressionFormat::Zlib);
+    assert_eq!(CompressionFormat::of(b"BZh9"), CompressionFormat::Bzip2);
+    assert_eq!(CompressionFormat::of(b""), CompressionFormat::Plain);
+    assert!(matches!(parse(b"\x78\x9c\0\0"), Err(PickleError::Decompress { format: CompressionFormat::Zlib, .. })));
 }
 
 #[test]

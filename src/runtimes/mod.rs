@@ -334,7 +334,7 @@ pub fn load_sklearn(
     compute: &ComputePool,
 ) -> Result<Arc<dyn Runtime>, LoadError> {
     let bytes = read_sklearn(artifact)?;
-    let model = evaluators::sklearn::Model::load(bytes.into());
+    let model = evaluators::sklearn::FittedEstimator::load(bytes.into());
     let model = model.map_err(|source| LoadError::Estimator { path: artifact.to_owned(), source })?;
     Ok(Arc::new(SklearnModel::new(model, settings, compute.clone())))
 }

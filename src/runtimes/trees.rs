@@ -7,7 +7,8 @@ use super::{BoxFuture, Runtime, RuntimeError};
 use crate::codecs::{self, Decoded, Matrix};
 use crate::compute::ComputePool;
 use crate::evaluators::trees::{
-    Kind, LoadError, Matrix as Rows, Model, Output, PredictError, Prediction, Scores, Values,
+    EnsembleOutput, FeatureMatrix, FeatureValues, LoadError, PredictError, PredictedValues, Prediction, TreeEnsemble,
+    WrapperKind,
 };
 use crate::settings::ModelSettings;
 use crate::types::{InferenceRequest, InferenceResponse, Parameters, Tensor};
@@ -27,10 +28,10 @@ pub enum Family {
 }
 
 impl Family {
-    pub(super) fn load(self, bytes: &[u8]) -> Result<Model, LoadError> {
+    pub(super) fn load(self, bytes: &[u8]) -> Result<TreeEnsemble, LoadError> {
         match self {
-            Self::XgBoost => Model::load_xgboost(bytes),
-            Self::LightGbm => Model::load_lightgbm(bytes),
+            Self::XgBoost => TreeEnsemble::load_xgboost(bytes),
+            Self::LightGbm => TreeEnsemble::load_lightgbm(bytes),
         }
     }
 
@@ -46,13 +47,13 @@ impl Family {
 #[derive(Debug, Clone)]
 pub(super) struct TreeModel {
     family: Family,
-    model: Arc<Model>,
+    model: Arc<TreeEnsemble>,
     content_type: Option<Arc<str>>,
     compute: ComputePool,
 }
 
 impl TreeModel {
-    pub(super) fn new(family: Family, model: Model, settings: &ModelSettings, compute: ComputePool) -> Self {
+    pub(super) fn new(family: Family, model: TreeEnsemble, settings: &ModelSettings, compute: ComputePool) -> Self {
         Self {
             family,
             model: Arc::new(model),
@@ -62,14 +63,14 @@ impl TreeModel {
     }
 
     /// Returns the outputs to compute, in the order asked.
-    fn outputs(&self, request: &InferenceRequest) -> Result<Vec<Output>, RuntimeError> {
+    fn outputs(&self, request: &InferenceRequest) -> Result<Vec<EnsembleOutput>, RuntimeError> {
         // LightGBM's runtime answers `predict` whatever is asked for; so the original.
         if self.family == Family::LightGbm || request.outputs.is_empty() {
-            return Ok(vec![Output::Predict]);
+            return Ok(vec![EnsembleOutput::Predict]);
         }
         let named = request.outputs.iter().map(|output| match output.name.as_str() {
-            "predict" => Ok(Output::Predict),
-            "predict_proba" if self.model.kind() == Kind::Classifier => Ok(Output::PredictProba),
+            "predict" => Ok(EnsembleOutput::Predict),
+            "predict_proba" if self.model.kind() == WrapperKind::Classifier => Ok(EnsembleOutput::PredictProba),
             "predict_proba" => {
                 Err(RuntimeError::ModelWithoutOutput { model: "XGBRegressor".into(), output: "predict_proba" })
             }
@@ -94,7 +95,11 @@ impl TreeModel {
         Ok(decoded)
     }
 
-    fn answer(&self, request: &InferenceRequest, outputs: &[Output]) -> Result<InferenceResponse, RuntimeError> {
+    fn answer(
+        &self,
+        request: &InferenceRequest,
+        outputs: &[EnsembleOutput],
+    ) -> Result<InferenceResponse, RuntimeError> {
         evaluate(&self.model, self.family, &self.decode(request)?, outputs)
     }
 }
@@ -140,20 +145,20 @@ impl Runtime for TreeModel {
     }
 }
 
-fn evaluate_zeros(model: &Model) -> Result<(), RuntimeError> {
+fn evaluate_zeros(model: &TreeEnsemble) -> Result<(), RuntimeError> {
     let inconsistent = |error: PredictError| RuntimeError::Inconsistent(Box::new(error));
     let columns = model.n_features();
     let zeros = vec![0.0; columns];
-    let row = Rows::new(Values::F32(&zeros), 1, columns).map_err(inconsistent)?;
-    model.predict(row, Output::Predict).map_err(inconsistent)?;
+    let row = FeatureMatrix::new(FeatureValues::F32(&zeros), 1, columns).map_err(inconsistent)?;
+    model.predict(row, EnsembleOutput::Predict).map_err(inconsistent)?;
     Ok(())
 }
 
 fn evaluate(
-    model: &Model,
+    model: &TreeEnsemble,
     family: Family,
     decoded: &Decoded<'_>,
-    outputs: &[Output],
+    outputs: &[EnsembleOutput],
 ) -> Result<InferenceResponse, RuntimeError> {
     let matrix = match family {
         Family::XgBoost => Matrix::F32(decoded.to_f32()),
@@ -161,14 +166,14 @@ fn evaluate(
     };
     let inconsistent = |error: PredictError| RuntimeError::Inconsistent(Box::new(error));
     let rows = match &matrix {
-        Matrix::F32(array) => Rows::new(Values::F32(&array.values), array.rows, array.columns),
-        Matrix::F64(array) => Rows::new(Values::F64(&array.values), array.rows, array.columns),
+        Matrix::F32(array) => FeatureMatrix::new(FeatureValues::F32(&array.values), array.rows, array.columns),
+        Matrix::F64(array) => FeatureMatrix::new(FeatureValues::F64(&array.values), array.rows, array.columns),
     }
     .map_err(inconsistent)?;
     let mut tensors = Vec::with_capacity(outputs.len());
     for &output in outputs {
         let prediction = model.predict(rows, output).map_err(inconsistent)?;
-        let name = if output == Output::PredictProba { "predict_proba" } else { "predict" };
+        let name = if output == EnsembleOutput::PredictProba { "predict_proba" } else { "predict" };
         tensors.push(tensor(name, rows.rows(), &prediction)?);
     }
     Ok(InferenceResponse { outputs: tensors, ..InferenceResponse::default() })
@@ -177,10 +182,10 @@ fn evaluate(
 fn tensor(name: &str, rows: usize, prediction: &Prediction) -> Result<Tensor, RuntimeError> {
     let shape = vec![rows, prediction.columns];
     let tensor = match &prediction.values {
-        Scores::I32(values) => Tensor::from_elements(name, shape, values),
-        Scores::I64(values) => Tensor::from_elements(name, shape, values),
-        Scores::F32(values) => Tensor::from_elements(name, shape, values),
-        Scores::F64(values) => Tensor::from_elements(name, shape, values),
+        PredictedValues::I32(values) => Tensor::from_elements(name, shape, values),
+        PredictedValues::I64(values) => Tensor::from_elements(name, shape, values),
+        PredictedValues::F32(values) => Tensor::from_elements(name, shape, values),
+        PredictedValues::F64(values) => Tensor::from_elements(name, shape, values),
     };
     let mut tensor = tensor.map_err(|error| RuntimeError::Inconsistent(Box::new(error)))?;
     tensor.parameters = Parameters::with_content_type("np");

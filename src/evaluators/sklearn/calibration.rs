@@ -1,16 +1,16 @@
 //! Calibrated classifiers: scores that become probabilities.
 
-use super::classes::{Classes, Family};
-use super::data::{Data, Elements, Table};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, TableData};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Estimator, Evaluate, Method, Methods};
-use super::fitted::{Fitted, Version};
+use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::{FittedObject, SklearnVersion};
 use super::isotonic::Isotonic;
 use super::numerics::{argmax, divide, expit, softmax};
 use super::sub_estimators;
-use crate::pickle::Value;
+use crate::pickle::PickleValue;
 
-pub(super) const CLASSES: Classes = &[("calibration.CalibratedClassifierCV", classifier)];
+pub(super) const CLASSES: ClassTable = &[("calibration.CalibratedClassifierCV", classifier)];
 
 /// What makes a probability of a score.
 #[derive(Debug)]
@@ -40,10 +40,10 @@ struct Calibrated {
 struct Ensemble {
     members: Vec<Calibrated>,
     labels: Elements<'static>,
-    version: Version,
+    version: SklearnVersion,
 }
 
-fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let labels = fitted.labels("classes_")?;
     if labels.len() < 2 {
         return Err(fitted.unexpected("classes_", "at least two classes"));
@@ -51,12 +51,16 @@ fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     let all = fitted.items("calibrated_classifiers_")?;
     let members: Vec<_> = all.into_iter().map(|one| calibrated(fitted, one, &labels)).collect::<Result<_, _>>()?;
     let first = members.first().ok_or_else(|| fitted.unexpected("calibrated_classifiers_", "at least one"))?;
-    let features = first.estimator.about.features;
-    let methods = Methods::PREDICT.and(Method::PredictProba);
-    Ok(Family::composed(methods, features, None, Ensemble { members, labels, version: fitted.version() }))
+    let features = first.estimator.info.features;
+    let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba);
+    Ok(EstimatorSpec::composed(methods, features, None, Ensemble { members, labels, version: fitted.version() }))
 }
 
-fn calibrated<'a>(outer: &Fitted<'a>, value: Value<'a>, classes: &Elements<'_>) -> Result<Calibrated, LoadError> {
+fn calibrated<'a>(
+    outer: &FittedObject<'a>,
+    value: PickleValue<'a>,
+    classes: &Elements<'_>,
+) -> Result<Calibrated, LoadError> {
     let fitted = outer.part(value)?;
     let name = if fitted.get("estimator").is_some() { "estimator" } else { "base_estimator" };
     let value = fitted.need(name)?;
@@ -69,7 +73,7 @@ fn calibrated<'a>(outer: &Fitted<'a>, value: Value<'a>, classes: &Elements<'_>) 
     if places.is_none_or(|places| !places.into_iter().eq(0..classes.len())) {
         return Err(fitted.unexpected(name, "a classifier of all classes"));
     }
-    if estimator.scoring() == Method::Predict {
+    if estimator.scoring() == EstimatorMethod::Predict {
         return Err(fitted.unexpected(name, "a classifier with scores"));
     }
     let parts = fitted.items("calibrators")?;
@@ -81,7 +85,7 @@ fn calibrated<'a>(outer: &Fitted<'a>, value: Value<'a>, classes: &Elements<'_>) 
         }
         "sigmoid" | "isotonic" => {
             fitted.count("calibrators", scores, parts.len())?;
-            let calibrator = |part: Value<'a>| {
+            let calibrator = |part: PickleValue<'a>| {
                 let part = fitted.part(part)?;
                 match part.class().rsplit('.').next() {
                     Some("_SigmoidCalibration") => {
@@ -99,8 +103,13 @@ fn calibrated<'a>(outer: &Fitted<'a>, value: Value<'a>, classes: &Elements<'_>) 
 }
 
 impl Calibrated {
-    fn probabilities(&self, data: &Data<'_>, classes: usize, version: Version) -> Result<Vec<f64>, PredictError> {
-        let (method, class) = (self.estimator.scoring(), &self.estimator.about.class);
+    fn probabilities(
+        &self,
+        data: &TableData<'_>,
+        classes: usize,
+        version: SklearnVersion,
+    ) -> Result<Vec<f64>, PredictError> {
+        let (method, class) = (self.estimator.scoring(), &self.estimator.info.class);
         let scores = if classes == 2 {
             self.estimator.score(method, data)?
         } else {
@@ -138,7 +147,7 @@ impl Calibrated {
 
 /// Makes probabilities of the classes add up to one.
 #[expect(clippy::cast_precision_loss, reason = "classes are few")]
-fn share(row: &mut [f64], version: Version) {
+fn share(row: &mut [f64], version: SklearnVersion) {
     let uniform = 1.0 / row.len() as f64;
     if let [negative, positive] = row {
         *negative = 1.0 - *positive;
@@ -151,7 +160,7 @@ fn share(row: &mut [f64], version: Version) {
         }
     }
     // The first version looked for what is missing only after that.
-    if version < Version(1, 0) {
+    if version < SklearnVersion(1, 0) {
         row.iter_mut().filter(|value| value.is_nan()).for_each(|value| *value = uniform);
     }
 }
@@ -164,9 +173,9 @@ fn at_most_one(value: &mut f64) {
 }
 
 /// Scores as the newest versions scale them.
-fn logits(scores: Vec<f64>, classes: usize, method: Method) -> Vec<f64> {
+fn logits(scores: Vec<f64>, classes: usize, method: EstimatorMethod) -> Vec<f64> {
     const TINY: f64 = 1e-12;
-    if classes == 2 && method == Method::PredictProba {
+    if classes == 2 && method == EstimatorMethod::PredictProba {
         return scores.into_iter().flat_map(|score| [(1.0 - score + TINY).ln(), (score + TINY).ln()]).collect();
     }
     if classes == 2 {
@@ -182,11 +191,16 @@ fn logits(scores: Vec<f64>, classes: usize, method: Method) -> Vec<f64> {
 }
 
 impl Evaluate for Ensemble {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let classes = self.labels.len();
         let plain;
-        let data = if self.version < Version(1, 0) {
-            plain = sub_estimators::plain(data, about)?;
+        let data = if self.version < SklearnVersion(1, 0) {
+            plain = sub_estimators::plain(data, info)?;
             &plain
         } else {
             data
@@ -199,9 +213,9 @@ impl Evaluate for Ensemble {
         #[expect(clippy::cast_precision_loss, reason = "as NumPy divides")]
         let count = self.members.len() as f64;
         divide(&mut means, count);
-        Ok(Data::Table(match method {
-            Method::PredictProba => Table::of_f64(means, classes),
-            _ => Table::of_column(self.labels.take(means.chunks_exact(classes).map(argmax))),
+        Ok(TableData::Table(match method {
+            EstimatorMethod::PredictProba => DenseTable::of_f64(means, classes),
+            _ => DenseTable::of_column(self.labels.take(means.chunks_exact(classes).map(argmax))),
         }))
     }
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::error::LoadError;
-use super::estimator::{About, Estimator, Evaluate, Methods};
-use super::fitted::{Context, Fitted, Version};
+use super::estimator::{Estimator, EstimatorInfo, Evaluate, MethodSet};
+use super::fitted::{FittedObject, LoadContext, SklearnVersion};
 use super::{
     boosters, calibration, cluster, compose, decomposition, discriminant_analysis, ensemble, feature_extraction,
     feature_selection, frozen, impute, isotonic, linear_model, mixture, model_selection, multiclass, multioutput,
     naive_bayes, neighbors, neural_network, pipeline, preprocessing, semi_supervised, svm, tree,
 };
-use crate::pickle::Value;
+use crate::pickle::PickleValue;
 
 /// The library whose versions estimators are answered as.
 pub(super) const LIBRARY: &str = "sklearn";
@@ -19,8 +19,8 @@ const MAX_NESTING: usize = 32;
 
 /// What a family makes of a fitted object.
 #[derive(Debug)]
-pub(super) struct Family {
-    methods: Methods,
+pub(super) struct EstimatorSpec {
+    methods: MethodSet,
     features: Option<usize>,
     /// What errors call the estimator, where that is not its own class.
     path: Option<Arc<str>>,
@@ -31,15 +31,15 @@ pub(super) struct Family {
     evaluate: Box<dyn Evaluate>,
 }
 
-impl Family {
+impl EstimatorSpec {
     /// An estimator of rows of `features` numbers.
-    pub(super) fn new(methods: Methods, features: usize, evaluate: impl Evaluate + 'static) -> Self {
+    pub(super) fn new(methods: MethodSet, features: usize, evaluate: impl Evaluate + 'static) -> Self {
         Self::composed(methods, Some(features), None, evaluate)
     }
 
     /// An estimator made of others, which may not know how many features there are.
     pub(super) fn composed(
-        methods: Methods,
+        methods: MethodSet,
         features: Option<usize>,
         path: Option<Arc<str>>,
         evaluate: impl Evaluate + 'static,
@@ -58,13 +58,13 @@ impl Family {
     }
 }
 
-pub(super) type Load = fn(&Fitted<'_>) -> Result<Family, LoadError>;
+pub(super) type LoadEstimator = fn(&FittedObject<'_>) -> Result<EstimatorSpec, LoadError>;
 
 /// Classes by package and name, and what reads them; the modules between package and name moved over time.
-pub(super) type Classes = &'static [(&'static str, Load)];
+pub(super) type ClassTable = &'static [(&'static str, LoadEstimator)];
 
 /// What is evaluated: the table of each of scikit-learn's modules.
-const FAMILIES: &[Classes] = &[
+const FAMILIES: &[ClassTable] = &[
     boosters::CLASSES,
     calibration::CLASSES,
     cluster::CLASSES,
@@ -93,7 +93,7 @@ const FAMILIES: &[Classes] = &[
 ];
 
 /// Finds what evaluates a class of scikit-learn, or of another library that has none of its packages.
-fn find(path: &str) -> Option<Load> {
+fn find(path: &str) -> Option<LoadEstimator> {
     let mut parts = path.split('.');
     let (library, package) = (parts.next()?, parts.next()?);
     let name = parts.next_back()?;
@@ -104,32 +104,32 @@ fn find(path: &str) -> Option<Load> {
 
 /// Builds an estimator, which may hold others. `inherited` is the version of what it is a part of.
 pub(super) fn estimator(
-    value: Value<'_>,
-    context: Context<'_>,
-    inherited: Option<Version>,
+    value: PickleValue<'_>,
+    context: LoadContext<'_>,
+    inherited: Option<SklearnVersion>,
 ) -> Result<Estimator, LoadError> {
     if context.depth == MAX_NESTING {
         return Err(LoadError::Nesting { limit: MAX_NESTING });
     }
     let found = value.describe();
     let load = find(found).ok_or_else(|| LoadError::Class { found: found.to_owned() })?;
-    let fitted = Fitted::new(value, context, inherited)?;
+    let fitted = FittedObject::new(value, context, inherited)?;
     // Each estimator has its own price, so that one that is named again and again ends somewhere.
     context.budget.spend(64)?;
-    let Family { methods, features, path, named, names: own, evaluate } = load(&fitted)?;
-    let about = About {
+    let EstimatorSpec { methods, features, path, named, names: own, evaluate } = load(&fitted)?;
+    let info = EstimatorInfo {
         class: found.rsplit('.').next().unwrap_or(found).into(),
         path: path.unwrap_or_else(|| found.into()),
         features,
         names: if named && own.is_none() { names(&fitted, features)? } else { own },
         methods,
     };
-    Ok(Estimator { about, evaluate })
+    Ok(Estimator { info, evaluate })
 }
 
 /// The names of the features, where the version that wrote the file insists on them.
-fn names(fitted: &Fitted<'_>, features: Option<usize>) -> Result<Option<Vec<String>>, LoadError> {
-    if fitted.version() < Version(1, 2) || fitted.get("feature_names_in_").is_none() {
+fn names(fitted: &FittedObject<'_>, features: Option<usize>) -> Result<Option<Vec<String>>, LoadError> {
+    if fitted.version() < SklearnVersion(1, 2) || fitted.get("feature_names_in_").is_none() {
         return Ok(None);
     }
     let names = fitted.texts("feature_names_in_")?;

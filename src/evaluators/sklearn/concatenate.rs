@@ -2,16 +2,16 @@
 
 use std::borrow::Cow;
 
-use super::data::{Data, Elements, Frame, Table};
-use super::sparse::{Numeric, Sparse};
+use super::data::{DataFrame, DenseTable, Elements, TableData};
+use super::sparse::{NumericType, SparseRows};
 
 impl Elements<'_> {
     /// The type of numbers; text has none.
-    pub(super) const fn numeric(&self) -> Option<Numeric> {
+    pub(super) const fn numeric(&self) -> Option<NumericType> {
         match self {
-            Self::F32(_) => Some(Numeric::F32),
-            Self::F64(_) => Some(Numeric::F64),
-            Self::Int(_, kind) => Some(Numeric::Int(*kind)),
+            Self::F32(_) => Some(NumericType::F32),
+            Self::F64(_) => Some(NumericType::F64),
+            Self::Int(_, kind) => Some(NumericType::Int(*kind)),
             Self::Text(_) => None,
         }
     }
@@ -31,17 +31,17 @@ impl Elements<'_> {
 ///
 /// Numbers get the type that holds them all, and stay sparse if one of the blocks is. Beside text each column keeps its own
 /// type, in a frame whose columns have no names: what NumPy calls an array of objects.
-pub(super) fn beside(blocks: &[Data<'_>], rows: usize) -> Data<'static> {
-    if let [only @ (Data::Table(_) | Data::Sparse(_))] = blocks {
+pub(super) fn hstack(blocks: &[TableData<'_>], rows: usize) -> TableData<'static> {
+    if let [only @ (TableData::Table(_) | TableData::Sparse(_))] = blocks {
         return only.clone().into_static();
     }
-    let columns: usize = blocks.iter().map(Data::columns).sum();
+    let columns: usize = blocks.iter().map(TableData::columns).sum();
     let Some(numeric) = blocks.iter().map(numeric).reduce(|one, other| Some(one?.with(other?))) else {
-        return Data::Table(Table { elements: Elements::F64(Cow::default()), rows, columns: 0 });
+        return TableData::Table(DenseTable { elements: Elements::F64(Cow::default()), rows, columns: 0 });
     };
     let Some(numeric) = numeric else { return objects(blocks, rows) };
-    if blocks.iter().any(|block| matches!(block, Data::Sparse(_))) {
-        return Data::Sparse(sparse(blocks, rows, Sparse::new(columns, numeric)));
+    if blocks.iter().any(|block| matches!(block, TableData::Sparse(_))) {
+        return TableData::Sparse(sparse(blocks, rows, SparseRows::new(columns, numeric)));
     }
     let mut values = vec![0.0; rows * columns];
     let mut start = 0;
@@ -55,24 +55,24 @@ pub(super) fn beside(blocks: &[Data<'_>], rows: usize) -> Data<'static> {
         }
         start += width;
     }
-    Data::Table(Table { elements: numeric.elements(values), rows, columns })
+    TableData::Table(DenseTable { elements: numeric.elements(values), rows, columns })
 }
 
 /// The type that holds all numbers of a block; `None` where some of it is text.
-fn numeric(block: &Data<'_>) -> Option<Numeric> {
+fn numeric(block: &TableData<'_>) -> Option<NumericType> {
     match block {
-        Data::Table(table) => table.elements.numeric(),
-        Data::Sparse(sparse) => Some(sparse.numeric()),
-        Data::Frame(frame) => {
+        TableData::Table(table) => table.elements.numeric(),
+        TableData::Sparse(sparse) => Some(sparse.numeric()),
+        TableData::Frame(frame) => {
             let each = frame.columns.iter().map(Elements::numeric);
-            each.reduce(|one, other| Some(one?.with(other?))).unwrap_or(Some(Numeric::F64))
+            each.reduce(|one, other| Some(one?.with(other?))).unwrap_or(Some(NumericType::F64))
         }
     }
 }
 
-fn sparse(blocks: &[Data<'_>], rows: usize, mut whole: Sparse) -> Sparse {
-    let dense = |block: &Data<'_>| match block {
-        Data::Sparse(_) => None,
+fn sparse(blocks: &[TableData<'_>], rows: usize, mut whole: SparseRows) -> SparseRows {
+    let dense = |block: &TableData<'_>| match block {
+        TableData::Sparse(_) => None,
         _ => block.matrix().map(|matrix| matrix.to_f64().into_owned()),
     };
     let blocks: Vec<_> = blocks.iter().map(|block| (block, dense(block))).collect();
@@ -81,7 +81,7 @@ fn sparse(blocks: &[Data<'_>], rows: usize, mut whole: Sparse) -> Sparse {
         let mut start = 0;
         for (block, matrix) in &blocks {
             match (block, matrix) {
-                (Data::Sparse(sparse), _) => {
+                (TableData::Sparse(sparse), _) => {
                     cells.extend(sparse.row(row).map(|(column, value)| (start + column, value)));
                 }
                 (_, Some(values)) => {
@@ -98,12 +98,12 @@ fn sparse(blocks: &[Data<'_>], rows: usize, mut whole: Sparse) -> Sparse {
 }
 
 /// Columns of their own types.
-fn objects(blocks: &[Data<'_>], rows: usize) -> Data<'static> {
+fn objects(blocks: &[TableData<'_>], rows: usize) -> TableData<'static> {
     let columns: Vec<Elements<'static>> =
         blocks.iter().flat_map(|block| (0..block.columns()).map(|place| block.column(place).into_static())).collect();
     let text = columns.iter().all(|column| matches!(column, Elements::Text(_)));
     if !text {
-        return Data::Frame(Frame { names: Vec::new(), columns, rows });
+        return TableData::Frame(DataFrame { names: Vec::new(), columns, rows });
     }
     let width = columns.len();
     let mut cells = Vec::with_capacity(rows * width);
@@ -114,25 +114,25 @@ fn objects(blocks: &[Data<'_>], rows: usize) -> Data<'static> {
             }
         }
     }
-    Data::Table(Table { elements: Elements::Text(cells), rows, columns: width })
+    TableData::Table(DenseTable { elements: Elements::Text(cells), rows, columns: width })
 }
 
 /// Puts results of the same kind, of which there is at least one, below one another.
-pub(super) fn below(parts: Vec<Data<'static>>) -> Option<Data<'static>> {
+pub(super) fn vstack(parts: Vec<TableData<'static>>) -> Option<TableData<'static>> {
     parts.into_iter().reduce(|above, part| match (above, part) {
-        (Data::Table(above), Data::Table(part)) => Data::Table(Table {
+        (TableData::Table(above), TableData::Table(part)) => TableData::Table(DenseTable {
             elements: above.elements.followed_by(&part.elements),
             rows: above.rows + part.rows,
             columns: above.columns,
         }),
-        (Data::Sparse(mut above), Data::Sparse(part)) => {
+        (TableData::Sparse(mut above), TableData::Sparse(part)) => {
             above.append(&part);
-            Data::Sparse(above)
+            TableData::Sparse(above)
         }
-        (Data::Frame(above), Data::Frame(part)) => {
+        (TableData::Frame(above), TableData::Frame(part)) => {
             let pairs = above.columns.iter().zip(&part.columns);
             let columns = pairs.map(|(above, part)| above.followed_by(part)).collect();
-            Data::Frame(Frame { names: above.names, columns, rows: above.rows + part.rows })
+            TableData::Frame(DataFrame { names: above.names, columns, rows: above.rows + part.rows })
         }
         (above, _) => above,
     })

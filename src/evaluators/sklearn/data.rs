@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::error::PredictError;
-use super::sparse::Sparse;
+use super::sparse::SparseRows;
 
 /// Values of one type.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,13 +12,13 @@ pub enum Elements<'a> {
     F32(Cow<'a, [f32]>),
     F64(Cow<'a, [f64]>),
     /// Integers and booleans, with the type that they have in NumPy.
-    Int(Cow<'a, [i64]>, Int),
+    Int(Cow<'a, [i64]>, IntType),
     Text(Vec<Arc<str>>),
 }
 
 /// The type of integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Int {
+pub enum IntType {
     Bool,
     I8,
     I16,
@@ -32,7 +32,7 @@ pub enum Int {
 
 /// Rows and columns of values of one type, row by row. A list is a table of one column.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Table<'a> {
+pub struct DenseTable<'a> {
     pub elements: Elements<'a>,
     pub rows: usize,
     pub columns: usize,
@@ -40,7 +40,7 @@ pub struct Table<'a> {
 
 /// Columns, each of its own type, all of the same length. Without names it is what NumPy calls an array of objects.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Frame<'a> {
+pub struct DataFrame<'a> {
     pub names: Vec<Cow<'a, str>>,
     pub columns: Vec<Elements<'a>>,
     pub rows: usize,
@@ -48,23 +48,23 @@ pub struct Frame<'a> {
 
 /// An input or a result.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Data<'a> {
-    Table(Table<'a>),
-    Frame(Frame<'a>),
-    Sparse(Sparse),
+pub enum TableData<'a> {
+    Table(DenseTable<'a>),
+    Frame(DataFrame<'a>),
+    Sparse(SparseRows),
 }
 
 /// Rows and columns of floating-point numbers, row by row.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Matrix<'a> {
-    pub(super) floats: Floats<'a>,
+pub(super) struct FloatMatrix<'a> {
+    pub(super) floats: FloatValues<'a>,
     pub(super) rows: usize,
     pub(super) columns: usize,
 }
 
 /// Numbers of one of the types in which estimators compute.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Floats<'a> {
+pub(super) enum FloatValues<'a> {
     F32(Cow<'a, [f32]>),
     F64(Cow<'a, [f64]>),
 }
@@ -111,7 +111,7 @@ impl Elements<'_> {
         match self {
             Self::F32(_) | Self::Text(_) => false,
             Self::F64(_) => true,
-            Self::Int(_, kind) => matches!(kind, Int::I32 | Int::I64 | Int::U32 | Int::U64),
+            Self::Int(_, kind) => matches!(kind, IntType::I32 | IntType::I64 | IntType::U32 | IntType::U64),
         }
     }
 }
@@ -132,7 +132,7 @@ pub(super) const fn to_f64(integer: i64) -> f64 {
     integer as f64
 }
 
-impl Table<'static> {
+impl DenseTable<'static> {
     /// A table of double precision, whose rows follow from its columns.
     pub(super) fn of_f64(values: Vec<f64>, columns: usize) -> Self {
         let rows = values.len() / columns.max(1);
@@ -140,10 +140,10 @@ impl Table<'static> {
     }
 
     /// The same numbers.
-    pub(super) fn of_matrix(matrix: &Matrix<'_>) -> Self {
+    pub(super) fn of_matrix(matrix: &FloatMatrix<'_>) -> Self {
         let elements = match &matrix.floats {
-            Floats::F32(values) => Elements::F32(values.to_vec().into()),
-            Floats::F64(values) => Elements::F64(values.to_vec().into()),
+            FloatValues::F32(values) => Elements::F32(values.to_vec().into()),
+            FloatValues::F64(values) => Elements::F64(values.to_vec().into()),
         };
         Self { elements, rows: matrix.rows, columns: matrix.columns }
     }
@@ -155,7 +155,7 @@ impl Table<'static> {
     }
 }
 
-impl Data<'_> {
+impl TableData<'_> {
     pub const fn rows(&self) -> usize {
         match self {
             Self::Table(table) => table.rows,
@@ -173,33 +173,41 @@ impl Data<'_> {
     }
 
     /// The same data, of its own.
-    pub(super) fn into_static(self) -> Data<'static> {
+    pub(super) fn into_static(self) -> TableData<'static> {
         match self {
-            Self::Table(Table { elements, rows, columns }) => {
-                Data::Table(Table { elements: elements.into_static(), rows, columns })
+            Self::Table(DenseTable { elements, rows, columns }) => {
+                TableData::Table(DenseTable { elements: elements.into_static(), rows, columns })
             }
-            Self::Frame(Frame { names, columns, rows }) => {
+            Self::Frame(DataFrame { names, columns, rows }) => {
                 let names = names.into_iter().map(|name| Cow::Owned(name.into_owned())).collect();
-                Data::Frame(Frame { names, columns: columns.into_iter().map(Elements::into_static).collect(), rows })
+                TableData::Frame(DataFrame {
+                    names,
+                    columns: columns.into_iter().map(Elements::into_static).collect(),
+                    rows,
+                })
             }
-            Self::Sparse(sparse) => Data::Sparse(sparse),
+            Self::Sparse(sparse) => TableData::Sparse(sparse),
         }
     }
 
     /// The columns at `places`, each of which is there.
-    pub(super) fn select(&self, places: &[usize]) -> Data<'_> {
+    pub(super) fn select(&self, places: &[usize]) -> TableData<'_> {
         match self {
             Self::Table(table) => {
                 let cells = (0..table.rows).flat_map(|row| places.iter().map(move |place| row * table.columns + place));
-                Data::Table(Table { elements: table.elements.take(cells), rows: table.rows, columns: places.len() })
+                TableData::Table(DenseTable {
+                    elements: table.elements.take(cells),
+                    rows: table.rows,
+                    columns: places.len(),
+                })
             }
             Self::Frame(frame) => {
                 let name = |&place: &usize| frame.names.get(place).map(|name| Cow::Borrowed(&**name));
                 let names = places.iter().filter_map(name).collect();
                 let columns = places.iter().map(|&place| frame.columns[place].clone()).collect();
-                Data::Frame(Frame { names, columns, rows: frame.rows })
+                TableData::Frame(DataFrame { names, columns, rows: frame.rows })
             }
-            Self::Sparse(sparse) => Data::Sparse(sparse.select(places)),
+            Self::Sparse(sparse) => TableData::Sparse(sparse.select(places)),
         }
     }
 
@@ -218,7 +226,7 @@ impl Data<'_> {
         matches!(self, Self::Frame(frame) if !frame.names.is_empty())
     }
 
-    fn named(&self) -> Option<&Frame<'_>> {
+    fn named(&self) -> Option<&DataFrame<'_>> {
         match self {
             Self::Frame(frame) if self.is_named() => Some(frame),
             _ => None,
@@ -238,24 +246,24 @@ impl Data<'_> {
     /// The data as numbers, as scikit-learn's `check_array` reads them: single precision stays, all else becomes double.
     ///
     /// Returns `None` when some of it is text.
-    pub(super) fn matrix(&self) -> Option<Matrix<'_>> {
+    pub(super) fn matrix(&self) -> Option<FloatMatrix<'_>> {
         let (rows, columns) = (self.rows(), self.columns());
         let floats = match self {
             Self::Table(table) => match &table.elements {
-                Elements::F32(values) => Floats::F32(Cow::Borrowed(values)),
-                Elements::F64(values) => Floats::F64(Cow::Borrowed(values)),
-                Elements::Int(values, _) => Floats::F64(values.iter().copied().map(to_f64).collect()),
+                Elements::F32(values) => FloatValues::F32(Cow::Borrowed(values)),
+                Elements::F64(values) => FloatValues::F64(Cow::Borrowed(values)),
+                Elements::Int(values, _) => FloatValues::F64(values.iter().copied().map(to_f64).collect()),
                 Elements::Text(_) => return None,
             },
             Self::Frame(frame) => frame.floats()?,
             Self::Sparse(sparse) => sparse.floats(),
         };
-        Some(Matrix { floats, rows, columns })
+        Some(FloatMatrix { floats, rows, columns })
     }
 }
 
-impl Frame<'_> {
-    fn floats(&self) -> Option<Floats<'static>> {
+impl DataFrame<'_> {
+    fn floats(&self) -> Option<FloatValues<'static>> {
         let single = self.columns.iter().any(|column| matches!(column, Elements::F32(_)))
             && !self.columns.iter().any(Elements::is_wide);
         let width = self.columns.len();
@@ -269,7 +277,11 @@ impl Frame<'_> {
                 Elements::Text(_) => return None,
             }
         }
-        Some(if single { Floats::F32(values.into_iter().map(to_f32).collect()) } else { Floats::F64(values.into()) })
+        Some(if single {
+            FloatValues::F32(values.into_iter().map(to_f32).collect())
+        } else {
+            FloatValues::F64(values.into())
+        })
     }
 }
 
@@ -283,24 +295,24 @@ fn all<T: Copy>(values: &[T], passes: impl Fn(T) -> bool) -> bool {
     values.chunks(256).all(|block| block.iter().fold(true, |so_far, &value| so_far & passes(value)))
 }
 
-impl Matrix<'_> {
+impl FloatMatrix<'_> {
     pub(super) const fn is_single(&self) -> bool {
-        matches!(self.floats, Floats::F32(_))
+        matches!(self.floats, FloatValues::F32(_))
     }
 
     /// The numbers in double precision.
     pub(super) fn to_f64(&self) -> Cow<'_, [f64]> {
         match &self.floats {
-            Floats::F32(values) => values.iter().copied().map(f64::from).collect(),
-            Floats::F64(values) => Cow::Borrowed(values),
+            FloatValues::F32(values) => values.iter().copied().map(f64::from).collect(),
+            FloatValues::F64(values) => Cow::Borrowed(values),
         }
     }
 
     /// Whether every number is finite, or, where `nan` is allowed, not infinite.
     pub(super) fn is_finite(&self, nan: bool) -> bool {
         match &self.floats {
-            Floats::F32(values) => all(values, |value| value.is_finite() | (nan & value.is_nan())),
-            Floats::F64(values) => all(values, |value| value.is_finite() | (nan & value.is_nan())),
+            FloatValues::F32(values) => all(values, |value| value.is_finite() | (nan & value.is_nan())),
+            FloatValues::F64(values) => all(values, |value| value.is_finite() | (nan & value.is_nan())),
         }
     }
 }

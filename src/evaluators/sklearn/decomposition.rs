@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use super::classes::{Classes, Family};
-use super::data::{Data, Elements, Table, to_f32};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, TableData, to_f32};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Evaluate, Method, Methods};
-use super::fitted::{Fitted, Version};
+use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::{FittedObject, SklearnVersion};
 use super::numerics::{affine, transpose};
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("decomposition.FastICA", independent),
     ("decomposition.IncrementalPCA", principal),
     ("decomposition.PCA", principal),
@@ -33,7 +33,7 @@ pub(super) struct Projection {
 
 impl Projection {
     /// `x @ components.T`; the components are rows.
-    fn onto(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+    fn onto(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let components = fitted.matrix("components_")?;
         let (outputs, features) = (components.rows, components.columns);
         if outputs == 0 || features == 0 {
@@ -52,12 +52,15 @@ impl Projection {
         Self { mean, weights: kept, offset: vec![0.0; outputs], scale: None, features, single: false }
     }
 
-    pub(super) fn apply(&self, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        if let Data::Sparse(sparse) = data {
-            about.finite_sparse(sparse)?;
-            return Ok(Data::Table(Table::of_f64(sparse.affine(&self.weights, &self.offset), self.offset.len())));
+    pub(super) fn apply(&self, data: &TableData<'_>, info: &EstimatorInfo) -> Result<TableData<'static>, PredictError> {
+        if let TableData::Sparse(sparse) = data {
+            info.finite_sparse(sparse)?;
+            return Ok(TableData::Table(DenseTable::of_f64(
+                sparse.affine(&self.weights, &self.offset),
+                self.offset.len(),
+            )));
         }
-        let x = about.finite(data)?;
+        let x = info.finite(data)?;
         let mut rows = x.to_f64();
         if let Some((mean, rounds)) = &self.mean {
             let rounds = *rounds && x.is_single();
@@ -79,21 +82,21 @@ impl Projection {
         } else {
             Elements::F64(values.into())
         };
-        Ok(Data::Table(Table { elements, rows: x.rows, columns }))
+        Ok(TableData::Table(DenseTable { elements, rows: x.rows, columns }))
     }
 }
 
-fn family(projection: Projection) -> Family {
-    Family::new(Methods::TRANSFORM, projection.features, projection)
+fn family(projection: Projection) -> EstimatorSpec {
+    EstimatorSpec::new(MethodSet::TRANSFORM, projection.features, projection)
 }
 
-fn principal(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn principal(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let mut projection = Projection::onto(fitted)?;
     let features = projection.features;
     // What is made of two numbers of single precision has it too.
     let single = projection.single;
     let round = |value: f64| if single { f64::from(to_f32(value)) } else { value };
-    let newer = fitted.version() >= Version(1, 5);
+    let newer = fitted.version() >= SklearnVersion(1, 5);
     if fitted.get("mean_").is_some() {
         let mean = fitted.floats_of("mean_", features)?;
         if newer {
@@ -115,11 +118,11 @@ fn principal(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     Ok(family(projection))
 }
 
-fn truncated(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn truncated(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     Ok(family(Projection::onto(fitted)?))
 }
 
-fn independent(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn independent(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let mut projection = Projection::onto(fitted)?;
     if fitted.get("mean_").is_some() {
         projection.mean = Some((fitted.floats_of("mean_", projection.features)?, true));
@@ -128,8 +131,13 @@ fn independent(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 }
 
 impl Evaluate for Projection {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        self.apply(data, about)
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        self.apply(data, info)
     }
 
     fn takes_sparse(&self) -> bool {

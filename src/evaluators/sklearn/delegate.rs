@@ -1,10 +1,10 @@
 //! Estimators that hand everything to another one.
 
-use super::classes::Family;
-use super::data::Data;
+use super::classes::EstimatorSpec;
+use super::data::TableData;
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Estimator, Evaluate, Method, Methods};
-use super::fitted::Fitted;
+use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::FittedObject;
 
 /// Searches and others that hand everything to the estimator they found.
 #[derive(Debug)]
@@ -12,14 +12,19 @@ pub(super) struct Delegate {
     pub(super) estimator: Estimator,
 }
 
-pub(super) fn delegate(fitted: &Fitted<'_>, attribute: &'static str) -> Result<Family, LoadError> {
+pub(super) fn delegate(fitted: &FittedObject<'_>, attribute: &'static str) -> Result<EstimatorSpec, LoadError> {
     let estimator = fitted.estimator(fitted.need(attribute)?)?;
-    let (methods, features) = (estimator.about.methods, estimator.about.features);
-    Ok(Family::composed(methods, features, None, Delegate { estimator }))
+    let (methods, features) = (estimator.info.methods, estimator.info.features);
+    Ok(EstimatorSpec::composed(methods, features, None, Delegate { estimator }))
 }
 
 impl Evaluate for Delegate {
-    fn call(&self, method: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        _: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         self.estimator.call(method, data)
     }
 
@@ -33,8 +38,8 @@ impl Evaluate for Delegate {
 }
 
 /// What classifiers can be asked, of what there is.
-pub(super) fn classifier_methods(estimator: &Estimator) -> Methods {
-    [Method::Predict, Method::PredictProba, Method::DecisionFunction]
+pub(super) fn classifier_methods(estimator: &Estimator) -> MethodSet {
+    [EstimatorMethod::Predict, EstimatorMethod::PredictProba, EstimatorMethod::DecisionFunction]
         .into_iter()
-        .fold(Methods::NONE, |methods, method| methods.and_if(estimator.about.methods.contains(method), method))
+        .fold(MethodSet::NONE, |methods, method| methods.and_if(estimator.info.methods.contains(method), method))
 }

@@ -1,15 +1,15 @@
 //! Linear and quadratic discriminants.
 
-use super::classes::{Classes, Family};
-use super::data::{Data, Elements, Table};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, TableData};
 use super::decomposition::Projection;
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Evaluate, Method, Methods};
-use super::fitted::Fitted;
+use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::FittedObject;
 use super::linear_model;
 use super::numerics::{argmax, softmax};
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("discriminant_analysis.LinearDiscriminantAnalysis", linear_discriminant),
     ("discriminant_analysis.QuadraticDiscriminantAnalysis", quadratic),
 ];
@@ -21,7 +21,7 @@ struct LinearDiscriminant {
     projection: Option<Projection>,
 }
 
-fn linear_discriminant(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn linear_discriminant(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let (classifier, methods, features) = linear_model::discriminant(fitted)?;
     let solver = fitted.text("solver")?;
     let projection = if solver == "lsqr" {
@@ -36,15 +36,20 @@ fn linear_discriminant(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
         let outputs = fitted.size("_max_components")?.min(scalings.columns);
         Some(Projection::through(&scalings.values, scalings.columns, outputs, mean))
     };
-    let methods = methods.and_if(projection.is_some(), Method::Transform);
-    Ok(Family::new(methods, features, LinearDiscriminant { classifier, projection }))
+    let methods = methods.and_if(projection.is_some(), EstimatorMethod::Transform);
+    Ok(EstimatorSpec::new(methods, features, LinearDiscriminant { classifier, projection }))
 }
 
 impl Evaluate for LinearDiscriminant {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         match &self.projection {
-            Some(projection) if method == Method::Transform => projection.apply(data, about),
-            _ => self.classifier.call(method, data, about),
+            Some(projection) if method == EstimatorMethod::Transform => projection.apply(data, info),
+            _ => self.classifier.call(method, data, info),
         }
     }
 
@@ -71,7 +76,7 @@ struct Class {
     prior: f64,
 }
 
-fn quadratic(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn quadratic(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let means = fitted.matrix("means_")?;
     let labels = fitted.labels("classes_")?;
     let (count, features) = (means.rows, means.columns);
@@ -101,8 +106,8 @@ fn quadratic(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
             prior: priors[index].ln(),
         });
     }
-    let methods = Methods::PREDICT.and(Method::PredictProba).and(Method::DecisionFunction);
-    Ok(Family::new(methods, features, Quadratic { classes, labels, features }))
+    let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba).and(EstimatorMethod::DecisionFunction);
+    Ok(EstimatorSpec::new(methods, features, Quadratic { classes, labels, features }))
 }
 
 impl Class {
@@ -118,23 +123,28 @@ impl Class {
 }
 
 impl Evaluate for Quadratic {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.finite(data)?;
         let classes = self.classes.len();
         let values = x.to_f64();
         let rows = values.chunks_exact(self.features);
         let mut scores: Vec<f64> =
             rows.flat_map(|row| self.classes.iter().map(move |class| class.score(row))).collect();
-        Ok(Data::Table(match method {
-            Method::DecisionFunction if classes == 2 => {
-                Table::of_f64(scores.chunks_exact(2).map(|pair| pair[1] - pair[0]).collect(), 1)
+        Ok(TableData::Table(match method {
+            EstimatorMethod::DecisionFunction if classes == 2 => {
+                DenseTable::of_f64(scores.chunks_exact(2).map(|pair| pair[1] - pair[0]).collect(), 1)
             }
-            Method::DecisionFunction => Table::of_f64(scores, classes),
-            Method::PredictProba => {
+            EstimatorMethod::DecisionFunction => DenseTable::of_f64(scores, classes),
+            EstimatorMethod::PredictProba => {
                 scores.chunks_exact_mut(classes).for_each(softmax);
-                Table::of_f64(scores, classes)
+                DenseTable::of_f64(scores, classes)
             }
-            _ => Table::of_column(self.labels.take(scores.chunks_exact(classes).map(argmax))),
+            _ => DenseTable::of_column(self.labels.take(scores.chunks_exact(classes).map(argmax))),
         }))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::Method;
+use super::EstimatorMethod;
 use crate::evaluators::trees;
 use crate::pickle::PickleError;
 
@@ -68,9 +68,9 @@ pub enum PredictError {
     Text { class: Arc<str> },
     /// A sparse result is sent with all its zeros.
     #[error("`{method}` gives {rows} rows of {columns} numbers, more than {most} together: ask for fewer rows at once")]
-    Sparse { method: Method, rows: usize, columns: usize, most: usize },
+    Sparse { method: EstimatorMethod, rows: usize, columns: usize, most: usize },
     #[error("`{method}` gives text and numbers side by side, which no tensor can hold")]
-    Objects { method: Method },
+    Objects { method: EstimatorMethod },
     #[error("`{class}` was not fitted with a value that column {column} has")]
     UnknownCategory { class: Arc<str>, column: usize },
     #[error("column {column} has missing values, which it had not when `{class}` was fitted")]
@@ -96,12 +96,12 @@ pub enum PredictError {
     Range { class: Arc<str> },
     /// The answer is a list of tables.
     #[error("`{method}` of `{class}` is a list of tables, which no response can hold")]
-    Several { class: Arc<str>, method: Method },
+    Several { class: Arc<str>, method: EstimatorMethod },
     #[error("`{class}` models do not support `{method}`")]
-    Method { class: Arc<str>, method: Method },
+    Method { class: Arc<str>, method: EstimatorMethod },
 }
 
-impl fmt::Display for Method {
+impl fmt::Display for EstimatorMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

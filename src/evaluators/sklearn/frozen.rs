@@ -1,12 +1,12 @@
 //! Frozen estimators.
 
-use super::classes::{Classes, Family};
+use super::classes::{ClassTable, EstimatorSpec};
 use super::delegate;
 use super::error::LoadError;
-use super::fitted::Fitted;
+use super::fitted::FittedObject;
 
-pub(super) const CLASSES: Classes = &[("frozen.FrozenEstimator", frozen)];
+pub(super) const CLASSES: ClassTable = &[("frozen.FrozenEstimator", frozen)];
 
-fn frozen(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn frozen(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     delegate::delegate(fitted, "estimator")
 }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::classes::{Classes, Family};
+use super::classes::{ClassTable, EstimatorSpec};
 use super::concatenate;
-use super::data::{Data, Elements, Frame, Int, Table};
+use super::data::{DataFrame, DenseTable, Elements, IntType, TableData};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Estimator, Evaluate, Method, Methods};
-use super::fitted::{Fitted, Version};
-use super::sparse::{Numeric, Sparse};
-use crate::pickle::Value;
+use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::{FittedObject, SklearnVersion};
+use super::sparse::{NumericType, SparseRows};
+use crate::pickle::PickleValue;
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("impute.IterativeImputer", iterative),
     ("impute.KNNImputer", nearest),
     ("impute.MissingIndicator", indicator),
@@ -27,7 +27,7 @@ enum Missing {
 }
 
 impl Missing {
-    fn read(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+    fn read(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let Some(value) = fitted.get("missing_values") else { return Err(fitted.unsupported("missing_values")) };
         match (value.as_f64(), value.as_str()) {
             (Some(number), _) if number.is_nan() => Ok(Self::Nan),
@@ -55,14 +55,14 @@ impl Missing {
     }
 
     /// Checks that numbers are finite but for those that are missing.
-    fn check(&self, column: &Elements<'_>, about: &About) -> Result<(), PredictError> {
+    fn check(&self, column: &Elements<'_>, info: &EstimatorInfo) -> Result<(), PredictError> {
         let fine = |value: f64| value.is_finite() || value.is_nan() && matches!(self, Self::Nan);
         let finite = match column {
             Elements::F32(values) => values.iter().all(|&value| fine(value.into())),
             Elements::F64(values) => values.iter().all(|&value| fine(value)),
             Elements::Int(..) | Elements::Text(_) => true,
         };
-        if finite { Ok(()) } else { Err(PredictError::NotFinite { class: Arc::clone(&about.class) }) }
+        if finite { Ok(()) } else { Err(PredictError::NotFinite { class: Arc::clone(&info.class) }) }
     }
 }
 
@@ -77,51 +77,56 @@ struct Indicator {
 }
 
 impl Indicator {
-    fn read(fitted: &Fitted<'_>, columns: usize) -> Result<Self, LoadError> {
+    fn read(fitted: &FittedObject<'_>, columns: usize) -> Result<Self, LoadError> {
         let missing = Missing::read(fitted)?;
         let wanted = || fitted.unexpected("features_", "places of features");
         let features = fitted.integers("features_")?;
         let place = |place: i64| usize::try_from(place).ok().filter(|&place| place < columns);
         let features = features.into_iter().map(place).collect::<Option<_>>().ok_or_else(wanted)?;
         let strict = fitted.text("features")? == "missing-only" && fitted.flag("error_on_new")?;
-        let sparse = fitted.get("sparse").and_then(Value::as_bool) == Some(true);
+        let sparse = fitted.get("sparse").and_then(PickleValue::as_bool) == Some(true);
         Ok(Self { missing, features, strict, sparse })
     }
 
     /// The indicator that an imputer adds to its result, if it does.
-    fn of(fitted: &Fitted<'_>, columns: usize) -> Result<Option<Self>, LoadError> {
+    fn of(fitted: &FittedObject<'_>, columns: usize) -> Result<Option<Self>, LoadError> {
         match fitted.get("indicator_") {
             Some(indicator) => Self::read(&fitted.part(indicator)?, columns).map(Some),
             None => Ok(None),
         }
     }
 
-    fn columns(&self, masks: &[Vec<bool>], rows: usize) -> Data<'static> {
+    fn columns(&self, masks: &[Vec<bool>], rows: usize) -> TableData<'static> {
         let width = self.features.len();
         let mut values = vec![0; rows * width];
         for (index, &feature) in self.features.iter().enumerate() {
             let slots = values.iter_mut().skip(index).step_by(width);
             slots.zip(&masks[feature]).for_each(|(slot, &missing)| *slot = i64::from(missing));
         }
-        Data::Table(Table { elements: Elements::Int(values.into(), Int::Bool), rows, columns: width })
+        TableData::Table(DenseTable { elements: Elements::Int(values.into(), IntType::Bool), rows, columns: width })
     }
 }
 
-fn indicator(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn indicator(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let columns = fitted.size("n_features_in_")?;
     let indicator = Indicator::read(fitted, columns)?;
-    Ok(Family::new(Methods::TRANSFORM, columns, indicator))
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, columns, indicator))
 }
 
 impl Evaluate for Indicator {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let mut masks = Vec::with_capacity(data.columns());
         for place in 0..data.columns() {
             let column = data.column(place);
-            self.missing.check(&column, about)?;
+            self.missing.check(&column, info)?;
             let mask = self.missing.mask(&column);
             if self.strict && mask.contains(&true) && !self.features.contains(&place) {
-                return Err(PredictError::NewMissing { class: Arc::clone(&about.class), column: place });
+                return Err(PredictError::NewMissing { class: Arc::clone(&info.class), column: place });
             }
             masks.push(mask);
         }
@@ -129,12 +134,12 @@ impl Evaluate for Indicator {
         if !self.sparse {
             return Ok(dense);
         }
-        let mut sparse = Sparse::new(self.features.len(), Numeric::Int(Int::Bool));
+        let mut sparse = SparseRows::new(self.features.len(), NumericType::Int(IntType::Bool));
         let values = dense.matrix().map(|matrix| matrix.to_f64().into_owned()).unwrap_or_default();
         for row in values.chunks_exact(self.features.len().max(1)) {
             sparse.push_row(row.iter().copied().enumerate());
         }
-        Ok(Data::Sparse(sparse))
+        Ok(TableData::Sparse(sparse))
     }
 
     fn cost(&self) -> u64 {
@@ -161,7 +166,7 @@ enum Fill {
     Text(Arc<str>),
 }
 
-fn simple(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn simple(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let missing = Missing::read(fitted)?;
     let strategy = fitted.text("strategy")?;
     let floats = match strategy {
@@ -169,11 +174,12 @@ fn simple(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
         "most_frequent" | "constant" => false,
         _ => return Err(fitted.unsupported("strategy")),
     };
-    let keeps = fitted.flag("keep_empty_features")? || strategy == "constant" && fitted.version() < Version(1, 8);
+    let keeps =
+        fitted.flag("keep_empty_features")? || strategy == "constant" && fitted.version() < SklearnVersion(1, 8);
     let statistics = fitted.need("statistics_")?;
     let wanted = || fitted.unexpected("statistics_", "a number or text for each column");
     let number = |number: f64| (keeps || !number.is_nan()).then_some(Fill::Number(number));
-    let fill = |value: Value<'_>| {
+    let fill = |value: PickleValue<'_>| {
         let text = || value.as_str().map(|text| Some(Fill::Text(text.into())));
         value.as_f64().map(number).or_else(text).ok_or_else(wanted)
     };
@@ -187,13 +193,18 @@ fn simple(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     let objects = objects || fitted.is_object_dtype("_fit_dtype");
     let columns = fills.len();
     let indicator = Indicator::of(fitted, columns)?;
-    Ok(Family::new(Methods::TRANSFORM, columns, Simple { missing, fills, floats, objects, indicator }))
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, columns, Simple { missing, fills, floats, objects, indicator }))
 }
 
 impl Fill {
     /// A column with its gaps filled.
-    fn fill(&self, column: &Elements<'_>, mask: &[bool], about: &About) -> Result<Elements<'static>, PredictError> {
-        let misfit = || PredictError::Text { class: Arc::clone(&about.class) };
+    fn fill(
+        &self,
+        column: &Elements<'_>,
+        mask: &[bool],
+        info: &EstimatorInfo,
+    ) -> Result<Elements<'static>, PredictError> {
+        let misfit = || PredictError::Text { class: Arc::clone(&info.class) };
         if !mask.contains(&true) {
             return Ok(column.clone().into_static());
         }
@@ -214,26 +225,31 @@ impl Fill {
 }
 
 impl Evaluate for Simple {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let rows = data.rows();
         let array;
         let data = if self.floats {
-            let matrix = about.unchecked(data)?;
-            array = Data::Table(Table::of_matrix(&matrix));
+            let matrix = info.unchecked(data)?;
+            array = TableData::Table(DenseTable::of_matrix(&matrix));
             &array
         } else if self.objects {
             data
         } else {
-            array = concatenate::beside(std::slice::from_ref(data), rows);
+            array = concatenate::hstack(std::slice::from_ref(data), rows);
             &array
         };
         let (mut masks, mut columns) = (Vec::with_capacity(self.fills.len()), Vec::new());
         for (place, fill) in self.fills.iter().enumerate() {
             let column = data.column(place);
-            self.missing.check(&column, about)?;
+            self.missing.check(&column, info)?;
             let mask = self.missing.mask(&column);
             if let Some(fill) = fill {
-                columns.push(fill.fill(&column, &mask, about)?);
+                columns.push(fill.fill(&column, &mask, info)?);
             }
             masks.push(mask);
         }
@@ -241,7 +257,7 @@ impl Evaluate for Simple {
         if let Some(indicator) = &self.indicator {
             blocks.push(indicator.columns(&masks, rows));
         }
-        Ok(concatenate::beside(&blocks, rows))
+        Ok(concatenate::hstack(&blocks, rows))
     }
 
     fn cost(&self) -> u64 {
@@ -250,10 +266,10 @@ impl Evaluate for Simple {
 }
 
 /// Columns as one array; as objects each keeps its type.
-fn together(columns: Vec<Elements<'static>>, rows: usize, objects: bool) -> Data<'static> {
-    let frame = Data::Frame(Frame { names: Vec::new(), columns, rows });
+fn together(columns: Vec<Elements<'static>>, rows: usize, objects: bool) -> TableData<'static> {
+    let frame = TableData::Frame(DataFrame { names: Vec::new(), columns, rows });
     let text = (0..frame.columns()).any(|place| matches!(frame.column(place), Elements::Text(_)));
-    if objects && !text { frame } else { concatenate::beside(&[frame], rows) }
+    if objects && !text { frame } else { concatenate::hstack(&[frame], rows) }
 }
 
 /// The average of the nearest rows that have the value.
@@ -271,7 +287,7 @@ struct Nearest {
     indicator: Option<Indicator>,
 }
 
-fn nearest(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn nearest(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let missing = Missing::read(fitted)?;
     let fit = fitted.matrix("_fit_X")?;
     let features = fit.columns;
@@ -296,7 +312,7 @@ fn nearest(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     let rows = rows.collect();
     let keeps_empty = fitted.flag("keep_empty_features")?;
     let imputer = Nearest { missing, rows, features, valid, keeps_empty, count, by_distance, indicator };
-    Ok(Family::new(Methods::TRANSFORM, features, imputer))
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features, imputer))
 }
 
 impl Nearest {
@@ -343,10 +359,15 @@ impl Nearest {
 }
 
 impl Evaluate for Nearest {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.unchecked(data)?;
-        let table = Table::of_matrix(&x);
-        self.missing.check(&table.elements, about)?;
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.unchecked(data)?;
+        let table = DenseTable::of_matrix(&x);
+        self.missing.check(&table.elements, info)?;
         let mut values = x.to_f64().into_owned();
         let mut masks = vec![Vec::with_capacity(x.rows); self.features];
         let mut kept = Vec::with_capacity(values.len());
@@ -374,13 +395,13 @@ impl Evaluate for Nearest {
                 }
             }
         }
-        let numeric = if x.is_single() { Numeric::F32 } else { Numeric::F64 };
+        let numeric = if x.is_single() { NumericType::F32 } else { NumericType::F64 };
         let columns = kept.len() / x.rows.max(1);
-        let mut blocks = vec![Data::Table(Table { elements: numeric.elements(kept), rows: x.rows, columns })];
+        let mut blocks = vec![TableData::Table(DenseTable { elements: numeric.elements(kept), rows: x.rows, columns })];
         if let Some(indicator) = &self.indicator {
             blocks.push(indicator.columns(&masks, x.rows));
         }
-        Ok(concatenate::beside(&blocks, x.rows))
+        Ok(concatenate::hstack(&blocks, x.rows))
     }
 
     fn cost(&self) -> u64 {
@@ -409,7 +430,7 @@ struct Round {
     model: Estimator,
 }
 
-fn iterative(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn iterative(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     if fitted.flag("sample_posterior")? {
         return Err(fitted.unsupported("sample_posterior"));
     }
@@ -439,7 +460,9 @@ fn iterative(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
         fitted.spend(others.len())?;
         let others: Vec<usize> = others.into_iter().map(place).collect::<Option<_>>().ok_or_else(wanted)?;
         let model = fitted.estimator(model)?;
-        if !model.about.methods.contains(Method::Predict) || model.about.features.is_some_and(|n| n != others.len()) {
+        if !model.info.methods.contains(EstimatorMethod::Predict)
+            || model.info.features.is_some_and(|n| n != others.len())
+        {
             return Err(wanted());
         }
         rounds.push(Round { feature, others, model });
@@ -447,18 +470,23 @@ fn iterative(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     let missing = Missing::read(fitted)?;
     let indicator = Indicator::of(fitted, features)?;
     let imputer = Iterative { initial, missing, valid, rounds, low, high, indicator };
-    Ok(Family::new(Methods::TRANSFORM, features, imputer))
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features, imputer))
 }
 
 impl Evaluate for Iterative {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.unchecked(data)?;
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.unchecked(data)?;
         let rows = x.rows;
-        let table = Data::Table(Table::of_matrix(&x));
+        let table = TableData::Table(DenseTable::of_matrix(&x));
         let masks: Vec<Vec<bool>> = (0..x.columns).map(|place| self.missing.mask(&table.column(place))).collect();
-        let filled = self.initial.call(Method::Transform, &table)?;
+        let filled = self.initial.call(EstimatorMethod::Transform, &table)?;
         let width = self.valid.len();
-        let matrix = about.unchecked(&filled)?;
+        let matrix = info.unchecked(&filled)?;
         let mut values = matrix.to_f64().into_owned();
         // Of rows without any value there is nothing to go by.
         let blank = masks.iter().all(|mask| !mask.contains(&false));
@@ -469,18 +497,20 @@ impl Evaluate for Iterative {
             }
             let inputs = gaps.iter().flat_map(|row| others.iter().map(move |other| row * width + other));
             let inputs: Vec<f64> = inputs.map(|place| values[place]).collect();
-            let answer = model.call(Method::Predict, &Data::Table(Table::of_f64(inputs, others.len())))?;
-            let answer = model.about.unchecked(&answer)?.to_f64().into_owned();
+            let answer =
+                model.call(EstimatorMethod::Predict, &TableData::Table(DenseTable::of_f64(inputs, others.len())))?;
+            let answer = model.info.unchecked(&answer)?.to_f64().into_owned();
             for (row, value) in gaps.into_iter().zip(answer) {
                 values[row * width + feature] = value.max(self.low[*feature]).min(self.high[*feature]);
             }
         }
-        let numeric = if matrix.is_single() { Numeric::F32 } else { Numeric::F64 };
-        let mut blocks = vec![Data::Table(Table { elements: numeric.elements(values), rows, columns: width })];
+        let numeric = if matrix.is_single() { NumericType::F32 } else { NumericType::F64 };
+        let mut blocks =
+            vec![TableData::Table(DenseTable { elements: numeric.elements(values), rows, columns: width })];
         if let Some(indicator) = &self.indicator {
             blocks.push(indicator.columns(&masks, rows));
         }
-        Ok(concatenate::beside(&blocks, rows))
+        Ok(concatenate::hstack(&blocks, rows))
     }
 
     fn cost(&self) -> u64 {

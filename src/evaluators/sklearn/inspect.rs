@@ -5,8 +5,8 @@ use std::fmt;
 use bytes::Bytes;
 
 use super::error::LoadError;
-use super::{Method, Model};
-use crate::pickle::{self, PickleError, Value};
+use super::{EstimatorMethod, FittedEstimator};
+use crate::pickle::{self, PickleError, PickleValue};
 
 /// Estimators that are told one by one; a file may hold any number, and may hold itself.
 const MAX_PARTS: usize = 200;
@@ -17,15 +17,15 @@ const MAX_TEXT: usize = 60;
 
 /// What an artifact of scikit-learn holds.
 #[derive(Debug)]
-pub struct Report {
-    root: Part,
+pub struct ArtifactReport {
+    root: ObjectReport,
     /// The model, or why it is not evaluated natively.
-    native: Result<Model, LoadError>,
+    native: Result<FittedEstimator, LoadError>,
 }
 
 /// One object of a library.
 #[derive(Debug)]
-struct Part {
+struct ObjectReport {
     /// Where it is in what it belongs to.
     place: String,
     class: String,
@@ -37,7 +37,7 @@ struct Part {
     alike: usize,
 }
 
-impl Report {
+impl ArtifactReport {
     /// Reads an artifact.
     ///
     /// # Errors
@@ -46,8 +46,8 @@ impl Report {
     pub fn read(file: &Bytes) -> Result<Self, PickleError> {
         let pickle = pickle::read(file.clone())?;
         let mut left = MAX_PARTS;
-        let root = Part::of(String::new(), pickle.root(), 0, &mut left);
-        Ok(Self { root, native: Model::load(file.clone()) })
+        let root = ObjectReport::of(String::new(), pickle.root(), 0, &mut left);
+        Ok(Self { root, native: FittedEstimator::load(file.clone()) })
     }
 
     /// Tells whether `predict` of an estimator with one target returns a list of numbers, as nearly all do. The others were
@@ -65,18 +65,18 @@ impl Report {
                 None => break,
             }
         }
-        let rank = |name| estimator.attribute(name).and_then(Value::as_array).map(|array| array.shape.len());
+        let rank = |name| estimator.attribute(name).and_then(PickleValue::as_array).map(|array| array.shape.len());
         estimator.attribute("classes_").is_some() || (rank("coef_") != Some(2) && rank("_y") != Some(2))
     }
 }
 
-impl Part {
-    fn of(place: String, value: Value<'_>, depth: usize, left: &mut usize) -> Self {
+impl ObjectReport {
+    fn of(place: String, value: PickleValue<'_>, depth: usize, left: &mut usize) -> Self {
         *left = left.saturating_sub(1);
         let mut part = Self {
             place,
             class: value.describe().to_owned(),
-            version: value.attribute("_sklearn_version").and_then(Value::as_str).map(str::to_owned),
+            version: value.attribute("_sklearn_version").and_then(PickleValue::as_str).map(str::to_owned),
             parameters: Vec::new(),
             fitted: Vec::new(),
             parts: Vec::new(),
@@ -101,7 +101,7 @@ impl Part {
     }
 
     /// Adds the estimators that an attribute holds.
-    fn add(&mut self, name: &str, value: Value<'_>, depth: usize, left: &mut usize) {
+    fn add(&mut self, name: &str, value: PickleValue<'_>, depth: usize, left: &mut usize) {
         if *left == 0 {
             return;
         }
@@ -151,7 +151,7 @@ impl Part {
 }
 
 /// Shows a value on one line, if it is no estimator and holds none.
-fn show(value: Value<'_>) -> Option<String> {
+fn show(value: PickleValue<'_>) -> Option<String> {
     if let Some(array) = value.as_array() {
         let objects = value.items().is_some_and(|items| items.iter().any(|item| item.class().is_some()));
         return (!objects).then(|| format!("{} {:?}", array.dtype.name(), array.shape));
@@ -179,7 +179,7 @@ fn show(value: Value<'_>) -> Option<String> {
     value.entries().map(|entries| format!("dict of {}", entries.len()))
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ArtifactReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.root.write(f, 0)?;
         match &self.native {
@@ -187,7 +187,7 @@ impl fmt::Display for Report {
                 if let Some(features) = model.n_features() {
                     writeln!(f, "features: {features}")?;
                 }
-                let outputs: Vec<_> = model.methods().iter().map(Method::name).collect();
+                let outputs: Vec<_> = model.methods().iter().map(EstimatorMethod::name).collect();
                 writeln!(f, "outputs: {}", outputs.join(", "))?;
                 write!(f, "served natively: yes")
             }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::classes::{Classes, Family};
-use super::data::{Data, to_f32};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{TableData, to_f32};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Evaluate, Method, Methods};
-use super::fitted::Fitted;
+use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::FittedObject;
 use super::sub_estimators;
 
-pub(super) const CLASSES: Classes = &[("isotonic.IsotonicRegression", isotonic)];
+pub(super) const CLASSES: ClassTable = &[("isotonic.IsotonicRegression", isotonic)];
 
 /// A function of straight pieces.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ enum Outside {
 }
 
 impl Isotonic {
-    pub(super) fn load(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+    pub(super) fn load(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let x = fitted.matrix("X_thresholds_")?;
         let y = fitted.floats_of("y_thresholds_", x.values.len())?;
         if x.values.is_empty() || !x.values.is_sorted() {
@@ -81,14 +81,19 @@ impl Isotonic {
     }
 }
 
-fn isotonic(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    Ok(Family::new(Methods::PREDICT.and(Method::Transform), 1, Isotonic::load(fitted)?))
+fn isotonic(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    Ok(EstimatorSpec::new(MethodSet::PREDICT.and(EstimatorMethod::Transform), 1, Isotonic::load(fitted)?))
 }
 
 impl Evaluate for Isotonic {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
-        let values = self.of(&x.to_f64(), &about.class)?;
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.finite(data)?;
+        let values = self.of(&x.to_f64(), &info.class)?;
         Ok(sub_estimators::table(values, (x.rows, 1), self.single))
     }
 

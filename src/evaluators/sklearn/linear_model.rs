@@ -1,15 +1,15 @@
 //! Linear models: `X @ coef_.T + intercept_`, and what each class makes of it.
 
-use super::classes::{Classes, Family};
-use super::data::{Data, Elements, Floats, Int, Matrix, Table, to_f32};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, FloatMatrix, FloatValues, IntType, TableData, to_f32};
 use super::delegate::Delegate;
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Evaluate, Method, Methods};
-use super::fitted::{Fitted, Version};
+use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::{FittedObject, SklearnVersion};
 use super::numerics::{affine, argmax, expit, normalize, softmax, transpose};
-use super::sparse::Numeric;
+use super::sparse::NumericType;
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("linear_model.ARDRegression", regressor),
     ("linear_model.BayesianRidge", regressor),
     ("linear_model.ElasticNet", regressor),
@@ -61,7 +61,7 @@ pub(super) struct Linear {
 }
 
 impl Linear {
-    fn load(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+    fn load(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let coefficients = fitted.matrix("coef_")?;
         let (outputs, features) = (coefficients.rows, coefficients.columns);
         if outputs == 0 || features == 0 {
@@ -80,37 +80,37 @@ impl Linear {
     }
 
     /// A score for each output of each row.
-    fn scores(&self, x: &Matrix<'_>) -> Vec<f64> {
+    fn scores(&self, x: &FloatMatrix<'_>) -> Vec<f64> {
         match &x.floats {
-            Floats::F32(values) => affine(values, self.features, &self.weights, &self.intercept),
-            Floats::F64(values) => affine(values, self.features, &self.weights, &self.intercept),
+            FloatValues::F32(values) => affine(values, self.features, &self.weights, &self.intercept),
+            FloatValues::F64(values) => affine(values, self.features, &self.weights, &self.intercept),
         }
     }
 
     /// A score for each output of each row, which has to be finite, and whether rows have single precision.
-    fn score(&self, data: &Data<'_>, about: &About) -> Result<(Vec<f64>, bool), PredictError> {
-        if let Data::Sparse(sparse) = data {
-            about.finite_sparse(sparse)?;
-            return Ok((sparse.affine(&self.weights, &self.intercept), sparse.numeric() == Numeric::F32));
+    fn score(&self, data: &TableData<'_>, info: &EstimatorInfo) -> Result<(Vec<f64>, bool), PredictError> {
+        if let TableData::Sparse(sparse) = data {
+            info.finite_sparse(sparse)?;
+            return Ok((sparse.affine(&self.weights, &self.intercept), sparse.numeric() == NumericType::F32));
         }
-        let x = about.unchecked(data)?;
+        let x = info.unchecked(data)?;
         let scores = self.scores(&x);
         // A number that is not finite leaves no sum finite, not even times zero: most rows need not be looked at again.
         if !scores.iter().fold(true, |all, score| all & score.is_finite()) {
-            about.check_finite(&x, false)?;
+            info.check_finite(&x, false)?;
         }
         Ok((scores, x.is_single()))
     }
 
     /// A table in the precision that NumPy would have.
-    fn table(&self, values: Vec<f64>, columns: usize, single: bool) -> Data<'static> {
+    fn table(&self, values: Vec<f64>, columns: usize, single: bool) -> TableData<'static> {
         let rows = values.len() / columns.max(1);
         let elements = if self.single && single {
             Elements::F32(values.into_iter().map(to_f32).collect())
         } else {
             Elements::F64(values.into())
         };
-        Data::Table(Table { elements, rows, columns })
+        TableData::Table(DenseTable { elements, rows, columns })
     }
 
     const fn cost(&self) -> u64 {
@@ -158,21 +158,21 @@ struct OneClass {
     linear: Linear,
 }
 
-pub(super) fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     regressor_with(fitted, Link::Identity)
 }
 
-fn regressor_with(fitted: &Fitted<'_>, link: Link) -> Result<Family, LoadError> {
+fn regressor_with(fitted: &FittedObject<'_>, link: Link) -> Result<EstimatorSpec, LoadError> {
     let linear = Linear::load(fitted)?;
-    Ok(Family::new(Methods::PREDICT, linear.features, Regressor { linear, link }))
+    Ok(EstimatorSpec::new(MethodSet::PREDICT, linear.features, Regressor { linear, link }))
 }
 
 /// `PoissonRegressor` and `GammaRegressor`.
-fn log_link(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn log_link(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     regressor_with(fitted, Link::Exp)
 }
 
-fn tweedie(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn tweedie(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let link = match fitted.text("link")? {
         "identity" => Link::Identity,
         "auto" if fitted.number("power")? <= 0.0 => Link::Identity,
@@ -182,11 +182,11 @@ fn tweedie(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     regressor_with(fitted, link)
 }
 
-fn logistic(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn logistic(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let linear = Linear::load(fitted)?;
-    let liblinear = fitted
-        .text_if("solver")
-        .is_some_and(|solver| solver == "liblinear" || solver == "newton-cholesky" && fitted.version() < Version(1, 6));
+    let liblinear = fitted.text_if("solver").is_some_and(|solver| {
+        solver == "liblinear" || solver == "newton-cholesky" && fitted.version() < SklearnVersion(1, 6)
+    });
     let two = linear.outputs() == 1;
     let probabilities = match fitted.text_if("multi_class") {
         Some("ovr" | "warn") => Probabilities::OneVsRest,
@@ -199,7 +199,7 @@ fn logistic(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     classifier_with(fitted, linear, probabilities)
 }
 
-fn sgd_classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn sgd_classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let probabilities = match fitted.text("loss")? {
         "log_loss" | "log" => Probabilities::OneVsRest,
         "modified_huber" => Probabilities::ModifiedHuber,
@@ -209,40 +209,44 @@ fn sgd_classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 }
 
 /// What classifies in a linear discriminant.
-pub(super) fn discriminant(fitted: &Fitted<'_>) -> Result<(Classifier, Methods, usize), LoadError> {
+pub(super) fn discriminant(fitted: &FittedObject<'_>) -> Result<(Classifier, MethodSet, usize), LoadError> {
     let linear = Linear::load(fitted)?;
     let probabilities = if linear.outputs() == 1 { Probabilities::OneVsRest } else { Probabilities::Softmax };
     classifier_of(fitted, linear, probabilities)
 }
 
 /// Linear models of classes that have no probabilities.
-pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     classifier_with(fitted, Linear::load(fitted)?, Probabilities::None)
 }
 
-fn classifier_with(fitted: &Fitted<'_>, linear: Linear, probabilities: Probabilities) -> Result<Family, LoadError> {
+fn classifier_with(
+    fitted: &FittedObject<'_>,
+    linear: Linear,
+    probabilities: Probabilities,
+) -> Result<EstimatorSpec, LoadError> {
     let (classifier, methods, features) = classifier_of(fitted, linear, probabilities)?;
-    Ok(Family::new(methods, features, classifier))
+    Ok(EstimatorSpec::new(methods, features, classifier))
 }
 
 /// A classifier, what it can be asked for, and how many features it takes.
 fn classifier_of(
-    fitted: &Fitted<'_>,
+    fitted: &FittedObject<'_>,
     linear: Linear,
     probabilities: Probabilities,
-) -> Result<(Classifier, Methods, usize), LoadError> {
+) -> Result<(Classifier, MethodSet, usize), LoadError> {
     let labels = labels(fitted)?;
     let classes = if linear.outputs() == 1 { 2 } else { linear.outputs() };
     fitted.count("classes_", classes, labels.len())?;
-    let methods = Methods::PREDICT
-        .and(Method::DecisionFunction)
-        .and_if(probabilities != Probabilities::None, Method::PredictProba);
+    let methods = MethodSet::PREDICT
+        .and(EstimatorMethod::DecisionFunction)
+        .and_if(probabilities != Probabilities::None, EstimatorMethod::PredictProba);
     let features = linear.features;
     Ok((Classifier { linear, labels, probabilities }, methods, features))
 }
 
 /// The labels of the classes, which ridge classifiers kept elsewhere.
-fn labels(fitted: &Fitted<'_>) -> Result<Elements<'static>, LoadError> {
+fn labels(fitted: &FittedObject<'_>) -> Result<Elements<'static>, LoadError> {
     let Some(binarizer) = fitted.get("_label_binarizer") else { return fitted.labels("classes_") };
     let binarizer = fitted.part(binarizer)?;
     if binarizer.text_if("y_type_").is_some_and(|kind| kind.starts_with("multilabel")) {
@@ -252,27 +256,32 @@ fn labels(fitted: &Fitted<'_>) -> Result<Elements<'static>, LoadError> {
 }
 
 /// `SGDOneClassSVM`, whose offset is what others call an intercept.
-fn one_class(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn one_class(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let coefficients = fitted.matrix("coef_")?;
     let offset = fitted.floats_of("offset_", 1)?;
     fitted.count("coef_", coefficients.columns, coefficients.values.len())?;
     let features = coefficients.columns;
     let intercept = offset.iter().map(|offset| -offset).collect();
     let linear = Linear { weights: coefficients.values, intercept, features, single: coefficients.single };
-    let methods = Methods::PREDICT.and(Method::DecisionFunction);
-    Ok(Family::new(methods, features, OneClass { linear }))
+    let methods = MethodSet::PREDICT.and(EstimatorMethod::DecisionFunction);
+    Ok(EstimatorSpec::new(methods, features, OneClass { linear }))
 }
 
 /// `RANSACRegressor`, of which only `predict` is there.
-fn ransac(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn ransac(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let estimator = fitted.estimator(fitted.need("estimator_")?)?;
-    let features = estimator.about.features;
-    Ok(Family::composed(Methods::PREDICT, features, None, Delegate { estimator }))
+    let features = estimator.info.features;
+    Ok(EstimatorSpec::composed(MethodSet::PREDICT, features, None, Delegate { estimator }))
 }
 
 impl Evaluate for Regressor {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let (mut scores, single) = self.linear.score(data, about)?;
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let (mut scores, single) = self.linear.score(data, info)?;
         if let Link::Exp = self.link {
             for score in &mut scores {
                 *score = score.exp();
@@ -291,16 +300,21 @@ impl Evaluate for Regressor {
 }
 
 impl Evaluate for Classifier {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let (scores, single) = self.linear.score(data, about)?;
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let (scores, single) = self.linear.score(data, info)?;
         let outputs = self.linear.outputs();
         Ok(match method {
-            Method::DecisionFunction => self.linear.table(scores, outputs, single),
-            Method::PredictProba => {
+            EstimatorMethod::DecisionFunction => self.linear.table(scores, outputs, single),
+            EstimatorMethod::PredictProba => {
                 let probabilities = self.probabilities.of(scores, outputs);
                 self.linear.table(probabilities, self.labels.len(), single)
             }
-            _ => Data::Table(Table::of_column(predict(&self.labels, &scores, outputs))),
+            _ => TableData::Table(DenseTable::of_column(predict(&self.labels, &scores, outputs))),
         })
     }
 
@@ -375,13 +389,18 @@ fn normalize_or_uniform(row: &mut [f64]) {
 }
 
 impl Evaluate for OneClass {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let (scores, single) = self.linear.score(data, about)?;
-        if method == Method::DecisionFunction {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let (scores, single) = self.linear.score(data, info)?;
+        if method == EstimatorMethod::DecisionFunction {
             return Ok(self.linear.table(scores, 1, single));
         }
         let inside = scores.iter().map(|&score| if score >= 0.0 { 1 } else { -1 });
-        Ok(Data::Table(Table::of_column(Elements::Int(inside.collect(), Int::I32))))
+        Ok(TableData::Table(DenseTable::of_column(Elements::Int(inside.collect(), IntType::I32))))
     }
 
     fn takes_sparse(&self) -> bool {

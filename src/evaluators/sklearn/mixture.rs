@@ -1,13 +1,13 @@
 //! Mixtures of Gaussians.
 
-use super::classes::{Classes, Family};
-use super::data::{Data, Elements, Int, Table, to_f32};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, IntType, TableData, to_f32};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Evaluate, Method, Methods};
-use super::fitted::{Fitted, Version};
+use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::{FittedObject, SklearnVersion};
 use super::numerics::{argmax, digamma, dot, exp_normalize, transpose};
 
-pub(super) const CLASSES: Classes =
+pub(super) const CLASSES: ClassTable =
     &[("mixture.BayesianGaussianMixture", bayesian), ("mixture.GaussianMixture", plain)];
 
 #[derive(Debug)]
@@ -38,13 +38,13 @@ enum Shape {
     Sphere { constant: f64, linear: Vec<f64>, square: f64 },
 }
 
-fn plain(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn plain(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let weights = fitted.floats("weights_")?;
     let constants = weights.iter().map(|weight| weight.ln()).collect();
     family(fitted, constants)
 }
 
-fn bayesian(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn bayesian(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let means = fitted.matrix("means_")?;
     let (count, features) = (means.rows, means.columns);
     let weights = match fitted.text("weight_concentration_prior_type")? {
@@ -79,7 +79,7 @@ fn bayesian(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 }
 
 /// The expected logarithms of the weights of a Dirichlet process.
-fn process(fitted: &Fitted<'_>, count: usize) -> Result<Vec<f64>, LoadError> {
+fn process(fitted: &FittedObject<'_>, count: usize) -> Result<Vec<f64>, LoadError> {
     let wanted = || fitted.unexpected("weight_concentration_", "two arrays, a number for each component");
     let both = fitted.items("weight_concentration_")?;
     let [first, second] = both[..] else { return Err(wanted()) };
@@ -99,7 +99,7 @@ fn process(fitted: &Fitted<'_>, count: usize) -> Result<Vec<f64>, LoadError> {
 }
 
 /// Reads means and widths; `constants` has a number for each component.
-fn family(fitted: &Fitted<'_>, constants: Vec<f64>) -> Result<Family, LoadError> {
+fn family(fitted: &FittedObject<'_>, constants: Vec<f64>) -> Result<EstimatorSpec, LoadError> {
     let means = fitted.matrix("means_")?;
     let features = means.columns;
     fitted.count("means_", constants.len(), means.rows)?;
@@ -126,8 +126,8 @@ fn family(fitted: &Fitted<'_>, constants: Vec<f64>) -> Result<Family, LoadError>
         Component { shape, determinant, constant }
     });
     let components = components.collect();
-    let mixture = Mixture { components, features, rounds: fitted.version() >= Version(1, 7) };
-    Ok(Family::new(Methods::PREDICT.and(Method::PredictProba), features, mixture))
+    let mixture = Mixture { components, features, rounds: fitted.version() >= SklearnVersion(1, 7) };
+    Ok(EstimatorSpec::new(MethodSet::PREDICT.and(EstimatorMethod::PredictProba), features, mixture))
 }
 
 /// The shape of a component, and the logarithm of its determinant.
@@ -177,8 +177,13 @@ impl Component {
 }
 
 impl Evaluate for Mixture {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.finite(data)?;
         let single = x.is_single();
         let rounds = self.rounds && single;
         let values = x.to_f64();
@@ -186,14 +191,14 @@ impl Evaluate for Mixture {
         let logs = rows.flat_map(|row| self.components.iter().map(move |component| component.log(row, single, rounds)));
         let mut logs: Vec<f64> = logs.collect();
         let count = self.components.len();
-        if method == Method::Predict {
+        if method == EstimatorMethod::Predict {
             let nearest = logs.chunks_exact(count).map(|row| i64::try_from(argmax(row)).unwrap_or(i64::MAX));
-            return Ok(Data::Table(Table::of_column(Elements::Int(nearest.collect(), Int::I64))));
+            return Ok(TableData::Table(DenseTable::of_column(Elements::Int(nearest.collect(), IntType::I64))));
         }
         for row in logs.chunks_exact_mut(count) {
             exp_normalize(row);
         }
-        Ok(Data::Table(Table::of_f64(logs, count)))
+        Ok(TableData::Table(DenseTable::of_f64(logs, count)))
     }
 
     fn cost(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! scikit-learn's estimators, evaluated natively.
 //!
-//! A [`Model`] is made from the bytes of a pickle or joblib file and answers tables of numbers or data frames; requests are
+//! A [`FittedEstimator`] is made from the bytes of a pickle or joblib file and answers tables of numbers or data frames; requests are
 //! other modules' business. `classes` lists what is evaluated; each family has a module that reads the attributes of its
 //! classes and computes. An artifact answers as the version of scikit-learn that wrote it would have. What cannot be
 //! answered so is refused by name.
@@ -50,22 +50,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use self::data::{Data, Elements, Frame, Int, Table};
+pub use self::data::{DataFrame, DenseTable, Elements, IntType, TableData};
 pub use self::error::{LoadError, PredictError};
 use self::estimator::Estimator;
-pub use self::estimator::{Method, Methods};
-use self::fitted::{Budget, Context};
-pub use self::inspect::Report;
-pub use self::sparse::{Numeric, Sparse};
-use crate::pickle::{self, Value};
+pub use self::estimator::{EstimatorMethod, MethodSet};
+use self::fitted::{LoadBudget, LoadContext};
+pub use self::inspect::ArtifactReport;
+pub use self::sparse::{NumericType, SparseRows};
+use crate::pickle::{self, PickleValue};
 
 /// A loaded estimator.
 #[derive(Debug)]
-pub struct Model {
+pub struct FittedEstimator {
     root: Estimator,
 }
 
-impl Model {
+impl FittedEstimator {
     /// Loads what `pickle` or `joblib` wrote.
     ///
     /// # Errors
@@ -73,12 +73,12 @@ impl Model {
     /// [`LoadError`] says where the file is damaged, or names what is not evaluated natively.
     pub fn load(file: Bytes) -> Result<Self, LoadError> {
         let pickle = pickle::read(file)?;
-        let budget = Budget::new(pickle.bytes());
-        let context = Context { budget: &budget, depth: 0 };
+        let budget = LoadBudget::new(pickle.bytes());
+        let context = LoadContext { budget: &budget, depth: 0 };
         let root = classes::estimator(pickle.root(), context, None)?;
-        let answers_frames = root.about.methods.contains(Method::Transform);
+        let answers_frames = root.info.methods.contains(EstimatorMethod::Transform);
         if let Some(library) = frames(pickle.root()).filter(|_| answers_frames) {
-            let (class, value) = (root.about.path.to_string(), library.to_owned());
+            let (class, value) = (root.info.path.to_string(), library.to_owned());
             return Err(LoadError::Parameter { class, parameter: "set_output", value });
         }
         Ok(Self { root })
@@ -86,17 +86,17 @@ impl Model {
 
     /// The class in full, such as `sklearn.linear_model._logistic.LogisticRegression`.
     pub fn class_path(&self) -> &str {
-        &self.root.about.path
+        &self.root.info.path
     }
 
     /// How many features a row has, where that matters.
     pub const fn n_features(&self) -> Option<usize> {
-        self.root.about.features
+        self.root.info.features
     }
 
     /// What the model can be asked for.
-    pub const fn methods(&self) -> Methods {
-        self.root.about.methods
+    pub const fn methods(&self) -> MethodSet {
+        self.root.info.methods
     }
 
     /// Estimates how long the answer for so many rows takes on one thread, within a factor of a few.
@@ -110,13 +110,13 @@ impl Model {
     /// # Errors
     ///
     /// Fails when the model does not have the method, or cannot take the data.
-    pub fn call(&self, method: Method, data: &Data<'_>) -> Result<Data<'static>, PredictError> {
+    pub fn call(&self, method: EstimatorMethod, data: &TableData<'_>) -> Result<TableData<'static>, PredictError> {
         self.root.call(method, data)
     }
 }
 
 /// The library of the data frames that `set_output` makes of what an estimator transforms, if it was asked to.
-fn frames(mut estimator: Value<'_>) -> Option<&str> {
+fn frames(mut estimator: PickleValue<'_>) -> Option<&str> {
     // Pipelines transform as their last step does, searches as the best estimator. The nesting is limited where they are built.
     while let Some(inner) = estimator.attribute("best_estimator_").or_else(|| last_step(estimator)) {
         estimator = inner;
@@ -126,7 +126,7 @@ fn frames(mut estimator: Value<'_>) -> Option<&str> {
 }
 
 /// The last step of a pipeline that is an estimator.
-fn last_step(pipeline: Value<'_>) -> Option<Value<'_>> {
+fn last_step(pipeline: PickleValue<'_>) -> Option<PickleValue<'_>> {
     let steps = pipeline.attribute("steps")?.items()?.into_iter().rev();
     steps.filter_map(|step| step.items()?.get(1).copied()).find(|step| step.class().is_some())
 }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::classes::{Classes, Family};
-use super::data::{Data, Elements, Int, Table};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, IntType, TableData};
 use super::delegate;
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Estimator, Evaluate, Method};
-use super::fitted::Fitted;
+use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate};
+use super::fitted::FittedObject;
 use super::sub_estimators;
-use crate::pickle::Value;
+use crate::pickle::PickleValue;
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("model_selection.FixedThresholdClassifier", fixed_threshold),
     ("model_selection.GridSearchCV", search),
     ("model_selection.HalvingGridSearchCV", search),
@@ -21,7 +21,7 @@ pub(super) const CLASSES: Classes = &[
 ];
 
 /// `GridSearchCV` and its kind.
-fn search(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn search(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     delegate::delegate(fitted, "best_estimator_")
 }
 
@@ -30,7 +30,7 @@ fn search(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 struct Threshold {
     estimator: Estimator,
     /// What the scores are.
-    method: Method,
+    method: EstimatorMethod,
     /// From what score on it is the class that scores speak for.
     least: f64,
     labels: Elements<'static>,
@@ -38,12 +38,12 @@ struct Threshold {
     first: bool,
 }
 
-fn fixed_threshold(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn fixed_threshold(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let estimator = threshold_estimator(fitted)?;
     let method = response(fitted, &estimator)?;
     let threshold = match fitted.text_if("threshold") {
         Some("auto") => {
-            if method == Method::PredictProba {
+            if method == EstimatorMethod::PredictProba {
                 0.5
             } else {
                 0.0
@@ -56,7 +56,7 @@ fn fixed_threshold(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     with_threshold(fitted, (estimator, method), threshold, positive.as_ref())
 }
 
-fn tuned_threshold(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn tuned_threshold(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let estimator = threshold_estimator(fitted)?;
     let method = response(fitted, &estimator)?;
     let threshold = fitted.number("best_threshold_")?;
@@ -66,11 +66,11 @@ fn tuned_threshold(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 }
 
 /// The class that a scorer's metric looks for, if it looks for one: what it was told, else what the metric has for that.
-fn scored_label(scorer: &Fitted<'_>, labels: &Elements<'_>) -> Result<Option<Elements<'static>>, LoadError> {
+fn scored_label(scorer: &FittedObject<'_>, labels: &Elements<'_>) -> Result<Option<Elements<'static>>, LoadError> {
     if let Some(told) = scorer.need("_kwargs")?.get("pos_label").filter(|told| !told.is_none()) {
         return label(told).map(Some).ok_or_else(|| scorer.unexpected("_kwargs", "a label"));
     }
-    let one = Elements::Int(vec![1].into(), Int::I64);
+    let one = Elements::Int(vec![1].into(), IntType::I64);
     // Where 1 is the second class or none of them, it does not matter what the metric has.
     if sub_estimators::positions(&one, labels).is_none_or(|places| places != [0]) {
         return Ok(None);
@@ -83,34 +83,34 @@ fn scored_label(scorer: &Fitted<'_>, labels: &Elements<'_>) -> Result<Option<Ele
     }
 }
 
-fn threshold_estimator(fitted: &Fitted<'_>) -> Result<Estimator, LoadError> {
+fn threshold_estimator(fitted: &FittedObject<'_>) -> Result<Estimator, LoadError> {
     let name = if fitted.get("estimator_").is_some() { "estimator_" } else { "estimator" };
     fitted.estimator(fitted.need(name)?)
 }
 
 /// The labels of the classifier that has the threshold.
-fn threshold_labels(fitted: &Fitted<'_>) -> Result<Elements<'static>, LoadError> {
+fn threshold_labels(fitted: &FittedObject<'_>) -> Result<Elements<'static>, LoadError> {
     let name = if fitted.get("estimator_").is_some() { "estimator_" } else { "estimator" };
     let labels = sub_estimators::labels(fitted, fitted.need(name)?);
     labels.filter(|labels| labels.len() == 2).ok_or_else(|| fitted.unexpected(name, "a classifier of two classes"))
 }
 
 /// What scores are read from.
-fn response(fitted: &Fitted<'_>, estimator: &Estimator) -> Result<Method, LoadError> {
-    let has = |method| estimator.about.methods.contains(method);
+fn response(fitted: &FittedObject<'_>, estimator: &Estimator) -> Result<EstimatorMethod, LoadError> {
+    let has = |method| estimator.info.methods.contains(method);
     match fitted.text("response_method")? {
-        "auto" | "predict_proba" if has(Method::PredictProba) => Ok(Method::PredictProba),
-        "auto" | "decision_function" if has(Method::DecisionFunction) => Ok(Method::DecisionFunction),
+        "auto" | "predict_proba" if has(EstimatorMethod::PredictProba) => Ok(EstimatorMethod::PredictProba),
+        "auto" | "decision_function" if has(EstimatorMethod::DecisionFunction) => Ok(EstimatorMethod::DecisionFunction),
         _ => Err(fitted.unsupported("response_method")),
     }
 }
 
 fn with_threshold(
-    fitted: &Fitted<'_>,
-    (estimator, method): (Estimator, Method),
+    fitted: &FittedObject<'_>,
+    (estimator, method): (Estimator, EstimatorMethod),
     least: f64,
     positive: Option<&Elements<'_>>,
-) -> Result<Family, LoadError> {
+) -> Result<EstimatorSpec, LoadError> {
     let labels = threshold_labels(fitted)?;
     let first = match positive {
         None => false,
@@ -119,17 +119,22 @@ fn with_threshold(
             place.ok_or_else(|| fitted.unexpected("pos_label", "one of the classes"))? == 0
         }
     };
-    let methods = delegate::classifier_methods(&estimator).and(Method::Predict);
-    let features = estimator.about.features;
-    Ok(Family::composed(methods, features, None, Threshold { estimator, method, least, labels, first }))
+    let methods = delegate::classifier_methods(&estimator).and(EstimatorMethod::Predict);
+    let features = estimator.info.features;
+    Ok(EstimatorSpec::composed(methods, features, None, Threshold { estimator, method, least, labels, first }))
 }
 
 impl Evaluate for Threshold {
-    fn call(&self, method: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
-        if method != Method::Predict {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        _: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        if method != EstimatorMethod::Predict {
             return self.estimator.call(method, data);
         }
-        let scores = if self.first && self.method == Method::PredictProba {
+        let scores = if self.first && self.method == EstimatorMethod::PredictProba {
             let both = self.estimator.numbers_of(self.method, data, 2)?;
             both.values.chunks_exact(2).map(|pair| pair[0]).collect()
         } else {
@@ -138,7 +143,7 @@ impl Evaluate for Threshold {
         };
         // Above the threshold it is the class that scores speak for, below it the other one.
         let place = |&score: &f64| usize::from((score >= self.least) != self.first);
-        Ok(Data::Table(Table::of_column(self.labels.take(scores.iter().map(place)))))
+        Ok(TableData::Table(DenseTable::of_column(self.labels.take(scores.iter().map(place)))))
     }
 
     fn takes_sparse(&self) -> bool {
@@ -151,15 +156,15 @@ impl Evaluate for Threshold {
 }
 
 /// One label, as a list of it.
-fn label(value: Value<'_>) -> Option<Elements<'static>> {
+fn label(value: PickleValue<'_>) -> Option<Elements<'static>> {
     if let Some(text) = value.as_str() {
         return Some(Elements::Text(vec![Arc::from(text)]));
     }
     if let Some(flag) = value.as_bool() {
-        return Some(Elements::Int(vec![i64::from(flag)].into(), Int::Bool));
+        return Some(Elements::Int(vec![i64::from(flag)].into(), IntType::Bool));
     }
     if let Some(integer) = value.as_i64() {
-        return Some(Elements::Int(vec![integer].into(), Int::I64));
+        return Some(Elements::Int(vec![integer].into(), IntType::I64));
     }
     value.as_f64().map(|number| Elements::F64(vec![number].into()))
 }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::classes::{Classes, Family};
+use super::classes::{ClassTable, EstimatorSpec};
 use super::concatenate;
-use super::data::{Data, Elements, Table};
+use super::data::{DenseTable, Elements, TableData};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Estimator, Evaluate, Method, Methods};
-use super::fitted::Fitted;
-use super::sub_estimators::{self, Answer, sub_estimators};
+use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::FittedObject;
+use super::sub_estimators::{self, NumericAnswer, sub_estimators};
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("multioutput.ClassifierChain", classifier_chain),
     ("multioutput.MultiOutputClassifier", classifier),
     ("multioutput.MultiOutputRegressor", regressor),
@@ -23,43 +23,51 @@ struct Each {
     estimators: Vec<Estimator>,
 }
 
-fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     each(fitted, false)
 }
 
-fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     each(fitted, true)
 }
 
-fn each(fitted: &Fitted<'_>, classifier: bool) -> Result<Family, LoadError> {
+fn each(fitted: &FittedObject<'_>, classifier: bool) -> Result<EstimatorSpec, LoadError> {
     let estimators = sub_estimators(fitted, "estimators_")?;
-    let all = |method| estimators.iter().all(|estimator| estimator.about.methods.contains(method));
-    if !all(Method::Predict) {
+    let all = |method| estimators.iter().all(|estimator| estimator.info.methods.contains(method));
+    if !all(EstimatorMethod::Predict) {
         return Err(fitted.unexpected("estimators_", "estimators that predict"));
     }
-    let methods = Methods::PREDICT.and_if(classifier && all(Method::PredictProba), Method::PredictProba);
-    let features = estimators[0].about.features;
-    Ok(Family::composed(methods, features, None, Each { estimators }))
+    let methods =
+        MethodSet::PREDICT.and_if(classifier && all(EstimatorMethod::PredictProba), EstimatorMethod::PredictProba);
+    let features = estimators[0].info.features;
+    Ok(EstimatorSpec::composed(methods, features, None, Each { estimators }))
 }
 
 impl Evaluate for Each {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        if method != Method::Predict {
-            return Err(PredictError::Several { class: Arc::clone(&about.class), method });
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        if method != EstimatorMethod::Predict {
+            return Err(PredictError::Several { class: Arc::clone(&info.class), method });
         }
         let mut columns = Vec::with_capacity(self.estimators.len());
         for estimator in &self.estimators {
             match estimator.call(method, data)? {
-                Data::Table(table) if table.columns == 1 && table.rows == data.rows() => columns.push(table.elements),
+                TableData::Table(table) if table.columns == 1 && table.rows == data.rows() => {
+                    columns.push(table.elements)
+                }
                 other => {
-                    let class = Arc::clone(&estimator.about.class);
+                    let class = Arc::clone(&estimator.info.class);
                     return Err(PredictError::Part { class, wanted: 1, found: other.columns() });
                 }
             }
         }
-        let class = || PredictError::Text { class: Arc::clone(&about.class) };
+        let class = || PredictError::Text { class: Arc::clone(&info.class) };
         let elements = across(&columns, data.rows()).ok_or_else(class)?;
-        Ok(Data::Table(Table { elements, rows: data.rows(), columns: self.estimators.len() }))
+        Ok(TableData::Table(DenseTable { elements, rows: data.rows(), columns: self.estimators.len() }))
     }
 
     fn takes_sparse(&self) -> bool {
@@ -101,58 +109,63 @@ struct Chain {
     /// Which target each estimator is for.
     order: Vec<usize>,
     /// What is said to those that follow.
-    said: Method,
+    chain_method: EstimatorMethod,
     features: usize,
 }
 
-fn regressor_chain(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn regressor_chain(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     chain(fitted, false)
 }
 
-fn classifier_chain(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn classifier_chain(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     chain(fitted, true)
 }
 
-fn chain(fitted: &Fitted<'_>, classifier: bool) -> Result<Family, LoadError> {
+fn chain(fitted: &FittedObject<'_>, classifier: bool) -> Result<EstimatorSpec, LoadError> {
     let estimators = sub_estimators(fitted, "estimators_")?;
     let order = fitted.indices("order_", fitted.need("order_")?, estimators.len())?;
     fitted.count("order_", estimators.len(), order.len())?;
-    let said = match fitted.text_if("chain_method_") {
-        None => Method::Predict,
-        Some(name) => Method::ALL
+    let chain_method = match fitted.text_if("chain_method_") {
+        None => EstimatorMethod::Predict,
+        Some(name) => EstimatorMethod::ALL
             .into_iter()
-            .find(|method| method.name() == name && *method != Method::Transform)
+            .find(|method| method.name() == name && *method != EstimatorMethod::Transform)
             .ok_or_else(|| fitted.unsupported("chain_method_"))?,
     };
-    let all = |method| estimators.iter().all(|estimator| estimator.about.methods.contains(method));
-    if !all(Method::Predict) || !all(said) {
+    let all = |method| estimators.iter().all(|estimator| estimator.info.methods.contains(method));
+    if !all(EstimatorMethod::Predict) || !all(chain_method) {
         return Err(fitted.unexpected("estimators_", "estimators that predict"));
     }
-    let methods = Methods::PREDICT
-        .and_if(classifier && all(Method::PredictProba), Method::PredictProba)
-        .and_if(classifier && all(Method::DecisionFunction), Method::DecisionFunction);
+    let methods = MethodSet::PREDICT
+        .and_if(classifier && all(EstimatorMethod::PredictProba), EstimatorMethod::PredictProba)
+        .and_if(classifier && all(EstimatorMethod::DecisionFunction), EstimatorMethod::DecisionFunction);
     let features = fitted.size("n_features_in_")?;
-    Ok(Family::new(methods, features, Chain { estimators, order, said, features }))
+    Ok(EstimatorSpec::new(methods, features, Chain { estimators, order, chain_method, features }))
 }
 
 impl Evaluate for Chain {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let (rows, targets) = (data.rows(), self.estimators.len());
-        let mut seen = if let Data::Sparse(sparse) = data {
-            about.finite_sparse(sparse)?;
-            Data::Sparse(sparse.clone())
+        let mut seen = if let TableData::Sparse(sparse) = data {
+            info.finite_sparse(sparse)?;
+            TableData::Sparse(sparse.clone())
         } else {
-            let x = about.finite(data)?;
-            Data::Table(Table::of_f64(x.to_f64().into_owned(), self.features))
+            let x = info.finite(data)?;
+            TableData::Table(DenseTable::of_f64(x.to_f64().into_owned(), self.features))
         };
         let mut answers = vec![0.0; rows * targets];
         for (estimator, &target) in self.estimators.iter().zip(&self.order) {
             let own = estimator.score(method, &seen)?;
             answers.iter_mut().skip(target).step_by(targets).zip(&own.values).for_each(|(slot, &own)| *slot = own);
-            let said = if self.said == method { own } else { estimator.score(self.said, &seen)? };
-            seen = concatenate::beside(&[seen, Answer { single: false, ..said }.table()], rows);
+            let said = if self.chain_method == method { own } else { estimator.score(self.chain_method, &seen)? };
+            seen = concatenate::hstack(&[seen, NumericAnswer { single: false, ..said }.table()], rows);
         }
-        Ok(Data::Table(Table::of_f64(answers, targets)))
+        Ok(TableData::Table(DenseTable::of_f64(answers, targets)))
     }
 
     fn takes_sparse(&self) -> bool {

@@ -1,13 +1,13 @@
 //! Naive Bayes: the logarithm of each class's likelihood, a sum over features.
 
-use super::classes::{Classes, Family};
-use super::data::{Data, Elements, Table};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, TableData};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Evaluate, Method, Methods};
-use super::fitted::Fitted;
+use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::FittedObject;
 use super::numerics::{affine, argmax, exp_normalize, transpose};
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("naive_bayes.BernoulliNB", bernoulli),
     ("naive_bayes.ComplementNB", complement),
     ("naive_bayes.GaussianNB", gaussian),
@@ -29,7 +29,7 @@ enum Likelihood {
     Linear { weights: Vec<f64>, constants: Vec<f64>, binarize: Option<f64> },
 }
 
-fn family(fitted: &Fitted<'_>, likelihood: Likelihood, features: usize) -> Result<Family, LoadError> {
+fn family(fitted: &FittedObject<'_>, likelihood: Likelihood, features: usize) -> Result<EstimatorSpec, LoadError> {
     let labels = fitted.labels("classes_")?;
     let classes = match &likelihood {
         Likelihood::Gaussian { constants, .. } | Likelihood::Linear { constants, .. } => constants.len(),
@@ -38,11 +38,11 @@ fn family(fitted: &Fitted<'_>, likelihood: Likelihood, features: usize) -> Resul
     if features == 0 || classes == 0 {
         return Err(fitted.unexpected("classes_", "at least one class and feature"));
     }
-    let methods = Methods::PREDICT.and(Method::PredictProba);
-    Ok(Family::new(methods, features, Bayes { likelihood, labels, features }))
+    let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba);
+    Ok(EstimatorSpec::new(methods, features, Bayes { likelihood, labels, features }))
 }
 
-fn gaussian(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn gaussian(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let means = fitted.matrix("theta_")?;
     let name = if fitted.get("var_").is_some() { "var_" } else { "sigma_" };
     let variances = fitted.floats_of(name, means.values.len())?;
@@ -55,14 +55,14 @@ fn gaussian(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     family(fitted, Likelihood::Gaussian { means: means.values, variances, constants }, means.columns)
 }
 
-fn multinomial(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn multinomial(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let logs = fitted.matrix("feature_log_prob_")?;
     let constants = fitted.floats_of("class_log_prior_", logs.rows)?;
     let weights = transpose(&logs.values, logs.rows, logs.columns);
     family(fitted, Likelihood::Linear { weights, constants, binarize: None }, logs.columns)
 }
 
-fn complement(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn complement(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let logs = fitted.matrix("feature_log_prob_")?;
     let prior = fitted.floats_of("class_log_prior_", logs.rows)?;
     // The prior of several classes is not counted.
@@ -71,7 +71,7 @@ fn complement(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     family(fitted, Likelihood::Linear { weights, constants, binarize: None }, logs.columns)
 }
 
-fn bernoulli(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn bernoulli(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let logs = fitted.matrix("feature_log_prob_")?;
     let prior = fitted.floats_of("class_log_prior_", logs.rows)?;
     let binarize = match fitted.get("binarize") {
@@ -111,10 +111,15 @@ impl Likelihood {
 }
 
 impl Evaluate for Bayes {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let mut logs = match (data, &self.likelihood) {
-            (Data::Sparse(sparse), Likelihood::Linear { weights, constants, binarize }) => {
-                about.finite_sparse(sparse)?;
+            (TableData::Sparse(sparse), Likelihood::Linear { weights, constants, binarize }) => {
+                info.finite_sparse(sparse)?;
                 match binarize {
                     None => sparse.affine(weights, constants),
                     Some(threshold) => {
@@ -122,16 +127,18 @@ impl Evaluate for Bayes {
                     }
                 }
             }
-            _ => self.likelihood.logs(&about.finite(data)?.to_f64(), self.features),
+            _ => self.likelihood.logs(&info.finite(data)?.to_f64(), self.features),
         };
         let classes = self.labels.len();
-        if method == Method::Predict {
-            return Ok(Data::Table(Table::of_column(self.labels.take(logs.chunks_exact(classes).map(argmax)))));
+        if method == EstimatorMethod::Predict {
+            return Ok(TableData::Table(DenseTable::of_column(
+                self.labels.take(logs.chunks_exact(classes).map(argmax)),
+            )));
         }
         for row in logs.chunks_exact_mut(classes) {
             exp_normalize(row);
         }
-        Ok(Data::Table(Table::of_f64(logs, classes)))
+        Ok(TableData::Table(DenseTable::of_f64(logs, classes)))
     }
 
     fn takes_sparse(&self) -> bool {

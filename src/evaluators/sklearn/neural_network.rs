@@ -1,13 +1,13 @@
 //! Multi-layer perceptrons.
 
-use super::classes::{Classes, Family};
-use super::data::{Data, Elements, Table, to_f32};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, TableData, to_f32};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Evaluate, Method, Methods};
-use super::fitted::Fitted;
+use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::FittedObject;
 use super::numerics::{affine, argmax, expit, softmax};
 
-pub(super) const CLASSES: Classes =
+pub(super) const CLASSES: ClassTable =
     &[("neural_network.MLPClassifier", classifier), ("neural_network.MLPRegressor", regressor)];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,19 +60,23 @@ struct Network {
     single: bool,
 }
 
-fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    network(fitted, Methods::PREDICT, None)
+fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    network(fitted, MethodSet::PREDICT, None)
 }
 
-fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let binarizer = fitted.part(fitted.need("_label_binarizer")?)?;
     if binarizer.text_if("y_type_").is_some_and(|kind| kind.starts_with("multilabel")) {
         return Err(binarizer.unsupported("y_type_"));
     }
-    network(fitted, Methods::PREDICT.and(Method::PredictProba), Some(binarizer.labels("classes_")?))
+    network(fitted, MethodSet::PREDICT.and(EstimatorMethod::PredictProba), Some(binarizer.labels("classes_")?))
 }
 
-fn network(fitted: &Fitted<'_>, methods: Methods, labels: Option<Elements<'static>>) -> Result<Family, LoadError> {
+fn network(
+    fitted: &FittedObject<'_>,
+    methods: MethodSet,
+    labels: Option<Elements<'static>>,
+) -> Result<EstimatorSpec, LoadError> {
     let activation =
         |attribute| Activation::parse(fitted.text(attribute)?).ok_or_else(|| fitted.unsupported(attribute));
     let (hidden, last) = (activation("activation")?, activation("out_activation_")?);
@@ -109,34 +113,39 @@ fn network(fitted: &Fitted<'_>, methods: Methods, labels: Option<Elements<'stati
         }
         fitted.count("coefs_", if labels.len() == 2 { 1 } else { labels.len() }, outputs)?;
     }
-    Ok(Family::new(methods, features, Network { layers, labels, outputs, single }))
+    Ok(EstimatorSpec::new(methods, features, Network { layers, labels, outputs, single }))
 }
 
 impl Evaluate for Network {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.finite(data)?;
         let mut values = x.to_f64().into_owned();
         for layer in &self.layers {
             values = affine(&values, layer.inputs, &layer.weights, &layer.intercept);
             layer.activation.apply(&mut values, layer.intercept.len());
         }
         let (values, columns) = match &self.labels {
-            Some(labels) if method == Method::Predict && self.outputs == 1 => {
+            Some(labels) if method == EstimatorMethod::Predict && self.outputs == 1 => {
                 let positive = values.iter().map(|&value| usize::from(value > 0.5));
-                return Ok(Data::Table(Table::of_column(labels.take(positive))));
+                return Ok(TableData::Table(DenseTable::of_column(labels.take(positive))));
             }
-            Some(labels) if method == Method::Predict => {
+            Some(labels) if method == EstimatorMethod::Predict => {
                 let best = values.chunks_exact(self.outputs).map(argmax);
-                return Ok(Data::Table(Table::of_column(labels.take(best))));
+                return Ok(TableData::Table(DenseTable::of_column(labels.take(best))));
             }
             Some(_) if self.outputs == 1 => (values.iter().flat_map(|&value| [1.0 - value, value]).collect(), 2),
             _ => (values, self.outputs),
         };
         if self.single && x.is_single() {
             let elements = Elements::F32(values.into_iter().map(to_f32).collect());
-            return Ok(Data::Table(Table { elements, rows: x.rows, columns }));
+            return Ok(TableData::Table(DenseTable { elements, rows: x.rows, columns }));
         }
-        Ok(Data::Table(Table::of_f64(values, columns)))
+        Ok(TableData::Table(DenseTable::of_f64(values, columns)))
     }
 
     fn cost(&self) -> u64 {

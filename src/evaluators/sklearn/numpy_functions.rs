@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use super::data::{Elements, Int};
-use super::sparse::Numeric;
-use crate::pickle::Value;
+use super::data::{Elements, IntType};
+use super::sparse::NumericType;
+use crate::pickle::PickleValue;
 
 /// A function of one number.
 #[derive(Clone, Copy)]
-pub(super) struct Function {
+pub(super) struct NumpyFunction {
     name: &'static str,
     of: fn(f64) -> f64,
     whole: Whole,
@@ -23,11 +23,11 @@ enum Whole {
     Else,
 }
 
-const fn function(name: &'static str, of: fn(f64) -> f64, whole: Whole) -> Function {
-    Function { name, of, whole }
+const fn function(name: &'static str, of: fn(f64) -> f64, whole: Whole) -> NumpyFunction {
+    NumpyFunction { name, of, whole }
 }
 
-const FUNCTIONS: &[Function] = &[
+const FUNCTIONS: &[NumpyFunction] = &[
     function("abs", f64::abs, Whole::Integers),
     function("absolute", f64::abs, Whole::Integers),
     function("arcsinh", f64::asinh, Whole::Floats),
@@ -59,18 +59,18 @@ fn sign(x: f64) -> f64 {
     if x == 0.0 || x.is_nan() { x + 0.0 } else { x.signum() }
 }
 
-impl fmt::Debug for Function {
+impl fmt::Debug for NumpyFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
 
-impl Function {
+impl NumpyFunction {
     /// No function: numbers stay what they are.
     pub(super) const IDENTITY: Self = function("identity", |x| x, Whole::Integers);
 
     /// The function that a value of a pickle is, if it is a known one.
-    pub(super) fn named(value: Value<'_>) -> Option<Self> {
+    pub(super) fn named(value: PickleValue<'_>) -> Option<Self> {
         let name = match value.global() {
             Some(path) => path.strip_prefix("numpy.")?,
             // NumPy's functions were pickled as a call that looks their names up.
@@ -92,12 +92,12 @@ impl Function {
     /// The function's values in the type that NumPy gives them, where that is computed here.
     pub(super) fn elements(self, values: &Elements<'_>) -> Option<Elements<'static>> {
         let numeric = match (values.numeric()?, self.whole) {
-            (Numeric::Int(Int::Bool), _) | (Numeric::Int(_), Whole::Else) => return None,
-            (Numeric::Int(kind), Whole::Integers) => Numeric::Int(kind),
-            (Numeric::Int(Int::I16 | Int::U16) | Numeric::F32, _) => Numeric::F32,
+            (NumericType::Int(IntType::Bool), _) | (NumericType::Int(_), Whole::Else) => return None,
+            (NumericType::Int(kind), Whole::Integers) => NumericType::Int(kind),
+            (NumericType::Int(IntType::I16 | IntType::U16) | NumericType::F32, _) => NumericType::F32,
             // Of these NumPy makes half precision.
-            (Numeric::Int(Int::I8 | Int::U8), _) => return None,
-            _ => Numeric::F64,
+            (NumericType::Int(IntType::I8 | IntType::U8), _) => return None,
+            _ => NumericType::F64,
         };
         Some(numeric.elements(values.floats()?.iter().map(|&value| self.of(value)).collect()))
     }

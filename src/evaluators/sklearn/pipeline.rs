@@ -2,16 +2,16 @@
 
 use std::borrow::Cow;
 
-use super::classes::{Classes, Family};
+use super::classes::{ClassTable, EstimatorSpec};
 use super::concatenate;
-use super::data::{Data, Table};
+use super::data::{DenseTable, TableData};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Estimator, Evaluate, Method, Methods};
-use super::fitted::Fitted;
-use super::sparse::Numeric;
-use crate::pickle::Value;
+use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::FittedObject;
+use super::sparse::NumericType;
+use crate::pickle::PickleValue;
 
-pub(super) const CLASSES: Classes = &[("pipeline.FeatureUnion", union), ("pipeline.Pipeline", pipeline)];
+pub(super) const CLASSES: ClassTable = &[("pipeline.FeatureUnion", union), ("pipeline.Pipeline", pipeline)];
 
 /// One after the other.
 #[derive(Debug)]
@@ -29,17 +29,17 @@ enum Last {
 }
 
 /// Whether a step does nothing.
-pub(super) fn passes(step: Value<'_>) -> bool {
+pub(super) fn passes(step: PickleValue<'_>) -> bool {
     step.is_none() || step.as_str() == Some("passthrough")
 }
 
 /// A name, an estimator, and all that stands with them.
-pub(super) type Step<'a> = (&'a str, Value<'a>, Vec<Value<'a>>);
+pub(super) type NamedStep<'a> = (&'a str, PickleValue<'a>, Vec<PickleValue<'a>>);
 
 /// The estimators of named steps.
-pub(super) fn named<'a>(fitted: &Fitted<'a>, attribute: &'static str) -> Result<Vec<Step<'a>>, LoadError> {
+pub(super) fn named<'a>(fitted: &FittedObject<'a>, attribute: &'static str) -> Result<Vec<NamedStep<'a>>, LoadError> {
     let wanted = || fitted.unexpected(attribute, "names and estimators");
-    let step = |step: Value<'a>| {
+    let step = |step: PickleValue<'a>| {
         let parts = step.items().ok_or_else(wanted)?;
         match parts[..] {
             [name, estimator, ..] => Ok((name.as_str().ok_or_else(wanted)?, estimator, parts)),
@@ -49,36 +49,41 @@ pub(super) fn named<'a>(fitted: &Fitted<'a>, attribute: &'static str) -> Result<
     fitted.items(attribute)?.into_iter().map(step).collect()
 }
 
-fn pipeline(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn pipeline(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let mut steps = named(fitted, "steps")?;
     let (_, last, _) = steps.pop().ok_or_else(|| fitted.unexpected("steps", "at least one step"))?;
     let steps = steps.into_iter().filter(|(_, step, _)| !passes(*step));
     let transformers: Vec<Estimator> = steps.map(|(_, step, _)| fitted.estimator(step)).collect::<Result<_, _>>()?;
-    if let Some(step) = transformers.iter().find(|step| !step.about.methods.contains(Method::Transform)) {
+    if let Some(step) = transformers.iter().find(|step| !step.info.methods.contains(EstimatorMethod::Transform)) {
         return Err(LoadError::Parameter {
             class: fitted.class().to_owned(),
             parameter: "steps",
-            value: step.about.path.to_string(),
+            value: step.info.path.to_string(),
         });
     }
     let last = if passes(last) { Last::Nothing } else { Last::Estimator(fitted.estimator(last)?) };
     let (methods, path) = match &last {
-        Last::Estimator(estimator) => (estimator.about.methods, Some(estimator.about.path.as_ref().into())),
-        Last::Nothing => (Methods::TRANSFORM, None),
+        Last::Estimator(estimator) => (estimator.info.methods, Some(estimator.info.path.as_ref().into())),
+        Last::Nothing => (MethodSet::TRANSFORM, None),
     };
     let first = transformers.first().or(match &last {
         Last::Estimator(estimator) => Some(estimator),
         Last::Nothing => None,
     });
-    let features = first.and_then(|first| first.about.features);
-    Ok(Family::composed(methods, features, path, Pipeline { transformers, last }))
+    let features = first.and_then(|first| first.info.features);
+    Ok(EstimatorSpec::composed(methods, features, path, Pipeline { transformers, last }))
 }
 
 impl Evaluate for Pipeline {
-    fn call(&self, method: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        _: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let mut data = Cow::Borrowed(data);
         for transformer in &self.transformers {
-            data = Cow::Owned(transformer.call(Method::Transform, &data)?);
+            data = Cow::Owned(transformer.call(EstimatorMethod::Transform, &data)?);
         }
         match &self.last {
             Last::Estimator(estimator) => estimator.call(method, &data),
@@ -106,40 +111,46 @@ struct Union {
     parts: Vec<(Option<Estimator>, Option<f64>)>,
 }
 
-fn union(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn union(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let weights = fitted.get("transformer_weights");
     let mut parts = Vec::new();
     for (name, step, _) in named(fitted, "transformer_list")? {
         if step.as_str() == Some("drop") || step.is_none() {
             continue;
         }
-        let weight = weights.and_then(|weights| weights.get(name)).and_then(Value::as_f64);
+        let weight = weights.and_then(|weights| weights.get(name)).and_then(PickleValue::as_f64);
         let part = if passes(step) { None } else { Some(fitted.estimator(step)?) };
         parts.push((part, weight));
     }
-    let whole =
-        parts.iter().all(|(part, _)| part.as_ref().is_none_or(|part| part.about.methods.contains(Method::Transform)));
+    let whole = parts
+        .iter()
+        .all(|(part, _)| part.as_ref().is_none_or(|part| part.info.methods.contains(EstimatorMethod::Transform)));
     if !whole || parts.is_empty() {
         return Err(fitted.unexpected("transformer_list", "transformers"));
     }
-    let features = parts.iter().find_map(|(part, _)| part.as_ref()?.about.features);
-    Ok(Family::composed(Methods::TRANSFORM, features, None, Union { parts }))
+    let features = parts.iter().find_map(|(part, _)| part.as_ref()?.info.features);
+    Ok(EstimatorSpec::composed(MethodSet::TRANSFORM, features, None, Union { parts }))
 }
 
 impl Evaluate for Union {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let mut blocks = Vec::with_capacity(self.parts.len());
         for (part, weight) in &self.parts {
             let block = match part {
-                Some(part) => part.call(Method::Transform, data)?,
-                None => concatenate::beside(std::slice::from_ref(data), data.rows()),
+                Some(part) => part.call(EstimatorMethod::Transform, data)?,
+                None => concatenate::hstack(std::slice::from_ref(data), data.rows()),
             };
             blocks.push(match weight {
-                Some(weight) => weighted(&block, *weight, about)?,
+                Some(weight) => weighted(&block, *weight, info)?,
                 None => block,
             });
         }
-        Ok(concatenate::beside(&blocks, data.rows()))
+        Ok(concatenate::hstack(&blocks, data.rows()))
     }
 
     fn takes_sparse(&self) -> bool {
@@ -152,12 +163,12 @@ impl Evaluate for Union {
 }
 
 /// A result times a weight.
-fn weighted(block: &Data<'_>, weight: f64, about: &About) -> Result<Data<'static>, PredictError> {
-    if let Data::Sparse(sparse) = block {
-        return Ok(Data::Sparse(sparse.map(sparse.numeric().with(Numeric::F32), |value| value * weight)));
+fn weighted(block: &TableData<'_>, weight: f64, info: &EstimatorInfo) -> Result<TableData<'static>, PredictError> {
+    if let TableData::Sparse(sparse) = block {
+        return Ok(TableData::Sparse(sparse.map(sparse.numeric().with(NumericType::F32), |value| value * weight)));
     }
-    let matrix = about.unchecked(block)?;
+    let matrix = info.unchecked(block)?;
     let values = matrix.to_f64().iter().map(|value| value * weight).collect();
-    let numeric = if matrix.is_single() { Numeric::F32 } else { Numeric::F64 };
-    Ok(Data::Table(Table { elements: numeric.elements(values), rows: matrix.rows, columns: matrix.columns }))
+    let numeric = if matrix.is_single() { NumericType::F32 } else { NumericType::F64 };
+    Ok(TableData::Table(DenseTable { elements: numeric.elements(values), rows: matrix.rows, columns: matrix.columns }))
 }

@@ -1,17 +1,17 @@
 //! Self-training classifiers.
 
-use super::classes::{Classes, Family};
+use super::classes::{ClassTable, EstimatorSpec};
 use super::delegate::{Delegate, classifier_methods};
 use super::error::LoadError;
-use super::fitted::Fitted;
+use super::fitted::FittedObject;
 
-pub(super) const CLASSES: Classes = &[("semi_supervised.SelfTrainingClassifier", self_training)];
+pub(super) const CLASSES: ClassTable = &[("semi_supervised.SelfTrainingClassifier", self_training)];
 
 /// `SelfTrainingClassifier`, which does not transform, whatever is in it.
-fn self_training(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn self_training(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let name = if fitted.get("estimator_").is_some() { "estimator_" } else { "base_estimator_" };
     let estimator = fitted.estimator(fitted.need(name)?)?;
     let methods = classifier_methods(&estimator);
-    let features = estimator.about.features;
-    Ok(Family::composed(methods, features, None, Delegate { estimator }))
+    let features = estimator.info.features;
+    Ok(EstimatorSpec::composed(methods, features, None, Delegate { estimator }))
 }

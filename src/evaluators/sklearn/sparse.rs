@@ -1,16 +1,16 @@
 //! Rows of which most values are zero.
 
-use super::data::{Elements, Floats, Int, Table, to_f32};
+use super::data::{DenseTable, Elements, FloatValues, IntType, to_f32};
 
 /// The type of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Numeric {
+pub enum NumericType {
     F32,
     F64,
-    Int(Int),
+    Int(IntType),
 }
 
-impl Numeric {
+impl NumericType {
     /// Makes elements of this type of numbers that it holds, or of what single precision rounds them to.
     #[expect(clippy::cast_possible_truncation, reason = "integers were integers before")]
     pub(super) fn elements(self, values: Vec<f64>) -> Elements<'static> {
@@ -38,7 +38,7 @@ impl Numeric {
     }
 }
 
-impl Int {
+impl IntType {
     const fn bits(self) -> u8 {
         match self {
             Self::Bool => 1,
@@ -54,9 +54,9 @@ impl Int {
     }
 
     /// The type that NumPy finds for both: one that holds the values of either.
-    fn with(self, other: Self) -> Numeric {
+    fn with(self, other: Self) -> NumericType {
         if self == other {
-            return Numeric::Int(self);
+            return NumericType::Int(self);
         }
         let wider = self.bits().max(other.bits());
         let same = self.is_signed() == other.is_signed() || self == Self::Bool || other == Self::Bool;
@@ -64,7 +64,7 @@ impl Int {
         // An unsigned type needs a signed one that is twice as wide.
         let unsigned = if self.is_signed() { other } else { self }.bits();
         let bits = if same { wider } else { wider.max(unsigned.saturating_mul(2)) };
-        Numeric::Int(match (bits, signed) {
+        NumericType::Int(match (bits, signed) {
             (..=8, true) => Self::I8,
             (..=8, false) => Self::U8,
             (..=16, true) => Self::I16,
@@ -73,25 +73,25 @@ impl Int {
             (..=32, false) => Self::U32,
             (..=64, true) => Self::I64,
             (..=64, false) => Self::U64,
-            _ => return Numeric::F64,
+            _ => return NumericType::F64,
         })
     }
 }
 
 /// Rows of numbers, of which those that are not zero are kept.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sparse {
+pub struct SparseRows {
     /// Column and value, row after row, columns ascending within each.
     cells: Vec<(u32, f64)>,
     /// Where each row ends among the cells.
     ends: Vec<usize>,
     columns: usize,
-    numeric: Numeric,
+    numeric: NumericType,
 }
 
-impl Sparse {
+impl SparseRows {
     /// No rows yet. Columns beyond what 32 bits hold are never there.
-    pub(super) const fn new(columns: usize, numeric: Numeric) -> Self {
+    pub(super) const fn new(columns: usize, numeric: NumericType) -> Self {
         Self { cells: Vec::new(), ends: Vec::new(), columns, numeric }
     }
 
@@ -110,7 +110,7 @@ impl Sparse {
         self.columns
     }
 
-    pub(super) const fn numeric(&self) -> Numeric {
+    pub(super) const fn numeric(&self) -> NumericType {
         self.numeric
     }
 
@@ -126,7 +126,7 @@ impl Sparse {
     }
 
     /// The same cells with other values, of which each is made of one value.
-    pub(super) fn map(&self, numeric: Numeric, apply: impl Fn(f64) -> f64) -> Self {
+    pub(super) fn map(&self, numeric: NumericType, apply: impl Fn(f64) -> f64) -> Self {
         let mut mapped = Self::new(self.columns, numeric);
         for row in 0..self.rows() {
             mapped.push_row(self.row(row).map(|(column, value)| (column, apply(value))));
@@ -152,22 +152,22 @@ impl Sparse {
     }
 
     /// All numbers with all zeros, in the type in which estimators compute.
-    pub(super) fn floats(&self) -> Floats<'static> {
+    pub(super) fn floats(&self) -> FloatValues<'static> {
         let table = self.table(0..self.rows());
         match table.elements {
-            Elements::F32(values) => Floats::F32(values),
-            other => Floats::F64(other.floats().unwrap_or_default().into_owned().into()),
+            Elements::F32(values) => FloatValues::F32(values),
+            other => FloatValues::F64(other.floats().unwrap_or_default().into_owned().into()),
         }
     }
 
     /// Some of the rows with all their zeros.
-    pub(super) fn table(&self, rows: std::ops::Range<usize>) -> Table<'static> {
+    pub(super) fn table(&self, rows: std::ops::Range<usize>) -> DenseTable<'static> {
         self.filled(rows, 0.0)
     }
 
     /// Some of the rows, with `absent` in place of what they do not have.
-    pub(super) fn filled(&self, rows: std::ops::Range<usize>, absent: f64) -> Table<'static> {
-        let numeric = if absent.is_nan() { self.numeric.with(Numeric::F32) } else { self.numeric };
+    pub(super) fn filled(&self, rows: std::ops::Range<usize>, absent: f64) -> DenseTable<'static> {
+        let numeric = if absent.is_nan() { self.numeric.with(NumericType::F32) } else { self.numeric };
         let mut values = vec![absent; rows.len() * self.columns];
         let count = rows.len();
         for (slots, row) in values.chunks_exact_mut(self.columns.max(1)).zip(rows) {
@@ -175,11 +175,11 @@ impl Sparse {
                 slots[column] = value;
             }
         }
-        Table { elements: numeric.elements(values), rows: count, columns: self.columns }
+        DenseTable { elements: numeric.elements(values), rows: count, columns: self.columns }
     }
 
     /// All rows with all their zeros, unless these are more than `most` numbers.
-    pub fn to_table(&self, most: usize) -> Option<Table<'static>> {
+    pub fn to_table(&self, most: usize) -> Option<DenseTable<'static>> {
         let cells = self.rows().checked_mul(self.columns)?;
         (cells <= most).then(|| self.table(0..self.rows()))
     }

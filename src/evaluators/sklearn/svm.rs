@@ -1,14 +1,14 @@
 //! Support vector machines as LIBSVM evaluates them.
 
-use super::classes::{Classes, Family};
-use super::data::{Data, Elements, Int, Table};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, IntType, TableData};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Evaluate, Method, Methods};
-use super::fitted::Fitted;
+use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::FittedObject;
 use super::linear_model;
 use super::numerics::{PANEL, argmax, dot, down, exp, lanes, panels, wide};
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("svm.LinearSVC", linear_model::classifier),
     ("svm.LinearSVR", linear_model::regressor),
     ("svm.NuSVC", classifier),
@@ -28,7 +28,7 @@ enum Kernel {
 }
 
 impl Kernel {
-    fn load(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+    fn load(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let gamma = || fitted.number("_gamma");
         let coef0 = || fitted.number("coef0");
         match fitted.text_if("kernel") {
@@ -100,7 +100,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn load(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+    fn load(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         if fitted.flag("_sparse")? {
             return Err(fitted.unsupported("_sparse"));
         }
@@ -141,32 +141,37 @@ struct One {
     novelty: bool,
 }
 
-fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    one(fitted, Methods::PREDICT, false)
+fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    one(fitted, MethodSet::PREDICT, false)
 }
 
-fn one_class(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    one(fitted, Methods::PREDICT.and(Method::DecisionFunction), true)
+fn one_class(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    one(fitted, MethodSet::PREDICT.and(EstimatorMethod::DecisionFunction), true)
 }
 
-fn one(fitted: &Fitted<'_>, methods: Methods, novelty: bool) -> Result<Family, LoadError> {
+fn one(fitted: &FittedObject<'_>, methods: MethodSet, novelty: bool) -> Result<EstimatorSpec, LoadError> {
     let machine = Machine::load(fitted)?;
     fitted.count("_dual_coef_", machine.count, machine.weights.len())?;
     fitted.count("_intercept_", 1, machine.intercept.len())?;
-    Ok(Family::new(methods, machine.features, One { machine, novelty }))
+    Ok(EstimatorSpec::new(methods, machine.features, One { machine, novelty }))
 }
 
 impl Evaluate for One {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.finite(data)?;
         let machine = &self.machine;
         let sum = |row| dot(&machine.kernels(row), &machine.weights) + machine.intercept[0];
         let sums: Vec<f64> = x.to_f64().chunks_exact(machine.features).map(sum).collect();
-        if self.novelty && method == Method::Predict {
+        if self.novelty && method == EstimatorMethod::Predict {
             let inside = sums.iter().map(|&sum| if sum > 0.0 { 1 } else { -1 }).collect();
-            return Ok(Data::Table(Table::of_column(Elements::Int(inside, Int::I64))));
+            return Ok(TableData::Table(DenseTable::of_column(Elements::Int(inside, IntType::I64))));
         }
-        Ok(Data::Table(Table::of_f64(sums, 1)))
+        Ok(TableData::Table(DenseTable::of_f64(sums, 1)))
     }
 
     fn cost(&self) -> u64 {
@@ -188,7 +193,7 @@ struct Pairs {
     sigmoids: Option<Vec<(f64, f64)>>,
 }
 
-fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let machine = Machine::load(fitted)?;
     let labels = fitted.labels("classes_")?;
     let classes = labels.len();
@@ -211,7 +216,9 @@ fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     } else {
         None
     };
-    let methods = Methods::PREDICT.and(Method::DecisionFunction).and_if(sigmoids.is_some(), Method::PredictProba);
+    let methods = MethodSet::PREDICT
+        .and(EstimatorMethod::DecisionFunction)
+        .and_if(sigmoids.is_some(), EstimatorMethod::PredictProba);
     let one_vs_one = match fitted.text("decision_function_shape")? {
         "ovo" => true,
         "ovr" => false,
@@ -219,7 +226,7 @@ fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     };
     let break_ties = fitted.flag("break_ties")? && !one_vs_one && classes > 2;
     let features = machine.features;
-    Ok(Family::new(methods, features, Pairs { machine, starts, labels, one_vs_one, break_ties, sigmoids }))
+    Ok(EstimatorSpec::new(methods, features, Pairs { machine, starts, labels, one_vs_one, break_ties, sigmoids }))
 }
 
 impl Pairs {
@@ -341,26 +348,31 @@ fn couple(pairwise: &[f64], classes: usize) -> Vec<f64> {
 }
 
 impl Evaluate for Pairs {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.finite(data)?;
         let x = x.to_f64();
         let sums = x.chunks_exact(self.machine.features).map(|row| self.sums(row));
-        Ok(Data::Table(match (method, &self.sigmoids) {
-            (Method::DecisionFunction, _) => {
+        Ok(TableData::Table(match (method, &self.sigmoids) {
+            (EstimatorMethod::DecisionFunction, _) => {
                 let columns = match self.classes() {
                     2 => 1,
                     classes if self.one_vs_one => classes * (classes - 1) / 2,
                     classes => classes,
                 };
-                Table::of_f64(sums.flat_map(|sums| self.scores(sums)).collect(), columns)
+                DenseTable::of_f64(sums.flat_map(|sums| self.scores(sums)).collect(), columns)
             }
-            (Method::PredictProba, Some(sigmoids)) => {
-                Table::of_f64(sums.flat_map(|sums| self.probabilities(&sums, sigmoids)).collect(), self.classes())
+            (EstimatorMethod::PredictProba, Some(sigmoids)) => {
+                DenseTable::of_f64(sums.flat_map(|sums| self.probabilities(&sums, sigmoids)).collect(), self.classes())
             }
             _ if self.break_ties => {
-                Table::of_column(self.labels.take(sums.map(|sums| argmax(&self.one_vs_rest(&sums)))))
+                DenseTable::of_column(self.labels.take(sums.map(|sums| argmax(&self.one_vs_rest(&sums)))))
             }
-            _ => Table::of_column(self.labels.take(sums.map(|sums| self.vote(&sums)))),
+            _ => DenseTable::of_column(self.labels.take(sums.map(|sums| self.vote(&sums)))),
         }))
     }
 

@@ -4,15 +4,15 @@ use std::borrow::Cow;
 use std::hint::select_unpredictable;
 use std::sync::Arc;
 
-use super::classes::{Classes, Family};
-use super::data::{Data, Elements, Floats, Table, to_f32};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, FloatValues, TableData, to_f32};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Evaluate, Method, Methods};
-use super::fitted::{Fitted, Version};
+use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::{FittedObject, SklearnVersion};
 use super::numerics::{argmax, normalize};
-use crate::pickle::{Array, Value};
+use crate::pickle::{NumpyArray, PickleValue};
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("tree.DecisionTreeClassifier", classifier),
     ("tree.DecisionTreeRegressor", regressor),
     ("tree.ExtraTreeClassifier", classifier),
@@ -60,7 +60,7 @@ pub(super) struct Trees {
 
 /// What the leaves of classifiers hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leaves {
+pub(super) enum LeafKind {
     /// Numbers that are what they are.
     Values,
     /// Weights of samples, which become fractions.
@@ -70,7 +70,7 @@ pub(super) enum Leaves {
 }
 
 /// How many splits so many samples need on average until each is alone, as isolation forests reckon.
-pub(super) fn expected_path(samples: f64) -> f64 {
+pub(super) fn average_path_length(samples: f64) -> f64 {
     if samples <= 1.0 {
         return 0.0;
     }
@@ -88,7 +88,7 @@ fn round_down(threshold: f64) -> f32 {
 
 impl Tree {
     /// Reads the `tree_` of a fitted tree.
-    fn load(fitted: &Fitted<'_>, features: usize, leaves: Leaves) -> Result<Self, LoadError> {
+    fn load(fitted: &FittedObject<'_>, features: usize, leaves: LeafKind) -> Result<Self, LoadError> {
         let tree = fitted.part(fitted.need("tree_")?)?;
         let wanted = || tree.unexpected("nodes", "the nodes of a tree");
         let nodes = tree.need("nodes")?.as_array().ok_or_else(wanted)?;
@@ -105,7 +105,7 @@ impl Tree {
         if count == 0 || width == 0 || values.len() != count.saturating_mul(width) {
             return Err(wanted());
         }
-        let (values, width) = if leaves == Leaves::Paths {
+        let (values, width) = if leaves == LeafKind::Paths {
             (nodes.field("n_node_samples").ok_or_else(wanted)?.to_f64(), 1)
         } else {
             (values, width)
@@ -113,7 +113,7 @@ impl Tree {
         Self::build(&fields, &values, width, (features, leaves)).ok_or_else(wanted)
     }
 
-    fn build(fields: &Fields, values: &[f64], width: usize, (features, leaves): (usize, Leaves)) -> Option<Self> {
+    fn build(fields: &Fields, values: &[f64], width: usize, (features, leaves): (usize, LeafKind)) -> Option<Self> {
         let count = fields.left.len();
         let mut depths = vec![0_u32; count];
         let (nodes, starts) = (Vec::with_capacity(count), vec![0; count]);
@@ -124,14 +124,14 @@ impl Tree {
                 let start = u32::try_from(tree.values.len()).ok()?;
                 let own = &values[index * width..(index + 1) * width];
                 tree.values.extend_from_slice(own);
-                if leaves == Leaves::Weights && own.iter().sum::<f64>() != 0.0 {
+                if leaves == LeafKind::Weights && own.iter().sum::<f64>() != 0.0 {
                     normalize(&mut tree.values[start as usize..]);
                 }
                 let own_place = u32::try_from(index).ok()?;
                 tree.nodes.push(Node { threshold: 0.0, feature: 0, children: [own_place; 2] });
                 tree.starts[index] = start;
-                if leaves == Leaves::Paths {
-                    let length = f64::from(depths[index] + 1) + expected_path(own[0]) - 1.0;
+                if leaves == LeafKind::Paths {
+                    let length = f64::from(depths[index] + 1) + average_path_length(own[0]) - 1.0;
                     tree.values[start as usize] = length;
                 }
                 tree.depth = tree.depth.max(depths[index] as usize);
@@ -198,7 +198,7 @@ struct Fields {
 }
 
 impl Fields {
-    fn read(nodes: &Array) -> Option<Self> {
+    fn read(nodes: &NumpyArray) -> Option<Self> {
         let integers = |name| nodes.field(name)?.to_i64();
         Some(Self {
             left: integers("left_child")?,
@@ -213,10 +213,10 @@ impl Fields {
 impl Trees {
     /// Reads trees, each the `tree_` of an estimator.
     pub(super) fn load<'a>(
-        fitted: &Fitted<'a>,
-        estimators: impl IntoIterator<Item = Value<'a>>,
+        fitted: &FittedObject<'a>,
+        estimators: impl IntoIterator<Item = PickleValue<'a>>,
         features: usize,
-        leaves: Leaves,
+        leaves: LeafKind,
     ) -> Result<Self, LoadError> {
         let mut trees: Vec<Tree> = Vec::new();
         for estimator in estimators {
@@ -232,14 +232,14 @@ impl Trees {
     /// Reads the trees of an isolation forest, whose values are lengths of paths. Each tree knows its features by their
     /// places in its subset.
     pub(super) fn paths<'a>(
-        fitted: &Fitted<'a>,
-        estimators: Vec<Value<'a>>,
+        fitted: &FittedObject<'a>,
+        estimators: Vec<PickleValue<'a>>,
         subsets: &[Vec<usize>],
         features: usize,
     ) -> Result<Self, LoadError> {
         let mut trees = Self { all: Vec::with_capacity(estimators.len()), features, width: 1 };
         for (estimator, subset) in estimators.into_iter().zip(subsets) {
-            let mut tree = Tree::load(&fitted.part(estimator)?, subset.len(), Leaves::Paths)?;
+            let mut tree = Tree::load(&fitted.part(estimator)?, subset.len(), LeafKind::Paths)?;
             // A tree that was given all features was given them in their order.
             if subset.len() != features {
                 for place in 0..tree.nodes.len() {
@@ -326,23 +326,27 @@ fn add_scaled(sums: &mut [f64], values: &[f64], scale: f64) {
 }
 
 /// Rows in the precision of trees, in which they have to be finite; some versions and parameters take missing values.
-pub(super) fn rows<'d>(data: &'d Data<'_>, about: &About, missing: bool) -> Result<Cow<'d, [f32]>, PredictError> {
-    let rows = unchecked(data, about)?;
+pub(super) fn rows<'d>(
+    data: &'d TableData<'_>,
+    info: &EstimatorInfo,
+    missing: bool,
+) -> Result<Cow<'d, [f32]>, PredictError> {
+    let rows = unchecked(data, info)?;
     let fits = rows.iter().all(|value| value.is_finite() || missing && value.is_nan());
-    if fits { Ok(rows) } else { Err(PredictError::NotFinite { class: Arc::clone(&about.class) }) }
+    if fits { Ok(rows) } else { Err(PredictError::NotFinite { class: Arc::clone(&info.class) }) }
 }
 
 /// Rows in the precision of trees, whatever numbers they have.
-pub(super) fn unchecked<'d>(data: &'d Data<'_>, about: &About) -> Result<Cow<'d, [f32]>, PredictError> {
-    let matrix = about.unchecked(data)?;
+pub(super) fn unchecked<'d>(data: &'d TableData<'_>, info: &EstimatorInfo) -> Result<Cow<'d, [f32]>, PredictError> {
+    let matrix = info.unchecked(data)?;
     Ok(match matrix.floats {
-        Floats::F32(values) => values,
-        Floats::F64(values) => values.iter().copied().map(to_f32).collect(),
+        FloatValues::F32(values) => values,
+        FloatValues::F64(values) => values.iter().copied().map(to_f32).collect(),
     })
 }
 
 /// Whether a tree of these parameters takes missing values.
-pub(super) fn takes_missing(tree: &Fitted<'_>, random: Version, best: Version) -> bool {
+pub(super) fn takes_missing(tree: &FittedObject<'_>, random: SklearnVersion, best: SklearnVersion) -> bool {
     let since = if tree.text_if("splitter") == Some("random") { random } else { best };
     let criterion = tree.text_if("criterion").unwrap_or_default();
     let suits = ["gini", "entropy", "log_loss", "squared_error", "friedman_mse", "poisson"].contains(&criterion);
@@ -359,49 +363,55 @@ struct Mean {
 }
 
 /// `DecisionTreeClassifier` and `ExtraTreeClassifier`.
-fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    let missing = takes_missing(fitted, Version(1, 6), Version(1, 3));
+fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    let missing = takes_missing(fitted, SklearnVersion(1, 6), SklearnVersion(1, 3));
     mean(fitted, vec![fitted.value()], true, missing)
 }
 
 /// `DecisionTreeRegressor` and `ExtraTreeRegressor`.
-fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    let missing = takes_missing(fitted, Version(1, 6), Version(1, 3));
+fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    let missing = takes_missing(fitted, SklearnVersion(1, 6), SklearnVersion(1, 3));
     mean(fitted, vec![fitted.value()], false, missing)
 }
 
 pub(super) fn mean<'a>(
-    fitted: &Fitted<'a>,
-    estimators: Vec<Value<'a>>,
+    fitted: &FittedObject<'a>,
+    estimators: Vec<PickleValue<'a>>,
     classifier: bool,
     missing: bool,
-) -> Result<Family, LoadError> {
+) -> Result<EstimatorSpec, LoadError> {
     let features = fitted.n_features()?;
     let outputs = fitted.size("n_outputs_")?;
     if classifier && outputs != 1 {
         return Err(fitted.unsupported("n_outputs_"));
     }
-    let leaves = if classifier && fitted.version() < Version(1, 4) { Leaves::Weights } else { Leaves::Values };
+    let leaves =
+        if classifier && fitted.version() < SklearnVersion(1, 4) { LeafKind::Weights } else { LeafKind::Values };
     let trees = Trees::load(fitted, estimators, features, leaves)?;
     let (labels, methods) = if classifier {
         let labels = fitted.labels("classes_")?;
         fitted.count("classes_", trees.width, labels.len())?;
-        (Some(labels), Methods::PREDICT.and(Method::PredictProba))
+        (Some(labels), MethodSet::PREDICT.and(EstimatorMethod::PredictProba))
     } else {
-        (None, Methods::PREDICT)
+        (None, MethodSet::PREDICT)
     };
-    Ok(Family::new(methods, features, Mean { trees, labels, missing }))
+    Ok(EstimatorSpec::new(methods, features, Mean { trees, labels, missing }))
 }
 
 impl Evaluate for Mean {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = rows(data, about, self.missing)?;
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = rows(data, info, self.missing)?;
         let means = self.trees.mean(&x, data.rows());
-        Ok(Data::Table(match &self.labels {
-            Some(labels) if method == Method::Predict => {
-                Table::of_column(labels.take(means.chunks_exact(self.trees.width).map(argmax)))
+        Ok(TableData::Table(match &self.labels {
+            Some(labels) if method == EstimatorMethod::Predict => {
+                DenseTable::of_column(labels.take(means.chunks_exact(self.trees.width).map(argmax)))
             }
-            _ => Table::of_f64(means, self.trees.width),
+            _ => DenseTable::of_f64(means, self.trees.width),
         }))
     }
 

@@ -4,8 +4,8 @@ use super::error::PredictError;
 
 /// A borrowed matrix in row-major order.
 #[derive(Debug, Clone, Copy)]
-pub struct Matrix<'a> {
-    values: Values<'a>,
+pub struct FeatureMatrix<'a> {
+    values: FeatureValues<'a>,
     rows: usize,
     columns: usize,
 }
@@ -15,7 +15,7 @@ pub struct Matrix<'a> {
 /// Integers and booleans of any width are to be cast to `f32` before: both libraries read them so. A missing value is a
 /// NaN.
 #[derive(Debug, Clone, Copy)]
-pub enum Values<'a> {
+pub enum FeatureValues<'a> {
     /// Single precision.
     F32(&'a [f32]),
     /// Double precision.
@@ -24,7 +24,7 @@ pub enum Values<'a> {
 
 /// Which of a model's answers is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Output {
+pub enum EnsembleOutput {
     /// What `predict` of the Python runtime answers.
     Predict,
     /// Class probabilities.
@@ -37,14 +37,14 @@ pub enum Output {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prediction {
     /// One row of values for each row that went in.
-    pub values: Scores,
+    pub values: PredictedValues,
     /// Values to a row.
     pub columns: usize,
 }
 
 /// The elements of a prediction; the variant is the datatype.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Scores {
+pub enum PredictedValues {
     /// `INT32`
     I32(Vec<i32>),
     /// `INT64`
@@ -57,16 +57,16 @@ pub enum Scores {
 
 /// Rows as an evaluator reads them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Input<'a, S, F> {
+pub(super) struct InputRows<'a, S, F> {
     pub(super) values: &'a [S],
     /// Values in a row.
     pub(super) features: usize,
     pub(super) convert: F,
 }
 
-impl<'a> Matrix<'a> {
+impl<'a> FeatureMatrix<'a> {
     /// Makes a matrix of `rows` times `columns` values.
-    pub fn new(values: Values<'a>, rows: usize, columns: usize) -> Result<Self, PredictError> {
+    pub fn new(values: FeatureValues<'a>, rows: usize, columns: usize) -> Result<Self, PredictError> {
         let found = values.len();
         if rows.checked_mul(columns) == Some(found) {
             Ok(Self { values, rows, columns })
@@ -86,17 +86,17 @@ impl<'a> Matrix<'a> {
     }
 
     /// The rows for an evaluator: some of the values, and how each becomes a number of the evaluator's type.
-    pub(super) fn input<S, F>(&self, values: &'a [S], convert: F) -> Input<'a, S, F> {
-        Input { values, features: self.columns, convert }
+    pub(super) fn input<S, F>(&self, values: &'a [S], convert: F) -> InputRows<'a, S, F> {
+        InputRows { values, features: self.columns, convert }
     }
 
     /// All values.
-    pub fn values(&self) -> Values<'a> {
+    pub fn values(&self) -> FeatureValues<'a> {
         self.values
     }
 }
 
-impl Values<'_> {
+impl FeatureValues<'_> {
     /// How many values there are.
     pub fn len(&self) -> usize {
         match self {

@@ -218,7 +218,7 @@ pub enum PredictError {
     #[error("model is a {kind}, which has no class probabilities")]
     NoProbabilities {
         /// What the model is.
-        kind: super::Kind,
+        kind: super::WrapperKind,
     },
 }
 

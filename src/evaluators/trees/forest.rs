@@ -8,10 +8,10 @@
 //!
 //! Missing values cost nothing in the walk. A NaN fails every test and goes to the second child. A split that wants it in
 //! the first one is turned around when it is compiled: it tests `-x`, with its children swapped. The other rules of
-//! `LightGBM` (a missing value counts as zero; a zero counts as missing) become [`View`]s of a feature. A row is laid out
+//! `LightGBM` (a missing value counts as zero; a zero counts as missing) become [`FeatureView`]s of a feature. A row is laid out
 //! once, with one column for each view of a feature that some split tests, and after that the walk reads columns.
 
-use super::data::Input;
+use super::data::InputRows;
 use super::planes::{Planes, ROWS, Scratch};
 use super::scalar::Scalar;
 
@@ -30,7 +30,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// How a column is made from a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum View {
+pub(super) enum FeatureView {
     /// The value; NaN is missing.
     Plain,
     /// The value, and zero where it is missing.
@@ -41,9 +41,9 @@ pub(super) enum View {
 
 /// One column of a laid-out row.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Column<T> {
+pub(super) struct ForestColumn<T> {
     pub(super) feature: u32,
-    pub(super) view: View,
+    pub(super) view: FeatureView,
     /// One, or minus one for a split that was turned around.
     pub(super) sign: T,
 }
@@ -58,7 +58,7 @@ pub(super) struct Node<T, I> {
 }
 
 /// Node indices in the smaller of two widths that fits the model.
-pub(super) trait Index: Copy {
+pub(super) trait NodeIndex: Copy {
     fn column(self) -> usize;
     fn offset(self) -> usize;
     /// Packs a column, if it fits.
@@ -76,7 +76,7 @@ pub(super) enum Nodes<T> {
 
 /// A set of categories that a split sends to its first child.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Set<T> {
+pub(super) struct SplitCategories<T> {
     /// Where it starts among the words.
     pub(super) start: u32,
     /// How many words it has.
@@ -96,7 +96,7 @@ pub(super) struct Set<T> {
 pub(super) struct Categories<T> {
     /// For each slot the index of its set, or [`NONE`].
     pub(super) set_of: Vec<u32>,
-    pub(super) sets: Vec<Set<T>>,
+    pub(super) sets: Vec<SplitCategories<T>>,
     pub(super) words: Vec<u32>,
 }
 
@@ -120,7 +120,7 @@ pub(super) struct LinearLeaves<T> {
 
 /// Trees that are walked in lockstep; the last group may have fewer than [`LANES`].
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct TreeGroup {
     /// Where the trees start; unused lanes repeat the first.
     pub(super) roots: [u32; LANES],
     /// The output that each adds to.
@@ -141,8 +141,8 @@ pub(super) struct Forest<T> {
     /// Values in a leaf: one, or one for each output.
     pub(super) width: usize,
     pub(super) outputs: usize,
-    pub(super) groups: Vec<Group>,
-    pub(super) columns: Vec<Column<T>>,
+    pub(super) groups: Vec<TreeGroup>,
+    pub(super) columns: Vec<ForestColumn<T>>,
     /// The same trees for many rows, if they can have that form.
     pub(super) planes: Option<Planes<T>>,
     /// Values up to this size count as zero.
@@ -158,7 +158,7 @@ impl<T: Scalar> Forest<T> {
     /// Adds the trees' sums for each row of `input` to `sums`, which has [`Self::outputs`] values a row.
     ///
     /// Trees are added one after the other in their order, as both libraries do, so that rounding is the same.
-    pub(super) fn add<S: Copy, F: Fn(S) -> T>(&self, input: &Input<'_, S, F>, sums: &mut [T]) {
+    pub(super) fn add<S: Copy, F: Fn(S) -> T>(&self, input: &InputRows<'_, S, F>, sums: &mut [T]) {
         match &self.nodes {
             Nodes::Narrow(nodes) => self.add_rows(nodes, input, sums),
             Nodes::Wide(nodes) => self.add_rows(nodes, input, sums),
@@ -174,14 +174,14 @@ impl<T: Scalar> Forest<T> {
 
     /// About how many nanoseconds one row takes.
     fn row_cost(&self) -> usize {
-        let steps = |group: &Group| group.deep * group.trees * if group.categorical { CATEGORICAL } else { 1 };
+        let steps = |group: &TreeGroup| group.deep * group.trees * if group.categorical { CATEGORICAL } else { 1 };
         self.groups.iter().map(steps).sum::<usize>() + self.columns.len()
     }
 
-    fn add_rows<I: Index, S: Copy, F: Fn(S) -> T>(
+    fn add_rows<I: NodeIndex, S: Copy, F: Fn(S) -> T>(
         &self,
         nodes: &[Node<T, I>],
-        input: &Input<'_, S, F>,
+        input: &InputRows<'_, S, F>,
         sums: &mut [T],
     ) {
         let features = input.features;
@@ -235,15 +235,15 @@ impl<T: Scalar> Forest<T> {
             let raw = convert(source[column.feature as usize]);
             let value = if raw.abs() <= self.tiny { T::ZERO } else { raw };
             let viewed = match column.view {
-                View::Plain => value,
-                View::MissingIsZero => {
+                FeatureView::Plain => value,
+                FeatureView::MissingIsZero => {
                     if value.is_nan() {
                         T::ZERO
                     } else {
                         value
                     }
                 }
-                View::ZeroIsMissing => {
+                FeatureView::ZeroIsMissing => {
                     if value == T::ZERO {
                         T::NAN
                     } else {
@@ -256,7 +256,7 @@ impl<T: Scalar> Forest<T> {
     }
 
     /// Walks one row through some groups of trees.
-    fn walk<I: Index>(&self, nodes: &[Node<T, I>], groups: &[Group], row: &[T], sums: &mut [T]) {
+    fn walk<I: NodeIndex>(&self, nodes: &[Node<T, I>], groups: &[TreeGroup], row: &[T], sums: &mut [T]) {
         for group in groups {
             let mut slots = group.roots.map(|root| root as usize);
             match &self.categories {
@@ -271,7 +271,7 @@ impl<T: Scalar> Forest<T> {
 
     /// Adds the values of the leaves where a group has arrived.
     #[inline]
-    fn collect(&self, group: &Group, slots: [usize; LANES], row: &[T], sums: &mut [T]) {
+    fn collect(&self, group: &TreeGroup, slots: [usize; LANES], row: &[T], sums: &mut [T]) {
         let arrived = slots.into_iter().zip(group.outputs).take(group.trees);
         if let Some(linear) = &self.linear {
             for (slot, output) in arrived {
@@ -294,7 +294,7 @@ impl<T: Scalar> Forest<T> {
 
 impl<T: Scalar> Categories<T> {
     #[inline]
-    fn step<I: Index>(&self, nodes: &[Node<T, I>], row: &[T], slot: usize) -> usize {
+    fn step<I: NodeIndex>(&self, nodes: &[Node<T, I>], row: &[T], slot: usize) -> usize {
         let set = self.set_of[slot];
         if set == NONE {
             return step(nodes, row, slot);
@@ -305,7 +305,7 @@ impl<T: Scalar> Categories<T> {
     }
 
     #[inline]
-    fn contains(&self, set: &Set<T>, value: T) -> bool {
+    fn contains(&self, set: &SplitCategories<T>, value: T) -> bool {
         if value.is_nan() {
             return set.missing;
         }
@@ -339,7 +339,7 @@ impl<T: Scalar> LinearLeaves<T> {
     }
 }
 
-impl Index for u16 {
+impl NodeIndex for u16 {
     #[inline]
     fn column(self) -> usize {
         usize::from(self)
@@ -360,7 +360,7 @@ impl Index for u16 {
     }
 }
 
-impl Index for u32 {
+impl NodeIndex for u32 {
     #[inline]
     fn column(self) -> usize {
         self as usize
@@ -383,7 +383,7 @@ impl Index for u32 {
 
 /// Moves every lane to its leaf.
 #[inline]
-fn advance(group: &Group, slots: &mut [usize; LANES], step: impl Fn(usize) -> usize) {
+fn advance(group: &TreeGroup, slots: &mut [usize; LANES], step: impl Fn(usize) -> usize) {
     let advance_by_one = |slots: &mut [usize; LANES]| {
         for slot in slots {
             *slot = step(*slot);
@@ -406,7 +406,7 @@ fn advance(group: &Group, slots: &mut [usize; LANES], step: impl Fn(usize) -> us
 /// One step of one lane.
 #[inline]
 #[expect(clippy::neg_cmp_op_on_partial_ord, reason = "a NaN on either side goes to the second child")]
-fn step<T: Scalar, I: Index>(nodes: &[Node<T, I>], row: &[T], slot: usize) -> usize {
+fn step<T: Scalar, I: NodeIndex>(nodes: &[Node<T, I>], row: &[T], slot: usize) -> usize {
     let node = &nodes[slot];
     let second = !(row[node.column.column()] <= node.threshold);
     slot.wrapping_add(node.offset.offset()).wrapping_add(usize::from(second))
@@ -416,9 +416,9 @@ fn step<T: Scalar, I: Index>(nodes: &[Node<T, I>], row: &[T], slot: usize) -> us
 mod tests {
     use proptest::prelude::{Just, Strategy, any, prop, prop_assert_eq, prop_oneof, proptest};
 
-    use super::{Forest, View};
-    use crate::evaluators::trees::compile::{CategorySet, Compiler, Leaf, Shape, Source, Test};
-    use crate::evaluators::trees::data::Input;
+    use super::{FeatureView, Forest};
+    use crate::evaluators::trees::compile::{CategorySet, Compiler, ForestShape, LeafValue, LoadedNode, SplitTest};
+    use crate::evaluators::trees::data::InputRows;
 
     const FEATURES: usize = 4;
     const OUTPUTS: usize = 2;
@@ -428,7 +428,7 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Node {
         Leaf(f64),
-        Numeric { feature: usize, threshold: f64, view: View, missing: bool, children: Box<[Self; 2]> },
+        Numeric { feature: usize, threshold: f64, view: FeatureView, missing: bool, children: Box<[Self; 2]> },
         Category { feature: usize, set: Vec<u32>, missing: bool, children: Box<[Self; 2]> },
     }
 
@@ -440,8 +440,8 @@ mod tests {
                 Self::Numeric { feature, threshold, view, missing, children } => {
                     let mut x = prepared(*feature);
                     match view {
-                        View::MissingIsZero if x.is_nan() => x = 0.0,
-                        View::ZeroIsMissing if x == 0.0 => x = f64::NAN,
+                        FeatureView::MissingIsZero if x.is_nan() => x = 0.0,
+                        FeatureView::ZeroIsMissing if x == 0.0 => x = f64::NAN,
                         _ => {}
                     }
                     (if x.is_nan() { *missing } else { x <= *threshold }, children)
@@ -478,7 +478,11 @@ mod tests {
     fn tree() -> impl Strategy<Value = Node> {
         let leaf = (-1000..1000_i32).prop_map(|value| Node::Leaf(f64::from(value) * 0.1));
         leaf.prop_recursive(7, 120, 2, |inner| {
-            let view = prop_oneof![Just(View::Plain), Just(View::MissingIsZero), Just(View::ZeroIsMissing)];
+            let view = prop_oneof![
+                Just(FeatureView::Plain),
+                Just(FeatureView::MissingIsZero),
+                Just(FeatureView::ZeroIsMissing)
+            ];
             let children = [inner.clone(), inner];
             let set = prop::collection::vec(prop_oneof![4 => 0..70_u32, 1 => 0..5000_u32], 0..6);
             let threshold = value().prop_filter("a number", |threshold| !threshold.is_nan());
@@ -488,7 +492,7 @@ mod tests {
                     threshold,
                     view,
                     // What is missing counts as zero, so it cannot have a side of its own.
-                    missing: if view == View::MissingIsZero { 0.0 <= threshold } else { missing },
+                    missing: if view == FeatureView::MissingIsZero { 0.0 <= threshold } else { missing },
                     children: Box::new(children),
                 },
             );
@@ -500,7 +504,7 @@ mod tests {
     }
 
     fn compile(trees: &[Node]) -> Forest<f64> {
-        let mut compiler = Compiler::new(&Shape { features: FEATURES, outputs: OUTPUTS, width: 1, tiny: TINY });
+        let mut compiler = Compiler::new(&ForestShape { features: FEATURES, outputs: OUTPUTS, width: 1, tiny: TINY });
         for (index, tree) in trees.iter().enumerate() {
             let mut nodes = Vec::new();
             tree.flatten(&mut nodes);
@@ -508,16 +512,16 @@ mod tests {
             let reached = compiler.add(nodes.len(), output, |node| {
                 let (node, children) = nodes[node];
                 let (feature, test) = match node {
-                    Node::Leaf(value) => return Ok(Source::Leaf(Leaf::Value(*value))),
+                    Node::Leaf(value) => return Ok(LoadedNode::Leaf(LeafValue::Value(*value))),
                     Node::Numeric { feature, threshold, view, missing, .. } => {
-                        (feature, Test::AtMost { threshold: *threshold, view: *view, missing: *missing })
+                        (feature, SplitTest::AtMost { threshold: *threshold, view: *view, missing: *missing })
                     }
                     Node::Category { feature, set, missing, .. } => {
                         let categories = CategorySet::List(set.clone());
-                        (feature, Test::Among { categories, lowest: 0.0, missing: *missing })
+                        (feature, SplitTest::Among { categories, lowest: 0.0, missing: *missing })
                     }
                 };
-                Ok(Source::Split { feature: i64::try_from(*feature).unwrap(), test, children })
+                Ok(LoadedNode::Split { feature: i64::try_from(*feature).unwrap(), test, children })
             });
             assert_eq!(reached.unwrap(), nodes.len());
         }
@@ -526,7 +530,7 @@ mod tests {
 
     fn sums(forest: &Forest<f64>, values: &[f64]) -> Vec<f64> {
         let mut sums = vec![0.0; values.len() / FEATURES * OUTPUTS];
-        forest.add(&Input { values, features: FEATURES, convert: |value| value }, &mut sums);
+        forest.add(&InputRows { values, features: FEATURES, convert: |value| value }, &mut sums);
         sums
     }
 
@@ -563,7 +567,7 @@ mod tests {
         let stump = |threshold: i32| Node::Numeric {
             feature: 0,
             threshold: f64::from(threshold),
-            view: View::Plain,
+            view: FeatureView::Plain,
             missing: threshold % 3 == 0,
             children: Box::new([Node::Leaf(1.0), Node::Leaf(f64::from(threshold))]),
         };

@@ -1,6 +1,6 @@
 //! Tree ensembles of `XGBoost` and `LightGBM`, evaluated natively.
 //!
-//! A [`Model`] is made from the bytes of a model file and answers matrices of numbers; files, tensors and requests are
+//! A [`TreeEnsemble`] is made from the bytes of a model file and answers matrices of numbers; files, tensors and requests are
 //! other modules' business. Each loader turns its format into the same compiled form, see `forest`; what it cannot answer
 //! exactly as the library that wrote the file, it refuses by name. Files are untrusted: whatever they hold, loading ends in
 //! a model or in a [`LoadError`], with memory in proportion to the file's size, and a model that has loaded can be
@@ -18,12 +18,12 @@ mod xgboost;
 use std::fmt;
 use std::time::Duration;
 
-pub use self::data::{Matrix, Output, Prediction, Scores, Values};
+pub use self::data::{EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, Prediction};
 pub use self::error::{LoadError, PredictError, TreeFault};
 
 /// A compiled model of either library.
 #[derive(Debug)]
-pub struct Model {
+pub struct TreeEnsemble {
     features: usize,
     feature_names: Option<Vec<String>>,
     evaluator: Evaluator,
@@ -31,7 +31,7 @@ pub struct Model {
 
 /// What a model is to the Python runtime of its library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum WrapperKind {
     /// An `XGBRegressor`, or an `XGBoost` model that says nothing about itself: values, no probabilities.
     Regressor,
     /// An `XGBClassifier`: labels, and probabilities on demand.
@@ -46,7 +46,7 @@ enum Evaluator {
     Lightgbm(Box<lightgbm::Evaluator>),
 }
 
-impl Model {
+impl TreeEnsemble {
     /// Loads an `XGBoost` model: JSON, UBJSON or the old binary form, whichever the content is.
     pub fn load_xgboost(bytes: &[u8]) -> Result<Self, LoadError> {
         let mut raw = xgboost::read(bytes)?;
@@ -57,7 +57,7 @@ impl Model {
     }
 
     /// Loads an `XGBoost` model that is known to be of this kind, whatever it says about itself.
-    pub fn load_xgboost_as(bytes: &[u8], kind: Kind) -> Result<Self, LoadError> {
+    pub fn load_xgboost_as(bytes: &[u8], kind: WrapperKind) -> Result<Self, LoadError> {
         let mut model = Self::load_xgboost(bytes)?;
         if let Evaluator::Xgboost(evaluator) = &mut model.evaluator {
             evaluator.set_kind(kind);
@@ -98,10 +98,10 @@ impl Model {
     }
 
     /// What the model is to the Python runtime.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> WrapperKind {
         match &self.evaluator {
             Evaluator::Xgboost(evaluator) => evaluator.kind(),
-            Evaluator::Lightgbm(_) => Kind::Booster,
+            Evaluator::Lightgbm(_) => WrapperKind::Booster,
         }
     }
 
@@ -115,24 +115,24 @@ impl Model {
     }
 
     /// Evaluates the model on every row.
-    pub fn predict(&self, rows: Matrix<'_>, output: Output) -> Result<Prediction, PredictError> {
+    pub fn predict(&self, rows: FeatureMatrix<'_>, output: EnsembleOutput) -> Result<Prediction, PredictError> {
         if rows.columns() != self.features {
             return Err(PredictError::FeatureCount { expected: self.features, found: rows.columns() });
         }
         match (&self.evaluator, output) {
-            (Evaluator::Xgboost(evaluator), Output::Predict) => Ok(evaluator.predict(rows)),
-            (Evaluator::Xgboost(evaluator), Output::PredictProba) if self.kind() == Kind::Classifier => {
+            (Evaluator::Xgboost(evaluator), EnsembleOutput::Predict) => Ok(evaluator.predict(rows)),
+            (Evaluator::Xgboost(evaluator), EnsembleOutput::PredictProba) if self.kind() == WrapperKind::Classifier => {
                 Ok(evaluator.probabilities(rows))
             }
-            (Evaluator::Xgboost(evaluator), Output::Margin) => Ok(evaluator.margins(rows)),
-            (Evaluator::Lightgbm(evaluator), Output::Predict) => Ok(evaluator.predict(rows)),
-            (Evaluator::Lightgbm(evaluator), Output::Margin) => Ok(evaluator.margins(rows)),
-            (_, Output::PredictProba) => Err(PredictError::NoProbabilities { kind: self.kind() }),
+            (Evaluator::Xgboost(evaluator), EnsembleOutput::Margin) => Ok(evaluator.margins(rows)),
+            (Evaluator::Lightgbm(evaluator), EnsembleOutput::Predict) => Ok(evaluator.predict(rows)),
+            (Evaluator::Lightgbm(evaluator), EnsembleOutput::Margin) => Ok(evaluator.margins(rows)),
+            (_, EnsembleOutput::PredictProba) => Err(PredictError::NoProbabilities { kind: self.kind() }),
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for WrapperKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Regressor => "regressor",

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::evaluators::sklearn::classes::Family;
+use crate::evaluators::sklearn::classes::EstimatorSpec;
 use crate::evaluators::sklearn::concatenate;
-use crate::evaluators::sklearn::data::Data;
+use crate::evaluators::sklearn::data::TableData;
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{About, Estimator, Evaluate, Method, Methods};
-use crate::evaluators::sklearn::fitted::Fitted;
+use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::fitted::FittedObject;
 
 use crate::evaluators::sklearn::pipeline::{named, passes};
-use crate::pickle::{self, Value};
+use crate::pickle::{self, PickleValue};
 
 /// Transformers of some columns each.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ enum Selection {
     Names(Vec<String>),
 }
 
-pub(super) fn column_transformer(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn column_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let features = fitted.size("n_features_in_")?;
     let mut parts = Vec::new();
     for (_, step, all) in named(fitted, "transformers_")? {
@@ -41,7 +41,7 @@ pub(super) fn column_transformer(fitted: &Fitted<'_>) -> Result<Family, LoadErro
             continue;
         }
         let part = if passes(step) || is_identity(step) { None } else { Some(fitted.estimator(step)?) };
-        if part.as_ref().is_some_and(|part| !part.about.methods.contains(Method::Transform)) {
+        if part.as_ref().is_some_and(|part| !part.info.methods.contains(EstimatorMethod::Transform)) {
             return Err(fitted.unexpected("transformers_", "transformers"));
         }
         parts.push((part, selection));
@@ -58,12 +58,13 @@ pub(super) fn column_transformer(fitted: &Fitted<'_>) -> Result<Family, LoadErro
     let wanted = features;
     // By name any further columns are fine.
     let features = if by_name { None } else { Some(features) };
-    Ok(Family::composed(Methods::TRANSFORM, features, None, Columns { parts, names, features: wanted }).without_names())
+    Ok(EstimatorSpec::composed(MethodSet::TRANSFORM, features, None, Columns { parts, names, features: wanted })
+        .without_names())
 }
 
 /// Whether a transformer is a function that is not there, or only looks at its input: the columns pass unchanged.
-fn is_identity(step: Value<'_>) -> bool {
-    let looks = |function: Value<'_>| {
+fn is_identity(step: PickleValue<'_>) -> bool {
+    let looks = |function: PickleValue<'_>| {
         let partial = function.class() == Some("functools.partial");
         partial && function.arguments().first().and_then(|inner| inner.global()) == Some(CHECK)
     };
@@ -75,7 +76,7 @@ fn is_identity(step: Value<'_>) -> bool {
 const CHECK: &str = "sklearn.utils.validation.check_array";
 
 impl Selection {
-    fn read(columns: Value<'_>, features: usize, fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+    fn read(columns: PickleValue<'_>, features: usize, fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let wanted = || fitted.unexpected("transformers_", "columns by name, place or mask");
         // The remainder of some versions is a list with more to it.
         let columns = columns.attribute("data").unwrap_or(columns);
@@ -107,7 +108,7 @@ impl Selection {
         }
         let numbers = array.numbers().ok_or_else(wanted)?;
         let integers = numbers.to_i64().ok_or_else(wanted)?;
-        if numbers.kind() == pickle::Kind::Bool && integers.len() == features {
+        if numbers.kind() == pickle::ElementKind::Bool && integers.len() == features {
             let chosen = integers.iter().enumerate().filter(|(_, flag)| **flag != 0);
             return Ok(Self::Places(chosen.map(|(index, _)| index).collect()));
         }
@@ -115,10 +116,10 @@ impl Selection {
     }
 
     /// Reads `slice(start, stop, step)` of places; a slice of names is not evaluated.
-    fn slice(arguments: &[Value<'_>], features: usize) -> Option<Self> {
+    fn slice(arguments: &[PickleValue<'_>], features: usize) -> Option<Self> {
         let &[first, end, stride] = arguments else { return None };
         let count = i64::try_from(features).ok()?;
-        let bound = |value: Value<'_>, default: i64| match value.as_i64() {
+        let bound = |value: PickleValue<'_>, default: i64| match value.as_i64() {
             Some(bound) if bound < 0 => Some(bound.saturating_add(count).max(0)),
             Some(bound) => Some(bound.min(count)),
             None => value.is_none().then_some(default),
@@ -137,30 +138,35 @@ impl Selection {
 }
 
 impl Evaluate for Columns {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let mut blocks = Vec::with_capacity(self.parts.len());
         let by_name = self.names.is_some() && data.is_named();
         let by_place = self.parts.iter().any(|(_, selection)| matches!(selection, Selection::Places(_)));
         if by_place && !by_name && data.columns() != self.features {
-            let (class, wanted) = (Arc::clone(&about.class), self.features);
+            let (class, wanted) = (Arc::clone(&info.class), self.features);
             return Err(PredictError::Features { class, wanted, found: data.columns() });
         }
         for (part, selection) in &self.parts {
             let selected = match (selection, &self.names, data) {
-                (Selection::Names(names), _, _) => data.select(&data.places(names, &about.class)?),
+                (Selection::Names(names), _, _) => data.select(&data.places(names, &info.class)?),
                 // A frame like the one of the fit may have its columns anywhere.
-                (Selection::Places(places), Some(names), Data::Frame(_)) if data.is_named() => {
+                (Selection::Places(places), Some(names), TableData::Frame(_)) if data.is_named() => {
                     let names: Vec<String> = places.iter().map(|&place| names[place].clone()).collect();
-                    data.select(&data.places(&names, &about.class)?)
+                    data.select(&data.places(&names, &info.class)?)
                 }
                 (Selection::Places(places), _, _) => data.select(places),
             };
             blocks.push(match part {
-                Some(part) => part.call(Method::Transform, &selected)?,
-                None => concatenate::beside(&[selected], data.rows()),
+                Some(part) => part.call(EstimatorMethod::Transform, &selected)?,
+                None => concatenate::hstack(&[selected], data.rows()),
             });
         }
-        Ok(concatenate::beside(&blocks, data.rows()))
+        Ok(concatenate::hstack(&blocks, data.rows()))
     }
 
     fn takes_sparse(&self) -> bool {

@@ -3,9 +3,9 @@
 mod column_transformer;
 mod transformed_target;
 
-use super::classes::Classes;
+use super::classes::ClassTable;
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("compose.ColumnTransformer", column_transformer::column_transformer),
     ("compose.TransformedTargetRegressor", transformed_target::transformed_target),
 ];

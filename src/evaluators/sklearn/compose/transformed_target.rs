@@ -2,60 +2,65 @@
 
 use std::sync::Arc;
 
-use crate::evaluators::sklearn::classes::Family;
-use crate::evaluators::sklearn::data::Data;
+use crate::evaluators::sklearn::classes::EstimatorSpec;
+use crate::evaluators::sklearn::data::TableData;
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{About, Estimator, Evaluate, Method, Methods};
-use crate::evaluators::sklearn::fitted::Fitted;
-use crate::evaluators::sklearn::numpy_functions::Function;
+use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::fitted::FittedObject;
+use crate::evaluators::sklearn::numpy_functions::NumpyFunction;
 
 /// What undoes the transformation of a target.
 #[derive(Debug)]
-enum Inverse {
-    Function(Function),
+enum TargetInverse {
+    Function(NumpyFunction),
     Transformer(Estimator),
 }
 
 #[derive(Debug)]
 struct TransformedTarget {
     regressor: Estimator,
-    inverse: Inverse,
+    inverse: TargetInverse,
 }
 
-pub(super) fn transformed_target(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn transformed_target(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let regressor = fitted.estimator(fitted.need("regressor_")?)?;
     let transformer = fitted.need("transformer_")?;
     let inverse = if transformer.class().is_some_and(|class| class.ends_with(".FunctionTransformer")) {
         let transformer = fitted.part(transformer)?;
         match transformer.get("inverse_func") {
-            None => Inverse::Function(Function::IDENTITY),
+            None => TargetInverse::Function(NumpyFunction::IDENTITY),
             Some(function) => {
-                let function = Function::named(function).ok_or_else(|| transformer.unsupported("inverse_func"))?;
-                Inverse::Function(function)
+                let function = NumpyFunction::named(function).ok_or_else(|| transformer.unsupported("inverse_func"))?;
+                TargetInverse::Function(function)
             }
         }
     } else {
         let transformer = fitted.estimator(transformer)?;
         if transformer.evaluate.inverse().is_none() {
-            let (class, value) = (fitted.class().to_owned(), transformer.about.path.to_string());
+            let (class, value) = (fitted.class().to_owned(), transformer.info.path.to_string());
             return Err(LoadError::Parameter { class, parameter: "transformer", value });
         }
-        Inverse::Transformer(transformer)
+        TargetInverse::Transformer(transformer)
     };
-    let features = regressor.about.features;
-    Ok(Family::composed(Methods::PREDICT, features, None, TransformedTarget { regressor, inverse }))
+    let features = regressor.info.features;
+    Ok(EstimatorSpec::composed(MethodSet::PREDICT, features, None, TransformedTarget { regressor, inverse }))
 }
 
 impl Evaluate for TransformedTarget {
-    fn call(&self, method: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        _: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let mut answer = self.regressor.numbers(method, data)?;
         match &self.inverse {
-            Inverse::Function(function) => {
+            TargetInverse::Function(function) => {
                 answer.values.iter_mut().for_each(|value| *value = function.of(*value));
             }
-            Inverse::Transformer(transformer) => {
-                let (about, class) = (&transformer.about, || Arc::clone(&transformer.about.class));
-                if let Some(wanted) = about.features.filter(|&wanted| wanted != answer.columns) {
+            TargetInverse::Transformer(transformer) => {
+                let (info, class) = (&transformer.info, || Arc::clone(&transformer.info.class));
+                if let Some(wanted) = info.features.filter(|&wanted| wanted != answer.columns) {
                     return Err(PredictError::Features { class: class(), wanted, found: answer.columns });
                 }
                 if let Some(inverse) = transformer.evaluate.inverse() {

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use crate::evaluators::sklearn::classes::Family;
-use crate::evaluators::sklearn::data::{Data, Elements, Int, Table};
+use crate::evaluators::sklearn::classes::EstimatorSpec;
+use crate::evaluators::sklearn::data::{DenseTable, Elements, IntType, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{About, Estimator, Evaluate, Method, Methods};
-use crate::evaluators::sklearn::fitted::Fitted;
+use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::numerics::{argmax, divide};
-use crate::evaluators::sklearn::sub_estimators::{self, Answer};
+use crate::evaluators::sklearn::sub_estimators::{self, NumericAnswer};
 
 /// One estimator of a bag.
 #[derive(Debug)]
@@ -29,22 +29,24 @@ struct Bagging {
     labels: Option<Elements<'static>>,
 }
 
-pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let labels = fitted.labels("classes_")?;
     let scores = |bagging: &Bagging| {
-        bagging.members.iter().all(|member| member.estimator.about.methods.contains(Method::DecisionFunction))
+        bagging.members.iter().all(|member| member.estimator.info.methods.contains(EstimatorMethod::DecisionFunction))
     };
     let (features, bagging) = bagging(fitted, Some(labels))?;
-    let methods = Methods::PREDICT.and(Method::PredictProba).and_if(scores(&bagging), Method::DecisionFunction);
-    Ok(Family::new(methods, features, bagging))
+    let methods = MethodSet::PREDICT
+        .and(EstimatorMethod::PredictProba)
+        .and_if(scores(&bagging), EstimatorMethod::DecisionFunction);
+    Ok(EstimatorSpec::new(methods, features, bagging))
 }
 
-pub(super) fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let (features, bagging) = bagging(fitted, None)?;
-    Ok(Family::new(Methods::PREDICT, features, bagging))
+    Ok(EstimatorSpec::new(MethodSet::PREDICT, features, bagging))
 }
 
-fn bagging(fitted: &Fitted<'_>, labels: Option<Elements<'static>>) -> Result<(usize, Bagging), LoadError> {
+fn bagging(fitted: &FittedObject<'_>, labels: Option<Elements<'static>>) -> Result<(usize, Bagging), LoadError> {
     let features = fitted.n_features()?;
     let estimators = fitted.items("estimators_")?;
     let subsets = fitted.items("estimators_features_")?;
@@ -71,7 +73,7 @@ fn bagging(fitted: &Fitted<'_>, labels: Option<Elements<'static>>) -> Result<(us
 }
 
 impl Member {
-    fn view<'d>(&self, data: &'d Data<'d>) -> Cow<'d, Data<'d>> {
+    fn view<'d>(&self, data: &'d TableData<'d>) -> Cow<'d, TableData<'d>> {
         match &self.features {
             Some(features) => Cow::Owned(data.select(features)),
             None => Cow::Borrowed(data),
@@ -79,16 +81,16 @@ impl Member {
     }
 
     /// Adds its probabilities, or a vote where it has none, to those of all classes.
-    fn vote(&self, data: &Data<'_>, labels: usize, sums: &mut [f64]) -> Result<(), PredictError> {
+    fn vote(&self, data: &TableData<'_>, labels: usize, sums: &mut [f64]) -> Result<(), PredictError> {
         let view = self.view(data);
-        if !self.estimator.about.methods.contains(Method::PredictProba) {
+        if !self.estimator.info.methods.contains(EstimatorMethod::PredictProba) {
             let all: Vec<i64> = (0..labels).filter_map(|label| i64::try_from(label).ok()).collect();
-            let votes = self.estimator.places(&view, &Elements::Int(all.into(), Int::I64))?;
+            let votes = self.estimator.predicted_positions(&view, &Elements::Int(all.into(), IntType::I64))?;
             sums.chunks_exact_mut(labels).zip(votes).for_each(|(sums, vote)| sums[vote] += 1.0);
             return Ok(());
         }
         let wanted = self.classes.as_ref().map_or(labels, Vec::len);
-        let own = self.estimator.numbers_of(Method::PredictProba, &view, wanted)?.values;
+        let own = self.estimator.numbers_of(EstimatorMethod::PredictProba, &view, wanted)?.values;
         match &self.classes {
             None => sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own),
             Some(classes) => {
@@ -102,7 +104,7 @@ impl Member {
 }
 
 impl Bagging {
-    fn probabilities(&self, data: &Data<'_>, labels: usize) -> Result<Vec<f64>, PredictError> {
+    fn probabilities(&self, data: &TableData<'_>, labels: usize) -> Result<Vec<f64>, PredictError> {
         let mut sums = vec![0.0; data.rows() * labels];
         for member in &self.members {
             member.vote(data, labels, &mut sums)?;
@@ -112,8 +114,8 @@ impl Bagging {
     }
 
     /// The mean of what all answer.
-    fn mean(&self, method: Method, data: &Data<'_>) -> Result<Answer, PredictError> {
-        let mut total: Option<Answer> = None;
+    fn mean(&self, method: EstimatorMethod, data: &TableData<'_>) -> Result<NumericAnswer, PredictError> {
+        let mut total: Option<NumericAnswer> = None;
         for member in &self.members {
             let view = member.view(data);
             total = Some(match total {
@@ -126,22 +128,27 @@ impl Bagging {
                 }
             });
         }
-        let mut total = total.unwrap_or(Answer { values: Vec::new(), columns: 1, single: false });
+        let mut total = total.unwrap_or(NumericAnswer { values: Vec::new(), columns: 1, single: false });
         divide(&mut total.values, self.count);
         Ok(total)
     }
 }
 
 impl Evaluate for Bagging {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let data = sub_estimators::plain(data, about)?;
-        let Some(labels) = self.labels.as_ref().filter(|_| method != Method::DecisionFunction) else {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let data = sub_estimators::plain(data, info)?;
+        let Some(labels) = self.labels.as_ref().filter(|_| method != EstimatorMethod::DecisionFunction) else {
             return Ok(self.mean(method, &data)?.table());
         };
         let probabilities = self.probabilities(&data, labels.len())?;
-        Ok(Data::Table(match method {
-            Method::PredictProba => Table::of_f64(probabilities, labels.len()),
-            _ => Table::of_column(labels.take(probabilities.chunks_exact(labels.len().max(1)).map(argmax))),
+        Ok(TableData::Table(match method {
+            EstimatorMethod::PredictProba => DenseTable::of_f64(probabilities, labels.len()),
+            _ => DenseTable::of_column(labels.take(probabilities.chunks_exact(labels.len().max(1)).map(argmax))),
         }))
     }
 

@@ -1,23 +1,23 @@
 //! Random forests and extremely randomized trees.
 
-use crate::evaluators::sklearn::classes::Family;
+use crate::evaluators::sklearn::classes::EstimatorSpec;
 use crate::evaluators::sklearn::error::LoadError;
-use crate::evaluators::sklearn::fitted::{Fitted, Version};
+use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::tree;
 
 /// Random forests and extremely randomised trees that classify.
-pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     forest(fitted, true)
 }
 
 /// Random forests and extremely randomised trees of numbers.
-pub(super) fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     forest(fitted, false)
 }
 
-fn forest(fitted: &Fitted<'_>, classifier: bool) -> Result<Family, LoadError> {
+fn forest(fitted: &FittedObject<'_>, classifier: bool) -> Result<EstimatorSpec, LoadError> {
     let estimators = fitted.items("estimators_")?;
     let first = estimators.first().ok_or_else(|| fitted.unexpected("estimators_", "at least one tree"))?;
-    let missing = tree::takes_missing(&fitted.part(*first)?, Version(1, 6), Version(1, 4));
+    let missing = tree::takes_missing(&fitted.part(*first)?, SklearnVersion(1, 6), SklearnVersion(1, 4));
     tree::mean(fitted, estimators, classifier, missing)
 }

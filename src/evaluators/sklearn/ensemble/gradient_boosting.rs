@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::evaluators::sklearn::classes::Family;
-use crate::evaluators::sklearn::data::{Data, Elements, Table};
+use crate::evaluators::sklearn::classes::EstimatorSpec;
+use crate::evaluators::sklearn::data::{DenseTable, Elements, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{About, Estimator, Evaluate, Method, Methods};
-use crate::evaluators::sklearn::fitted::{Fitted, Version};
+use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::numerics::{argmax, expit, softmax};
-use crate::evaluators::sklearn::tree::{self, Leaves, Trees};
+use crate::evaluators::sklearn::tree::{self, LeafKind, Trees};
 
 /// How gradient boosting turns sums into answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ struct Boosted {
     start: Start,
     loss: Loss,
     labels: Option<Elements<'static>>,
-    version: Version,
+    version: SklearnVersion,
     features: usize,
 }
 
@@ -46,7 +46,7 @@ enum Start {
     Estimator(Box<Estimator>),
 }
 
-pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let labels = fitted.labels("classes_")?;
     let loss = match fitted.text("loss")? {
         "deviance" | "log_loss" if labels.len() == 2 => Loss::Binomial,
@@ -57,11 +57,15 @@ pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     boosting(fitted, loss, Some(labels))
 }
 
-pub(super) fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     boosting(fitted, Loss::Regression, None)
 }
 
-fn boosting(fitted: &Fitted<'_>, loss: Loss, labels: Option<Elements<'static>>) -> Result<Family, LoadError> {
+fn boosting(
+    fitted: &FittedObject<'_>,
+    loss: Loss,
+    labels: Option<Elements<'static>>,
+) -> Result<EstimatorSpec, LoadError> {
     let features = fitted.n_features()?;
     let sums = if loss == Loss::Multinomial { labels.as_ref().map_or(1, Elements::len) } else { 1 };
     let estimators = fitted.items("estimators_")?;
@@ -70,22 +74,22 @@ fn boosting(fitted: &Fitted<'_>, loss: Loss, labels: Option<Elements<'static>>) 
     let mut trees = Vec::with_capacity(sums);
     for sum in 0..sums {
         let own = estimators.iter().copied().skip(sum).step_by(sums);
-        let own = Trees::load(fitted, own, features, Leaves::Values)?;
+        let own = Trees::load(fitted, own, features, LeafKind::Values)?;
         fitted.count("estimators_", 1, own.width)?;
         trees.push(own);
     }
     let learning_rate = fitted.number("learning_rate")?;
     let start = start(fitted, loss, sums)?;
     let methods = match loss {
-        Loss::Regression => Methods::PREDICT,
-        _ => Methods::PREDICT.and(Method::PredictProba).and(Method::DecisionFunction),
+        Loss::Regression => MethodSet::PREDICT,
+        _ => MethodSet::PREDICT.and(EstimatorMethod::PredictProba).and(EstimatorMethod::DecisionFunction),
     };
     let version = fitted.version();
-    Ok(Family::new(methods, features, Boosted { trees, learning_rate, start, loss, labels, version, features }))
+    Ok(EstimatorSpec::new(methods, features, Boosted { trees, learning_rate, start, loss, labels, version, features }))
 }
 
 /// Reads `init_`: a dummy that always answers the same, any other estimator, or nothing.
-fn start(fitted: &Fitted<'_>, loss: Loss, sums: usize) -> Result<Start, LoadError> {
+fn start(fitted: &FittedObject<'_>, loss: Loss, sums: usize) -> Result<Start, LoadError> {
     let init = fitted.need("init_")?;
     if init.as_str() == Some("zero") {
         return Ok(Start::Zero);
@@ -105,8 +109,8 @@ fn start(fitted: &Fitted<'_>, loss: Loss, sums: usize) -> Result<Start, LoadErro
         return Ok(Start::Constant(loss.link(&predictions, fitted.version())));
     }
     let estimator = fitted.estimator(init)?;
-    let method = if loss == Loss::Regression { Method::Predict } else { Method::PredictProba };
-    if estimator.about.methods.contains(method) {
+    let method = if loss == Loss::Regression { EstimatorMethod::Predict } else { EstimatorMethod::PredictProba };
+    if estimator.info.methods.contains(method) {
         Ok(Start::Estimator(Box::new(estimator)))
     } else {
         Err(fitted.unsupported("init_"))
@@ -115,8 +119,8 @@ fn start(fitted: &Fitted<'_>, loss: Loss, sums: usize) -> Result<Start, LoadErro
 
 impl Loss {
     /// What the sums of a row start from, when another estimator answers `predictions`.
-    fn link(self, predictions: &[f64], version: Version) -> Vec<f64> {
-        let epsilon = if version < Version(1, 6) { f64::from(f32::EPSILON) } else { f64::EPSILON };
+    fn link(self, predictions: &[f64], version: SklearnVersion) -> Vec<f64> {
+        let epsilon = if version < SklearnVersion(1, 6) { f64::from(f32::EPSILON) } else { f64::EPSILON };
         let clip = |probability: f64| probability.clamp(epsilon, 1.0 - epsilon);
         let logit = |probability: f64| (probability / (1.0 - probability)).ln();
         match self {
@@ -125,7 +129,7 @@ impl Loss {
             Self::Exponential => predictions.iter().skip(1).map(|&p| 0.5 * logit(clip(p))).collect(),
             Self::Multinomial => {
                 let mut logs: Vec<f64> = predictions.iter().map(|&p| clip(p).ln()).collect();
-                if version >= Version(1, 4) {
+                if version >= SklearnVersion(1, 4) {
                     #[expect(clippy::cast_precision_loss, reason = "as NumPy's mean")]
                     let mean = logs.iter().sum::<f64>() / logs.len() as f64;
                     for log in &mut logs {
@@ -162,10 +166,11 @@ impl Boosted {
 
     fn ask(&self, estimator: &Estimator, x: &[f32], rows: usize) -> Result<Vec<f64>, PredictError> {
         let columns = self.features;
-        let table = Data::Table(Table { elements: Elements::F32(x.into()), rows, columns });
-        let method = if self.loss == Loss::Regression { Method::Predict } else { Method::PredictProba };
+        let table = TableData::Table(DenseTable { elements: Elements::F32(x.into()), rows, columns });
+        let method =
+            if self.loss == Loss::Regression { EstimatorMethod::Predict } else { EstimatorMethod::PredictProba };
         let answer = estimator.call(method, &table)?;
-        let class = || Arc::clone(&estimator.about.class);
+        let class = || Arc::clone(&estimator.info.class);
         let matrix = answer.matrix().ok_or_else(|| PredictError::Text { class: class() })?;
         let wanted = self.labels.as_ref().map_or(1, Elements::len);
         if matrix.columns != wanted {
@@ -177,28 +182,33 @@ impl Boosted {
 }
 
 impl Evaluate for Boosted {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = tree::rows(data, about, false)?;
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = tree::rows(data, info, false)?;
         let mut sums = self.sums(&x, data.rows())?;
         let width = self.trees.len();
-        let Some(labels) = &self.labels else { return Ok(Data::Table(Table::of_f64(sums, width))) };
-        Ok(Data::Table(match (method, self.loss) {
-            (Method::DecisionFunction, _) => Table::of_f64(sums, width),
-            (Method::PredictProba, Loss::Multinomial) => {
+        let Some(labels) = &self.labels else { return Ok(TableData::Table(DenseTable::of_f64(sums, width))) };
+        Ok(TableData::Table(match (method, self.loss) {
+            (EstimatorMethod::DecisionFunction, _) => DenseTable::of_f64(sums, width),
+            (EstimatorMethod::PredictProba, Loss::Multinomial) => {
                 sums.chunks_exact_mut(width).for_each(softmax);
-                Table::of_f64(sums, width)
+                DenseTable::of_f64(sums, width)
             }
-            (Method::PredictProba, loss) => {
+            (EstimatorMethod::PredictProba, loss) => {
                 let scale = if loss == Loss::Exponential { 2.0 } else { 1.0 };
                 let both = sums.iter().map(|sum| expit(scale * sum)).flat_map(|positive| [1.0 - positive, positive]);
-                Table::of_f64(both.collect(), 2)
+                DenseTable::of_f64(both.collect(), 2)
             }
-            (_, Loss::Multinomial) => Table::of_column(labels.take(sums.chunks_exact(width).map(argmax))),
+            (_, Loss::Multinomial) => DenseTable::of_column(labels.take(sums.chunks_exact(width).map(argmax))),
             // Zero was the first class until 1.3, and is the second since.
-            _ if self.version < Version(1, 4) => {
-                Table::of_column(labels.take(sums.iter().map(|&sum| usize::from(sum > 0.0))))
+            _ if self.version < SklearnVersion(1, 4) => {
+                DenseTable::of_column(labels.take(sums.iter().map(|&sum| usize::from(sum > 0.0))))
             }
-            _ => Table::of_column(labels.take(sums.iter().map(|&sum| usize::from(sum >= 0.0)))),
+            _ => DenseTable::of_column(labels.take(sums.iter().map(|&sum| usize::from(sum >= 0.0)))),
         }))
     }
 

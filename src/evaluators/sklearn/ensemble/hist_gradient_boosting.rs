@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::evaluators::sklearn::classes::Family;
-use crate::evaluators::sklearn::data::{Data, Elements, Table};
+use crate::evaluators::sklearn::classes::EstimatorSpec;
+use crate::evaluators::sklearn::data::{DenseTable, Elements, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{About, Estimator, Evaluate, Method, Methods};
-use crate::evaluators::sklearn::fitted::{Fitted, Version};
+use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::numerics::{argmax, expit, softmax};
-use crate::pickle::Value;
+use crate::pickle::PickleValue;
 
 /// Rows that go through one tree before the next one is looked at.
 const BLOCK: usize = 64;
@@ -82,7 +82,7 @@ struct Boosted {
     labels: Option<Elements<'static>>,
 }
 
-pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     match fitted.text("loss")? {
         "log_loss" | "auto" | "binary_crossentropy" | "categorical_crossentropy" => {}
         _ => return Err(fitted.unsupported("loss")),
@@ -95,7 +95,7 @@ pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     boosted(fitted, Link::Classes, sums, Some(labels))
 }
 
-pub(super) fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let link = match fitted.text("loss")? {
         "squared_error" | "least_squares" | "absolute_error" | "least_absolute_deviation" | "quantile" => {
             Link::Identity
@@ -107,13 +107,13 @@ pub(super) fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 }
 
 fn boosted(
-    fitted: &Fitted<'_>,
+    fitted: &FittedObject<'_>,
     link: Link,
     sums: usize,
     labels: Option<Elements<'static>>,
-) -> Result<Family, LoadError> {
+) -> Result<EstimatorSpec, LoadError> {
     let encoder = fitted.get("_preprocessor").map(|encoder| fitted.estimator(encoder)).transpose()?;
-    if encoder.as_ref().is_some_and(|encoder| !encoder.about.methods.contains(Method::Transform)) {
+    if encoder.as_ref().is_some_and(|encoder| !encoder.info.methods.contains(EstimatorMethod::Transform)) {
         return Err(fitted.unexpected("_preprocessor", "a transformer"));
     }
     let features = fitted.size("n_features_in_")?;
@@ -131,25 +131,25 @@ fn boosted(
         }
     }
     let methods = match link {
-        Link::Classes => Methods::PREDICT.and(Method::PredictProba).and(Method::DecisionFunction),
-        Link::Identity | Link::Exp => Methods::PREDICT,
+        Link::Classes => MethodSet::PREDICT.and(EstimatorMethod::PredictProba).and(EstimatorMethod::DecisionFunction),
+        Link::Identity | Link::Exp => MethodSet::PREDICT,
     };
-    let negative_missing = fitted.version() >= Version(1, 3);
+    let negative_missing = fitted.version() >= SklearnVersion(1, 3);
     let with_encoder = encoder.is_some();
     let boosted = Boosted { trees, baseline, features, encoder, negative_missing, link, labels };
     // The encoder finds its columns by itself.
-    let family = Family::composed(methods, if with_encoder { None } else { Some(features) }, None, boosted);
+    let family = EstimatorSpec::composed(methods, if with_encoder { None } else { Some(features) }, None, boosted);
     Ok(if with_encoder { family.without_names() } else { family })
 }
 
 /// The categories of each feature that were there when the model was fitted; `None` of a feature of numbers.
-fn known(fitted: &Fitted<'_>, features: usize) -> Result<Vec<Option<Set>>, LoadError> {
+fn known(fitted: &FittedObject<'_>, features: usize) -> Result<Vec<Option<Set>>, LoadError> {
     let Some(mapper) = fitted.get("_bin_mapper") else { return Ok(vec![None; features]) };
     let mapper = fitted.part(mapper)?;
     let categorical = mapper.sizes("is_categorical_", features)?;
     let thresholds = mapper.items("bin_thresholds_")?;
     mapper.count("bin_thresholds_", features, thresholds.len())?;
-    let set = |(flag, values): (usize, Value<'_>)| {
+    let set = |(flag, values): (usize, PickleValue<'_>)| {
         if flag == 0 {
             return Ok(None);
         }
@@ -175,7 +175,7 @@ fn goes_left(left: Set, known: Set, missing_left: bool) -> Set {
     if missing_left { Set(std::array::from_fn(|word| left.0[word] | !known.0[word])) } else { left }
 }
 
-fn tree_of<'a>(fitted: &Fitted<'a>, tree: Value<'a>, known: &[Option<Set>]) -> Result<Tree, LoadError> {
+fn tree_of<'a>(fitted: &FittedObject<'a>, tree: PickleValue<'a>, known: &[Option<Set>]) -> Result<Tree, LoadError> {
     let tree = fitted.part(tree)?;
     let wanted = || tree.unexpected("nodes", "the nodes of a tree");
     let nodes = tree.need("nodes")?.as_array().ok_or_else(wanted)?;
@@ -290,19 +290,24 @@ impl Boosted {
 }
 
 impl Evaluate for Boosted {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let numbered;
         let data = match &self.encoder {
             Some(encoder) => {
-                numbered = encoder.call(Method::Transform, data)?;
+                numbered = encoder.call(EstimatorMethod::Transform, data)?;
                 &numbered
             }
             None => data,
         };
         // Missing values are what they are, and infinite ones too.
-        let x = about.unchecked(data)?;
+        let x = info.unchecked(data)?;
         if x.columns != self.features {
-            let (class, wanted) = (Arc::clone(&about.class), self.features);
+            let (class, wanted) = (Arc::clone(&info.class), self.features);
             return Err(PredictError::Features { class, wanted, found: x.columns });
         }
         let mut sums = self.sums(&x.to_f64());
@@ -312,20 +317,20 @@ impl Evaluate for Boosted {
                 *sum = sum.exp();
             }
         }
-        let (Some(labels), false) = (&self.labels, method == Method::DecisionFunction) else {
-            return Ok(Data::Table(Table::of_f64(sums, width)));
+        let (Some(labels), false) = (&self.labels, method == EstimatorMethod::DecisionFunction) else {
+            return Ok(TableData::Table(DenseTable::of_f64(sums, width)));
         };
-        Ok(Data::Table(match method {
-            Method::PredictProba if width == 1 => {
+        Ok(TableData::Table(match method {
+            EstimatorMethod::PredictProba if width == 1 => {
                 let both = sums.iter().map(|&sum| expit(sum)).flat_map(|positive| [1.0 - positive, positive]);
-                Table::of_f64(both.collect(), 2)
+                DenseTable::of_f64(both.collect(), 2)
             }
-            Method::PredictProba => {
+            EstimatorMethod::PredictProba => {
                 sums.chunks_exact_mut(width).for_each(softmax);
-                Table::of_f64(sums, width)
+                DenseTable::of_f64(sums, width)
             }
-            _ if width == 1 => Table::of_column(labels.take(sums.iter().map(|&sum| usize::from(sum > 0.0)))),
-            _ => Table::of_column(labels.take(sums.chunks_exact(width).map(argmax))),
+            _ if width == 1 => DenseTable::of_column(labels.take(sums.iter().map(|&sum| usize::from(sum > 0.0)))),
+            _ => DenseTable::of_column(labels.take(sums.chunks_exact(width).map(argmax))),
         }))
     }
 

@@ -1,10 +1,10 @@
 //! Isolation forests.
 
-use crate::evaluators::sklearn::classes::Family;
-use crate::evaluators::sklearn::data::{Data, Elements, Int, Table};
+use crate::evaluators::sklearn::classes::EstimatorSpec;
+use crate::evaluators::sklearn::data::{DenseTable, Elements, IntType, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{About, Evaluate, Method, Methods};
-use crate::evaluators::sklearn::fitted::{Fitted, Version};
+use crate::evaluators::sklearn::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::tree;
 
 /// `IsolationForest`: rows that are soon alone are outliers.
@@ -14,10 +14,10 @@ struct Isolation {
     /// What the lengths of all paths together are measured by.
     expected: f64,
     offset: f64,
-    version: Version,
+    version: SklearnVersion,
 }
 
-pub(super) fn isolation_forest(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn isolation_forest(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let features = fitted.n_features()?;
     let estimators = fitted.items("estimators_")?;
     let subsets = fitted.items("estimators_features_")?;
@@ -26,17 +26,25 @@ pub(super) fn isolation_forest(fitted: &Fitted<'_>) -> Result<Family, LoadError>
     let subsets: Vec<Vec<usize>> = subsets.collect::<Result<_, _>>()?;
     let name = if fitted.get("_max_samples").is_some() { "_max_samples" } else { "max_samples_" };
     #[expect(clippy::cast_precision_loss, reason = "as NumPy multiplies")]
-    let expected = estimators.len() as f64 * tree::expected_path(fitted.number(name)?);
+    let expected = estimators.len() as f64 * tree::average_path_length(fitted.number(name)?);
     let paths = tree::Trees::paths(fitted, estimators, &subsets, features)?;
     let (offset, version) = (fitted.number("offset_")?, fitted.version());
-    let methods = Methods::PREDICT.and(Method::DecisionFunction);
-    Ok(Family::new(methods, features, Isolation { paths, expected, offset, version }))
+    let methods = MethodSet::PREDICT.and(EstimatorMethod::DecisionFunction);
+    Ok(EstimatorSpec::new(methods, features, Isolation { paths, expected, offset, version }))
 }
 
 impl Evaluate for Isolation {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x =
-            if self.version >= Version(1, 6) { tree::unchecked(data, about)? } else { tree::rows(data, about, false)? };
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = if self.version >= SklearnVersion(1, 6) {
+            tree::unchecked(data, info)?
+        } else {
+            tree::rows(data, info, false)?
+        };
         let mut depths = vec![0.0; data.rows()];
         self.paths.add(&x, &mut depths, 1.0);
         let score = |depth: f64| {
@@ -44,11 +52,11 @@ impl Evaluate for Isolation {
             -(-ratio).exp2() - self.offset
         };
         let scores = depths.into_iter().map(score);
-        if method == Method::DecisionFunction {
-            return Ok(Data::Table(Table::of_f64(scores.collect(), 1)));
+        if method == EstimatorMethod::DecisionFunction {
+            return Ok(TableData::Table(DenseTable::of_f64(scores.collect(), 1)));
         }
         let inside = scores.map(|score| if score < 0.0 { -1 } else { 1 }).collect();
-        Ok(Data::Table(Table::of_column(Elements::Int(inside, Int::I64))))
+        Ok(TableData::Table(DenseTable::of_column(Elements::Int(inside, IntType::I64))))
     }
 
     fn cost(&self) -> u64 {

@@ -9,9 +9,9 @@ mod stacking;
 mod voting;
 mod weight_boosting;
 
-use super::classes::Classes;
+use super::classes::ClassTable;
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("ensemble.AdaBoostClassifier", weight_boosting::classifier),
     ("ensemble.AdaBoostRegressor", weight_boosting::regressor),
     ("ensemble.BaggingClassifier", bagging::classifier),

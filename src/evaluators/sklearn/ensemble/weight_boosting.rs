@@ -1,12 +1,12 @@
 //! `AdaBoost`.
 
-use crate::evaluators::sklearn::classes::Family;
-use crate::evaluators::sklearn::data::{Data, Elements, Table};
+use crate::evaluators::sklearn::classes::EstimatorSpec;
+use crate::evaluators::sklearn::data::{DenseTable, Elements, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{About, Estimator, Evaluate, Method, Methods};
-use crate::evaluators::sklearn::fitted::{Fitted, Version};
+use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::numerics::{argmax, divide, softmax};
-use crate::evaluators::sklearn::sub_estimators::{self, Answer, sub_estimators};
+use crate::evaluators::sklearn::sub_estimators::{self, NumericAnswer, sub_estimators};
 
 /// What each estimator adds to the sums of classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ struct Regressor {
 }
 
 /// The weights of the estimators; the file may have more, of those that were not needed.
-fn weights(fitted: &Fitted<'_>, members: usize) -> Result<Vec<f64>, LoadError> {
+fn weights(fitted: &FittedObject<'_>, members: usize) -> Result<Vec<f64>, LoadError> {
     let weights = fitted.floats("estimator_weights_")?;
     if weights.len() < members {
         fitted.count("estimator_weights_", members, weights.len())?;
@@ -43,7 +43,7 @@ fn weights(fitted: &Fitted<'_>, members: usize) -> Result<Vec<f64>, LoadError> {
     Ok(weights)
 }
 
-pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let labels = fitted.labels("classes_")?;
     if labels.len() < 2 {
         return Err(fitted.unexpected("classes_", "at least two classes"));
@@ -51,35 +51,36 @@ pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     let members = sub_estimators(fitted, "estimators_")?;
     let weights = weights(fitted, members.len())?;
     let algorithm = match fitted.text_if("algorithm") {
-        Some("SAMME.R") if fitted.version() < Version(1, 6) => Algorithm::Probabilities,
+        Some("SAMME.R") if fitted.version() < SklearnVersion(1, 6) => Algorithm::Probabilities,
         None | Some("SAMME" | "deprecated") => {
             // Corrected in 1.3.1.
             let first = fitted.text_if("_sklearn_version").is_some_and(|version| version.starts_with("1.3.0"));
-            Algorithm::Votes { balanced: fitted.version() >= Version(1, 3) && !first }
+            Algorithm::Votes { balanced: fitted.version() >= SklearnVersion(1, 3) && !first }
         }
         Some(_) => return Err(fitted.unsupported("algorithm")),
     };
-    let wanted = if algorithm == Algorithm::Probabilities { Method::PredictProba } else { Method::Predict };
-    if members.iter().any(|member| !member.about.methods.contains(wanted)) {
+    let wanted =
+        if algorithm == Algorithm::Probabilities { EstimatorMethod::PredictProba } else { EstimatorMethod::Predict };
+    if members.iter().any(|member| !member.info.methods.contains(wanted)) {
         return Err(fitted.unexpected("estimators_", "classifiers"));
     }
     let total = weights.iter().sum();
-    let methods = Methods::PREDICT.and(Method::PredictProba).and(Method::DecisionFunction);
-    Ok(Family::new(methods, fitted.n_features()?, Classifier { members, weights, total, algorithm, labels }))
+    let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba).and(EstimatorMethod::DecisionFunction);
+    Ok(EstimatorSpec::new(methods, fitted.n_features()?, Classifier { members, weights, total, algorithm, labels }))
 }
 
-pub(super) fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let members = sub_estimators(fitted, "estimators_")?;
     let weights = weights(fitted, members.len())?;
-    if members.iter().any(|member| !member.about.methods.contains(Method::Predict)) {
+    if members.iter().any(|member| !member.info.methods.contains(EstimatorMethod::Predict)) {
         return Err(fitted.unexpected("estimators_", "regressors"));
     }
-    Ok(Family::new(Methods::PREDICT, fitted.n_features()?, Regressor { members, weights }))
+    Ok(EstimatorSpec::new(MethodSet::PREDICT, fitted.n_features()?, Regressor { members, weights }))
 }
 
 impl Classifier {
     #[expect(clippy::cast_precision_loss, reason = "classes are few")]
-    fn sums(&self, data: &Data<'_>) -> Result<Answer, PredictError> {
+    fn sums(&self, data: &TableData<'_>) -> Result<NumericAnswer, PredictError> {
         let classes = self.labels.len();
         let others = classes as f64 - 1.0;
         let mut sums = vec![0.0; data.rows() * classes];
@@ -87,13 +88,14 @@ impl Classifier {
         for (member, &weight) in self.members.iter().zip(&self.weights) {
             if let Algorithm::Votes { balanced } = self.algorithm {
                 let rest = if balanced { -1.0 / others * weight } else { 0.0 };
-                for (sums, vote) in sums.chunks_exact_mut(classes).zip(member.places(data, &self.labels)?) {
+                for (sums, vote) in sums.chunks_exact_mut(classes).zip(member.predicted_positions(data, &self.labels)?)
+                {
                     let add = |class: usize| if class == vote { weight } else { rest };
                     sums.iter_mut().enumerate().for_each(|(class, sum)| *sum += add(class));
                 }
                 continue;
             }
-            let own = member.numbers_of(Method::PredictProba, data, classes)?;
+            let own = member.numbers_of(EstimatorMethod::PredictProba, data, classes)?;
             single &= own.single;
             let least = if own.single { f64::from(f32::EPSILON) } else { f64::EPSILON };
             for (sums, own) in sums.chunks_exact_mut(classes).zip(own.values.chunks_exact(classes)) {
@@ -104,35 +106,42 @@ impl Classifier {
         }
         divide(&mut sums, self.total);
         if classes > 2 {
-            return Ok(Answer { values: sums, columns: classes, single });
+            return Ok(NumericAnswer { values: sums, columns: classes, single });
         }
         let values = sums.chunks_exact(2).map(|pair| -pair[0] + pair[1]).collect();
-        Ok(Answer { values, columns: 1, single })
+        Ok(NumericAnswer { values, columns: 1, single })
     }
 }
 
 impl Evaluate for Classifier {
     #[expect(clippy::cast_precision_loss, reason = "classes are few")]
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        about.check(data)?;
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        info.check(data)?;
         let classes = self.labels.len();
-        let sums = self.sums(&sub_estimators::plain(data, about)?)?;
+        let sums = self.sums(&sub_estimators::plain(data, info)?)?;
         Ok(match method {
-            Method::DecisionFunction => sums.table(),
-            Method::PredictProba => {
+            EstimatorMethod::DecisionFunction => sums.table(),
+            EstimatorMethod::PredictProba => {
                 let mut values: Vec<f64> = if classes == 2 {
                     sums.values.iter().flat_map(|sum| [-sum / 2.0, sum / 2.0]).collect()
                 } else {
                     sums.values.iter().map(|sum| sum / (classes as f64 - 1.0)).collect()
                 };
                 values.chunks_exact_mut(classes).for_each(softmax);
-                Answer { values, columns: classes, single: sums.single }.table()
+                NumericAnswer { values, columns: classes, single: sums.single }.table()
             }
             _ if classes == 2 => {
                 let positive = sums.values.iter().map(|&sum| usize::from(sum > 0.0));
-                Data::Table(Table::of_column(self.labels.take(positive)))
+                TableData::Table(DenseTable::of_column(self.labels.take(positive)))
             }
-            _ => Data::Table(Table::of_column(self.labels.take(sums.values.chunks_exact(classes).map(argmax)))),
+            _ => {
+                TableData::Table(DenseTable::of_column(self.labels.take(sums.values.chunks_exact(classes).map(argmax))))
+            }
         })
     }
 
@@ -146,13 +155,18 @@ impl Evaluate for Classifier {
 }
 
 impl Evaluate for Regressor {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        about.check(data)?;
-        let data = sub_estimators::plain(data, about)?;
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        info.check(data)?;
+        let data = sub_estimators::plain(data, info)?;
         let mut single = true;
         let mut predictions = Vec::with_capacity(self.members.len());
         for member in &self.members {
-            let answer = member.numbers_of(Method::Predict, &data, 1)?;
+            let answer = member.numbers_of(EstimatorMethod::Predict, &data, 1)?;
             single &= answer.single;
             predictions.push(answer.values);
         }

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::tokenizing::{self, Analyzer};
-use crate::evaluators::sklearn::classes::{Classes, Family};
-use crate::evaluators::sklearn::data::{Data, Elements};
+use crate::evaluators::sklearn::classes::{ClassTable, EstimatorSpec};
+use crate::evaluators::sklearn::data::{Elements, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{About, Evaluate, Method, Methods};
-use crate::evaluators::sklearn::fitted::Fitted;
-use crate::evaluators::sklearn::sparse::{Numeric, Sparse};
-use crate::pickle::Value;
+use crate::evaluators::sklearn::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::fitted::FittedObject;
+use crate::evaluators::sklearn::sparse::{NumericType, SparseRows};
+use crate::pickle::PickleValue;
 
-pub(in crate::evaluators::sklearn) const CLASSES: Classes = &[
+pub(in crate::evaluators::sklearn) const CLASSES: ClassTable = &[
     ("feature_extraction.CountVectorizer", count),
     ("feature_extraction.HashingVectorizer", hashing),
     ("feature_extraction.TfidfTransformer", weights),
@@ -26,7 +26,7 @@ struct Vectorizer {
     columns: Columns,
     /// Whether a term counts once, however often it is there.
     binary: bool,
-    numeric: Numeric,
+    numeric: NumericType,
     weights: Option<Weights>,
 }
 
@@ -57,7 +57,7 @@ enum Norm {
 }
 
 impl Norm {
-    fn read(fitted: &Fitted<'_>) -> Result<Option<Self>, LoadError> {
+    fn read(fitted: &FittedObject<'_>) -> Result<Option<Self>, LoadError> {
         match fitted.text_if("norm") {
             Some("l1") => Ok(Some(Self::Sum)),
             Some("l2") => Ok(Some(Self::Length)),
@@ -75,7 +75,7 @@ impl Norm {
 }
 
 impl Weights {
-    fn read(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+    fn read(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let rarity = if fitted.flag("use_idf")? { Some(rarity(fitted)?) } else { None };
         Ok(Self { logarithmic: fitted.flag("sublinear_tf")?, rarity, norm: Norm::read(fitted)? })
     }
@@ -105,27 +105,27 @@ fn normalize(norm: Option<Norm>, cells: &mut [(usize, f64)]) {
 }
 
 /// The rarity of terms, which before 1.5 was the diagonal of a matrix.
-fn rarity(fitted: &Fitted<'_>) -> Result<Vec<f64>, LoadError> {
+fn rarity(fitted: &FittedObject<'_>) -> Result<Vec<f64>, LoadError> {
     if fitted.get("idf_").is_some() {
         return fitted.floats("idf_");
     }
     let diagonal = fitted.part(fitted.need("_idf_diag")?)?;
     let rarity = diagonal.floats("data")?;
-    let sizes = diagonal.items("_shape")?.into_iter().map(Value::as_i64).collect::<Vec<_>>();
+    let sizes = diagonal.items("_shape")?.into_iter().map(PickleValue::as_i64).collect::<Vec<_>>();
     let count = i64::try_from(rarity.len()).ok();
     if sizes == [count, count] { Ok(rarity) } else { Err(fitted.unexpected("_idf_diag", "a diagonal without zeros")) }
 }
 
-fn count(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn count(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     counter(fitted, None)
 }
 
-fn weighted_count(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn weighted_count(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let weights = Weights::read(&fitted.part(fitted.need("_tfidf")?)?)?;
     counter(fitted, Some(weights))
 }
 
-fn counter(fitted: &Fitted<'_>, weights: Option<Weights>) -> Result<Family, LoadError> {
+fn counter(fitted: &FittedObject<'_>, weights: Option<Weights>) -> Result<EstimatorSpec, LoadError> {
     let analyzer = Analyzer::read(fitted)?;
     let vocabulary = tokenizing::vocabulary(fitted)?;
     if let Some(columns) = weights.as_ref().and_then(Weights::columns) {
@@ -137,7 +137,7 @@ fn counter(fitted: &Fitted<'_>, weights: Option<Weights>) -> Result<Family, Load
     Ok(texts(Vectorizer { analyzer, columns, binary, numeric, weights }))
 }
 
-fn hashing(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn hashing(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let analyzer = Analyzer::read(fitted)?;
     let count =
         u32::try_from(fitted.size("n_features")?).ok().filter(|&count| count > 0 && i32::try_from(count).is_ok());
@@ -148,8 +148,8 @@ fn hashing(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     Ok(texts(Vectorizer { analyzer, columns, binary, numeric, weights }))
 }
 
-fn texts(vectorizer: Vectorizer) -> Family {
-    Family::composed(Methods::TRANSFORM, None, None, vectorizer).without_names()
+fn texts(vectorizer: Vectorizer) -> EstimatorSpec {
+    EstimatorSpec::composed(MethodSet::TRANSFORM, None, None, vectorizer).without_names()
 }
 
 impl Columns {
@@ -199,17 +199,22 @@ impl Vectorizer {
 }
 
 impl Evaluate for Vectorizer {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let wanted = || PredictError::NotText { class: Arc::clone(&about.class) };
-        if data.columns() != 1 || matches!(data, Data::Sparse(_)) {
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let wanted = || PredictError::NotText { class: Arc::clone(&info.class) };
+        if data.columns() != 1 || matches!(data, TableData::Sparse(_)) {
             return Err(wanted());
         }
         let Elements::Text(texts) = data.column(0) else { return Err(wanted()) };
-        let mut counts = Sparse::new(self.columns.count(), self.numeric);
+        let mut counts = SparseRows::new(self.columns.count(), self.numeric);
         for text in texts {
             counts.push_row(self.cells(&text).into_iter());
         }
-        Ok(Data::Sparse(counts))
+        Ok(TableData::Sparse(counts))
     }
 
     fn takes_sparse(&self) -> bool {
@@ -228,28 +233,33 @@ struct Transformer {
     weights: Weights,
 }
 
-fn weights(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn weights(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let weights = Weights::read(fitted)?;
     let features = weights.columns();
-    Ok(Family::composed(Methods::TRANSFORM, features, None, Transformer { weights }))
+    Ok(EstimatorSpec::composed(MethodSet::TRANSFORM, features, None, Transformer { weights }))
 }
 
 impl Evaluate for Transformer {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let mut result;
-        if let Data::Sparse(sparse) = data {
-            about.finite_sparse(sparse)?;
-            let numeric = if sparse.numeric() == Numeric::F32 { Numeric::F32 } else { Numeric::F64 };
-            result = Sparse::new(sparse.columns(), numeric);
+        if let TableData::Sparse(sparse) = data {
+            info.finite_sparse(sparse)?;
+            let numeric = if sparse.numeric() == NumericType::F32 { NumericType::F32 } else { NumericType::F64 };
+            result = SparseRows::new(sparse.columns(), numeric);
             for row in 0..sparse.rows() {
                 let mut cells: Vec<_> = sparse.row(row).collect();
                 self.weights.apply(&mut cells);
                 result.push_row(cells.into_iter());
             }
         } else {
-            let x = about.finite(data)?;
-            let numeric = if x.is_single() { Numeric::F32 } else { Numeric::F64 };
-            result = Sparse::new(x.columns, numeric);
+            let x = info.finite(data)?;
+            let numeric = if x.is_single() { NumericType::F32 } else { NumericType::F64 };
+            result = SparseRows::new(x.columns, numeric);
             for row in x.to_f64().chunks_exact(x.columns.max(1)) {
                 let cells = row.iter().copied().enumerate().filter(|(_, value)| *value != 0.0);
                 let mut cells: Vec<_> = cells.collect();
@@ -257,7 +267,7 @@ impl Evaluate for Transformer {
                 result.push_row(cells.into_iter());
             }
         }
-        Ok(Data::Sparse(result))
+        Ok(TableData::Sparse(result))
     }
 
     fn takes_sparse(&self) -> bool {

@@ -6,8 +6,8 @@ use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::{canonical_combining_class, is_combining_mark};
 
 use crate::evaluators::sklearn::error::LoadError;
-use crate::evaluators::sklearn::fitted::Fitted;
-use crate::pickle::Value;
+use crate::evaluators::sklearn::fitted::FittedObject;
+use crate::pickle::PickleValue;
 
 /// The stop words that `stop_words="english"` means.
 const ENGLISH: &str = include_str!("stop_words.txt");
@@ -51,7 +51,7 @@ enum Pattern {
 }
 
 impl Analyzer {
-    pub(super) fn read(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+    pub(super) fn read(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         for function in ["preprocessor", "tokenizer"] {
             if fitted.get(function).is_some() {
                 return Err(fitted.unsupported(function));
@@ -187,7 +187,7 @@ fn is_word(character: char) -> bool {
 }
 
 impl Pattern {
-    fn read(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+    fn read(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let pattern = fitted.text_if("token_pattern").unwrap_or_default();
         // These say what a word is without more than a class of characters; all others are programs.
         match pattern.trim_start_matches("(?u)") {
@@ -208,7 +208,7 @@ impl Pattern {
     }
 }
 
-fn stop_words(fitted: &Fitted<'_>) -> Result<HashSet<String>, LoadError> {
+fn stop_words(fitted: &FittedObject<'_>) -> Result<HashSet<String>, LoadError> {
     let Some(words) = fitted.get("stop_words") else { return Ok(HashSet::new()) };
     if let Some(name) = words.as_str() {
         return match name {
@@ -223,12 +223,12 @@ fn stop_words(fitted: &Fitted<'_>) -> Result<HashSet<String>, LoadError> {
 }
 
 /// The terms of a vocabulary, each with its column.
-pub(super) fn vocabulary(fitted: &Fitted<'_>) -> Result<std::collections::HashMap<Box<str>, u32>, LoadError> {
+pub(super) fn vocabulary(fitted: &FittedObject<'_>) -> Result<std::collections::HashMap<Box<str>, u32>, LoadError> {
     let wanted = || fitted.unexpected("vocabulary_", "a dict of terms and columns");
     let entries = fitted.need("vocabulary_")?.entries().ok_or_else(wanted)?;
     fitted.spend(entries.len().saturating_mul(4))?;
     let count = entries.len();
-    let entry = |(term, column): (Value<'_>, Value<'_>)| {
+    let entry = |(term, column): (PickleValue<'_>, PickleValue<'_>)| {
         let column = column.as_i64().and_then(|column| u32::try_from(column).ok());
         Some((term.as_str()?.into(), column.filter(|&column| (column as usize) < count)?))
     };

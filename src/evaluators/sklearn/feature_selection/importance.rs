@@ -1,12 +1,12 @@
 //! How important each feature is to an estimator: what it is selected by.
 
 use crate::evaluators::sklearn::error::LoadError;
-use crate::evaluators::sklearn::fitted::{Fitted, Version};
+use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::numerics::pairwise_sum;
-use crate::pickle::Value;
+use crate::pickle::PickleValue;
 
 /// The importance of each feature to `estimator`, as the selector `fitted` asks for it.
-pub(super) fn of(fitted: &Fitted<'_>, estimator: Value<'_>) -> Result<Vec<f64>, LoadError> {
+pub(super) fn of(fitted: &FittedObject<'_>, estimator: PickleValue<'_>) -> Result<Vec<f64>, LoadError> {
     let part = fitted.part(estimator)?;
     let coefficients = part.get("coef_").is_some();
     match fitted.text_if("importance_getter") {
@@ -42,7 +42,7 @@ pub(super) fn of(fitted: &Fitted<'_>, estimator: Value<'_>) -> Result<Vec<f64>, 
 }
 
 /// How much each feature lowers the impurity of trees.
-fn of_trees(part: &Fitted<'_>) -> Result<Vec<f64>, LoadError> {
+fn of_trees(part: &FittedObject<'_>) -> Result<Vec<f64>, LoadError> {
     let class = part.class().rsplit('.').next().unwrap_or_default();
     match class {
         "DecisionTreeClassifier" | "DecisionTreeRegressor" | "ExtraTreeClassifier" | "ExtraTreeRegressor" => {
@@ -61,7 +61,7 @@ fn of_trees(part: &Fitted<'_>) -> Result<Vec<f64>, LoadError> {
 }
 
 /// The average over trees that split, as shares of its sum.
-fn average(part: &Fitted<'_>, trees: Vec<Value<'_>>, normalized: bool) -> Result<Vec<f64>, LoadError> {
+fn average(part: &FittedObject<'_>, trees: Vec<PickleValue<'_>>, normalized: bool) -> Result<Vec<f64>, LoadError> {
     let mut sums: Vec<f64> = Vec::new();
     for tree in trees {
         let (importances, nodes) = of_tree(&part.part(tree)?, normalized)?;
@@ -84,7 +84,7 @@ fn shares(mut values: Vec<f64>) -> Vec<f64> {
 }
 
 /// The importances of one tree, and how many nodes it has.
-fn of_tree(part: &Fitted<'_>, normalized: bool) -> Result<(Vec<f64>, usize), LoadError> {
+fn of_tree(part: &FittedObject<'_>, normalized: bool) -> Result<(Vec<f64>, usize), LoadError> {
     let tree = part.part(part.need("tree_")?)?;
     let wanted = || tree.unexpected("nodes", "the nodes of a tree");
     let features = tree.value().arguments().first().and_then(|count| count.as_i64());
@@ -117,7 +117,11 @@ fn of_tree(part: &Fitted<'_>, normalized: bool) -> Result<(Vec<f64>, usize), Loa
 }
 
 /// How important a feature has to be.
-pub(super) fn threshold(fitted: &Fitted<'_>, estimator: Value<'_>, scores: &[f64]) -> Result<f64, LoadError> {
+pub(super) fn threshold(
+    fitted: &FittedObject<'_>,
+    estimator: PickleValue<'_>,
+    scores: &[f64],
+) -> Result<f64, LoadError> {
     let Some(threshold) = fitted.get("threshold") else {
         return Ok(if prefers_zeros(fitted, estimator)? { 1e-5 } else { mean(scores) });
     };
@@ -141,7 +145,7 @@ pub(super) fn threshold(fitted: &Fitted<'_>, estimator: Value<'_>, scores: &[f64
 }
 
 /// Whether the estimator was fitted so that unimportant features have coefficients of zero.
-fn prefers_zeros(fitted: &Fitted<'_>, estimator: Value<'_>) -> Result<bool, LoadError> {
+fn prefers_zeros(fitted: &FittedObject<'_>, estimator: PickleValue<'_>) -> Result<bool, LoadError> {
     let part = fitted.part(estimator)?;
     let class = part.class().rsplit('.').next().unwrap_or_default();
     if part.text_if("penalty") == Some("l1") || class.contains("Lasso") {
@@ -154,10 +158,10 @@ fn prefers_zeros(fitted: &Fitted<'_>, estimator: Value<'_>) -> Result<bool, Load
     };
     let version = fitted.version();
     match class {
-        "ElasticNet" if version >= Version(1, 1) => one("l1_ratio"),
-        "ElasticNetCV" if version >= Version(1, 1) => one("l1_ratio_"),
-        "LogisticRegression" if version >= Version(1, 8) => one("l1_ratio"),
-        "LogisticRegressionCV" if version >= Version(1, 8) => one("l1_ratio_"),
+        "ElasticNet" if version >= SklearnVersion(1, 1) => one("l1_ratio"),
+        "ElasticNetCV" if version >= SklearnVersion(1, 1) => one("l1_ratio_"),
+        "LogisticRegression" if version >= SklearnVersion(1, 8) => one("l1_ratio"),
+        "LogisticRegressionCV" if version >= SklearnVersion(1, 8) => one("l1_ratio_"),
         _ => Ok(false),
     }
 }

@@ -2,14 +2,14 @@
 
 mod importance;
 
-use super::classes::{Classes, Family};
-use super::data::Data;
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::TableData;
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Estimator, Evaluate, Method, Methods};
-use super::fitted::Fitted;
-use crate::pickle::Array;
+use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::FittedObject;
+use crate::pickle::NumpyArray;
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("feature_selection.GenericUnivariateSelect", generic),
     ("feature_selection.RFE", recursive),
     ("feature_selection.RFECV", recursive),
@@ -30,30 +30,30 @@ struct Selection {
     estimator: Option<Estimator>,
 }
 
-fn family(mask: &[bool], estimator: Option<Estimator>) -> Family {
+fn family(mask: &[bool], estimator: Option<Estimator>) -> EstimatorSpec {
     let places = mask.iter().enumerate().filter(|(_, kept)| **kept).map(|(place, _)| place).collect();
-    let own = estimator.as_ref().map_or(Methods::NONE, |estimator| estimator.about.methods);
-    let methods = own.and(Method::Transform);
-    Family::new(methods, mask.len(), Selection { places, estimator })
+    let own = estimator.as_ref().map_or(MethodSet::NONE, |estimator| estimator.info.methods);
+    let methods = own.and(EstimatorMethod::Transform);
+    EstimatorSpec::new(methods, mask.len(), Selection { places, estimator })
 }
 
-fn variance(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn variance(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let threshold = fitted.number("threshold")?;
     let variances = fitted.floats("variances_")?;
     Ok(family(&variances.iter().map(|&variance| variance > threshold).collect::<Vec<_>>(), None))
 }
 
 /// Scores by which features are compared; one that is missing is the least.
-fn scores(fitted: &Fitted<'_>) -> Result<Vec<f64>, LoadError> {
+fn scores(fitted: &FittedObject<'_>) -> Result<Vec<f64>, LoadError> {
     let scores = fitted.floats("scores_")?;
     Ok(scores.into_iter().map(|score| if score.is_nan() { f64::MIN } else { score }).collect())
 }
 
-fn best(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn best(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     best_of(fitted, "k")
 }
 
-fn best_of(fitted: &Fitted<'_>, parameter: &'static str) -> Result<Family, LoadError> {
+fn best_of(fitted: &FittedObject<'_>, parameter: &'static str) -> Result<EstimatorSpec, LoadError> {
     let scores = scores(fitted)?;
     if fitted.text_if(parameter) == Some("all") {
         return Ok(family(&vec![true; scores.len()], None));
@@ -68,11 +68,11 @@ fn best_of(fitted: &Fitted<'_>, parameter: &'static str) -> Result<Family, LoadE
     Ok(family(&mask, None))
 }
 
-fn percentile(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn percentile(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     percentile_of(fitted, "percentile")
 }
 
-fn percentile_of(fitted: &Fitted<'_>, parameter: &'static str) -> Result<Family, LoadError> {
+fn percentile_of(fitted: &FittedObject<'_>, parameter: &'static str) -> Result<EstimatorSpec, LoadError> {
     let share = fitted.number(parameter)?;
     let scores = scores(fitted)?;
     if scores.is_empty() || !(0.0..=100.0).contains(&share) {
@@ -112,20 +112,24 @@ fn quantile(values: &[f64], share: f64) -> f64 {
 }
 
 /// Probabilities below a limit that depends on their number.
-fn below(fitted: &Fitted<'_>, limit: impl Fn(&[f64]) -> Option<f64>, inclusive: bool) -> Result<Family, LoadError> {
+fn below(
+    fitted: &FittedObject<'_>,
+    limit: impl Fn(&[f64]) -> Option<f64>,
+    inclusive: bool,
+) -> Result<EstimatorSpec, LoadError> {
     let values = fitted.floats("pvalues_")?;
     let limit = limit(&values);
     let kept = |&value: &f64| limit.is_some_and(|limit| value < limit || inclusive && value <= limit);
     Ok(family(&values.iter().map(kept).collect::<Vec<_>>(), None))
 }
 
-fn positive(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn positive(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let alpha = fitted.number("alpha")?;
     below(fitted, |_| Some(alpha), false)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of features")]
-fn discovery_of(fitted: &Fitted<'_>, alpha: f64) -> Result<Family, LoadError> {
+fn discovery_of(fitted: &FittedObject<'_>, alpha: f64) -> Result<EstimatorSpec, LoadError> {
     let limit = |values: &[f64]| {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -136,20 +140,20 @@ fn discovery_of(fitted: &Fitted<'_>, alpha: f64) -> Result<Family, LoadError> {
     below(fitted, limit, true)
 }
 
-fn discovery(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn discovery(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     discovery_of(fitted, fitted.number("alpha")?)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a count of features")]
-fn family_wise_of(fitted: &Fitted<'_>, alpha: f64) -> Result<Family, LoadError> {
+fn family_wise_of(fitted: &FittedObject<'_>, alpha: f64) -> Result<EstimatorSpec, LoadError> {
     below(fitted, |values| Some(alpha / values.len() as f64), false)
 }
 
-fn family_wise(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn family_wise(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     family_wise_of(fitted, fitted.number("alpha")?)
 }
 
-fn generic(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn generic(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     match fitted.text("mode")? {
         "percentile" => percentile_of(fitted, "param"),
         "k_best" => best_of(fitted, "param"),
@@ -164,28 +168,28 @@ fn generic(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 }
 
 /// The mask that was found in the fit.
-fn support(fitted: &Fitted<'_>) -> Result<Vec<bool>, LoadError> {
-    let mask = fitted.need("support_")?.as_array().and_then(Array::numbers).and_then(|numbers| numbers.to_i64());
+fn support(fitted: &FittedObject<'_>) -> Result<Vec<bool>, LoadError> {
+    let mask = fitted.need("support_")?.as_array().and_then(NumpyArray::numbers).and_then(|numbers| numbers.to_i64());
     let mask = mask.ok_or_else(|| fitted.unexpected("support_", "a mask of features"))?;
     fitted.spend(mask.len())?;
     Ok(mask.into_iter().map(|kept| kept != 0).collect())
 }
 
-fn recursive(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn recursive(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let mask = support(fitted)?;
     let estimator = fitted.estimator(fitted.need("estimator_")?)?;
     let kept = mask.iter().filter(|kept| **kept).count();
-    if estimator.about.features.is_some_and(|features| features != kept) {
+    if estimator.info.features.is_some_and(|features| features != kept) {
         return Err(fitted.unexpected("support_", "as many features as the estimator has"));
     }
     Ok(family(&mask, Some(estimator)))
 }
 
-fn sequential(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn sequential(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     Ok(family(&support(fitted)?, None))
 }
 
-fn model(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn model(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let prefit = fitted.flag("prefit")? && fitted.get("estimator_").is_none();
     let estimator = fitted.need(if prefit { "estimator" } else { "estimator_" })?;
     let scores = importance::of(fitted, estimator)?;
@@ -209,13 +213,19 @@ fn model(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 }
 
 impl Evaluate for Selection {
-    fn call(&self, method: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        _: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let selected = data.select(&self.places);
         match (&self.estimator, method) {
-            (Some(estimator), Method::Predict | Method::PredictProba | Method::DecisionFunction) => {
-                estimator.call(method, &super::concatenate::beside(&[selected], data.rows()))
-            }
-            _ => Ok(super::concatenate::beside(&[selected], data.rows())),
+            (
+                Some(estimator),
+                EstimatorMethod::Predict | EstimatorMethod::PredictProba | EstimatorMethod::DecisionFunction,
+            ) => estimator.call(method, &super::concatenate::hstack(&[selected], data.rows())),
+            _ => Ok(super::concatenate::hstack(&[selected], data.rows())),
         }
     }
 

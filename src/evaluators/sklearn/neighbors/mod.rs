@@ -4,16 +4,16 @@ mod screening;
 mod search;
 
 pub(super) use self::search::Metric;
-use self::search::{Neighbor, Points};
-use super::classes::{Classes, Family};
-use super::data::{Data, Elements, Matrix, Table, to_f32};
+use self::search::{FittedRows, Neighbor};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, FloatMatrix, TableData, to_f32};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Evaluate, Method, Methods};
-use super::fitted::{Fitted, Version};
+use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::{FittedObject, SklearnVersion};
 
 use super::numerics::{argmax, divide, pairwise_sum, softmax};
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("neighbors.KNeighborsClassifier", classifier),
     ("neighbors.KNeighborsRegressor", regressor),
     ("neighbors.NearestCentroid", centroids),
@@ -39,7 +39,7 @@ enum Weights {
 
 #[derive(Debug)]
 struct Classifier {
-    points: Points,
+    points: FittedRows,
     reach: Reach,
     weights: Weights,
     /// The class of each row of the fit.
@@ -51,7 +51,7 @@ struct Classifier {
 
 #[derive(Debug)]
 struct Regressor {
-    points: Points,
+    points: FittedRows,
     reach: Reach,
     weights: Weights,
     /// The targets of each row of the fit.
@@ -61,8 +61,8 @@ struct Regressor {
     single: bool,
 }
 
-fn read(fitted: &Fitted<'_>) -> Result<(Points, Reach, Weights), LoadError> {
-    let points = Points::read(fitted)?;
+fn read(fitted: &FittedObject<'_>) -> Result<(FittedRows, Reach, Weights), LoadError> {
+    let points = FittedRows::read(fitted)?;
     let weights = match fitted.text_if("weights") {
         Some("uniform") => Weights::Uniform,
         Some("distance") => Weights::Distance,
@@ -79,7 +79,7 @@ fn read(fitted: &Fitted<'_>) -> Result<(Points, Reach, Weights), LoadError> {
     Ok((points, Reach::Count(count), weights))
 }
 
-fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let (points, reach, weights) = read(fitted)?;
     if fitted.flag("outputs_2d_")? {
         return Err(fitted.unsupported("outputs_2d_"));
@@ -93,13 +93,13 @@ fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
         Reach::Radius(_) => outlier(fitted)?,
         Reach::Count(_) => None,
     };
-    let methods = Methods::PREDICT.and(Method::PredictProba);
+    let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba);
     let features = points.features();
-    Ok(Family::new(methods, features, Classifier { points, reach, weights, classes, labels, outlier }))
+    Ok(EstimatorSpec::new(methods, features, Classifier { points, reach, weights, classes, labels, outlier }))
 }
 
 /// The label of rows without neighbors, where there is one.
-fn outlier(fitted: &Fitted<'_>) -> Result<Option<Elements<'static>>, LoadError> {
+fn outlier(fitted: &FittedObject<'_>) -> Result<Option<Elements<'static>>, LoadError> {
     let Some(label) = fitted.get("outlier_label_") else { return Ok(None) };
     let label = label.items().and_then(|items| items.first().copied()).unwrap_or(label);
     if label.is_none() {
@@ -115,7 +115,7 @@ fn outlier(fitted: &Fitted<'_>) -> Result<Option<Elements<'static>>, LoadError> 
     Ok(Some(outlier))
 }
 
-fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let (points, reach, weights) = read(fitted)?;
     let targets = fitted.matrix("_y")?;
     // Targets of one dimension read as one row.
@@ -123,19 +123,19 @@ fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     fitted.count("_y", points.len() * outputs, targets.values.len())?;
     let features = points.features();
     let regressor = Regressor { points, reach, weights, targets: targets.values, outputs, single: targets.single };
-    Ok(Family::new(Methods::PREDICT, features, regressor))
+    Ok(EstimatorSpec::new(MethodSet::PREDICT, features, regressor))
 }
 
 impl Reach {
     /// Calls `visit` with the neighbors, the nearest first, of each row of `x`.
-    fn find(self, points: &Points, x: &[f64], visit: impl FnMut(&[Neighbor])) {
+    fn find(self, points: &FittedRows, x: &[f64], visit: impl FnMut(&[Neighbor])) {
         match self {
             Self::Count(count) => points.nearest(x, count, visit),
             Self::Radius(radius) => points.within(x, radius, visit),
         }
     }
 
-    fn cost(self, points: &Points) -> u64 {
+    fn cost(self, points: &FittedRows) -> u64 {
         let (rows, features) = (points.len() as u64, points.features() as u64);
         match self {
             Self::Count(_) if points.has_tree() => 500 + 50 * features * u64::from(rows.ilog2() + 1),
@@ -162,12 +162,17 @@ impl Weights {
 }
 
 impl Evaluate for Classifier {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.finite(data)?;
         let classes = self.labels.len();
         let mut all = Vec::with_capacity(x.rows * classes);
         let mut alone = Vec::new();
-        let shares = method == Method::PredictProba || matches!(self.reach, Reach::Radius(_));
+        let shares = method == EstimatorMethod::PredictProba || matches!(self.reach, Reach::Radius(_));
         self.reach.find(&self.points, &x.to_f64(), |neighbors| {
             let first = all.len();
             if neighbors.is_empty() {
@@ -183,11 +188,11 @@ impl Evaluate for Classifier {
                 divide(votes, if sum == 0.0 { 1.0 } else { sum });
             }
         });
-        let nobody = || PredictError::NoNeighbors { class: std::sync::Arc::clone(&about.class) };
+        let nobody = || PredictError::NoNeighbors { class: std::sync::Arc::clone(&info.class) };
         if !alone.is_empty() && self.outlier.is_none() {
             return Err(nobody());
         }
-        if method == Method::PredictProba {
+        if method == EstimatorMethod::PredictProba {
             // A label that is one of the classes is certain; any other has no column.
             let place = self
                 .outlier
@@ -198,16 +203,16 @@ impl Evaluate for Classifier {
                     all[row * classes + place] = 1.0;
                 }
             }
-            return Ok(Data::Table(Table::of_f64(all, classes)));
+            return Ok(TableData::Table(DenseTable::of_f64(all, classes)));
         }
         let mut winners: Vec<usize> = all.chunks_exact(classes).map(argmax).collect();
         let Some(outlier) = &self.outlier else {
-            return Ok(Data::Table(Table::of_column(self.labels.take(winners.into_iter()))));
+            return Ok(TableData::Table(DenseTable::of_column(self.labels.take(winners.into_iter()))));
         };
         for row in alone {
             winners[row] = classes;
         }
-        Ok(Data::Table(Table::of_column(self.labels.followed_by(outlier).take(winners.into_iter()))))
+        Ok(TableData::Table(DenseTable::of_column(self.labels.followed_by(outlier).take(winners.into_iter()))))
     }
 
     fn cost(&self) -> u64 {
@@ -232,8 +237,13 @@ impl Regressor {
 }
 
 impl Evaluate for Regressor {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.finite(data)?;
         let mut averages = Vec::with_capacity(x.rows * self.outputs);
         self.reach.find(&self.points, &x.to_f64(), |neighbors| averages.extend(self.averages(neighbors)));
         let elements = if self.single && self.weights == Weights::Uniform {
@@ -241,7 +251,7 @@ impl Evaluate for Regressor {
         } else {
             Elements::F64(averages.into())
         };
-        Ok(Data::Table(Table { elements, rows: x.rows, columns: self.outputs }))
+        Ok(TableData::Table(DenseTable { elements, rows: x.rows, columns: self.outputs }))
     }
 
     fn cost(&self) -> u64 {
@@ -268,7 +278,7 @@ struct Scores {
     decide: bool,
 }
 
-fn centroids(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn centroids(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let centers = fitted.matrix("centroids_")?;
     let labels = fitted.labels("classes_")?;
     fitted.count("classes_", centers.rows, labels.len())?;
@@ -279,7 +289,7 @@ fn centroids(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     let metric = metric.ok_or_else(|| fitted.unsupported("metric"))?;
     let euclidean = matches!(metric, Metric::Euclidean);
     let mut scores = None;
-    if fitted.version() >= Version(1, 6) && euclidean {
+    if fitted.version() >= SklearnVersion(1, 6) && euclidean {
         let priors = fitted.floats_of("class_prior_", centers.rows)?;
         let widths = fitted.floats_of("within_class_std_dev_", centers.columns)?;
         #[expect(clippy::cast_precision_loss, reason = "a count of classes")]
@@ -288,11 +298,11 @@ fn centroids(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
         let decide = priors.iter().any(|prior| (prior - even).abs() > 1e-8 + 1e-5 * even);
         scores = Some(Scores { widths, priors, decide });
     }
-    let methods = Methods::PREDICT
-        .and_if(scores.is_some(), Method::DecisionFunction)
-        .and_if(scores.is_some(), Method::PredictProba);
+    let methods = MethodSet::PREDICT
+        .and_if(scores.is_some(), EstimatorMethod::DecisionFunction)
+        .and_if(scores.is_some(), EstimatorMethod::PredictProba);
     let features = centers.columns;
-    Ok(Family::new(methods, features, Centroids { centers: centers.values, features, metric, labels, scores }))
+    Ok(EstimatorSpec::new(methods, features, Centroids { centers: centers.values, features, metric, labels, scores }))
 }
 
 impl Centroids {
@@ -308,14 +318,19 @@ impl Centroids {
         self.centers.chunks_exact(self.features).zip(&scores.priors).map(score).collect()
     }
 
-    fn all_scores(&self, scores: &Scores, x: &Matrix<'_>) -> Vec<f64> {
+    fn all_scores(&self, scores: &Scores, x: &FloatMatrix<'_>) -> Vec<f64> {
         x.to_f64().chunks_exact(self.features).flat_map(|row| self.scores(scores, row)).collect()
     }
 }
 
 impl Evaluate for Centroids {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.finite(data)?;
         let classes = self.labels.len();
         let nearest = |row: &[f64]| {
             let distances = self.centers.chunks_exact(self.features).map(|center| -self.metric.reduced(row, center));
@@ -323,22 +338,22 @@ impl Evaluate for Centroids {
         };
         let Some(scores) = &self.scores else {
             let found = x.to_f64().chunks_exact(self.features).map(nearest).collect::<Vec<_>>();
-            return Ok(Data::Table(Table::of_column(self.labels.take(found.into_iter()))));
+            return Ok(TableData::Table(DenseTable::of_column(self.labels.take(found.into_iter()))));
         };
         let mut all = self.all_scores(scores, &x);
-        Ok(Data::Table(match method {
-            Method::DecisionFunction if classes == 2 => {
-                Table::of_f64(all.chunks_exact(2).map(|pair| pair[1] - pair[0]).collect(), 1)
+        Ok(TableData::Table(match method {
+            EstimatorMethod::DecisionFunction if classes == 2 => {
+                DenseTable::of_f64(all.chunks_exact(2).map(|pair| pair[1] - pair[0]).collect(), 1)
             }
-            Method::DecisionFunction => Table::of_f64(all, classes),
-            Method::PredictProba => {
+            EstimatorMethod::DecisionFunction => DenseTable::of_f64(all, classes),
+            EstimatorMethod::PredictProba => {
                 all.chunks_exact_mut(classes).for_each(softmax);
-                Table::of_f64(all, classes)
+                DenseTable::of_f64(all, classes)
             }
-            _ if scores.decide => Table::of_column(self.labels.take(all.chunks_exact(classes).map(argmax))),
+            _ if scores.decide => DenseTable::of_column(self.labels.take(all.chunks_exact(classes).map(argmax))),
             _ => {
                 let found = x.to_f64().chunks_exact(self.features).map(nearest).collect::<Vec<_>>();
-                Table::of_column(self.labels.take(found.into_iter()))
+                DenseTable::of_column(self.labels.take(found.into_iter()))
             }
         }))
     }

@@ -15,7 +15,7 @@ const MOST: f64 = 1e300;
 
 /// The rows of a fit as they are multiplied.
 #[derive(Debug)]
-pub(super) struct Screen {
+pub(super) struct DistanceScreen {
     /// For each panel of rows and each feature the values of these rows.
     values: Vec<[f64; PANEL]>,
     /// The squared length of each row, less what rounding may add to a distance. Places without a row are infinitely far.
@@ -26,7 +26,7 @@ pub(super) struct Screen {
     lost: f64,
 }
 
-impl Screen {
+impl DistanceScreen {
     /// How many numbers are kept for rows of so many features.
     pub(super) const fn size(rows: usize, features: usize) -> usize {
         rows.div_ceil(PANEL).saturating_mul(PANEL).saturating_mul(features.saturating_add(1))
@@ -68,7 +68,7 @@ impl Screen {
 
 /// `Screen::pairs`, with the squared lengths of the rows.
 struct Pairs<'a, T, L, V> {
-    screen: &'a Screen,
+    screen: &'a DistanceScreen,
     x: &'a [f64],
     lengths: &'a [f64],
     state: &'a mut T,

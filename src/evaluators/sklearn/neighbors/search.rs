@@ -6,11 +6,11 @@
 
 use std::ops::Range;
 
-use super::screening::{self, Screen};
+use super::screening::{self, DistanceScreen};
 use crate::evaluators::sklearn::error::LoadError;
-use crate::evaluators::sklearn::fitted::Fitted;
+use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::numerics::{lanes, wide};
-use crate::pickle::{Array, Value};
+use crate::pickle::{NumpyArray, PickleValue};
 
 /// How far rows are from one another.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -101,13 +101,13 @@ pub(super) struct Neighbor {
 
 /// The rows of a fit.
 #[derive(Debug)]
-pub(super) struct Points {
+pub(super) struct FittedRows {
     values: Vec<f64>,
     features: usize,
     metric: Metric,
     tree: Option<Tree>,
     /// What rules rows out, where all of them are looked at.
-    screen: Option<Screen>,
+    screen: Option<DistanceScreen>,
 }
 
 /// A k-d tree or ball tree, as scikit-learn built it. The children of node `i` are `2i + 1` and `2i + 2`.
@@ -134,15 +134,15 @@ enum Bounds {
     Balls { centers: Vec<f64> },
 }
 
-impl Points {
+impl FittedRows {
     /// Reads what `fit` of a model of neighbors kept.
-    pub(super) fn read(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+    pub(super) fn read(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let x = fitted.matrix("_fit_X")?;
         if x.values.is_empty() {
             return Err(fitted.unexpected("_fit_X", "rows"));
         }
         let parameters = fitted.need("effective_metric_params_")?;
-        let p = parameters.get("p").and_then(Value::as_f64).unwrap_or(2.0);
+        let p = parameters.get("p").and_then(PickleValue::as_f64).unwrap_or(2.0);
         let weighted = parameters.get("w").is_some_and(|weights| !weights.is_none());
         let metric = fitted.text_if("effective_metric_").and_then(|name| Metric::of(name, p));
         let metric = metric.filter(|_| !weighted).ok_or_else(|| fitted.unsupported("effective_metric_"))?;
@@ -150,8 +150,8 @@ impl Points {
         points.tree = match fitted.text("_fit_method")? {
             "brute" => {
                 if points.is_euclidean() {
-                    fitted.spend(Screen::size(points.len(), points.features))?;
-                    points.screen = Screen::new(&points.values, points.features);
+                    fitted.spend(DistanceScreen::size(points.len(), points.features))?;
+                    points.screen = DistanceScreen::new(&points.values, points.features);
                 }
                 None
             }
@@ -161,10 +161,10 @@ impl Points {
         Ok(points)
     }
 
-    fn read_tree(&self, fitted: &Fitted<'_>) -> Result<Tree, LoadError> {
+    fn read_tree(&self, fitted: &FittedObject<'_>) -> Result<Tree, LoadError> {
         let tree = fitted.part(fitted.need("_tree")?)?;
         let wanted = || fitted.unexpected("_tree", "a search tree over the rows of the fit");
-        let state = tree.value().state().and_then(Value::items).ok_or_else(wanted)?;
+        let state = tree.value().state().and_then(PickleValue::items).ok_or_else(wanted)?;
         let [_, order, nodes, bounds, ..] = state[..] else { return Err(wanted()) };
         let order = order.as_array().and_then(|order| order.numbers()?.to_i64()).ok_or_else(wanted)?;
         let row = |row: i64| usize::try_from(row).ok().filter(|&row| row < self.len());
@@ -183,7 +183,7 @@ impl Points {
             sound.then_some(Node { start, end, leaf, radius: radii[index] })
         };
         let nodes: Vec<Node> = (0..count).map(node).collect::<Option<_>>().ok_or_else(wanted)?;
-        let bounds = bounds.as_array().and_then(Array::numbers).ok_or_else(wanted)?.to_f64();
+        let bounds = bounds.as_array().and_then(NumpyArray::numbers).ok_or_else(wanted)?.to_f64();
         fitted.spend(bounds.len())?;
         let wide = count.checked_mul(self.features).filter(|_| count > 0).ok_or_else(wanted)?;
         // The function that makes the tree stands in its module.
@@ -320,7 +320,7 @@ impl Points {
 /// A row that is searched for.
 #[derive(Clone, Copy)]
 struct Query<'a> {
-    points: &'a Points,
+    points: &'a FittedRows,
     tree: &'a Tree,
     row: &'a [f64],
 }
@@ -425,13 +425,13 @@ mod tests {
 
     use super::*;
 
-    fn points(values: Vec<f64>, features: usize, screened: bool) -> Points {
-        let screen = screened.then(|| Screen::new(&values, features)).flatten();
+    fn points(values: Vec<f64>, features: usize, screened: bool) -> FittedRows {
+        let screen = screened.then(|| DistanceScreen::new(&values, features)).flatten();
         assert_eq!(screen.is_some(), screened);
-        Points { values, features, metric: Metric::Euclidean, tree: None, screen }
+        FittedRows { values, features, metric: Metric::Euclidean, tree: None, screen }
     }
 
-    fn nearest(points: &Points, x: &[f64], count: usize) -> Vec<(usize, u64)> {
+    fn nearest(points: &FittedRows, x: &[f64], count: usize) -> Vec<(usize, u64)> {
         let mut all = Vec::new();
         points.nearest(x, count, |found| {
             all.extend(found.iter().map(|found| (found.row, found.distance.to_bits())));
@@ -464,8 +464,8 @@ mod tests {
 
     #[test]
     fn numbers_whose_products_overflow_are_not_screened() {
-        assert!(Screen::new(&[1.0, 1e160], 2).is_none());
-        assert!(Screen::new(&[1.0, f64::NAN], 2).is_none());
+        assert!(DistanceScreen::new(&[1.0, 1e160], 2).is_none());
+        assert!(DistanceScreen::new(&[1.0, f64::NAN], 2).is_none());
         let fit: Vec<f64> = (0..40_u8).map(f64::from).collect();
         let mut x: Vec<f64> = (0..24_u8).map(f64::from).collect();
         x[5] = 1e200;
@@ -479,7 +479,7 @@ mod tests {
     fn most_rows_are_ruled_out() {
         let number = |index: u32| f64::from(index.wrapping_mul(2_654_435_761) >> 20);
         let fit: Vec<f64> = (0..8000).map(number).collect();
-        let screen = Screen::new(&fit, 8).unwrap();
+        let screen = DistanceScreen::new(&fit, 8).unwrap();
         let x: Vec<f64> = (8000..8048).map(number).collect();
         let farthest = nearest(&points(fit, 8, false), &x, 5).chunks(5).map(|row| f64::from_bits(row[4].1)).collect();
         let mut visited = 0;

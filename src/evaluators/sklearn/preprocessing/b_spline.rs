@@ -1,8 +1,8 @@
 //! Splines of one feature, as `SciPy` evaluates them.
 
 use crate::evaluators::sklearn::error::LoadError;
-use crate::evaluators::sklearn::fitted::{Dense, Fitted};
-use crate::pickle::Value;
+use crate::evaluators::sklearn::fitted::{FittedMatrix, FittedObject};
+use crate::pickle::PickleValue;
 
 /// A piecewise polynomial with several outputs.
 #[derive(Debug)]
@@ -10,12 +10,12 @@ pub(super) struct BSpline {
     knots: Vec<f64>,
     degree: usize,
     /// A row for each base, a column for each output.
-    coefficients: Dense,
+    coefficients: FittedMatrix,
 }
 
 impl BSpline {
     /// Reads a `scipy.interpolate.BSpline` of a degree.
-    pub(super) fn read(fitted: &Fitted<'_>, value: Value<'_>, degree: usize) -> Result<Self, LoadError> {
+    pub(super) fn read(fitted: &FittedObject<'_>, value: PickleValue<'_>, degree: usize) -> Result<Self, LoadError> {
         let spline = fitted.part(value)?;
         let wanted = || fitted.unexpected("bsplines_", "splines with knots and coefficients");
         // Newer ones keep their arrays under a private name.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::evaluators::sklearn::data::Elements;
 use crate::evaluators::sklearn::error::LoadError;
-use crate::evaluators::sklearn::fitted::Fitted;
-use crate::pickle::{Array, Value};
+use crate::evaluators::sklearn::fitted::FittedObject;
+use crate::pickle::{NumpyArray, PickleValue};
 
 /// Values that a column had in the fit, each with its place.
 #[derive(Debug, Default)]
@@ -45,7 +45,11 @@ impl Number {
 
 impl Categories {
     /// Reads one array of categories.
-    pub(super) fn read(fitted: &Fitted<'_>, attribute: &'static str, value: Value<'_>) -> Result<Self, LoadError> {
+    pub(super) fn read(
+        fitted: &FittedObject<'_>,
+        attribute: &'static str,
+        value: PickleValue<'_>,
+    ) -> Result<Self, LoadError> {
         let wanted = || fitted.unexpected(attribute, "arrays of texts and numbers");
         let mut categories = Self::default();
         if let Some(items) = value.items() {
@@ -122,14 +126,14 @@ impl Categories {
 }
 
 /// Reads the categories of all columns.
-pub(super) fn read_all(fitted: &Fitted<'_>) -> Result<Vec<Categories>, LoadError> {
+pub(super) fn read_all(fitted: &FittedObject<'_>) -> Result<Vec<Categories>, LoadError> {
     let columns = fitted.items("categories_")?;
     columns.into_iter().map(|column| Categories::read(fitted, "categories_", column)).collect()
 }
 
 /// Reads, for each column, an array of integers, or nothing where the column has none.
 pub(super) fn integers_of_columns(
-    fitted: &Fitted<'_>,
+    fitted: &FittedObject<'_>,
     attribute: &'static str,
     columns: usize,
 ) -> Result<Vec<Option<Vec<i64>>>, LoadError> {
@@ -138,11 +142,11 @@ pub(super) fn integers_of_columns(
     }
     let items = fitted.items(attribute)?;
     fitted.count(attribute, columns, items.len())?;
-    let integers = |item: Value<'_>| {
+    let integers = |item: PickleValue<'_>| {
         if item.is_none() {
             return Ok(None);
         }
-        let read = item.as_array().and_then(Array::numbers).and_then(|numbers| numbers.to_i64());
+        let read = item.as_array().and_then(NumpyArray::numbers).and_then(|numbers| numbers.to_i64());
         let read = read.ok_or_else(|| fitted.unexpected(attribute, "arrays of integers"))?;
         fitted.spend(read.len())?;
         Ok(Some(read))

@@ -1,11 +1,11 @@
 //! `KBinsDiscretizer`.
 
-use crate::evaluators::sklearn::classes::Family;
-use crate::evaluators::sklearn::data::{Data, Table, to_f32};
+use crate::evaluators::sklearn::classes::EstimatorSpec;
+use crate::evaluators::sklearn::data::{DenseTable, TableData, to_f32};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{About, Evaluate, Method, Methods};
-use crate::evaluators::sklearn::fitted::{Fitted, Version};
-use crate::evaluators::sklearn::sparse::{Numeric, Sparse};
+use crate::evaluators::sklearn::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
+use crate::evaluators::sklearn::sparse::{NumericType, SparseRows};
 
 #[derive(Debug)]
 struct Bins {
@@ -15,7 +15,7 @@ struct Bins {
     counts: Vec<usize>,
     encode: Encode,
     /// The type of results, where it does not follow the input.
-    numeric: Option<Numeric>,
+    numeric: Option<NumericType>,
     /// Whether numbers slightly below an edge count as on it.
     tolerant: bool,
 }
@@ -26,7 +26,7 @@ enum Encode {
     OneHot { sparse: bool },
 }
 
-pub(super) fn k_bins(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn k_bins(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let encode = match fitted.text("encode")? {
         "ordinal" => Encode::Ordinal,
         "onehot" => Encode::OneHot { sparse: true },
@@ -47,11 +47,11 @@ pub(super) fn k_bins(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
         Some(_) => Some(fitted.dtype("dtype")?),
         None => None,
     };
-    if !matches!(numeric, None | Some(Numeric::F32 | Numeric::F64)) {
+    if !matches!(numeric, None | Some(NumericType::F32 | NumericType::F64)) {
         return Err(fitted.unsupported("dtype"));
     }
-    let tolerant = fitted.version() < Version(1, 1);
-    Ok(Family::new(Methods::TRANSFORM, edges.len(), Bins { edges, counts, encode, numeric, tolerant }))
+    let tolerant = fitted.version() < SklearnVersion(1, 1);
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, edges.len(), Bins { edges, counts, encode, numeric, tolerant }))
 }
 
 impl Bins {
@@ -68,12 +68,17 @@ impl Bins {
 }
 
 impl Evaluate for Bins {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.finite(data)?;
         let features = self.edges.len();
-        let own = if x.is_single() { Numeric::F32 } else { Numeric::F64 };
+        let own = if x.is_single() { NumericType::F32 } else { NumericType::F64 };
         let numeric = self.numeric.unwrap_or(own);
-        let single = numeric == Numeric::F32;
+        let single = numeric == NumericType::F32;
         let values = x.to_f64();
         let place = |(index, &value): (usize, &f64)| {
             let value = if single { f64::from(to_f32(value)) } else { value };
@@ -83,9 +88,13 @@ impl Evaluate for Bins {
         if self.encode == Encode::Ordinal {
             #[expect(clippy::cast_precision_loss, reason = "bins are few")]
             let places = places.into_iter().map(|place| place as f64).collect();
-            return Ok(Data::Table(Table { elements: numeric.elements(places), rows: x.rows, columns: features }));
+            return Ok(TableData::Table(DenseTable {
+                elements: numeric.elements(places),
+                rows: x.rows,
+                columns: features,
+            }));
         }
-        let mut result = Sparse::new(self.counts.iter().sum(), numeric);
+        let mut result = SparseRows::new(self.counts.iter().sum(), numeric);
         for row in places.chunks_exact(features) {
             let mut start = 0;
             result.push_row(row.iter().zip(&self.counts).map(|(place, count)| {
@@ -94,7 +103,7 @@ impl Evaluate for Bins {
             }));
         }
         let dense = self.encode == Encode::OneHot { sparse: false };
-        Ok(if dense { Data::Table(result.table(0..x.rows)) } else { Data::Sparse(result) })
+        Ok(if dense { TableData::Table(result.table(0..x.rows)) } else { TableData::Sparse(result) })
     }
 
     fn cost(&self) -> u64 {

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use super::categories::{self, Categories};
-use crate::evaluators::sklearn::classes::Family;
-use crate::evaluators::sklearn::data::{Data, Table};
+use crate::evaluators::sklearn::classes::EstimatorSpec;
+use crate::evaluators::sklearn::data::{DenseTable, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{About, Evaluate, Method, Methods};
-use crate::evaluators::sklearn::fitted::{Fitted, Version};
-use crate::evaluators::sklearn::sparse::{Numeric, Sparse};
+use crate::evaluators::sklearn::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
+use crate::evaluators::sklearn::sparse::{NumericType, SparseRows};
 
 /// The error that a value is none of the categories.
-fn unknown(about: &About, column: usize) -> PredictError {
-    PredictError::UnknownCategory { class: Arc::clone(&about.class), column }
+fn unknown(info: &EstimatorInfo, column: usize) -> PredictError {
+    PredictError::UnknownCategory { class: Arc::clone(&info.class), column }
 }
 
 /// A column for each category.
@@ -20,7 +20,7 @@ fn unknown(about: &About, column: usize) -> PredictError {
 struct OneHot {
     columns: Vec<OneHotColumn>,
     width: usize,
-    numeric: Numeric,
+    numeric: NumericType,
     sparse: bool,
 }
 
@@ -40,7 +40,7 @@ enum Unknown {
     Place(Option<usize>),
 }
 
-pub(super) fn one_hot(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn one_hot(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let all = categories::read_all(fitted)?;
     let count = all.len();
     let mappings = infrequent(fitted, count)?;
@@ -83,11 +83,11 @@ pub(super) fn one_hot(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
         None => fitted.flag("sparse")?,
     };
     let numeric = fitted.dtype("dtype")?;
-    Ok(Family::new(Methods::TRANSFORM, count, OneHot { columns, width: start, numeric, sparse }))
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, count, OneHot { columns, width: start, numeric, sparse }))
 }
 
 /// For each column the group of each category, where infrequent ones are grouped.
-fn infrequent(fitted: &Fitted<'_>, columns: usize) -> Result<Vec<Option<Vec<i64>>>, LoadError> {
+fn infrequent(fitted: &FittedObject<'_>, columns: usize) -> Result<Vec<Option<Vec<i64>>>, LoadError> {
     if !fitted.flag("_infrequent_enabled")? {
         return Ok(vec![None; columns]);
     }
@@ -95,12 +95,12 @@ fn infrequent(fitted: &Fitted<'_>, columns: usize) -> Result<Vec<Option<Vec<i64>
 }
 
 /// For each column what is dropped, and whether that is a group of categories already.
-fn dropped(fitted: &Fitted<'_>, columns: usize) -> Result<Vec<(Option<usize>, bool)>, LoadError> {
+fn dropped(fitted: &FittedObject<'_>, columns: usize) -> Result<Vec<(Option<usize>, bool)>, LoadError> {
     // Since 1.2 what is meant for people and what is computed with are two attributes.
     let (attribute, after_grouping) = if fitted.value().attribute("_drop_idx_after_grouping").is_some() {
         ("_drop_idx_after_grouping", true)
     } else {
-        ("drop_idx_", fitted.version() >= Version(1, 1))
+        ("drop_idx_", fitted.version() >= SklearnVersion(1, 1))
     };
     if fitted.get(attribute).is_none() {
         return Ok(vec![(None, after_grouping); columns]);
@@ -116,7 +116,12 @@ fn dropped(fitted: &Fitted<'_>, columns: usize) -> Result<Vec<(Option<usize>, bo
 }
 
 impl Evaluate for OneHot {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let rows = data.rows();
         let mut places = Vec::with_capacity(self.columns.len());
         for (index, column) in self.columns.iter().enumerate() {
@@ -124,15 +129,15 @@ impl Evaluate for OneHot {
             let place = |category: Option<usize>| match (category, column.unknown) {
                 (Some(category), _) => Ok(column.places[category]),
                 (None, Unknown::Place(place)) => Ok(place),
-                (None, Unknown::Error) => Err(unknown(about, index)),
+                (None, Unknown::Error) => Err(unknown(info, index)),
             };
             places.push(found.into_iter().map(place).collect::<Result<Vec<_>, _>>()?);
         }
-        let mut result = Sparse::new(self.width, self.numeric);
+        let mut result = SparseRows::new(self.width, self.numeric);
         for row in 0..rows {
             result.push_row(places.iter().filter_map(|column| column[row]).map(|place| (place, 1.0)));
         }
-        Ok(if self.sparse { Data::Sparse(result) } else { Data::Table(result.table(0..rows)) })
+        Ok(if self.sparse { TableData::Sparse(result) } else { TableData::Table(result.table(0..rows)) })
     }
 
     fn cost(&self) -> u64 {
@@ -144,7 +149,7 @@ impl Evaluate for OneHot {
 #[derive(Debug)]
 struct Ordinal {
     columns: Vec<OrdinalColumn>,
-    numeric: Numeric,
+    numeric: NumericType,
 }
 
 #[derive(Debug)]
@@ -155,7 +160,7 @@ struct OrdinalColumn {
     unknown: Option<f64>,
 }
 
-pub(super) fn ordinal(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn ordinal(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let all = categories::read_all(fitted)?;
     let count = all.len();
     let mappings = infrequent(fitted, count)?;
@@ -184,16 +189,17 @@ pub(super) fn ordinal(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
         columns.push(OrdinalColumn { categories, codes, unknown });
     }
     let numeric = fitted.dtype("dtype")?;
-    Ok(Family::new(Methods::TRANSFORM, count, Ordinal { columns, numeric }))
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, count, Ordinal { columns, numeric }))
 }
 
 /// For each column which category means missing.
-fn missing_places(fitted: &Fitted<'_>, columns: usize) -> Result<Vec<Option<usize>>, LoadError> {
+fn missing_places(fitted: &FittedObject<'_>, columns: usize) -> Result<Vec<Option<usize>>, LoadError> {
     let mut places = vec![None; columns];
     let Some(missing) = fitted.get("_missing_indices") else { return Ok(places) };
     let wanted = || fitted.unexpected("_missing_indices", "places of categories by column");
     for (column, category) in missing.entries().ok_or_else(wanted)? {
-        let place = |value: crate::pickle::Value<'_>| value.as_i64().and_then(|value| usize::try_from(value).ok());
+        let place =
+            |value: crate::pickle::PickleValue<'_>| value.as_i64().and_then(|value| usize::try_from(value).ok());
         let (column, category) = (place(column).ok_or_else(wanted)?, place(category).ok_or_else(wanted)?);
         *places.get_mut(column).ok_or_else(wanted)? = Some(category);
     }
@@ -201,7 +207,12 @@ fn missing_places(fitted: &Fitted<'_>, columns: usize) -> Result<Vec<Option<usiz
 }
 
 impl Evaluate for Ordinal {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let (rows, columns) = (data.rows(), self.columns.len());
         let mut values = vec![0.0; rows * columns];
         for (index, column) in self.columns.iter().enumerate() {
@@ -209,11 +220,11 @@ impl Evaluate for Ordinal {
             for (slot, category) in slots.zip(column.categories.find(&data.column(index))) {
                 *slot = match category {
                     Some(category) => column.codes[category],
-                    None => column.unknown.ok_or_else(|| unknown(about, index))?,
+                    None => column.unknown.ok_or_else(|| unknown(info, index))?,
                 };
             }
         }
-        Ok(Data::Table(Table { elements: self.numeric.elements(values), rows, columns }))
+        Ok(TableData::Table(DenseTable { elements: self.numeric.elements(values), rows, columns }))
     }
 
     fn cost(&self) -> u64 {
@@ -231,7 +242,7 @@ struct Target {
     means: Vec<f64>,
 }
 
-pub(super) fn target(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn target(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let columns = categories::read_all(fitted)?;
     let means = fitted.floats("target_mean_")?;
     let encodings = fitted.items("encodings_")?;
@@ -239,17 +250,22 @@ pub(super) fn target(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
         return Err(fitted.unexpected("target_mean_", "an average"));
     }
     fitted.count("encodings_", columns.len().saturating_mul(means.len()), encodings.len())?;
-    let encoding = |(index, value): (usize, crate::pickle::Value<'_>)| {
+    let encoding = |(index, value): (usize, crate::pickle::PickleValue<'_>)| {
         let encoding = fitted.matrix_of("encodings_", value)?.values;
         fitted.count("encodings_", columns[index / means.len()].len(), encoding.len())?;
         Ok::<_, LoadError>(encoding)
     };
     let encodings = encodings.into_iter().enumerate().map(encoding).collect::<Result<_, LoadError>>()?;
-    Ok(Family::new(Methods::TRANSFORM, columns.len(), Target { columns, encodings, means }))
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, columns.len(), Target { columns, encodings, means }))
 }
 
 impl Evaluate for Target {
-    fn call(&self, _: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        _: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let (classes, width) = (self.means.len(), self.encodings.len());
         let mut values = vec![0.0; data.rows() * width];
         for (index, categories) in self.columns.iter().enumerate() {
@@ -261,7 +277,7 @@ impl Evaluate for Target {
                 }
             }
         }
-        Ok(Data::Table(Table::of_f64(values, width)))
+        Ok(TableData::Table(DenseTable::of_f64(values, width)))
     }
 
     fn cost(&self) -> u64 {

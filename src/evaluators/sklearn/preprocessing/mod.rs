@@ -11,9 +11,9 @@ mod quantile_transformer;
 mod scalers;
 mod spline_transformer;
 
-use super::classes::Classes;
+use super::classes::ClassTable;
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("preprocessing.Binarizer", scalers::binarizer),
     ("preprocessing.FunctionTransformer", function_transformer::function_transformer),
     ("preprocessing.KBinsDiscretizer", discretization::k_bins),

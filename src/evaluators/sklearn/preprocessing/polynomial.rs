@@ -1,11 +1,11 @@
 //! `PolynomialFeatures`.
 
-use crate::evaluators::sklearn::classes::Family;
-use crate::evaluators::sklearn::data::{Data, Table, to_f32};
+use crate::evaluators::sklearn::classes::EstimatorSpec;
+use crate::evaluators::sklearn::data::{DenseTable, TableData, to_f32};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{About, Evaluate, Method, Methods};
-use crate::evaluators::sklearn::fitted::Fitted;
-use crate::evaluators::sklearn::sparse::Numeric;
+use crate::evaluators::sklearn::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::fitted::FittedObject;
+use crate::evaluators::sklearn::sparse::NumericType;
 
 /// Products of features.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ struct Polynomial {
     ends: Vec<usize>,
 }
 
-pub(super) fn polynomial_features(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn polynomial_features(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let features = fitted.size("n_features_in_")?;
     let degree = fitted.need("degree")?;
     let (least, most) = match degree.items() {
@@ -43,12 +43,12 @@ pub(super) fn polynomial_features(fitted: &Fitted<'_>) -> Result<Family, LoadErr
         }
         polynomial.add(degree, repeats, fitted)?;
     }
-    Ok(Family::new(Methods::TRANSFORM, features, polynomial))
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features, polynomial))
 }
 
 impl Polynomial {
     /// Adds the products of `degree` features, in the order of their places.
-    fn add(&mut self, degree: usize, repeats: bool, fitted: &Fitted<'_>) -> Result<(), LoadError> {
+    fn add(&mut self, degree: usize, repeats: bool, fitted: &FittedObject<'_>) -> Result<(), LoadError> {
         let step = usize::from(!repeats);
         fitted.spend(degree)?;
         let mut product: Vec<usize> = (0..degree).map(|index| index * step).collect();
@@ -69,8 +69,13 @@ impl Polynomial {
 }
 
 impl Evaluate for Polynomial {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.finite(data)?;
         let single = x.is_single();
         let mut values = Vec::with_capacity(x.rows * self.ends.len());
         for row in x.to_f64().chunks_exact(self.features.max(1)) {
@@ -88,8 +93,8 @@ impl Evaluate for Polynomial {
                 start = end;
             }
         }
-        let numeric = if single { Numeric::F32 } else { Numeric::F64 };
-        Ok(Data::Table(Table { elements: numeric.elements(values), rows: x.rows, columns: self.ends.len() }))
+        let numeric = if single { NumericType::F32 } else { NumericType::F64 };
+        Ok(TableData::Table(DenseTable { elements: numeric.elements(values), rows: x.rows, columns: self.ends.len() }))
     }
 
     fn cost(&self) -> u64 {

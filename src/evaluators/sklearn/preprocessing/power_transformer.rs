@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::evaluators::sklearn::classes::Family;
-use crate::evaluators::sklearn::data::{Data, Table};
+use crate::evaluators::sklearn::classes::EstimatorSpec;
+use crate::evaluators::sklearn::data::{DenseTable, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{About, Estimator, Evaluate, Method, Methods};
-use crate::evaluators::sklearn::fitted::{Fitted, Version};
-use crate::evaluators::sklearn::sparse::Numeric;
+use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
+use crate::evaluators::sklearn::sparse::NumericType;
 
 /// Powers that make features look normal.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ struct Power {
     scaler: Option<Estimator>,
 }
 
-pub(super) fn power_transformer(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn power_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let box_cox = match fitted.text("method")? {
         "box-cox" => true,
         "yeo-johnson" => false,
@@ -29,12 +29,12 @@ pub(super) fn power_transformer(fitted: &Fitted<'_>) -> Result<Family, LoadError
     let features = lambdas.len();
     let scaler = if fitted.flag("standardize")? { Some(fitted.estimator(fitted.need("_scaler")?)?) } else { None };
     if scaler.as_ref().is_some_and(|scaler| {
-        !scaler.about.methods.contains(Method::Transform) || scaler.about.features != Some(features)
+        !scaler.info.methods.contains(EstimatorMethod::Transform) || scaler.info.features != Some(features)
     }) {
         return Err(fitted.unexpected("_scaler", "a scaler of as many features"));
     }
-    let stable = fitted.version() >= Version(1, 7);
-    Ok(Family::new(Methods::TRANSFORM, features, Power { lambdas, box_cox, stable, scaler }))
+    let stable = fitted.version() >= SklearnVersion(1, 7);
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features, Power { lambdas, box_cox, stable, scaler }))
 }
 
 impl Power {
@@ -56,19 +56,24 @@ impl Power {
 }
 
 impl Evaluate for Power {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.numbers(data, true)?;
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.numbers(data, true)?;
         let features = self.lambdas.len();
         let values = x.to_f64();
         if self.box_cox && values.iter().any(|&value| value <= 0.0) {
-            return Err(PredictError::NotPositive { class: Arc::clone(&about.class) });
+            return Err(PredictError::NotPositive { class: Arc::clone(&info.class) });
         }
         let values = values.iter().enumerate().map(|(index, &value)| self.apply(self.lambdas[index % features], value));
-        let numeric = if x.is_single() { Numeric::F32 } else { Numeric::F64 };
-        let table = Table { elements: numeric.elements(values.collect()), rows: x.rows, columns: features };
+        let numeric = if x.is_single() { NumericType::F32 } else { NumericType::F64 };
+        let table = DenseTable { elements: numeric.elements(values.collect()), rows: x.rows, columns: features };
         match &self.scaler {
-            Some(scaler) => scaler.call(Method::Transform, &Data::Table(table)),
-            None => Ok(Data::Table(table)),
+            Some(scaler) => scaler.call(EstimatorMethod::Transform, &TableData::Table(table)),
+            None => Ok(TableData::Table(table)),
         }
     }
 

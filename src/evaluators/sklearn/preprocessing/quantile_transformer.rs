@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::evaluators::sklearn::classes::Family;
-use crate::evaluators::sklearn::data::{Data, Table, to_f32};
+use crate::evaluators::sklearn::classes::EstimatorSpec;
+use crate::evaluators::sklearn::data::{DenseTable, TableData, to_f32};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{About, Evaluate, Method, Methods};
-use crate::evaluators::sklearn::fitted::Fitted;
+use crate::evaluators::sklearn::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::numerics::{interpolate, normal_quantile};
-use crate::evaluators::sklearn::sparse::Numeric;
+use crate::evaluators::sklearn::sparse::NumericType;
 
 /// Each number's place among those of the fit, as a share or as a quantile of the normal distribution.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ struct Quantiles {
 /// How far from the ends a share of the normal distribution is at least.
 const BOUND: f64 = 1e-7;
 
-pub(super) fn quantile_transformer(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn quantile_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let normal = match fitted.text("output_distribution")? {
         "normal" => true,
         "uniform" => false,
@@ -36,7 +36,7 @@ pub(super) fn quantile_transformer(fitted: &Fitted<'_>) -> Result<Family, LoadEr
     }
     let column = |feature: usize| table.values.iter().skip(feature).step_by(table.columns).copied().collect();
     let values = (0..table.columns).map(column).collect();
-    Ok(Family::new(Methods::TRANSFORM, table.columns, Quantiles { values, references, normal }))
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, table.columns, Quantiles { values, references, normal }))
 }
 
 impl Quantiles {
@@ -74,18 +74,27 @@ impl Quantiles {
 }
 
 impl Evaluate for Quantiles {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        if matches!(data, Data::Sparse(_)) {
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        if matches!(data, TableData::Sparse(_)) {
             // Zeros that are not there stay zeros, unlike those that are.
-            return Err(PredictError::NotDense { class: Arc::clone(&about.class) });
+            return Err(PredictError::NotDense { class: Arc::clone(&info.class) });
         }
-        let x = about.numbers(data, true)?;
+        let x = info.numbers(data, true)?;
         let features = self.values.len();
         let single = x.is_single();
         let values = x.to_f64();
         let values = values.iter().enumerate().map(|(index, &value)| self.apply(index % features, value, single));
-        let numeric = if single { Numeric::F32 } else { Numeric::F64 };
-        Ok(Data::Table(Table { elements: numeric.elements(values.collect()), rows: x.rows, columns: features }))
+        let numeric = if single { NumericType::F32 } else { NumericType::F64 };
+        Ok(TableData::Table(DenseTable {
+            elements: numeric.elements(values.collect()),
+            rows: x.rows,
+            columns: features,
+        }))
     }
 
     fn takes_sparse(&self) -> bool {

@@ -1,11 +1,11 @@
 //! Transformers that treat each number by itself, or each row: scalers, normalizer, binarizer.
 
-use crate::evaluators::sklearn::classes::Family;
-use crate::evaluators::sklearn::data::{Data, Elements, Floats, Matrix, Table, to_f32};
+use crate::evaluators::sklearn::classes::EstimatorSpec;
+use crate::evaluators::sklearn::data::{DenseTable, Elements, FloatMatrix, FloatValues, TableData, to_f32};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{About, Evaluate, Inverse, Method, Methods};
-use crate::evaluators::sklearn::fitted::{Fitted, Version};
-use crate::evaluators::sklearn::sparse::{Numeric, Sparse};
+use crate::evaluators::sklearn::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, InverseTransform, MethodSet};
+use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
+use crate::evaluators::sklearn::sparse::{NumericType, SparseRows};
 
 /// One step of arithmetic with a number of the same column.
 #[derive(Debug)]
@@ -35,27 +35,27 @@ struct Scaler {
 }
 
 /// Reads a number for each feature, where the scaler has it.
-fn column(fitted: &Fitted<'_>, attribute: &'static str, features: usize) -> Result<Option<Column>, LoadError> {
+fn column(fitted: &FittedObject<'_>, attribute: &'static str, features: usize) -> Result<Option<Column>, LoadError> {
     if fitted.get(attribute).is_none() {
         return Ok(None);
     }
     let values = fitted.floats_of(attribute, features)?;
     // Found by comparing answers: 1.5 and before keep double precision, and so do all other scalers.
-    let single = fitted.version() >= Version(1, 8) && fitted.class().ends_with(".StandardScaler");
+    let single = fitted.version() >= SklearnVersion(1, 8) && fitted.class().ends_with(".StandardScaler");
     Ok(Some(Column { values, single }))
 }
 
-fn features(fitted: &Fitted<'_>) -> Result<usize, LoadError> {
+fn features(fitted: &FittedObject<'_>) -> Result<usize, LoadError> {
     fitted.size("n_features_in_")
 }
 
-fn scaler(fitted: &Fitted<'_>, steps: Vec<Step>) -> Result<Family, LoadError> {
-    Ok(Family::new(Methods::TRANSFORM, features(fitted)?, Scaler { steps, missing: true }))
+fn scaler(fitted: &FittedObject<'_>, steps: Vec<Step>) -> Result<EstimatorSpec, LoadError> {
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features(fitted)?, Scaler { steps, missing: true }))
 }
 
 /// Whether a parameter of the constructor is on; parameters that a version did not know are off.
 fn standard_steps(
-    fitted: &Fitted<'_>,
+    fitted: &FittedObject<'_>,
     center: (&'static str, &'static str),
     scale: (&'static str, &'static str),
 ) -> Result<Vec<Step>, LoadError> {
@@ -74,15 +74,15 @@ fn standard_steps(
     Ok(steps)
 }
 
-pub(super) fn standard(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn standard(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     scaler(fitted, standard_steps(fitted, ("with_mean", "mean_"), ("with_std", "scale_"))?)
 }
 
-pub(super) fn robust(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn robust(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     scaler(fitted, standard_steps(fitted, ("with_centering", "center_"), ("with_scaling", "scale_"))?)
 }
 
-pub(super) fn min_max(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn min_max(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let features = features(fitted)?;
     let need = |attribute| column(fitted, attribute, features)?.ok_or_else(|| fitted.unexpected(attribute, "numbers"));
     let mut steps = vec![Step::Multiply(need("scale_")?), Step::Add(need("min_")?)];
@@ -96,7 +96,7 @@ pub(super) fn min_max(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     scaler(fitted, steps)
 }
 
-pub(super) fn max_abs(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn max_abs(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let features = features(fitted)?;
     let scale = column(fitted, "scale_", features)?.ok_or_else(|| fitted.unexpected("scale_", "numbers"))?;
     let mut steps = vec![Step::Divide(scale)];
@@ -165,9 +165,9 @@ impl Step {
 }
 
 impl Scaler {
-    fn scale_sparse(&self, sparse: &Sparse) -> Sparse {
-        let mut scaled = Sparse::new(sparse.columns(), sparse.numeric().with(Numeric::F32));
-        let single = scaled.numeric() == Numeric::F32;
+    fn scale_sparse(&self, sparse: &SparseRows) -> SparseRows {
+        let mut scaled = SparseRows::new(sparse.columns(), sparse.numeric().with(NumericType::F32));
+        let single = scaled.numeric() == NumericType::F32;
         for row in 0..sparse.rows() {
             scaled.push_row(sparse.row(row).map(|(column, mut value)| {
                 for step in &self.steps {
@@ -186,25 +186,30 @@ impl Scaler {
 }
 
 impl Evaluate for Scaler {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        if let Data::Sparse(sparse) = data {
-            return Ok(Data::Sparse(self.scale_sparse(sparse)));
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        if let TableData::Sparse(sparse) = data {
+            return Ok(TableData::Sparse(self.scale_sparse(sparse)));
         }
-        let x = about.numbers(data, self.missing)?;
+        let x = info.numbers(data, self.missing)?;
         let (rows, columns) = (x.rows, x.columns);
         let elements = match x.floats {
-            Floats::F32(values) => {
+            FloatValues::F32(values) => {
                 let mut values = values.into_owned();
                 self.steps.iter().for_each(|step| step.apply_f32(&mut values, columns.max(1)));
                 Elements::F32(values.into())
             }
-            Floats::F64(values) => {
+            FloatValues::F64(values) => {
                 let mut values = values.into_owned();
                 self.steps.iter().for_each(|step| step.apply_f64(&mut values, columns.max(1)));
                 Elements::F64(values.into())
             }
         };
-        Ok(Data::Table(Table { elements, rows, columns }))
+        Ok(TableData::Table(DenseTable { elements, rows, columns }))
     }
 
     fn takes_sparse(&self) -> bool {
@@ -222,12 +227,12 @@ impl Evaluate for Scaler {
         50 + self.steps.iter().map(|step| columns(step) as u64).sum::<u64>()
     }
 
-    fn inverse(&self) -> Option<&dyn Inverse> {
+    fn inverse(&self) -> Option<&dyn InverseTransform> {
         Some(self)
     }
 }
 
-impl Inverse for Scaler {
+impl InverseTransform for Scaler {
     fn undo(&self, values: &mut [f64], columns: usize) {
         self.steps.iter().rev().for_each(|step| step.undo_f64(values, columns.max(1)));
     }
@@ -253,27 +258,27 @@ struct Binarizer {
     threshold: f64,
 }
 
-pub(super) fn normalizer(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn normalizer(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let norm = match fitted.text("norm")? {
         "l1" => Norm::L1,
         "l2" => Norm::L2,
         "max" => Norm::Max,
         _ => return Err(fitted.unsupported("norm")),
     };
-    Ok(Family::new(
-        Methods::TRANSFORM,
+    Ok(EstimatorSpec::new(
+        MethodSet::TRANSFORM,
         features(fitted)?,
-        Normalizer { norm, almost: fitted.version() >= Version(1, 0) },
+        Normalizer { norm, almost: fitted.version() >= SklearnVersion(1, 0) },
     ))
 }
 
-pub(super) fn binarizer(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn binarizer(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let threshold = fitted.number("threshold")?;
-    Ok(Family::new(Methods::TRANSFORM, features(fitted)?, Binarizer { threshold }))
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features(fitted)?, Binarizer { threshold }))
 }
 
 /// Makes a table of the same shape and precision, row by row.
-fn by_row(x: &Matrix<'_>, apply: impl Fn(&mut [f64])) -> Data<'static> {
+fn by_row(x: &FloatMatrix<'_>, apply: impl Fn(&mut [f64])) -> TableData<'static> {
     let (rows, columns) = (x.rows, x.columns);
     let mut values = x.to_f64().into_owned();
     values.chunks_exact_mut(columns.max(1)).for_each(apply);
@@ -282,13 +287,13 @@ fn by_row(x: &Matrix<'_>, apply: impl Fn(&mut [f64])) -> Data<'static> {
     } else {
         Elements::F64(values.into())
     };
-    Data::Table(Table { elements, rows, columns })
+    TableData::Table(DenseTable { elements, rows, columns })
 }
 
 impl Normalizer {
     /// Sparse rows are divided whenever they have a length.
-    fn normalize_sparse(&self, sparse: &Sparse) -> Sparse {
-        let mut result = Sparse::new(sparse.columns(), sparse.numeric().with(Numeric::F32));
+    fn normalize_sparse(&self, sparse: &SparseRows) -> SparseRows {
+        let mut result = SparseRows::new(sparse.columns(), sparse.numeric().with(NumericType::F32));
         for row in 0..sparse.rows() {
             let values = sparse.row(row).map(|(_, value)| value);
             let length = match self.norm {
@@ -304,12 +309,17 @@ impl Normalizer {
 }
 
 impl Evaluate for Normalizer {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        if let Data::Sparse(sparse) = data {
-            about.finite_sparse(sparse)?;
-            return Ok(Data::Sparse(self.normalize_sparse(sparse)));
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        if let TableData::Sparse(sparse) = data {
+            info.finite_sparse(sparse)?;
+            return Ok(TableData::Sparse(self.normalize_sparse(sparse)));
         }
-        let x = about.finite(data)?;
+        let x = info.finite(data)?;
         let epsilon = if x.is_single() { f64::from(f32::EPSILON) } else { f64::EPSILON };
         let shortest = if self.almost { 10.0 * epsilon } else { 0.0 };
         Ok(by_row(&x, |row| {
@@ -338,13 +348,18 @@ impl Evaluate for Normalizer {
 }
 
 impl Evaluate for Binarizer {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
-        if let Data::Table(Table { elements: Elements::Int(values, kind), rows, columns }) = data {
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.finite(data)?;
+        if let TableData::Table(DenseTable { elements: Elements::Int(values, kind), rows, columns }) = data {
             #[expect(clippy::cast_precision_loss, reason = "as NumPy compares integers with a float")]
             let above = values.iter().map(|&value| i64::from(value as f64 > self.threshold));
             let elements = Elements::Int(above.collect(), *kind);
-            return Ok(Data::Table(Table { elements, rows: *rows, columns: *columns }));
+            return Ok(TableData::Table(DenseTable { elements, rows: *rows, columns: *columns }));
         }
         Ok(by_row(&x, |row| row.iter_mut().for_each(|value| *value = f64::from(u8::from(*value > self.threshold)))))
     }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::b_spline::BSpline;
-use crate::evaluators::sklearn::classes::Family;
-use crate::evaluators::sklearn::data::{Data, Table};
+use crate::evaluators::sklearn::classes::EstimatorSpec;
+use crate::evaluators::sklearn::data::{DenseTable, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{About, Evaluate, Method, Methods};
-use crate::evaluators::sklearn::fitted::Fitted;
-use crate::evaluators::sklearn::sparse::Numeric;
+use crate::evaluators::sklearn::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::fitted::FittedObject;
+use crate::evaluators::sklearn::sparse::NumericType;
 
 /// Bases of splines of each feature.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ enum Extrapolation {
     Periodic,
 }
 
-pub(super) fn spline_transformer(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn spline_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let extrapolation = match fitted.text("extrapolation")? {
         "error" => Extrapolation::Error,
         "constant" => Extrapolation::Constant,
@@ -66,8 +66,8 @@ pub(super) fn spline_transformer(fitted: &Fitted<'_>) -> Result<Family, LoadErro
     });
     let degrees = degrees.collect();
     let bias = fitted.flag("include_bias")?;
-    Ok(Family::new(
-        Methods::TRANSFORM,
+    Ok(EstimatorSpec::new(
+        MethodSet::TRANSFORM,
         splines.len(),
         Splines { features: splines, extrapolation, bias, degrees, missing },
     ))
@@ -75,7 +75,7 @@ pub(super) fn spline_transformer(fitted: &Fitted<'_>) -> Result<Family, LoadErro
 
 impl Splines {
     /// The bases of one feature at `x`.
-    fn bases(&self, feature: usize, x: f64, about: &About) -> Result<Vec<f64>, PredictError> {
+    fn bases(&self, feature: usize, x: f64, info: &EstimatorInfo) -> Result<Vec<f64>, PredictError> {
         let spline = &self.features[feature];
         let (bound, degree) = self.degrees[feature];
         if x.is_nan() {
@@ -88,14 +88,14 @@ impl Splines {
             Extrapolation::Error => {
                 let (low, high) = spline.domain();
                 if x < low || x > high {
-                    return Err(PredictError::BeyondKnots { class: Arc::clone(&about.class), column: feature });
+                    return Err(PredictError::BeyondKnots { class: Arc::clone(&info.class), column: feature });
                 }
                 Ok(spline.at(x))
             }
             Extrapolation::Constant | Extrapolation::Linear if low <= x && x <= high => Ok(spline.at(x)),
             Extrapolation::Constant if degree == 0 && x > high => {
                 // Here scikit-learn fails, too.
-                Err(PredictError::BeyondKnots { class: Arc::clone(&about.class), column: feature })
+                Err(PredictError::BeyondKnots { class: Arc::clone(&info.class), column: feature })
             }
             Extrapolation::Constant => {
                 let mut bases = spline.at(if x < low { low } else { high });
@@ -121,20 +121,25 @@ impl Splines {
 }
 
 impl Evaluate for Splines {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.numbers(data, self.missing)?;
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.numbers(data, self.missing)?;
         let features = self.features.len();
         let mut values = Vec::new();
         for (index, &value) in x.to_f64().iter().enumerate() {
-            let mut bases = self.bases(index % features, value, about)?;
+            let mut bases = self.bases(index % features, value, info)?;
             if !self.bias {
                 bases.pop();
             }
             values.extend(bases);
         }
-        let numeric = if x.is_single() { Numeric::F32 } else { Numeric::F64 };
+        let numeric = if x.is_single() { NumericType::F32 } else { NumericType::F64 };
         let columns = values.len() / x.rows.max(1);
-        Ok(Data::Table(Table { elements: numeric.elements(values), rows: x.rows, columns }))
+        Ok(TableData::Table(DenseTable { elements: numeric.elements(values), rows: x.rows, columns }))
     }
 
     fn cost(&self) -> u64 {

@@ -2,10 +2,10 @@
 
 use super::objective::Link;
 use super::text::{Document, Section};
-use crate::evaluators::trees::compile::{CategorySet, Compiler, Leaf, Shape, Source, Test};
-use crate::evaluators::trees::data::{Matrix, Prediction, Scores, Values};
+use crate::evaluators::trees::compile::{CategorySet, Compiler, ForestShape, LeafValue, LoadedNode, SplitTest};
+use crate::evaluators::trees::data::{FeatureMatrix, FeatureValues, PredictedValues, Prediction};
 use crate::evaluators::trees::error::{LoadError, TreeFault};
-use crate::evaluators::trees::forest::{Forest, View};
+use crate::evaluators::trees::forest::{FeatureView, Forest};
 use crate::evaluators::trees::scalar::Scalar;
 
 /// The library's `1e-35f`: values up to it count as zero.
@@ -44,7 +44,7 @@ pub(in crate::evaluators::trees) fn load(
     // Linear trees came with 3.2; since then every tree says whether it is one.
     let old = trees.iter().all(|tree| tree.get("is_linear").is_none());
     let link = Link::parse(header.get("objective"), outputs, old)?;
-    let mut compiler = Compiler::new(&Shape { features, outputs, width: 1, tiny: TINY });
+    let mut compiler = Compiler::new(&ForestShape { features, outputs, width: 1, tiny: TINY });
     for (index, section) in trees.iter().enumerate() {
         let in_tree = |fault: TreeFault| fault.in_tree(index);
         let tree = Tree::parse(section).map_err(in_tree)?;
@@ -66,12 +66,12 @@ impl Evaluator {
     }
 
     /// The sums of all trees, in a random forest too.
-    pub(in crate::evaluators::trees) fn margins(&self, rows: Matrix<'_>) -> Prediction {
-        Prediction { values: Scores::F64(self.sums(rows)), columns: self.forest.outputs }
+    pub(in crate::evaluators::trees) fn margins(&self, rows: FeatureMatrix<'_>) -> Prediction {
+        Prediction { values: PredictedValues::F64(self.sums(rows)), columns: self.forest.outputs }
     }
 
     /// What `predict` of the booster returns.
-    pub(in crate::evaluators::trees) fn predict(&self, rows: Matrix<'_>) -> Prediction {
+    pub(in crate::evaluators::trees) fn predict(&self, rows: FeatureMatrix<'_>) -> Prediction {
         let mut sums = self.sums(rows);
         if let Some(iterations) = self.iterations {
             for sum in &mut sums {
@@ -79,14 +79,14 @@ impl Evaluator {
             }
         }
         self.link.apply(&mut sums, self.forest.outputs);
-        Prediction { values: Scores::F64(sums), columns: self.forest.outputs }
+        Prediction { values: PredictedValues::F64(sums), columns: self.forest.outputs }
     }
 
-    fn sums(&self, rows: Matrix<'_>) -> Vec<f64> {
+    fn sums(&self, rows: FeatureMatrix<'_>) -> Vec<f64> {
         let mut sums = vec![0.0; rows.rows() * self.forest.outputs];
         match rows.values() {
-            Values::F32(values) => self.forest.add(&rows.input(values, f64::from_f32), &mut sums),
-            Values::F64(values) => self.forest.add(&rows.input(values, f64::from_f64), &mut sums),
+            FeatureValues::F32(values) => self.forest.add(&rows.input(values, f64::from_f32), &mut sums),
+            FeatureValues::F64(values) => self.forest.add(&rows.input(values, f64::from_f64), &mut sums),
         }
         sums
     }
@@ -151,9 +151,9 @@ impl Tree {
         Ok(tree)
     }
 
-    fn describe(&self, node: usize) -> Result<Source<'_, f64>, TreeFault> {
+    fn describe(&self, node: usize) -> Result<LoadedNode<'_, f64>, TreeFault> {
         let Some(decision) = self.decisions.get(node) else {
-            return Ok(Source::Leaf(self.leaf(node - self.decisions.len())));
+            return Ok(LoadedNode::Leaf(self.leaf(node - self.decisions.len())));
         };
         let children = [self.left[node], self.right[node]].map(|child| self.number(child));
         let feature = self.features[node];
@@ -166,20 +166,20 @@ impl Tree {
             })?;
             // Truncation is toward zero: what is above -1 still counts as category 0.
             let lowest = (-1.0_f64).next_up();
-            let test = Test::Among { categories: CategorySet::Bits(words), lowest, missing: false };
-            return Ok(Source::Split { feature, test, children });
+            let test = SplitTest::Among { categories: CategorySet::Bits(words), lowest, missing: false };
+            return Ok(LoadedNode::Split { feature, test, children });
         }
         let view = match decision >> 2 & 3 {
-            0 => View::MissingIsZero,
-            1 => View::ZeroIsMissing,
-            2 => View::Plain,
+            0 => FeatureView::MissingIsZero,
+            1 => FeatureView::ZeroIsMissing,
+            2 => FeatureView::Plain,
             _ => {
                 let (field, wanted) = ("decision_type", "a known rule for missing values");
                 return Err(TreeFault::Field { field, wanted, found: decision.to_string() });
             }
         };
-        let test = Test::AtMost { threshold, view, missing: decision & 2 == 2 };
-        Ok(Source::Split { feature, test, children })
+        let test = SplitTest::AtMost { threshold, view, missing: decision & 2 == 2 };
+        Ok(LoadedNode::Split { feature, test, children })
     }
 
     /// Translates a child: negative ones are leaves.
@@ -194,14 +194,14 @@ impl Tree {
         }
     }
 
-    fn leaf(&self, leaf: usize) -> Leaf<'_, f64> {
+    fn leaf(&self, leaf: usize) -> LeafValue<'_, f64> {
         let fallback = self.values[leaf];
         match &self.linear {
             Some(models) => {
                 let LinearModel { constant, terms } = &models[leaf];
-                Leaf::Linear { constant: *constant, terms: terms.clone(), fallback }
+                LeafValue::Linear { constant: *constant, terms: terms.clone(), fallback }
             }
-            None => Leaf::Value(fallback),
+            None => LeafValue::Value(fallback),
         }
     }
 

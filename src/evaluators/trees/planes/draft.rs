@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::{Levels, Planes, Question, ROWS, Set, Stage, Tree, rank};
+use super::{Levels, PlaneTest, Planes, ROWS, Set, Stage, Tree, rank};
 use crate::evaluators::trees::scalar::Scalar;
 
 /// Most thresholds in a column of a stage.
@@ -24,12 +24,12 @@ pub(in crate::evaluators::trees) struct TreeShape<T> {
 /// A split, and the leaves below its first child.
 pub(in crate::evaluators::trees) struct SplitShape<T> {
     pub(in crate::evaluators::trees) column: u32,
-    pub(in crate::evaluators::trees) asks: Asks<T>,
+    pub(in crate::evaluators::trees) condition: SplitCondition<T>,
     pub(in crate::evaluators::trees) first: Range<usize>,
 }
 
 /// What sends a row to the first child.
-pub(in crate::evaluators::trees) enum Asks<T> {
+pub(in crate::evaluators::trees) enum SplitCondition<T> {
     /// A value up to this, which is a number.
     AtMost(T),
     /// One of these categories, or if so said a missing value.
@@ -37,7 +37,7 @@ pub(in crate::evaluators::trees) enum Asks<T> {
 }
 
 /// A stage that still grows.
-struct Draft<T> {
+struct StageDraft<T> {
     /// Thresholds in ascending order, by column.
     cuts: BTreeMap<u32, Vec<T>>,
     trees: Vec<TreeShape<T>>,
@@ -46,13 +46,13 @@ struct Draft<T> {
 impl<T: Scalar> Planes<T> {
     /// Makes the form of some trees, if every one of them can have it.
     pub(in crate::evaluators::trees) fn new(trees: impl Iterator<Item = Option<TreeShape<T>>>) -> Option<Self> {
-        let mut drafts = vec![Draft::default()];
+        let mut drafts = vec![StageDraft::default()];
         let mut counts = BTreeMap::new();
         let mut lowest_category = T::ZERO;
         for tree in trees {
             let tree = tree.filter(TreeShape::is_possible)?;
             for split in &tree.splits {
-                if let Asks::Among { categories, lowest, .. } = &split.asks {
+                if let SplitCondition::Among { categories, lowest, .. } = &split.condition {
                     let needed = categories.iter().max().map_or(0, |highest| highest.saturating_add(1));
                     let count = counts.entry(split.column).or_insert(0);
                     *count = needed.max(*count);
@@ -62,7 +62,7 @@ impl<T: Scalar> Planes<T> {
                 }
             }
             if !drafts.last_mut()?.admit(&tree) {
-                drafts.push(Draft::default());
+                drafts.push(StageDraft::default());
                 drafts.last_mut()?.admit(&tree);
             }
             drafts.last_mut()?.trees.push(tree);
@@ -80,18 +80,18 @@ impl<T: Scalar> TreeShape<T> {
     }
 }
 
-impl<T> Default for Draft<T> {
+impl<T> Default for StageDraft<T> {
     fn default() -> Self {
         Self { cuts: BTreeMap::new(), trees: Vec::new() }
     }
 }
 
-impl<T: Scalar> Draft<T> {
+impl<T: Scalar> StageDraft<T> {
     /// Adds a tree's thresholds; if they do not fit, leaves everything as it was and returns false.
     fn admit(&mut self, tree: &TreeShape<T>) -> bool {
         let mut added = Vec::new();
         for split in &tree.splits {
-            let Asks::AtMost(threshold) = split.asks else { continue };
+            let SplitCondition::AtMost(threshold) = split.condition else { continue };
             let cuts = self.cuts.entry(split.column).or_default();
             let at = rank(cuts, threshold);
             if cuts.get(at) == Some(&threshold) {
@@ -132,19 +132,19 @@ impl<T: Scalar> Draft<T> {
             let questions = stage.questions.len();
             let sets = stage.sets.len();
             for split in &tree.splits {
-                let (column, cut) = match &split.asks {
-                    Asks::AtMost(threshold) => {
+                let (column, cut) = match &split.condition {
+                    SplitCondition::AtMost(threshold) => {
                         (*index_of.get(&split.column)?, rank(self.cuts.get(&split.column)?, *threshold))
                     }
-                    Asks::Among { categories, missing, .. } => {
+                    SplitCondition::Among { categories, missing, .. } => {
                         stage.add_set(levels, split.column, categories, *missing)?;
                         (0, stage.sets.len() - 1 - sets)
                     }
                 };
-                let categorical = matches!(split.asks, Asks::Among { .. });
+                let categorical = matches!(split.condition, SplitCondition::Among { .. });
                 for plane in split.first.start / 8..split.first.end.div_ceil(8) {
                     let ruled_out = (0..8).filter(|leaf| split.first.contains(&(plane * 8 + leaf)));
-                    stage.questions.push(Question {
+                    stage.questions.push(PlaneTest {
                         column,
                         cut: u8::try_from(cut).ok()?,
                         categorical,

@@ -14,7 +14,7 @@
 
 mod draft;
 
-pub(super) use self::draft::{Asks, SplitShape, TreeShape};
+pub(super) use self::draft::{SplitCondition, SplitShape, TreeShape};
 
 use super::scalar::Scalar;
 
@@ -58,7 +58,7 @@ struct Stage<T> {
     /// Ascending in each column.
     cuts: Vec<T>,
     trees: Vec<Tree>,
-    questions: Vec<Question>,
+    questions: Vec<PlaneTest>,
     sets: Vec<Set>,
     /// Which categories are in the sets: where their rows are noted.
     members: Vec<u32>,
@@ -86,7 +86,7 @@ struct Set {
 
 /// A split, as far as it concerns one plane.
 #[derive(Debug, Clone, Copy)]
-struct Question {
+struct PlaneTest {
     /// Index into the columns of the stage; not used if categorical.
     column: u16,
     /// The last rank that passes, or the index of the set among those of the tree.
@@ -202,7 +202,7 @@ impl<T: Scalar> Stage<T> {
 
 /// Asks all questions of a tree, sorted by plane, and returns the leaf of each row.
 #[inline]
-fn leaves(ranks: &[Bytes], passing: &[Bits], questions: &[Question], last: usize) -> Bytes {
+fn leaves(ranks: &[Bytes], passing: &[Bits], questions: &[PlaneTest], last: usize) -> Bytes {
     // What is left in the first plane that has a leaf left, and the first leaf of that plane. No question ever rules out
     // the last leaf, so its plane may have none; it is the row's leaf if nothing is left in the others.
     let mut found = [0; ROWS];
@@ -232,7 +232,7 @@ fn leaves(ranks: &[Bytes], passing: &[Bits], questions: &[Question], last: usize
 }
 
 #[inline]
-fn ask(ranks: &Bytes, question: Question, left: &mut Bytes) {
+fn ask(ranks: &Bytes, question: PlaneTest, left: &mut Bytes) {
     for (left, rank) in left.iter_mut().zip(ranks) {
         let passes = if *rank <= question.cut { 0xff } else { 0 };
         *left &= passes | question.keep;
@@ -240,7 +240,7 @@ fn ask(ranks: &Bytes, question: Question, left: &mut Bytes) {
 }
 
 #[inline]
-fn ask_category(passing: Bits, question: Question, left: &mut Bytes) {
+fn ask_category(passing: Bits, question: PlaneTest, left: &mut Bytes) {
     let (octets, _) = left.as_chunks_mut::<8>();
     for (left, bits) in octets.iter_mut().zip(passing.to_le_bytes()) {
         for (left, passes) in left.iter_mut().zip(SPREAD[usize::from(bits)]) {

@@ -4,7 +4,7 @@ use crate::evaluators::trees::error::LoadError;
 
 /// A weight for each feature and output, and a bias for each output.
 #[derive(Debug)]
-pub(super) struct Linear {
+pub(super) struct LinearBooster {
     /// By feature, then output; the biases come last.
     weights: Vec<f32>,
     features: usize,
@@ -13,7 +13,7 @@ pub(super) struct Linear {
     base: f32,
 }
 
-impl Linear {
+impl LinearBooster {
     pub(super) fn new(weights: Vec<f32>, features: usize, outputs: usize, base: f32) -> Result<Self, LoadError> {
         let wanted = features.saturating_add(1).saturating_mul(outputs);
         if weights.len() != wanted {

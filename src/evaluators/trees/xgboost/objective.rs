@@ -1,6 +1,6 @@
 //! Objectives: how a base score becomes a margin, and a margin a prediction.
 
-use super::raw::Version;
+use super::raw::XgboostVersion;
 use crate::evaluators::trees::error::{LoadError, quote};
 
 /// From the sum over all trees to a prediction.
@@ -41,11 +41,11 @@ impl Link {
     }
 
     /// From a base score in a file to a margin.
-    pub(super) fn margin(self, base_score: f32, version: Version) -> f32 {
+    pub(super) fn margin(self, base_score: f32, version: XgboostVersion) -> f32 {
         match self {
-            _ if version < Version(1, 0) => base_score,
+            _ if version < XgboostVersion(1, 0) => base_score,
             Self::Sigmoid => {
-                let clamp = version >= Version(3, 2);
+                let clamp = version >= XgboostVersion(3, 2);
                 let probability = if clamp { base_score.clamp(1e-6, 1.0 - 1e-6) } else { base_score };
                 -(1.0 / probability - 1.0).ln()
             }
@@ -55,9 +55,9 @@ impl Link {
     }
 
     /// Transforms margins in place, `outputs` to a row. [`Link::Argmax`] is left to the caller.
-    pub(super) fn apply(self, margins: &mut [f32], outputs: usize, version: Version) {
+    pub(super) fn apply(self, margins: &mut [f32], outputs: usize, version: XgboostVersion) {
         // The cap keeps the exponential finite, so that nothing becomes exactly zero.
-        let cap = if version >= Version(1, 6) { 88.7 } else { f32::INFINITY };
+        let cap = if version >= XgboostVersion(1, 6) { 88.7 } else { f32::INFINITY };
         match self {
             Self::Identity | Self::Argmax => {}
             Self::Sigmoid => margins.iter_mut().for_each(|margin| *margin = sigmoid(*margin, cap)),

@@ -6,7 +6,7 @@ use crate::evaluators::trees::error::LoadError;
 #[derive(Debug, Default)]
 pub(in crate::evaluators::trees) struct RawModel {
     /// The library's version that wrote the file.
-    pub(super) version: Version,
+    pub(super) version: XgboostVersion,
     pub(super) num_feature: usize,
     /// 0 unless there are several classes.
     pub(super) num_class: usize,
@@ -14,17 +14,17 @@ pub(in crate::evaluators::trees) struct RawModel {
     pub(super) base_score: Vec<f32>,
     pub(super) feature_names: Option<Vec<String>>,
     pub(super) objective: String,
-    pub(super) attributes: Attributes,
+    pub(super) attributes: ModelAttributes,
     pub(super) booster: RawBooster,
 }
 
 /// Major and minor version; 0.0 for all before 1.0.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Version(pub(super) u32, pub(super) u32);
+pub(super) struct XgboostVersion(pub(super) u32, pub(super) u32);
 
 /// The attributes that change an answer.
 #[derive(Debug, Default)]
-pub(super) struct Attributes {
+pub(super) struct ModelAttributes {
     /// Text of the round at which early stopping found the best score.
     pub(super) best_iteration: Option<String>,
     /// What the scikit-learn wrapper was, in its own words.
@@ -102,7 +102,7 @@ impl RawModel {
     }
 }
 
-impl Attributes {
+impl ModelAttributes {
     /// Takes over an attribute, if it matters.
     pub(super) fn set(&mut self, key: &str, value: String) {
         match key {

@@ -2,7 +2,7 @@
 
 use super::document::Document;
 use super::json::Json;
-use super::raw::{RawBooster, RawModel, RawTree, RawTrees, Version};
+use super::raw::{RawBooster, RawModel, RawTree, RawTrees, XgboostVersion};
 use super::ubjson::Ubjson;
 use crate::evaluators::trees::error::{LoadError, TreeFault, quote};
 
@@ -26,7 +26,7 @@ pub(super) fn read_ubjson(bytes: &[u8]) -> Result<RawModel, LoadError> {
 #[derive(Default)]
 struct Top {
     learner: Option<RawModel>,
-    version: Option<Version>,
+    version: Option<XgboostVersion>,
 }
 
 /// What a gradient booster consists of, as long as it is not known which kind it is.
@@ -59,7 +59,7 @@ impl Top {
             "version" => {
                 let parts: Vec<_> = document.integers()?.into_iter().map(u32::try_from).collect();
                 if let [Ok(major), Ok(minor), ..] = parts[..] {
-                    self.version = Some(Version(major, minor));
+                    self.version = Some(XgboostVersion(major, minor));
                 }
             }
             _ => document.skip()?,

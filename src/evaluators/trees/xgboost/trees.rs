@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use super::raw::{RawBooster, RawModel, RawTree, RawTrees, Version};
-use crate::evaluators::trees::compile::{CategorySet, Compiler, Leaf, Shape, Source, Test};
+use super::raw::{RawBooster, RawModel, RawTree, RawTrees, XgboostVersion};
+use crate::evaluators::trees::compile::{CategorySet, Compiler, ForestShape, LeafValue, LoadedNode, SplitTest};
 use crate::evaluators::trees::error::{LoadError, TreeFault, quote};
-use crate::evaluators::trees::forest::{Forest, View};
+use crate::evaluators::trees::forest::{FeatureView, Forest};
 use crate::evaluators::trees::scalar::Scalar;
 
 /// Categories from here on are none, because an `f32` cannot tell them apart.
@@ -28,13 +28,13 @@ pub(super) fn compile(model: &RawModel, raw: &RawTrees, base: &[f32]) -> Result<
         Some(best) => trees_until(best, raw, if vector { 1 } else { outputs })?,
         None => count,
     };
-    let mut compiler = Compiler::new(&Shape { features: model.num_feature, outputs, width, tiny: 0.0 });
+    let mut compiler = Compiler::new(&ForestShape { features: model.num_feature, outputs, width, tiny: 0.0 });
     for (index, tree) in raw.trees[..used].iter().enumerate() {
         let output = usize::try_from(raw.tree_info[index]).unwrap_or(usize::MAX);
         let scale = Scale {
             weight: raw.weight_drop.as_ref().map(|weights| weights[index]),
             base: if vector { base } else { base.get(output..).unwrap_or_default() },
-            by_difference: model.version >= Version(1, 4),
+            by_difference: model.version >= XgboostVersion(1, 4),
         };
         let view = TreeView::new(tree, width, &scale).map_err(|fault| fault.in_tree(index))?;
         compiler.add(tree.left.len(), raw.tree_info[index], |node| view.describe(node))?;
@@ -46,7 +46,7 @@ impl RawModel {
     /// Whether the library of that version sums the trees from zero and then adds the base.
     pub(super) fn adds_base_last(&self) -> bool {
         let RawBooster::Trees(trees) = &self.booster else { return false };
-        self.version < if trees.weight_drop.is_some() { Version(1, 4) } else { Version(1, 3) }
+        self.version < if trees.weight_drop.is_some() { XgboostVersion(1, 4) } else { XgboostVersion(1, 3) }
     }
 }
 
@@ -137,18 +137,18 @@ impl<'a> TreeView<'a> {
         Ok(Self { tree, width, categories: category_ranges(tree)?, vectors, given, scale })
     }
 
-    fn describe(&self, node: usize) -> Result<Source<'_, f32>, TreeFault> {
+    fn describe(&self, node: usize) -> Result<LoadedNode<'_, f32>, TreeFault> {
         let tree = self.tree;
         let (left, right) = (tree.left[node], tree.right[node]);
         if left == -1 {
-            return self.leaf(node).map(Source::Leaf);
+            return self.leaf(node).map(LoadedNode::Leaf);
         }
         let feature = tree.feature[node];
         let missing_left = tree.default_left[node] != 0;
         if tree.split_type.get(node).is_none_or(|kind| *kind == 0) {
             let threshold = tree.condition[node].below();
-            let test = Test::AtMost { threshold, view: View::Plain, missing: missing_left };
-            return Ok(Source::Split { feature, test, children: [left, right] });
+            let test = SplitTest::AtMost { threshold, view: FeatureView::Plain, missing: missing_left };
+            return Ok(LoadedNode::Split { feature, test, children: [left, right] });
         }
         let (start, size) = self.categories.get(&node).copied().unwrap_or_default();
         let list = tree.categories[start..start + size].iter().map(|category| {
@@ -159,13 +159,13 @@ impl<'a> TreeView<'a> {
         });
         let categories = CategorySet::List(list.collect::<Result<_, _>>()?);
         // A category that is in the set goes right.
-        let test = Test::Among { categories, lowest: 0.0, missing: !missing_left };
-        Ok(Source::Split { feature, test, children: [right, left] })
+        let test = SplitTest::Among { categories, lowest: 0.0, missing: !missing_left };
+        Ok(LoadedNode::Split { feature, test, children: [right, left] })
     }
 
-    fn leaf(&self, node: usize) -> Result<Leaf<'_, f32>, TreeFault> {
+    fn leaf(&self, node: usize) -> Result<LeafValue<'_, f32>, TreeFault> {
         if self.width == 1 {
-            return Ok(Leaf::Value(self.scale.apply(0, self.tree.condition[node])));
+            return Ok(LeafValue::Value(self.scale.apply(0, self.tree.condition[node])));
         }
         let (field, index) = match self.tree.leaf_weights {
             Some(_) => ("right_children", self.tree.right[node]),
@@ -176,7 +176,7 @@ impl<'a> TreeView<'a> {
         });
         let wanted = "the index of a leaf vector of its own";
         let fresh = fresh.ok_or(TreeFault::Field { field, wanted, found: index.to_string() })?;
-        Ok(Leaf::Vector(&self.vectors[fresh * self.width..][..self.width]))
+        Ok(LeafValue::Vector(&self.vectors[fresh * self.width..][..self.width]))
     }
 }
 
