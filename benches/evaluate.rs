@@ -1,6 +1,6 @@
-//! Tree ensembles: loading, one row and 10,000 rows, on made-up models of usual shapes.
+//! Tree ensembles: loading, one row and 10,000 rows, on synthetic models of typical shapes.
 //!
-//! `cargo bench --bench evaluate`. Splits and rows are drawn from the same range, so paths are as mixed as they can be.
+//! `cargo bench --bench evaluate`. Splits and rows are drawn from the same range, so paths vary as much as possible.
 //! `benches/serving/evaluate.py` compares with the C++ libraries on trained models.
 
 use std::fmt::{Display, Write as _};
@@ -12,7 +12,7 @@ use mlserver::evaluators::trees::{EnsembleOutput, FeatureMatrix, FeatureValues, 
 const FEATURES: usize = 28;
 const ROWS: usize = 10_000;
 
-/// Numbers that look random and are the same in every run.
+/// Pseudorandom numbers that are the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -27,7 +27,7 @@ impl Random {
         usize::try_from(self.next() >> 33).unwrap_or_default() % limit
     }
 
-    /// From -1 to 1, with as few different values as a histogram has bins.
+    /// Returns a number from -1 to 1, with as few distinct values as a histogram has bins.
     #[expect(clippy::cast_precision_loss, reason = "few bits are needed")]
     fn number(&mut self) -> f64 {
         self.below(250) as f64 / 125.0 - 1.0
@@ -38,7 +38,7 @@ fn list<T: Display>(items: impl IntoIterator<Item = T>, separator: &str) -> Stri
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(separator)
 }
 
-/// A model of full trees of depth 6, in JSON.
+/// Creates a JSON model of full trees of depth 6.
 fn xgboost(trees: usize) -> String {
     const SPLITS: usize = 63;
     const NODES: usize = 2 * SPLITS + 1;
@@ -61,7 +61,7 @@ fn xgboost(trees: usize) -> String {
     )
 }
 
-/// A model of trees with 31 leaves, each grown at random leaves, as text.
+/// Creates a text model of trees with 31 leaves, each grown at random leaves.
 fn lightgbm(trees: usize) -> String {
     const SPLITS: usize = 30;
     let mut random = Random(11);

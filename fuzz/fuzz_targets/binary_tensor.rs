@@ -1,5 +1,5 @@
-//! Request bodies with binary data behind the JSON: whatever the bytes are, reading ends in a request or an error, and a
-//! request that was read can be written as binary data and read again to the same bits.
+//! Request bodies with binary data after the JSON: reading any bytes returns a request or an error, and a request that
+//! was read can be written as binary data and read back to the same bits.
 #![no_main]
 
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use mlserver::types::InferenceResponse;
 use mlserver::types::json::{BinaryOutputs, Incoming, WriteOptions, Written, read_request, write_response};
 
 fuzz_target!(|bytes: &[u8]| {
-    // Where the JSON ends; elsewhere a header says it.
+    // The end of the JSON, which comes from a header in real requests.
     let Some((length, body)) = bytes.split_first_chunk() else { return };
     let mut text = Bytes::copy_from_slice(body);
     let binary = text.split_off(usize::from(u16::from_le_bytes(*length)).min(text.len()));

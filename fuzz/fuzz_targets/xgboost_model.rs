@@ -1,4 +1,4 @@
-//! Any bytes are a XGBoost model or are refused, and what is a model can answer.
+//! Loading any bytes as an XGBoost model succeeds or fails cleanly, and a loaded model can predict.
 //!
 //! `cargo +nightly fuzz run xgboost_model CORPUS -- -malloc_limit_mb=256`, with golden models as the corpus.
 #![no_main]
@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use mlserver::evaluators::trees::{EnsembleOutput, FeatureMatrix, FeatureValues, TreeEnsemble};
 
-/// Wide enough for every golden model, and cheap.
+/// Enough for every golden model, and cheap.
 const FEATURES: usize = 64;
 /// More than one block.
 const ROWS: usize = 70;

@@ -1,7 +1,7 @@
-//! The functions that pickles call, by name, and what each call is as data.
+//! The functions that pickles call, and what their calls become as data.
 //!
-//! Nothing is ever executed. A call that only builds data (an array, a set) becomes that data; a call of a class or function
-//! of a known library becomes a record of it; every other call is refused by name.
+//! Nothing is ever executed. A call that only builds data (an array, a set) becomes that data; a call of a class or
+//! function of a known library becomes a record of the call; every other call is rejected by name.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::dtype::{Dtype, DtypeField, ElementKind, NumpyArray};
 use super::graph::{NodeId, PickleNode, PickleObject};
 use super::machine::PickleMachine;
 
-/// Libraries whose classes may be constructed with arguments; what that means is for the reader of the model to know.
+/// Libraries whose classes may be constructed with arguments. The reader of the model interprets the arguments.
 const LIBRARIES: [&str; 19] = [
     "_loss", // scikit-learn 1.5 pickles `sklearn._loss._loss` under its bare name
     "category_encoders",
@@ -35,7 +35,7 @@ const LIBRARIES: [&str; 19] = [
     "xgboost",
 ];
 
-/// Builtin types and functions that only make values.
+/// Builtin types and functions that only create values.
 const BUILTINS: [&str; 14] = [
     "builtins.bool",
     "builtins.complex",
@@ -53,7 +53,7 @@ const BUILTINS: [&str; 14] = [
     "builtins.frozenset",
 ];
 
-/// Returns one name for what Python and NumPy called differently over time.
+/// Returns one name for functions that Python and NumPy renamed over time.
 pub(super) fn canonical(module: &str, name: &str) -> String {
     let (head, tail) = module.split_once('.').map_or((module, None), |(head, tail)| (head, Some(tail)));
     match (head, tail) {
@@ -66,14 +66,14 @@ pub(super) fn canonical(module: &str, name: &str) -> String {
     }
 }
 
-/// Whether a function only makes what is kept as a record.
+/// Returns whether a call of a function is kept as a record.
 fn is_known(name: &str) -> bool {
     let library = name.split('.').next().unwrap_or_default();
     LIBRARIES.contains(&library) || BUILTINS.contains(&name)
 }
 
 impl PickleMachine<'_> {
-    /// Does what `REDUCE` asks for.
+    /// Executes `REDUCE`.
     pub(super) fn call(&mut self, function: NodeId, arguments: NodeId) -> Result<NodeId, PickleError> {
         let PickleNode::Global(name) = self.node(function) else {
             return Err(self.malformed("a named function to call"));
@@ -104,7 +104,7 @@ impl PickleMachine<'_> {
         self.add(node)
     }
 
-    /// Makes an instance of a class, of any library: nothing is called for that.
+    /// Creates an instance of a class of any library. This calls nothing.
     pub(super) fn instance(
         &self,
         class: NodeId,
@@ -119,7 +119,7 @@ impl PickleMachine<'_> {
         }
     }
 
-    /// Does what `BUILD` asks for, and returns what stands for the object from now on.
+    /// Executes `BUILD`, and returns the object that replaces the target.
     pub(super) fn build(&mut self, target: NodeId, state: NodeId) -> Result<NodeId, PickleError> {
         let built = match self.node(target) {
             PickleNode::Array(_) => PickleNode::Array(Box::new(self.array_of_state(state)?)),
@@ -132,7 +132,7 @@ impl PickleMachine<'_> {
                 self.set_state(target, state);
                 return Ok(target);
             }
-            // Attributes of an instance of a subclass of some builtin: nothing reads them.
+            // The attributes of an instance of a builtin's subclass. Nothing reads them.
             PickleNode::List(_) | PickleNode::Dict(_) | PickleNode::Set(_) => return Ok(target),
             _ => return Err(self.malformed("an object that can have a state")),
         };
@@ -157,7 +157,7 @@ impl PickleMachine<'_> {
         let dtype = Arc::clone(dtype);
         match self.node(data) {
             PickleNode::Bytes(bytes) => NumpyArray::from_raw(dtype, shape, fortran, Bytes::clone(bytes)),
-            // Protocols 0 to 2 of Python 2 wrote them so.
+            // Written by protocols 0 to 2 of Python 2.
             PickleNode::List(items) => NumpyArray::from_objects(dtype, shape, fortran, items.clone()),
             _ => None,
         }
@@ -176,7 +176,7 @@ impl PickleMachine<'_> {
         Ok(PickleNode::Array(Box::new(array.ok_or_else(malformed)?)))
     }
 
-    /// Reads the array that follows a wrapper of joblib's in the file.
+    /// Reads the array that follows one of joblib's array wrappers in the file.
     fn wrapped_array(&mut self, state: NodeId) -> Result<NodeId, PickleError> {
         let wrapper = |name| self.entry(state, name);
         let malformed = || self.malformed("shape, order and dtype of an array");
@@ -237,7 +237,7 @@ impl PickleMachine<'_> {
         Some(DtypeField { name: Arc::clone(name), dtype: Arc::clone(dtype), offset })
     }
 
-    /// Makes a scalar of NumPy's the number, text or object that it is.
+    /// Converts a NumPy scalar to a number, text or object.
     fn scalar(&mut self, arguments: &[NodeId]) -> Result<NodeId, PickleError> {
         let malformed = || self.malformed("dtype and value of a scalar");
         let &[dtype, value] = arguments else { return Err(malformed()) };
@@ -261,7 +261,7 @@ impl PickleMachine<'_> {
         self.add(node.unwrap_or_else(|| PickleNode::Array(Box::new(array))))
     }
 
-    /// Bytes as protocol 2 writes them: text of which each character is one byte.
+    /// Decodes bytes of protocol 2: a text in which each character is one byte.
     fn encoded(&self, arguments: &[NodeId]) -> Result<PickleNode, PickleError> {
         let malformed = || self.malformed("text that stands for bytes");
         let &[text, encoding] = arguments else { return Err(malformed()) };
@@ -282,7 +282,7 @@ impl PickleMachine<'_> {
         }
     }
 
-    /// The elements of the only argument.
+    /// Returns the elements of the only argument.
     fn listed(&self, arguments: &[NodeId]) -> Result<Vec<NodeId>, PickleError> {
         match *arguments {
             [] => Ok(Vec::new()),
@@ -305,7 +305,7 @@ impl PickleMachine<'_> {
         pairs.collect::<Option<_>>().ok_or_else(|| self.malformed("pairs of key and value"))
     }
 
-    /// An instance as protocols 0 and 1 make it.
+    /// Creates an instance in the way of protocols 0 and 1.
     fn instance_of(&self, arguments: &[NodeId]) -> Result<PickleNode, PickleError> {
         match *arguments {
             [class, _base, _state] => self.instance(class, Vec::new(), None),
@@ -352,7 +352,7 @@ impl PickleMachine<'_> {
         }
     }
 
-    /// A truth value, which old files write as a number.
+    /// Returns a Boolean, which old files write as a number.
     fn flag(&self, id: NodeId) -> Option<bool> {
         match self.node(id) {
             PickleNode::Bool(flag) => Some(*flag),

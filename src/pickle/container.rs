@@ -1,4 +1,4 @@
-//! The compressed forms in which joblib writes pickles.
+//! The compression formats in which joblib writes pickles.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ use super::PickleError;
 /// How a file is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompressionFormat {
-    /// Not at all.
+    /// Not compressed.
     Plain,
     Zlib,
     Gzip,
@@ -34,17 +34,18 @@ impl fmt::Display for CompressionFormat {
     }
 }
 
-/// A small file may hold a large model that compresses well, but not this many bytes more for each of its own.
+/// How many decompressed bytes are allowed for each byte of a file. A model may compress well, but not better than
+/// this.
 const RATIO: usize = 200;
-/// What every file may have when decompressed.
+/// The decompressed size that every file may have.
 const FLOOR: usize = 256 << 20;
-/// What none may.
+/// The decompressed size that no file may exceed.
 const CEILING: usize = 8 << 30;
-/// Memory that an LZMA dictionary may take, in KiB: that of the highest preset, 9, and some.
+/// The limit on the memory of an LZMA dictionary, in KiB: slightly above that of the highest preset, 9.
 const LZMA_MEMORY: u32 = 128 << 10;
 
 impl CompressionFormat {
-    /// Tells the format by a file's first bytes, as joblib does; names say nothing.
+    /// Detects the format from the first bytes of a file, as joblib does. File names are unreliable.
     pub fn of(bytes: &[u8]) -> Self {
         match bytes {
             [0x78, ..] => Self::Zlib,
@@ -58,7 +59,7 @@ impl CompressionFormat {
     }
 }
 
-/// Decompresses a file, or returns it as it is.
+/// Decompresses a file, or returns it unchanged.
 pub(super) fn open(file: Bytes) -> Result<(Bytes, CompressionFormat), PickleError> {
     if file.starts_with(b"ZF") {
         return Err(PickleError::OldJoblib);
@@ -84,7 +85,7 @@ pub(super) fn open(file: Bytes) -> Result<(Bytes, CompressionFormat), PickleErro
     }
 }
 
-/// Reads to the end, or returns nothing when that is further away than `limit`.
+/// Reads to the end, or returns `None` if there are more than `limit` bytes.
 fn read(reader: impl Read, limit: usize) -> io::Result<Option<Bytes>> {
     let mut bytes = Vec::new();
     reader.take(limit as u64 + 1).read_to_end(&mut bytes)?;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::graph::NodeId;
 
-/// What an element is.
+/// The kind of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ElementKind {
     Bool,
@@ -19,7 +19,7 @@ pub enum ElementKind {
     Bytes,
     /// Any Python object.
     Object,
-    /// A structure, or something without a meaning here.
+    /// A structure, or a type that is not interpreted here.
     Void,
 }
 
@@ -27,10 +27,10 @@ pub enum ElementKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dtype {
     pub kind: ElementKind,
-    /// Bytes from one element to the next.
+    /// The number of bytes of an element.
     pub size: usize,
     pub big_endian: bool,
-    /// Of a structure; empty otherwise.
+    /// The fields of a structure; otherwise empty.
     pub fields: Vec<DtypeField>,
 }
 
@@ -39,12 +39,12 @@ pub struct Dtype {
 pub struct DtypeField {
     pub name: Arc<str>,
     pub dtype: Arc<Dtype>,
-    /// From the start of the structure, in bytes.
+    /// The offset from the start of the structure, in bytes.
     pub offset: usize,
 }
 
 impl Dtype {
-    /// Reads a code such as `f8`, `<i4` or `U12`.
+    /// Parses a code such as `f8`, `<i4` or `U12`.
     pub(super) fn parse(code: &str) -> Option<Self> {
         let (big_endian, code) = match code.as_bytes().first()? {
             b'>' => (true, &code[1..]),
@@ -62,7 +62,7 @@ impl Dtype {
             ('i', Some(size @ (1 | 2 | 4 | 8))) => (ElementKind::Int, size),
             ('u', Some(size @ (1 | 2 | 4 | 8))) => (ElementKind::Uint, size),
             ('f', Some(size @ (2 | 4 | 8))) => (ElementKind::Float, size),
-            // Complex and extended numbers, times and spans of time: known by their size only.
+            // Complex and extended-precision numbers, times and time spans: only their size matters.
             ('f' | 'c' | 'M' | 'm' | 'V', Some(size)) => (ElementKind::Void, size),
             ('U', size) => (ElementKind::Text, size.unwrap_or(0).checked_mul(4)?),
             ('S', size) => (ElementKind::Bytes, size.unwrap_or(0)),
@@ -88,12 +88,12 @@ impl Dtype {
     }
 }
 
-/// An array of any rank. Its elements are as many as its shape says.
+/// An array of any rank. The number of elements matches the shape.
 #[derive(Debug, Clone)]
 pub struct NumpyArray {
     pub dtype: Arc<Dtype>,
     pub shape: Vec<usize>,
-    /// Whether the first dimension runs fastest.
+    /// Whether the first dimension varies fastest.
     pub(super) fortran: bool,
     pub(super) data: ArrayData,
 }
@@ -104,7 +104,7 @@ pub(super) enum ArrayData {
     Objects(Vec<NodeId>),
 }
 
-/// The numbers of an array, or of one field of it, where they stand in the file.
+/// The numbers of an array, or of one of its fields, as a view of the file.
 #[derive(Debug, Clone)]
 pub struct ArrayNumbers<'a> {
     bytes: &'a [u8],
@@ -117,15 +117,15 @@ pub struct ArrayNumbers<'a> {
     fortran: bool,
 }
 
-/// Elements without bytes take no memory, so that a file can claim any number of them: it may claim so many.
+/// The limit on elements of zero bytes. They take no memory, so a file could claim any number of them.
 const MAX_EMPTY_ELEMENTS: usize = 1 << 16;
 
-/// Returns the number of elements of a shape, where it is one that `dtype` allows.
+/// Returns the number of elements of a shape, or `None` if `dtype` does not allow as many.
 pub(super) fn count(shape: &[usize], dtype: &Dtype) -> Option<usize> {
     product(shape).filter(|&count| dtype.size > 0 || count <= MAX_EMPTY_ELEMENTS)
 }
 
-/// Multiplies dimensions. A shape with a zero holds nothing, however large the others are.
+/// Multiplies the dimensions. A shape with a zero is empty, however large the others are.
 fn product(shape: &[usize]) -> Option<usize> {
     if shape.contains(&0) {
         return Some(0);
@@ -134,16 +134,16 @@ fn product(shape: &[usize]) -> Option<usize> {
 }
 
 impl NumpyArray {
-    /// Makes an array of elements as they stand in memory.
+    /// Creates an array of elements in their memory layout.
     ///
-    /// Returns `None` when the bytes are not what dtype and shape need, or when the elements are objects.
+    /// Returns `None` if the number of bytes does not match dtype and shape, or if the elements are objects.
     pub(super) fn from_raw(dtype: Arc<Dtype>, shape: Vec<usize>, fortran: bool, bytes: Bytes) -> Option<Self> {
         let needed = count(&shape, &dtype)?.checked_mul(dtype.size)?;
         let fits = dtype.kind != ElementKind::Object && bytes.len() == needed;
         fits.then_some(Self { dtype, shape, fortran, data: ArrayData::Raw(bytes) })
     }
 
-    /// Makes an array of objects.
+    /// Creates an array of objects.
     pub(super) fn from_objects(
         dtype: Arc<Dtype>,
         shape: Vec<usize>,
@@ -154,13 +154,13 @@ impl NumpyArray {
         fits.then_some(Self { dtype, shape, fortran, data: ArrayData::Objects(objects) })
     }
 
-    /// What NumPy reserves for an array before its state is known.
+    /// Creates the array that NumPy allocates before its state is set.
     pub(super) fn empty() -> Self {
         let dtype = Dtype { kind: ElementKind::Void, size: 1, big_endian: false, fields: Vec::new() };
         Self { dtype: Arc::new(dtype), shape: vec![0], fortran: false, data: ArrayData::Raw(Bytes::new()) }
     }
 
-    /// How many elements there are.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         product(&self.shape).unwrap_or(0)
     }
@@ -169,12 +169,12 @@ impl NumpyArray {
         self.len() == 0
     }
 
-    /// The elements, if they are numbers or booleans.
+    /// Returns the elements, if they are numbers or booleans.
     pub fn numbers(&self) -> Option<ArrayNumbers<'_>> {
         self.view(&self.dtype, 0)
     }
 
-    /// One field of each element, if the elements are structures that have it and it is a number.
+    /// Returns one field of each element, if the elements are structures with a numeric field of this name.
     pub fn field(&self, name: &str) -> Option<ArrayNumbers<'_>> {
         let field = self.dtype.fields.iter().find(|field| &*field.name == name)?;
         let inside = field.offset.checked_add(field.dtype.size)? <= self.dtype.size;
@@ -190,9 +190,9 @@ impl NumpyArray {
         numeric.then_some(ArrayNumbers { bytes, kind, size, big_endian, stride, offset, shape, fortran })
     }
 
-    /// The elements as text, if they are that, in C order.
+    /// Returns the elements in C order, if they are text.
     ///
-    /// Returns `None` too when one of them is no text that Unicode allows.
+    /// Also returns `None` if one of them is not valid Unicode.
     pub fn texts(&self) -> Option<Vec<String>> {
         let ArrayData::Raw(bytes) = &self.data else { return None };
         if self.dtype.kind != ElementKind::Text {
@@ -213,7 +213,7 @@ impl NumpyArray {
         Order::new(&self.shape, self.fortran).map(element).collect()
     }
 
-    /// The objects that the elements are, in C order.
+    /// Returns the objects in C order, if the elements are objects.
     pub(super) fn objects(&self) -> Option<Vec<NodeId>> {
         match &self.data {
             ArrayData::Objects(objects) => {
@@ -229,12 +229,12 @@ impl<'a> ArrayNumbers<'a> {
         self.kind
     }
 
-    /// Bytes of one number.
+    /// Returns the number of bytes of a number.
     pub const fn size(&self) -> usize {
         self.size
     }
 
-    /// How many there are.
+    /// Returns the number of numbers.
     pub fn len(&self) -> usize {
         product(self.shape).unwrap_or(0)
     }
@@ -251,7 +251,7 @@ impl<'a> ArrayNumbers<'a> {
         })
     }
 
-    /// The numbers in C order; integers of more than 53 bits are rounded.
+    /// Returns the numbers in C order. Integers of more than 53 bits are rounded.
     #[expect(clippy::cast_precision_loss, reason = "as NumPy's cast to float64")]
     pub fn to_f64(&self) -> Vec<f64> {
         match (self.kind, self.size) {
@@ -263,7 +263,7 @@ impl<'a> ArrayNumbers<'a> {
         }
     }
 
-    /// The numbers in C order, or `None` where they are no integers, or do not fit.
+    /// Returns the numbers in C order, or `None` if they are not integers or do not fit.
     pub fn to_i64(&self) -> Option<Vec<i64>> {
         if self.kind == ElementKind::Float {
             return None;
@@ -273,7 +273,7 @@ impl<'a> ArrayNumbers<'a> {
         (!wrapped).then_some(integers)
     }
 
-    /// Integers and booleans, sign-extended; unsigned ones of 64 bits wrap.
+    /// Returns integers and booleans, sign-extended. Unsigned ones of 64 bits wrap.
     fn integers(&self) -> impl Iterator<Item = i64> {
         let signed = self.kind == ElementKind::Int;
         let big_endian = self.big_endian;
@@ -288,7 +288,7 @@ impl<'a> ArrayNumbers<'a> {
         })
     }
 
-    /// Reads numbers of `N` bytes, which the caller has checked.
+    /// Reads numbers of `N` bytes. The caller has checked the size.
     fn collect<const N: usize, T>(&self, read: impl Fn([u8; N]) -> T) -> Vec<T> {
         let big_endian = self.big_endian;
         let raw = self.raw().filter_map(|raw| <[u8; N]>::try_from(raw).ok());
@@ -302,7 +302,7 @@ impl<'a> ArrayNumbers<'a> {
     }
 }
 
-/// Where the elements of an array stand, in C order.
+/// The offsets of the elements of an array, in C order.
 struct Order<'a> {
     shape: &'a [usize],
     index: Vec<usize>,
@@ -313,7 +313,7 @@ struct Order<'a> {
 
 impl<'a> Order<'a> {
     fn new(shape: &'a [usize], fortran: bool) -> Self {
-        // Of up to one dimension both orders are the same.
+        // For up to one dimension both orders are the same.
         let fortran = fortran && shape.len() > 1;
         Self { shape, index: vec![0; shape.len()], fortran, next: 0, count: product(shape).unwrap_or(0) }
     }

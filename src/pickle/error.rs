@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::CompressionFormat;
 
-/// A file that is damaged, that asks for something only Python can do, or that is too large.
+/// A file that is damaged, that needs something only Python can do, or that is too large.
 #[derive(Debug, Error)]
 pub enum PickleError {
     #[error("file ends at byte {offset}, inside {reading}")]
@@ -15,7 +15,7 @@ pub enum PickleError {
     Opcode { offset: usize, opcode: u8 },
     #[error("byte {offset}: expected {wanted}")]
     Malformed { offset: usize, wanted: &'static str },
-    /// A pickle may call any function of Python. Few of them are data.
+    /// A pickle may call any Python function, and few of them only build data.
     #[error("byte {offset}: the file calls `{name}`, which is not among the functions that this reader takes for data")]
     Call { offset: usize, name: String },
     #[error("byte {offset}: {what} cannot be read without Python")]

@@ -1,4 +1,4 @@
-//! What a pickle holds, as inert data.
+//! The content of a pickle, as inert data.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use bytes::Bytes;
 
 use super::dtype::{Dtype, NumpyArray};
 
-/// The place of a node in its graph.
+/// The index of a node in its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct NodeId(pub(super) u32);
 
-/// One Python object. Objects refer to one another by place, so that they may be shared and may form cycles.
+/// One Python object. Objects refer to one another by index, so that they can be shared and form cycles.
 #[derive(Debug)]
 pub(super) enum PickleNode {
     None,
     Bool(bool),
     Int(i64),
-    /// An integer of more than 64 bits, whose value nothing here needs.
+    /// An integer of more than 64 bits. Its value is never needed.
     LargeInt,
     Float(f64),
     Text(Arc<str>),
@@ -24,25 +24,25 @@ pub(super) enum PickleNode {
     List(Vec<NodeId>),
     Tuple(Box<[NodeId]>),
     Set(Vec<NodeId>),
-    /// Entries in the order in which they were set; of equal keys the last counts.
+    /// Entries in the order in which they were set. Of equal keys the last counts.
     Dict(Vec<(NodeId, NodeId)>),
-    /// A class or function, by its full name.
+    /// A class or function, by its full path.
     Global(Arc<str>),
     Dtype(Arc<Dtype>),
     Array(Box<NumpyArray>),
     Object(Box<PickleObject>),
 }
 
-/// An instance of a class that is known by name only.
+/// An instance of a class, of which only the name is known.
 #[derive(Debug)]
 pub(super) struct PickleObject {
     pub(super) class: Arc<str>,
-    /// What it was constructed with.
+    /// The constructor's positional arguments.
     pub(super) arguments: Vec<NodeId>,
-    /// Constructor arguments by name, a dict.
+    /// The constructor's keyword arguments, a dict.
     pub(super) keywords: Option<NodeId>,
     pub(super) state: Option<NodeId>,
-    /// What was set or appended after construction: a subclass of `dict` or `list`.
+    /// Entries and elements that were set or appended after construction, of a subclass of `dict` or `list`.
     pub(super) entries: Vec<(NodeId, NodeId)>,
     pub(super) appended: Vec<NodeId>,
 }
@@ -62,12 +62,12 @@ pub struct Pickle {
 }
 
 impl Pickle {
-    /// The object that was pickled.
+    /// Returns the object that was pickled.
     pub const fn root(&self) -> PickleValue<'_> {
         PickleValue { pickle: self, id: self.root }
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub const fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -76,15 +76,15 @@ impl Pickle {
         self.nodes.is_empty()
     }
 
-    /// How many bytes the file had when decompressed.
+    /// Returns the decompressed size of the file in bytes.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// An object of a pickle. Cheap to copy.
+/// An object of a pickle. It is cheap to copy.
 ///
-/// Objects may contain themselves: whoever descends has to count.
+/// Objects may contain themselves, so callers that descend must limit the depth.
 #[derive(Debug, Clone, Copy)]
 pub struct PickleValue<'a> {
     pickle: &'a Pickle,
@@ -93,7 +93,7 @@ pub struct PickleValue<'a> {
 
 impl<'a> PickleValue<'a> {
     fn node(self) -> &'a PickleNode {
-        // Ids are made by the machine only, for nodes that are there.
+        // Only the machine creates ids, for nodes that exist.
         &self.pickle.nodes[self.id.0 as usize]
     }
 
@@ -116,7 +116,7 @@ impl<'a> PickleValue<'a> {
         }
     }
 
-    /// The integer; booleans count, as in Python.
+    /// Returns the integer. Booleans count as integers, as in Python.
     pub fn as_i64(self) -> Option<i64> {
         match *self.node() {
             PickleNode::Int(value) => Some(value),
@@ -125,7 +125,7 @@ impl<'a> PickleValue<'a> {
         }
     }
 
-    /// The number, from an array of one element too.
+    /// Returns the number, which may also be in an array of one element.
     #[expect(clippy::cast_precision_loss, reason = "as Python's float(int)")]
     pub fn as_f64(self) -> Option<f64> {
         match self.node() {
@@ -163,7 +163,7 @@ impl<'a> PickleValue<'a> {
         }
     }
 
-    /// The elements of a list, tuple, set, or array of objects.
+    /// Returns the elements of a list, tuple, set, or array of objects.
     pub fn items(self) -> Option<Vec<Self>> {
         let ids = match self.node() {
             PickleNode::List(items) | PickleNode::Set(items) => items,
@@ -177,7 +177,7 @@ impl<'a> PickleValue<'a> {
         Some(self.all(ids).collect())
     }
 
-    /// The entries of a dict, in the order in which they were set.
+    /// Returns the entries of a dict, in the order in which they were set.
     pub fn entries(self) -> Option<Vec<(Self, Self)>> {
         let entries = match self.node() {
             PickleNode::Dict(entries) => entries,
@@ -187,7 +187,7 @@ impl<'a> PickleValue<'a> {
         Some(entries.iter().map(|&(key, value)| (self.at(key), self.at(value))).collect())
     }
 
-    /// The value under a key of a dict.
+    /// Returns the value of a key of a dict.
     pub fn get(self, key: &str) -> Option<Self> {
         match self.node() {
             PickleNode::Dict(entries) => {
@@ -198,7 +198,7 @@ impl<'a> PickleValue<'a> {
         }
     }
 
-    /// The class of an instance, in full: `sklearn.svm._classes.SVC`.
+    /// Returns the full path of an instance's class: `sklearn.svm._classes.SVC`.
     pub fn class(self) -> Option<&'a str> {
         match self.node() {
             PickleNode::Object(object) => Some(&object.class),
@@ -206,7 +206,7 @@ impl<'a> PickleValue<'a> {
         }
     }
 
-    /// The full name, if this is a class or function itself.
+    /// Returns the full path, if this is a class or function itself.
     pub fn global(self) -> Option<&'a str> {
         match self.node() {
             PickleNode::Global(name) => Some(name),
@@ -214,7 +214,7 @@ impl<'a> PickleValue<'a> {
         }
     }
 
-    /// What an instance was constructed with.
+    /// Returns the constructor arguments of an instance.
     pub fn arguments(self) -> Vec<Self> {
         match self.node() {
             PickleNode::Object(object) => self.all(&object.arguments).collect(),
@@ -222,7 +222,7 @@ impl<'a> PickleValue<'a> {
         }
     }
 
-    /// The state of an instance, of whatever type.
+    /// Returns the state of an instance, of any type.
     pub fn state(self) -> Option<Self> {
         match self.node() {
             PickleNode::Object(object) => object.state.map(|id| self.at(id)),
@@ -230,7 +230,7 @@ impl<'a> PickleValue<'a> {
         }
     }
 
-    /// An attribute of an instance: from its `__dict__`, its slots, or the names it was constructed with.
+    /// Returns an attribute of an instance: from its `__dict__`, its slots, or its constructor's keyword arguments.
     pub fn attribute(self, name: &str) -> Option<Self> {
         let PickleNode::Object(object) = self.node() else { return None };
         let state = object.state.map(|id| self.at(id));
@@ -241,7 +241,7 @@ impl<'a> PickleValue<'a> {
         from_state.or_else(|| self.at(object.keywords?).get(name))
     }
 
-    /// The attributes of an instance, in the order of the file.
+    /// Returns the attributes of an instance, in the order of the file.
     pub fn attributes(self) -> Vec<(&'a str, Self)> {
         let parts = match self.state().map(|state| (state, state.node())) {
             Some((state, PickleNode::Tuple(parts))) => state.all(parts).collect(),
@@ -252,7 +252,7 @@ impl<'a> PickleValue<'a> {
         entries.filter_map(|(name, value)| Some((name.as_str()?, value))).collect()
     }
 
-    /// Names what this is, for messages: the class of an instance, the Python type of everything else.
+    /// Describes the object for messages: the class of an instance, or the Python type of everything else.
     pub fn describe(self) -> &'a str {
         match self.node() {
             PickleNode::None => "None",

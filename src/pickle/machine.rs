@@ -1,4 +1,4 @@
-//! The machine that pickles are programs of.
+//! The stack machine that executes pickles.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use super::calls::canonical;
 use super::graph::{NodeId, PickleNode};
 use super::reader::Reader;
 
-/// Objects that a file may hold; a gigabyte of them.
+/// The limit on objects in a file: a gigabyte of them.
 const MAX_OBJECTS: usize = 1 << 25;
-/// Pickles within pickles: joblib writes an array of objects as one.
+/// The limit on nested pickles. Joblib writes an array of objects as a nested pickle.
 const MAX_NESTING: usize = 8;
-/// Globals by name, so that a class is kept once.
+/// Globals by name, so that each name is stored once.
 type Names = HashMap<String, Arc<str>>;
 
-/// What all pickles of one file share.
+/// The state that all pickles of one file share.
 #[derive(Debug)]
 pub(super) struct FileState {
     pub(super) reader: Reader,
     pub(super) nodes: Vec<PickleNode>,
     names: Names,
-    /// How many elements may still be looked at again after they have been read. Reading is linear in the file's size, but a
-    /// call may name an object that was read before, and copies or searches it.
+    /// How many elements may still be read a second time. Reading is linear in the size of the file, but a call may
+    /// refer to an object that was read before, and copies or searches it.
     revisits: usize,
 }
 
@@ -35,16 +35,16 @@ impl FileState {
     }
 }
 
-/// One pickle under way.
+/// The execution of one pickle.
 #[derive(Debug)]
 pub(super) struct PickleMachine<'a> {
     shared: &'a mut FileState,
     depth: usize,
     stack: Vec<NodeId>,
-    /// Where on the stack each mark is.
+    /// The stack position of each mark.
     marks: Vec<usize>,
     memo: HashMap<u32, NodeId>,
-    /// Where the opcode under way starts.
+    /// Where the current opcode starts.
     offset: usize,
 }
 
@@ -54,7 +54,7 @@ impl<'a> PickleMachine<'a> {
         Self { shared, depth, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new(), offset }
     }
 
-    /// Runs to the end of the pickle and returns what it leaves.
+    /// Runs to the end of the pickle and returns the resulting object.
     pub(super) fn run(mut self) -> Result<NodeId, PickleError> {
         loop {
             self.offset = self.shared.reader.position();
@@ -97,7 +97,7 @@ impl<'a> PickleMachine<'a> {
         PickleError::Malformed { offset: self.offset, wanted }
     }
 
-    /// Reads the pickle that stands here, with its own stack and memo.
+    /// Reads a nested pickle at the current position, with its own stack and memo.
     pub(super) fn nested(&mut self) -> Result<NodeId, PickleError> {
         if self.depth == MAX_NESTING {
             let (offset, what) = (self.offset, "pickles in one another");
@@ -106,7 +106,7 @@ impl<'a> PickleMachine<'a> {
         PickleMachine::new(self.shared, self.depth + 1).run()
     }
 
-    /// Counts the elements of what a call is given, before it looks at them.
+    /// Counts the elements of an argument before a call reads them.
     fn revisit(&mut self, id: NodeId) -> Result<(), PickleError> {
         let size = |node: &PickleNode| match node {
             PickleNode::List(items) | PickleNode::Set(items) => items.len(),
@@ -137,7 +137,7 @@ impl<'a> PickleMachine<'a> {
         Ok(())
     }
 
-    /// Takes the topmost object; marks cannot be taken so.
+    /// Pops the topmost object. Fails at a mark.
     fn pop(&mut self) -> Result<NodeId, PickleError> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() > floor {
@@ -151,7 +151,7 @@ impl<'a> PickleMachine<'a> {
         self.stack.last().copied().ok_or_else(|| self.malformed("an object on the stack"))
     }
 
-    /// Takes all objects above the last mark, and the mark.
+    /// Pops all objects above the last mark, and the mark.
     fn pop_marked(&mut self) -> Result<Vec<NodeId>, PickleError> {
         let mark = self.marks.pop().ok_or(PickleError::Malformed { offset: self.offset, wanted: "a mark" })?;
         Ok(self.stack.split_off(mark))
@@ -169,7 +169,7 @@ impl<'a> PickleMachine<'a> {
     fn step(&mut self, opcode: u8) -> Result<(), PickleError> {
         match opcode {
             0x80 => self.protocol(),
-            // The length of a frame is a hint only.
+            // The length of a frame is only a hint.
             0x95 => self.shared.reader.array::<8>("a frame").map(drop),
             b'(' => {
                 self.marks.push(self.stack.len());
@@ -393,7 +393,7 @@ impl<'a> PickleMachine<'a> {
         Ok(())
     }
 
-    /// Names of classes and functions, and what is made of them.
+    /// Executes opcodes that name classes and functions, or call them.
     fn construct(&mut self, opcode: u8) -> Result<(), PickleError> {
         match opcode {
             b'c' => {
@@ -494,7 +494,7 @@ fn unescape(line: &[u8]) -> Option<String> {
     Some(text)
 }
 
-/// Reads a string of Python 2 that needs no escapes; names of attributes are such.
+/// Reads a string of Python 2 that needs no escapes, such as the name of an attribute.
 fn quoted(line: &[u8]) -> Option<String> {
     let (&quote, rest) = line.split_first()?;
     let inner = rest.strip_suffix(&[quote])?;
@@ -502,5 +502,5 @@ fn quoted(line: &[u8]) -> Option<String> {
     plain.then(|| String::from_utf8_lossy(inner).into_owned())
 }
 
-/// The bound on objects counts on it.
+/// The limit on objects relies on this size.
 const _: () = assert!(size_of::<PickleNode>() <= 32);

@@ -44,7 +44,7 @@ fn calls_are_refused_by_name() {
     for call in ["cposix\nsystem\n)R.", "c__builtin__\neval\n)R.", "cbuiltins\nexec\n)R.", "cnowhere\nf\n)R."] {
         assert!(matches!(parse(call.as_bytes()), Err(PickleError::Call { .. })), "{call}");
     }
-    // An instance of an unknown class is data, as long as nothing asks what it means.
+    // An instance of an unknown class is only data.
     let instance = parse(b"cnowhere\nModel\n)\x81}X\x01\0\0\0aK\x05sb.").unwrap();
     assert_eq!(instance.root().class(), Some("nowhere.Model"));
     assert_eq!(instance.root().attribute("a").unwrap().as_i64(), Some(5));
@@ -71,7 +71,7 @@ fn sizes_are_held_against_what_is_there() {
 
 #[test]
 fn copying_an_object_again_and_again_is_refused() {
-    // A list of 100,000, of which a set is made 100,000 times.
+    // A list of 100,000 elements, from which a set is created 100,000 times.
     let mut bytes = b"c__builtin__\nset\nq\x00](".to_vec();
     bytes.extend(b"N".repeat(100_000));
     bytes.extend(b"eq\x01");

@@ -1,6 +1,6 @@
-//! `XGBoost`'s and `LightGBM`'s wrappers for scikit-learn: the boosters that they hold are evaluated by `trees`.
+//! The scikit-learn wrappers of `XGBoost` and `LightGBM`. The boosters inside of them are evaluated by `trees`.
 //!
-//! A pickled `XGBoost` booster is its model as JSON or UBJSON, a `LightGBM` one is its model as text.
+//! `XGBoost` pickles a booster as JSON or UBJSON, `LightGBM` as its text format.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,23 +27,24 @@ pub(super) const CLASSES: ClassTable = &[
     ("xgboost.XGBRegressor", xgboost_regressor),
 ];
 
-/// The largest models take many times the memory of their text, and are checked by their own loader.
+/// A booster inside a wrapper. The largest models take many times the memory of their text; their own loader checks
+/// that.
 #[derive(Debug)]
 struct Booster {
     model: TreeEnsemble,
     answers: Answers,
-    /// What a number is that sparse rows do not have.
+    /// The value of a cell that a sparse row does not store.
     absent: f64,
 }
 
-/// What a wrapper makes of the booster's predictions.
+/// How a wrapper turns the booster's predictions into its own.
 #[derive(Debug)]
 enum Answers {
-    /// They are the answer.
+    /// The predictions are returned unchanged.
     Values,
-    /// `XGBoost`'s evaluator knows the wrapper; classes are numbers, or, in old files, the places of labels.
+    /// The evaluator of `XGBoost` knows the wrapper. Classes are numbers or, in old files, indices of labels.
     Classes(Option<Elements<'static>>),
-    /// A probability for each class, of two classes that of the second one.
+    /// A probability for each class or, if there are two, the probability of the second class.
     Probabilities(Elements<'static>),
 }
 
@@ -81,9 +82,9 @@ fn xgboost(
 
 fn lightgbm_classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let labels = fitted.part(fitted.need("_le")?)?.labels("classes_")?;
-    // With an objective of its own it answers with something else.
+    // A model with a custom objective returns something else.
     fitted.text("_objective")?;
-    // Scores came with 4.7; what its files have and those of 4.5 have not came with 4.6.
+    // Scores came with 4.7. The attribute came with 4.6, so that only files of 4.5 and earlier are recognized.
     let scores = fitted.value().attribute("_fitted_with_feature_names").is_some();
     let methods =
         MethodSet::PREDICT.and(EstimatorMethod::PredictProba).and_if(scores, EstimatorMethod::DecisionFunction);
@@ -99,7 +100,7 @@ fn lightgbm(fitted: &FittedObject<'_>, methods: MethodSet, answers: Answers) -> 
     let name = if booster.get("_handle").is_some() { "_handle" } else { "handle" };
     let text = booster.text(name)?;
     fitted.spend(text.len())?;
-    // The text has all rounds, also those after the best one.
+    // The text contains all rounds, including those after the best one.
     let best = booster.get("best_iteration").and_then(PickleValue::as_i64);
     let rounds = best.and_then(|best| usize::try_from(best).ok()).filter(|&best| best > 0);
     let model = TreeEnsemble::load_lightgbm_until(text.as_bytes(), rounds).map_err(|error| fitted.booster(error))?;

@@ -12,23 +12,23 @@ use crate::pickle::PickleValue;
 
 pub(super) const CLASSES: ClassTable = &[("calibration.CalibratedClassifierCV", classifier)];
 
-/// What makes a probability of a score.
+/// Maps a score to a probability.
 #[derive(Debug)]
 enum Calibrator {
     Sigmoid { slope: f64, offset: f64 },
     Isotonic(Isotonic),
 }
 
-/// What makes probabilities of the scores of one classifier.
+/// Maps the scores of one classifier to probabilities.
 #[derive(Debug)]
 enum Calibration {
     /// One for each score.
     Each(Vec<Calibrator>),
-    /// All scores times one number, which become probabilities together.
+    /// Multiplies all scores by one number; softmax turns them into probabilities.
     Temperature(f64),
 }
 
-/// A classifier and what was found about its scores.
+/// A classifier and the calibration of its scores.
 #[derive(Debug)]
 struct Calibrated {
     estimator: Estimator,
@@ -65,10 +65,10 @@ fn calibrated<'a>(
     let name = if fitted.get("estimator").is_some() { "estimator" } else { "base_estimator" };
     let value = fitted.need(name)?;
     let estimator = fitted.estimator(value)?;
-    // A fold that lacks a class is answered by rules of its own, which changed.
+    // A fold that lacks a class follows different rules, which changed between versions.
     let own = sub_estimators::labels(&fitted, value);
     let same = own.as_ref().and_then(|own| sub_estimators::positions(own, classes));
-    // For temperatures text may have been numbered before.
+    // For temperature scaling, text labels may have been replaced by numbers.
     let places = same.or_else(|| sub_estimators::numbered(&fitted, own, classes.len()));
     if places.is_none_or(|places| !places.into_iter().eq(0..classes.len())) {
         return Err(fitted.unexpected(name, "a classifier of all classes"));
@@ -145,7 +145,7 @@ impl Calibrated {
     }
 }
 
-/// Makes probabilities of the classes add up to one.
+/// Normalizes the probabilities of the classes so that they sum to one.
 #[expect(clippy::cast_precision_loss, reason = "classes are few")]
 fn share(row: &mut [f64], version: SklearnVersion) {
     let uniform = 1.0 / row.len() as f64;
@@ -159,20 +159,20 @@ fn share(row: &mut [f64], version: SklearnVersion) {
             divide(row, sum);
         }
     }
-    // The first version looked for what is missing only after that.
+    // Before 1.0, NaN was replaced only after the normalization.
     if version < SklearnVersion(1, 0) {
         row.iter_mut().filter(|value| value.is_nan()).for_each(|value| *value = uniform);
     }
 }
 
-/// What rounding puts above one is one.
+/// Replaces values that exceed one because of rounding by one.
 fn at_most_one(value: &mut f64) {
     if 1.0 < *value && *value <= 1.0 + 1e-5 {
         *value = 1.0;
     }
 }
 
-/// Scores as the newest versions scale them.
+/// Converts scores to logits, as the newest versions scale them.
 fn logits(scores: Vec<f64>, classes: usize, method: EstimatorMethod) -> Vec<f64> {
     const TINY: f64 = 1e-12;
     if classes == 2 && method == EstimatorMethod::PredictProba {
@@ -181,7 +181,7 @@ fn logits(scores: Vec<f64>, classes: usize, method: EstimatorMethod) -> Vec<f64>
     if classes == 2 {
         return scores.into_iter().flat_map(|score| [-score, score]).collect();
     }
-    // Whatever looks like probabilities in all rows is taken for them.
+    // If all rows look like probabilities, they are treated as probabilities.
     let near_one = |row: &[f64]| (row.iter().sum::<f64>() - 1.0).abs() <= 1e-5 + 1e-8;
     let inside = scores.iter().all(|score| (0.0..=1.0).contains(score));
     if inside && scores.chunks_exact(classes).all(near_one) {

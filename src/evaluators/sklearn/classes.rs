@@ -1,4 +1,4 @@
-//! Which classes are evaluated, and by what.
+//! The table of supported classes, and the functions that load them.
 
 use std::sync::Arc;
 
@@ -12,32 +12,32 @@ use super::{
 };
 use crate::pickle::PickleValue;
 
-/// The library whose versions estimators are answered as.
+/// The library whose version decides how an estimator is evaluated.
 pub(super) const LIBRARY: &str = "sklearn";
-/// Estimators within estimators; more than any model has, and little enough for the stack.
+/// How deeply estimators may be nested: more than any model needs, and few enough for the stack.
 const MAX_NESTING: usize = 32;
 
-/// What a family makes of a fitted object.
+/// An estimator as its loader returns it, without the names of its class.
 #[derive(Debug)]
 pub(super) struct EstimatorSpec {
     methods: MethodSet,
     features: Option<usize>,
-    /// What errors call the estimator, where that is not its own class.
+    /// The class that error messages name, if it is not the estimator's own class.
     path: Option<Arc<str>>,
-    /// Whether the columns of a data frame have to be those of the fit, in their order.
+    /// Whether the columns of a data frame must be those of the fit, in the same order.
     named: bool,
-    /// What they were called, if the estimator does not say so where scikit-learn does.
+    /// The feature names, if the estimator does not store them where scikit-learn does.
     names: Option<Vec<String>>,
     evaluate: Box<dyn Evaluate>,
 }
 
 impl EstimatorSpec {
-    /// An estimator of rows of `features` numbers.
+    /// Creates an estimator that takes rows of `features` numbers.
     pub(super) fn new(methods: MethodSet, features: usize, evaluate: impl Evaluate + 'static) -> Self {
         Self::composed(methods, Some(features), None, evaluate)
     }
 
-    /// An estimator made of others, which may not know how many features there are.
+    /// Creates an estimator made of others, which may not know its number of features.
     pub(super) fn composed(
         methods: MethodSet,
         features: Option<usize>,
@@ -47,12 +47,12 @@ impl EstimatorSpec {
         Self { methods, features, path, named: true, names: None, evaluate: Box::new(evaluate) }
     }
 
-    /// The same, for an estimator that finds the columns of data frames by name.
+    /// Turns off the check of feature names, for estimators that find the columns of data frames by name.
     pub(super) fn without_names(self) -> Self {
         Self { named: false, ..self }
     }
 
-    /// The same, for an estimator whose features have these names.
+    /// Sets the names of the features.
     pub(super) fn with_names(self, names: Option<Vec<String>>) -> Self {
         Self { names, ..self }
     }
@@ -60,10 +60,11 @@ impl EstimatorSpec {
 
 pub(super) type LoadEstimator = fn(&FittedObject<'_>) -> Result<EstimatorSpec, LoadError>;
 
-/// Classes by package and name, and what reads them; the modules between package and name moved over time.
+/// Classes by package and name, with their loaders. The modules between package and name moved over time, so they are
+/// left out.
 pub(super) type ClassTable = &'static [(&'static str, LoadEstimator)];
 
-/// What is evaluated: the table of each of scikit-learn's modules.
+/// The tables of all modules of scikit-learn, and of the wrappers of other libraries.
 const FAMILIES: &[ClassTable] = &[
     boosters::CLASSES,
     calibration::CLASSES,
@@ -92,7 +93,7 @@ const FAMILIES: &[ClassTable] = &[
     tree::CLASSES,
 ];
 
-/// Finds what evaluates a class of scikit-learn, or of another library that has none of its packages.
+/// Finds the loader of a class by its path. Classes of other libraries are listed by library and name.
 fn find(path: &str) -> Option<LoadEstimator> {
     let mut parts = path.split('.');
     let (library, package) = (parts.next()?, parts.next()?);
@@ -102,7 +103,7 @@ fn find(path: &str) -> Option<LoadEstimator> {
     FAMILIES.iter().copied().flatten().find(|(known, _)| same(known)).map(|&(_, load)| load)
 }
 
-/// Builds an estimator, which may hold others. `inherited` is the version of what it is a part of.
+/// Builds an estimator and the estimators inside of it. `inherited` is the version of the object that contains it.
 pub(super) fn estimator(
     value: PickleValue<'_>,
     context: LoadContext<'_>,
@@ -114,7 +115,7 @@ pub(super) fn estimator(
     let found = value.describe();
     let load = find(found).ok_or_else(|| LoadError::Class { found: found.to_owned() })?;
     let fitted = FittedObject::new(value, context, inherited)?;
-    // Each estimator has its own price, so that one that is named again and again ends somewhere.
+    // Each estimator has a price, so that a file that names the same one again and again runs out of budget.
     context.budget.spend(64)?;
     let EstimatorSpec { methods, features, path, named, names: own, evaluate } = load(&fitted)?;
     let info = EstimatorInfo {
@@ -127,7 +128,7 @@ pub(super) fn estimator(
     Ok(Estimator { info, evaluate })
 }
 
-/// The names of the features, where the version that wrote the file insists on them.
+/// Reads the feature names, if the version that wrote the file enforces them.
 fn names(fitted: &FittedObject<'_>, features: Option<usize>) -> Result<Option<Vec<String>>, LoadError> {
     if fitted.version() < SklearnVersion(1, 2) || fitted.get("feature_names_in_").is_none() {
         return Ok(None);

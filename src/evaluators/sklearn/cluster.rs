@@ -1,4 +1,4 @@
-//! Clusters around centers.
+//! K-means clustering.
 
 use super::classes::{ClassTable, EstimatorSpec};
 use super::data::{DenseTable, Elements, IntType, TableData, to_f32};
@@ -13,7 +13,7 @@ pub(super) const CLASSES: ClassTable = &[("cluster.KMeans", means), ("cluster.Mi
 struct Clusters {
     centers: Vec<f64>,
     features: usize,
-    /// Whether the file has single precision, so that distances of inputs of single precision have it too.
+    /// Whether the centers have single precision; if the input has it too, distances are returned in single precision.
     single: bool,
 }
 
@@ -28,7 +28,7 @@ fn means(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 }
 
 impl Clusters {
-    /// The squared distance to each center.
+    /// Returns the squared distance to each center.
     fn distances(&self, row: &[f64]) -> impl Iterator<Item = f64> {
         self.centers.chunks_exact(self.features).map(|center| Metric::SquaredEuclidean.reduced(row, center))
     }

@@ -1,4 +1,4 @@
-//! Putting results side by side and below one another, as NumPy's `hstack` and `concatenate` do.
+//! Concatenates results by column and by row, as NumPy's `hstack` and `concatenate` do.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use super::data::{DataFrame, DenseTable, Elements, TableData};
 use super::sparse::{NumericType, SparseRows};
 
 impl Elements<'_> {
-    /// The type of numbers; text has none.
+    /// Returns the type of the numbers, or `None` for text.
     pub(super) const fn numeric(&self) -> Option<NumericType> {
         match self {
             Self::F32(_) => Some(NumericType::F32),
@@ -16,7 +16,7 @@ impl Elements<'_> {
         }
     }
 
-    /// The numbers in double precision; text has none.
+    /// Returns the numbers in double precision, or `None` for text.
     pub(super) fn floats(&self) -> Option<Cow<'_, [f64]>> {
         match self {
             Self::F32(values) => Some(values.iter().copied().map(f64::from).collect()),
@@ -27,10 +27,10 @@ impl Elements<'_> {
     }
 }
 
-/// Puts blocks of as many rows side by side.
+/// Concatenates blocks with the same number of rows by column.
 ///
-/// Numbers get the type that holds them all, and stay sparse if one of the blocks is. Beside text each column keeps its own
-/// type, in a frame whose columns have no names: what NumPy calls an array of objects.
+/// Numbers get the type that holds them all, and stay sparse if one of the blocks is sparse. If some blocks are text,
+/// each column keeps its own type, in a frame whose columns have no names: what NumPy calls an array of objects.
 pub(super) fn hstack(blocks: &[TableData<'_>], rows: usize) -> TableData<'static> {
     if let [only @ (TableData::Table(_) | TableData::Sparse(_))] = blocks {
         return only.clone().into_static();
@@ -47,7 +47,7 @@ pub(super) fn hstack(blocks: &[TableData<'_>], rows: usize) -> TableData<'static
     let mut start = 0;
     for block in blocks {
         let width = block.columns();
-        // Blocks are numbers: nothing is left out.
+        // All blocks are numeric, so none is skipped.
         let Some(matrix) = block.matrix() else { continue };
         let source = matrix.to_f64();
         for (slots, row) in values.chunks_exact_mut(columns.max(1)).zip(source.chunks_exact(width.max(1))) {
@@ -58,7 +58,7 @@ pub(super) fn hstack(blocks: &[TableData<'_>], rows: usize) -> TableData<'static
     TableData::Table(DenseTable { elements: numeric.elements(values), rows, columns })
 }
 
-/// The type that holds all numbers of a block; `None` where some of it is text.
+/// Returns the type that holds all numbers of a block, or `None` if some of it is text.
 fn numeric(block: &TableData<'_>) -> Option<NumericType> {
     match block {
         TableData::Table(table) => table.elements.numeric(),
@@ -97,7 +97,7 @@ fn sparse(blocks: &[TableData<'_>], rows: usize, mut whole: SparseRows) -> Spars
     whole
 }
 
-/// Columns of their own types.
+/// Concatenates columns that keep their own types.
 fn objects(blocks: &[TableData<'_>], rows: usize) -> TableData<'static> {
     let columns: Vec<Elements<'static>> =
         blocks.iter().flat_map(|block| (0..block.columns()).map(|place| block.column(place).into_static())).collect();
@@ -117,7 +117,7 @@ fn objects(blocks: &[TableData<'_>], rows: usize) -> TableData<'static> {
     TableData::Table(DenseTable { elements: Elements::Text(cells), rows, columns: width })
 }
 
-/// Puts results of the same kind, of which there is at least one, below one another.
+/// Concatenates results of the same kind by row. Returns `None` if there are none.
 pub(super) fn vstack(parts: Vec<TableData<'static>>) -> Option<TableData<'static>> {
     parts.into_iter().reduce(|above, part| match (above, part) {
         (TableData::Table(above), TableData::Table(part)) => TableData::Table(DenseTable {

@@ -1,4 +1,4 @@
-//! What goes into estimators and comes out of them: tables and data frames.
+//! The input and output of estimators: tables and data frames.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub enum Elements<'a> {
     Text(Vec<Arc<str>>),
 }
 
-/// The type of integers.
+/// The type of integers in NumPy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntType {
     Bool,
@@ -30,7 +30,7 @@ pub enum IntType {
     U64,
 }
 
-/// Rows and columns of values of one type, row by row. A list is a table of one column.
+/// A table of values of one type, in row-major order. A list is a table of one column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DenseTable<'a> {
     pub elements: Elements<'a>,
@@ -38,7 +38,7 @@ pub struct DenseTable<'a> {
     pub columns: usize,
 }
 
-/// Columns, each of its own type, all of the same length. Without names it is what NumPy calls an array of objects.
+/// Columns of the same length, each with its own type. Without names it is what NumPy calls an array of objects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DataFrame<'a> {
     pub names: Vec<Cow<'a, str>>,
@@ -46,7 +46,7 @@ pub struct DataFrame<'a> {
     pub rows: usize,
 }
 
-/// An input or a result.
+/// An input or output of an estimator.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TableData<'a> {
     Table(DenseTable<'a>),
@@ -54,7 +54,7 @@ pub enum TableData<'a> {
     Sparse(SparseRows),
 }
 
-/// Rows and columns of floating-point numbers, row by row.
+/// A matrix of floating-point numbers, in row-major order.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct FloatMatrix<'a> {
     pub(super) floats: FloatValues<'a>,
@@ -62,7 +62,7 @@ pub(super) struct FloatMatrix<'a> {
     pub(super) columns: usize,
 }
 
-/// Numbers of one of the types in which estimators compute.
+/// Numbers of one of the types that estimators compute with.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum FloatValues<'a> {
     F32(Cow<'a, [f32]>),
@@ -83,7 +83,7 @@ impl Elements<'_> {
         self.len() == 0
     }
 
-    /// Returns the elements at `indices`, each of which is there.
+    /// Returns the elements at `indices`, which must be in range.
     pub(super) fn take(&self, indices: impl Iterator<Item = usize>) -> Elements<'static> {
         match self {
             Self::F32(values) => Elements::F32(indices.map(|index| values[index]).collect()),
@@ -93,7 +93,7 @@ impl Elements<'_> {
         }
     }
 
-    /// These and, behind them, others of the same type; of another type none are added.
+    /// Returns these elements followed by others of the same type. Elements of another type are ignored.
     pub(super) fn followed_by(&self, others: &Elements<'_>) -> Elements<'static> {
         match (self, others) {
             (Self::F32(values), Elements::F32(others)) => Elements::F32([&values[..], &others[..]].concat().into()),
@@ -106,7 +106,7 @@ impl Elements<'_> {
         }
     }
 
-    /// Whether NumPy's `result_type` of these and floats of single precision is double precision.
+    /// Returns whether NumPy's `result_type` of these elements and single-precision floats is double precision.
     const fn is_wide(&self) -> bool {
         match self {
             Self::F32(_) | Self::Text(_) => false,
@@ -133,13 +133,13 @@ pub(super) const fn to_f64(integer: i64) -> f64 {
 }
 
 impl DenseTable<'static> {
-    /// A table of double precision, whose rows follow from its columns.
+    /// Creates a table of double precision. The number of rows follows from the number of columns.
     pub(super) fn of_f64(values: Vec<f64>, columns: usize) -> Self {
         let rows = values.len() / columns.max(1);
         Self { elements: Elements::F64(values.into()), rows, columns }
     }
 
-    /// The same numbers.
+    /// Creates a table of the numbers of a matrix.
     pub(super) fn of_matrix(matrix: &FloatMatrix<'_>) -> Self {
         let elements = match &matrix.floats {
             FloatValues::F32(values) => Elements::F32(values.to_vec().into()),
@@ -148,7 +148,7 @@ impl DenseTable<'static> {
         Self { elements, rows: matrix.rows, columns: matrix.columns }
     }
 
-    /// A table of one column.
+    /// Creates a table of one column.
     pub(super) fn of_column(elements: Elements<'static>) -> Self {
         let rows = elements.len();
         Self { elements, rows, columns: 1 }
@@ -172,7 +172,7 @@ impl TableData<'_> {
         }
     }
 
-    /// The same data, of its own.
+    /// Returns the same data without borrows.
     pub(super) fn into_static(self) -> TableData<'static> {
         match self {
             Self::Table(DenseTable { elements, rows, columns }) => {
@@ -190,7 +190,7 @@ impl TableData<'_> {
         }
     }
 
-    /// The columns at `places`, each of which is there.
+    /// Returns the columns at `places`, which must be in range.
     pub(super) fn select(&self, places: &[usize]) -> TableData<'_> {
         match self {
             Self::Table(table) => {
@@ -211,7 +211,7 @@ impl TableData<'_> {
         }
     }
 
-    /// One column, which is there.
+    /// Returns one column, which must be in range.
     pub(super) fn column(&self, place: usize) -> Elements<'_> {
         match self {
             Self::Table(table) if table.columns == 1 => table.elements.clone(),
@@ -221,7 +221,7 @@ impl TableData<'_> {
         }
     }
 
-    /// Whether columns have names.
+    /// Returns whether columns have names.
     pub(super) const fn is_named(&self) -> bool {
         matches!(self, Self::Frame(frame) if !frame.names.is_empty())
     }
@@ -233,7 +233,7 @@ impl TableData<'_> {
         }
     }
 
-    /// Where the columns of these names are. An array has none.
+    /// Returns the positions of the columns with these names. Fails for arrays, whose columns have no names.
     pub(super) fn places(&self, names: &[String], class: &Arc<str>) -> Result<Vec<usize>, PredictError> {
         let Some(frame) = self.named() else { return Err(PredictError::NotFrame { class: Arc::clone(class) }) };
         let place = |name: &String| {
@@ -243,9 +243,10 @@ impl TableData<'_> {
         names.iter().map(place).collect()
     }
 
-    /// The data as numbers, as scikit-learn's `check_array` reads them: single precision stays, all else becomes double.
+    /// Returns the data as numbers, as scikit-learn's `check_array` reads them: single precision stays, everything else
+    /// becomes double.
     ///
-    /// Returns `None` when some of it is text.
+    /// Returns `None` if some of it is text.
     pub(super) fn matrix(&self) -> Option<FloatMatrix<'_>> {
         let (rows, columns) = (self.rows(), self.columns());
         let floats = match self {
@@ -290,7 +291,7 @@ pub(super) const fn to_f32(value: f64) -> f32 {
     value as f32
 }
 
-/// Whether all values pass a test; they are looked at in blocks, without a branch for each.
+/// Returns whether all values pass a test. Values are tested in blocks, without a branch for each.
 fn all<T: Copy>(values: &[T], passes: impl Fn(T) -> bool) -> bool {
     values.chunks(256).all(|block| block.iter().fold(true, |so_far, &value| so_far & passes(value)))
 }
@@ -300,7 +301,7 @@ impl FloatMatrix<'_> {
         matches!(self.floats, FloatValues::F32(_))
     }
 
-    /// The numbers in double precision.
+    /// Returns the numbers in double precision.
     pub(super) fn to_f64(&self) -> Cow<'_, [f64]> {
         match &self.floats {
             FloatValues::F32(values) => values.iter().copied().map(f64::from).collect(),
@@ -308,7 +309,7 @@ impl FloatMatrix<'_> {
         }
     }
 
-    /// Whether every number is finite, or, where `nan` is allowed, not infinite.
+    /// Returns whether every number is finite or, if `nan` is set, NaN.
     pub(super) fn is_finite(&self, nan: bool) -> bool {
         match &self.floats {
             FloatValues::F32(values) => all(values, |value| value.is_finite() | (nan & value.is_nan())),

@@ -19,20 +19,20 @@ pub(super) const CLASSES: ClassTable = &[
 /// `(x - mean) @ weights - offset`, divided by a scale.
 #[derive(Debug)]
 pub(super) struct Projection {
-    /// What is subtracted from rows, and whether the difference keeps their precision.
+    /// The mean that is subtracted from rows, and whether the difference is rounded to the precision of the rows.
     mean: Option<(Vec<f64>, bool)>,
-    /// A row for each feature.
+    /// One row for each feature.
     weights: Vec<f64>,
-    /// What is subtracted from projected rows, negative.
+    /// The negated offset, which is added to projected rows.
     offset: Vec<f64>,
     scale: Option<Vec<f64>>,
     features: usize,
-    /// Whether the file has single precision, so that inputs of single precision have answers of that.
+    /// Whether the weights have single precision; if the input has it too, results are returned in single precision.
     single: bool,
 }
 
 impl Projection {
-    /// `x @ components.T`; the components are rows.
+    /// Projects onto `components_`, whose rows are the components: `x @ components.T`.
     fn onto(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let components = fitted.matrix("components_")?;
         let (outputs, features) = (components.rows, components.columns);
@@ -44,7 +44,7 @@ impl Projection {
         Ok(Self { mean: None, weights, offset, scale: None, features, single })
     }
 
-    /// `(x - mean) @ weights`, of which the first `outputs` columns count.
+    /// Projects with the first `outputs` columns of `(x - mean) @ weights`.
     pub(super) fn through(weights: &[f64], columns: usize, outputs: usize, mean: Option<Vec<f64>>) -> Self {
         let features = weights.len() / columns.max(1);
         let kept = weights.chunks_exact(columns.max(1)).flat_map(|row| &row[..outputs]).copied().collect();
@@ -93,7 +93,7 @@ fn family(projection: Projection) -> EstimatorSpec {
 fn principal(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let mut projection = Projection::onto(fitted)?;
     let features = projection.features;
-    // What is made of two numbers of single precision has it too.
+    // The result of two single-precision operands has single precision, too.
     let single = projection.single;
     let round = |value: f64| if single { f64::from(to_f32(value)) } else { value };
     let newer = fitted.version() >= SklearnVersion(1, 5);

@@ -1,4 +1,4 @@
-//! Estimators that hand everything to another one.
+//! Estimators that delegate every call to another estimator.
 
 use super::classes::EstimatorSpec;
 use super::data::TableData;
@@ -6,7 +6,7 @@ use super::error::{LoadError, PredictError};
 use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
 use super::fitted::FittedObject;
 
-/// Searches and others that hand everything to the estimator they found.
+/// An estimator that passes every call to the estimator inside of it.
 #[derive(Debug)]
 pub(super) struct Delegate {
     pub(super) estimator: Estimator,
@@ -37,7 +37,7 @@ impl Evaluate for Delegate {
     }
 }
 
-/// What classifiers can be asked, of what there is.
+/// Returns which of the methods of classifiers an estimator has.
 pub(super) fn classifier_methods(estimator: &Estimator) -> MethodSet {
     [EstimatorMethod::Predict, EstimatorMethod::PredictProba, EstimatorMethod::DecisionFunction]
         .into_iter()

@@ -1,4 +1,4 @@
-//! Linear and quadratic discriminants.
+//! Linear and quadratic discriminant analysis.
 
 use super::classes::{ClassTable, EstimatorSpec};
 use super::data::{DenseTable, Elements, TableData};
@@ -14,7 +14,7 @@ pub(super) const CLASSES: ClassTable = &[
     ("discriminant_analysis.QuadraticDiscriminantAnalysis", quadratic),
 ];
 
-/// A linear classifier that also projects.
+/// A linear classifier that can also transform.
 #[derive(Debug)]
 struct LinearDiscriminant {
     classifier: linear_model::Classifier,
@@ -68,7 +68,7 @@ struct Quadratic {
 #[derive(Debug)]
 struct Class {
     mean: Vec<f64>,
-    /// The axes, divided by the square roots of their variances: a row for each feature.
+    /// The principal axes, divided by the square roots of their variances, one row for each feature.
     axes: Vec<f64>,
     columns: usize,
     /// The sum of the logarithms of the variances.

@@ -8,10 +8,10 @@ use super::data::{FloatMatrix, TableData};
 use super::error::PredictError;
 use super::sparse::SparseRows;
 
-/// How many numbers of sparse rows are made dense at once: 8 MiB.
+/// How many numbers of sparse rows are made dense at once (8 MiB).
 const DENSE_CELLS: usize = 1 << 20;
 
-/// What an estimator can be asked for.
+/// A method of an estimator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EstimatorMethod {
     Predict,
@@ -23,7 +23,7 @@ pub enum EstimatorMethod {
 impl EstimatorMethod {
     pub const ALL: [Self; 4] = [Self::Predict, Self::PredictProba, Self::DecisionFunction, Self::Transform];
 
-    /// Returns the name of the method in Python, and of the output in requests.
+    /// Returns the name of the method in Python, which is also the name of the output in requests.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Predict => "predict",
@@ -47,12 +47,12 @@ impl MethodSet {
     pub(super) const PREDICT: Self = Self::NONE.and(EstimatorMethod::Predict);
     pub(super) const TRANSFORM: Self = Self::NONE.and(EstimatorMethod::Transform);
 
-    /// The set with one method more.
+    /// Returns the set with one more method.
     pub(super) const fn and(self, method: EstimatorMethod) -> Self {
         Self(self.0 | method.bit())
     }
 
-    /// The set with one method more, if `there`.
+    /// Returns the set with one more method if `there`.
     pub(super) const fn and_if(self, there: bool, method: EstimatorMethod) -> Self {
         if there { self.and(method) } else { self }
     }
@@ -66,9 +66,9 @@ impl MethodSet {
     }
 }
 
-/// The arithmetic of one family of estimators.
+/// The computation of one family of estimators.
 pub(super) trait Evaluate: fmt::Debug + Send + Sync {
-    /// Answers `method`, one of those that the estimator has, for rows of as many features as it was fitted with.
+    /// Calls `method`, which the estimator has, for rows with as many features as it was fitted with.
     fn call(
         &self,
         method: EstimatorMethod,
@@ -76,40 +76,40 @@ pub(super) trait Evaluate: fmt::Debug + Send + Sync {
         info: &EstimatorInfo,
     ) -> Result<TableData<'static>, PredictError>;
 
-    /// Whether sparse rows are taken as they are; others get them a few at a time, with all their zeros.
+    /// Returns whether sparse rows are passed as they are. Otherwise, a few rows at a time are made dense.
     fn takes_sparse(&self) -> bool {
         false
     }
 
-    /// What stands for the numbers that sparse rows do not have: zero, or NaN where these count as missing.
+    /// Returns the value of cells that sparse rows do not store: zero, or NaN if they count as missing.
     fn absent(&self) -> f64 {
         0.0
     }
 
-    /// Estimates the work for one row, in nanoseconds on one thread, within a factor of a few.
+    /// Estimates the time for one row in nanoseconds on one thread, within a factor of a few.
     fn cost(&self) -> u64;
 
-    /// How a transformation is undone, where that is known.
+    /// Returns the inverse of the transformation, if it is supported.
     fn inverse(&self) -> Option<&dyn InverseTransform> {
         None
     }
 }
 
-/// The way back from what a transformer answers.
+/// The inverse of a transformation.
 pub(super) trait InverseTransform {
-    /// Undoes the transformation of rows of so many numbers, as many as the transformer answers.
+    /// Undoes the transformation of rows with `columns` numbers, as many as the transformer returns.
     fn undo(&self, values: &mut [f64], columns: usize);
 }
 
-/// What an estimator says about itself.
+/// What errors and checks need to know about an estimator.
 #[derive(Debug)]
 pub(super) struct EstimatorInfo {
-    /// The class without its module: `LogisticRegression`.
+    /// The class without its module, such as `LogisticRegression`.
     pub(super) class: Arc<str>,
-    /// The class in full: `sklearn.linear_model._logistic.LogisticRegression`.
+    /// The full path of the class, such as `sklearn.linear_model._logistic.LogisticRegression`.
     pub(super) path: Arc<str>,
     pub(super) features: Option<usize>,
-    /// What the features were called, if this matters to the version that wrote the file.
+    /// The names of the features, if the version that wrote the file checks them.
     pub(super) names: Option<Vec<String>>,
     pub(super) methods: MethodSet,
 }
@@ -122,7 +122,7 @@ pub(super) struct Estimator {
 }
 
 impl Estimator {
-    /// Answers `method` for every row.
+    /// Calls `method` for every row.
     pub(super) fn call(
         &self,
         method: EstimatorMethod,
@@ -150,7 +150,7 @@ impl Estimator {
         }
     }
 
-    /// Answers for sparse rows, of which only so many are made dense at once as memory is good for.
+    /// Calls `method` for sparse rows. Only [`DENSE_CELLS`] numbers are made dense at once, to bound the memory.
     fn call_dense(&self, method: EstimatorMethod, sparse: &SparseRows) -> Result<TableData<'static>, PredictError> {
         let step = (DENSE_CELLS / sparse.columns().max(1)).max(1);
         let starts = (0..sparse.rows().max(1)).step_by(step);
@@ -164,12 +164,12 @@ impl Estimator {
 }
 
 impl EstimatorInfo {
-    /// Checks that numbers of sparse rows are finite.
+    /// Checks that all numbers of sparse rows are finite.
     pub(super) fn finite_sparse(&self, sparse: &SparseRows) -> Result<(), PredictError> {
         if sparse.is_finite() { Ok(()) } else { Err(PredictError::NotFinite { class: Arc::clone(&self.class) }) }
     }
 
-    /// Checks that the data is finite numbers.
+    /// Checks that the data consists of finite numbers.
     pub(super) fn check(&self, data: &TableData<'_>) -> Result<(), PredictError> {
         match data {
             TableData::Sparse(sparse) => self.finite_sparse(sparse),
@@ -177,24 +177,24 @@ impl EstimatorInfo {
         }
     }
 
-    /// The data as finite numbers.
+    /// Returns the data as finite numbers.
     pub(super) fn finite<'d>(&self, data: &'d TableData<'_>) -> Result<FloatMatrix<'d>, PredictError> {
         self.numbers(data, false)
     }
 
-    /// The data as numbers of which some may be infinite or missing.
+    /// Returns the data as numbers, some of which may be infinite or missing.
     pub(super) fn unchecked<'d>(&self, data: &'d TableData<'_>) -> Result<FloatMatrix<'d>, PredictError> {
         data.matrix().ok_or_else(|| PredictError::Text { class: Arc::clone(&self.class) })
     }
 
-    /// The data as numbers that are not infinite, and not missing either unless `nan`.
+    /// Returns the data as numbers that are not infinite and, unless `nan` is set, not missing.
     pub(super) fn numbers<'d>(&self, data: &'d TableData<'_>, nan: bool) -> Result<FloatMatrix<'d>, PredictError> {
         let matrix = self.unchecked(data)?;
         self.check_finite(&matrix, nan)?;
         Ok(matrix)
     }
 
-    /// Checks that numbers are not infinite, and not missing either unless `nan`.
+    /// Checks that numbers are not infinite and, unless `nan` is set, not missing.
     pub(super) fn check_finite(&self, matrix: &FloatMatrix<'_>, nan: bool) -> Result<(), PredictError> {
         if matrix.is_finite(nan) { Ok(()) } else { Err(PredictError::NotFinite { class: Arc::clone(&self.class) }) }
     }

@@ -1,4 +1,4 @@
-//! Reading the attributes of pickled estimators, with errors that name them.
+//! Reads the attributes of pickled estimators, with errors that name class and attribute.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -29,44 +29,45 @@ impl SklearnVersion {
     }
 }
 
-/// How much may still be made of a file. An object of a pickle may be named many times, each of which is built anew.
+/// How many more elements may be made from a file. An object of a pickle may be referenced many times, and each
+/// reference is built separately.
 #[derive(Debug)]
 pub(super) struct LoadBudget {
     elements: Cell<usize>,
 }
 
 impl LoadBudget {
-    /// A budget for a file of so many bytes: what honest models need several times over.
+    /// Creates a budget for a file of this size: several times of what honest models need.
     pub(super) fn new(bytes: usize) -> Self {
         Self { elements: Cell::new(bytes.saturating_mul(8).saturating_add(1 << 20)) }
     }
 
-    /// Takes from the budget.
+    /// Spends a part of the budget. Fails if not enough is left.
     pub(super) fn spend(&self, elements: usize) -> Result<(), LoadError> {
         self.elements.set(self.elements.get().checked_sub(elements).ok_or(LoadError::TooLarge)?);
         Ok(())
     }
 }
 
-/// What the parts of one file are built with.
+/// The context in which the parts of one file are loaded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LoadContext<'a> {
     pub(super) budget: &'a LoadBudget,
-    /// How many estimators this is within.
+    /// How many estimators enclose this one.
     pub(super) depth: usize,
 }
 
-/// A matrix of a fitted estimator, row by row.
+/// A matrix of a fitted estimator, in row-major order.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct FittedMatrix {
     pub(super) values: Vec<f64>,
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// Whether the file has single precision.
+    /// Whether the matrix has single precision in the file.
     pub(super) single: bool,
 }
 
-/// A pickled instance of a class.
+/// A pickled object of which attributes are read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FittedObject<'a> {
     value: PickleValue<'a>,
@@ -76,7 +77,7 @@ pub(super) struct FittedObject<'a> {
 }
 
 impl<'a> FittedObject<'a> {
-    /// Takes an estimator; `inherited` is the version of what it is a part of.
+    /// Wraps an estimator. `inherited` is the version of the object that contains it.
     pub(super) fn new(
         value: PickleValue<'a>,
         context: LoadContext<'a>,
@@ -86,7 +87,7 @@ impl<'a> FittedObject<'a> {
         let class = value.class().ok_or_else(unknown)?;
         let written = value.attribute("_sklearn_version").and_then(PickleValue::as_str);
         let version = written.map_or(inherited, SklearnVersion::parse);
-        // Other libraries' classes do not write the version, and do not depend on it.
+        // Classes of other libraries do not store the version and do not depend on it.
         let foreign = class.split('.').next() != Some(classes::LIBRARY);
         let version = if foreign { version.or(Some(SklearnVersion::NEWEST)) } else { version };
         match version {
@@ -98,7 +99,7 @@ impl<'a> FittedObject<'a> {
         }
     }
 
-    /// Takes an object that belongs to this one and has no version of its own.
+    /// Wraps an object that belongs to this one and has no version of its own.
     pub(super) fn part(&self, value: PickleValue<'a>) -> Result<Self, LoadError> {
         let class = value.class().ok_or_else(|| LoadError::Class { found: value.describe().to_owned() })?;
         Ok(Self { value, class, ..*self })
@@ -108,7 +109,7 @@ impl<'a> FittedObject<'a> {
         self.value
     }
 
-    /// The class in full.
+    /// Returns the full path of the class.
     pub(super) const fn class(&self) -> &'a str {
         self.class
     }
@@ -123,7 +124,7 @@ impl<'a> FittedObject<'a> {
         classes::estimator(value, context, Some(self.version))
     }
 
-    /// An attribute that is there and is not `None`.
+    /// Returns an attribute that exists and is not `None`.
     pub(super) fn get(&self, attribute: &str) -> Option<PickleValue<'a>> {
         self.value.attribute(attribute).filter(|value| !value.is_none())
     }
@@ -132,13 +133,13 @@ impl<'a> FittedObject<'a> {
         self.get(attribute).ok_or_else(|| LoadError::Missing { class: self.class.to_owned(), attribute })
     }
 
-    /// The error that an attribute is not what was expected.
+    /// Creates the error for an attribute that is not what was expected.
     pub(super) fn unexpected(&self, attribute: &'static str, wanted: &'static str) -> LoadError {
         let found = self.value.attribute(attribute).map_or("nothing", PickleValue::describe).to_owned();
         LoadError::Attribute { class: self.class.to_owned(), attribute, wanted, found }
     }
 
-    /// The error that a parameter has a value which is not evaluated.
+    /// Creates the error for a parameter with an unsupported value.
     pub(super) fn unsupported(&self, parameter: &'static str) -> LoadError {
         let value = self.value.attribute(parameter);
         let text = value.and_then(|value| {
@@ -149,7 +150,7 @@ impl<'a> FittedObject<'a> {
         LoadError::Parameter { class: self.class.to_owned(), parameter, value }
     }
 
-    /// The error that a booster of another library is refused.
+    /// Creates the error for a booster of another library that was rejected.
     pub(super) fn booster(&self, error: trees::LoadError) -> LoadError {
         LoadError::Booster { class: self.class.to_owned(), error: Box::new(error) }
     }
@@ -158,12 +159,12 @@ impl<'a> FittedObject<'a> {
         self.need(attribute)?.as_str().ok_or_else(|| self.unexpected(attribute, "text"))
     }
 
-    /// A text, or nothing where the attribute is something else.
+    /// Returns a text, or `None` if the attribute is something else.
     pub(super) fn text_if(&self, attribute: &str) -> Option<&'a str> {
         self.get(attribute).and_then(PickleValue::as_str)
     }
 
-    /// A truth value, false where there is none.
+    /// Returns a Boolean, which is false if the attribute is missing.
     pub(super) fn flag(&self, attribute: &'static str) -> Result<bool, LoadError> {
         match self.get(attribute) {
             None => Ok(false),
@@ -191,12 +192,12 @@ impl<'a> FittedObject<'a> {
         }
     }
 
-    /// Takes from what may still be made of the file.
+    /// Spends a part of the file's budget.
     pub(super) fn spend(&self, elements: usize) -> Result<(), LoadError> {
         self.context.budget.spend(elements)
     }
 
-    /// So many counts.
+    /// Returns an array of `wanted` counts.
     pub(super) fn sizes(&self, attribute: &'static str, wanted: usize) -> Result<Vec<usize>, LoadError> {
         let (numbers, _) = self.numbers(attribute, self.need(attribute)?)?;
         self.count(attribute, wanted, numbers.len())?;
@@ -217,7 +218,7 @@ impl<'a> FittedObject<'a> {
         Ok((numbers, &array.shape))
     }
 
-    /// Places among so many, from a part of an attribute.
+    /// Returns indices below `limit`, from a part of an attribute.
     pub(super) fn indices(
         &self,
         attribute: &'static str,
@@ -235,7 +236,7 @@ impl<'a> FittedObject<'a> {
         Ok(places)
     }
 
-    /// All numbers of an array, whatever its rank; of a list or tuple; or the only one of a scalar.
+    /// Returns all numbers of an array of any rank, of a list or of a tuple, or the only number of a scalar.
     pub(super) fn floats(&self, attribute: &'static str) -> Result<Vec<f64>, LoadError> {
         let value = self.need(attribute)?;
         if let Some(number) = value.as_f64() {
@@ -249,14 +250,14 @@ impl<'a> FittedObject<'a> {
         Ok(self.numbers(attribute, value)?.0.to_f64())
     }
 
-    /// So many numbers.
+    /// Returns `wanted` numbers.
     pub(super) fn floats_of(&self, attribute: &'static str, wanted: usize) -> Result<Vec<f64>, LoadError> {
         let floats = self.floats(attribute)?;
         self.count(attribute, wanted, floats.len())?;
         Ok(floats)
     }
 
-    /// Holds the length of an attribute against what the rest of the estimator needs.
+    /// Checks the length of an attribute against the rest of the estimator.
     pub(super) fn count(&self, attribute: &'static str, wanted: usize, found: usize) -> Result<(), LoadError> {
         if wanted == found {
             return Ok(());
@@ -264,12 +265,12 @@ impl<'a> FittedObject<'a> {
         Err(LoadError::Count { class: self.class.to_owned(), attribute, wanted, found })
     }
 
-    /// A matrix; an array of one dimension counts as one row.
+    /// Returns a matrix. An array of one dimension counts as one row.
     pub(super) fn matrix(&self, attribute: &'static str) -> Result<FittedMatrix, LoadError> {
         self.matrix_of(attribute, self.need(attribute)?)
     }
 
-    /// A matrix that is a part of an attribute.
+    /// Returns a matrix that is a part of an attribute.
     pub(super) fn matrix_of(&self, attribute: &'static str, value: PickleValue<'a>) -> Result<FittedMatrix, LoadError> {
         let (numbers, shape) = self.numbers(attribute, value)?;
         let (rows, columns) = match *shape {
@@ -281,7 +282,7 @@ impl<'a> FittedObject<'a> {
         Ok(FittedMatrix { values: numbers.to_f64(), rows, columns, single })
     }
 
-    /// All integers of an array or list, whatever its rank.
+    /// Returns all integers of an array of any rank, or of a list.
     pub(super) fn integers(&self, attribute: &'static str) -> Result<Vec<i64>, LoadError> {
         let wanted = || self.unexpected(attribute, "integers");
         let value = self.need(attribute)?;
@@ -292,7 +293,7 @@ impl<'a> FittedObject<'a> {
         self.numbers(attribute, value)?.0.to_i64().ok_or_else(wanted)
     }
 
-    /// Integers of an array of which some may be `None`.
+    /// Returns the integers of an array, some of which may be `None`.
     pub(super) fn integers_or_none(&self, attribute: &'static str) -> Result<Vec<Option<i64>>, LoadError> {
         let value = self.need(attribute)?;
         let Some(items) = value.items() else {
@@ -306,7 +307,7 @@ impl<'a> FittedObject<'a> {
         items.into_iter().map(integer).collect()
     }
 
-    /// The type that a parameter names: a class of NumPy or Python, a dtype, or the name of one.
+    /// Returns the type that a parameter names: a class of NumPy or Python, a dtype, or the name of one.
     pub(super) fn dtype(&self, attribute: &'static str) -> Result<NumericType, LoadError> {
         let value = self.need(attribute)?;
         let name = value.as_dtype().map(Dtype::name);
@@ -327,19 +328,19 @@ impl<'a> FittedObject<'a> {
         })
     }
 
-    /// Whether an attribute is the dtype of objects.
+    /// Returns whether an attribute is the dtype of objects.
     pub(super) fn is_object_dtype(&self, attribute: &str) -> bool {
         self.get(attribute).and_then(PickleValue::as_dtype).is_some_and(|dtype| dtype.kind == ElementKind::Object)
     }
 
-    /// The elements of a list, tuple or array of objects.
+    /// Returns the elements of a list, tuple or array of objects.
     pub(super) fn items(&self, attribute: &'static str) -> Result<Vec<PickleValue<'a>>, LoadError> {
         let items = self.need(attribute)?.items().ok_or_else(|| self.unexpected(attribute, "a list"))?;
         self.context.budget.spend(items.len())?;
         Ok(items)
     }
 
-    /// Texts of an array or list.
+    /// Returns the texts of an array or list.
     pub(super) fn texts(&self, attribute: &'static str) -> Result<Vec<String>, LoadError> {
         let value = self.need(attribute)?;
         let of_items = || value.items()?.into_iter().map(|item| item.as_str().map(str::to_owned)).collect();
@@ -349,13 +350,13 @@ impl<'a> FittedObject<'a> {
         Ok(texts)
     }
 
-    /// The labels of classes, or values of categories.
+    /// Returns the labels of classes, or the values of categories.
     pub(super) fn labels(&self, attribute: &'static str) -> Result<Elements<'static>, LoadError> {
         let value = self.need(attribute)?;
         self.elements(value).ok_or_else(|| self.unexpected(attribute, "an array of labels of one type"))
     }
 
-    /// An array as values of one type; objects have to be text.
+    /// Returns an array as values of one type. Objects have to be text.
     pub(super) fn elements(&self, value: PickleValue<'a>) -> Option<Elements<'static>> {
         let array = value.as_array()?;
         self.context.budget.spend(array.len()).ok()?;

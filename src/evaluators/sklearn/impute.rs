@@ -1,4 +1,4 @@
-//! Imputers: what stands in the place of missing values.
+//! Imputers, which replace missing values.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) const CLASSES: ClassTable = &[
     ("impute.SimpleImputer", simple),
 ];
 
-/// What counts as missing.
+/// The value that counts as missing.
 #[derive(Debug, Clone)]
 enum Missing {
     Nan,
@@ -45,7 +45,7 @@ impl Missing {
         }
     }
 
-    /// Which values of a column are missing.
+    /// Returns which values of a column are missing.
     fn mask(&self, column: &Elements<'_>) -> Vec<bool> {
         match (column, self) {
             (Elements::Text(values), Self::Text(missing)) => values.iter().map(|value| value == missing).collect(),
@@ -54,7 +54,7 @@ impl Missing {
         }
     }
 
-    /// Checks that numbers are finite but for those that are missing.
+    /// Checks that all numbers are finite, except for those that are missing.
     fn check(&self, column: &Elements<'_>, info: &EstimatorInfo) -> Result<(), PredictError> {
         let fine = |value: f64| value.is_finite() || value.is_nan() && matches!(self, Self::Nan);
         let finite = match column {
@@ -66,12 +66,12 @@ impl Missing {
     }
 }
 
-/// Columns that say whether a value was missing.
+/// Adds columns that flag missing values.
 #[derive(Debug)]
 struct Indicator {
     missing: Missing,
     features: Vec<usize>,
-    /// Whether a feature that was never missing in the fit may be.
+    /// Whether a missing value is an error in a feature that had none in the fit.
     strict: bool,
     sparse: bool,
 }
@@ -88,7 +88,7 @@ impl Indicator {
         Ok(Self { missing, features, strict, sparse })
     }
 
-    /// The indicator that an imputer adds to its result, if it does.
+    /// Returns the indicator that an imputer adds to its result, if it has one.
     fn of(fitted: &FittedObject<'_>, columns: usize) -> Result<Option<Self>, LoadError> {
         match fitted.get("indicator_") {
             Some(indicator) => Self::read(&fitted.part(indicator)?, columns).map(Some),
@@ -147,15 +147,15 @@ impl Evaluate for Indicator {
     }
 }
 
-/// One value for each column.
+/// Replaces missing values by one value for each column.
 #[derive(Debug)]
 struct Simple {
     missing: Missing,
-    /// What stands for missing values; columns without are left out.
+    /// The replacements. Columns without one are dropped.
     fills: Vec<Option<Fill>>,
-    /// Whether numbers become floats, whatever they were.
+    /// Whether numbers of any type become floats.
     floats: bool,
-    /// Whether the fit had objects, whose types columns keep.
+    /// Whether the fit had an array of objects, so that columns keep their types.
     objects: bool,
     indicator: Option<Indicator>,
 }
@@ -189,7 +189,7 @@ fn simple(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     } else {
         (fitted.floats("statistics_")?.into_iter().map(number).collect(), false)
     };
-    // A constant is an object, whatever columns are: then the type of the fit tells.
+    // A constant is always an object, so the dtype of the fit decides.
     let objects = objects || fitted.is_object_dtype("_fit_dtype");
     let columns = fills.len();
     let indicator = Indicator::of(fitted, columns)?;
@@ -197,7 +197,7 @@ fn simple(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 }
 
 impl Fill {
-    /// A column with its gaps filled.
+    /// Returns a column with its missing values replaced.
     fn fill(
         &self,
         column: &Elements<'_>,
@@ -265,18 +265,18 @@ impl Evaluate for Simple {
     }
 }
 
-/// Columns as one array; as objects each keeps its type.
+/// Combines columns into one array. Columns of objects keep their types.
 fn together(columns: Vec<Elements<'static>>, rows: usize, objects: bool) -> TableData<'static> {
     let frame = TableData::Frame(DataFrame { names: Vec::new(), columns, rows });
     let text = (0..frame.columns()).any(|place| matches!(frame.column(place), Elements::Text(_)));
     if objects && !text { frame } else { concatenate::hstack(&[frame], rows) }
 }
 
-/// The average of the nearest rows that have the value.
+/// Replaces missing values by the average of the nearest rows that have the value.
 #[derive(Debug)]
 struct Nearest {
     missing: Missing,
-    /// The rows of the fit, NaN where a value was missing.
+    /// The rows of the fit, with NaN for missing values.
     rows: Vec<f64>,
     features: usize,
     /// Which features had any value in the fit.
@@ -292,7 +292,7 @@ fn nearest(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let fit = fitted.matrix("_fit_X")?;
     let features = fit.columns;
     let mask = fitted.floats_of("_mask_fit_X", fit.values.len())?;
-    // Features of which the fit had no value are left out.
+    // Features without any value in the fit are dropped.
     let valid = |feature: usize| mask.iter().skip(feature).step_by(features.max(1)).any(|mask| *mask == 0.0);
     let valid: Vec<bool> = (0..features).map(valid).collect();
     let by_distance = match fitted.text_if("weights") {
@@ -316,7 +316,7 @@ fn nearest(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 }
 
 impl Nearest {
-    /// The distance over the features that both rows have, as if the others were as far; NaN without any.
+    /// Returns the distance over the features that both rows have, scaled up to all features; NaN if they share none.
     fn distance(&self, row: &[f64], other: &[f64]) -> f64 {
         let (mut sum, mut present) = (0.0, 0.0);
         for (x, y) in row.iter().zip(other) {
@@ -330,7 +330,7 @@ impl Nearest {
         if present == 0.0 { f64::NAN } else { (sum / present * all).sqrt() }
     }
 
-    /// What stands for a missing value of a row whose distances to the rows of the fit are known.
+    /// Returns the replacement for a missing value of a row with these distances to the rows of the fit.
     fn value(&self, distances: &[f64], feature: usize) -> f64 {
         let rows = self.rows.chunks_exact(self.features).zip(distances);
         let donors = rows.map(|(row, &distance)| (distance, row[feature])).filter(|(_, value)| !value.is_nan());
@@ -409,12 +409,12 @@ impl Evaluate for Nearest {
     }
 }
 
-/// Models of each feature, one after another, each of all the others.
+/// Predicts each feature with missing values from all others, one feature after another.
 #[derive(Debug)]
 struct Iterative {
     initial: Estimator,
     missing: Missing,
-    /// Which features the first imputer keeps.
+    /// The features that the initial imputer keeps.
     valid: Vec<usize>,
     rounds: Vec<Round>,
     low: Vec<f64>,
@@ -422,7 +422,7 @@ struct Iterative {
     indicator: Option<Indicator>,
 }
 
-/// One model: of which feature, and of which others.
+/// One step: predicts one feature from others.
 #[derive(Debug)]
 struct Round {
     feature: usize,
@@ -451,7 +451,7 @@ fn iterative(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let wanted = || fitted.unexpected("imputation_sequence_", "features and their models");
     let mut rounds = Vec::new();
     for round in fitted.items("imputation_sequence_")? {
-        // A named tuple is an instance that was made of its parts.
+        // A named tuple is pickled as an instance with its elements as arguments.
         let parts = round.items().unwrap_or_else(|| round.arguments());
         let [feature, others, model] = parts[..] else { return Err(wanted()) };
         let place = |place: i64| usize::try_from(place).ok().filter(|&place| place < valid.len());
@@ -488,7 +488,7 @@ impl Evaluate for Iterative {
         let width = self.valid.len();
         let matrix = info.unchecked(&filled)?;
         let mut values = matrix.to_f64().into_owned();
-        // Of rows without any value there is nothing to go by.
+        // If no row has any value, there is nothing to predict from.
         let blank = masks.iter().all(|mask| !mask.contains(&false));
         for Round { feature, others, model } in self.rounds.iter().filter(|_| !blank) {
             let gaps: Vec<usize> = (0..rows).filter(|&row| masks[self.valid[*feature]][row]).collect();

@@ -1,4 +1,4 @@
-//! What an artifact holds, for people: estimators within estimators, their parameters and what was fitted.
+//! Describes the content of an artifact: nested estimators, their parameters and what was fitted.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use super::error::LoadError;
 use super::{EstimatorMethod, FittedEstimator};
 use crate::pickle::{self, PickleError, PickleValue};
 
-/// Estimators that are told one by one; a file may hold any number, and may hold itself.
+/// How many estimators are described. A file may contain any number, and an object may contain itself.
 const MAX_PARTS: usize = 200;
-/// How deep they are followed.
+/// How deeply nested estimators are followed.
 const MAX_DEPTH: usize = 12;
-/// The longest text that is shown of a parameter, in characters.
+/// The longest text of a parameter that is shown, in characters.
 const MAX_TEXT: usize = 60;
 
-/// What an artifact of scikit-learn holds.
+/// A description of an artifact of scikit-learn.
 #[derive(Debug)]
 pub struct ArtifactReport {
     root: ObjectReport,
@@ -23,17 +23,17 @@ pub struct ArtifactReport {
     native: Result<FittedEstimator, LoadError>,
 }
 
-/// One object of a library.
+/// One object of a Python library.
 #[derive(Debug)]
 struct ObjectReport {
-    /// Where it is in what it belongs to.
+    /// Its attribute or index in the object that contains it.
     place: String,
     class: String,
     version: Option<String>,
     parameters: Vec<(String, String)>,
     fitted: Vec<(String, String)>,
     parts: Vec<Self>,
-    /// How many more of the same class follow this one in a list.
+    /// How many more objects of the same class follow this one in a list.
     alike: usize,
 }
 
@@ -42,7 +42,7 @@ impl ArtifactReport {
     ///
     /// # Errors
     ///
-    /// Fails when the file is no pickle that can be read as data.
+    /// Fails if the file is not a pickle that can be read as data.
     pub fn read(file: &Bytes) -> Result<Self, PickleError> {
         let pickle = pickle::read(file.clone())?;
         let mut left = MAX_PARTS;
@@ -50,8 +50,8 @@ impl ArtifactReport {
         Ok(Self { root, native: FittedEstimator::load(file.clone()) })
     }
 
-    /// Tells whether `predict` of an estimator with one target returns a list of numbers, as nearly all do. The others were
-    /// fitted with a column as their target, and their class keeps that.
+    /// Returns whether `predict` of an estimator with one target returns a list of numbers, as nearly all do. The
+    /// others were fitted with a column as their target, and their class keeps that shape.
     pub fn predicts_list(file: &Bytes) -> bool {
         let Ok(pickle) = pickle::read(file.clone()) else { return true };
         let mut estimator = pickle.root();
@@ -89,7 +89,7 @@ impl ObjectReport {
             if name.starts_with('_') {
                 continue;
             }
-            // By convention what was fitted ends in an underscore.
+            // By convention, names of fitted attributes end in an underscore.
             let shown = if name.ends_with('_') { &mut part.fitted } else { &mut part.parameters };
             if let Some(text) = show(value) {
                 shown.push((name.to_owned(), text));
@@ -113,7 +113,7 @@ impl ObjectReport {
             if *left == 0 {
                 return;
             }
-            // A step has a name before its estimator.
+            // A step is a name followed by its estimator.
             let named = item.items().unwrap_or_default();
             let estimator = named.iter().copied().find(|part| part.class().is_some());
             match (item.class(), estimator, named.first().and_then(|name| name.as_str())) {
@@ -150,7 +150,7 @@ impl ObjectReport {
     }
 }
 
-/// Shows a value on one line, if it is no estimator and holds none.
+/// Formats a value on one line. Returns `None` if it is or contains an estimator.
 fn show(value: PickleValue<'_>) -> Option<String> {
     if let Some(array) = value.as_array() {
         let objects = value.items().is_some_and(|items| items.iter().any(|item| item.class().is_some()));

@@ -11,7 +11,7 @@ use super::sub_estimators;
 
 pub(super) const CLASSES: ClassTable = &[("isotonic.IsotonicRegression", isotonic)];
 
-/// A function of straight pieces.
+/// A piecewise linear function.
 #[derive(Debug)]
 pub(super) struct Isotonic {
     /// In ascending order.
@@ -21,7 +21,7 @@ pub(super) struct Isotonic {
     outside: Outside,
 }
 
-/// What becomes of numbers that are not between the first and the last.
+/// What happens to numbers outside of the range of the fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outside {
     Clip,
@@ -42,11 +42,11 @@ impl Isotonic {
             "raise" => Outside::Refuse,
             _ => return Err(fitted.unsupported("out_of_bounds")),
         };
-        // The numbers are those of the file, which may be of single precision.
+        // The thresholds may have single precision in the file.
         Ok(Self { x: x.values, y, single: x.single, outside })
     }
 
-    /// The value at a finite number, or nothing outside of the range.
+    /// Returns the value at a finite number, or `None` outside of the range.
     fn at(&self, number: f64) -> Option<f64> {
         let (first, last) = (self.x[0], self.x[self.x.len() - 1]);
         let number = if self.outside == Outside::Clip { number.clamp(first, last) } else { number };

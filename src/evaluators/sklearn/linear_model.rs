@@ -1,4 +1,4 @@
-//! Linear models: `X @ coef_.T + intercept_`, and what each class makes of it.
+//! Linear models: `X @ coef_.T + intercept_`, and the link function of each class.
 
 use super::classes::{ClassTable, EstimatorSpec};
 use super::data::{DenseTable, Elements, FloatMatrix, FloatValues, IntType, TableData, to_f32};
@@ -49,14 +49,15 @@ pub(super) const CLASSES: ClassTable = &[
     ("linear_model.TweedieRegressor", tweedie),
 ];
 
-/// The common part.
+/// Coefficients and intercepts.
 #[derive(Debug)]
 pub(super) struct Linear {
-    /// A row for each feature.
+    /// One row for each feature.
     weights: Vec<f64>,
     intercept: Vec<f64>,
     features: usize,
-    /// Whether the file has single precision, so that inputs of single precision have answers of that.
+    /// Whether the coefficients have single precision; if the input has it too, results are returned in single
+    /// precision.
     single: bool,
 }
 
@@ -68,7 +69,7 @@ impl Linear {
             return Err(fitted.unexpected("coef_", "coefficients"));
         }
         let intercept = fitted.floats("intercept_")?;
-        // Without an intercept it is one zero, whatever the number of outputs.
+        // Without an intercept the attribute is a single zero for any number of outputs.
         let intercept = if intercept.len() == 1 { vec![intercept[0]; outputs] } else { intercept };
         fitted.count("intercept_", outputs, intercept.len())?;
         let weights = transpose(&coefficients.values, outputs, features);
@@ -79,7 +80,7 @@ impl Linear {
         self.intercept.len()
     }
 
-    /// A score for each output of each row.
+    /// Returns a score for each output of each row.
     fn scores(&self, x: &FloatMatrix<'_>) -> Vec<f64> {
         match &x.floats {
             FloatValues::F32(values) => affine(values, self.features, &self.weights, &self.intercept),
@@ -87,7 +88,8 @@ impl Linear {
         }
     }
 
-    /// A score for each output of each row, which has to be finite, and whether rows have single precision.
+    /// Returns a score for each output of each row, and whether the rows have single precision. Fails if the input is
+    /// not finite.
     fn score(&self, data: &TableData<'_>, info: &EstimatorInfo) -> Result<(Vec<f64>, bool), PredictError> {
         if let TableData::Sparse(sparse) = data {
             info.finite_sparse(sparse)?;
@@ -95,14 +97,15 @@ impl Linear {
         }
         let x = info.unchecked(data)?;
         let scores = self.scores(&x);
-        // A number that is not finite leaves no sum finite, not even times zero: most rows need not be looked at again.
+        // A number that is not finite makes the sum not finite, even when multiplied by zero. So most inputs need no
+        // second check.
         if !scores.iter().fold(true, |all, score| all & score.is_finite()) {
             info.check_finite(&x, false)?;
         }
         Ok((scores, x.is_single()))
     }
 
-    /// A table in the precision that NumPy would have.
+    /// Creates a table in the precision that NumPy would return.
     fn table(&self, values: Vec<f64>, columns: usize, single: bool) -> TableData<'static> {
         let rows = values.len() / columns.max(1);
         let elements = if self.single && single {
@@ -118,33 +121,33 @@ impl Linear {
     }
 }
 
-/// What becomes of a score.
+/// What is applied to a score.
 #[derive(Debug, Clone, Copy)]
 enum Link {
     Identity,
     Exp,
 }
 
-/// A model of numbers.
+/// A linear model that predicts numbers.
 #[derive(Debug)]
 struct Regressor {
     linear: Linear,
     link: Link,
 }
 
-/// How a classifier makes probabilities of scores.
+/// How a classifier turns scores into probabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Probabilities {
     None,
-    /// The logistic function of each score; of several classes, divided by their sum.
+    /// The logistic function of each score; with more than two classes, normalized to sum to one.
     OneVsRest,
     Softmax,
-    /// Two classes whose scores are the negative and the positive one.
+    /// Two classes, whose scores are the negated score and the score.
     SoftmaxOfTwo,
     ModifiedHuber,
 }
 
-/// A model of classes.
+/// A linear model that predicts classes.
 #[derive(Debug)]
 pub(super) struct Classifier {
     linear: Linear,
@@ -152,7 +155,7 @@ pub(super) struct Classifier {
     probabilities: Probabilities,
 }
 
-/// One class against everything else.
+/// Separates inliers from outliers.
 #[derive(Debug)]
 struct OneClass {
     linear: Linear,
@@ -208,14 +211,14 @@ fn sgd_classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError>
     classifier_with(fitted, Linear::load(fitted)?, probabilities)
 }
 
-/// What classifies in a linear discriminant.
+/// Loads the classifier of a linear discriminant analysis.
 pub(super) fn discriminant(fitted: &FittedObject<'_>) -> Result<(Classifier, MethodSet, usize), LoadError> {
     let linear = Linear::load(fitted)?;
     let probabilities = if linear.outputs() == 1 { Probabilities::OneVsRest } else { Probabilities::Softmax };
     classifier_of(fitted, linear, probabilities)
 }
 
-/// Linear models of classes that have no probabilities.
+/// Loads a linear classifier without probabilities.
 pub(super) fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     classifier_with(fitted, Linear::load(fitted)?, Probabilities::None)
 }
@@ -229,7 +232,7 @@ fn classifier_with(
     Ok(EstimatorSpec::new(methods, features, classifier))
 }
 
-/// A classifier, what it can be asked for, and how many features it takes.
+/// Loads a classifier. Returns also its methods and its number of features.
 fn classifier_of(
     fitted: &FittedObject<'_>,
     linear: Linear,
@@ -245,7 +248,7 @@ fn classifier_of(
     Ok((Classifier { linear, labels, probabilities }, methods, features))
 }
 
-/// The labels of the classes, which ridge classifiers kept elsewhere.
+/// Reads the labels of the classes, which ridge classifiers used to store in their binarizer.
 fn labels(fitted: &FittedObject<'_>) -> Result<Elements<'static>, LoadError> {
     let Some(binarizer) = fitted.get("_label_binarizer") else { return fitted.labels("classes_") };
     let binarizer = fitted.part(binarizer)?;
@@ -255,7 +258,7 @@ fn labels(fitted: &FittedObject<'_>) -> Result<Elements<'static>, LoadError> {
     binarizer.labels("classes_")
 }
 
-/// `SGDOneClassSVM`, whose offset is what others call an intercept.
+/// Loads `SGDOneClassSVM`, whose offset is the negated intercept.
 fn one_class(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let coefficients = fitted.matrix("coef_")?;
     let offset = fitted.floats_of("offset_", 1)?;
@@ -267,7 +270,7 @@ fn one_class(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     Ok(EstimatorSpec::new(methods, features, OneClass { linear }))
 }
 
-/// `RANSACRegressor`, of which only `predict` is there.
+/// Loads `RANSACRegressor`, of which only `predict` is supported.
 fn ransac(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let estimator = fitted.estimator(fitted.need("estimator_")?)?;
     let features = estimator.info.features;
@@ -327,7 +330,7 @@ impl Evaluate for Classifier {
     }
 }
 
-/// The label of each row of scores.
+/// Returns the label of each row of scores.
 pub(super) fn predict(labels: &Elements<'_>, scores: &[f64], outputs: usize) -> Elements<'static> {
     if outputs == 1 {
         return labels.take(scores.iter().map(|&score| usize::from(score > 0.0)));
@@ -380,7 +383,7 @@ impl Probabilities {
     }
 }
 
-/// Divides by the sum; where that is zero, all classes are as likely.
+/// Normalizes to a sum of one. If all values are zero, the classes are equally likely.
 fn normalize_or_uniform(row: &mut [f64]) {
     if row.iter().all(|value| *value == 0.0) {
         row.fill(1.0);

@@ -1,4 +1,4 @@
-//! Mixtures of Gaussians.
+//! Gaussian mixtures.
 
 use super::classes::{ClassTable, EstimatorSpec};
 use super::data::{DenseTable, Elements, IntType, TableData, to_f32};
@@ -14,27 +14,27 @@ pub(super) const CLASSES: ClassTable =
 struct Mixture {
     components: Vec<Component>,
     features: usize,
-    /// Whether sums of squares of inputs of single precision are rounded to that.
+    /// Whether sums of squares are rounded to single precision if the input has it.
     rounds: bool,
 }
 
 #[derive(Debug)]
 struct Component {
     shape: Shape,
-    /// The determinant's part of the logarithm.
+    /// The logarithm of the determinant.
     determinant: f64,
-    /// What else is added: the logarithm of the weight, and corrections of variational inference.
+    /// The remaining terms: the logarithm of the weight, and the corrections of variational inference.
     constant: f64,
 }
 
-/// How wide a component is: what the sum of squares of a row is made of.
+/// The precision of a component, from which the squared distance of a row is computed.
 #[derive(Debug)]
 enum Shape {
-    /// A square matrix, column by column, and the mean times it.
+    /// A square matrix, in column-major order, and the mean times the matrix.
     Matrix { columns: Vec<f64>, center: Vec<f64> },
     /// `constant - 2 x . linear + x^2 . squares`, as scikit-learn computes it.
     Diagonal { constant: f64, linear: Vec<f64>, squares: Vec<f64> },
-    /// The same where all squares are one.
+    /// The same with one square for all features.
     Sphere { constant: f64, linear: Vec<f64>, square: f64 },
 }
 
@@ -56,7 +56,7 @@ fn bayesian(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         }
         _ => return Err(fitted.unsupported("weight_concentration_prior_type")),
     };
-    // Components that are tied have one number of degrees of freedom.
+    // If components share a covariance, there is one number of degrees of freedom.
     let freedom = fitted.floats("degrees_of_freedom_")?;
     let freedom = if freedom.len() == 1 { vec![freedom[0]; count] } else { freedom };
     fitted.count("degrees_of_freedom_", count, freedom.len())?;
@@ -78,7 +78,7 @@ fn bayesian(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     family(fitted, (0..count).map(constant).collect())
 }
 
-/// The expected logarithms of the weights of a Dirichlet process.
+/// Returns the expected logarithms of the weights of a Dirichlet process.
 fn process(fitted: &FittedObject<'_>, count: usize) -> Result<Vec<f64>, LoadError> {
     let wanted = || fitted.unexpected("weight_concentration_", "two arrays, a number for each component");
     let both = fitted.items("weight_concentration_")?;
@@ -98,7 +98,7 @@ fn process(fitted: &FittedObject<'_>, count: usize) -> Result<Vec<f64>, LoadErro
     Ok(weights)
 }
 
-/// Reads means and widths; `constants` has a number for each component.
+/// Reads means and precisions. `constants` has one number for each component.
 fn family(fitted: &FittedObject<'_>, constants: Vec<f64>) -> Result<EstimatorSpec, LoadError> {
     let means = fitted.matrix("means_")?;
     let features = means.columns;
@@ -116,7 +116,7 @@ fn family(fitted: &FittedObject<'_>, constants: Vec<f64>) -> Result<EstimatorSpe
     let total = each.and_then(|each| each.checked_mul(if kind == "tied" { 1 } else { means.rows }));
     let total = total.ok_or_else(|| fitted.unexpected("precisions_cholesky_", "as many numbers as components need"))?;
     let precisions = fitted.floats_of("precisions_cholesky_", total)?;
-    // A tied matrix is kept for each component.
+    // A tied matrix is copied for each component.
     fitted.spend(means.rows.saturating_mul(total))?;
     let size = total / if kind == "tied" { 1 } else { means.rows };
     let components = means.values.chunks_exact(features).zip(constants).enumerate();
@@ -130,7 +130,7 @@ fn family(fitted: &FittedObject<'_>, constants: Vec<f64>) -> Result<EstimatorSpe
     Ok(EstimatorSpec::new(MethodSet::PREDICT.and(EstimatorMethod::PredictProba), features, mixture))
 }
 
-/// The shape of a component, and the logarithm of its determinant.
+/// Returns the precision of a component, and the logarithm of its determinant.
 fn shape(kind: &str, mean: &[f64], precision: &[f64]) -> (Shape, f64) {
     let features = mean.len();
     if let "full" | "tied" = kind {
@@ -151,7 +151,7 @@ fn shape(kind: &str, mean: &[f64], precision: &[f64]) -> (Shape, f64) {
 }
 
 impl Component {
-    /// The logarithm of the component's weight and of its density at a row.
+    /// Returns the logarithm of the component's weight plus that of its density at a row.
     fn log(&self, row: &[f64], single: bool, rounds: bool) -> f64 {
         let square = |x: &f64| if single { f64::from(to_f32(x * x)) } else { x * x };
         #[expect(clippy::cast_precision_loss, reason = "a count of features")]

@@ -1,12 +1,12 @@
 //! scikit-learn's estimators, evaluated natively.
 //!
-//! A [`FittedEstimator`] is made from the bytes of a pickle or joblib file and answers tables of numbers or data frames; requests are
-//! other modules' business. `classes` lists what is evaluated; each family has a module that reads the attributes of its
-//! classes and computes. An artifact answers as the version of scikit-learn that wrote it would have. What cannot be
-//! answered so is refused by name.
+//! A [`FittedEstimator`] is loaded from the bytes of a pickle or joblib file and makes predictions from tables of
+//! numbers or data frames. It knows nothing about requests. Each module of scikit-learn has a module here, with a table
+//! of its classes (see `classes`), that reads the attributes of the estimators and computes. Predictions are those of
+//! the scikit-learn version that wrote the file; what cannot be reproduced exactly is rejected by name.
 //!
-//! Files are untrusted: whatever they hold, loading ends in a model or in a [`LoadError`], with memory in proportion to the
-//! file's size, and a model that has loaded can be asked for anything.
+//! Files are untrusted: loading any file returns a model or a [`LoadError`], with memory in proportion to the size of
+//! the file, and every method of a loaded model can be called safely.
 
 mod boosters;
 mod calibration;
@@ -66,11 +66,11 @@ pub struct FittedEstimator {
 }
 
 impl FittedEstimator {
-    /// Loads what `pickle` or `joblib` wrote.
+    /// Loads a file that `pickle` or `joblib` wrote.
     ///
     /// # Errors
     ///
-    /// [`LoadError`] says where the file is damaged, or names what is not evaluated natively.
+    /// Returns a [`LoadError`] if the file is damaged, or contains something that is not evaluated natively.
     pub fn load(file: Bytes) -> Result<Self, LoadError> {
         let pickle = pickle::read(file)?;
         let budget = LoadBudget::new(pickle.bytes());
@@ -84,40 +84,41 @@ impl FittedEstimator {
         Ok(Self { root })
     }
 
-    /// The class in full, such as `sklearn.linear_model._logistic.LogisticRegression`.
+    /// Returns the full path of the class, such as `sklearn.linear_model._logistic.LogisticRegression`.
     pub fn class_path(&self) -> &str {
         &self.root.info.path
     }
 
-    /// How many features a row has, where that matters.
+    /// Returns how many features a row has, or `None` if any number is accepted.
     pub const fn n_features(&self) -> Option<usize> {
         self.root.info.features
     }
 
-    /// What the model can be asked for.
+    /// Returns the methods that can be called.
     pub const fn methods(&self) -> MethodSet {
         self.root.info.methods
     }
 
-    /// Estimates how long the answer for so many rows takes on one thread, within a factor of a few.
+    /// Estimates how long a call with this many rows takes on one thread, within a factor of a few.
     pub fn estimate(&self, rows: usize) -> Duration {
         let rows = u64::try_from(rows).unwrap_or(u64::MAX);
         Duration::from_nanos(self.root.evaluate.cost().saturating_mul(rows))
     }
 
-    /// Answers `method` for every row.
+    /// Calls `method` for every row.
     ///
     /// # Errors
     ///
-    /// Fails when the model does not have the method, or cannot take the data.
+    /// Fails if the model does not have the method, or cannot take the data.
     pub fn call(&self, method: EstimatorMethod, data: &TableData<'_>) -> Result<TableData<'static>, PredictError> {
         self.root.call(method, data)
     }
 }
 
-/// The library of the data frames that `set_output` makes of what an estimator transforms, if it was asked to.
+/// Returns the library of the data frames that an estimator transforms to, if `set_output` requests one.
 fn frames(mut estimator: PickleValue<'_>) -> Option<&str> {
-    // Pipelines transform as their last step does, searches as the best estimator. The nesting is limited where they are built.
+    // A pipeline transforms as its last step, a search as its best estimator. The nesting was limited when they were
+    // built.
     while let Some(inner) = estimator.attribute("best_estimator_").or_else(|| last_step(estimator)) {
         estimator = inner;
     }
@@ -125,7 +126,7 @@ fn frames(mut estimator: PickleValue<'_>) -> Option<&str> {
     Some(library).filter(|library| *library != "default")
 }
 
-/// The last step of a pipeline that is an estimator.
+/// Returns the last step of a pipeline that is an estimator.
 fn last_step(pipeline: PickleValue<'_>) -> Option<PickleValue<'_>> {
     let steps = pipeline.attribute("steps")?.items()?.into_iter().rev();
     steps.filter_map(|step| step.items()?.get(1).copied()).find(|step| step.class().is_some())

@@ -1,4 +1,4 @@
-//! Searches, and classifiers with a threshold of their own.
+//! Hyperparameter searches, and classifiers with a decision threshold.
 
 use std::sync::Arc;
 
@@ -20,21 +20,21 @@ pub(super) const CLASSES: ClassTable = &[
     ("model_selection.TunedThresholdClassifierCV", tuned_threshold),
 ];
 
-/// `GridSearchCV` and its kind.
+/// Loads `GridSearchCV` and similar searches.
 fn search(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     delegate::delegate(fitted, "best_estimator_")
 }
 
-/// A classifier of two classes with a threshold of its own.
+/// A binary classifier with its own decision threshold.
 #[derive(Debug)]
 struct Threshold {
     estimator: Estimator,
-    /// What the scores are.
+    /// The method that returns the scores.
     method: EstimatorMethod,
-    /// From what score on it is the class that scores speak for.
+    /// The lowest score of the class that high scores stand for.
     least: f64,
     labels: Elements<'static>,
-    /// Whether the first class is the one that scores speak for.
+    /// Whether high scores stand for the first class.
     first: bool,
 }
 
@@ -65,13 +65,14 @@ fn tuned_threshold(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError
     with_threshold(fitted, (estimator, method), threshold, positive.as_ref())
 }
 
-/// The class that a scorer's metric looks for, if it looks for one: what it was told, else what the metric has for that.
+/// Returns the positive class of a scorer's metric, if it has one: the one that was configured, or the metric's
+/// default.
 fn scored_label(scorer: &FittedObject<'_>, labels: &Elements<'_>) -> Result<Option<Elements<'static>>, LoadError> {
     if let Some(told) = scorer.need("_kwargs")?.get("pos_label").filter(|told| !told.is_none()) {
         return label(told).map(Some).ok_or_else(|| scorer.unexpected("_kwargs", "a label"));
     }
     let one = Elements::Int(vec![1].into(), IntType::I64);
-    // Where 1 is the second class or none of them, it does not matter what the metric has.
+    // If 1 is the second class or no class, the default of the metric makes no difference.
     if sub_estimators::positions(&one, labels).is_none_or(|places| places != [0]) {
         return Ok(None);
     }
@@ -88,14 +89,14 @@ fn threshold_estimator(fitted: &FittedObject<'_>) -> Result<Estimator, LoadError
     fitted.estimator(fitted.need(name)?)
 }
 
-/// The labels of the classifier that has the threshold.
+/// Reads the labels of the classifier that the threshold is applied to.
 fn threshold_labels(fitted: &FittedObject<'_>) -> Result<Elements<'static>, LoadError> {
     let name = if fitted.get("estimator_").is_some() { "estimator_" } else { "estimator" };
     let labels = sub_estimators::labels(fitted, fitted.need(name)?);
     labels.filter(|labels| labels.len() == 2).ok_or_else(|| fitted.unexpected(name, "a classifier of two classes"))
 }
 
-/// What scores are read from.
+/// Returns the method that the scores are read from.
 fn response(fitted: &FittedObject<'_>, estimator: &Estimator) -> Result<EstimatorMethod, LoadError> {
     let has = |method| estimator.info.methods.contains(method);
     match fitted.text("response_method")? {
@@ -141,7 +142,7 @@ impl Evaluate for Threshold {
             let scores = self.estimator.score(self.method, data)?.values;
             if self.first { scores.into_iter().map(|score| -score).collect() } else { scores }
         };
-        // Above the threshold it is the class that scores speak for, below it the other one.
+        // From the threshold on it is the class that high scores stand for, below it the other one.
         let place = |&score: &f64| usize::from((score >= self.least) != self.first);
         Ok(TableData::Table(DenseTable::of_column(self.labels.take(scores.iter().map(place)))))
     }
@@ -155,7 +156,7 @@ impl Evaluate for Threshold {
     }
 }
 
-/// One label, as a list of it.
+/// Returns one label as an array of length one.
 fn label(value: PickleValue<'_>) -> Option<Elements<'static>> {
     if let Some(text) = value.as_str() {
         return Some(Elements::Text(vec![Arc::from(text)]));

@@ -1,4 +1,4 @@
-//! Classifiers of two classes that tell several apart: one against the rest, one against one, and by codes.
+//! Multiclass classifiers made of binary ones: one-vs-rest, one-vs-one, and output codes.
 
 use super::classes::{ClassTable, EstimatorSpec};
 use super::data::{DenseTable, Elements, IntType, TableData};
@@ -15,22 +15,22 @@ pub(super) const CLASSES: ClassTable = &[
     ("multiclass._ConstantPredictor", constant),
 ];
 
-/// Above what a score speaks for the second class.
+/// Returns the score above which an estimator predicts the second class.
 fn threshold(estimator: &Estimator) -> f64 {
     if estimator.info.methods.contains(EstimatorMethod::DecisionFunction) { 0.0 } else { 0.5 }
 }
 
-/// The score of every estimator, estimator by estimator.
+/// Returns the scores of every estimator, estimator by estimator.
 fn scores(estimators: &[Estimator], data: &TableData<'_>) -> Result<Vec<NumericAnswer>, PredictError> {
     estimators.iter().map(|estimator| estimator.score(estimator.scoring(), data)).collect()
 }
 
-/// How targets were told apart.
+/// The type of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
     Two,
     Several,
-    /// Any of the classes, or none.
+    /// Any number of the classes.
     Labels,
 }
 
@@ -85,7 +85,7 @@ impl OneVsRest {
         Ok(TableData::Table(DenseTable { elements: Elements::Int(flags, IntType::I64), rows, columns }))
     }
 
-    /// The best of equals was the last one until 1.7, and is the first one since.
+    /// Returns the class with the highest score. Of equal ones it was the last until 1.7, and has been the first since.
     fn best(&self, scores: impl Iterator<Item = f64>) -> usize {
         let (mut best, mut largest) = (0, f64::NEG_INFINITY);
         for (class, score) in scores.enumerate() {
@@ -166,7 +166,7 @@ fn one_vs_one(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 }
 
 impl OneVsOne {
-    /// Votes for each class, and how clear they were.
+    /// Returns the votes for each class, with the confidence as a tie-breaker.
     fn sums(&self, data: &TableData<'_>) -> Result<Vec<f64>, PredictError> {
         let classes = self.labels.len();
         let mut votes = vec![0.0; data.rows() * classes];
@@ -228,7 +228,7 @@ impl Evaluate for OneVsOne {
 struct OutputCode {
     estimators: Vec<Estimator>,
     labels: Elements<'static>,
-    /// A row of scores for each class.
+    /// One row for each class.
     codes: Vec<f64>,
 }
 
@@ -277,10 +277,10 @@ impl Evaluate for OutputCode {
     }
 }
 
-/// What stands for a classifier where there was one class only.
+/// A classifier that was fitted with only one class.
 #[derive(Debug)]
 struct Constant {
-    /// The class as a number, 0 or 1, or a bit of a code.
+    /// The class as a number, 0 or 1, or a bit of an output code.
     class: f64,
 }
 

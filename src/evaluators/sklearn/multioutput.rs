@@ -1,4 +1,4 @@
-//! Several targets: an estimator for each, by itself or in a chain.
+//! Multiple targets: one estimator for each, independent or in a chain.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) const CLASSES: ClassTable = &[
     ("multioutput.RegressorChain", regressor_chain),
 ];
 
-/// An estimator for each target.
+/// One estimator for each target.
 #[derive(Debug)]
 struct Each {
     estimators: Vec<Estimator>,
@@ -79,7 +79,8 @@ impl Evaluate for Each {
     }
 }
 
-/// Columns as rows. Numbers of several types become those of double precision; text does not stand beside numbers.
+/// Transposes columns to rows. Numbers of different types become double precision; returns `None` if only some are
+/// text.
 fn across(columns: &[Elements<'static>], rows: usize) -> Option<Elements<'static>> {
     let (first, rest) = columns.split_first()?;
     let mut all = first.clone();
@@ -90,7 +91,7 @@ fn across(columns: &[Elements<'static>], rows: usize) -> Option<Elements<'static
     Some(all.take((0..rows).flat_map(|row| (0..columns.len()).map(move |column| column * rows + row))))
 }
 
-/// Appends elements of the same type.
+/// Appends elements of the same type. Returns false for another type.
 fn append(all: &mut Elements<'static>, more: &Elements<'static>) -> bool {
     match (all, more) {
         (Elements::F32(all), Elements::F32(more)) => all.to_mut().extend_from_slice(more),
@@ -102,13 +103,13 @@ fn append(all: &mut Elements<'static>, more: &Elements<'static>) -> bool {
     true
 }
 
-/// Each estimator sees the input and what those before it said.
+/// Each estimator receives the input and the predictions of those before it.
 #[derive(Debug)]
 struct Chain {
     estimators: Vec<Estimator>,
-    /// Which target each estimator is for.
+    /// The target of each estimator.
     order: Vec<usize>,
-    /// What is said to those that follow.
+    /// The method whose results are passed on in the chain.
     chain_method: EstimatorMethod,
     features: usize,
 }

@@ -1,4 +1,4 @@
-//! Naive Bayes: the logarithm of each class's likelihood, a sum over features.
+//! Naive Bayes: the log-likelihood of each class is a sum over features.
 
 use super::classes::{ClassTable, EstimatorSpec};
 use super::data::{DenseTable, Elements, TableData};
@@ -23,9 +23,10 @@ struct Bayes {
 
 #[derive(Debug)]
 enum Likelihood {
-    /// Means and variances, a row for each class, and what does not depend on the input.
+    /// Means and variances, one row for each class, and the terms that do not depend on the input.
     Gaussian { means: Vec<f64>, variances: Vec<f64>, constants: Vec<f64> },
-    /// A weight for each feature and class, and a number for each class; inputs may count as above or below a threshold.
+    /// A weight for each feature and class, and a constant for each class. Inputs may be compared with a threshold
+    /// first.
     Linear { weights: Vec<f64>, constants: Vec<f64>, binarize: Option<f64> },
 }
 
@@ -65,7 +66,7 @@ fn multinomial(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 fn complement(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let logs = fitted.matrix("feature_log_prob_")?;
     let prior = fitted.floats_of("class_log_prior_", logs.rows)?;
-    // The prior of several classes is not counted.
+    // With more than one class the prior is ignored.
     let constants = if logs.rows == 1 { prior } else { vec![0.0; logs.rows] };
     let weights = transpose(&logs.values, logs.rows, logs.columns);
     family(fitted, Likelihood::Linear { weights, constants, binarize: None }, logs.columns)
@@ -87,7 +88,7 @@ fn bernoulli(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 }
 
 impl Likelihood {
-    /// The logarithm for each class of each row.
+    /// Returns the log-likelihood of each class for each row.
     fn logs(&self, x: &[f64], features: usize) -> Vec<f64> {
         match self {
             Self::Gaussian { means, variances, constants } => {
@@ -142,7 +143,7 @@ impl Evaluate for Bayes {
     }
 
     fn takes_sparse(&self) -> bool {
-        // A threshold below zero is exceeded by zeros, too.
+        // If the threshold is negative, zeros exceed it, too.
         matches!(&self.likelihood, Likelihood::Linear { binarize, .. } if binarize.is_none_or(|threshold| threshold >= 0.0))
     }
 

@@ -42,7 +42,7 @@ impl Activation {
     }
 }
 
-/// One layer: its weights have a row for each input.
+/// One layer. Its weights have one row for each input.
 #[derive(Debug)]
 struct Layer {
     weights: Vec<f64>,
@@ -56,7 +56,7 @@ struct Network {
     layers: Vec<Layer>,
     labels: Option<Elements<'static>>,
     outputs: usize,
-    /// Whether the weights have single precision, so that inputs of single precision have answers of that.
+    /// Whether the weights have single precision; if the input has it too, results are returned in single precision.
     single: bool,
 }
 

@@ -1,4 +1,4 @@
-//! NumPy's functions of one number, by the names that pickles call them.
+//! NumPy's functions of one number, by their names in pickles.
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ pub(super) struct NumpyFunction {
     whole: Whole,
 }
 
-/// What a function makes of integers.
+/// The result type for integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whole {
     Integers,
     Floats,
-    /// Something that is not computed here.
+    /// A type that is not supported here.
     Else,
 }
 
@@ -66,36 +66,36 @@ impl fmt::Debug for NumpyFunction {
 }
 
 impl NumpyFunction {
-    /// No function: numbers stay what they are.
+    /// The identity.
     pub(super) const IDENTITY: Self = function("identity", |x| x, Whole::Integers);
 
-    /// The function that a value of a pickle is, if it is a known one.
+    /// Returns the function that a pickled value refers to, if it is supported.
     pub(super) fn named(value: PickleValue<'_>) -> Option<Self> {
         let name = match value.global() {
             Some(path) => path.strip_prefix("numpy.")?,
-            // NumPy's functions were pickled as a call that looks their names up.
+            // Ufuncs were pickled as a call that looks up their names.
             None => match (value.class()?, &value.arguments()[..]) {
                 ("numpy.core._ufunc_reconstruct", [_, name]) => name.as_str()?,
                 _ => return None,
             },
         };
-        // Some versions name the module that functions are defined in.
+        // Some versions name the module in which functions are defined.
         let name = name.rsplit('.').next()?;
         FUNCTIONS.iter().find(|function| function.name == name).copied()
     }
 
-    /// The function's value.
+    /// Applies the function.
     pub(super) fn of(self, x: f64) -> f64 {
         (self.of)(x)
     }
 
-    /// The function's values in the type that NumPy gives them, where that is computed here.
+    /// Applies the function. The result has the type that NumPy returns; `None` if the type is not supported.
     pub(super) fn elements(self, values: &Elements<'_>) -> Option<Elements<'static>> {
         let numeric = match (values.numeric()?, self.whole) {
             (NumericType::Int(IntType::Bool), _) | (NumericType::Int(_), Whole::Else) => return None,
             (NumericType::Int(kind), Whole::Integers) => NumericType::Int(kind),
             (NumericType::Int(IntType::I16 | IntType::U16) | NumericType::F32, _) => NumericType::F32,
-            // Of these NumPy makes half precision.
+            // NumPy returns half precision.
             (NumericType::Int(IntType::I8 | IntType::U8), _) => return None,
             _ => NumericType::F64,
         };

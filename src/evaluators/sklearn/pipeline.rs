@@ -1,4 +1,4 @@
-//! Pipelines and unions of transformers.
+//! `Pipeline` and `FeatureUnion`.
 
 use std::borrow::Cow;
 
@@ -13,30 +13,30 @@ use crate::pickle::PickleValue;
 
 pub(super) const CLASSES: ClassTable = &[("pipeline.FeatureUnion", union), ("pipeline.Pipeline", pipeline)];
 
-/// One after the other.
+/// Transformers that are applied one after the other, and a final step.
 #[derive(Debug)]
 struct Pipeline {
     transformers: Vec<Estimator>,
     last: Last,
 }
 
-/// What ends a pipeline.
+/// The last step of a pipeline.
 #[derive(Debug)]
 enum Last {
     Estimator(Estimator),
-    /// The transformers' result is the answer.
+    /// The result of the transformers is returned.
     Nothing,
 }
 
-/// Whether a step does nothing.
+/// Returns whether a step passes its input unchanged.
 pub(super) fn passes(step: PickleValue<'_>) -> bool {
     step.is_none() || step.as_str() == Some("passthrough")
 }
 
-/// A name, an estimator, and all that stands with them.
+/// The name of a step, its estimator, and all elements of its tuple.
 pub(super) type NamedStep<'a> = (&'a str, PickleValue<'a>, Vec<PickleValue<'a>>);
 
-/// The estimators of named steps.
+/// Reads an attribute that is a list of named steps.
 pub(super) fn named<'a>(fitted: &FittedObject<'a>, attribute: &'static str) -> Result<Vec<NamedStep<'a>>, LoadError> {
     let wanted = || fitted.unexpected(attribute, "names and estimators");
     let step = |step: PickleValue<'a>| {
@@ -104,10 +104,10 @@ impl Evaluate for Pipeline {
     }
 }
 
-/// Transformers side by side.
+/// Concatenates the results of several transformers.
 #[derive(Debug)]
 struct Union {
-    /// Each with the weight of its columns; `None` passes its input on.
+    /// Transformers with the weight of their columns. `None` passes the input unchanged.
     parts: Vec<(Option<Estimator>, Option<f64>)>,
 }
 
@@ -162,7 +162,7 @@ impl Evaluate for Union {
     }
 }
 
-/// A result times a weight.
+/// Multiplies a result by a weight.
 fn weighted(block: &TableData<'_>, weight: f64, info: &EstimatorInfo) -> Result<TableData<'static>, PredictError> {
     if let TableData::Sparse(sparse) = block {
         return Ok(TableData::Sparse(sparse.map(sparse.numeric().with(NumericType::F32), |value| value * weight)));

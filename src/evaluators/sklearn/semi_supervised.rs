@@ -1,4 +1,4 @@
-//! Self-training classifiers.
+//! `SelfTrainingClassifier`.
 
 use super::classes::{ClassTable, EstimatorSpec};
 use super::delegate::{Delegate, classifier_methods};
@@ -7,7 +7,7 @@ use super::fitted::FittedObject;
 
 pub(super) const CLASSES: ClassTable = &[("semi_supervised.SelfTrainingClassifier", self_training)];
 
-/// `SelfTrainingClassifier`, which does not transform, whatever is in it.
+/// Loads `SelfTrainingClassifier`, which has no `transform` even if the estimator inside of it has one.
 fn self_training(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let name = if fitted.get("estimator_").is_some() { "estimator_" } else { "base_estimator_" };
     let estimator = fitted.estimator(fitted.need(name)?)?;

@@ -1,8 +1,8 @@
-//! Rows of which most values are zero.
+//! Sparse rows, in which most values are zero.
 
 use super::data::{DenseTable, Elements, FloatValues, IntType, to_f32};
 
-/// The type of numbers.
+/// A numeric type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NumericType {
     F32,
@@ -11,7 +11,7 @@ pub enum NumericType {
 }
 
 impl NumericType {
-    /// Makes elements of this type of numbers that it holds, or of what single precision rounds them to.
+    /// Converts numbers to elements of this type, which must be able to hold them. Single precision rounds.
     #[expect(clippy::cast_possible_truncation, reason = "integers were integers before")]
     pub(super) fn elements(self, values: Vec<f64>) -> Elements<'static> {
         match self {
@@ -21,7 +21,7 @@ impl NumericType {
         }
     }
 
-    /// The type that NumPy finds for both.
+    /// Returns the common type of both, as NumPy's `result_type`.
     pub(super) fn with(self, other: Self) -> Self {
         match (self, other) {
             (Self::Int(one), Self::Int(other)) => one.with(other),
@@ -53,7 +53,7 @@ impl IntType {
         matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
 
-    /// The type that NumPy finds for both: one that holds the values of either.
+    /// Returns the common type of both, as NumPy's `result_type`: one that holds the values of either.
     fn with(self, other: Self) -> NumericType {
         if self == other {
             return NumericType::Int(self);
@@ -61,7 +61,7 @@ impl IntType {
         let wider = self.bits().max(other.bits());
         let same = self.is_signed() == other.is_signed() || self == Self::Bool || other == Self::Bool;
         let signed = self.is_signed() || other.is_signed();
-        // An unsigned type needs a signed one that is twice as wide.
+        // An unsigned type needs a signed one of twice its width.
         let unsigned = if self.is_signed() { other } else { self }.bits();
         let bits = if same { wider } else { wider.max(unsigned.saturating_mul(2)) };
         NumericType::Int(match (bits, signed) {
@@ -78,24 +78,24 @@ impl IntType {
     }
 }
 
-/// Rows of numbers, of which those that are not zero are kept.
+/// Rows of which only the nonzero numbers are stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SparseRows {
-    /// Column and value, row after row, columns ascending within each.
+    /// Column and value of each cell, row by row, with ascending columns.
     cells: Vec<(u32, f64)>,
-    /// Where each row ends among the cells.
+    /// The end of each row in `cells`.
     ends: Vec<usize>,
     columns: usize,
     numeric: NumericType,
 }
 
 impl SparseRows {
-    /// No rows yet. Columns beyond what 32 bits hold are never there.
+    /// Creates an empty table. Columns beyond 32 bits are never stored.
     pub(super) const fn new(columns: usize, numeric: NumericType) -> Self {
         Self { cells: Vec::new(), ends: Vec::new(), columns, numeric }
     }
 
-    /// Adds a row, whose columns ascend.
+    /// Appends a row. Its columns must ascend.
     pub(super) fn push_row(&mut self, cells: impl Iterator<Item = (usize, f64)>) {
         let narrow = |(column, value): (usize, f64)| Some((u32::try_from(column).ok()?, value));
         self.cells.extend(cells.filter(|&(_, value)| value != 0.0).filter_map(narrow));
@@ -114,18 +114,18 @@ impl SparseRows {
         self.numeric
     }
 
-    /// Whether every number is finite.
+    /// Returns whether every number is finite.
     pub(super) fn is_finite(&self) -> bool {
         self.cells.iter().all(|(_, value)| value.is_finite())
     }
 
-    /// Columns and values of a row.
+    /// Returns the columns and values of a row.
     pub(super) fn row(&self, row: usize) -> impl ExactSizeIterator<Item = (usize, f64)> + Clone {
         let start = if row == 0 { 0 } else { self.ends[row - 1] };
         self.cells[start..self.ends[row]].iter().map(|&(column, value)| (column as usize, value))
     }
 
-    /// The same cells with other values, of which each is made of one value.
+    /// Applies a function to every stored value.
     pub(super) fn map(&self, numeric: NumericType, apply: impl Fn(f64) -> f64) -> Self {
         let mut mapped = Self::new(self.columns, numeric);
         for row in 0..self.rows() {
@@ -134,9 +134,9 @@ impl SparseRows {
         mapped
     }
 
-    /// Some of the columns.
+    /// Returns some of the columns.
     pub(super) fn select(&self, places: &[usize]) -> Self {
-        // Where each column goes; a column may be named twice.
+        // The new positions of each column, which may be selected more than once.
         let mut wanted: Vec<Vec<usize>> = vec![Vec::new(); self.columns];
         for (target, &place) in places.iter().enumerate() {
             wanted[place].push(target);
@@ -151,7 +151,7 @@ impl SparseRows {
         selected
     }
 
-    /// All numbers with all zeros, in the type in which estimators compute.
+    /// Returns the dense numbers, in the type that estimators compute with.
     pub(super) fn floats(&self) -> FloatValues<'static> {
         let table = self.table(0..self.rows());
         match table.elements {
@@ -160,12 +160,12 @@ impl SparseRows {
         }
     }
 
-    /// Some of the rows with all their zeros.
+    /// Returns some of the rows as a dense table.
     pub(super) fn table(&self, rows: std::ops::Range<usize>) -> DenseTable<'static> {
         self.filled(rows, 0.0)
     }
 
-    /// Some of the rows, with `absent` in place of what they do not have.
+    /// Returns some of the rows as a dense table, with `absent` for cells that are not stored.
     pub(super) fn filled(&self, rows: std::ops::Range<usize>, absent: f64) -> DenseTable<'static> {
         let numeric = if absent.is_nan() { self.numeric.with(NumericType::F32) } else { self.numeric };
         let mut values = vec![absent; rows.len() * self.columns];
@@ -178,20 +178,20 @@ impl SparseRows {
         DenseTable { elements: numeric.elements(values), rows: count, columns: self.columns }
     }
 
-    /// All rows with all their zeros, unless these are more than `most` numbers.
+    /// Returns all rows as a dense table, or `None` if it has more than `most` numbers.
     pub fn to_table(&self, most: usize) -> Option<DenseTable<'static>> {
         let cells = self.rows().checked_mul(self.columns)?;
         (cells <= most).then(|| self.table(0..self.rows()))
     }
 
-    /// Adds the rows of another one, which has as many columns.
+    /// Appends the rows of another table with the same number of columns.
     pub(super) fn append(&mut self, other: &Self) {
         for row in 0..other.rows() {
             self.push_row(other.row(row));
         }
     }
 
-    /// `x @ weights + intercept` row by row; `weights` has a row for each column of these.
+    /// Returns `x @ weights + intercept`, row by row. `weights` has one row for each column.
     pub(super) fn affine(&self, weights: &[f64], intercept: &[f64]) -> Vec<f64> {
         let outputs = intercept.len();
         let mut scores = Vec::with_capacity(self.rows() * outputs);

@@ -1,4 +1,4 @@
-//! Estimators within estimators: what they are asked, and what their answers are taken for.
+//! Calls the estimators inside of an estimator, and converts their results.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod};
 use super::fitted::FittedObject;
 use crate::pickle::PickleValue;
 
-/// Numbers that an estimator answered, row by row.
+/// The numeric result of an estimator, in row-major order.
 #[derive(Debug)]
 pub(super) struct NumericAnswer {
     pub(super) values: Vec<f64>,
     pub(super) columns: usize,
-    /// Whether they have single precision.
+    /// Whether the numbers have single precision.
     pub(super) single: bool,
 }
 
 impl NumericAnswer {
-    /// The numbers as a table, of the precision that they have.
+    /// Returns the numbers as a table of the same precision.
     pub(super) fn table(self) -> TableData<'static> {
         let rows = self.values.len() / self.columns.max(1);
         table(self.values, (rows, self.columns), self.single)
     }
 }
 
-/// A table of double or single precision.
+/// Creates a table of double or single precision.
 pub(super) fn table(values: Vec<f64>, (rows, columns): (usize, usize), single: bool) -> TableData<'static> {
     let elements =
         if single { Elements::F32(values.into_iter().map(to_f32).collect()) } else { Elements::F64(values.into()) };
@@ -34,12 +34,12 @@ pub(super) fn table(values: Vec<f64>, (rows, columns): (usize, usize), single: b
 }
 
 impl Estimator {
-    /// Answers `method` as numbers.
+    /// Calls `method` and returns numbers.
     pub(super) fn numbers(&self, method: EstimatorMethod, data: &TableData<'_>) -> Result<NumericAnswer, PredictError> {
         numbers(&self.call(method, data)?, self, data.rows())
     }
 
-    /// Answers `method` as so many numbers for each row.
+    /// Calls `method` and returns this many numbers for each row.
     pub(super) fn numbers_of(
         &self,
         method: EstimatorMethod,
@@ -53,7 +53,7 @@ impl Estimator {
         Err(PredictError::Part { class: Arc::clone(&self.info.class), wanted, found: answer.columns })
     }
 
-    /// What scores of two classes are answered by: what a classifier decides by, or what anything else predicts.
+    /// Returns the method for binary scores: `decision_function`, else `predict_proba`, else `predict`.
     pub(super) const fn scoring(&self) -> EstimatorMethod {
         if self.info.methods.contains(EstimatorMethod::DecisionFunction) {
             EstimatorMethod::DecisionFunction
@@ -64,7 +64,7 @@ impl Estimator {
         }
     }
 
-    /// A number for each row: a prediction, the score of two classes, or the probability of the second one.
+    /// Returns one number for each row: a prediction, a binary score, or the probability of the second class.
     pub(super) fn score(&self, method: EstimatorMethod, data: &TableData<'_>) -> Result<NumericAnswer, PredictError> {
         if method != EstimatorMethod::PredictProba {
             return self.numbers_of(method, data, 1);
@@ -74,7 +74,7 @@ impl Estimator {
         Ok(NumericAnswer { values, columns: 1, single: both.single })
     }
 
-    /// Where each row's predicted label is among `labels`.
+    /// Returns the positions of the predicted labels in `labels`.
     pub(super) fn predicted_positions(
         &self,
         data: &TableData<'_>,
@@ -90,7 +90,7 @@ impl Estimator {
     }
 }
 
-/// What an estimator answered for so many rows, as numbers.
+/// Converts the result of an estimator for `rows` rows to numbers.
 pub(super) fn numbers(
     answer: &TableData<'_>,
     estimator: &Estimator,
@@ -103,7 +103,7 @@ pub(super) fn numbers(
     Ok(NumericAnswer { columns: matrix.columns, single: matrix.is_single(), values: matrix.to_f64().into_owned() })
 }
 
-/// Answers for the same rows, side by side; in single precision if all of them are.
+/// Concatenates results for the same rows by column, in single precision if all of them have it.
 pub(super) fn hstack(answers: &[NumericAnswer], rows: usize) -> NumericAnswer {
     let columns = answers.iter().map(|answer| answer.columns).sum();
     let mut values = Vec::with_capacity(rows * columns);
@@ -115,7 +115,7 @@ pub(super) fn hstack(answers: &[NumericAnswer], rows: usize) -> NumericAnswer {
     NumericAnswer { values, columns, single: answers.iter().all(|answer| answer.single) }
 }
 
-/// Where each of some values is among `labels`; `None` if one is not there.
+/// Returns the positions of values in `labels`, or `None` if one is missing.
 pub(super) fn positions(values: &Elements<'_>, labels: &Elements<'_>) -> Option<Vec<usize>> {
     match (values, labels) {
         (Elements::Text(values), Elements::Text(labels)) => {
@@ -130,7 +130,7 @@ pub(super) fn positions(values: &Elements<'_>, labels: &Elements<'_>) -> Option<
     }
 }
 
-/// What `check_array` makes of an input: an array without names, its numbers as they are, sparse ones too.
+/// Returns what `check_array` makes of an input: an array without names, with its numbers unchanged, sparse or dense.
 pub(super) fn plain<'d>(data: &'d TableData<'_>, info: &EstimatorInfo) -> Result<TableData<'d>, PredictError> {
     match data {
         TableData::Table(table) => return Ok(TableData::Table(table.borrowed())),
@@ -147,7 +147,7 @@ pub(super) fn plain<'d>(data: &'d TableData<'_>, info: &EstimatorInfo) -> Result
 }
 
 impl DenseTable<'_> {
-    /// The same table; numbers are not copied.
+    /// Borrows a table without copying its numbers.
     fn borrowed(&self) -> DenseTable<'_> {
         let elements = match &self.elements {
             Elements::F32(values) => Elements::F32(Cow::Borrowed(values)),
@@ -159,7 +159,7 @@ impl DenseTable<'_> {
     }
 }
 
-/// The estimators of a list, of which there is at least one.
+/// Loads the estimators of a list, of which there must be at least one.
 pub(super) fn sub_estimators(fitted: &FittedObject<'_>, attribute: &'static str) -> Result<Vec<Estimator>, LoadError> {
     let members = fitted.items(attribute)?;
     if members.is_empty() {
@@ -168,15 +168,15 @@ pub(super) fn sub_estimators(fitted: &FittedObject<'_>, attribute: &'static str)
     members.into_iter().map(|member| fitted.estimator(member)).collect()
 }
 
-/// The work of all, for one row.
+/// Returns the total cost of estimators for one row.
 pub(super) fn cost<'e>(members: impl IntoIterator<Item = &'e Estimator>) -> u64 {
     members.into_iter().map(|member| member.evaluate.cost()).fold(50, u64::saturating_add)
 }
 
-/// The labels of the classes that an estimator tells apart, wherever its class keeps them.
+/// Finds the class labels of an estimator, whichever attribute holds them.
 pub(super) fn labels(fitted: &FittedObject<'_>, estimator: PickleValue<'_>) -> Option<Elements<'static>> {
     let mut value = estimator;
-    // As deep as estimators may be nested, and no deeper: an object may hold itself.
+    // No deeper than estimators may be nested, because an object may contain itself.
     for _ in 0..32 {
         if let Some(labels) = value.attribute("classes_").filter(|labels| !labels.is_none()) {
             return fitted.elements(labels);
@@ -192,7 +192,7 @@ pub(super) fn labels(fitted: &FittedObject<'_>, estimator: PickleValue<'_>) -> O
     None
 }
 
-/// The labels of classes that are numbered.
+/// Returns the class labels as indices below `limit`, if they are numbers.
 pub(super) fn numbered(fitted: &FittedObject<'_>, labels: Option<Elements<'_>>, limit: usize) -> Option<Vec<usize>> {
     fitted.spend(limit).ok()?;
     let all: Vec<i64> = (0..i64::try_from(limit).ok()?).collect();

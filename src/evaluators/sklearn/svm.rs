@@ -1,4 +1,4 @@
-//! Support vector machines as LIBSVM evaluates them.
+//! Support vector machines, as LIBSVM evaluates them.
 
 use super::classes::{ClassTable, EstimatorSpec};
 use super::data::{DenseTable, Elements, IntType, TableData};
@@ -18,7 +18,7 @@ pub(super) const CLASSES: ClassTable = &[
     ("svm.SVR", regressor),
 ];
 
-/// How alike two rows are.
+/// The kernel function.
 #[derive(Debug, Clone, Copy)]
 enum Kernel {
     Linear,
@@ -48,7 +48,7 @@ impl Kernel {
         }
     }
 
-    /// The kernels of a row with those of panels, and with whatever fills the last of these.
+    /// Returns the kernels of a row with the rows of panels, including the padding of the last panel.
     fn of(self, x: &[f64], panels: &[[f64; PANEL]]) -> Vec<f64> {
         let mut kernels = vec![0.0; panels.len() / x.len().max(1) * PANEL];
         let (sums, _) = kernels.as_chunks_mut();
@@ -86,7 +86,7 @@ impl Kernel {
     }
 }
 
-/// The common part: kernels with each support vector, and their weights.
+/// Kernels with each support vector, and their weights.
 #[derive(Debug)]
 struct Machine {
     kernel: Kernel,
@@ -94,7 +94,7 @@ struct Machine {
     panels: Vec<[f64; PANEL]>,
     count: usize,
     features: usize,
-    /// A row for each class but one, a column for each support vector.
+    /// One row for each class but one, one column for each support vector.
     weights: Vec<f64>,
     intercept: Vec<f64>,
 }
@@ -121,7 +121,7 @@ impl Machine {
         })
     }
 
-    /// The kernels of a row with every support vector.
+    /// Returns the kernels of a row with every support vector.
     fn kernels(&self, row: &[f64]) -> Vec<f64> {
         let mut kernels = self.kernel.of(row, &self.panels);
         kernels.truncate(self.count);
@@ -133,11 +133,11 @@ impl Machine {
     }
 }
 
-/// `SVR`, `NuSVR` and `OneClassSVM`: one sum.
+/// `SVR`, `NuSVR` and `OneClassSVM`, which have one sum.
 #[derive(Debug)]
 struct One {
     machine: Machine,
-    /// Whether the sum is asked for its sign.
+    /// Whether `predict` returns the sign of the sum.
     novelty: bool,
 }
 
@@ -179,17 +179,17 @@ impl Evaluate for One {
     }
 }
 
-/// `SVC` and `NuSVC`: a sum for each pair of classes.
+/// `SVC` and `NuSVC`, which have a sum for each pair of classes.
 #[derive(Debug)]
 struct Pairs {
     machine: Machine,
     /// Where the support vectors of each class start, and where the last ones end.
     starts: Vec<usize>,
     labels: Elements<'static>,
-    /// Whether scores are those of pairs, of more than two classes.
+    /// Whether `decision_function` returns the scores of pairs if there are more than two classes.
     one_vs_one: bool,
     break_ties: bool,
-    /// Slope and offset of each pair's probability.
+    /// The slope and offset of each pair's probability.
     sigmoids: Option<Vec<(f64, f64)>>,
 }
 
@@ -209,7 +209,7 @@ fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         starts.push(next);
     }
     fitted.count("_n_support", machine.count, starts.last().copied().unwrap_or(0))?;
-    // The newest version writes the word `deprecated` where nothing was asked for.
+    // The newest version writes `deprecated` if the parameter was not set.
     let sigmoids = if fitted.text_if("probability").is_none() && fitted.flag("probability")? {
         let slopes = fitted.floats_of("_probA", pairs)?;
         Some(slopes.into_iter().zip(fitted.floats_of("_probB", pairs)?).collect())
@@ -234,13 +234,13 @@ impl Pairs {
         self.starts.len() - 1
     }
 
-    /// Both classes of each pair, in the order of LIBSVM.
+    /// Returns the classes of each pair, in LIBSVM's order.
     fn pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let classes = self.classes();
         (0..classes).flat_map(move |one| (one + 1..classes).map(move |other| (one, other)))
     }
 
-    /// A sum for each pair; above zero it speaks for the first class.
+    /// Returns the sum of each pair. A positive sum is a vote for the first class.
     fn sums(&self, row: &[f64]) -> Vec<f64> {
         let kernels = self.machine.kernels(row);
         let count = kernels.len();
@@ -262,7 +262,7 @@ impl Pairs {
         sums
     }
 
-    /// The class that most pairs speak for.
+    /// Returns the class with the most votes.
     fn vote(&self, sums: &[f64]) -> usize {
         let mut votes = vec![0_u32; self.classes()];
         for ((one, other), &sum) in self.pairs().zip(sums) {
@@ -277,7 +277,7 @@ impl Pairs {
         best
     }
 
-    /// A score for each class: its votes, and how clear they were.
+    /// Returns a score for each class: its votes, with the confidence as a tie-breaker.
     fn one_vs_rest(&self, sums: &[f64]) -> Vec<f64> {
         let mut votes = vec![0.0; self.classes()];
         let mut confidences = vec![0.0; self.classes()];
@@ -309,12 +309,12 @@ impl Pairs {
     }
 }
 
-/// The logistic function of `-x`.
+/// Returns the logistic function of `-x`.
 fn sigmoid(x: f64) -> f64 {
     if x >= 0.0 { (-x).exp() / (1.0 + (-x).exp()) } else { 1.0 / (1.0 + x.exp()) }
 }
 
-/// Finds the probabilities of classes that suit those of pairs best, step by step as LIBSVM does.
+/// Finds the class probabilities that fit those of the pairs best, by LIBSVM's iteration.
 #[expect(clippy::cast_precision_loss, reason = "classes are few")]
 fn couple(pairwise: &[f64], classes: usize) -> Vec<f64> {
     let r = |one: usize, other: usize| pairwise[one * classes + other];

@@ -1,4 +1,4 @@
-//! Decision trees, and the sums and means over several that ensembles take.
+//! Decision trees, and sums and means over several trees for ensembles.
 
 use std::borrow::Cow;
 use std::hint::select_unpredictable;
@@ -19,38 +19,39 @@ pub(super) const CLASSES: ClassTable = &[
     ("tree.ExtraTreeRegressor", regressor),
 ];
 
-/// Set beside a feature when missing values go left.
+/// Set in a node's feature if missing values go left.
 const MISSING_LEFT: u32 = 1 << 31;
-/// Rows that go through one tree before the next one is looked at.
+/// How many rows go through a tree before the next tree is evaluated.
 const BLOCK: usize = 64;
-/// Walks that go on side by side, so that one need not wait for another's memory.
+/// How many rows or trees are walked in lockstep, so that their memory accesses overlap.
 const LANES: usize = 8;
 
-/// A split, or a leaf.
+/// A split or a leaf.
 #[derive(Debug, Clone, Copy)]
 struct Node {
-    /// Values up to this one go left. The file has double precision; among single ones this is the same test.
+    /// The largest value that goes left. The file has double precision; for single-precision values the test is the
+    /// same.
     threshold: f32,
     /// The feature, and whether missing values go left.
     feature: u32,
-    /// The nodes on the left and on the right; a leaf has itself.
+    /// The left and the right child. Both children of a leaf are the leaf itself.
     children: [u32; 2],
 }
 
-/// One tree. Each child stands behind its parent, so that a walk ends.
+/// One tree. Each child comes after its parent, so every walk ends.
 #[derive(Debug)]
 pub(super) struct Tree {
     nodes: Vec<Node>,
-    /// Where the values of each node start, if it is a leaf.
+    /// For each node that is a leaf, where its values start.
     starts: Vec<u32>,
     /// `width` numbers for each leaf.
     values: Vec<f64>,
     width: usize,
-    /// How deep the tree is.
+    /// The depth of the tree.
     depth: usize,
 }
 
-/// Trees of the same features and the same width.
+/// Trees with the same features and the same width.
 #[derive(Debug)]
 pub(super) struct Trees {
     all: Vec<Tree>,
@@ -58,18 +59,18 @@ pub(super) struct Trees {
     pub(super) width: usize,
 }
 
-/// What the leaves of classifiers hold.
+/// What leaves contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeafKind {
-    /// Numbers that are what they are.
+    /// Values that are used unchanged.
     Values,
-    /// Weights of samples, which become fractions.
+    /// Sample weights, which are converted to fractions.
     Weights,
-    /// How far a row has come, and how far it would go among as many samples as the leaf has.
+    /// Path lengths: the depth of the leaf, plus the expected depth of a tree of its samples.
     Paths,
 }
 
-/// How many splits so many samples need on average until each is alone, as isolation forests reckon.
+/// Returns the average path length of a tree that isolates this many samples, by the formula of isolation forests.
 pub(super) fn average_path_length(samples: f64) -> f64 {
     if samples <= 1.0 {
         return 0.0;
@@ -80,7 +81,7 @@ pub(super) fn average_path_length(samples: f64) -> f64 {
     2.0 * ((samples - 1.0).ln() + std::f64::consts::EULER_GAMMA) - 2.0 * (samples - 1.0) / samples
 }
 
-/// Rounds down to single precision: `x <= threshold` stays the same for every single-precision `x`.
+/// Rounds down to single precision, so that `x <= threshold` is the same for every single-precision `x`.
 fn round_down(threshold: f64) -> f32 {
     let rounded = to_f32(threshold);
     if f64::from(rounded) > threshold { rounded.next_down() } else { rounded }
@@ -155,7 +156,7 @@ impl Tree {
         Some(tree)
     }
 
-    /// The values of a leaf.
+    /// Returns the values of a leaf.
     fn values(&self, leaf: u32) -> &[f64] {
         let start = self.starts[leaf as usize] as usize;
         &self.values[start..start + self.width]
@@ -163,7 +164,7 @@ impl Tree {
 }
 
 impl Node {
-    /// Where a value goes from here.
+    /// Returns the child that a row goes to.
     #[expect(clippy::needless_bitwise_bool, reason = "a branch would be guessed wrong at every other node")]
     fn next(&self, row: &[f32]) -> u32 {
         let value = row[(self.feature & !MISSING_LEFT) as usize];
@@ -172,7 +173,7 @@ impl Node {
     }
 }
 
-/// The leaf that each row ends in, each in its own tree.
+/// Returns the leaf that each row ends in, each in its own tree.
 fn leaves<const N: usize>(trees: [&Tree; N], rows: [&[f32]; N]) -> [u32; N] {
     let mut places = [0; N];
     loop {
@@ -211,7 +212,7 @@ impl Fields {
 }
 
 impl Trees {
-    /// Reads trees, each the `tree_` of an estimator.
+    /// Reads the `tree_` of every estimator.
     pub(super) fn load<'a>(
         fitted: &FittedObject<'a>,
         estimators: impl IntoIterator<Item = PickleValue<'a>>,
@@ -229,8 +230,8 @@ impl Trees {
         Ok(Self { all: trees, features, width })
     }
 
-    /// Reads the trees of an isolation forest, whose values are lengths of paths. Each tree knows its features by their
-    /// places in its subset.
+    /// Reads the trees of an isolation forest, whose values are path lengths. A tree refers to features by their
+    /// positions in its subset.
     pub(super) fn paths<'a>(
         fitted: &FittedObject<'a>,
         estimators: Vec<PickleValue<'a>>,
@@ -240,7 +241,7 @@ impl Trees {
         let mut trees = Self { all: Vec::with_capacity(estimators.len()), features, width: 1 };
         for (estimator, subset) in estimators.into_iter().zip(subsets) {
             let mut tree = Tree::load(&fitted.part(estimator)?, subset.len(), LeafKind::Paths)?;
-            // A tree that was given all features was given them in their order.
+            // A tree with all features has them in their original order.
             if subset.len() != features {
                 for place in 0..tree.nodes.len() {
                     let node = tree.nodes[place];
@@ -261,7 +262,7 @@ impl Trees {
         Ok(trees)
     }
 
-    /// Adds the values of every tree, `scale` times, to the row's `width` sums.
+    /// Adds the values of every tree, times `scale`, to the `width` sums of each row.
     pub(super) fn add(&self, x: &[f32], sums: &mut [f64], scale: f64) {
         let blocks = x.chunks(BLOCK * self.features).zip(sums.chunks_mut(BLOCK * self.width));
         for (x, sums) in blocks {
@@ -284,7 +285,7 @@ impl Trees {
         }
     }
 
-    /// Adds the values of every tree for one row, which goes through several trees at once.
+    /// Adds the values of every tree for one row, which is walked through several trees in lockstep.
     fn add_one(&self, row: &[f32], sums: &mut [f64], scale: f64) {
         let (groups, rest) = self.all.as_chunks::<LANES>();
         for group in groups {
@@ -299,7 +300,7 @@ impl Trees {
         }
     }
 
-    /// The mean over all trees.
+    /// Returns the mean over all trees.
     fn mean(&self, x: &[f32], rows: usize) -> Vec<f64> {
         let mut sums = vec![0.0; rows * self.width];
         self.add(x, &mut sums, 1.0);
@@ -325,7 +326,7 @@ fn add_scaled(sums: &mut [f64], values: &[f64], scale: f64) {
     }
 }
 
-/// Rows in the precision of trees, in which they have to be finite; some versions and parameters take missing values.
+/// Returns rows in the precision of trees. They must be finite; some versions and parameters allow missing values.
 pub(super) fn rows<'d>(
     data: &'d TableData<'_>,
     info: &EstimatorInfo,
@@ -336,7 +337,7 @@ pub(super) fn rows<'d>(
     if fits { Ok(rows) } else { Err(PredictError::NotFinite { class: Arc::clone(&info.class) }) }
 }
 
-/// Rows in the precision of trees, whatever numbers they have.
+/// Returns rows in the precision of trees, without checking them.
 pub(super) fn unchecked<'d>(data: &'d TableData<'_>, info: &EstimatorInfo) -> Result<Cow<'d, [f32]>, PredictError> {
     let matrix = info.unchecked(data)?;
     Ok(match matrix.floats {
@@ -345,7 +346,7 @@ pub(super) fn unchecked<'d>(data: &'d TableData<'_>, info: &EstimatorInfo) -> Re
     })
 }
 
-/// Whether a tree of these parameters takes missing values.
+/// Returns whether a tree with these parameters accepts missing values.
 pub(super) fn takes_missing(tree: &FittedObject<'_>, random: SklearnVersion, best: SklearnVersion) -> bool {
     let since = if tree.text_if("splitter") == Some("random") { random } else { best };
     let criterion = tree.text_if("criterion").unwrap_or_default();
@@ -353,22 +354,22 @@ pub(super) fn takes_missing(tree: &FittedObject<'_>, random: SklearnVersion, bes
     tree.version() >= since && suits && tree.get("monotonic_cst").is_none()
 }
 
-/// A tree or a mean of trees.
+/// A tree, or the mean of several trees.
 #[derive(Debug)]
 struct Mean {
     trees: Trees,
-    /// Of classifiers.
+    /// Classifiers only.
     labels: Option<Elements<'static>>,
     missing: bool,
 }
 
-/// `DecisionTreeClassifier` and `ExtraTreeClassifier`.
+/// Loads `DecisionTreeClassifier` and `ExtraTreeClassifier`.
 fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let missing = takes_missing(fitted, SklearnVersion(1, 6), SklearnVersion(1, 3));
     mean(fitted, vec![fitted.value()], true, missing)
 }
 
-/// `DecisionTreeRegressor` and `ExtraTreeRegressor`.
+/// Loads `DecisionTreeRegressor` and `ExtraTreeRegressor`.
 fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let missing = takes_missing(fitted, SklearnVersion(1, 6), SklearnVersion(1, 3));
     mean(fitted, vec![fitted.value()], false, missing)

@@ -1,8 +1,7 @@
-//! From a loader's trees to the compiled form.
+//! Compiles the trees of a loader.
 //!
-//! The loaders describe one node at a time and the compiler walks from the root. This is the only place where the
-//! structure of a tree is followed before it has been checked, so it finds children out of range, cycles and shared nodes
-//! for every format.
+//! Loaders describe one node at a time, and the compiler walks from the root. This is the only place that follows a
+//! tree before its structure is checked, so it finds children out of range, cycles and shared nodes for every format.
 
 use std::collections::HashMap;
 
@@ -14,10 +13,10 @@ use super::forest::{
 use super::planes::{Planes, SplitCondition, SplitShape, TreeShape};
 use super::scalar::Scalar;
 
-/// The offset of a leaf: one back, because its test fails and that leads one on.
+/// The offset of a leaf. The test of a leaf fails, which adds one, so minus one leads back to the leaf.
 const LEAF: u32 = u32::MAX;
 
-/// A node as a loader sees it.
+/// A node as a loader describes it.
 pub(super) enum LoadedNode<'a, T> {
     /// Goes to `children[0]` if `test` holds.
     Split {
@@ -28,11 +27,11 @@ pub(super) enum LoadedNode<'a, T> {
     Leaf(LeafValue<'a, T>),
 }
 
-/// What a split asks.
+/// The test of a split.
 pub(super) enum SplitTest<'a, T> {
     /// Whether the value is at most the threshold.
     AtMost { threshold: T, view: FeatureView, missing: bool },
-    /// Whether the value, truncated, is one of the categories. Values below `lowest` are none.
+    /// Whether the value, truncated, is one of the categories. Values below `lowest` are in no category.
     Among { categories: CategorySet<'a>, lowest: T, missing: bool },
 }
 
@@ -40,17 +39,17 @@ pub(super) enum SplitTest<'a, T> {
 pub(super) enum CategorySet<'a> {
     /// A list in any order.
     List(Vec<u32>),
-    /// A bit for each category from 0.
+    /// One bit for each category, starting at 0.
     Bits(&'a [u32]),
 }
 
-/// What a leaf gives.
+/// The value of a leaf.
 pub(super) enum LeafValue<'a, T> {
     /// A number for the tree's output.
     Value(T),
     /// A number for every output.
     Vector(&'a [T]),
-    /// A linear model, and a value for rows that it cannot be used on.
+    /// A linear model, and a fallback for rows that it cannot be applied to.
     Linear { constant: T, terms: Vec<(i64, T)>, fallback: T },
 }
 
@@ -73,15 +72,15 @@ pub(super) struct Compiler<T> {
     trees: Vec<Tree>,
 }
 
-/// What a forest is, beside its trees.
+/// The properties of a forest, apart from its trees.
 pub(super) struct ForestShape<T> {
-    /// Features of a row.
+    /// The number of features of a row.
     pub(super) features: usize,
-    /// Sums that the trees add to.
+    /// The number of sums that the trees add to.
     pub(super) outputs: usize,
-    /// Values in a leaf: one, or as many as outputs.
+    /// The number of values in a leaf: one, or the number of outputs.
     pub(super) width: usize,
-    /// Values up to this size count as zero.
+    /// Values up to this magnitude count as zero.
     pub(super) tiny: T,
 }
 
@@ -92,7 +91,7 @@ struct Tree {
     categorical: bool,
 }
 
-/// A node that has a slot, but no contents yet.
+/// A node that has a slot but no content yet.
 struct Pending {
     node: usize,
     slot: usize,
@@ -100,7 +99,7 @@ struct Pending {
 }
 
 impl<T: Scalar> Compiler<T> {
-    /// Starts a forest.
+    /// Starts a forest without trees.
     pub(super) fn new(shape: &ForestShape<T>) -> Self {
         Self {
             features: shape.features,
@@ -135,7 +134,7 @@ impl<T: Scalar> Compiler<T> {
         })
     }
 
-    /// Packs everything.
+    /// Packs the trees into a forest.
     pub(super) fn finish(self) -> Forest<T> {
         let planes = Planes::new(self.trees.iter().map(|tree| self.shape(tree)));
         let groups = self.trees.chunks(Forest::<T>::LANES).map(group).collect();
@@ -210,11 +209,11 @@ impl<T: Scalar> Compiler<T> {
         Ok(reached)
     }
 
-    /// The form of a tree for many rows, if it has one.
+    /// Returns the form of a tree for many rows, if it has one.
     fn shape(&self, tree: &Tree) -> Option<TreeShape<T>> {
         enum Step {
             Enter(usize),
-            /// The first child of a split has been passed.
+            /// The first child of a split is finished.
             Passed(usize),
         }
         if self.width != 1 || !self.leaves.is_empty() {
@@ -242,10 +241,10 @@ impl<T: Scalar> Compiler<T> {
         Some(shape)
     }
 
-    /// What the split at a slot condition.
+    /// Returns the condition of the split at a slot.
     fn split_condition(&self, slot: usize, threshold: T) -> SplitCondition<T> {
         let Some(set) = self.sets.get(self.set_of[slot] as usize) else {
-            // A test that never holds is that for a member of the empty set.
+            // A test that never holds is membership in the empty set.
             let never = SplitCondition::Among { categories: Vec::new(), missing: false, lowest: T::ZERO };
             return if threshold.is_nan() { never } else { SplitCondition::AtMost(threshold) };
         };
@@ -258,7 +257,7 @@ impl<T: Scalar> Compiler<T> {
         SplitCondition::Among { categories, missing: set.missing, lowest: set.lowest }
     }
 
-    /// Makes room for `count` neighboring nodes, and returns the slot of the first.
+    /// Reserves `count` adjacent nodes, and returns the slot of the first.
     fn reserve(&mut self, count: usize) -> Result<usize, LoadError> {
         let first = self.nodes.len();
         let end = first + count;
@@ -273,7 +272,8 @@ impl<T: Scalar> Compiler<T> {
     }
 
     fn put_leaf(&mut self, node: usize, slot: usize, leaf: LeafValue<'_, T>) -> Result<(), CompileFault> {
-        // The slot was reserved as a node that never holds and leads to itself; only its value is missing.
+        // The slot was reserved as a node whose test never holds and that leads to itself, so only its value is
+        // missing.
         let value = match leaf {
             LeafValue::Value(value) => value,
             LeafValue::Vector(vector) => {
@@ -309,7 +309,7 @@ impl<T: Scalar> Compiler<T> {
         let (threshold, column, turned) = match test {
             SplitTest::AtMost { threshold, view, missing } => {
                 let turned = missing && view != FeatureView::MissingIsZero;
-                // x > t sends the row to the second child: so does -x < -t, which a missing value fails.
+                // x > t sends the row to the second child. So does -x < -t, which a missing value fails.
                 let threshold = if turned { (-threshold).below() } else { threshold };
                 (threshold, self.column(feature, view, turned)?, turned)
             }
@@ -336,7 +336,7 @@ impl<T: Scalar> Compiler<T> {
             .ok_or(TreeFault::FeatureOutOfRange { node, feature, features: self.features })
     }
 
-    /// Finds or makes a column.
+    /// Finds or adds a column.
     fn column(&mut self, feature: u32, view: FeatureView, turned: bool) -> Result<u32, LoadError> {
         if let Some(column) = self.column_of.get(&(feature, view, turned)) {
             return Ok(*column);
@@ -348,7 +348,7 @@ impl<T: Scalar> Compiler<T> {
         Ok(column)
     }
 
-    /// Stores a set: as bits, unless so few are spread so far that a list is shorter.
+    /// Stores a set as bits or, if it has few and distant members, as a list.
     fn set(&mut self, categories: CategorySet<'_>, lowest: T, missing: bool) -> Result<SplitCategories<T>, LoadError> {
         let start = self.words.len();
         let mut base = 0;
@@ -397,7 +397,7 @@ impl From<LoadError> for CompileFault {
     }
 }
 
-/// Checks a child's index and that it is met for the first time.
+/// Checks the index of a child, and that no other node has the child.
 fn enter(seen: &mut [bool], node: usize, child: i64) -> Result<usize, TreeFault> {
     let nodes = seen.len();
     let out_of_range = TreeFault::ChildOutOfRange { node, child, nodes };
@@ -410,7 +410,7 @@ fn enter(seen: &mut [bool], node: usize, child: i64) -> Result<usize, TreeFault>
     Ok(index)
 }
 
-/// An index in its stored form, which leaves [`NONE`] free.
+/// Converts an index to its stored form, which excludes [`NONE`].
 fn index_of(index: usize, what: &'static str) -> Result<u32, LoadError> {
     let limit = NONE as usize - 1;
     u32::try_from(index).ok().filter(|index| *index != NONE).ok_or(LoadError::TooLarge { what, count: index, limit })
@@ -427,7 +427,7 @@ fn group(trees: &[Tree]) -> TreeGroup {
     }
 }
 
-/// The same nodes in half the index width, if they fit.
+/// Returns the same nodes with half the index width, if they fit.
 fn narrow<T: Scalar>(nodes: &[Node<T, u32>]) -> Option<Vec<Node<T, u16>>> {
     nodes
         .iter()
@@ -448,7 +448,7 @@ mod tests {
 
     type Node = Option<(i64, [i64; 2])>;
 
-    /// Compiles a tree of splits and, where there is none, leaves.
+    /// Compiles a tree of splits; `None` is a leaf.
     fn add(nodes: &[Node], output: i64) -> Result<usize, String> {
         let mut compiler = Compiler::new(&ForestShape { features: 2, outputs: 1, width: 1, tiny: 0.0 });
         let describe = |node: usize| {
@@ -498,7 +498,7 @@ mod tests {
             })
         };
         assert_eq!(compiler.add(2 * 40_000 + 1, 0, describe).unwrap(), 80_001);
-        // The nodes stand in the order of their depth, so even here a child is near.
+        // Nodes are stored by depth, so even here a child is close to its parent.
         let forest = compiler.finish();
         assert!(matches!(forest.nodes, Nodes::Narrow(_)));
         assert!(forest.planes.is_none());

@@ -1,4 +1,4 @@
-//! Rows that go in, and predictions that come out.
+//! Input rows and predictions.
 
 use super::error::PredictError;
 
@@ -12,8 +12,7 @@ pub struct FeatureMatrix<'a> {
 
 /// The elements of a matrix.
 ///
-/// Integers and booleans of any width are to be cast to `f32` before: both libraries read them so. A missing value is a
-/// NaN.
+/// Integers and booleans of any width must be cast to `f32` first, as both libraries do. NaN is a missing value.
 #[derive(Debug, Clone, Copy)]
 pub enum FeatureValues<'a> {
     /// Single precision.
@@ -22,10 +21,10 @@ pub enum FeatureValues<'a> {
     F64(&'a [f64]),
 }
 
-/// Which of a model's answers is wanted.
+/// Which output of a model is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnsembleOutput {
-    /// What `predict` of the Python runtime answers.
+    /// What `predict` of the Python library returns.
     Predict,
     /// Class probabilities.
     PredictProba,
@@ -33,16 +32,16 @@ pub enum EnsembleOutput {
     Margin,
 }
 
-/// A model's answer, in row-major order.
+/// The output of a model, in row-major order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prediction {
-    /// One row of values for each row that went in.
+    /// One row of values for each input row.
     pub values: PredictedValues,
-    /// Values to a row.
+    /// Number of values in a row.
     pub columns: usize,
 }
 
-/// The elements of a prediction; the variant is the datatype.
+/// The values of a prediction. The variant is the datatype.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PredictedValues {
     /// `INT32`
@@ -55,17 +54,17 @@ pub enum PredictedValues {
     F64(Vec<f64>),
 }
 
-/// Rows as an evaluator reads them.
+/// Rows in the form that an evaluator reads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InputRows<'a, S, F> {
     pub(super) values: &'a [S],
-    /// Values in a row.
+    /// Number of values in a row.
     pub(super) features: usize,
     pub(super) convert: F,
 }
 
 impl<'a> FeatureMatrix<'a> {
-    /// Makes a matrix of `rows` times `columns` values.
+    /// Creates a matrix of `rows` times `columns` values.
     pub fn new(values: FeatureValues<'a>, rows: usize, columns: usize) -> Result<Self, PredictError> {
         let found = values.len();
         if rows.checked_mul(columns) == Some(found) {
@@ -75,29 +74,29 @@ impl<'a> FeatureMatrix<'a> {
         }
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many values a row has.
+    /// Returns the number of values in a row.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// The rows for an evaluator: some of the values, and how each becomes a number of the evaluator's type.
+    /// Returns rows for an evaluator: some of the values, and their conversion to the evaluator's type.
     pub(super) fn input<S, F>(&self, values: &'a [S], convert: F) -> InputRows<'a, S, F> {
         InputRows { values, features: self.columns, convert }
     }
 
-    /// All values.
+    /// Returns all values.
     pub fn values(&self) -> FeatureValues<'a> {
         self.values
     }
 }
 
 impl FeatureValues<'_> {
-    /// How many values there are.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::F32(values) => values.len(),
@@ -105,7 +104,7 @@ impl FeatureValues<'_> {
         }
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

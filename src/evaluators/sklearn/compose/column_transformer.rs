@@ -12,17 +12,17 @@ use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::pipeline::{named, passes};
 use crate::pickle::{self, PickleValue};
 
-/// Transformers of some columns each.
+/// Transformers that are applied to some of the columns each.
 #[derive(Debug)]
 struct Columns {
     parts: Vec<(Option<Estimator>, Selection)>,
-    /// What the columns of the fit were called, if they had names.
+    /// The column names of the fit, if it had names.
     names: Option<Vec<String>>,
-    /// How many columns the fit had.
+    /// The number of columns of the fit.
     features: usize,
 }
 
-/// Which columns a transformer gets.
+/// Which columns a transformer receives.
 #[derive(Debug)]
 enum Selection {
     Places(Vec<usize>),
@@ -56,13 +56,14 @@ pub(super) fn column_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorS
     };
     let by_name = names.is_some() || parts.iter().any(|(_, selection)| matches!(selection, Selection::Names(_)));
     let wanted = features;
-    // By name any further columns are fine.
+    // If columns are found by name, additional columns are allowed.
     let features = if by_name { None } else { Some(features) };
     Ok(EstimatorSpec::composed(MethodSet::TRANSFORM, features, None, Columns { parts, names, features: wanted })
         .without_names())
 }
 
-/// Whether a transformer is a function that is not there, or only looks at its input: the columns pass unchanged.
+/// Returns whether a transformer has no function, or one that only checks its input, so that the columns pass
+/// unchanged.
 fn is_identity(step: PickleValue<'_>) -> bool {
     let looks = |function: PickleValue<'_>| {
         let partial = function.class() == Some("functools.partial");
@@ -72,13 +73,13 @@ fn is_identity(step: PickleValue<'_>) -> bool {
         && step.attribute("func").is_none_or(|function| function.is_none() || looks(function))
 }
 
-/// What histogram gradient boosting has in its own pipeline for columns of numbers.
+/// The function that histogram gradient boosting applies to numeric columns in its own pipeline.
 const CHECK: &str = "sklearn.utils.validation.check_array";
 
 impl Selection {
     fn read(columns: PickleValue<'_>, features: usize, fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let wanted = || fitted.unexpected("transformers_", "columns by name, place or mask");
-        // The remainder of some versions is a list with more to it.
+        // Some versions wrap the columns of the remainder in a list subclass.
         let columns = columns.attribute("data").unwrap_or(columns);
         if let Some(name) = columns.as_str() {
             return Ok(Self::Names(vec![name.to_owned()]));
@@ -115,7 +116,7 @@ impl Selection {
         integers.into_iter().map(place).collect::<Option<_>>().map(Self::Places).ok_or_else(wanted)
     }
 
-    /// Reads `slice(start, stop, step)` of places; a slice of names is not evaluated.
+    /// Reads `slice(start, stop, step)` of positions. Slices of names are not supported.
     fn slice(arguments: &[PickleValue<'_>], features: usize) -> Option<Self> {
         let &[first, end, stride] = arguments else { return None };
         let count = i64::try_from(features).ok()?;
@@ -154,7 +155,7 @@ impl Evaluate for Columns {
         for (part, selection) in &self.parts {
             let selected = match (selection, &self.names, data) {
                 (Selection::Names(names), _, _) => data.select(&data.places(names, &info.class)?),
-                // A frame like the one of the fit may have its columns anywhere.
+                // The columns of a frame with the names of the fit may be in any order.
                 (Selection::Places(places), Some(names), TableData::Frame(_)) if data.is_named() => {
                     let names: Vec<String> = places.iter().map(|&place| names[place].clone()).collect();
                     data.select(&data.places(&names, &info.class)?)

@@ -1,4 +1,4 @@
-//! Transformers of columns, and regressors of transformed targets.
+//! `ColumnTransformer` and `TransformedTargetRegressor`.
 
 mod column_transformer;
 mod transformed_target;

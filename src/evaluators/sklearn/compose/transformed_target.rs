@@ -9,7 +9,7 @@ use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, EstimatorM
 use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::numpy_functions::NumpyFunction;
 
-/// What undoes the transformation of a target.
+/// Undoes the transformation of a target.
 #[derive(Debug)]
 enum TargetInverse {
     Function(NumpyFunction),

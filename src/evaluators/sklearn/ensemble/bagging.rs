@@ -1,4 +1,4 @@
-//! Bagging: estimators of the same kind, fitted with parts of the data.
+//! Bagging: estimators of the same kind, each fitted with a part of the data.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::numerics::{argmax, divide};
 use crate::evaluators::sklearn::sub_estimators::{self, NumericAnswer};
 
-/// One estimator of a bag.
+/// One estimator of the ensemble.
 #[derive(Debug)]
 struct Member {
     estimator: Estimator,
-    /// The features that it sees; all of them, in their order, if there is nothing.
+    /// The features that it receives. `None` means all of them, in order.
     features: Option<Vec<usize>>,
-    /// Its classes among those of the whole, if it knows fewer.
+    /// The positions of its classes among those of the ensemble, if it knows fewer.
     classes: Option<Vec<usize>>,
 }
 
@@ -24,7 +24,7 @@ struct Member {
 #[derive(Debug)]
 struct Bagging {
     members: Vec<Member>,
-    /// What sums are divided by.
+    /// The number that sums are divided by.
     count: f64,
     labels: Option<Elements<'static>>,
 }
@@ -80,7 +80,7 @@ impl Member {
         }
     }
 
-    /// Adds its probabilities, or a vote where it has none, to those of all classes.
+    /// Adds the estimator's probabilities, or a vote if it has none, to those of all classes.
     fn vote(&self, data: &TableData<'_>, labels: usize, sums: &mut [f64]) -> Result<(), PredictError> {
         let view = self.view(data);
         if !self.estimator.info.methods.contains(EstimatorMethod::PredictProba) {
@@ -113,7 +113,7 @@ impl Bagging {
         Ok(sums)
     }
 
-    /// The mean of what all answer.
+    /// Returns the mean over all estimators.
     fn mean(&self, method: EstimatorMethod, data: &TableData<'_>) -> Result<NumericAnswer, PredictError> {
         let mut total: Option<NumericAnswer> = None;
         for member in &self.members {

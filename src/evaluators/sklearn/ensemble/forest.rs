@@ -5,12 +5,12 @@ use crate::evaluators::sklearn::error::LoadError;
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::tree;
 
-/// Random forests and extremely randomised trees that classify.
+/// Loads `RandomForestClassifier` and `ExtraTreesClassifier`.
 pub(super) fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     forest(fitted, true)
 }
 
-/// Random forests and extremely randomised trees of numbers.
+/// Loads `RandomForestRegressor` and `ExtraTreesRegressor`.
 pub(super) fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     forest(fitted, false)
 }

@@ -10,23 +10,23 @@ use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::numerics::{argmax, expit, softmax};
 use crate::evaluators::sklearn::tree::{self, LeafKind, Trees};
 
-/// How gradient boosting turns sums into answers.
+/// How gradient boosting turns sums into predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Loss {
-    /// Numbers.
+    /// The sum is the prediction.
     Regression,
     /// Two classes, one sum.
     Binomial,
-    /// Two classes by the exponential loss of `AdaBoost`.
+    /// Two classes, with the exponential loss of `AdaBoost`.
     Exponential,
-    /// A sum for each class.
+    /// One sum for each class.
     Multinomial,
 }
 
 /// `GradientBoostingClassifier` and `GradientBoostingRegressor`.
 #[derive(Debug)]
 struct Boosted {
-    /// Those that add to each sum.
+    /// The trees of each sum.
     trees: Vec<Trees>,
     learning_rate: f64,
     start: Start,
@@ -36,13 +36,13 @@ struct Boosted {
     features: usize,
 }
 
-/// What the sums start from.
+/// The initial value of the sums.
 #[derive(Debug)]
 enum Start {
     Zero,
-    /// The same for each row.
+    /// The same values for each row.
     Constant(Vec<f64>),
-    /// What another estimator answers.
+    /// The predictions of another estimator.
     Estimator(Box<Estimator>),
 }
 
@@ -88,7 +88,7 @@ fn boosting(
     Ok(EstimatorSpec::new(methods, features, Boosted { trees, learning_rate, start, loss, labels, version, features }))
 }
 
-/// Reads `init_`: a dummy that always answers the same, any other estimator, or nothing.
+/// Reads `init_`: a dummy estimator that returns a constant, any other estimator, or `zero`.
 fn start(fitted: &FittedObject<'_>, loss: Loss, sums: usize) -> Result<Start, LoadError> {
     let init = fitted.need("init_")?;
     if init.as_str() == Some("zero") {
@@ -118,7 +118,7 @@ fn start(fitted: &FittedObject<'_>, loss: Loss, sums: usize) -> Result<Start, Lo
 }
 
 impl Loss {
-    /// What the sums of a row start from, when another estimator answers `predictions`.
+    /// Converts the predictions of the initial estimator for one row to initial sums.
     fn link(self, predictions: &[f64], version: SklearnVersion) -> Vec<f64> {
         let epsilon = if version < SklearnVersion(1, 6) { f64::from(f32::EPSILON) } else { f64::EPSILON };
         let clip = |probability: f64| probability.clamp(epsilon, 1.0 - epsilon);
@@ -143,7 +143,7 @@ impl Loss {
 }
 
 impl Boosted {
-    /// The sums of every row.
+    /// Returns the sums of every row.
     fn sums(&self, x: &[f32], rows: usize) -> Result<Vec<f64>, PredictError> {
         let width = self.trees.len();
         let mut sums = match &self.start {
@@ -204,7 +204,7 @@ impl Evaluate for Boosted {
                 DenseTable::of_f64(both.collect(), 2)
             }
             (_, Loss::Multinomial) => DenseTable::of_column(labels.take(sums.chunks_exact(width).map(argmax))),
-            // Zero was the first class until 1.3, and is the second since.
+            // A sum of zero was the first class until 1.3, and has been the second class since.
             _ if self.version < SklearnVersion(1, 4) => {
                 DenseTable::of_column(labels.take(sums.iter().map(|&sum| usize::from(sum > 0.0))))
             }

@@ -10,25 +10,25 @@ use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::numerics::{argmax, expit, softmax};
 use crate::pickle::PickleValue;
 
-/// Rows that go through one tree before the next one is looked at.
+/// How many rows go through a tree before the next tree is evaluated.
 const BLOCK: usize = 64;
-/// Walks that go on side by side, so that one need not wait for another's memory.
+/// How many rows are walked in lockstep, so that their memory accesses overlap.
 const LANES: usize = 8;
 
-/// A split, or a leaf.
+/// A split or a leaf.
 #[derive(Debug, Clone, Copy)]
 struct Node {
-    /// Values up to this one go left; of a leaf, its value.
+    /// The largest value that goes left or, in a leaf, the leaf's value.
     threshold: f64,
     feature: u32,
-    /// The nodes on the left and on the right; a leaf has itself.
+    /// The left and the right child. Both children of a leaf are the leaf itself.
     children: [u32; 2],
     missing_left: bool,
-    /// Of a split by categories, which set of its tree goes left; else `NUMERIC`.
+    /// The index of the set that goes left, for a categorical split; otherwise `NUMERIC`.
     set: u32,
 }
 
-/// Marks a split by a threshold.
+/// Marks a numeric split.
 const NUMERIC: u32 = u32::MAX;
 
 /// A set of categories, which are numbers below 256.
@@ -36,7 +36,7 @@ const NUMERIC: u32 = u32::MAX;
 struct Set([u32; 8]);
 
 impl Set {
-    /// Of the words of a set, those that are there.
+    /// Creates a set from its eight words, if they are valid.
     fn of(words: &[i64]) -> Option<Self> {
         let words: Vec<u32> = words.iter().map(|&word| u32::try_from(word).ok()).collect::<Option<_>>()?;
         words.try_into().ok().map(Self)
@@ -51,32 +51,32 @@ impl Set {
     }
 }
 
-/// One tree. Each child stands behind its parent, so that a walk ends.
+/// One tree. Each child comes after its parent, so every walk ends.
 #[derive(Debug)]
 struct Tree {
     nodes: Vec<Node>,
-    /// What goes left at splits by categories.
+    /// The sets that go left at categorical splits.
     sets: Vec<Set>,
 }
 
-/// What becomes of the sums.
+/// How sums become predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Link {
     Identity,
     Exp,
-    /// Probabilities of classes.
+    /// Sums become probabilities of classes.
     Classes,
 }
 
 #[derive(Debug)]
 struct Boosted {
-    /// In the order in which they are added; each to the sum of its place modulo the number of sums.
+    /// All trees, in the order in which they are added. A tree's sum is its index modulo the number of sums.
     trees: Vec<Tree>,
     baseline: Vec<f64>,
     features: usize,
-    /// Makes numbers of the categories, and puts them first, since 1.4.
+    /// Encodes the categorical features as numbers and moves them to the front, since 1.4.
     encoder: Option<Estimator>,
-    /// Whether negative categories are missing values, as they are since 1.3.
+    /// Whether negative categories are missing values, as they have been since 1.3.
     negative_missing: bool,
     link: Link,
     labels: Option<Elements<'static>>,
@@ -137,12 +137,12 @@ fn boosted(
     let negative_missing = fitted.version() >= SklearnVersion(1, 3);
     let with_encoder = encoder.is_some();
     let boosted = Boosted { trees, baseline, features, encoder, negative_missing, link, labels };
-    // The encoder finds its columns by itself.
+    // The encoder selects its columns by itself.
     let family = EstimatorSpec::composed(methods, if with_encoder { None } else { Some(features) }, None, boosted);
     Ok(if with_encoder { family.without_names() } else { family })
 }
 
-/// The categories of each feature that were there when the model was fitted; `None` of a feature of numbers.
+/// Reads the categories that each feature had in the fit, or `None` for a numeric feature.
 fn known(fitted: &FittedObject<'_>, features: usize) -> Result<Vec<Option<Set>>, LoadError> {
     let Some(mapper) = fitted.get("_bin_mapper") else { return Ok(vec![None; features]) };
     let mapper = fitted.part(mapper)?;
@@ -163,14 +163,15 @@ fn known(fitted: &FittedObject<'_>, features: usize) -> Result<Vec<Option<Set>>,
     categorical.into_iter().zip(thresholds).map(set).collect()
 }
 
-/// A number as a category: the processor's cast to an integer, of which the lowest byte stays.
+/// Converts a number to a category: the processor's cast to an integer, of which the lowest byte is kept.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the library truncates too")]
 fn category(value: f64) -> u8 {
     let fits = value > f64::from(i32::MIN) - 1.0 && value < f64::from(i32::MAX) + 1.0;
     if fits { value as i32 as u8 } else { 0 }
 }
 
-/// What goes left at a split by categories: those of the split, and, if missing values do, those that are not known.
+/// Returns the set that goes left at a categorical split: the split's own categories, and the unknown ones if missing
+/// values go left.
 fn goes_left(left: Set, known: Set, missing_left: bool) -> Set {
     if missing_left { Set(std::array::from_fn(|word| left.0[word] | !known.0[word])) } else { left }
 }
@@ -198,7 +199,7 @@ fn tree_of<'a>(fitted: &FittedObject<'a>, tree: PickleValue<'a>, known: &[Option
             let children = [u32::try_from(index).ok()?; 2];
             return Some(Node { threshold: values[index], feature: 0, children, missing_left: false, set: NUMERIC });
         }
-        // Each child stands behind its parent, so that a walk ends.
+        // Each child comes after its parent, so every walk ends.
         let child = |child: i64| {
             let place = usize::try_from(child).ok().filter(|&place| index < place && place < count)?;
             u32::try_from(place).ok()
@@ -225,7 +226,7 @@ fn tree_of<'a>(fitted: &FittedObject<'a>, tree: PickleValue<'a>, known: &[Option
 }
 
 impl Tree {
-    /// The values of the leaves that rows end in.
+    /// Returns the values of the leaves that rows end in.
     fn leaves<const N: usize>(&self, rows: [&[f64]; N], negative_missing: bool) -> [f64; N] {
         if self.sets.is_empty() {
             return self.walk(rows, |node, value| {
@@ -247,7 +248,7 @@ impl Tree {
         })
     }
 
-    /// Goes from node to node until nothing moves.
+    /// Walks from node to node until no row moves.
     fn walk<const N: usize>(&self, rows: [&[f64]; N], next: impl Fn(&Node, f64) -> u32) -> [f64; N] {
         let mut places = [0; N];
         loop {
@@ -304,7 +305,7 @@ impl Evaluate for Boosted {
             }
             None => data,
         };
-        // Missing values are what they are, and infinite ones too.
+        // Missing and infinite values are allowed.
         let x = info.unchecked(data)?;
         if x.columns != self.features {
             let (class, wanted) = (Arc::clone(&info.class), self.features);

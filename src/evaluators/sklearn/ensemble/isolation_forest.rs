@@ -7,11 +7,11 @@ use crate::evaluators::sklearn::estimator::{EstimatorInfo, EstimatorMethod, Eval
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::tree;
 
-/// `IsolationForest`: rows that are soon alone are outliers.
+/// `IsolationForest`: rows that few splits isolate are outliers.
 #[derive(Debug)]
 struct Isolation {
     paths: tree::Trees,
-    /// What the lengths of all paths together are measured by.
+    /// The expected path length, summed over all trees.
     expected: f64,
     offset: f64,
     version: SklearnVersion,

@@ -1,4 +1,4 @@
-//! Stacking: an estimator that is given what others answer.
+//! Stacking: a final estimator that receives the predictions of other estimators.
 
 use crate::evaluators::sklearn::classes::EstimatorSpec;
 use crate::evaluators::sklearn::concatenate;
@@ -10,17 +10,17 @@ use crate::evaluators::sklearn::sub_estimators::{self, NumericAnswer, sub_estima
 
 #[derive(Debug)]
 struct Stacking {
-    /// Each with what it is asked for.
+    /// The estimators, with the method that is called on each.
     members: Vec<(Estimator, EstimatorMethod)>,
     last: Estimator,
-    /// Of classifiers.
+    /// Classifiers only.
     labels: Option<Elements<'static>>,
-    /// Whether the last one sees the input as well.
+    /// Whether the final estimator receives the input as well.
     passthrough: bool,
 }
 
 pub(super) fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    // Several targets have a list of labels, which is refused.
+    // With several targets this is a list of arrays, which is not supported.
     stacking(fitted, Some(fitted.labels("classes_")?))
 }
 
@@ -53,7 +53,7 @@ fn stacking(fitted: &FittedObject<'_>, labels: Option<Elements<'static>>) -> Res
 }
 
 impl Stacking {
-    /// What the last estimator sees.
+    /// Returns the input of the final estimator.
     fn transform(&self, data: &TableData<'_>, info: &EstimatorInfo) -> Result<TableData<'static>, PredictError> {
         let two = self.labels.as_ref().is_some_and(|labels| labels.len() == 2);
         let mut answers = Vec::with_capacity(self.members.len() + 1);
@@ -81,7 +81,7 @@ impl Stacking {
         if !whole {
             return Ok(beside.table());
         }
-        // Nothing but labels, which are whole numbers and stay that.
+        // All predictions are labels, which are integers and stay integers.
         #[expect(clippy::cast_possible_truncation, reason = "they were whole numbers before")]
         let values = beside.values.iter().map(|&value| value as i64).collect();
         let (rows, columns) = (data.rows(), beside.columns);

@@ -1,4 +1,4 @@
-//! Voting: different estimators, one vote each or as many as its weight.
+//! Voting: different estimators, each with one vote or with the votes of its weight.
 
 use crate::evaluators::sklearn::classes::EstimatorSpec;
 use crate::evaluators::sklearn::data::{DenseTable, Elements, IntType, TableData};
@@ -12,11 +12,11 @@ use crate::pickle::PickleValue;
 #[derive(Debug)]
 struct Voting {
     members: Vec<Estimator>,
-    /// One for each, all ones where there are none.
+    /// One weight for each estimator; all ones if the model has no weights.
     weights: Vec<f64>,
-    /// Of classifiers.
+    /// Classifiers only.
     labels: Option<Elements<'static>>,
-    /// Whether probabilities are averaged, and not votes counted.
+    /// Whether probabilities are averaged. Otherwise, votes are counted.
     soft: bool,
 }
 
@@ -55,7 +55,8 @@ fn voting(
     Ok(EstimatorSpec::composed(methods, features, None, Voting { members, weights, labels, soft }))
 }
 
-/// The weights of those that vote: there is one for each estimator of the constructor, also for those that were dropped.
+/// Reads the weights of the estimators that vote. The file has a weight for every estimator of the constructor,
+/// including those that were dropped.
 fn weights(fitted: &FittedObject<'_>) -> Result<Vec<f64>, LoadError> {
     let all = fitted.floats("weights")?;
     let named = fitted.items("estimators")?;
@@ -69,7 +70,7 @@ fn weights(fitted: &FittedObject<'_>) -> Result<Vec<f64>, LoadError> {
 }
 
 impl Voting {
-    /// The weighted mean of tables with the same number of columns.
+    /// Returns the weighted mean of tables with the same number of columns.
     fn average(
         &self,
         method: EstimatorMethod,
@@ -88,7 +89,7 @@ impl Voting {
         Ok(sub_estimators::NumericAnswer { values: sums, columns, single })
     }
 
-    /// The places of the labels that every member predicts, member by member.
+    /// Returns the positions of the labels that every estimator predicts, estimator by estimator.
     fn votes(&self, data: &TableData<'_>, labels: &Elements<'_>) -> Result<Vec<Vec<usize>>, PredictError> {
         let all: Vec<i64> = (0..labels.len()).filter_map(|label| i64::try_from(label).ok()).collect();
         let all = Elements::Int(all.into(), IntType::I64);
@@ -115,7 +116,7 @@ impl Voting {
         Ok(TableData::Table(DenseTable::of_column(labels.take(places.into_iter()))))
     }
 
-    /// What every member answers, side by side.
+    /// Returns the predictions of all estimators, concatenated by column.
     fn transform(&self, data: &TableData<'_>) -> Result<TableData<'static>, PredictError> {
         if let Some(labels) = self.labels.as_ref().filter(|_| !self.soft) {
             let votes = self.votes(data, labels)?;

@@ -8,12 +8,13 @@ use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::numerics::{argmax, divide, softmax};
 use crate::evaluators::sklearn::sub_estimators::{self, NumericAnswer, sub_estimators};
 
-/// What each estimator adds to the sums of classes.
+/// What each estimator adds to the sums of the classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Algorithm {
-    /// Its weight to the class that it predicts; to the others a part of it is taken off, if `balanced`.
+    /// Its weight for the class that it predicts. If `balanced`, a share of the weight is subtracted from the other
+    /// classes.
     Votes { balanced: bool },
-    /// What its probabilities say (`SAMME.R`).
+    /// Its probabilities (`SAMME.R`).
     Probabilities,
 }
 
@@ -27,14 +28,14 @@ struct Classifier {
     labels: Elements<'static>,
 }
 
-/// The median of what the estimators predict, by their weights.
+/// Predicts the weighted median of the estimators' predictions.
 #[derive(Debug)]
 struct Regressor {
     members: Vec<Estimator>,
     weights: Vec<f64>,
 }
 
-/// The weights of the estimators; the file may have more, of those that were not needed.
+/// Reads the weights of the estimators. The file may have more weights than estimators.
 fn weights(fitted: &FittedObject<'_>, members: usize) -> Result<Vec<f64>, LoadError> {
     let weights = fitted.floats("estimator_weights_")?;
     if weights.len() < members {
@@ -53,7 +54,7 @@ pub(super) fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, Loa
     let algorithm = match fitted.text_if("algorithm") {
         Some("SAMME.R") if fitted.version() < SklearnVersion(1, 6) => Algorithm::Probabilities,
         None | Some("SAMME" | "deprecated") => {
-            // Corrected in 1.3.1.
+            // Fixed in 1.3.1.
             let first = fitted.text_if("_sklearn_version").is_some_and(|version| version.starts_with("1.3.0"));
             Algorithm::Votes { balanced: fitted.version() >= SklearnVersion(1, 3) && !first }
         }
@@ -188,7 +189,7 @@ impl Evaluate for Regressor {
     }
 }
 
-/// The first of the ascending numbers at which half of all weight is reached.
+/// Returns the first of the ascending numbers at which half of the total weight is reached.
 fn median(sorted: &[(f64, f64)]) -> f64 {
     let mut sum = 0.0;
     let sums: Vec<f64> = sorted

@@ -1,4 +1,4 @@
-//! Texts as counts of their terms, and counts as weights.
+//! Text feature extraction: texts as counts of terms, and counts as TF-IDF weights.
 
 mod text;
 mod tokenizing;

@@ -1,4 +1,4 @@
-//! Texts as counts of their words, and counts as weights.
+//! Vectorizers, which count the terms of texts, and the TF-IDF weights of counts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,33 +19,33 @@ pub(in crate::evaluators::sklearn) const CLASSES: ClassTable = &[
     ("feature_extraction.TfidfVectorizer", weighted_count),
 ];
 
-/// Counts terms, which may then be weighed.
+/// Counts terms and applies weights to the counts.
 #[derive(Debug)]
 struct Vectorizer {
     analyzer: Analyzer,
     columns: Columns,
-    /// Whether a term counts once, however often it is there.
+    /// Whether a term counts once, however often it occurs.
     binary: bool,
     numeric: NumericType,
     weights: Option<Weights>,
 }
 
-/// Which column a term is.
+/// Maps terms to columns.
 #[derive(Debug)]
 enum Columns {
     Vocabulary(HashMap<Box<str>, u32>),
-    /// By hash; `signed` counts half of the terms downwards.
+    /// By hash. If `signed`, half of the terms count as -1.
     Hashed {
         count: u32,
         signed: bool,
     },
 }
 
-/// What becomes of counts.
+/// The weights that are applied to counts.
 #[derive(Debug, Clone)]
 struct Weights {
     logarithmic: bool,
-    /// How rare each term is.
+    /// The inverse document frequency of each term.
     rarity: Option<Vec<f64>>,
     norm: Option<Norm>,
 }
@@ -104,7 +104,7 @@ fn normalize(norm: Option<Norm>, cells: &mut [(usize, f64)]) {
     }
 }
 
-/// The rarity of terms, which before 1.5 was the diagonal of a matrix.
+/// Reads the inverse document frequencies, which were the diagonal of a matrix before 1.5.
 fn rarity(fitted: &FittedObject<'_>) -> Result<Vec<f64>, LoadError> {
     if fitted.get("idf_").is_some() {
         return fitted.floats("idf_");
@@ -160,14 +160,14 @@ impl Columns {
         }
     }
 
-    /// The column of a term, and what one of it counts.
+    /// Returns the column of a term, and what one occurrence counts.
     fn find(&self, term: &str) -> Option<(u32, f64)> {
         match self {
             Self::Vocabulary(vocabulary) => vocabulary.get(term).map(|&column| (column, 1.0)),
             Self::Hashed { count, signed } => {
                 let hash = tokenizing::murmur(term);
                 let column = hash.unsigned_abs() % count;
-                // The smallest number has no positive one; the original goes around it.
+                // The absolute value of the smallest number overflows; the original works around that, too.
                 let column = if hash == i32::MIN { (i32::MAX.unsigned_abs() - (count - 1)) % count } else { column };
                 Some((column, if *signed && hash < 0 { -1.0 } else { 1.0 }))
             }
@@ -176,7 +176,7 @@ impl Columns {
 }
 
 impl Vectorizer {
-    /// The columns of a text that are not zero, ascending.
+    /// Returns the nonzero columns of a text, in ascending order.
     fn cells(&self, text: &str) -> Vec<(usize, f64)> {
         let mut counts: HashMap<u32, f64> = HashMap::new();
         self.analyzer.terms(text, |term| {
@@ -222,12 +222,12 @@ impl Evaluate for Vectorizer {
     }
 
     fn cost(&self) -> u64 {
-        // Texts are as long as they are; a short one of some hundred words.
+        // The cost depends on the length of the text; this is for one of some hundred words.
         20_000
     }
 }
 
-/// Weighs counts that something else made.
+/// Applies weights to counts.
 #[derive(Debug)]
 struct Transformer {
     weights: Weights,

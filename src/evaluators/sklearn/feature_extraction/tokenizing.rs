@@ -1,4 +1,4 @@
-//! From texts to words, as scikit-learn's vectorizers take them apart.
+//! Splits texts into terms, as scikit-learn's vectorizers do.
 
 use std::collections::HashSet;
 
@@ -9,10 +9,10 @@ use crate::evaluators::sklearn::error::LoadError;
 use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::pickle::PickleValue;
 
-/// The stop words that `stop_words="english"` means.
+/// The stop words of `stop_words="english"`.
 const ENGLISH: &str = include_str!("stop_words.txt");
 
-/// How a vectorizer makes terms of a text.
+/// Splits a text into terms.
 #[derive(Debug)]
 pub(super) struct Analyzer {
     lowercase: bool,
@@ -29,7 +29,7 @@ enum Accents {
     Unicode,
 }
 
-/// What terms are made of.
+/// The units that terms consist of.
 #[derive(Debug)]
 enum Unit {
     Word {
@@ -37,16 +37,16 @@ enum Unit {
         stop: HashSet<String>,
     },
     Character,
-    /// Characters of one word at a time.
+    /// Characters within one word at a time.
     CharacterInWord,
 }
 
-/// What a word is.
+/// The token pattern of words.
 #[derive(Debug, Clone, Copy)]
 enum Pattern {
-    /// So many letters, digits and underscores at least.
+    /// At least this many letters, digits and underscores.
     Letters(usize),
-    /// So many characters at least that are not white space.
+    /// At least this many characters other than white space.
     Visible(usize),
 }
 
@@ -81,7 +81,7 @@ impl Analyzer {
         Ok(Self { lowercase: fitted.flag("lowercase")?, accents, unit, least, most })
     }
 
-    /// Calls `visit` with each term of a text, as often as it is there.
+    /// Calls `visit` with each term of a text, once for each occurrence.
     pub(super) fn terms(&self, text: &str, mut visit: impl FnMut(&str)) {
         let lower;
         let mut text = text;
@@ -150,12 +150,12 @@ impl Analyzer {
     }
 }
 
-/// Where each character starts, and where the text ends.
+/// Returns where each character starts, and where the text ends.
 fn starts(text: &str) -> Vec<usize> {
     text.char_indices().map(|(start, _)| start).chain([text.len()]).collect()
 }
 
-/// Makes runs of two and more white spaces one space.
+/// Replaces runs of two or more white-space characters with one space.
 fn collapse(text: &str) -> String {
     let mut collapsed = String::with_capacity(text.len());
     let mut characters = text.chars().peekable();
@@ -172,12 +172,13 @@ fn collapse(text: &str) -> String {
     collapsed
 }
 
-/// What Python's `\s` and `str.split` take for white space.
+/// Returns whether Python's `\s` and `str.split` treat a character as white space.
 fn is_space(character: char) -> bool {
     character.is_whitespace() || matches!(character, '\u{1c}'..='\u{1f}')
 }
 
-/// What Python's `\w` takes: letters and everything that counts, and the underscore; marks and circled letters it does not.
+/// Returns whether Python's `\w` matches a character: letters, everything numeric and the underscore, but neither marks
+/// nor circled letters.
 fn is_word(character: char) -> bool {
     let circled = matches!(
         character,
@@ -189,7 +190,7 @@ fn is_word(character: char) -> bool {
 impl Pattern {
     fn read(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let pattern = fitted.text_if("token_pattern").unwrap_or_default();
-        // These say what a word is without more than a class of characters; all others are programs.
+        // These patterns are a class of characters and a length; any other would need a regex engine.
         match pattern.trim_start_matches("(?u)") {
             r"\b\w\w+\b" | r"\w\w+" | r"\b\w{2,}\b" | r"\w{2,}" => Ok(Self::Letters(2)),
             r"\b\w+\b" | r"\w+" => Ok(Self::Letters(1)),
@@ -222,7 +223,7 @@ fn stop_words(fitted: &FittedObject<'_>) -> Result<HashSet<String>, LoadError> {
     items.into_iter().map(|word| word.as_str().map(str::to_owned)).collect::<Option<_>>().ok_or_else(wanted)
 }
 
-/// The terms of a vocabulary, each with its column.
+/// Reads the columns of all terms of a vocabulary.
 pub(super) fn vocabulary(fitted: &FittedObject<'_>) -> Result<std::collections::HashMap<Box<str>, u32>, LoadError> {
     let wanted = || fitted.unexpected("vocabulary_", "a dict of terms and columns");
     let entries = fitted.need("vocabulary_")?.entries().ok_or_else(wanted)?;
@@ -235,7 +236,7 @@ pub(super) fn vocabulary(fitted: &FittedObject<'_>) -> Result<std::collections::
     entries.into_iter().map(entry).collect::<Option<_>>().ok_or_else(wanted)
 }
 
-/// The 32-bit `MurmurHash3` of a text, as a signed number.
+/// Returns the 32-bit `MurmurHash3` of a text as a signed number.
 pub(super) fn murmur(text: &str) -> i32 {
     let bytes = text.as_bytes();
     let mix = |block: u32| block.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
@@ -249,7 +250,7 @@ pub(super) fn murmur(text: &str) -> i32 {
     if !rest.is_empty() {
         hash ^= mix(rest.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte)));
     }
-    // Of lengths the lowest 32 bits count.
+    // Only the lowest 32 bits of the length count.
     #[expect(clippy::cast_possible_truncation, reason = "as the original has it")]
     let length = bytes.len() as u32;
     hash ^= length;

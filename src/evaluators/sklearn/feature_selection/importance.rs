@@ -1,11 +1,11 @@
-//! How important each feature is to an estimator: what it is selected by.
+//! Feature importances, by which `SelectFromModel` selects features.
 
 use crate::evaluators::sklearn::error::LoadError;
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::numerics::pairwise_sum;
 use crate::pickle::PickleValue;
 
-/// The importance of each feature to `estimator`, as the selector `fitted` asks for it.
+/// Returns the importance of each feature to `estimator`, as the selector `fitted` requests it.
 pub(super) fn of(fitted: &FittedObject<'_>, estimator: PickleValue<'_>) -> Result<Vec<f64>, LoadError> {
     let part = fitted.part(estimator)?;
     let coefficients = part.get("coef_").is_some();
@@ -41,7 +41,7 @@ pub(super) fn of(fitted: &FittedObject<'_>, estimator: PickleValue<'_>) -> Resul
     norms.ok_or_else(|| fitted.unsupported("norm_order"))
 }
 
-/// How much each feature lowers the impurity of trees.
+/// Returns how much each feature lowers the impurity of trees.
 fn of_trees(part: &FittedObject<'_>) -> Result<Vec<f64>, LoadError> {
     let class = part.class().rsplit('.').next().unwrap_or_default();
     match class {
@@ -60,7 +60,7 @@ fn of_trees(part: &FittedObject<'_>) -> Result<Vec<f64>, LoadError> {
     }
 }
 
-/// The average over trees that split, as shares of its sum.
+/// Returns the average over the trees that have splits, normalized to sum to one.
 fn average(part: &FittedObject<'_>, trees: Vec<PickleValue<'_>>, normalized: bool) -> Result<Vec<f64>, LoadError> {
     let mut sums: Vec<f64> = Vec::new();
     for tree in trees {
@@ -83,7 +83,7 @@ fn shares(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// The importances of one tree, and how many nodes it has.
+/// Returns the importances of one tree, and how many nodes it has.
 fn of_tree(part: &FittedObject<'_>, normalized: bool) -> Result<(Vec<f64>, usize), LoadError> {
     let tree = part.part(part.need("tree_")?)?;
     let wanted = || tree.unexpected("nodes", "the nodes of a tree");
@@ -116,7 +116,7 @@ fn of_tree(part: &FittedObject<'_>, normalized: bool) -> Result<(Vec<f64>, usize
     Ok((importances, nodes.len()))
 }
 
-/// How important a feature has to be.
+/// Returns the importance that a feature needs to be selected.
 pub(super) fn threshold(
     fitted: &FittedObject<'_>,
     estimator: PickleValue<'_>,
@@ -144,7 +144,7 @@ pub(super) fn threshold(
     }
 }
 
-/// Whether the estimator was fitted so that unimportant features have coefficients of zero.
+/// Returns whether the estimator was fitted so that unimportant features have coefficients of zero.
 fn prefers_zeros(fitted: &FittedObject<'_>, estimator: PickleValue<'_>) -> Result<bool, LoadError> {
     let part = fitted.part(estimator)?;
     let class = part.class().rsplit('.').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Selections of features.
+//! Feature selection.
 
 mod importance;
 
@@ -23,7 +23,7 @@ pub(super) const CLASSES: ClassTable = &[
     ("feature_selection.VarianceThreshold", variance),
 ];
 
-/// Some of the features, and what may answer for them.
+/// The selected features, and the estimator that makes predictions from them, if there is one.
 #[derive(Debug)]
 struct Selection {
     places: Vec<usize>,
@@ -43,7 +43,7 @@ fn variance(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     Ok(family(&variances.iter().map(|&variance| variance > threshold).collect::<Vec<_>>(), None))
 }
 
-/// Scores by which features are compared; one that is missing is the least.
+/// Reads the scores that features are compared by. A missing score is the lowest.
 fn scores(fitted: &FittedObject<'_>) -> Result<Vec<f64>, LoadError> {
     let scores = fitted.floats("scores_")?;
     Ok(scores.into_iter().map(|score| if score.is_nan() { f64::MIN } else { score }).collect())
@@ -98,7 +98,7 @@ fn percentile_of(fitted: &FittedObject<'_>, parameter: &'static str) -> Result<E
     Ok(family(&mask, None))
 }
 
-/// NumPy's quantile of numbers, of which there is at least one.
+/// Returns NumPy's quantile of numbers, of which there is at least one.
 fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -111,7 +111,7 @@ fn quantile(values: &[f64], share: f64) -> f64 {
     if between >= 0.5 { high - (high - low) * (1.0 - between) } else { low + (high - low) * between }
 }
 
-/// Probabilities below a limit that depends on their number.
+/// Selects the features whose p-values are below a limit, which may depend on the p-values.
 fn below(
     fitted: &FittedObject<'_>,
     limit: impl Fn(&[f64]) -> Option<f64>,
@@ -167,7 +167,7 @@ fn generic(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     }
 }
 
-/// The mask that was found in the fit.
+/// Reads the mask of the features that the fit selected.
 fn support(fitted: &FittedObject<'_>) -> Result<Vec<bool>, LoadError> {
     let mask = fitted.need("support_")?.as_array().and_then(NumpyArray::numbers).and_then(|numbers| numbers.to_i64());
     let mask = mask.ok_or_else(|| fitted.unexpected("support_", "a mask of features"))?;
@@ -195,7 +195,7 @@ fn model(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let scores = importance::of(fitted, estimator)?;
     let threshold = importance::threshold(fitted, estimator, &scores)?;
     let mut mask = vec![true; scores.len()];
-    // Since 1.1 a function may have given the number, which was kept beside it.
+    // Since 1.1 the number may be the result of a function, which is stored in a separate attribute.
     let attribute = if fitted.get("max_features_").is_some() { "max_features_" } else { "max_features" };
     if fitted.get(attribute).is_some() {
         let most = fitted.size(attribute)?;

@@ -1,4 +1,4 @@
-//! Models of the nearest neighbors: what the closest rows of the fit say together.
+//! Nearest-neighbor models.
 
 mod screening;
 mod search;
@@ -21,12 +21,12 @@ pub(super) const CLASSES: ClassTable = &[
     ("neighbors.RadiusNeighborsRegressor", regressor),
 ];
 
-/// Which rows of the fit are asked.
+/// Which rows of the fit are neighbors.
 #[derive(Debug, Clone, Copy)]
 enum Reach {
-    /// So many.
+    /// This many nearest rows.
     Count(usize),
-    /// All within this distance.
+    /// All rows within this distance.
     Radius(f64),
 }
 
@@ -45,7 +45,7 @@ struct Classifier {
     /// The class of each row of the fit.
     classes: Vec<usize>,
     labels: Elements<'static>,
-    /// What rows without any neighbor are: a class, or a label that is not among the classes.
+    /// The label of rows without neighbors: one of the classes, or another label.
     outlier: Option<Elements<'static>>,
 }
 
@@ -57,7 +57,7 @@ struct Regressor {
     /// The targets of each row of the fit.
     targets: Vec<f64>,
     outputs: usize,
-    /// Whether targets, and so their plain averages, have single precision.
+    /// Whether targets, and therefore their unweighted averages, have single precision.
     single: bool,
 }
 
@@ -98,7 +98,7 @@ fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     Ok(EstimatorSpec::new(methods, features, Classifier { points, reach, weights, classes, labels, outlier }))
 }
 
-/// The label of rows without neighbors, where there is one.
+/// Reads the label of rows without neighbors, if the model has one.
 fn outlier(fitted: &FittedObject<'_>) -> Result<Option<Elements<'static>>, LoadError> {
     let Some(label) = fitted.get("outlier_label_") else { return Ok(None) };
     let label = label.items().and_then(|items| items.first().copied()).unwrap_or(label);
@@ -106,7 +106,7 @@ fn outlier(fitted: &FittedObject<'_>) -> Result<Option<Elements<'static>>, LoadE
         return Ok(None);
     }
     let labels = fitted.labels("classes_")?;
-    // A label of another type than the classes would change the type of all answers.
+    // A label of another type than the classes would change the type of all predictions.
     let outlier = match (&labels, label.as_i64(), label.as_str()) {
         (Elements::Int(_, kind), Some(label), _) => Elements::Int(vec![label].into(), *kind),
         (Elements::Text(_), _, Some(label)) => Elements::Text(vec![label.into()]),
@@ -127,7 +127,7 @@ fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 }
 
 impl Reach {
-    /// Calls `visit` with the neighbors, the nearest first, of each row of `x`.
+    /// Calls `visit` with the neighbors of each row of `x`, nearest first.
     fn find(self, points: &FittedRows, x: &[f64], visit: impl FnMut(&[Neighbor])) {
         match self {
             Self::Count(count) => points.nearest(x, count, visit),
@@ -145,13 +145,13 @@ impl Reach {
 }
 
 impl Weights {
-    /// The weight of each neighbor.
+    /// Returns the weight of each neighbor.
     fn of(self, neighbors: &[Neighbor]) -> Vec<f64> {
         match self {
             Self::Uniform => vec![1.0; neighbors.len()],
             Self::Distance => {
                 let inverse: Vec<f64> = neighbors.iter().map(|neighbor| 1.0 / neighbor.distance).collect();
-                // Rows in the very place of the one that is asked about count alone.
+                // If some neighbors are at distance zero, only they count.
                 if inverse.iter().any(|weight| weight.is_infinite()) {
                     return inverse.iter().map(|weight| f64::from(u8::from(weight.is_infinite()))).collect();
                 }
@@ -193,7 +193,7 @@ impl Evaluate for Classifier {
             return Err(nobody());
         }
         if method == EstimatorMethod::PredictProba {
-            // A label that is one of the classes is certain; any other has no column.
+            // A label that is one of the classes gets probability one; any other has no column.
             let place = self
                 .outlier
                 .as_ref()
@@ -221,7 +221,7 @@ impl Evaluate for Classifier {
 }
 
 impl Regressor {
-    /// The average of the neighbors' targets, for each output.
+    /// Returns the average of the neighbors' targets for each output.
     fn averages(&self, neighbors: &[Neighbor]) -> impl Iterator<Item = f64> {
         let weights = self.weights.of(neighbors);
         let total = pairwise_sum(&weights);
@@ -229,7 +229,7 @@ impl Regressor {
             let target = |neighbor: &Neighbor| self.targets[neighbor.row * self.outputs + output];
             let terms: Vec<f64> =
                 neighbors.iter().zip(&weights).map(|(neighbor, weight)| target(neighbor) * weight).collect();
-            // Without any neighbor this is NaN, as the original has it.
+            // Without any neighbor this is NaN, as in the original.
             pairwise_sum(&terms) / total
         };
         (0..self.outputs).map(average)
@@ -259,14 +259,14 @@ impl Evaluate for Regressor {
     }
 }
 
-/// The class whose center is nearest.
+/// Predicts the class whose centroid is nearest.
 #[derive(Debug)]
 struct Centroids {
     centers: Vec<f64>,
     features: usize,
     metric: Metric,
     labels: Elements<'static>,
-    /// How likely classes are beforehand, and how wide they are in each feature, where the version counts that.
+    /// Prior probabilities and within-class deviations, if the version uses them.
     scores: Option<Scores>,
 }
 
@@ -274,7 +274,7 @@ struct Centroids {
 struct Scores {
     widths: Vec<f64>,
     priors: Vec<f64>,
-    /// Whether `predict` follows the scores; else the distances alone.
+    /// Whether `predict` uses the scores. Otherwise, it uses the distances alone.
     decide: bool,
 }
 
@@ -306,7 +306,7 @@ fn centroids(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 }
 
 impl Centroids {
-    /// What stands for the likelihood of each class.
+    /// Returns the discriminant score of each class.
     fn scores(&self, scores: &Scores, row: &[f64]) -> Vec<f64> {
         let scaled = |value: f64, width: f64| if width == 0.0 { value } else { value / width };
         let score = |(center, prior): (&[f64], &f64)| {

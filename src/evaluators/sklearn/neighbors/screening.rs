@@ -1,43 +1,46 @@
-//! Telling which rows of a fit cannot be among the nearest, many at a time.
+//! Rules out rows of the fit that cannot be among the nearest, many at a time.
 //!
-//! Of rows x and y the squared distance is `x·x - 2 x·y + y·y`, of which only the products of pairs take time, and they go
-//! through a processor several times as fast as differences. They lose digits. So they only ever rule a row out, when it is
-//! farther than all that was lost; how far the others are is computed from differences.
+//! The squared distance of rows x and y is `x·x - 2 x·y + y·y`. Only the products of pairs take time, and a processor
+//! computes them several times as fast as differences, but they lose digits. So they are only used to rule out a row
+//! that is farther away than the rounding error can explain; the distances of all others are computed from differences.
 
 use pulp::{Arch, Simd, WithSimd};
 
 use crate::evaluators::sklearn::numerics::{PANEL, dot, panels};
 
-/// Rows that are looked for at once: their sums with two registers of rows of the fit are as many as there are registers.
+/// Rows that are searched for together. Their sums with two registers of rows of the fit fill the processor's
+/// registers.
 pub(super) const GROUP: usize = 6;
-/// Beyond such a sum of squares products would overflow.
+/// The limit on sums of squares, beyond which products would overflow.
 const MOST: f64 = 1e300;
 
-/// The rows of a fit as they are multiplied.
+/// The rows of a fit, laid out for multiplication.
 #[derive(Debug)]
 pub(super) struct DistanceScreen {
-    /// For each panel of rows and each feature the values of these rows.
+    /// For each panel of rows and each feature, the values of these rows.
     values: Vec<[f64; PANEL]>,
-    /// The squared length of each row, less what rounding may add to a distance. Places without a row are infinitely far.
+    /// The squared length of each row, less the possible rounding error of a distance. Unused places of the last panel
+    /// are infinitely far.
     lengths: Vec<[f64; PANEL]>,
     features: usize,
     rows: usize,
-    /// What rounding may add to a squared distance, as a part of both squared lengths.
+    /// The bound on the rounding error of a squared distance, as a fraction of the sum of both squared lengths.
     lost: f64,
 }
 
 impl DistanceScreen {
-    /// How many numbers are kept for rows of so many features.
+    /// Returns how many numbers are stored for this many rows and features.
     pub(super) const fn size(rows: usize, features: usize) -> usize {
         rows.div_ceil(PANEL).saturating_mul(PANEL).saturating_mul(features.saturating_add(1))
     }
 
-    /// Lays rows out, unless their numbers are too large.
+    /// Lays out the rows. Returns `None` if their numbers are too large.
     pub(super) fn new(rows: &[f64], features: usize) -> Option<Self> {
         #[expect(clippy::cast_precision_loss, reason = "a count of features")]
         let steps = features as f64;
-        // Sums of so many products are wrong by at most half as many epsilons of the sum of their sizes, products with other
-        // rows by as many of both lengths, and there are three sums. This is several times as much.
+        // The error of a sum of products is at most half as many epsilons, times the sum of their sizes, as there are
+        // products; for products with other rows it is as many times both lengths; and there are three sums. This is
+        // several times as much.
         let lost = 4.0 * (steps + 8.0) * f64::EPSILON;
         let mut lengths = vec![[f64::INFINITY; PANEL]; (rows.len() / features).div_ceil(PANEL)];
         for (row, length) in rows.chunks_exact(features).zip(lengths.as_flattened_mut()) {
@@ -50,10 +53,10 @@ impl DistanceScreen {
         Some(Self { values: panels(rows, features), lengths, features, rows: rows.len() / features, lost })
     }
 
-    /// Calls `visit` with the places of rows of `x` and of the fit, in the order of the fit for each row of `x`, for all pairs
-    /// but some that are farther apart than `limit` says of the row of `x` at that moment.
+    /// Calls `visit` with the indices of a row of `x` and a row of the fit, in the order of the fit for each row of
+    /// `x`. Leaves out some pairs that are farther apart than the current `limit` of the row of `x`.
     ///
-    /// Distances are squared. `x` has whole groups of rows.
+    /// Distances are squared. `x` must consist of whole groups of rows.
     pub(super) fn pairs<T>(
         &self,
         x: &[f64],
@@ -66,7 +69,7 @@ impl DistanceScreen {
     }
 }
 
-/// `Screen::pairs`, with the squared lengths of the rows.
+/// The arguments of [`DistanceScreen::pairs`], with the squared lengths of the rows.
 struct Pairs<'a, T, L, V> {
     screen: &'a DistanceScreen,
     x: &'a [f64],
@@ -79,7 +82,7 @@ struct Pairs<'a, T, L, V> {
 impl<T, L: Fn(&T, usize) -> f64, V: FnMut(&mut T, usize, usize)> WithSimd for Pairs<'_, T, L, V> {
     type Output = ();
 
-    // Inlined: instructions are chosen by the caller.
+    // Inlined, because the caller selects the instruction set.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "what is not inlined is compiled for every processor")]
     fn with_simd<S: Simd>(self, simd: S) {
@@ -92,13 +95,14 @@ impl<T, L: Fn(&T, usize) -> f64, V: FnMut(&mut T, usize, usize)> WithSimd for Pa
                 let rows = [(); GROUP].map(|()| rows.next().unwrap_or_default());
                 products(simd, rows, values, &screen.lengths[panel], &mut distances);
                 for (row, distances) in (group * GROUP..).zip(&distances) {
-                    // What a distance is less, so that what is left is not too large for any row that matters.
+                    // Subtracted from distances; small enough that the remainder is not too large for any row that
+                    // matters.
                     let offset =
                         if lengths[row] < MOST { lengths[row] * (1.0 - screen.lost) } else { f64::NEG_INFINITY };
-                    // The last part is of numbers that are too small for the rest to count.
+                    // The last term covers numbers so small that the other terms vanish.
                     let bound = |state: &T| limit(state, row) * (1.0 + screen.lost) - offset + f64::MIN_POSITIVE;
                     let mut within = bound(state);
-                    // Where everything is near, distances may be what overflowing leaves.
+                    // If the bound is infinite, distances may be the result of an overflow.
                     let least = |least, &other| if other < least { other } else { least };
                     if within < f64::INFINITY && distances.iter().fold(f64::INFINITY, least) > within {
                         continue;
@@ -116,7 +120,7 @@ impl<T, L: Fn(&T, usize) -> f64, V: FnMut(&mut T, usize, usize)> WithSimd for Pa
 }
 
 /// Computes the squared distances of a group of rows from those of a panel, less the squared length of the former.
-// Inlined: instructions are chosen where `Arch` is asked.
+// Inlined, because `Arch` selects the instruction set at the call.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "what is not inlined is compiled for every processor")]
 fn products<S: Simd>(

@@ -1,8 +1,8 @@
-//! Finding the rows of a fit that are closest to another row.
+//! Finds the rows of a fit that are nearest to another row.
 //!
-//! Of rows at the same distance scikit-learn keeps those that its search happens to meet first, or to throw out of its heap
-//! last. To answer as it does, the search is the same: the same trees, which stand in the file, in the same order, into a heap
-//! of the same shape.
+//! Of rows at the same distance, scikit-learn keeps those that its search happens to meet first, or that leave its heap
+//! last. To return the same rows, this search does the same: it walks the same trees, which are in the file, in the
+//! same order, and uses a heap of the same shape.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::numerics::{lanes, wide};
 use crate::pickle::{NumpyArray, PickleValue};
 
-/// How far rows are from one another.
+/// A distance metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::evaluators::sklearn) enum Metric {
     Euclidean,
@@ -24,7 +24,7 @@ pub(in crate::evaluators::sklearn) enum Metric {
 }
 
 impl Metric {
-    /// Returns the metric of that name, where `p` is what "minkowski" has beside it.
+    /// Returns the metric of this name. `p` is the parameter of "minkowski".
     pub(in crate::evaluators::sklearn) fn of(name: &str, p: f64) -> Option<Self> {
         Some(match name {
             "euclidean" | "l2" => Self::Euclidean,
@@ -40,7 +40,7 @@ impl Metric {
         })
     }
 
-    /// A number that is larger where the distance is, and cheaper to compute.
+    /// Returns a number that grows with the distance and is cheaper to compute.
     pub(in crate::evaluators::sklearn) fn reduced(self, x: &[f64], y: &[f64]) -> f64 {
         let differences = || x.iter().zip(y).map(|(x, y)| (x - y).abs());
         match self {
@@ -76,7 +76,7 @@ impl Metric {
         }
     }
 
-    /// The exponent of a metric that k-d trees know.
+    /// Returns the exponent of a metric that k-d trees support.
     const fn exponent(self) -> f64 {
         match self {
             Self::Manhattan => 1.0,
@@ -87,12 +87,12 @@ impl Metric {
     }
 }
 
-/// The sum of squared differences, in the order in which scikit-learn's trees add them.
+/// Returns the sum of squared differences, in the order in which scikit-learn's trees add them.
 fn squares(x: &[f64], y: &[f64]) -> f64 {
     x.iter().zip(y).map(|(x, y)| (x - y) * (x - y)).sum()
 }
 
-/// A row of the fit, and how far it is.
+/// A row of the fit, and its distance.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Neighbor {
     pub(super) row: usize,
@@ -106,14 +106,14 @@ pub(super) struct FittedRows {
     features: usize,
     metric: Metric,
     tree: Option<Tree>,
-    /// What rules rows out, where all of them are looked at.
+    /// Rules out rows in a brute-force search.
     screen: Option<DistanceScreen>,
 }
 
 /// A k-d tree or ball tree, as scikit-learn built it. The children of node `i` are `2i + 1` and `2i + 2`.
 #[derive(Debug)]
 struct Tree {
-    /// The rows in the order of the leaves.
+    /// The rows, in the order of the leaves.
     order: Vec<usize>,
     nodes: Vec<Node>,
     bounds: Bounds,
@@ -127,7 +127,7 @@ struct Node {
     radius: f64,
 }
 
-/// What each node spans: a row of numbers for each.
+/// The bounds of each node.
 #[derive(Debug)]
 enum Bounds {
     Boxes { low: Vec<f64>, high: Vec<f64> },
@@ -135,7 +135,7 @@ enum Bounds {
 }
 
 impl FittedRows {
-    /// Reads what `fit` of a model of neighbors kept.
+    /// Reads what `fit` of a nearest-neighbor model stored.
     pub(super) fn read(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let x = fitted.matrix("_fit_X")?;
         if x.values.is_empty() {
@@ -178,7 +178,7 @@ impl FittedRows {
         let node = |index: usize| {
             let (start, end) = (usize::try_from(starts[index]).ok()?, usize::try_from(ends[index]).ok()?);
             let leaf = leaves[index] != 0;
-            // Every walk ends: its steps double the place, and leaves span rows that are there.
+            // Every walk ends, because each step at least doubles the index; leaves span existing rows.
             let sound = start <= end && end <= order.len() && (leaf || 2 * index + 2 < count);
             sound.then_some(Node { start, end, leaf, radius: radii[index] })
         };
@@ -186,7 +186,7 @@ impl FittedRows {
         let bounds = bounds.as_array().and_then(NumpyArray::numbers).ok_or_else(wanted)?.to_f64();
         fitted.spend(bounds.len())?;
         let wide = count.checked_mul(self.features).filter(|_| count > 0).ok_or_else(wanted)?;
-        // The function that makes the tree stands in its module.
+        // The class is the function that creates the tree, whose path contains its module.
         let balls = tree.class().contains("_ball_tree");
         if bounds.len() != wide * if balls { 1 } else { 2 } || self.metric == Metric::Cosine {
             return Err(wanted());
@@ -220,10 +220,10 @@ impl FittedRows {
         matches!(self.metric, Metric::Euclidean | Metric::SquaredEuclidean)
     }
 
-    /// How far the rows in a range are, reduced.
+    /// Computes the reduced distances of the rows in a range.
     fn reduced(&self, row: &[f64], range: Range<usize>, distances: &mut [f64]) {
         let rows = self.values[range.start * self.features..range.end * self.features].chunks_exact(self.features);
-        // Without a tree scikit-learn adds squares in an order of the machine's.
+        // Without a tree, scikit-learn adds the squares in an order that depends on the machine.
         if self.tree.is_none() && self.is_euclidean() {
             wide(
                 #[inline(always)]
@@ -240,7 +240,7 @@ impl FittedRows {
         }
     }
 
-    /// Calls `visit` with every row of the fit and how far it is, reduced.
+    /// Calls `visit` with every row of the fit and its reduced distance.
     fn all(&self, row: &[f64], mut visit: impl FnMut(f64, usize)) {
         let mut distances = [0.0; 64];
         for start in (0..self.len()).step_by(distances.len()) {
@@ -250,7 +250,8 @@ impl FittedRows {
         }
     }
 
-    /// Calls `visit` with the `count` nearest rows, the nearest first, of each row of `x`. There are at least so many.
+    /// Calls `visit` with the `count` nearest rows of each row of `x`, nearest first. The fit has at least `count`
+    /// rows.
     pub(super) fn nearest(&self, x: &[f64], count: usize, mut visit: impl FnMut(&[Neighbor])) {
         let (mut heap, mut found) = (Heap::new(count), Vec::with_capacity(count));
         let mut rest = x;
@@ -258,7 +259,7 @@ impl FittedRows {
             let (groups, after) = x.split_at(x.len() - x.len() % (screening::GROUP * self.features));
             rest = after;
             let mut heaps = Vec::new();
-            // So many that they and a panel of the fit stay close to the processor.
+            // So few that the block and a panel of the fit stay in the cache.
             for block in groups.chunks(8 * screening::GROUP * self.features) {
                 heaps.resize(block.len() / self.features, Heap::new(count));
                 heaps.iter_mut().for_each(Heap::clear);
@@ -293,7 +294,7 @@ impl FittedRows {
         }
     }
 
-    /// Calls `visit` with all rows that are no farther than `radius`, the nearest first, of each row of `x`.
+    /// Calls `visit` with all rows within `radius` of each row of `x`, nearest first.
     pub(super) fn within(&self, x: &[f64], radius: f64, mut visit: impl FnMut(&[Neighbor])) {
         let radius = self.metric.reduce(radius);
         let (mut entries, mut found) = (Vec::new(), Vec::new());
@@ -317,7 +318,7 @@ impl FittedRows {
     }
 }
 
-/// A row that is searched for.
+/// A row whose neighbors are searched for.
 #[derive(Clone, Copy)]
 struct Query<'a> {
     points: &'a FittedRows,
@@ -326,7 +327,7 @@ struct Query<'a> {
 }
 
 impl Query<'_> {
-    /// How near a row of a node may be at most, reduced.
+    /// Returns a lower bound on the reduced distance of the rows of a node.
     fn bound(self, node: usize) -> f64 {
         let Query { points, tree, row } = self;
         let span = node * points.features..(node + 1) * points.features;
@@ -352,7 +353,7 @@ impl Query<'_> {
         }
     }
 
-    /// Looks through a node of which no row is nearer than `bound`, the nearer child first.
+    /// Searches a node of which no row is nearer than `bound`, the nearer child first.
     fn search(self, node: usize, bound: f64, heap: &mut Heap) {
         let Query { points, tree, row } = self;
         let Node { start, end, leaf, .. } = tree.nodes[node];
@@ -377,14 +378,14 @@ impl Query<'_> {
     }
 }
 
-/// The nearest rows so far, the farthest of them on top.
+/// The nearest rows so far, with the farthest of them on top.
 #[derive(Debug, Clone)]
 struct Heap {
     entries: Vec<(f64, usize)>,
 }
 
 impl Heap {
-    /// A heap of `count` places, of which there is at least one, all of them infinitely far.
+    /// Creates a heap of `count` places, of which there is at least one, all of them infinitely far.
     fn new(count: usize) -> Self {
         Self { entries: vec![(f64::INFINITY, 0); count] }
     }
@@ -397,7 +398,7 @@ impl Heap {
         self.entries[0].0
     }
 
-    /// Puts a row in the place of the farthest one, if it is nearer.
+    /// Replaces the farthest row if this one is nearer.
     fn push(&mut self, reduced: f64, row: usize) {
         if reduced >= self.largest() {
             return;
@@ -439,7 +440,8 @@ mod tests {
         all
     }
 
-    /// Numbers of few values, so that many rows are equally far, and what makes rounding matter.
+    /// Generates few different numbers, so that many rows are equally far, with offsets and scales that make rounding
+    /// matter.
     fn numbers(count: usize) -> impl Strategy<Value = Vec<f64>> {
         let number = (0..4_u8).prop_map(f64::from);
         let (offset, scale) =
@@ -449,7 +451,7 @@ mod tests {
     }
 
     proptest! {
-        /// Ruling rows out changes nothing: neither which rows are found, nor their order, nor any bit of a distance.
+        /// Screening changes neither which rows are found, nor their order, nor any bit of a distance.
         #[test]
         fn a_screen_changes_nothing(
             (features, fit, x) in (1..20_usize, 1..60_usize, 1..30_usize)

@@ -1,4 +1,4 @@
-//! Splines of one feature, as `SciPy` evaluates them.
+//! B-splines of one feature, as `SciPy` evaluates them.
 
 use crate::evaluators::sklearn::error::LoadError;
 use crate::evaluators::sklearn::fitted::{FittedMatrix, FittedObject};
@@ -9,16 +9,16 @@ use crate::pickle::PickleValue;
 pub(super) struct BSpline {
     knots: Vec<f64>,
     degree: usize,
-    /// A row for each base, a column for each output.
+    /// One row for each basis function, one column for each output.
     coefficients: FittedMatrix,
 }
 
 impl BSpline {
-    /// Reads a `scipy.interpolate.BSpline` of a degree.
+    /// Reads a `scipy.interpolate.BSpline` of this degree.
     pub(super) fn read(fitted: &FittedObject<'_>, value: PickleValue<'_>, degree: usize) -> Result<Self, LoadError> {
         let spline = fitted.part(value)?;
         let wanted = || fitted.unexpected("bsplines_", "splines with knots and coefficients");
-        // Newer ones keep their arrays under a private name.
+        // Newer versions store their arrays in private attributes.
         let field = |public, private| if spline.get(public).is_some() { public } else { private };
         let knots = spline.floats(field("t", "_t"))?;
         let coefficients = spline.matrix(field("c", "_c"))?;
@@ -37,12 +37,12 @@ impl BSpline {
         self.knots.len()
     }
 
-    /// The knots so many places from the ends.
+    /// Returns the knots that are `place` positions from both ends.
     pub(super) fn range(&self, place: usize) -> (f64, f64) {
         (self.knots[place], self.knots[self.knots.len() - place - 1])
     }
 
-    /// Where the spline is defined without extrapolation.
+    /// Returns the interval in which the spline needs no extrapolation.
     pub(super) fn domain(&self) -> (f64, f64) {
         self.range(self.degree)
     }
@@ -54,12 +54,12 @@ impl BSpline {
         if period > 0.0 { low + (x - low).rem_euclid(period) } else { 0.0 }
     }
 
-    /// The outputs at `x`.
+    /// Returns the outputs at `x`.
     pub(super) fn at(&self, x: f64) -> Vec<f64> {
         self.evaluate(x, false)
     }
 
-    /// The first derivatives at `x`.
+    /// Returns the first derivatives at `x`.
     pub(super) fn slope_at(&self, x: f64) -> Vec<f64> {
         if self.degree == 0 { vec![0.0; self.outputs()] } else { self.evaluate(x, true) }
     }
@@ -68,7 +68,7 @@ impl BSpline {
         let (knots, degree) = (&self.knots, self.degree);
         let last = knots.len() - degree - 2;
         let inside = knots[degree..=last].partition_point(|&knot| knot <= x);
-        // The interval that holds `x`, the first or last one where none does.
+        // The interval that contains `x`; otherwise the first or the last one.
         let interval = (degree + inside.saturating_sub(1)).min(last);
         let mut bases = vec![0.0; degree + 1];
         bases[0] = 1.0;

@@ -1,4 +1,4 @@
-//! The categories of a column, and which of them values are.
+//! The categories of a column, and the lookup of values in them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use crate::evaluators::sklearn::error::LoadError;
 use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::pickle::{NumpyArray, PickleValue};
 
-/// Values that a column had in the fit, each with its place.
+/// The values of a column in the fit, with their indices.
 #[derive(Debug, Default)]
 pub(super) struct Categories {
     texts: HashMap<Arc<str>, usize>,
-    /// Whole numbers, of whatever type.
+    /// Integers of any type.
     integers: HashMap<i64, usize>,
     /// The bits of all other numbers.
     floats: HashMap<u64, usize>,
-    /// Where NaN is.
+    /// The index of NaN.
     missing: Option<usize>,
     count: usize,
 }
 
-/// A number as it is looked up: equal numbers of different types are the same.
+/// A number in the form that is looked up. Equal numbers of different types are the same.
 enum Number {
     Integer(i64),
     Float(u64),
@@ -62,7 +62,7 @@ impl Categories {
                 } else if let Some(number) = item.as_f64() {
                     categories.add_number(&Number::of(number));
                 } else {
-                    // `None` and others, which no input is: a place all the same.
+                    // `None` and other objects match no input, but take up an index.
                     categories.count += 1;
                 }
             }
@@ -114,7 +114,7 @@ impl Categories {
         }
     }
 
-    /// The category of each value, `None` where it is none.
+    /// Returns the category of each value, or `None` for an unknown value.
     pub(super) fn find(&self, values: &Elements<'_>) -> Vec<Option<usize>> {
         match values {
             Elements::F32(values) => values.iter().map(|&value| self.number(value.into())).collect(),
@@ -131,7 +131,7 @@ pub(super) fn read_all(fitted: &FittedObject<'_>) -> Result<Vec<Categories>, Loa
     columns.into_iter().map(|column| Categories::read(fitted, "categories_", column)).collect()
 }
 
-/// Reads, for each column, an array of integers, or nothing where the column has none.
+/// Reads an array of integers for each column, or `None` for a column without one.
 pub(super) fn integers_of_columns(
     fitted: &FittedObject<'_>,
     attribute: &'static str,

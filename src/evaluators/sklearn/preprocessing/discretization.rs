@@ -9,14 +9,14 @@ use crate::evaluators::sklearn::sparse::{NumericType, SparseRows};
 
 #[derive(Debug)]
 struct Bins {
-    /// The inner edges of each feature, ascending.
+    /// The inner edges of each feature, in ascending order.
     edges: Vec<Vec<f64>>,
-    /// How many bins each feature has.
+    /// The number of bins of each feature.
     counts: Vec<usize>,
     encode: Encode,
-    /// The type of results, where it does not follow the input.
+    /// The type of the result, if it is not that of the input.
     numeric: Option<NumericType>,
-    /// Whether numbers slightly below an edge count as on it.
+    /// Whether numbers slightly below an edge count as being on it.
     tolerant: bool,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn k_bins(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadErr
 }
 
 impl Bins {
-    /// The bin of a number that is not missing.
+    /// Returns the bin of a number that is not missing.
     fn place(&self, feature: usize, value: f64, single: bool) -> usize {
         let value = if self.tolerant {
             let round = |value: f64| if single { f64::from(to_f32(value)) } else { value };

@@ -1,4 +1,4 @@
-//! Encoders: columns of categories as numbers.
+//! Encoders of categories.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::evaluators::sklearn::estimator::{EstimatorInfo, EstimatorMethod, Eval
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::sparse::{NumericType, SparseRows};
 
-/// The error that a value is none of the categories.
+/// Creates the error for a value that is not among the categories.
 fn unknown(info: &EstimatorInfo, column: usize) -> PredictError {
     PredictError::UnknownCategory { class: Arc::clone(&info.class), column }
 }
 
-/// A column for each category.
+/// Encodes a column as one column for each category.
 #[derive(Debug)]
 struct OneHot {
     columns: Vec<OneHotColumn>,
@@ -27,16 +27,16 @@ struct OneHot {
 #[derive(Debug)]
 struct OneHotColumn {
     categories: Categories,
-    /// Where the one of each category is; a dropped category has none.
+    /// The output column of each category, or `None` for a dropped one.
     places: Vec<Option<usize>>,
     unknown: Unknown,
 }
 
-/// What becomes of a value that is no category.
+/// How a value is encoded that is not among the categories.
 #[derive(Debug, Clone, Copy)]
 enum Unknown {
     Error,
-    /// It has no one, or that of infrequent categories.
+    /// As all zeros, or as an infrequent category.
     Place(Option<usize>),
 }
 
@@ -65,7 +65,7 @@ pub(super) fn one_hot(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadEr
             Some(drop) if group > drop => Some(start + group - 1),
             _ => Some(start + group),
         };
-        // Infrequent categories are the last group.
+        // The infrequent categories are the last group.
         let rare = mapping.as_ref().and_then(|_| place(width.checked_sub(1)?));
         let unknown = match handle {
             "error" => Unknown::Error,
@@ -86,7 +86,7 @@ pub(super) fn one_hot(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadEr
     Ok(EstimatorSpec::new(MethodSet::TRANSFORM, count, OneHot { columns, width: start, numeric, sparse }))
 }
 
-/// For each column the group of each category, where infrequent ones are grouped.
+/// Reads the group of each category for all columns with infrequent categories, which are grouped.
 fn infrequent(fitted: &FittedObject<'_>, columns: usize) -> Result<Vec<Option<Vec<i64>>>, LoadError> {
     if !fitted.flag("_infrequent_enabled")? {
         return Ok(vec![None; columns]);
@@ -94,9 +94,9 @@ fn infrequent(fitted: &FittedObject<'_>, columns: usize) -> Result<Vec<Option<Ve
     categories::integers_of_columns(fitted, "_default_to_infrequent_mappings", columns)
 }
 
-/// For each column what is dropped, and whether that is a group of categories already.
+/// Reads what is dropped from each column, and whether it is an index of groups rather than categories.
 fn dropped(fitted: &FittedObject<'_>, columns: usize) -> Result<Vec<(Option<usize>, bool)>, LoadError> {
-    // Since 1.2 what is meant for people and what is computed with are two attributes.
+    // Since 1.2 the public attribute and the one that is used for computing are separate.
     let (attribute, after_grouping) = if fitted.value().attribute("_drop_idx_after_grouping").is_some() {
         ("_drop_idx_after_grouping", true)
     } else {
@@ -145,7 +145,7 @@ impl Evaluate for OneHot {
     }
 }
 
-/// A number for each category.
+/// Encodes each category as a number.
 #[derive(Debug)]
 struct Ordinal {
     columns: Vec<OrdinalColumn>,
@@ -156,7 +156,7 @@ struct Ordinal {
 struct OrdinalColumn {
     categories: Categories,
     codes: Vec<f64>,
-    /// The code of what is no category; without one that is an error.
+    /// The code of unknown categories. `None` makes them an error.
     unknown: Option<f64>,
 }
 
@@ -192,7 +192,7 @@ pub(super) fn ordinal(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadEr
     Ok(EstimatorSpec::new(MethodSet::TRANSFORM, count, Ordinal { columns, numeric }))
 }
 
-/// For each column which category means missing.
+/// Reads which category of each column is the missing value.
 fn missing_places(fitted: &FittedObject<'_>, columns: usize) -> Result<Vec<Option<usize>>, LoadError> {
     let mut places = vec![None; columns];
     let Some(missing) = fitted.get("_missing_indices") else { return Ok(places) };
@@ -232,13 +232,13 @@ impl Evaluate for Ordinal {
     }
 }
 
-/// The average of the target for each category.
+/// Encodes each category as the average of the target.
 #[derive(Debug)]
 struct Target {
     columns: Vec<Categories>,
-    /// For each column, and each class of several, the average of each category.
+    /// The average of each category: for each column or, with more than two classes, for each column and class.
     encodings: Vec<Vec<f64>>,
-    /// The average for what is no category, for each class of several.
+    /// The average for unknown categories, for each class if there are more than two.
     means: Vec<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! `FunctionTransformer` of the common functions of NumPy.
+//! `FunctionTransformer`, with the common functions of NumPy.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::pickle::PickleValue;
 
 #[derive(Debug)]
 struct Transformer {
-    /// Without a function the input passes.
+    /// `None` passes the input unchanged.
     function: Option<NumpyFunction>,
-    /// Whether the input has to be finite numbers.
+    /// Whether the input is checked for finite numbers.
     checks: bool,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn function_transformer(fitted: &FittedObject<'_>) -> Result<Estimato
     }
     let checks = fitted.flag("validate")?;
     let features = if fitted.get("n_features_in_").is_some() { Some(fitted.size("n_features_in_")?) } else { None };
-    // Without validation any number of columns passes.
+    // Without validation any number of columns is accepted.
     let features = features.filter(|_| checks);
     let family = EstimatorSpec::composed(MethodSet::TRANSFORM, features, None, Transformer { function, checks });
     Ok(if checks { family } else { family.without_names() })
@@ -65,7 +65,7 @@ impl Evaluate for Transformer {
                 TableData::Frame(DataFrame { names, columns, rows: frame.rows })
             }
             TableData::Sparse(sparse) => {
-                // What makes something of nothing has no sparse result.
+                // If zero is not mapped to zero, the result is not sparse.
                 if function.of(0.0) != 0.0 {
                     return Err(PredictError::NotDense { class: Arc::clone(&info.class) });
                 }

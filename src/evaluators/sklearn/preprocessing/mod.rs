@@ -1,4 +1,4 @@
-//! Scalers, encoders, bins, and functions of features.
+//! Scalers, encoders, discretization, and transformations of features.
 
 mod b_spline;
 mod categories;

@@ -11,7 +11,7 @@ use crate::evaluators::sklearn::sparse::NumericType;
 #[derive(Debug)]
 struct Polynomial {
     features: usize,
-    /// The features of each product, one after another.
+    /// The features of all products, one after another.
     factors: Vec<usize>,
     /// Where the factors of each product end.
     ends: Vec<usize>,
@@ -47,17 +47,17 @@ pub(super) fn polynomial_features(fitted: &FittedObject<'_>) -> Result<Estimator
 }
 
 impl Polynomial {
-    /// Adds the products of `degree` features, in the order of their places.
+    /// Adds all products of `degree` features, in ascending order of their indices.
     fn add(&mut self, degree: usize, repeats: bool, fitted: &FittedObject<'_>) -> Result<(), LoadError> {
         let step = usize::from(!repeats);
         fitted.spend(degree)?;
         let mut product: Vec<usize> = (0..degree).map(|index| index * step).collect();
         loop {
-            // Few numbers in a file can stand for very many products.
+            // A few numbers in a file can result in very many products.
             fitted.spend(degree + 1)?;
             self.factors.extend(&product);
             self.ends.push(self.factors.len());
-            // The last factor that can grow does, and those behind it follow.
+            // The last factor that can be incremented is, and those after it are reset.
             let limit = |index: usize| self.features - 1 - (degree - 1 - index) * step;
             let Some(index) = (0..degree).rev().find(|&index| product[index] < limit(index)) else { return Ok(()) };
             let first = product[index] + 1;
@@ -81,7 +81,7 @@ impl Evaluate for Polynomial {
         for row in x.to_f64().chunks_exact(self.features.max(1)) {
             let mut start = 0;
             for &end in &self.ends {
-                // From the last factor on, as scikit-learn makes each product of a shorter one.
+                // Starts at the last factor, because scikit-learn computes each product from a shorter one.
                 let factors = self.factors[start..end].iter().rev().map(|&feature| row[feature]);
                 let product =
                     factors.reduce(

@@ -9,12 +9,12 @@ use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, EstimatorM
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::sparse::NumericType;
 
-/// Powers that make features look normal.
+/// Makes features more Gaussian by powers.
 #[derive(Debug)]
 struct Power {
     lambdas: Vec<f64>,
     box_cox: bool,
-    /// Whether small differences are computed without losing digits.
+    /// Whether small differences are computed without loss of precision.
     stable: bool,
     scaler: Option<Estimator>,
 }

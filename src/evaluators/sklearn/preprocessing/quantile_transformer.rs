@@ -10,17 +10,17 @@ use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::numerics::{interpolate, normal_quantile};
 use crate::evaluators::sklearn::sparse::NumericType;
 
-/// Each number's place among those of the fit, as a share or as a quantile of the normal distribution.
+/// Maps each number to its quantile in the fit, uniformly or normally distributed.
 #[derive(Debug)]
 struct Quantiles {
-    /// What stands at each share of each feature, ascending.
+    /// The value at each quantile of each feature, in ascending order.
     values: Vec<Vec<f64>>,
-    /// These shares.
+    /// The quantiles, as fractions.
     references: Vec<f64>,
     normal: bool,
 }
 
-/// How far from the ends a share of the normal distribution is at least.
+/// The smallest distance from 0 and 1 of the quantiles of the normal distribution.
 const BOUND: f64 = 1e-7;
 
 pub(super) fn quantile_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
@@ -57,7 +57,7 @@ impl Quantiles {
         } else if above {
             1.0
         } else {
-            // Up and down: of quantiles that repeat, each way finds another end.
+            // Interpolates in both directions: if quantiles repeat, each direction finds another end.
             let up = interpolate(x, quantiles.len(), |at| (quantiles[at], self.references[at]));
             let down = interpolate(-x, quantiles.len(), |at| {
                 let at = quantiles.len() - 1 - at;
@@ -81,7 +81,7 @@ impl Evaluate for Quantiles {
         info: &EstimatorInfo,
     ) -> Result<TableData<'static>, PredictError> {
         if matches!(data, TableData::Sparse(_)) {
-            // Zeros that are not there stay zeros, unlike those that are.
+            // Zeros that are not stored stay zeros, unlike those that are stored.
             return Err(PredictError::NotDense { class: Arc::clone(&info.class) });
         }
         let x = info.numbers(data, true)?;

@@ -1,4 +1,4 @@
-//! Transformers that treat each number by itself, or each row: scalers, normalizer, binarizer.
+//! Scalers, `Normalizer` and `Binarizer`.
 
 use crate::evaluators::sklearn::classes::EstimatorSpec;
 use crate::evaluators::sklearn::data::{DenseTable, Elements, FloatMatrix, FloatValues, TableData, to_f32};
@@ -7,40 +7,40 @@ use crate::evaluators::sklearn::estimator::{EstimatorInfo, EstimatorMethod, Eval
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::sparse::{NumericType, SparseRows};
 
-/// One step of arithmetic with a number of the same column.
+/// An operation of each number with the number of its column.
 #[derive(Debug)]
 enum Step {
     Subtract(Column),
     Divide(Column),
     Multiply(Column),
     Add(Column),
-    /// Into a range.
+    /// Clips to a range.
     Clip(f64, f64),
 }
 
-/// A number for each column.
+/// One number for each column.
 #[derive(Debug)]
 struct Column {
     values: Vec<f64>,
-    /// Whether inputs of single precision are computed with in single precision, the number rounded to it first. Otherwise
-    /// each step is computed in double precision and rounded.
+    /// Whether operations on single-precision input use single precision, with the number rounded to it first.
+    /// Otherwise, each step is computed in double precision and rounded.
     single: bool,
 }
 
-/// Scalers: the same steps for every row.
+/// Applies the same steps to every row.
 #[derive(Debug)]
 struct Scaler {
     steps: Vec<Step>,
     missing: bool,
 }
 
-/// Reads a number for each feature, where the scaler has it.
+/// Reads one number for each feature, if the scaler has the attribute.
 fn column(fitted: &FittedObject<'_>, attribute: &'static str, features: usize) -> Result<Option<Column>, LoadError> {
     if fitted.get(attribute).is_none() {
         return Ok(None);
     }
     let values = fitted.floats_of(attribute, features)?;
-    // Found by comparing answers: 1.5 and before keep double precision, and so do all other scalers.
+    // Found by comparing results: 1.5 and earlier keep double precision, as do all other scalers.
     let single = fitted.version() >= SklearnVersion(1, 8) && fitted.class().ends_with(".StandardScaler");
     Ok(Some(Column { values, single }))
 }
@@ -53,7 +53,7 @@ fn scaler(fitted: &FittedObject<'_>, steps: Vec<Step>) -> Result<EstimatorSpec, 
     Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features(fitted)?, Scaler { steps, missing: true }))
 }
 
-/// Whether a parameter of the constructor is on; parameters that a version did not know are off.
+/// Returns the steps of a scaler that centers and scales. Parameters that a version does not have are off.
 fn standard_steps(
     fitted: &FittedObject<'_>,
     center: (&'static str, &'static str),
@@ -115,7 +115,7 @@ impl Column {
 }
 
 impl Step {
-    /// What came before the step; clipping cannot be undone, and is not.
+    /// Undoes the step. Clipping cannot be undone and is skipped.
     fn undo_f64(&self, values: &mut [f64], columns: usize) {
         match self {
             Self::Subtract(column) => column.each(values, columns, |value, by| value + by),
@@ -213,7 +213,7 @@ impl Evaluate for Scaler {
     }
 
     fn takes_sparse(&self) -> bool {
-        // What subtracts or adds makes something of nothing.
+        // Subtracting or adding makes zeros nonzero.
         self.steps.iter().all(|step| matches!(step, Step::Divide(_) | Step::Multiply(_)))
     }
 
@@ -249,7 +249,7 @@ enum Norm {
 #[derive(Debug)]
 struct Normalizer {
     norm: Norm,
-    /// Whether rows that are almost of length zero stay as they are; else only those of length zero do.
+    /// Whether rows that are almost of length zero are unchanged. Otherwise, only those of length zero are.
     almost: bool,
 }
 
@@ -277,7 +277,7 @@ pub(super) fn binarizer(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, Load
     Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features(fitted)?, Binarizer { threshold }))
 }
 
-/// Makes a table of the same shape and precision, row by row.
+/// Applies a function to each row, and keeps shape and precision.
 fn by_row(x: &FloatMatrix<'_>, apply: impl Fn(&mut [f64])) -> TableData<'static> {
     let (rows, columns) = (x.rows, x.columns);
     let mut values = x.to_f64().into_owned();
@@ -291,7 +291,7 @@ fn by_row(x: &FloatMatrix<'_>, apply: impl Fn(&mut [f64])) -> TableData<'static>
 }
 
 impl Normalizer {
-    /// Sparse rows are divided whenever they have a length.
+    /// Sparse rows are divided by any length but zero.
     fn normalize_sparse(&self, sparse: &SparseRows) -> SparseRows {
         let mut result = SparseRows::new(sparse.columns(), sparse.numeric().with(NumericType::F32));
         for row in 0..sparse.rows() {
@@ -324,7 +324,7 @@ impl Evaluate for Normalizer {
         let shortest = if self.almost { 10.0 * epsilon } else { 0.0 };
         Ok(by_row(&x, |row| {
             let absolute = row.iter().map(|value| value.abs());
-            // What single precision rounds off is rounded off here too: the square of a small number may be zero.
+            // Rounds as single precision does: the square of a small number may be zero.
             let round = |value: f64| if x.is_single() { f64::from(to_f32(value)) } else { value };
             let length = match self.norm {
                 Norm::L1 => absolute.fold(0.0, |sum, value| round(sum + value)),

@@ -10,15 +10,16 @@ use crate::evaluators::sklearn::estimator::{EstimatorInfo, EstimatorMethod, Eval
 use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::sparse::NumericType;
 
-/// Bases of splines of each feature.
+/// Replaces each feature by the values of its B-spline basis functions.
 #[derive(Debug)]
 struct Splines {
     features: Vec<BSpline>,
     extrapolation: Extrapolation,
     bias: bool,
-    /// How many of the outer bases are continued, in each feature; and which knots bound the feature.
+    /// For each feature, the position of the knots that bound it, and how many of the outer basis functions are
+    /// extrapolated.
     degrees: Vec<(usize, usize)>,
-    /// Whether missing values have zeros.
+    /// Whether missing values become zeros.
     missing: bool,
 }
 
@@ -55,7 +56,8 @@ pub(super) fn spline_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorS
     if splines.iter().any(|spline| spline.outputs() != wide || wide < degree.max(1)) {
         return Err(fitted.unexpected("bsplines_", "splines of as many bases"));
     }
-    // Of low degrees one base more is continued, and scikit-learn then bounds all further features one knot further in.
+    // For low degrees one more basis function is extrapolated; from then on scikit-learn bounds all features one knot
+    // further in.
     let mut bound = degree;
     let degrees = splines.iter().map(|spline| {
         let own = bound;
@@ -74,7 +76,7 @@ pub(super) fn spline_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorS
 }
 
 impl Splines {
-    /// The bases of one feature at `x`.
+    /// Returns the basis functions of one feature at `x`.
     fn bases(&self, feature: usize, x: f64, info: &EstimatorInfo) -> Result<Vec<f64>, PredictError> {
         let spline = &self.features[feature];
         let (bound, degree) = self.degrees[feature];
@@ -94,13 +96,13 @@ impl Splines {
             }
             Extrapolation::Constant | Extrapolation::Linear if low <= x && x <= high => Ok(spline.at(x)),
             Extrapolation::Constant if degree == 0 && x > high => {
-                // Here scikit-learn fails, too.
+                // scikit-learn fails here, too.
                 Err(PredictError::BeyondKnots { class: Arc::clone(&info.class), column: feature })
             }
             Extrapolation::Constant => {
                 let mut bases = spline.at(if x < low { low } else { high });
                 let outputs = bases.len();
-                // All others are zero there but for rounding.
+                // All others are zero there, except for rounding errors.
                 let others = if x < low { degree..outputs } else { 0..outputs - degree };
                 bases[others].fill(0.0);
                 Ok(bases)

@@ -1,4 +1,4 @@
-//! From a text model to answers as the library's booster gives them.
+//! Compiles a text model, and evaluates it like the booster of the library.
 
 use super::objective::Link;
 use super::text::{Document, Section};
@@ -8,7 +8,7 @@ use crate::evaluators::trees::error::{LoadError, TreeFault};
 use crate::evaluators::trees::forest::{FeatureView, Forest};
 use crate::evaluators::trees::scalar::Scalar;
 
-/// The library's `1e-35f`: values up to it count as zero.
+/// The library's `1e-35f`. Values up to it count as zero.
 const TINY: f64 = 1e-35_f32 as f64;
 
 /// A compiled model.
@@ -20,7 +20,7 @@ pub(in crate::evaluators::trees) struct Evaluator {
     link: Link,
 }
 
-/// Loads a model, up to so many rounds, and its features' names.
+/// Loads a model with at most this many rounds, and the names of its features.
 pub(in crate::evaluators::trees) fn load(
     bytes: &[u8],
     rounds: Option<usize>,
@@ -28,7 +28,7 @@ pub(in crate::evaluators::trees) fn load(
     let Document { header, mut trees } = Document::parse(bytes)?;
     let features = number_of_features(&header)?;
     let outputs: usize = header.number("num_tree_per_iteration")?;
-    // A file without trees may have several outputs; one with trees has a tree for each at least.
+    // A file without trees may have several outputs; with trees, there is at least one tree for each output.
     if outputs == 0 || outputs > bytes.len() {
         return Err(LoadError::TooLarge { what: "outputs", count: outputs, limit: bytes.len() });
     }
@@ -41,7 +41,7 @@ pub(in crate::evaluators::trees) fn load(
     if let Some(rounds) = rounds {
         trees.truncate(rounds.saturating_mul(outputs));
     }
-    // Linear trees came with 3.2; since then every tree says whether it is one.
+    // Linear trees came with 3.2. Since then every tree has the flag.
     let old = trees.iter().all(|tree| tree.get("is_linear").is_none());
     let link = Link::parse(header.get("objective"), outputs, old)?;
     let mut compiler = Compiler::new(&ForestShape { features, outputs, width: 1, tiny: TINY });
@@ -65,12 +65,12 @@ impl Evaluator {
         self.forest.cost(rows)
     }
 
-    /// The sums of all trees, in a random forest too.
+    /// Returns the sums of all trees, even for a random forest.
     pub(in crate::evaluators::trees) fn margins(&self, rows: FeatureMatrix<'_>) -> Prediction {
         Prediction { values: PredictedValues::F64(self.sums(rows)), columns: self.forest.outputs }
     }
 
-    /// What `predict` of the booster returns.
+    /// Returns what `predict` of the booster returns.
     pub(in crate::evaluators::trees) fn predict(&self, rows: FeatureMatrix<'_>) -> Prediction {
         let mut sums = self.sums(rows);
         if let Some(iterations) = self.iterations {
@@ -92,7 +92,7 @@ impl Evaluator {
     }
 }
 
-/// One tree. Nodes are numbered splits first, then leaves.
+/// One tree. Splits are numbered first, then leaves.
 struct Tree {
     features: Vec<i64>,
     thresholds: Vec<f64>,
@@ -100,11 +100,11 @@ struct Tree {
     left: Vec<i64>,
     right: Vec<i64>,
     values: Vec<f64>,
-    /// The words of the categorical splits' sets, by set.
+    /// The words of each set of categories.
     sets: Vec<Vec<u32>>,
-    /// Which sets have been given out. A second split with the same would let a small file grow large.
+    /// The sets that have been used. A second split with the same set would let a small file expand to a large model.
     given: std::cell::RefCell<Vec<bool>>,
-    /// By leaf, if the tree is linear: constant, features and coefficients.
+    /// For each leaf of a linear tree: constant, features and coefficients.
     linear: Option<Vec<LinearModel>>,
 }
 
@@ -164,7 +164,7 @@ impl Tree {
                 let wanted = "the index of a set of categories of its own";
                 TreeFault::Field { field: "threshold", wanted, found: found.to_string() }
             })?;
-            // Truncation is toward zero: what is above -1 still counts as category 0.
+            // Truncation is toward zero, so values above -1 count as category 0.
             let lowest = (-1.0_f64).next_up();
             let test = SplitTest::Among { categories: CategorySet::Bits(words), lowest, missing: false };
             return Ok(LoadedNode::Split { feature, test, children });
@@ -182,7 +182,7 @@ impl Tree {
         Ok(LoadedNode::Split { feature, test, children })
     }
 
-    /// Translates a child: negative ones are leaves.
+    /// Converts the index of a child. Negative ones are leaves.
     fn number(&self, child: i64) -> i64 {
         let splits = i64::try_from(self.decisions.len()).unwrap_or(i64::MAX);
         if child < 0 {
@@ -224,7 +224,7 @@ fn category_sets(section: &Section<'_>) -> Result<Vec<Vec<u32>>, TreeFault> {
     for (node, pair) in boundaries.windows(2).enumerate() {
         let (start, end) = (pair[0], pair[1]);
         let out_of_range = TreeFault::CategoriesOutOfRange { node, start, end, found: words.len() };
-        // One set begins where the one before it ends.
+        // Each set begins where the previous one ends.
         let stop = usize::try_from(end).ok().filter(|_| usize::try_from(start) == Ok(position));
         let Some(set) = stop.and_then(|stop| words.get(position..stop)) else { return Err(out_of_range) };
         sets.push(set.to_vec());

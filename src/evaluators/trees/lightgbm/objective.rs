@@ -1,12 +1,12 @@
-//! Objectives: from sums to predictions.
+//! Objectives, which map sums to predictions.
 
 use crate::evaluators::trees::error::{LoadError, quote};
 
-/// From the sum over all trees to a prediction.
+/// The function that maps the sum over all trees to a prediction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Link {
     Identity,
-    /// Square with the sign kept.
+    /// The square, with the sign of the sum.
     SignedSquare,
     Exp,
     Sigmoid {
@@ -15,15 +15,15 @@ pub(super) enum Link {
     Softmax,
     /// `ln(1 + exp(x))`
     Softplus {
-        /// Whether small values are kept, which `1 + exp(x)` would round to one.
+        /// Whether the precision of small values is kept, which `1 + exp(x)` would round to one.
         precise: bool,
     },
 }
 
 impl Link {
-    /// Reads the `objective` line for a model that has `outputs` of them; a custom objective has no line.
+    /// Parses the `objective` line of a model with `outputs` outputs. A custom objective has no line.
     ///
-    /// `old` is a file from before 3.2.
+    /// `old` is set for files from before 3.2.
     pub(super) fn parse(line: Option<&str>, outputs: usize, old: bool) -> Result<Self, LoadError> {
         let Some(line) = line else { return Ok(Self::Identity) };
         let mut words = line.split_ascii_whitespace();

@@ -1,4 +1,4 @@
-//! Dividing trees into stages.
+//! Divides trees into stages.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,37 +6,37 @@ use std::ops::Range;
 use super::{Levels, PlaneTest, Planes, ROWS, Set, Stage, Tree, rank};
 use crate::evaluators::trees::scalar::Scalar;
 
-/// Most thresholds in a column of a stage.
+/// The limit on thresholds in a column of a stage.
 const CUTS: usize = 255;
-/// Most leaves of a tree. Beyond that, following a path is faster than asking every split.
+/// The limit on leaves of a tree. Beyond it, following a path is faster than testing every split.
 const LEAVES: usize = 256;
-/// Most categories of a column; rows are noted for each.
+/// The limit on categories of a column. Rows are recorded for each category.
 const LEVELS: u32 = 1 << 16;
 
-/// A tree as it is given to [`Planes::new`].
+/// A tree in the form that [`Planes::new`] takes.
 pub(in crate::evaluators::trees) struct TreeShape<T> {
     pub(in crate::evaluators::trees) output: u32,
     pub(in crate::evaluators::trees) splits: Vec<SplitShape<T>>,
-    /// The leaves' values from left to right.
+    /// The values of the leaves, from left to right.
     pub(in crate::evaluators::trees) values: Vec<T>,
 }
 
-/// A split, and the leaves below its first child.
+/// A split, with the leaves below its first child.
 pub(in crate::evaluators::trees) struct SplitShape<T> {
     pub(in crate::evaluators::trees) column: u32,
     pub(in crate::evaluators::trees) condition: SplitCondition<T>,
     pub(in crate::evaluators::trees) first: Range<usize>,
 }
 
-/// What sends a row to the first child.
+/// The condition that sends a row to the first child.
 pub(in crate::evaluators::trees) enum SplitCondition<T> {
-    /// A value up to this, which is a number.
+    /// A value of at most this, and not missing.
     AtMost(T),
-    /// One of these categories, or if so said a missing value.
+    /// One of these categories or, if `missing`, a missing value.
     Among { categories: Vec<u32>, missing: bool, lowest: T },
 }
 
-/// A stage that still grows.
+/// A stage that is being filled.
 struct StageDraft<T> {
     /// Thresholds in ascending order, by column.
     cuts: BTreeMap<u32, Vec<T>>,
@@ -44,7 +44,7 @@ struct StageDraft<T> {
 }
 
 impl<T: Scalar> Planes<T> {
-    /// Makes the form of some trees, if every one of them can have it.
+    /// Converts trees, or returns `None` if one of them cannot be converted.
     pub(in crate::evaluators::trees) fn new(trees: impl Iterator<Item = Option<TreeShape<T>>>) -> Option<Self> {
         let mut drafts = vec![StageDraft::default()];
         let mut counts = BTreeMap::new();
@@ -87,7 +87,7 @@ impl<T> Default for StageDraft<T> {
 }
 
 impl<T: Scalar> StageDraft<T> {
-    /// Adds a tree's thresholds; if they do not fit, leaves everything as it was and returns false.
+    /// Adds the thresholds of a tree. If they do not fit, changes nothing and returns false.
     fn admit(&mut self, tree: &TreeShape<T>) -> bool {
         let mut added = Vec::new();
         for split in &tree.splits {
@@ -168,7 +168,7 @@ impl<T: Scalar> StageDraft<T> {
 }
 
 impl<T: Scalar> Stage<T> {
-    /// About how many nanoseconds a block takes: fitted to measurements.
+    /// Estimates how many nanoseconds a block takes, fitted to measurements.
     fn cost(&self) -> usize {
         let planes = self.values.len() / 8 + self.trees.len();
         let asked = self.questions.len() * 2 + planes * 7 + self.trees.len() * 20;
@@ -186,7 +186,7 @@ impl<T: Scalar> Stage<T> {
     }
 }
 
-/// Lays out where the rows of each category are noted.
+/// Assigns positions to the rows of each category.
 fn levels(counts: BTreeMap<u32, u32>) -> Option<Vec<Levels>> {
     let mut start = 0;
     let mut all = Vec::new();

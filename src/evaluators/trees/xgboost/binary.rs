@@ -38,7 +38,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<RawModel, LoadError> {
         version,
         ..RawModel::default()
     };
-    // Bytes that are no model at all are best told by the two flags and the names that follow.
+    // Bytes that are not a model are best recognized by the two flags and the names after them.
     let (has_attributes, has_metrics) = (learner.i32(12), learner.i32(16));
     if !matches!((has_attributes, has_metrics), (0 | 1, 0 | 1)) {
         return Err(not_a_model());
@@ -75,7 +75,7 @@ impl<'a> Cursor<'a> {
         self.take(size, reading).map(Block)
     }
 
-    /// A count of items of `size` bytes, and their bytes.
+    /// Reads a count of items of `size` bytes, and their bytes.
     fn counted(&mut self, size: usize, reading: &'static str) -> Result<&'a [u8], LoadError> {
         let count = self.count(reading)?;
         let bytes = count.saturating_mul(size);

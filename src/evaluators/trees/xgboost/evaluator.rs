@@ -1,4 +1,4 @@
-//! From a raw model to answers as the library's scikit-learn wrapper gives them.
+//! Compiles a raw model, and evaluates it like the library's scikit-learn wrapper.
 
 use super::linear::LinearBooster;
 use super::objective::{Link, argmax, softmax};
@@ -14,9 +14,9 @@ use crate::evaluators::trees::scalar::Scalar;
 #[derive(Debug)]
 pub(in crate::evaluators::trees) struct Evaluator {
     booster: Booster,
-    /// Where each output's sum starts.
+    /// The initial sum of each output.
     base: Vec<f32>,
-    /// Whether the trees are summed from zero and the base is added to that.
+    /// Whether the trees are summed from zero and the base is added afterwards.
     base_last: bool,
     link: Link,
     version: XgboostVersion,
@@ -43,7 +43,7 @@ impl Evaluator {
             }
         };
         let outputs = model.num_class.max(model.num_target).max(1);
-        // Each output takes some bytes of the file, so a larger number is a lie that would cost memory.
+        // Each output takes some bytes of the file, so a larger number is false and would cost memory.
         if outputs > size {
             return Err(LoadError::TooLarge { what: "outputs", count: outputs, limit: size });
         }
@@ -78,7 +78,7 @@ impl Evaluator {
         }
     }
 
-    /// The sums of all trees, in single precision.
+    /// Returns the sums of all trees, in single precision.
     pub(in crate::evaluators::trees) fn margins(&self, rows: FeatureMatrix<'_>) -> Prediction {
         let outputs = self.base.len();
         let mut margins = if self.base_last { vec![0.0; rows.rows() * outputs] } else { self.base.repeat(rows.rows()) };
@@ -111,7 +111,7 @@ impl Evaluator {
         Prediction { values: PredictedValues::F32(margins), columns: outputs }
     }
 
-    /// What the booster predicts: transformed margins.
+    /// Returns the predictions of the booster: transformed margins.
     fn predictions(&self, rows: FeatureMatrix<'_>) -> (Vec<f32>, usize) {
         let margins = self.margins(rows);
         let columns = margins.columns;
@@ -123,7 +123,7 @@ impl Evaluator {
         (values, columns)
     }
 
-    /// What `predict` of the wrapper returns.
+    /// Returns what `predict` of the wrapper returns.
     pub(in crate::evaluators::trees) fn predict(&self, rows: FeatureMatrix<'_>) -> Prediction {
         let (values, columns) = self.predictions(rows);
         if self.kind == WrapperKind::Regressor {
@@ -145,7 +145,7 @@ impl Evaluator {
         Prediction { values, columns: 1 }
     }
 
-    /// What `predict_proba` of the wrapper returns, if the model is a classifier.
+    /// Returns what `predict_proba` of the wrapper returns, if the model is a classifier.
     pub(in crate::evaluators::trees) fn probabilities(&self, rows: FeatureMatrix<'_>) -> Prediction {
         if self.link == Link::Argmax {
             let mut margins = self.margins(rows);
@@ -163,7 +163,7 @@ impl Evaluator {
     }
 }
 
-/// A class index as the library's own prediction has it.
+/// Converts a class index to the library's own type of predictions.
 #[expect(clippy::cast_precision_loss, reason = "a class index is small, and the library rounds it too")]
 fn as_float(class: usize) -> f32 {
     class as f32

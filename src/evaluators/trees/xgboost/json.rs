@@ -1,7 +1,7 @@
-//! JSON text as `XGBoost` writes it: standard JSON plus bare `NaN`, `Infinity` and `-Infinity`.
+//! JSON as `XGBoost` writes it: standard JSON plus bare `NaN`, `Infinity` and `-Infinity`.
 //!
-//! Numbers go straight into typed arrays, without a tree of values in between, and each is parsed as the type it is used
-//! as: a shortest decimal form of an `f32` read as `f64` first could be rounded twice.
+//! Numbers are parsed directly into typed arrays, without a tree of values in between, and each is parsed as the type
+//! it is used as: the shortest decimal form of an `f32`, if read as `f64` first, could be rounded twice.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -34,7 +34,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The next byte that is not white space.
+    /// Returns the next byte that is not white space.
     fn peek(&mut self, reading: &'static str) -> Result<u8, LoadError> {
         self.space();
         let next = self.bytes.get(self.position).copied();
@@ -62,7 +62,7 @@ impl<'a> Json<'a> {
         Ok(())
     }
 
-    /// Reads what stands between brackets, item by item.
+    /// Reads the items between brackets.
     fn items(
         &mut self,
         close: u8,
@@ -87,7 +87,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The bytes of a string between its quotes, escapes as they are.
+    /// Returns the bytes of a string between its quotes, with escapes unresolved.
     fn raw_string(&mut self) -> Result<&'a [u8], LoadError> {
         self.expect(b'"', "a string")?;
         let start = self.position;
@@ -112,7 +112,7 @@ impl<'a> Json<'a> {
         if text.contains('\\') { Ok(Cow::Owned(unescape(&text))) } else { Ok(text) }
     }
 
-    /// A number or a word: everything up to the next delimiter.
+    /// Returns a number or a word: everything up to the next delimiter.
     fn token(&mut self, wanted: &'static str) -> Result<&'a str, LoadError> {
         self.peek(wanted)?;
         let rest = &self.bytes[self.position..];
@@ -203,7 +203,7 @@ impl Document for Json<'_> {
     }
 }
 
-/// Resolves the escapes of a JSON string; what is no escape stays as it is.
+/// Resolves the escapes of a JSON string. Invalid escapes are kept.
 fn unescape(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -227,7 +227,7 @@ fn unescape(text: &str) -> String {
     plain
 }
 
-/// Resolves `uXXXX` and surrogate pairs of it, and returns how many bytes they take.
+/// Resolves `uXXXX`, including surrogate pairs, and returns how many bytes it takes.
 fn code_point(escape: &str) -> (char, usize) {
     let unit = |at: usize| {
         let digits = escape.get(at..at + 4).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;

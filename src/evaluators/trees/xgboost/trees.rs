@@ -1,4 +1,4 @@
-//! From raw trees to a forest.
+//! Compiles raw trees into a forest.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,10 +9,10 @@ use crate::evaluators::trees::error::{LoadError, TreeFault, quote};
 use crate::evaluators::trees::forest::{FeatureView, Forest};
 use crate::evaluators::trees::scalar::Scalar;
 
-/// Categories from here on are none, because an `f32` cannot tell them apart.
+/// Categories from here on are invalid, because an `f32` cannot represent all of them.
 const CATEGORIES: i64 = 1 << 24;
 
-/// Compiles the trees up to the best round. `base` are the margins that the outputs start from.
+/// Compiles the trees up to the best round. `base` holds the margins that the outputs start from.
 pub(super) fn compile(model: &RawModel, raw: &RawTrees, base: &[f32]) -> Result<Forest<f32>, LoadError> {
     let outputs = base.len();
     let count = raw.trees.len();
@@ -43,24 +43,24 @@ pub(super) fn compile(model: &RawModel, raw: &RawTrees, base: &[f32]) -> Result<
 }
 
 impl RawModel {
-    /// Whether the library of that version sums the trees from zero and then adds the base.
+    /// Returns whether that version of the library sums the trees from zero and then adds the base.
     pub(super) fn adds_base_last(&self) -> bool {
         let RawBooster::Trees(trees) = &self.booster else { return false };
         self.version < if trees.weight_drop.is_some() { XgboostVersion(1, 4) } else { XgboostVersion(1, 3) }
     }
 }
 
-/// What `dart` does to the leaves of a tree.
+/// How `dart` scales the leaves of a tree.
 struct Scale<'a> {
     weight: Option<f32>,
-    /// Where the sums of the tree's outputs start, or more of them.
+    /// The initial sums of the tree's outputs; there may be more of them.
     base: &'a [f32],
-    /// Since 1.4 a tree's share is taken as a difference of two sums, which rounds it.
+    /// Whether the contribution of a tree is the difference of two sums, which rounds it, as it is since 1.4.
     by_difference: bool,
 }
 
 impl Scale<'_> {
-    /// The share of a leaf's value for the `index`th of the tree's outputs.
+    /// Returns the contribution of a leaf's value to the `index`th of the tree's outputs.
     fn apply(&self, index: usize, value: f32) -> f32 {
         let Some(weight) = self.weight else { return value };
         match self.base.get(index) {
@@ -70,12 +70,12 @@ impl Scale<'_> {
     }
 }
 
-/// How many trees there are up to and including the round `best`.
+/// Returns the number of trees up to and including the round `best`.
 fn trees_until(best: &str, raw: &RawTrees, outputs: usize) -> Result<usize, LoadError> {
     let field = "best_iteration";
     let found = || quote(best);
     if best == "-1" {
-        // Written when no round was run.
+        // Written if no round was run.
         return Ok(raw.trees.len());
     }
     let rounds = best.trim().parse::<usize>().ok();
@@ -95,16 +95,17 @@ fn trees_until(best: &str, raw: &RawTrees, outputs: usize) -> Result<usize, Load
     })
 }
 
-/// A checked raw tree.
+/// A raw tree that has been checked.
 struct TreeView<'a> {
     tree: &'a RawTree,
-    /// Values in a leaf.
+    /// The number of values in a leaf.
     width: usize,
-    /// Where the categories of a node start and how many there are.
+    /// The start and number of the categories of each node.
     categories: HashMap<usize, (usize, usize)>,
-    /// The leaves' vectors, scaled.
+    /// The scaled vectors of the leaves.
     vectors: Vec<f32>,
-    /// Which vectors have been given out. A second leaf with the same would let a small file grow large.
+    /// The vectors that have been used. A second leaf with the same vector would let a small file expand to a large
+    /// model.
     given: RefCell<Vec<bool>>,
     scale: &'a Scale<'a>,
 }
@@ -180,7 +181,7 @@ impl<'a> TreeView<'a> {
     }
 }
 
-/// Reads which node has which categories.
+/// Reads the range of categories of each node.
 fn category_ranges(tree: &RawTree) -> Result<HashMap<usize, (usize, usize)>, TreeFault> {
     let splits = tree.categories_nodes.len();
     check_count("categories_segments", splits, tree.categories_segments.len())?;
@@ -201,7 +202,7 @@ fn category_ranges(tree: &RawTree) -> Result<HashMap<usize, (usize, usize)>, Tre
         let (Ok(start), Ok(size)) = (usize::try_from(start), usize::try_from(size)) else {
             return Err(out_of_range);
         };
-        // Sets do not overlap in the library's files; in a hostile one they could multiply the memory.
+        // Sets do not overlap in files of the library. In a hostile file they could multiply the memory.
         total += size.min(found + 1);
         if start.checked_add(size).is_none_or(|end| end > found) || total > found {
             return Err(out_of_range);
