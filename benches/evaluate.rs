@@ -101,7 +101,7 @@ fn lightgbm(trees: usize) -> String {
 fn evaluate(criterion: &mut Criterion) {
     let mut random = Random(13);
     let doubles: Vec<f64> = (0..ROWS * FEATURES).map(|_| random.number()).collect();
-    #[expect(clippy::cast_possible_truncation, reason = "the numbers are made up")]
+    #[expect(clippy::cast_possible_truncation, reason = "the numbers are synthetic")]
     let singles: Vec<f32> = doubles.iter().map(|number| *number as f32).collect();
     for trees in [100, 500] {
         let (json, text) = (xgboost(trees), lightgbm(trees));
@@ -117,7 +117,7 @@ fn evaluate(criterion: &mut Criterion) {
             group.bench_function("load", |bencher| bencher.iter_batched(|| (), |()| load(), BatchSize::LargeInput));
             let model = load();
             for rows in [1, ROWS] {
-                let matrix = FeatureMatrix::new(first(values, rows), rows, FEATURES).expect("there are so many rows");
+                let matrix = FeatureMatrix::new(first(values, rows), rows, FEATURES).expect("there are enough rows");
                 group.throughput(Throughput::Elements(rows as u64));
                 group.bench_function(format!("{rows} rows"), |bencher| {
                     bencher.iter(|| model.predict(black_box(matrix), EnsembleOutput::Predict));

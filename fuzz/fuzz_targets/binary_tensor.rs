@@ -15,10 +15,10 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(Incoming { request, .. }) = read_request(&text, Some(binary)) else { return };
     let response = InferenceResponse { outputs: request.inputs.clone(), ..InferenceResponse::default() };
     let options = WriteOptions { binary: BinaryOutputs::all(true), ..WriteOptions::default() };
-    let Written { json, binary } = write_response(&response, &options).expect("elements that came fit their prefixes");
+    let Written { json, binary } = write_response(&response, &options).expect("elements that were read fit their length prefixes");
     let json = String::from_utf8(json).expect("JSON is UTF-8");
     let again = json.replacen("\"outputs\"", "\"inputs\"", 1);
-    let again = read_request(again.as_bytes(), Some(binary.concat().into())).expect("what we write we read");
+    let again = read_request(again.as_bytes(), Some(binary.concat().into())).expect("our own output is readable");
     for (first, second) in request.inputs.iter().zip(&again.request.inputs) {
         assert_eq!((&first.name, first.datatype, &first.shape), (&second.name, second.datatype, &second.shape));
         assert_eq!(first.data, second.data);

@@ -19,8 +19,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let numbers: Vec<f32> =
         (0..ROWS * columns).map(|at| if at % 11 == 0 { f32::NAN } else { at as f32 / 7.0 - 9.0 }).collect();
-    let matrix = FeatureMatrix::new(FeatureValues::F32(&numbers), ROWS, columns).expect("there are so many");
+    let matrix = FeatureMatrix::new(FeatureValues::F32(&numbers), ROWS, columns).expect("the matrix has this many values");
     for output in [EnsembleOutput::Predict, EnsembleOutput::Margin] {
-        model.predict(matrix, output).expect("the shape is the model's");
+        model.predict(matrix, output).expect("the shape matches the model");
     }
 });

@@ -204,7 +204,7 @@ impl PickleMachine<'_> {
     }
 
     fn dtype(&self, arguments: &[NodeId]) -> Result<PickleNode, PickleError> {
-        let wanted = "a dtype that is known";
+        let wanted = "a known dtype";
         let code = arguments.first().and_then(|&code| self.text(code));
         let dtype = code.and_then(Dtype::parse).ok_or_else(|| self.malformed(wanted))?;
         Ok(PickleNode::Dtype(Arc::new(dtype)))
@@ -263,7 +263,7 @@ impl PickleMachine<'_> {
 
     /// Decodes bytes of protocol 2: a text in which each character is one byte.
     fn encoded(&self, arguments: &[NodeId]) -> Result<PickleNode, PickleError> {
-        let malformed = || self.malformed("text that stands for bytes");
+        let malformed = || self.malformed("text that encodes bytes");
         let &[text, encoding] = arguments else { return Err(malformed()) };
         let latin1 = matches!(self.text(encoding), Some("latin1" | "latin-1" | "iso-8859-1"));
         let text = self.text(text).filter(|_| latin1).ok_or_else(malformed)?;

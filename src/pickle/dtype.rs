@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_read() {
+    fn dtype_codes_are_parsed() {
         let read = |code: &str| Dtype::parse(code).map(|dtype| (dtype.kind, dtype.size, dtype.big_endian));
         assert_eq!(read("f8"), Some((ElementKind::Float, 8, false)));
         assert_eq!(read(">i4"), Some((ElementKind::Int, 4, true)));
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_come_in_c_order() {
+    fn numbers_are_in_c_order() {
         let bytes: Vec<u8> = (0..6).collect();
         assert_eq!(array("u1", &[2, 3], false, &bytes).unwrap().numbers().unwrap().to_f64(), [0., 1., 2., 3., 4., 5.]);
         let fortran = array("u1", &[2, 3], true, &bytes).unwrap();
@@ -379,14 +379,14 @@ mod tests {
         let wide = array(">i2", &[2], false, &[0xff, 0xfe, 1, 0]).unwrap();
         assert_eq!(wide.numbers().unwrap().to_i64(), Some(vec![-2, 256]));
         assert!(array("f8", &[2], false, &bytes).is_none(), "too few bytes");
-        assert!(array("U0", &[1 << 40], false, b"").is_none(), "elements without bytes");
+        assert!(array("U0", &[1 << 40], false, b"").is_none(), "elements of zero bytes");
         assert!(array("f8", &[usize::MAX, 2], false, b"").is_none(), "a size that overflows");
         let nothing = array("f8", &[usize::MAX, 2, 0], true, b"").unwrap();
         assert!(nothing.numbers().unwrap().to_f64().is_empty());
     }
 
     #[test]
-    fn texts_lose_their_padding() {
+    fn texts_are_read_without_padding() {
         let text = array(">U2", &[2], false, b"\0\0\0a\0\0\0\0\0\0\0b\0\0\0c").unwrap();
         assert_eq!(text.texts(), Some(vec!["a".to_owned(), "bc".to_owned()]));
         assert_eq!(array("U1", &[1], false, &[0, 0xd8, 0, 0]).unwrap().texts(), None, "a lone surrogate");

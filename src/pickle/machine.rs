@@ -100,7 +100,7 @@ impl<'a> PickleMachine<'a> {
     /// Reads a nested pickle at the current position, with its own stack and memo.
     pub(super) fn nested(&mut self) -> Result<NodeId, PickleError> {
         if self.depth == MAX_NESTING {
-            let (offset, what) = (self.offset, "pickles in one another");
+            let (offset, what) = (self.offset, "nested pickles");
             return Err(PickleError::TooMany { offset, what, limit: MAX_NESTING });
         }
         PickleMachine::new(self.shared, self.depth + 1).run()
@@ -371,7 +371,7 @@ impl<'a> PickleMachine<'a> {
     }
 
     fn memo(&mut self, opcode: u8) -> Result<(), PickleError> {
-        let reading = "the place of an object";
+        let reading = "an index of the memo";
         let reader = &mut self.shared.reader;
         let place = match opcode {
             b'q' | b'h' => u32::from(reader.byte(reading)?),
@@ -380,12 +380,12 @@ impl<'a> PickleMachine<'a> {
             _ => {
                 let line = reader.line(reading)?;
                 let place = std::str::from_utf8(&line).ok().and_then(|text| text.parse().ok());
-                place.ok_or_else(|| self.malformed("the place of an object"))?
+                place.ok_or_else(|| self.malformed("an index of the memo"))?
             }
         };
         if matches!(opcode, b'g' | b'h' | b'j') {
             let id = self.memo.get(&place).copied();
-            self.stack.push(id.ok_or_else(|| self.malformed("an object that was seen before"))?);
+            self.stack.push(id.ok_or_else(|| self.malformed("an object in the memo"))?);
         } else {
             let top = self.top()?;
             self.memo.insert(place, top);

@@ -32,14 +32,14 @@ pub(super) const CLASSES: ClassTable = &[
 #[derive(Debug)]
 struct Booster {
     model: TreeEnsemble,
-    answers: Answers,
+    output_kind: WrapperOutput,
     /// The value of a cell that a sparse row does not store.
     absent: f64,
 }
 
 /// How a wrapper turns the booster's predictions into its own.
 #[derive(Debug)]
-enum Answers {
+enum WrapperOutput {
     /// The predictions are returned unchanged.
     Values,
     /// The evaluator of `XGBoost` knows the wrapper. Classes are numbers or, in old files, indices of labels.
@@ -54,18 +54,18 @@ fn xgboost_classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadEr
         None => None,
     };
     let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba);
-    xgboost(fitted, WrapperKind::Classifier, methods, Answers::Classes(labels))
+    xgboost(fitted, WrapperKind::Classifier, methods, WrapperOutput::Classes(labels))
 }
 
 fn xgboost_regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    xgboost(fitted, WrapperKind::Regressor, MethodSet::PREDICT, Answers::Values)
+    xgboost(fitted, WrapperKind::Regressor, MethodSet::PREDICT, WrapperOutput::Values)
 }
 
 fn xgboost(
     fitted: &FittedObject<'_>,
     kind: WrapperKind,
     methods: MethodSet,
-    answers: Answers,
+    output_kind: WrapperOutput,
 ) -> Result<EstimatorSpec, LoadError> {
     if fitted.get("missing").and_then(PickleValue::as_f64).is_some_and(|missing| !missing.is_nan()) {
         return Err(fitted.unsupported("missing"));
@@ -76,7 +76,7 @@ fn xgboost(
     let model = TreeEnsemble::load_xgboost_as(bytes, kind).map_err(|error| fitted.booster(error))?;
     let names = model.feature_names().map(<[String]>::to_vec);
     let features = model.n_features();
-    Ok(EstimatorSpec::composed(methods, Some(features), None, Booster { model, answers, absent: f64::NAN })
+    Ok(EstimatorSpec::composed(methods, Some(features), None, Booster { model, output_kind, absent: f64::NAN })
         .with_names(names))
 }
 
@@ -88,14 +88,18 @@ fn lightgbm_classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadE
     let scores = fitted.value().attribute("_fitted_with_feature_names").is_some();
     let methods =
         MethodSet::PREDICT.and(EstimatorMethod::PredictProba).and_if(scores, EstimatorMethod::DecisionFunction);
-    lightgbm(fitted, methods, Answers::Probabilities(labels))
+    lightgbm(fitted, methods, WrapperOutput::Probabilities(labels))
 }
 
 fn lightgbm_regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    lightgbm(fitted, MethodSet::PREDICT, Answers::Values)
+    lightgbm(fitted, MethodSet::PREDICT, WrapperOutput::Values)
 }
 
-fn lightgbm(fitted: &FittedObject<'_>, methods: MethodSet, answers: Answers) -> Result<EstimatorSpec, LoadError> {
+fn lightgbm(
+    fitted: &FittedObject<'_>,
+    methods: MethodSet,
+    output_kind: WrapperOutput,
+) -> Result<EstimatorSpec, LoadError> {
     let booster = fitted.part(fitted.need("_Booster")?)?;
     let name = if booster.get("_handle").is_some() { "_handle" } else { "handle" };
     let text = booster.text(name)?;
@@ -105,11 +109,12 @@ fn lightgbm(fitted: &FittedObject<'_>, methods: MethodSet, answers: Answers) -> 
     let rounds = best.and_then(|best| usize::try_from(best).ok()).filter(|&best| best > 0);
     let model = TreeEnsemble::load_lightgbm_until(text.as_bytes(), rounds).map_err(|error| fitted.booster(error))?;
     let features = model.n_features();
-    Ok(EstimatorSpec::composed(methods, Some(features), None, Booster { model, answers, absent: 0.0 }).without_names())
+    Ok(EstimatorSpec::composed(methods, Some(features), None, Booster { model, output_kind, absent: 0.0 })
+        .without_names())
 }
 
 impl Booster {
-    fn ask(
+    fn predict_booster(
         &self,
         output: EnsembleOutput,
         data: &TableData<'_>,
@@ -144,23 +149,23 @@ impl Evaluate for Booster {
         data: &TableData<'_>,
         info: &EstimatorInfo,
     ) -> Result<TableData<'static>, PredictError> {
-        let output = match (&self.answers, method) {
-            (Answers::Classes(_), EstimatorMethod::PredictProba) => EnsembleOutput::PredictProba,
+        let output = match (&self.output_kind, method) {
+            (WrapperOutput::Classes(_), EstimatorMethod::PredictProba) => EnsembleOutput::PredictProba,
             (_, EstimatorMethod::DecisionFunction) => EnsembleOutput::Margin,
             _ => EnsembleOutput::Predict,
         };
-        let prediction = self.ask(output, data, info)?;
+        let prediction = self.predict_booster(output, data, info)?;
         let (rows, columns) = (data.rows(), prediction.columns);
         let whole = |elements| Ok(TableData::Table(DenseTable { elements, rows, columns }));
-        match (&self.answers, method, prediction.values) {
-            (Answers::Classes(Some(labels)), EstimatorMethod::Predict, PredictedValues::I64(places)) => {
+        match (&self.output_kind, method, prediction.values) {
+            (WrapperOutput::Classes(Some(labels)), EstimatorMethod::Predict, PredictedValues::I64(places)) => {
                 let known = |&place: &i64| usize::try_from(place).ok().filter(|&place| place < labels.len());
                 let places: Option<Vec<usize>> = places.iter().map(known).collect();
                 let places = places.ok_or_else(|| PredictError::Label { class: Arc::clone(&info.class) })?;
                 whole(labels.take(places.into_iter()))
             }
             (
-                Answers::Probabilities(labels),
+                WrapperOutput::Probabilities(labels),
                 EstimatorMethod::Predict | EstimatorMethod::PredictProba,
                 PredictedValues::F64(values),
             ) => {

@@ -37,7 +37,7 @@ struct Calibrated {
 
 /// `CalibratedClassifierCV`: the mean over calibrated classifiers.
 #[derive(Debug)]
-struct Ensemble {
+struct CalibratedClassifierCv {
     members: Vec<Calibrated>,
     labels: Elements<'static>,
     version: SklearnVersion,
@@ -53,7 +53,12 @@ fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let first = members.first().ok_or_else(|| fitted.unexpected("calibrated_classifiers_", "at least one"))?;
     let features = first.estimator.info.features;
     let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba);
-    Ok(EstimatorSpec::composed(methods, features, None, Ensemble { members, labels, version: fitted.version() }))
+    Ok(EstimatorSpec::composed(
+        methods,
+        features,
+        None,
+        CalibratedClassifierCv { members, labels, version: fitted.version() },
+    ))
 }
 
 fn calibrated<'a>(
@@ -190,7 +195,7 @@ fn logits(scores: Vec<f64>, classes: usize, method: EstimatorMethod) -> Vec<f64>
     scores
 }
 
-impl Evaluate for Ensemble {
+impl Evaluate for CalibratedClassifierCv {
     fn call(
         &self,
         method: EstimatorMethod,

@@ -10,7 +10,7 @@ use super::neighbors::Metric;
 pub(super) const CLASSES: ClassTable = &[("cluster.KMeans", means), ("cluster.MiniBatchKMeans", means)];
 
 #[derive(Debug)]
-struct Clusters {
+struct KMeans {
     centers: Vec<f64>,
     features: usize,
     /// Whether the centers have single precision; if the input has it too, distances are returned in single precision.
@@ -23,11 +23,11 @@ fn means(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         return Err(fitted.unexpected("cluster_centers_", "centers"));
     }
     let features = centers.columns;
-    let clusters = Clusters { centers: centers.values, features, single: centers.single };
+    let clusters = KMeans { centers: centers.values, features, single: centers.single };
     Ok(EstimatorSpec::new(MethodSet::PREDICT.and(EstimatorMethod::Transform), features, clusters))
 }
 
-impl Clusters {
+impl KMeans {
     /// Returns the squared distance to each center.
     fn distances(&self, row: &[f64]) -> impl Iterator<Item = f64> {
         self.centers.chunks_exact(self.features).map(|center| Metric::SquaredEuclidean.reduced(row, center))
@@ -44,7 +44,7 @@ impl Clusters {
     }
 }
 
-impl Evaluate for Clusters {
+impl Evaluate for KMeans {
     fn call(
         &self,
         method: EstimatorMethod,

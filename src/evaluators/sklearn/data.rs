@@ -286,7 +286,7 @@ impl DataFrame<'_> {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "rounding is what is asked for")]
+#[expect(clippy::cast_possible_truncation, reason = "rounding is intended")]
 pub(super) const fn to_f32(value: f64) -> f32 {
     value as f32
 }

@@ -59,14 +59,14 @@ impl Evaluate for LinearDiscriminant {
 }
 
 #[derive(Debug)]
-struct Quadratic {
-    classes: Vec<Class>,
+struct QuadraticDiscriminant {
+    classes: Vec<ClassDistribution>,
     labels: Elements<'static>,
     features: usize,
 }
 
 #[derive(Debug)]
-struct Class {
+struct ClassDistribution {
     mean: Vec<f64>,
     /// The principal axes, divided by the square roots of their variances, one row for each feature.
     axes: Vec<f64>,
@@ -98,7 +98,7 @@ fn quadratic(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         let scales: Vec<f64> = variances.iter().map(|variance| variance.powf(-0.5)).collect();
         let axes = rotation.values.chunks_exact(columns.max(1));
         let axes = axes.flat_map(|row| row.iter().zip(&scales).map(|(value, scale)| value * scale)).collect();
-        classes.push(Class {
+        classes.push(ClassDistribution {
             mean: means.values[index * features..(index + 1) * features].to_vec(),
             axes,
             columns,
@@ -107,10 +107,10 @@ fn quadratic(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         });
     }
     let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba).and(EstimatorMethod::DecisionFunction);
-    Ok(EstimatorSpec::new(methods, features, Quadratic { classes, labels, features }))
+    Ok(EstimatorSpec::new(methods, features, QuadraticDiscriminant { classes, labels, features }))
 }
 
-impl Class {
+impl ClassDistribution {
     fn score(&self, row: &[f64]) -> f64 {
         let mut projected = vec![0.0; self.columns];
         for ((x, mean), axes) in row.iter().zip(&self.mean).zip(self.axes.chunks_exact(self.columns.max(1))) {
@@ -122,7 +122,7 @@ impl Class {
     }
 }
 
-impl Evaluate for Quadratic {
+impl Evaluate for QuadraticDiscriminant {
     fn call(
         &self,
         method: EstimatorMethod,

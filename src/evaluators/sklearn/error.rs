@@ -15,7 +15,7 @@ pub enum LoadError {
     #[error(transparent)]
     Pickle(#[from] PickleError),
     /// The file is not an estimator, or an object that has to be an estimator is something else.
-    #[error("expected an estimator of scikit-learn, found `{found}`")]
+    #[error("expected a scikit-learn estimator, found `{found}`")]
     Class { found: String },
     /// Older files are untested, and the format of newer ones is not known yet.
     #[error("`{class}` was written by scikit-learn {found}; versions 0.24 to 1.9 are evaluated natively")]
@@ -24,7 +24,7 @@ pub enum LoadError {
     Missing { class: String, attribute: &'static str },
     #[error("`{attribute}` of `{class}`: expected {wanted}, found `{found}`")]
     Attribute { class: String, attribute: &'static str, wanted: &'static str, found: String },
-    #[error("`{attribute}` of `{class}` has {found} values where {wanted} belong")]
+    #[error("`{attribute}` of `{class}` has {found} values instead of {wanted}")]
     Count { class: String, attribute: &'static str, wanted: usize, found: usize },
     /// A parameter has a value that would be evaluated inexactly, or not at all.
     #[error("`{class}` with `{parameter}` = `{value}` is not evaluated natively")]
@@ -32,10 +32,10 @@ pub enum LoadError {
     /// The booster of another library inside of the estimator was rejected.
     #[error("`{class}`: {error}")]
     Booster { class: String, error: Box<trees::LoadError> },
-    #[error("estimators are nested more than {limit} deep")]
+    #[error("estimators are nested more than {limit} levels deep")]
     Nesting { limit: usize },
     /// The same arrays are referenced again and again, more often than the size of the file allows.
-    #[error("the model would take much more memory than its file has bytes")]
+    #[error("the model would need much more memory than the size of its file")]
     TooLarge,
 }
 
@@ -55,47 +55,47 @@ impl LoadError {
 pub enum PredictError {
     #[error("`{class}` takes {wanted} features, but each row has {found}")]
     Features { class: Arc<str>, wanted: usize, found: usize },
-    #[error("column {index} is `{found}`, but `{class}` was fitted with `{wanted}` in that place")]
+    #[error("column {index} is `{found}`, but `{class}` was fitted with `{wanted}` in that position")]
     FeatureName { class: Arc<str>, index: usize, found: String, wanted: String },
-    #[error("`{class}` needs the column `{name}`, which is not there")]
+    #[error("`{class}` needs the column `{name}`, which is missing")]
     MissingColumn { class: Arc<str>, name: String },
     /// Columns are selected by name, and an array has no names.
     #[error("`{class}` finds columns by name: send a data frame, with the content type `pd`")]
     NotFrame { class: Arc<str> },
-    #[error("`{class}` does not take missing or infinite values")]
+    #[error("`{class}` does not accept missing or infinite values")]
     NotFinite { class: Arc<str> },
     #[error("`{class}` takes numbers, but the input has text")]
     Text { class: Arc<str> },
     /// A sparse result is sent as a dense tensor.
-    #[error("`{method}` gives {rows} rows of {columns} numbers, more than {most} together: ask for fewer rows at once")]
+    #[error("`{method}` returns {rows} rows of {columns} numbers, more than {most} in total: send fewer rows at once")]
     Sparse { method: EstimatorMethod, rows: usize, columns: usize, most: usize },
-    #[error("`{method}` gives text and numbers side by side, which no tensor can hold")]
+    #[error("`{method}` returns both text and numbers, which a tensor cannot hold")]
     Objects { method: EstimatorMethod },
-    #[error("`{class}` was not fitted with a value that column {column} has")]
+    #[error("column {column} has a value that `{class}` was not fitted with")]
     UnknownCategory { class: Arc<str>, column: usize },
-    #[error("column {column} has missing values, which it had not when `{class}` was fitted")]
+    #[error("column {column} has missing values, but had none when `{class}` was fitted")]
     NewMissing { class: Arc<str>, column: usize },
     #[error("column {column} has values beyond the knots of `{class}`")]
     BeyondKnots { class: Arc<str>, column: usize },
-    #[error("`{class}` takes positive numbers only")]
+    #[error("`{class}` accepts only positive numbers")]
     NotPositive { class: Arc<str> },
-    #[error("`{class}` takes texts, one in each row")]
+    #[error("`{class}` takes one text per row")]
     NotText { class: Arc<str> },
     #[error("`{class}` is not evaluated natively for sparse rows")]
     NotDense { class: Arc<str> },
-    #[error("a row has no neighbor within the radius of `{class}`, which has no label for that")]
+    #[error("a row has no neighbors within the radius of `{class}`, which has no outlier label")]
     NoNeighbors { class: Arc<str> },
     /// A nested estimator does not return what the outer one needs: the parts of the file do not fit together.
-    #[error("`{class}` answers with {found} columns where the model that it is a part of needs {wanted}")]
+    #[error("`{class}` returns {found} columns, but the model that contains it needs {wanted}")]
     Part { class: Arc<str>, wanted: usize, found: usize },
     /// A nested estimator predicts a class that the outer one does not know.
-    #[error("`{class}` predicts a class that the model it is a part of does not know")]
+    #[error("`{class}` predicts a class that the model that contains it does not know")]
     Label { class: Arc<str> },
     /// The estimator is configured to fail outside of the range that it was fitted on.
-    #[error("`{class}` was fitted on a range that the input is not in")]
+    #[error("the input is outside of the range that `{class}` was fitted on")]
     Range { class: Arc<str> },
     /// The result is a list of tables.
-    #[error("`{method}` of `{class}` is a list of tables, which no response can hold")]
+    #[error("`{method}` of `{class}` returns a list of tables, which a response cannot hold")]
     Several { class: Arc<str>, method: EstimatorMethod },
     #[error("`{class}` models do not support `{method}`")]
     Method { class: Arc<str>, method: EstimatorMethod },

@@ -231,7 +231,7 @@ impl<'a> FittedObject<'a> {
         };
         let place = |place: i64| usize::try_from(place).ok().filter(|&place| place < limit);
         let places: Option<Vec<usize>> = integers.and_then(|places| places.into_iter().map(place).collect());
-        let places = places.ok_or_else(|| self.unexpected(attribute, "places that are there"))?;
+        let places = places.ok_or_else(|| self.unexpected(attribute, "valid indices"))?;
         self.context.budget.spend(places.len())?;
         Ok(places)
     }

@@ -20,13 +20,13 @@ pub(super) const CLASSES: ClassTable = &[
 
 /// The value that counts as missing.
 #[derive(Debug, Clone)]
-enum Missing {
+enum MissingValue {
     Nan,
     Number(f64),
     Text(Arc<str>),
 }
 
-impl Missing {
+impl MissingValue {
     fn read(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let Some(value) = fitted.get("missing_values") else { return Err(fitted.unsupported("missing_values")) };
         match (value.as_f64(), value.as_str()) {
@@ -68,18 +68,18 @@ impl Missing {
 
 /// Adds columns that flag missing values.
 #[derive(Debug)]
-struct Indicator {
-    missing: Missing,
+struct MissingIndicator {
+    missing: MissingValue,
     features: Vec<usize>,
     /// Whether a missing value is an error in a feature that had none in the fit.
     strict: bool,
     sparse: bool,
 }
 
-impl Indicator {
+impl MissingIndicator {
     fn read(fitted: &FittedObject<'_>, columns: usize) -> Result<Self, LoadError> {
-        let missing = Missing::read(fitted)?;
-        let wanted = || fitted.unexpected("features_", "places of features");
+        let missing = MissingValue::read(fitted)?;
+        let wanted = || fitted.unexpected("features_", "indices of features");
         let features = fitted.integers("features_")?;
         let place = |place: i64| usize::try_from(place).ok().filter(|&place| place < columns);
         let features = features.into_iter().map(place).collect::<Option<_>>().ok_or_else(wanted)?;
@@ -109,11 +109,11 @@ impl Indicator {
 
 fn indicator(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let columns = fitted.size("n_features_in_")?;
-    let indicator = Indicator::read(fitted, columns)?;
+    let indicator = MissingIndicator::read(fitted, columns)?;
     Ok(EstimatorSpec::new(MethodSet::TRANSFORM, columns, indicator))
 }
 
-impl Evaluate for Indicator {
+impl Evaluate for MissingIndicator {
     fn call(
         &self,
         _: EstimatorMethod,
@@ -149,15 +149,15 @@ impl Evaluate for Indicator {
 
 /// Replaces missing values by one value for each column.
 #[derive(Debug)]
-struct Simple {
-    missing: Missing,
+struct SimpleImputer {
+    missing: MissingValue,
     /// The replacements. Columns without one are dropped.
     fills: Vec<Option<Fill>>,
     /// Whether numbers of any type become floats.
     floats: bool,
     /// Whether the fit had an array of objects, so that columns keep their types.
     objects: bool,
-    indicator: Option<Indicator>,
+    indicator: Option<MissingIndicator>,
 }
 
 #[derive(Debug, Clone)]
@@ -167,7 +167,7 @@ enum Fill {
 }
 
 fn simple(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    let missing = Missing::read(fitted)?;
+    let missing = MissingValue::read(fitted)?;
     let strategy = fitted.text("strategy")?;
     let floats = match strategy {
         "mean" | "median" => true,
@@ -192,8 +192,8 @@ fn simple(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     // A constant is always an object, so the dtype of the fit decides.
     let objects = objects || fitted.is_object_dtype("_fit_dtype");
     let columns = fills.len();
-    let indicator = Indicator::of(fitted, columns)?;
-    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, columns, Simple { missing, fills, floats, objects, indicator }))
+    let indicator = MissingIndicator::of(fitted, columns)?;
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, columns, SimpleImputer { missing, fills, floats, objects, indicator }))
 }
 
 impl Fill {
@@ -224,7 +224,7 @@ impl Fill {
     }
 }
 
-impl Evaluate for Simple {
+impl Evaluate for SimpleImputer {
     fn call(
         &self,
         _: EstimatorMethod,
@@ -274,8 +274,8 @@ fn together(columns: Vec<Elements<'static>>, rows: usize, objects: bool) -> Tabl
 
 /// Replaces missing values by the average of the nearest rows that have the value.
 #[derive(Debug)]
-struct Nearest {
-    missing: Missing,
+struct KnnImputer {
+    missing: MissingValue,
     /// The rows of the fit, with NaN for missing values.
     rows: Vec<f64>,
     features: usize,
@@ -284,11 +284,11 @@ struct Nearest {
     keeps_empty: bool,
     count: usize,
     by_distance: bool,
-    indicator: Option<Indicator>,
+    indicator: Option<MissingIndicator>,
 }
 
 fn nearest(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    let missing = Missing::read(fitted)?;
+    let missing = MissingValue::read(fitted)?;
     let fit = fitted.matrix("_fit_X")?;
     let features = fit.columns;
     let mask = fitted.floats_of("_mask_fit_X", fit.values.len())?;
@@ -308,14 +308,14 @@ fn nearest(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         return Err(fitted.unexpected("_fit_X", "at least one feature and neighbor"));
     }
     let rows = fit.values.into_iter().zip(mask).map(|(value, mask)| if mask == 0.0 { value } else { f64::NAN });
-    let indicator = Indicator::of(fitted, features)?;
+    let indicator = MissingIndicator::of(fitted, features)?;
     let rows = rows.collect();
     let keeps_empty = fitted.flag("keep_empty_features")?;
-    let imputer = Nearest { missing, rows, features, valid, keeps_empty, count, by_distance, indicator };
+    let imputer = KnnImputer { missing, rows, features, valid, keeps_empty, count, by_distance, indicator };
     Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features, imputer))
 }
 
-impl Nearest {
+impl KnnImputer {
     /// Returns the distance over the features that both rows have, scaled up to all features; NaN if they share none.
     fn distance(&self, row: &[f64], other: &[f64]) -> f64 {
         let (mut sum, mut present) = (0.0, 0.0);
@@ -358,7 +358,7 @@ impl Nearest {
     }
 }
 
-impl Evaluate for Nearest {
+impl Evaluate for KnnImputer {
     fn call(
         &self,
         _: EstimatorMethod,
@@ -411,20 +411,20 @@ impl Evaluate for Nearest {
 
 /// Predicts each feature with missing values from all others, one feature after another.
 #[derive(Debug)]
-struct Iterative {
+struct IterativeImputer {
     initial: Estimator,
-    missing: Missing,
+    missing: MissingValue,
     /// The features that the initial imputer keeps.
     valid: Vec<usize>,
-    rounds: Vec<Round>,
+    rounds: Vec<ImputationStep>,
     low: Vec<f64>,
     high: Vec<f64>,
-    indicator: Option<Indicator>,
+    indicator: Option<MissingIndicator>,
 }
 
 /// One step: predicts one feature from others.
 #[derive(Debug)]
-struct Round {
+struct ImputationStep {
     feature: usize,
     others: Vec<usize>,
     model: Estimator,
@@ -465,15 +465,15 @@ fn iterative(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         {
             return Err(wanted());
         }
-        rounds.push(Round { feature, others, model });
+        rounds.push(ImputationStep { feature, others, model });
     }
-    let missing = Missing::read(fitted)?;
-    let indicator = Indicator::of(fitted, features)?;
-    let imputer = Iterative { initial, missing, valid, rounds, low, high, indicator };
+    let missing = MissingValue::read(fitted)?;
+    let indicator = MissingIndicator::of(fitted, features)?;
+    let imputer = IterativeImputer { initial, missing, valid, rounds, low, high, indicator };
     Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features, imputer))
 }
 
-impl Evaluate for Iterative {
+impl Evaluate for IterativeImputer {
     fn call(
         &self,
         _: EstimatorMethod,
@@ -490,7 +490,7 @@ impl Evaluate for Iterative {
         let mut values = matrix.to_f64().into_owned();
         // If no row has any value, there is nothing to predict from.
         let blank = masks.iter().all(|mask| !mask.contains(&false));
-        for Round { feature, others, model } in self.rounds.iter().filter(|_| !blank) {
+        for ImputationStep { feature, others, model } in self.rounds.iter().filter(|_| !blank) {
             let gaps: Vec<usize> = (0..rows).filter(|&row| masks[self.valid[*feature]][row]).collect();
             if gaps.is_empty() {
                 continue;

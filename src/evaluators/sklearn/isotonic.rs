@@ -18,12 +18,12 @@ pub(super) struct Isotonic {
     x: Vec<f64>,
     y: Vec<f64>,
     single: bool,
-    outside: Outside,
+    outside: OutOfBounds,
 }
 
 /// What happens to numbers outside of the range of the fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outside {
+enum OutOfBounds {
     Clip,
     Missing,
     Refuse,
@@ -37,9 +37,9 @@ impl Isotonic {
             return Err(fitted.unexpected("X_thresholds_", "ascending numbers"));
         }
         let outside = match fitted.text("out_of_bounds")? {
-            "clip" => Outside::Clip,
-            "nan" => Outside::Missing,
-            "raise" => Outside::Refuse,
+            "clip" => OutOfBounds::Clip,
+            "nan" => OutOfBounds::Missing,
+            "raise" => OutOfBounds::Refuse,
             _ => return Err(fitted.unsupported("out_of_bounds")),
         };
         // The thresholds may have single precision in the file.
@@ -49,7 +49,7 @@ impl Isotonic {
     /// Returns the value at a finite number, or `None` outside of the range.
     fn at(&self, number: f64) -> Option<f64> {
         let (first, last) = (self.x[0], self.x[self.x.len() - 1]);
-        let number = if self.outside == Outside::Clip { number.clamp(first, last) } else { number };
+        let number = if self.outside == OutOfBounds::Clip { number.clamp(first, last) } else { number };
         let number = if self.single { f64::from(to_f32(number)) } else { number };
         if self.x.len() == 1 {
             return Some(self.y[0]);
@@ -73,7 +73,7 @@ impl Isotonic {
             }
             match self.at(number) {
                 Some(value) => Ok(value),
-                None if self.outside == Outside::Missing => Ok(f64::NAN),
+                None if self.outside == OutOfBounds::Missing => Ok(f64::NAN),
                 None => Err(PredictError::Range { class: Arc::clone(class) }),
             }
         };

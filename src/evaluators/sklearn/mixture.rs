@@ -11,7 +11,7 @@ pub(super) const CLASSES: ClassTable =
     &[("mixture.BayesianGaussianMixture", bayesian), ("mixture.GaussianMixture", plain)];
 
 #[derive(Debug)]
-struct Mixture {
+struct GaussianMixture {
     components: Vec<Component>,
     features: usize,
     /// Whether sums of squares are rounded to single precision if the input has it.
@@ -20,7 +20,7 @@ struct Mixture {
 
 #[derive(Debug)]
 struct Component {
-    shape: Shape,
+    shape: Precision,
     /// The logarithm of the determinant.
     determinant: f64,
     /// The remaining terms: the logarithm of the weight, and the corrections of variational inference.
@@ -29,7 +29,7 @@ struct Component {
 
 /// The precision of a component, from which the squared distance of a row is computed.
 #[derive(Debug)]
-enum Shape {
+enum Precision {
     /// A square matrix, in column-major order, and the mean times the matrix.
     Matrix { columns: Vec<f64>, center: Vec<f64> },
     /// `constant - 2 x . linear + x^2 . squares`, as scikit-learn computes it.
@@ -80,7 +80,7 @@ fn bayesian(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 
 /// Returns the expected logarithms of the weights of a Dirichlet process.
 fn process(fitted: &FittedObject<'_>, count: usize) -> Result<Vec<f64>, LoadError> {
-    let wanted = || fitted.unexpected("weight_concentration_", "two arrays, a number for each component");
+    let wanted = || fitted.unexpected("weight_concentration_", "two arrays with a number for each component");
     let both = fitted.items("weight_concentration_")?;
     let [first, second] = both[..] else { return Err(wanted()) };
     let (first, second) =
@@ -126,18 +126,18 @@ fn family(fitted: &FittedObject<'_>, constants: Vec<f64>) -> Result<EstimatorSpe
         Component { shape, determinant, constant }
     });
     let components = components.collect();
-    let mixture = Mixture { components, features, rounds: fitted.version() >= SklearnVersion(1, 7) };
+    let mixture = GaussianMixture { components, features, rounds: fitted.version() >= SklearnVersion(1, 7) };
     Ok(EstimatorSpec::new(MethodSet::PREDICT.and(EstimatorMethod::PredictProba), features, mixture))
 }
 
 /// Returns the precision of a component, and the logarithm of its determinant.
-fn shape(kind: &str, mean: &[f64], precision: &[f64]) -> (Shape, f64) {
+fn shape(kind: &str, mean: &[f64], precision: &[f64]) -> (Precision, f64) {
     let features = mean.len();
     if let "full" | "tied" = kind {
         let columns = transpose(precision, features, features);
         let center = columns.chunks_exact(features).map(|column| dot(mean, column)).collect();
         let determinant = precision.iter().step_by(features + 1).map(|value| value.ln()).sum();
-        return (Shape::Matrix { columns, center }, determinant);
+        return (Precision::Matrix { columns, center }, determinant);
     }
     let precision = if kind == "spherical" { vec![precision[0]; features] } else { precision.to_vec() };
     let squares: Vec<f64> = precision.iter().map(|value| value * value).collect();
@@ -145,9 +145,9 @@ fn shape(kind: &str, mean: &[f64], precision: &[f64]) -> (Shape, f64) {
     let constant = mean.iter().zip(&squares).map(|(mean, square)| mean * mean * square).sum();
     let determinant = precision.iter().map(|value| value.ln()).sum();
     if kind == "spherical" {
-        return (Shape::Sphere { constant, linear, square: squares[0] }, determinant);
+        return (Precision::Sphere { constant, linear, square: squares[0] }, determinant);
     }
-    (Shape::Diagonal { constant, linear, squares }, determinant)
+    (Precision::Diagonal { constant, linear, squares }, determinant)
 }
 
 impl Component {
@@ -157,17 +157,17 @@ impl Component {
         #[expect(clippy::cast_precision_loss, reason = "a count of features")]
         let normal = row.len() as f64 * std::f64::consts::TAU.ln();
         let half = match &self.shape {
-            Shape::Matrix { columns, center } => {
+            Precision::Matrix { columns, center } => {
                 let each =
                     columns.chunks_exact(row.len()).zip(center).map(|(column, center)| dot(row, column) - center);
                 let sum: f64 = each.map(|value| value * value).sum();
                 if rounds { f64::from(-0.5 * (to_f32(normal) + to_f32(sum))) } else { -0.5 * (normal + sum) }
             }
-            Shape::Diagonal { constant, linear, squares } => {
+            Precision::Diagonal { constant, linear, squares } => {
                 let squared: f64 = row.iter().zip(squares).map(|(x, by)| square(x) * by).sum();
                 -0.5 * (normal + (constant - 2.0 * dot(row, linear) + squared))
             }
-            Shape::Sphere { constant, linear, square: by } => {
+            Precision::Sphere { constant, linear, square: by } => {
                 let squared: f64 = row.iter().map(square).sum();
                 -0.5 * (normal + (constant - 2.0 * dot(row, linear) + squared * by))
             }
@@ -176,7 +176,7 @@ impl Component {
     }
 }
 
-impl Evaluate for Mixture {
+impl Evaluate for GaussianMixture {
     fn call(
         &self,
         method: EstimatorMethod,
@@ -203,8 +203,8 @@ impl Evaluate for Mixture {
 
     fn cost(&self) -> u64 {
         let component = |component: &Component| match &component.shape {
-            Shape::Matrix { columns, .. } => columns.len() as u64,
-            Shape::Diagonal { linear, .. } | Shape::Sphere { linear, .. } => 2 * linear.len() as u64,
+            Precision::Matrix { columns, .. } => columns.len() as u64,
+            Precision::Diagonal { linear, .. } | Precision::Sphere { linear, .. } => 2 * linear.len() as u64,
         };
         50 + self.components.iter().map(component).sum::<u64>()
     }

@@ -27,7 +27,7 @@ fn search(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 
 /// A binary classifier with its own decision threshold.
 #[derive(Debug)]
-struct Threshold {
+struct ThresholdClassifier {
     estimator: Estimator,
     /// The method that returns the scores.
     method: EstimatorMethod,
@@ -68,8 +68,8 @@ fn tuned_threshold(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError
 /// Returns the positive class of a scorer's metric, if it has one: the one that was configured, or the metric's
 /// default.
 fn scored_label(scorer: &FittedObject<'_>, labels: &Elements<'_>) -> Result<Option<Elements<'static>>, LoadError> {
-    if let Some(told) = scorer.need("_kwargs")?.get("pos_label").filter(|told| !told.is_none()) {
-        return label(told).map(Some).ok_or_else(|| scorer.unexpected("_kwargs", "a label"));
+    if let Some(configured) = scorer.need("_kwargs")?.get("pos_label").filter(|configured| !configured.is_none()) {
+        return label(configured).map(Some).ok_or_else(|| scorer.unexpected("_kwargs", "a label"));
     }
     let one = Elements::Int(vec![1].into(), IntType::I64);
     // If 1 is the second class or no class, the default of the metric makes no difference.
@@ -122,10 +122,15 @@ fn with_threshold(
     };
     let methods = delegate::classifier_methods(&estimator).and(EstimatorMethod::Predict);
     let features = estimator.info.features;
-    Ok(EstimatorSpec::composed(methods, features, None, Threshold { estimator, method, least, labels, first }))
+    Ok(EstimatorSpec::composed(
+        methods,
+        features,
+        None,
+        ThresholdClassifier { estimator, method, least, labels, first },
+    ))
 }
 
-impl Evaluate for Threshold {
+impl Evaluate for ThresholdClassifier {
     fn call(
         &self,
         method: EstimatorMethod,

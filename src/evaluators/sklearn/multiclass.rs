@@ -27,7 +27,7 @@ fn scores(estimators: &[Estimator], data: &TableData<'_>) -> Result<Vec<NumericA
 
 /// The type of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
+enum TargetType {
     Two,
     Several,
     /// Any number of the classes.
@@ -38,7 +38,7 @@ enum Target {
 struct OneVsRest {
     estimators: Vec<Estimator>,
     labels: Elements<'static>,
-    target: Target,
+    target: TargetType,
     version: SklearnVersion,
 }
 
@@ -47,14 +47,14 @@ fn one_vs_rest(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let binarizer = fitted.part(fitted.need("label_binarizer_")?)?;
     let labels = binarizer.labels("classes_")?;
     let target = match binarizer.text("y_type_")? {
-        "multiclass" => Target::Several,
-        "binary" => Target::Two,
-        "multilabel-indicator" if !binarizer.flag("sparse_input_")? => Target::Labels,
+        "multiclass" => TargetType::Several,
+        "binary" => TargetType::Two,
+        "multilabel-indicator" if !binarizer.flag("sparse_input_")? => TargetType::Labels,
         _ => return Err(binarizer.unsupported("y_type_")),
     };
-    let wanted = if target == Target::Two { 1 } else { labels.len() };
+    let wanted = if target == TargetType::Two { 1 } else { labels.len() };
     fitted.count("estimators_", wanted, estimators.len())?;
-    if target == Target::Two && labels.len() != 2 {
+    if target == TargetType::Two && labels.len() != 2 {
         return Err(binarizer.unexpected("classes_", "two classes"));
     }
     let first = &estimators[0];
@@ -70,12 +70,12 @@ fn one_vs_rest(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 impl OneVsRest {
     fn predict(&self, data: &TableData<'_>) -> Result<TableData<'static>, PredictError> {
         let scores = scores(&self.estimators, data)?;
-        if self.target == Target::Several {
+        if self.target == TargetType::Several {
             let best = (0..data.rows()).map(|row| self.best(scores.iter().map(|scores| scores.values[row])));
             return Ok(TableData::Table(DenseTable::of_column(self.labels.take(best))));
         }
         let threshold = threshold(&self.estimators[0]);
-        if self.target == Target::Two {
+        if self.target == TargetType::Two {
             let positive = scores[0].values.iter().map(|&score| usize::from(score > threshold));
             return Ok(TableData::Table(DenseTable::of_column(self.labels.take(positive))));
         }
@@ -100,11 +100,11 @@ impl OneVsRest {
         let own = self.estimators.iter().map(|estimator| estimator.score(EstimatorMethod::PredictProba, data));
         let own: Vec<NumericAnswer> = own.collect::<Result<_, _>>()?;
         let mut all = sub_estimators::hstack(&own, data.rows());
-        if self.target == Target::Two {
+        if self.target == TargetType::Two {
             all.values = all.values.iter().flat_map(|&positive| [1.0 - positive, positive]).collect();
             all.columns = 2;
         }
-        if self.target != Target::Labels {
+        if self.target != TargetType::Labels {
             for row in all.values.chunks_exact_mut(all.columns) {
                 let sum: f64 = row.iter().sum();
                 if sum != 0.0 || self.version < SklearnVersion(1, 7) {
@@ -279,7 +279,7 @@ impl Evaluate for OutputCode {
 
 /// A classifier that was fitted with only one class.
 #[derive(Debug)]
-struct Constant {
+struct ConstantPredictor {
     /// The class as a number, 0 or 1, or a bit of an output code.
     class: f64,
 }
@@ -287,10 +287,10 @@ struct Constant {
 fn constant(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let class = fitted.floats_of("y_", 1)?[0];
     let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba).and(EstimatorMethod::DecisionFunction);
-    Ok(EstimatorSpec::composed(methods, None, None, Constant { class }))
+    Ok(EstimatorSpec::composed(methods, None, None, ConstantPredictor { class }))
 }
 
-impl Evaluate for Constant {
+impl Evaluate for ConstantPredictor {
     fn call(
         &self,
         method: EstimatorMethod,

@@ -19,7 +19,7 @@ pub(super) const CLASSES: ClassTable = &[
 
 /// One estimator for each target.
 #[derive(Debug)]
-struct Each {
+struct MultiOutput {
     estimators: Vec<Estimator>,
 }
 
@@ -40,10 +40,10 @@ fn each(fitted: &FittedObject<'_>, classifier: bool) -> Result<EstimatorSpec, Lo
     let methods =
         MethodSet::PREDICT.and_if(classifier && all(EstimatorMethod::PredictProba), EstimatorMethod::PredictProba);
     let features = estimators[0].info.features;
-    Ok(EstimatorSpec::composed(methods, features, None, Each { estimators }))
+    Ok(EstimatorSpec::composed(methods, features, None, MultiOutput { estimators }))
 }
 
-impl Evaluate for Each {
+impl Evaluate for MultiOutput {
     fn call(
         &self,
         method: EstimatorMethod,
@@ -163,8 +163,9 @@ impl Evaluate for Chain {
         for (estimator, &target) in self.estimators.iter().zip(&self.order) {
             let own = estimator.score(method, &seen)?;
             answers.iter_mut().skip(target).step_by(targets).zip(&own.values).for_each(|(slot, &own)| *slot = own);
-            let said = if self.chain_method == method { own } else { estimator.score(self.chain_method, &seen)? };
-            seen = concatenate::hstack(&[seen, NumericAnswer { single: false, ..said }.table()], rows);
+            let passed_on =
+                if self.chain_method == method { own } else { estimator.score(self.chain_method, &seen)? };
+            seen = concatenate::hstack(&[seen, NumericAnswer { single: false, ..passed_on }.table()], rows);
         }
         Ok(TableData::Table(DenseTable::of_f64(answers, targets)))
     }

@@ -15,7 +15,7 @@ pub(super) const CLASSES: ClassTable = &[
 ];
 
 #[derive(Debug)]
-struct Bayes {
+struct NaiveBayes {
     likelihood: Likelihood,
     labels: Elements<'static>,
     features: usize,
@@ -40,7 +40,7 @@ fn family(fitted: &FittedObject<'_>, likelihood: Likelihood, features: usize) ->
         return Err(fitted.unexpected("classes_", "at least one class and feature"));
     }
     let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba);
-    Ok(EstimatorSpec::new(methods, features, Bayes { likelihood, labels, features }))
+    Ok(EstimatorSpec::new(methods, features, NaiveBayes { likelihood, labels, features }))
 }
 
 fn gaussian(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
@@ -111,7 +111,7 @@ impl Likelihood {
     }
 }
 
-impl Evaluate for Bayes {
+impl Evaluate for NaiveBayes {
     fn call(
         &self,
         method: EstimatorMethod,

@@ -267,7 +267,7 @@ pub(super) fn affine<T: Copy + Into<f64>>(x: &[T], features: usize, weights: &[f
 ///
 /// Everything that is compiled for these instructions has to be inlined, including closures.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "what is not inlined is compiled for every processor")]
+#[expect(clippy::inline_always, reason = "code that is not inlined is compiled for the baseline processor")]
 pub(super) fn wide<R>(run: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(run)
 }
@@ -333,7 +333,7 @@ pub(super) fn panels(rows: &[f64], features: usize) -> Vec<[f64; PANEL]> {
 /// the features.
 // Inlined, because `wide` selects the instruction set.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "what is not inlined is compiled for every processor")]
+#[expect(clippy::inline_always, reason = "code that is not inlined is compiled for the baseline processor")]
 pub(super) fn down(x: &[f64], panels: &[[f64; PANEL]], sums: &mut [[f64; PANEL]], of: impl Fn(f64, f64) -> f64) {
     for (panel, sums) in panels.chunks_exact(x.len().max(1)).zip(sums) {
         // A local variable, so that it is kept in registers.
@@ -428,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn powers_of_e_are_those_of_the_library() {
+    fn exp_matches_std_within_two_ulps() {
         let numbers: Vec<f64> = (-720_000..720_000).map(|step| f64::from(step) * 1e-3 + 1.7e-5).collect();
         let mut found = numbers.clone();
         exp(&mut found);
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_down_panels_are_those_of_rows() {
+    fn panel_sums_match_row_sums() {
         for rows in [1, 15, 16, 17, 40] {
             let values: Vec<f64> = (0..rows * 3).map(f64::from).collect();
             let panels = panels(&values, 3);

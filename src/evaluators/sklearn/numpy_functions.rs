@@ -11,48 +11,48 @@ use crate::pickle::PickleValue;
 pub(super) struct NumpyFunction {
     name: &'static str,
     of: fn(f64) -> f64,
-    whole: Whole,
+    integers: IntegerResult,
 }
 
 /// The result type for integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whole {
+enum IntegerResult {
     Integers,
     Floats,
     /// A type that is not supported here.
-    Else,
+    Unsupported,
 }
 
-const fn function(name: &'static str, of: fn(f64) -> f64, whole: Whole) -> NumpyFunction {
-    NumpyFunction { name, of, whole }
+const fn function(name: &'static str, of: fn(f64) -> f64, integers: IntegerResult) -> NumpyFunction {
+    NumpyFunction { name, of, integers }
 }
 
 const FUNCTIONS: &[NumpyFunction] = &[
-    function("abs", f64::abs, Whole::Integers),
-    function("absolute", f64::abs, Whole::Integers),
-    function("arcsinh", f64::asinh, Whole::Floats),
-    function("arctan", f64::atan, Whole::Floats),
-    function("cbrt", f64::cbrt, Whole::Floats),
-    function("cos", f64::cos, Whole::Floats),
-    function("cosh", f64::cosh, Whole::Floats),
-    function("exp", f64::exp, Whole::Floats),
-    function("exp2", f64::exp2, Whole::Floats),
-    function("expm1", f64::exp_m1, Whole::Floats),
-    function("fabs", f64::abs, Whole::Floats),
-    function("log", f64::ln, Whole::Floats),
-    function("log10", f64::log10, Whole::Floats),
-    function("log1p", f64::ln_1p, Whole::Floats),
-    function("log2", f64::log2, Whole::Floats),
-    function("negative", |x| -x, Whole::Integers),
-    function("reciprocal", f64::recip, Whole::Else),
-    function("rint", f64::round_ties_even, Whole::Floats),
-    function("sign", sign, Whole::Integers),
-    function("sin", f64::sin, Whole::Floats),
-    function("sinh", f64::sinh, Whole::Floats),
-    function("sqrt", f64::sqrt, Whole::Floats),
-    function("square", |x| x * x, Whole::Integers),
-    function("tan", f64::tan, Whole::Floats),
-    function("tanh", f64::tanh, Whole::Floats),
+    function("abs", f64::abs, IntegerResult::Integers),
+    function("absolute", f64::abs, IntegerResult::Integers),
+    function("arcsinh", f64::asinh, IntegerResult::Floats),
+    function("arctan", f64::atan, IntegerResult::Floats),
+    function("cbrt", f64::cbrt, IntegerResult::Floats),
+    function("cos", f64::cos, IntegerResult::Floats),
+    function("cosh", f64::cosh, IntegerResult::Floats),
+    function("exp", f64::exp, IntegerResult::Floats),
+    function("exp2", f64::exp2, IntegerResult::Floats),
+    function("expm1", f64::exp_m1, IntegerResult::Floats),
+    function("fabs", f64::abs, IntegerResult::Floats),
+    function("log", f64::ln, IntegerResult::Floats),
+    function("log10", f64::log10, IntegerResult::Floats),
+    function("log1p", f64::ln_1p, IntegerResult::Floats),
+    function("log2", f64::log2, IntegerResult::Floats),
+    function("negative", |x| -x, IntegerResult::Integers),
+    function("reciprocal", f64::recip, IntegerResult::Unsupported),
+    function("rint", f64::round_ties_even, IntegerResult::Floats),
+    function("sign", sign, IntegerResult::Integers),
+    function("sin", f64::sin, IntegerResult::Floats),
+    function("sinh", f64::sinh, IntegerResult::Floats),
+    function("sqrt", f64::sqrt, IntegerResult::Floats),
+    function("square", |x| x * x, IntegerResult::Integers),
+    function("tan", f64::tan, IntegerResult::Floats),
+    function("tanh", f64::tanh, IntegerResult::Floats),
 ];
 
 fn sign(x: f64) -> f64 {
@@ -67,7 +67,7 @@ impl fmt::Debug for NumpyFunction {
 
 impl NumpyFunction {
     /// The identity.
-    pub(super) const IDENTITY: Self = function("identity", |x| x, Whole::Integers);
+    pub(super) const IDENTITY: Self = function("identity", |x| x, IntegerResult::Integers);
 
     /// Returns the function that a pickled value refers to, if it is supported.
     pub(super) fn named(value: PickleValue<'_>) -> Option<Self> {
@@ -91,9 +91,9 @@ impl NumpyFunction {
 
     /// Applies the function. The result has the type that NumPy returns; `None` if the type is not supported.
     pub(super) fn elements(self, values: &Elements<'_>) -> Option<Elements<'static>> {
-        let numeric = match (values.numeric()?, self.whole) {
-            (NumericType::Int(IntType::Bool), _) | (NumericType::Int(_), Whole::Else) => return None,
-            (NumericType::Int(kind), Whole::Integers) => NumericType::Int(kind),
+        let numeric = match (values.numeric()?, self.integers) {
+            (NumericType::Int(IntType::Bool), _) | (NumericType::Int(_), IntegerResult::Unsupported) => return None,
+            (NumericType::Int(kind), IntegerResult::Integers) => NumericType::Int(kind),
             (NumericType::Int(IntType::I16 | IntType::U16) | NumericType::F32, _) => NumericType::F32,
             // NumPy returns half precision.
             (NumericType::Int(IntType::I8 | IntType::U8), _) => return None,

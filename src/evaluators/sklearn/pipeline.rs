@@ -17,12 +17,12 @@ pub(super) const CLASSES: ClassTable = &[("pipeline.FeatureUnion", union), ("pip
 #[derive(Debug)]
 struct Pipeline {
     transformers: Vec<Estimator>,
-    last: Last,
+    last: FinalStep,
 }
 
 /// The last step of a pipeline.
 #[derive(Debug)]
-enum Last {
+enum FinalStep {
     Estimator(Estimator),
     /// The result of the transformers is returned.
     Nothing,
@@ -61,14 +61,14 @@ fn pipeline(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
             value: step.info.path.to_string(),
         });
     }
-    let last = if passes(last) { Last::Nothing } else { Last::Estimator(fitted.estimator(last)?) };
+    let last = if passes(last) { FinalStep::Nothing } else { FinalStep::Estimator(fitted.estimator(last)?) };
     let (methods, path) = match &last {
-        Last::Estimator(estimator) => (estimator.info.methods, Some(estimator.info.path.as_ref().into())),
-        Last::Nothing => (MethodSet::TRANSFORM, None),
+        FinalStep::Estimator(estimator) => (estimator.info.methods, Some(estimator.info.path.as_ref().into())),
+        FinalStep::Nothing => (MethodSet::TRANSFORM, None),
     };
     let first = transformers.first().or(match &last {
-        Last::Estimator(estimator) => Some(estimator),
-        Last::Nothing => None,
+        FinalStep::Estimator(estimator) => Some(estimator),
+        FinalStep::Nothing => None,
     });
     let features = first.and_then(|first| first.info.features);
     Ok(EstimatorSpec::composed(methods, features, path, Pipeline { transformers, last }))
@@ -86,8 +86,8 @@ impl Evaluate for Pipeline {
             data = Cow::Owned(transformer.call(EstimatorMethod::Transform, &data)?);
         }
         match &self.last {
-            Last::Estimator(estimator) => estimator.call(method, &data),
-            Last::Nothing => Ok(data.into_owned().into_static()),
+            FinalStep::Estimator(estimator) => estimator.call(method, &data),
+            FinalStep::Nothing => Ok(data.into_owned().into_static()),
         }
     }
 
@@ -97,8 +97,8 @@ impl Evaluate for Pipeline {
 
     fn cost(&self) -> u64 {
         let last = match &self.last {
-            Last::Estimator(estimator) => estimator.evaluate.cost(),
-            Last::Nothing => 0,
+            FinalStep::Estimator(estimator) => estimator.evaluate.cost(),
+            FinalStep::Nothing => 0,
         };
         last + self.transformers.iter().map(|step| step.evaluate.cost()).sum::<u64>()
     }
@@ -106,7 +106,7 @@ impl Evaluate for Pipeline {
 
 /// Concatenates the results of several transformers.
 #[derive(Debug)]
-struct Union {
+struct FeatureUnion {
     /// Transformers with the weight of their columns. `None` passes the input unchanged.
     parts: Vec<(Option<Estimator>, Option<f64>)>,
 }
@@ -129,10 +129,10 @@ fn union(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         return Err(fitted.unexpected("transformer_list", "transformers"));
     }
     let features = parts.iter().find_map(|(part, _)| part.as_ref()?.info.features);
-    Ok(EstimatorSpec::composed(MethodSet::TRANSFORM, features, None, Union { parts }))
+    Ok(EstimatorSpec::composed(MethodSet::TRANSFORM, features, None, FeatureUnion { parts }))
 }
 
-impl Evaluate for Union {
+impl Evaluate for FeatureUnion {
     fn call(
         &self,
         _: EstimatorMethod,

@@ -124,7 +124,7 @@ pub(super) fn positions(values: &Elements<'_>, labels: &Elements<'_>) -> Option<
         (Elements::Text(_), _) | (_, Elements::Text(_)) => None,
         _ => {
             let (values, labels) = (values.floats()?, labels.floats()?);
-            #[expect(clippy::float_cmp, reason = "labels are equal or are other labels")]
+            #[expect(clippy::float_cmp, reason = "labels are compared exactly")]
             values.iter().map(|value| labels.iter().position(|label| label == value)).collect()
         }
     }

@@ -35,7 +35,7 @@ impl Kernel {
             Some("linear") => Ok(Self::Linear),
             Some("poly") => {
                 let degree = fitted.number("degree")?;
-                #[expect(clippy::cast_possible_truncation, reason = "whole numbers in range are not changed by it")]
+                #[expect(clippy::cast_possible_truncation, reason = "integers in range are unchanged")]
                 let whole = degree as i32;
                 if f64::from(whole).to_bits() != degree.to_bits() {
                     return Err(fitted.unsupported("degree"));
@@ -88,7 +88,7 @@ impl Kernel {
 
 /// Kernels with each support vector, and their weights.
 #[derive(Debug)]
-struct Machine {
+struct SupportVectors {
     kernel: Kernel,
     /// The support vectors.
     panels: Vec<[f64; PANEL]>,
@@ -99,7 +99,7 @@ struct Machine {
     intercept: Vec<f64>,
 }
 
-impl Machine {
+impl SupportVectors {
     fn load(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         if fitted.flag("_sparse")? {
             return Err(fitted.unsupported("_sparse"));
@@ -135,8 +135,8 @@ impl Machine {
 
 /// `SVR`, `NuSVR` and `OneClassSVM`, which have one sum.
 #[derive(Debug)]
-struct One {
-    machine: Machine,
+struct SingleSum {
+    vectors: SupportVectors,
     /// Whether `predict` returns the sign of the sum.
     novelty: bool,
 }
@@ -150,13 +150,13 @@ fn one_class(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 }
 
 fn one(fitted: &FittedObject<'_>, methods: MethodSet, novelty: bool) -> Result<EstimatorSpec, LoadError> {
-    let machine = Machine::load(fitted)?;
-    fitted.count("_dual_coef_", machine.count, machine.weights.len())?;
-    fitted.count("_intercept_", 1, machine.intercept.len())?;
-    Ok(EstimatorSpec::new(methods, machine.features, One { machine, novelty }))
+    let vectors = SupportVectors::load(fitted)?;
+    fitted.count("_dual_coef_", vectors.count, vectors.weights.len())?;
+    fitted.count("_intercept_", 1, vectors.intercept.len())?;
+    Ok(EstimatorSpec::new(methods, vectors.features, SingleSum { vectors, novelty }))
 }
 
-impl Evaluate for One {
+impl Evaluate for SingleSum {
     fn call(
         &self,
         method: EstimatorMethod,
@@ -164,9 +164,9 @@ impl Evaluate for One {
         info: &EstimatorInfo,
     ) -> Result<TableData<'static>, PredictError> {
         let x = info.finite(data)?;
-        let machine = &self.machine;
-        let sum = |row| dot(&machine.kernels(row), &machine.weights) + machine.intercept[0];
-        let sums: Vec<f64> = x.to_f64().chunks_exact(machine.features).map(sum).collect();
+        let vectors = &self.vectors;
+        let sum = |row| dot(&vectors.kernels(row), &vectors.weights) + vectors.intercept[0];
+        let sums: Vec<f64> = x.to_f64().chunks_exact(vectors.features).map(sum).collect();
         if self.novelty && method == EstimatorMethod::Predict {
             let inside = sums.iter().map(|&sum| if sum > 0.0 { 1 } else { -1 }).collect();
             return Ok(TableData::Table(DenseTable::of_column(Elements::Int(inside, IntType::I64))));
@@ -175,14 +175,14 @@ impl Evaluate for One {
     }
 
     fn cost(&self) -> u64 {
-        self.machine.cost()
+        self.vectors.cost()
     }
 }
 
 /// `SVC` and `NuSVC`, which have a sum for each pair of classes.
 #[derive(Debug)]
-struct Pairs {
-    machine: Machine,
+struct ClassPairs {
+    vectors: SupportVectors,
     /// Where the support vectors of each class start, and where the last ones end.
     starts: Vec<usize>,
     labels: Elements<'static>,
@@ -194,21 +194,21 @@ struct Pairs {
 }
 
 fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    let machine = Machine::load(fitted)?;
+    let vectors = SupportVectors::load(fitted)?;
     let labels = fitted.labels("classes_")?;
     let classes = labels.len();
     if classes < 2 {
         return Err(fitted.unexpected("classes_", "at least two classes"));
     }
     let pairs = classes.saturating_mul(classes - 1) / 2;
-    fitted.count("_dual_coef_", (classes - 1).saturating_mul(machine.count), machine.weights.len())?;
-    fitted.count("_intercept_", pairs, machine.intercept.len())?;
+    fitted.count("_dual_coef_", (classes - 1).saturating_mul(vectors.count), vectors.weights.len())?;
+    fitted.count("_intercept_", pairs, vectors.intercept.len())?;
     let mut starts = vec![0];
     for size in fitted.sizes("_n_support", classes)? {
         let next = starts.last().copied().unwrap_or(0_usize).saturating_add(size);
         starts.push(next);
     }
-    fitted.count("_n_support", machine.count, starts.last().copied().unwrap_or(0))?;
+    fitted.count("_n_support", vectors.count, starts.last().copied().unwrap_or(0))?;
     // The newest version writes `deprecated` if the parameter was not set.
     let sigmoids = if fitted.text_if("probability").is_none() && fitted.flag("probability")? {
         let slopes = fitted.floats_of("_probA", pairs)?;
@@ -225,11 +225,11 @@ fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         _ => return Err(fitted.unsupported("decision_function_shape")),
     };
     let break_ties = fitted.flag("break_ties")? && !one_vs_one && classes > 2;
-    let features = machine.features;
-    Ok(EstimatorSpec::new(methods, features, Pairs { machine, starts, labels, one_vs_one, break_ties, sigmoids }))
+    let features = vectors.features;
+    Ok(EstimatorSpec::new(methods, features, ClassPairs { vectors, starts, labels, one_vs_one, break_ties, sigmoids }))
 }
 
-impl Pairs {
+impl ClassPairs {
     const fn classes(&self) -> usize {
         self.starts.len() - 1
     }
@@ -242,9 +242,9 @@ impl Pairs {
 
     /// Returns the sum of each pair. A positive sum is a vote for the first class.
     fn sums(&self, row: &[f64]) -> Vec<f64> {
-        let kernels = self.machine.kernels(row);
+        let kernels = self.vectors.kernels(row);
         let count = kernels.len();
-        let mut sums = self.machine.intercept.clone();
+        let mut sums = self.vectors.intercept.clone();
         wide(
             #[inline(always)]
             || {
@@ -252,7 +252,7 @@ impl Pairs {
                     let mut both = 0.0;
                     for (class, weights) in [(one, other - 1), (other, one)] {
                         let range = self.starts[class]..self.starts[class + 1];
-                        let weights = &self.machine.weights[weights * count..(weights + 1) * count];
+                        let weights = &self.vectors.weights[weights * count..(weights + 1) * count];
                         both += lanes(&kernels[range.clone()], &weights[range], |x, y| x * y);
                     }
                     *sum += both;
@@ -347,7 +347,7 @@ fn couple(pairwise: &[f64], classes: usize) -> Vec<f64> {
     p
 }
 
-impl Evaluate for Pairs {
+impl Evaluate for ClassPairs {
     fn call(
         &self,
         method: EstimatorMethod,
@@ -356,7 +356,7 @@ impl Evaluate for Pairs {
     ) -> Result<TableData<'static>, PredictError> {
         let x = info.finite(data)?;
         let x = x.to_f64();
-        let sums = x.chunks_exact(self.machine.features).map(|row| self.sums(row));
+        let sums = x.chunks_exact(self.vectors.features).map(|row| self.sums(row));
         Ok(TableData::Table(match (method, &self.sigmoids) {
             (EstimatorMethod::DecisionFunction, _) => {
                 let columns = match self.classes() {
@@ -377,6 +377,6 @@ impl Evaluate for Pairs {
     }
 
     fn cost(&self) -> u64 {
-        self.machine.cost()
+        self.vectors.cost()
     }
 }

@@ -93,7 +93,7 @@ impl Tree {
         let tree = fitted.part(fitted.need("tree_")?)?;
         let wanted = || tree.unexpected("nodes", "the nodes of a tree");
         let nodes = tree.need("nodes")?.as_array().ok_or_else(wanted)?;
-        let fields = Fields::read(nodes).ok_or_else(wanted)?;
+        let fields = NodeFields::read(nodes).ok_or_else(wanted)?;
         let count = nodes.len();
         let array = tree.need("values")?.as_array();
         let shape = array.map(|array| array.shape.as_slice());
@@ -114,7 +114,7 @@ impl Tree {
         Self::build(&fields, &values, width, (features, leaves)).ok_or_else(wanted)
     }
 
-    fn build(fields: &Fields, values: &[f64], width: usize, (features, leaves): (usize, LeafKind)) -> Option<Self> {
+    fn build(fields: &NodeFields, values: &[f64], width: usize, (features, leaves): (usize, LeafKind)) -> Option<Self> {
         let count = fields.left.len();
         let mut depths = vec![0_u32; count];
         let (nodes, starts) = (Vec::with_capacity(count), vec![0; count]);
@@ -165,7 +165,7 @@ impl Tree {
 
 impl Node {
     /// Returns the child that a row goes to.
-    #[expect(clippy::needless_bitwise_bool, reason = "a branch would be guessed wrong at every other node")]
+    #[expect(clippy::needless_bitwise_bool, reason = "a branch would be mispredicted at every other node")]
     fn next(&self, row: &[f32]) -> u32 {
         let value = row[(self.feature & !MISSING_LEFT) as usize];
         let left = (value <= self.threshold) | (value.is_nan() & (self.feature & MISSING_LEFT != 0));
@@ -190,7 +190,7 @@ fn leaves<const N: usize>(trees: [&Tree; N], rows: [&[f32]; N]) -> [u32; N] {
 }
 
 /// The fields of all nodes.
-struct Fields {
+struct NodeFields {
     left: Vec<i64>,
     right: Vec<i64>,
     feature: Vec<i64>,
@@ -198,7 +198,7 @@ struct Fields {
     missing_left: Option<Vec<i64>>,
 }
 
-impl Fields {
+impl NodeFields {
     fn read(nodes: &NumpyArray) -> Option<Self> {
         let integers = |name| nodes.field(name)?.to_i64();
         Some(Self {
@@ -356,7 +356,7 @@ pub(super) fn takes_missing(tree: &FittedObject<'_>, random: SklearnVersion, bes
 
 /// A tree, or the mean of several trees.
 #[derive(Debug)]
-struct Mean {
+struct MeanOfTrees {
     trees: Trees,
     /// Classifiers only.
     labels: Option<Elements<'static>>,
@@ -396,10 +396,10 @@ pub(super) fn mean<'a>(
     } else {
         (None, MethodSet::PREDICT)
     };
-    Ok(EstimatorSpec::new(methods, features, Mean { trees, labels, missing }))
+    Ok(EstimatorSpec::new(methods, features, MeanOfTrees { trees, labels, missing }))
 }
 
-impl Evaluate for Mean {
+impl Evaluate for MeanOfTrees {
     fn call(
         &self,
         method: EstimatorMethod,

@@ -464,16 +464,16 @@ mod tests {
     }
 
     #[test]
-    fn damaged_trees_are_refused() {
+    fn damaged_tree_is_rejected() {
         assert_eq!(add(&[Some((1, [1, 2])), None, None], 0), Ok(3));
         assert_eq!(add(&[None, None, None], 0), Ok(1));
         let error = |nodes: &[Node]| add(nodes, 0).unwrap_err();
-        assert_eq!(error(&[]), "tree 0: it has no node");
+        assert_eq!(error(&[]), "tree 0: it has no nodes");
         assert_eq!(error(&[Some((0, [1, 3])), None, None]), "tree 0: node 0 has child 3, but there are 3 nodes");
         assert_eq!(error(&[Some((0, [1, -7])), None]), "tree 0: node 0 has child -7, but there are 2 nodes");
-        assert_eq!(error(&[Some((0, [1, 1])), None]), "tree 0: node 1 is reached twice, at last from node 0");
+        assert_eq!(error(&[Some((0, [1, 1])), None]), "tree 0: node 1 is reached twice, the second time from node 0");
         let cycle = [Some((0, [1, 2])), Some((0, [0, 2])), None];
-        assert_eq!(error(&cycle), "tree 0: node 0 is reached twice, at last from node 1");
+        assert_eq!(error(&cycle), "tree 0: node 0 is reached twice, the second time from node 1");
         assert_eq!(error(&[Some((2, [1, 2])), None, None]), "tree 0: node 0 tests feature 2, but there are 2 features");
         assert_eq!(
             error(&[Some((-1, [1, 2])), None, None]),
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_chain_needs_wide_nodes() {
+    fn long_chain_fits_narrow_nodes() {
         let depth = 40_000;
         let mut compiler = Compiler::new(&ForestShape { features: 1, outputs: 1, width: 1, tiny: 0.0 });
         let describe = |node: usize| {
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn far_categories_are_listed() {
+    fn distant_categories_are_stored_as_list() {
         let mut compiler = Compiler::new(&ForestShape { features: 1, outputs: 1, width: 1, tiny: 0.0_f32 });
         let mut set = |list: &[u32]| compiler.set(CategorySet::List(list.to_vec()), 0.0, false).unwrap();
         let near = set(&[70, 64, 99]);

@@ -51,7 +51,7 @@ pub enum LoadError {
         found: String,
     },
     /// Two parts of the file disagree about a count.
-    #[error("`{field}` has {found} entries where {wanted} belong")]
+    #[error("`{field}` has {found} entries instead of {wanted}")]
     Count {
         /// The name in the file.
         field: &'static str,
@@ -78,7 +78,7 @@ pub enum LoadError {
         name: String,
     },
     /// The model has more nodes or features than can be addressed.
-    #[error("model is too large: {count} {what}, at most {limit} are possible")]
+    #[error("the model is too large: {count} {what}, but the limit is {limit}")]
     TooLarge {
         /// What there are too many of.
         what: &'static str,
@@ -116,7 +116,7 @@ pub enum TreeFault {
         found: String,
     },
     /// The length of an array does not match the size of the tree.
-    #[error("`{field}` has {found} entries where {wanted} belong")]
+    #[error("`{field}` has {found} entries instead of {wanted}")]
     Count {
         /// The name in the file.
         field: &'static str,
@@ -126,7 +126,7 @@ pub enum TreeFault {
         found: usize,
     },
     /// The tree has no nodes.
-    #[error("it has no node")]
+    #[error("it has no nodes")]
     Empty,
     /// A child does not exist.
     #[error("node {node} has child {child}, but there are {nodes} nodes")]
@@ -139,7 +139,7 @@ pub enum TreeFault {
         nodes: usize,
     },
     /// A node has two parents, or is its own ancestor.
-    #[error("node {child} is reached twice, at last from node {node}")]
+    #[error("node {child} is reached twice, the second time from node {node}")]
     Shared {
         /// The second parent.
         node: usize,
@@ -205,7 +205,7 @@ pub enum PredictError {
         found: usize,
     },
     /// The number of values does not match the shape.
-    #[error("{rows} rows of {columns} columns need other than {found} values")]
+    #[error("{found} values do not fit {rows} rows of {columns} columns")]
     Shape {
         /// Declared rows.
         rows: usize,

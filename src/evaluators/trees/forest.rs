@@ -537,7 +537,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_ways_through_a_forest_agree(
+        fn forest_matches_naive_evaluation(
             trees in prop::collection::vec(tree(), 0..15),
             rows in prop::collection::vec(prop::array::uniform4(value()), 1..150),
         ) {
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_beyond_a_byte_begin_a_stage() {
+    fn planes_start_new_stage_after_255_thresholds() {
         let stump = |threshold: i32| Node::Numeric {
             feature: 0,
             threshold: f64::from(threshold),

@@ -100,7 +100,7 @@ mod tests {
     use super::Scalar;
 
     #[test]
-    fn below_turns_less_into_at_most() {
+    fn below_converts_less_than_to_at_most() {
         let interesting = [
             f32::NEG_INFINITY,
             f32::MIN,

@@ -14,8 +14,8 @@ use crate::pickle::{self, PickleValue};
 
 /// Transformers that are applied to some of the columns each.
 #[derive(Debug)]
-struct Columns {
-    parts: Vec<(Option<Estimator>, Selection)>,
+struct ColumnTransformer {
+    parts: Vec<(Option<Estimator>, ColumnSelection)>,
     /// The column names of the fit, if it had names.
     names: Option<Vec<String>>,
     /// The number of columns of the fit.
@@ -24,7 +24,7 @@ struct Columns {
 
 /// Which columns a transformer receives.
 #[derive(Debug)]
-enum Selection {
+enum ColumnSelection {
     Places(Vec<usize>),
     Names(Vec<String>),
 }
@@ -36,7 +36,7 @@ pub(super) fn column_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorS
         let &[_, _, columns, ..] = &all[..] else {
             return Err(fitted.unexpected("transformers_", "names, transformers and columns"));
         };
-        let selection = Selection::read(columns, features, fitted)?;
+        let selection = ColumnSelection::read(columns, features, fitted)?;
         if step.as_str() == Some("drop") || selection.is_empty() {
             continue;
         }
@@ -54,12 +54,17 @@ pub(super) fn column_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorS
         }
         None => None,
     };
-    let by_name = names.is_some() || parts.iter().any(|(_, selection)| matches!(selection, Selection::Names(_)));
+    let by_name = names.is_some() || parts.iter().any(|(_, selection)| matches!(selection, ColumnSelection::Names(_)));
     let wanted = features;
     // If columns are found by name, additional columns are allowed.
     let features = if by_name { None } else { Some(features) };
-    Ok(EstimatorSpec::composed(MethodSet::TRANSFORM, features, None, Columns { parts, names, features: wanted })
-        .without_names())
+    Ok(EstimatorSpec::composed(
+        MethodSet::TRANSFORM,
+        features,
+        None,
+        ColumnTransformer { parts, names, features: wanted },
+    )
+    .without_names())
 }
 
 /// Returns whether a transformer has no function, or one that only checks its input, so that the columns pass
@@ -76,9 +81,9 @@ fn is_identity(step: PickleValue<'_>) -> bool {
 /// The function that histogram gradient boosting applies to numeric columns in its own pipeline.
 const CHECK: &str = "sklearn.utils.validation.check_array";
 
-impl Selection {
+impl ColumnSelection {
     fn read(columns: PickleValue<'_>, features: usize, fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
-        let wanted = || fitted.unexpected("transformers_", "columns by name, place or mask");
+        let wanted = || fitted.unexpected("transformers_", "columns by name, index or mask");
         // Some versions wrap the columns of the remainder in a list subclass.
         let columns = columns.attribute("data").unwrap_or(columns);
         if let Some(name) = columns.as_str() {
@@ -138,7 +143,7 @@ impl Selection {
     }
 }
 
-impl Evaluate for Columns {
+impl Evaluate for ColumnTransformer {
     fn call(
         &self,
         _: EstimatorMethod,
@@ -147,20 +152,20 @@ impl Evaluate for Columns {
     ) -> Result<TableData<'static>, PredictError> {
         let mut blocks = Vec::with_capacity(self.parts.len());
         let by_name = self.names.is_some() && data.is_named();
-        let by_place = self.parts.iter().any(|(_, selection)| matches!(selection, Selection::Places(_)));
+        let by_place = self.parts.iter().any(|(_, selection)| matches!(selection, ColumnSelection::Places(_)));
         if by_place && !by_name && data.columns() != self.features {
             let (class, wanted) = (Arc::clone(&info.class), self.features);
             return Err(PredictError::Features { class, wanted, found: data.columns() });
         }
         for (part, selection) in &self.parts {
             let selected = match (selection, &self.names, data) {
-                (Selection::Names(names), _, _) => data.select(&data.places(names, &info.class)?),
+                (ColumnSelection::Names(names), _, _) => data.select(&data.places(names, &info.class)?),
                 // The columns of a frame with the names of the fit may be in any order.
-                (Selection::Places(places), Some(names), TableData::Frame(_)) if data.is_named() => {
+                (ColumnSelection::Places(places), Some(names), TableData::Frame(_)) if data.is_named() => {
                     let names: Vec<String> = places.iter().map(|&place| names[place].clone()).collect();
                     data.select(&data.places(&names, &info.class)?)
                 }
-                (Selection::Places(places), _, _) => data.select(places),
+                (ColumnSelection::Places(places), _, _) => data.select(places),
             };
             blocks.push(match part {
                 Some(part) => part.call(EstimatorMethod::Transform, &selected)?,

@@ -25,11 +25,11 @@ enum Loss {
 
 /// `GradientBoostingClassifier` and `GradientBoostingRegressor`.
 #[derive(Debug)]
-struct Boosted {
+struct GradientBoosting {
     /// The trees of each sum.
     trees: Vec<Trees>,
     learning_rate: f64,
-    start: Start,
+    start: InitialPrediction,
     loss: Loss,
     labels: Option<Elements<'static>>,
     version: SklearnVersion,
@@ -38,7 +38,7 @@ struct Boosted {
 
 /// The initial value of the sums.
 #[derive(Debug)]
-enum Start {
+enum InitialPrediction {
     Zero,
     /// The same values for each row.
     Constant(Vec<f64>),
@@ -85,14 +85,18 @@ fn boosting(
         _ => MethodSet::PREDICT.and(EstimatorMethod::PredictProba).and(EstimatorMethod::DecisionFunction),
     };
     let version = fitted.version();
-    Ok(EstimatorSpec::new(methods, features, Boosted { trees, learning_rate, start, loss, labels, version, features }))
+    Ok(EstimatorSpec::new(
+        methods,
+        features,
+        GradientBoosting { trees, learning_rate, start, loss, labels, version, features },
+    ))
 }
 
 /// Reads `init_`: a dummy estimator that returns a constant, any other estimator, or `zero`.
-fn start(fitted: &FittedObject<'_>, loss: Loss, sums: usize) -> Result<Start, LoadError> {
+fn start(fitted: &FittedObject<'_>, loss: Loss, sums: usize) -> Result<InitialPrediction, LoadError> {
     let init = fitted.need("init_")?;
     if init.as_str() == Some("zero") {
-        return Ok(Start::Zero);
+        return Ok(InitialPrediction::Zero);
     }
     let class = init.class().unwrap_or_default();
     if class.starts_with("sklearn.dummy.Dummy") {
@@ -106,12 +110,12 @@ fn start(fitted: &FittedObject<'_>, loss: Loss, sums: usize) -> Result<Start, Lo
         if matches!(loss, Loss::Binomial | Loss::Exponential) {
             fitted.count("init_", 2, predictions.len())?;
         }
-        return Ok(Start::Constant(loss.link(&predictions, fitted.version())));
+        return Ok(InitialPrediction::Constant(loss.link(&predictions, fitted.version())));
     }
     let estimator = fitted.estimator(init)?;
     let method = if loss == Loss::Regression { EstimatorMethod::Predict } else { EstimatorMethod::PredictProba };
     if estimator.info.methods.contains(method) {
-        Ok(Start::Estimator(Box::new(estimator)))
+        Ok(InitialPrediction::Estimator(Box::new(estimator)))
     } else {
         Err(fitted.unsupported("init_"))
     }
@@ -142,14 +146,14 @@ impl Loss {
     }
 }
 
-impl Boosted {
+impl GradientBoosting {
     /// Returns the sums of every row.
     fn sums(&self, x: &[f32], rows: usize) -> Result<Vec<f64>, PredictError> {
         let width = self.trees.len();
         let mut sums = match &self.start {
-            Start::Zero => vec![0.0; rows * width],
-            Start::Constant(start) => start.repeat(rows),
-            Start::Estimator(estimator) => self.ask(estimator, x, rows)?,
+            InitialPrediction::Zero => vec![0.0; rows * width],
+            InitialPrediction::Constant(start) => start.repeat(rows),
+            InitialPrediction::Estimator(estimator) => self.initial_sums(estimator, x, rows)?,
         };
         if width == 1 {
             self.trees[0].add(x, &mut sums, self.learning_rate);
@@ -164,7 +168,7 @@ impl Boosted {
         Ok(sums)
     }
 
-    fn ask(&self, estimator: &Estimator, x: &[f32], rows: usize) -> Result<Vec<f64>, PredictError> {
+    fn initial_sums(&self, estimator: &Estimator, x: &[f32], rows: usize) -> Result<Vec<f64>, PredictError> {
         let columns = self.features;
         let table = TableData::Table(DenseTable { elements: Elements::F32(x.into()), rows, columns });
         let method =
@@ -181,7 +185,7 @@ impl Boosted {
     }
 }
 
-impl Evaluate for Boosted {
+impl Evaluate for GradientBoosting {
     fn call(
         &self,
         method: EstimatorMethod,
@@ -214,8 +218,8 @@ impl Evaluate for Boosted {
 
     fn cost(&self) -> u64 {
         let start = match &self.start {
-            Start::Estimator(estimator) => estimator.evaluate.cost(),
-            Start::Zero | Start::Constant(_) => 0,
+            InitialPrediction::Estimator(estimator) => estimator.evaluate.cost(),
+            InitialPrediction::Zero | InitialPrediction::Constant(_) => 0,
         };
         start + self.trees.iter().map(Trees::cost).sum::<u64>()
     }

@@ -33,9 +33,9 @@ const NUMERIC: u32 = u32::MAX;
 
 /// A set of categories, which are numbers below 256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Set([u32; 8]);
+struct CategorySet([u32; 8]);
 
-impl Set {
+impl CategorySet {
     /// Creates a set from its eight words, if they are valid.
     fn of(words: &[i64]) -> Option<Self> {
         let words: Vec<u32> = words.iter().map(|&word| u32::try_from(word).ok()).collect::<Option<_>>()?;
@@ -56,7 +56,7 @@ impl Set {
 struct Tree {
     nodes: Vec<Node>,
     /// The sets that go left at categorical splits.
-    sets: Vec<Set>,
+    sets: Vec<CategorySet>,
 }
 
 /// How sums become predictions.
@@ -69,7 +69,7 @@ enum Link {
 }
 
 #[derive(Debug)]
-struct Boosted {
+struct HistGradientBoosting {
     /// All trees, in the order in which they are added. A tree's sum is its index modulo the number of sums.
     trees: Vec<Tree>,
     baseline: Vec<f64>,
@@ -136,14 +136,14 @@ fn boosted(
     };
     let negative_missing = fitted.version() >= SklearnVersion(1, 3);
     let with_encoder = encoder.is_some();
-    let boosted = Boosted { trees, baseline, features, encoder, negative_missing, link, labels };
+    let boosted = HistGradientBoosting { trees, baseline, features, encoder, negative_missing, link, labels };
     // The encoder selects its columns by itself.
     let family = EstimatorSpec::composed(methods, if with_encoder { None } else { Some(features) }, None, boosted);
     Ok(if with_encoder { family.without_names() } else { family })
 }
 
 /// Reads the categories that each feature had in the fit, or `None` for a numeric feature.
-fn known(fitted: &FittedObject<'_>, features: usize) -> Result<Vec<Option<Set>>, LoadError> {
+fn known(fitted: &FittedObject<'_>, features: usize) -> Result<Vec<Option<CategorySet>>, LoadError> {
     let Some(mapper) = fitted.get("_bin_mapper") else { return Ok(vec![None; features]) };
     let mapper = fitted.part(mapper)?;
     let categorical = mapper.sizes("is_categorical_", features)?;
@@ -153,7 +153,7 @@ fn known(fitted: &FittedObject<'_>, features: usize) -> Result<Vec<Option<Set>>,
         if flag == 0 {
             return Ok(None);
         }
-        let mut set = Set([0; 8]);
+        let mut set = CategorySet([0; 8]);
         let values = values.as_array().and_then(|values| values.numbers().map(|numbers| numbers.to_f64()));
         for value in values.ok_or_else(|| mapper.unexpected("bin_thresholds_", "categories"))? {
             set.add(category(value));
@@ -172,11 +172,15 @@ fn category(value: f64) -> u8 {
 
 /// Returns the set that goes left at a categorical split: the split's own categories, and the unknown ones if missing
 /// values go left.
-fn goes_left(left: Set, known: Set, missing_left: bool) -> Set {
-    if missing_left { Set(std::array::from_fn(|word| left.0[word] | !known.0[word])) } else { left }
+fn goes_left(left: CategorySet, known: CategorySet, missing_left: bool) -> CategorySet {
+    if missing_left { CategorySet(std::array::from_fn(|word| left.0[word] | !known.0[word])) } else { left }
 }
 
-fn tree_of<'a>(fitted: &FittedObject<'a>, tree: PickleValue<'a>, known: &[Option<Set>]) -> Result<Tree, LoadError> {
+fn tree_of<'a>(
+    fitted: &FittedObject<'a>,
+    tree: PickleValue<'a>,
+    known: &[Option<CategorySet>],
+) -> Result<Tree, LoadError> {
     let tree = fitted.part(tree)?;
     let wanted = || tree.unexpected("nodes", "the nodes of a tree");
     let nodes = tree.need("nodes")?.as_array().ok_or_else(wanted)?;
@@ -209,7 +213,7 @@ fn tree_of<'a>(fitted: &FittedObject<'a>, tree: PickleValue<'a>, known: &[Option
         let mut set = NUMERIC;
         if categorical[index] != 0 {
             let place = usize::try_from(places[index]).ok()?.checked_mul(8)?;
-            let left = Set::of(words.get(place..place.checked_add(8)?)?)?;
+            let left = CategorySet::of(words.get(place..place.checked_add(8)?)?)?;
             set = u32::try_from(sets.len()).ok()?;
             sets.push(goes_left(left, known[feature]?, missing_left));
         }
@@ -266,7 +270,7 @@ impl Tree {
     }
 }
 
-impl Boosted {
+impl HistGradientBoosting {
     fn sums(&self, x: &[f64]) -> Vec<f64> {
         let width = self.baseline.len();
         let mut sums = self.baseline.repeat(x.len() / self.features);
@@ -290,7 +294,7 @@ impl Boosted {
     }
 }
 
-impl Evaluate for Boosted {
+impl Evaluate for HistGradientBoosting {
     fn call(
         &self,
         method: EstimatorMethod,

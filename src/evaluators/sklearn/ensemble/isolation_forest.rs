@@ -9,7 +9,7 @@ use crate::evaluators::sklearn::tree;
 
 /// `IsolationForest`: rows that few splits isolate are outliers.
 #[derive(Debug)]
-struct Isolation {
+struct IsolationForest {
     paths: tree::Trees,
     /// The expected path length, summed over all trees.
     expected: f64,
@@ -30,10 +30,10 @@ pub(super) fn isolation_forest(fitted: &FittedObject<'_>) -> Result<EstimatorSpe
     let paths = tree::Trees::paths(fitted, estimators, &subsets, features)?;
     let (offset, version) = (fitted.number("offset_")?, fitted.version());
     let methods = MethodSet::PREDICT.and(EstimatorMethod::DecisionFunction);
-    Ok(EstimatorSpec::new(methods, features, Isolation { paths, expected, offset, version }))
+    Ok(EstimatorSpec::new(methods, features, IsolationForest { paths, expected, offset, version }))
 }
 
-impl Evaluate for Isolation {
+impl Evaluate for IsolationForest {
     fn call(
         &self,
         method: EstimatorMethod,

@@ -77,14 +77,14 @@ impl Stacking {
             let (values, columns) = (input.to_f64().into_owned(), input.columns);
             answers.push(NumericAnswer { values, columns, single: input.is_single() });
         }
-        let beside = sub_estimators::hstack(&answers, data.rows());
+        let combined = sub_estimators::hstack(&answers, data.rows());
         if !whole {
-            return Ok(beside.table());
+            return Ok(combined.table());
         }
         // All predictions are labels, which are integers and stay integers.
-        #[expect(clippy::cast_possible_truncation, reason = "they were whole numbers before")]
-        let values = beside.values.iter().map(|&value| value as i64).collect();
-        let (rows, columns) = (data.rows(), beside.columns);
+        #[expect(clippy::cast_possible_truncation, reason = "they were integers before")]
+        let values = combined.values.iter().map(|&value| value as i64).collect();
+        let (rows, columns) = (data.rows(), combined.columns);
         Ok(TableData::Table(DenseTable { elements: Elements::Int(values, IntType::I64), rows, columns }))
     }
 }

@@ -23,16 +23,16 @@ pub(in crate::evaluators::sklearn) const CLASSES: ClassTable = &[
 #[derive(Debug)]
 struct Vectorizer {
     analyzer: Analyzer,
-    columns: Columns,
+    columns: TermColumns,
     /// Whether a term counts once, however often it occurs.
     binary: bool,
     numeric: NumericType,
-    weights: Option<Weights>,
+    weights: Option<TfidfWeights>,
 }
 
 /// Maps terms to columns.
 #[derive(Debug)]
-enum Columns {
+enum TermColumns {
     Vocabulary(HashMap<Box<str>, u32>),
     /// By hash. If `signed`, half of the terms count as -1.
     Hashed {
@@ -43,7 +43,7 @@ enum Columns {
 
 /// The weights that are applied to counts.
 #[derive(Debug, Clone)]
-struct Weights {
+struct TfidfWeights {
     logarithmic: bool,
     /// The inverse document frequency of each term.
     rarity: Option<Vec<f64>>,
@@ -74,7 +74,7 @@ impl Norm {
     }
 }
 
-impl Weights {
+impl TfidfWeights {
     fn read(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let rarity = if fitted.flag("use_idf")? { Some(rarity(fitted)?) } else { None };
         Ok(Self { logarithmic: fitted.flag("sublinear_tf")?, rarity, norm: Norm::read(fitted)? })
@@ -121,19 +121,19 @@ fn count(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 }
 
 fn weighted_count(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    let weights = Weights::read(&fitted.part(fitted.need("_tfidf")?)?)?;
+    let weights = TfidfWeights::read(&fitted.part(fitted.need("_tfidf")?)?)?;
     counter(fitted, Some(weights))
 }
 
-fn counter(fitted: &FittedObject<'_>, weights: Option<Weights>) -> Result<EstimatorSpec, LoadError> {
+fn counter(fitted: &FittedObject<'_>, weights: Option<TfidfWeights>) -> Result<EstimatorSpec, LoadError> {
     let analyzer = Analyzer::read(fitted)?;
     let vocabulary = tokenizing::vocabulary(fitted)?;
-    if let Some(columns) = weights.as_ref().and_then(Weights::columns) {
+    if let Some(columns) = weights.as_ref().and_then(TfidfWeights::columns) {
         fitted.count("vocabulary_", columns, vocabulary.len())?;
     }
     let numeric = fitted.dtype("dtype")?;
     let binary = fitted.flag("binary")?;
-    let columns = Columns::Vocabulary(vocabulary);
+    let columns = TermColumns::Vocabulary(vocabulary);
     Ok(texts(Vectorizer { analyzer, columns, binary, numeric, weights }))
 }
 
@@ -142,8 +142,8 @@ fn hashing(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let count =
         u32::try_from(fitted.size("n_features")?).ok().filter(|&count| count > 0 && i32::try_from(count).is_ok());
     let count = count.ok_or_else(|| fitted.unsupported("n_features"))?;
-    let columns = Columns::Hashed { count, signed: fitted.flag("alternate_sign")? };
-    let weights = Some(Weights { logarithmic: false, rarity: None, norm: Norm::read(fitted)? });
+    let columns = TermColumns::Hashed { count, signed: fitted.flag("alternate_sign")? };
+    let weights = Some(TfidfWeights { logarithmic: false, rarity: None, norm: Norm::read(fitted)? });
     let (binary, numeric) = (fitted.flag("binary")?, fitted.dtype("dtype")?);
     Ok(texts(Vectorizer { analyzer, columns, binary, numeric, weights }))
 }
@@ -152,7 +152,7 @@ fn texts(vectorizer: Vectorizer) -> EstimatorSpec {
     EstimatorSpec::composed(MethodSet::TRANSFORM, None, None, vectorizer).without_names()
 }
 
-impl Columns {
+impl TermColumns {
     fn count(&self) -> usize {
         match self {
             Self::Vocabulary(vocabulary) => vocabulary.len(),
@@ -229,17 +229,17 @@ impl Evaluate for Vectorizer {
 
 /// Applies weights to counts.
 #[derive(Debug)]
-struct Transformer {
-    weights: Weights,
+struct TfidfTransformer {
+    weights: TfidfWeights,
 }
 
 fn weights(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    let weights = Weights::read(fitted)?;
+    let weights = TfidfWeights::read(fitted)?;
     let features = weights.columns();
-    Ok(EstimatorSpec::composed(MethodSet::TRANSFORM, features, None, Transformer { weights }))
+    Ok(EstimatorSpec::composed(MethodSet::TRANSFORM, features, None, TfidfTransformer { weights }))
 }
 
-impl Evaluate for Transformer {
+impl Evaluate for TfidfTransformer {
     fn call(
         &self,
         _: EstimatorMethod,

@@ -251,7 +251,7 @@ pub(super) fn murmur(text: &str) -> i32 {
         hash ^= mix(rest.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte)));
     }
     // Only the lowest 32 bits of the length count.
-    #[expect(clippy::cast_possible_truncation, reason = "as the original has it")]
+    #[expect(clippy::cast_possible_truncation, reason = "as in the original")]
     let length = bytes.len() as u32;
     hash ^= length;
     hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);

@@ -23,7 +23,7 @@ pub(super) const CLASSES: ClassTable = &[
 
 /// Which rows of the fit are neighbors.
 #[derive(Debug, Clone, Copy)]
-enum Reach {
+enum Neighborhood {
     /// This many nearest rows.
     Count(usize),
     /// All rows within this distance.
@@ -31,7 +31,7 @@ enum Reach {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Weights {
+enum NeighborWeights {
     Uniform,
     /// The inverse of the distance.
     Distance,
@@ -40,8 +40,8 @@ enum Weights {
 #[derive(Debug)]
 struct Classifier {
     points: FittedRows,
-    reach: Reach,
-    weights: Weights,
+    neighborhood: Neighborhood,
+    weights: NeighborWeights,
     /// The class of each row of the fit.
     classes: Vec<usize>,
     labels: Elements<'static>,
@@ -52,8 +52,8 @@ struct Classifier {
 #[derive(Debug)]
 struct Regressor {
     points: FittedRows,
-    reach: Reach,
-    weights: Weights,
+    neighborhood: Neighborhood,
+    weights: NeighborWeights,
     /// The targets of each row of the fit.
     targets: Vec<f64>,
     outputs: usize,
@@ -61,41 +61,41 @@ struct Regressor {
     single: bool,
 }
 
-fn read(fitted: &FittedObject<'_>) -> Result<(FittedRows, Reach, Weights), LoadError> {
+fn read(fitted: &FittedObject<'_>) -> Result<(FittedRows, Neighborhood, NeighborWeights), LoadError> {
     let points = FittedRows::read(fitted)?;
     let weights = match fitted.text_if("weights") {
-        Some("uniform") => Weights::Uniform,
-        Some("distance") => Weights::Distance,
-        None if fitted.get("weights").is_none() => Weights::Uniform,
+        Some("uniform") => NeighborWeights::Uniform,
+        Some("distance") => NeighborWeights::Distance,
+        None if fitted.get("weights").is_none() => NeighborWeights::Uniform,
         _ => return Err(fitted.unsupported("weights")),
     };
     if fitted.get("n_neighbors").is_none() {
-        return Ok((points, Reach::Radius(fitted.number("radius")?), weights));
+        return Ok((points, Neighborhood::Radius(fitted.number("radius")?), weights));
     }
     let count = fitted.size("n_neighbors")?;
     if count == 0 || count > points.len() {
-        return Err(fitted.unexpected("n_neighbors", "no more neighbors than rows of the fit"));
+        return Err(fitted.unexpected("n_neighbors", "at most as many neighbors as rows of the fit"));
     }
-    Ok((points, Reach::Count(count), weights))
+    Ok((points, Neighborhood::Count(count), weights))
 }
 
 fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    let (points, reach, weights) = read(fitted)?;
+    let (points, neighborhood, weights) = read(fitted)?;
     if fitted.flag("outputs_2d_")? {
         return Err(fitted.unsupported("outputs_2d_"));
     }
     let labels = fitted.labels("classes_")?;
     let classes = fitted.sizes("_y", points.len())?;
     if classes.iter().any(|&class| class >= labels.len()) {
-        return Err(fitted.unexpected("_y", "places in `classes_`"));
+        return Err(fitted.unexpected("_y", "indices of `classes_`"));
     }
-    let outlier = match reach {
-        Reach::Radius(_) => outlier(fitted)?,
-        Reach::Count(_) => None,
+    let outlier = match neighborhood {
+        Neighborhood::Radius(_) => outlier(fitted)?,
+        Neighborhood::Count(_) => None,
     };
     let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba);
     let features = points.features();
-    Ok(EstimatorSpec::new(methods, features, Classifier { points, reach, weights, classes, labels, outlier }))
+    Ok(EstimatorSpec::new(methods, features, Classifier { points, neighborhood, weights, classes, labels, outlier }))
 }
 
 /// Reads the label of rows without neighbors, if the model has one.
@@ -116,17 +116,18 @@ fn outlier(fitted: &FittedObject<'_>) -> Result<Option<Elements<'static>>, LoadE
 }
 
 fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    let (points, reach, weights) = read(fitted)?;
+    let (points, neighborhood, weights) = read(fitted)?;
     let targets = fitted.matrix("_y")?;
     // Targets of one dimension read as one row.
     let outputs = if targets.values.len() == points.len() { 1 } else { targets.columns };
     fitted.count("_y", points.len() * outputs, targets.values.len())?;
     let features = points.features();
-    let regressor = Regressor { points, reach, weights, targets: targets.values, outputs, single: targets.single };
+    let regressor =
+        Regressor { points, neighborhood, weights, targets: targets.values, outputs, single: targets.single };
     Ok(EstimatorSpec::new(MethodSet::PREDICT, features, regressor))
 }
 
-impl Reach {
+impl Neighborhood {
     /// Calls `visit` with the neighbors of each row of `x`, nearest first.
     fn find(self, points: &FittedRows, x: &[f64], visit: impl FnMut(&[Neighbor])) {
         match self {
@@ -144,7 +145,7 @@ impl Reach {
     }
 }
 
-impl Weights {
+impl NeighborWeights {
     /// Returns the weight of each neighbor.
     fn of(self, neighbors: &[Neighbor]) -> Vec<f64> {
         match self {
@@ -171,12 +172,12 @@ impl Evaluate for Classifier {
         let x = info.finite(data)?;
         let classes = self.labels.len();
         let mut all = Vec::with_capacity(x.rows * classes);
-        let mut alone = Vec::new();
-        let shares = method == EstimatorMethod::PredictProba || matches!(self.reach, Reach::Radius(_));
-        self.reach.find(&self.points, &x.to_f64(), |neighbors| {
+        let mut without_neighbors = Vec::new();
+        let shares = method == EstimatorMethod::PredictProba || matches!(self.neighborhood, Neighborhood::Radius(_));
+        self.neighborhood.find(&self.points, &x.to_f64(), |neighbors| {
             let first = all.len();
             if neighbors.is_empty() {
-                alone.push(first / classes);
+                without_neighbors.push(first / classes);
             }
             all.resize(first + classes, 0.0);
             let votes = &mut all[first..];
@@ -188,9 +189,9 @@ impl Evaluate for Classifier {
                 divide(votes, if sum == 0.0 { 1.0 } else { sum });
             }
         });
-        let nobody = || PredictError::NoNeighbors { class: std::sync::Arc::clone(&info.class) };
-        if !alone.is_empty() && self.outlier.is_none() {
-            return Err(nobody());
+        let no_neighbors = || PredictError::NoNeighbors { class: std::sync::Arc::clone(&info.class) };
+        if !without_neighbors.is_empty() && self.outlier.is_none() {
+            return Err(no_neighbors());
         }
         if method == EstimatorMethod::PredictProba {
             // A label that is one of the classes gets probability one; any other has no column.
@@ -199,7 +200,7 @@ impl Evaluate for Classifier {
                 .as_ref()
                 .and_then(|outlier| (0..classes).find(|&class| self.labels.take(std::iter::once(class)) == *outlier));
             if let Some(place) = place {
-                for row in &alone {
+                for row in &without_neighbors {
                     all[row * classes + place] = 1.0;
                 }
             }
@@ -209,14 +210,14 @@ impl Evaluate for Classifier {
         let Some(outlier) = &self.outlier else {
             return Ok(TableData::Table(DenseTable::of_column(self.labels.take(winners.into_iter()))));
         };
-        for row in alone {
+        for row in without_neighbors {
             winners[row] = classes;
         }
         Ok(TableData::Table(DenseTable::of_column(self.labels.followed_by(outlier).take(winners.into_iter()))))
     }
 
     fn cost(&self) -> u64 {
-        self.reach.cost(&self.points)
+        self.neighborhood.cost(&self.points)
     }
 }
 
@@ -245,8 +246,8 @@ impl Evaluate for Regressor {
     ) -> Result<TableData<'static>, PredictError> {
         let x = info.finite(data)?;
         let mut averages = Vec::with_capacity(x.rows * self.outputs);
-        self.reach.find(&self.points, &x.to_f64(), |neighbors| averages.extend(self.averages(neighbors)));
-        let elements = if self.single && self.weights == Weights::Uniform {
+        self.neighborhood.find(&self.points, &x.to_f64(), |neighbors| averages.extend(self.averages(neighbors)));
+        let elements = if self.single && self.weights == NeighborWeights::Uniform {
             Elements::F32(averages.into_iter().map(to_f32).collect())
         } else {
             Elements::F64(averages.into())
@@ -255,7 +256,7 @@ impl Evaluate for Regressor {
     }
 
     fn cost(&self) -> u64 {
-        self.reach.cost(&self.points)
+        self.neighborhood.cost(&self.points)
     }
 }
 
@@ -267,11 +268,11 @@ struct Centroids {
     metric: Metric,
     labels: Elements<'static>,
     /// Prior probabilities and within-class deviations, if the version uses them.
-    scores: Option<Scores>,
+    scores: Option<CentroidScores>,
 }
 
 #[derive(Debug)]
-struct Scores {
+struct CentroidScores {
     widths: Vec<f64>,
     priors: Vec<f64>,
     /// Whether `predict` uses the scores. Otherwise, it uses the distances alone.
@@ -296,7 +297,7 @@ fn centroids(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         let even = 1.0 / centers.rows as f64;
         // NumPy's `isclose`.
         let decide = priors.iter().any(|prior| (prior - even).abs() > 1e-8 + 1e-5 * even);
-        scores = Some(Scores { widths, priors, decide });
+        scores = Some(CentroidScores { widths, priors, decide });
     }
     let methods = MethodSet::PREDICT
         .and_if(scores.is_some(), EstimatorMethod::DecisionFunction)
@@ -307,7 +308,7 @@ fn centroids(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 
 impl Centroids {
     /// Returns the discriminant score of each class.
-    fn scores(&self, scores: &Scores, row: &[f64]) -> Vec<f64> {
+    fn scores(&self, scores: &CentroidScores, row: &[f64]) -> Vec<f64> {
         let scaled = |value: f64, width: f64| if width == 0.0 { value } else { value / width };
         let score = |(center, prior): (&[f64], &f64)| {
             let terms = row.iter().zip(center).zip(&scores.widths);
@@ -318,7 +319,7 @@ impl Centroids {
         self.centers.chunks_exact(self.features).zip(&scores.priors).map(score).collect()
     }
 
-    fn all_scores(&self, scores: &Scores, x: &FloatMatrix<'_>) -> Vec<f64> {
+    fn all_scores(&self, scores: &CentroidScores, x: &FloatMatrix<'_>) -> Vec<f64> {
         x.to_f64().chunks_exact(self.features).flat_map(|row| self.scores(scores, row)).collect()
     }
 }

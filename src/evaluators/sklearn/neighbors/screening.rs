@@ -84,7 +84,7 @@ impl<T, L: Fn(&T, usize) -> f64, V: FnMut(&mut T, usize, usize)> WithSimd for Pa
 
     // Inlined, because the caller selects the instruction set.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "what is not inlined is compiled for every processor")]
+    #[expect(clippy::inline_always, reason = "code that is not inlined is compiled for the baseline processor")]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { screen, x, lengths, state, limit, mut visit } = self;
         let features = screen.features;
@@ -122,7 +122,7 @@ impl<T, L: Fn(&T, usize) -> f64, V: FnMut(&mut T, usize, usize)> WithSimd for Pa
 /// Computes the squared distances of a group of rows from those of a panel, less the squared length of the former.
 // Inlined, because `Arch` selects the instruction set at the call.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "what is not inlined is compiled for every processor")]
+#[expect(clippy::inline_always, reason = "code that is not inlined is compiled for the baseline processor")]
 fn products<S: Simd>(
     simd: S,
     rows: [&[f64]; GROUP],

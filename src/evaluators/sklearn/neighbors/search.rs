@@ -367,13 +367,13 @@ impl Query<'_> {
             return;
         }
         let (first, second) = (2 * node + 1, 2 * node + 2);
-        let (of_first, of_second) = (self.bound(first), self.bound(second));
-        if of_first <= of_second {
-            self.search(first, of_first, heap);
-            self.search(second, of_second, heap);
+        let (first_bound, second_bound) = (self.bound(first), self.bound(second));
+        if first_bound <= second_bound {
+            self.search(first, first_bound, heap);
+            self.search(second, second_bound, heap);
         } else {
-            self.search(second, of_second, heap);
-            self.search(first, of_first, heap);
+            self.search(second, second_bound, heap);
+            self.search(first, first_bound, heap);
         }
     }
 }
@@ -453,7 +453,7 @@ mod tests {
     proptest! {
         /// Screening changes neither which rows are found, nor their order, nor any bit of a distance.
         #[test]
-        fn a_screen_changes_nothing(
+        fn screening_does_not_change_neighbors(
             (features, fit, x) in (1..20_usize, 1..60_usize, 1..30_usize)
                 .prop_flat_map(|(features, rows, asked)| (Just(features), numbers(rows * features), numbers(asked * features))),
             count in 1..8_usize,
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_whose_products_overflow_are_not_screened() {
+    fn screening_is_skipped_if_products_overflow() {
         assert!(DistanceScreen::new(&[1.0, 1e160], 2).is_none());
         assert!(DistanceScreen::new(&[1.0, f64::NAN], 2).is_none());
         let fit: Vec<f64> = (0..40_u8).map(f64::from).collect();
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn most_rows_are_ruled_out() {
+    fn screening_rules_out_most_rows() {
         let number = |index: u32| f64::from(index.wrapping_mul(2_654_435_761) >> 20);
         let fit: Vec<f64> = (0..8000).map(number).collect();
         let screen = DistanceScreen::new(&fit, 8).unwrap();

@@ -8,12 +8,12 @@ use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::sparse::{NumericType, SparseRows};
 
 #[derive(Debug)]
-struct Bins {
+struct Discretizer {
     /// The inner edges of each feature, in ascending order.
     edges: Vec<Vec<f64>>,
     /// The number of bins of each feature.
     counts: Vec<usize>,
-    encode: Encode,
+    encode: BinEncoding,
     /// The type of the result, if it is not that of the input.
     numeric: Option<NumericType>,
     /// Whether numbers slightly below an edge count as being on it.
@@ -21,16 +21,16 @@ struct Bins {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Encode {
+enum BinEncoding {
     Ordinal,
     OneHot { sparse: bool },
 }
 
 pub(super) fn k_bins(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let encode = match fitted.text("encode")? {
-        "ordinal" => Encode::Ordinal,
-        "onehot" => Encode::OneHot { sparse: true },
-        "onehot-dense" => Encode::OneHot { sparse: false },
+        "ordinal" => BinEncoding::Ordinal,
+        "onehot" => BinEncoding::OneHot { sparse: true },
+        "onehot-dense" => BinEncoding::OneHot { sparse: false },
         _ => return Err(fitted.unsupported("encode")),
     };
     let all = fitted.items("bin_edges_")?;
@@ -39,7 +39,7 @@ pub(super) fn k_bins(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadErr
     for (value, &count) in all.into_iter().zip(&counts) {
         let each = fitted.matrix_of("bin_edges_", value)?.values;
         if each.len() < 2 || count + 1 != each.len() || each.iter().any(|edge| edge.is_nan()) {
-            return Err(fitted.unexpected("bin_edges_", "an edge more than there are bins"));
+            return Err(fitted.unexpected("bin_edges_", "one more edge than bins"));
         }
         edges.push(each[1..each.len() - 1].to_vec());
     }
@@ -51,10 +51,10 @@ pub(super) fn k_bins(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadErr
         return Err(fitted.unsupported("dtype"));
     }
     let tolerant = fitted.version() < SklearnVersion(1, 1);
-    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, edges.len(), Bins { edges, counts, encode, numeric, tolerant }))
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, edges.len(), Discretizer { edges, counts, encode, numeric, tolerant }))
 }
 
-impl Bins {
+impl Discretizer {
     /// Returns the bin of a number that is not missing.
     fn place(&self, feature: usize, value: f64, single: bool) -> usize {
         let value = if self.tolerant {
@@ -67,7 +67,7 @@ impl Bins {
     }
 }
 
-impl Evaluate for Bins {
+impl Evaluate for Discretizer {
     fn call(
         &self,
         _: EstimatorMethod,
@@ -85,7 +85,7 @@ impl Evaluate for Bins {
             self.place(index % features, value, single)
         };
         let places: Vec<usize> = values.iter().enumerate().map(place).collect();
-        if self.encode == Encode::Ordinal {
+        if self.encode == BinEncoding::Ordinal {
             #[expect(clippy::cast_precision_loss, reason = "bins are few")]
             let places = places.into_iter().map(|place| place as f64).collect();
             return Ok(TableData::Table(DenseTable {
@@ -102,7 +102,7 @@ impl Evaluate for Bins {
                 (start - count + place, 1.0)
             }));
         }
-        let dense = self.encode == Encode::OneHot { sparse: false };
+        let dense = self.encode == BinEncoding::OneHot { sparse: false };
         Ok(if dense { TableData::Table(result.table(0..x.rows)) } else { TableData::Sparse(result) })
     }
 

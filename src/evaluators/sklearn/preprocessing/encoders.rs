@@ -17,7 +17,7 @@ fn unknown(info: &EstimatorInfo, column: usize) -> PredictError {
 
 /// Encodes a column as one column for each category.
 #[derive(Debug)]
-struct OneHot {
+struct OneHotEncoder {
     columns: Vec<OneHotColumn>,
     width: usize,
     numeric: NumericType,
@@ -29,12 +29,12 @@ struct OneHotColumn {
     categories: Categories,
     /// The output column of each category, or `None` for a dropped one.
     places: Vec<Option<usize>>,
-    unknown: Unknown,
+    unknown: UnknownHandling,
 }
 
 /// How a value is encoded that is not among the categories.
 #[derive(Debug, Clone, Copy)]
-enum Unknown {
+enum UnknownHandling {
     Error,
     /// As all zeros, or as an infrequent category.
     Place(Option<usize>),
@@ -49,7 +49,7 @@ pub(super) fn one_hot(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadEr
     let mut columns = Vec::with_capacity(count);
     let mut start = 0;
     for ((categories, mapping), (drop, after_grouping)) in all.into_iter().zip(mappings).zip(drops) {
-        let wanted = || fitted.unexpected("categories_", "as many categories as their groups");
+        let wanted = || fitted.unexpected("categories_", "a group for each category");
         let group = |category: usize| match &mapping {
             Some(groups) => groups.get(category).and_then(|&group| usize::try_from(group).ok()),
             None => Some(category),
@@ -68,9 +68,9 @@ pub(super) fn one_hot(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadEr
         // The infrequent categories are the last group.
         let rare = mapping.as_ref().and_then(|_| place(width.checked_sub(1)?));
         let unknown = match handle {
-            "error" => Unknown::Error,
-            "ignore" => Unknown::Place(None),
-            "infrequent_if_exist" | "warn" => Unknown::Place(rare),
+            "error" => UnknownHandling::Error,
+            "ignore" => UnknownHandling::Place(None),
+            "infrequent_if_exist" | "warn" => UnknownHandling::Place(rare),
             _ => return Err(fitted.unsupported("handle_unknown")),
         };
         let places = groups.into_iter().map(place).collect();
@@ -83,7 +83,7 @@ pub(super) fn one_hot(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadEr
         None => fitted.flag("sparse")?,
     };
     let numeric = fitted.dtype("dtype")?;
-    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, count, OneHot { columns, width: start, numeric, sparse }))
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, count, OneHotEncoder { columns, width: start, numeric, sparse }))
 }
 
 /// Reads the group of each category for all columns with infrequent categories, which are grouped.
@@ -105,7 +105,7 @@ fn dropped(fitted: &FittedObject<'_>, columns: usize) -> Result<Vec<(Option<usiz
     if fitted.get(attribute).is_none() {
         return Ok(vec![(None, after_grouping); columns]);
     }
-    let wanted = || fitted.unexpected(attribute, "places of categories");
+    let wanted = || fitted.unexpected(attribute, "indices of categories");
     let items = fitted.integers_or_none(attribute)?;
     fitted.count(attribute, columns, items.len())?;
     let drop = |item: Option<i64>| match item {
@@ -115,7 +115,7 @@ fn dropped(fitted: &FittedObject<'_>, columns: usize) -> Result<Vec<(Option<usiz
     items.into_iter().map(drop).collect()
 }
 
-impl Evaluate for OneHot {
+impl Evaluate for OneHotEncoder {
     fn call(
         &self,
         _: EstimatorMethod,
@@ -128,8 +128,8 @@ impl Evaluate for OneHot {
             let found = column.categories.find(&data.column(index));
             let place = |category: Option<usize>| match (category, column.unknown) {
                 (Some(category), _) => Ok(column.places[category]),
-                (None, Unknown::Place(place)) => Ok(place),
-                (None, Unknown::Error) => Err(unknown(info, index)),
+                (None, UnknownHandling::Place(place)) => Ok(place),
+                (None, UnknownHandling::Error) => Err(unknown(info, index)),
             };
             places.push(found.into_iter().map(place).collect::<Result<Vec<_>, _>>()?);
         }
@@ -147,7 +147,7 @@ impl Evaluate for OneHot {
 
 /// Encodes each category as a number.
 #[derive(Debug)]
-struct Ordinal {
+struct OrdinalEncoder {
     columns: Vec<OrdinalColumn>,
     numeric: NumericType,
 }
@@ -185,18 +185,18 @@ pub(super) fn ordinal(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadEr
             }
         };
         let codes: Option<Vec<f64>> = (0..categories.len()).map(code).collect();
-        let codes = codes.ok_or_else(|| fitted.unexpected("categories_", "as many categories as their groups"))?;
+        let codes = codes.ok_or_else(|| fitted.unexpected("categories_", "a group for each category"))?;
         columns.push(OrdinalColumn { categories, codes, unknown });
     }
     let numeric = fitted.dtype("dtype")?;
-    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, count, Ordinal { columns, numeric }))
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, count, OrdinalEncoder { columns, numeric }))
 }
 
 /// Reads which category of each column is the missing value.
 fn missing_places(fitted: &FittedObject<'_>, columns: usize) -> Result<Vec<Option<usize>>, LoadError> {
     let mut places = vec![None; columns];
     let Some(missing) = fitted.get("_missing_indices") else { return Ok(places) };
-    let wanted = || fitted.unexpected("_missing_indices", "places of categories by column");
+    let wanted = || fitted.unexpected("_missing_indices", "indices of categories by column");
     for (column, category) in missing.entries().ok_or_else(wanted)? {
         let place =
             |value: crate::pickle::PickleValue<'_>| value.as_i64().and_then(|value| usize::try_from(value).ok());
@@ -206,7 +206,7 @@ fn missing_places(fitted: &FittedObject<'_>, columns: usize) -> Result<Vec<Optio
     Ok(places)
 }
 
-impl Evaluate for Ordinal {
+impl Evaluate for OrdinalEncoder {
     fn call(
         &self,
         _: EstimatorMethod,
@@ -234,7 +234,7 @@ impl Evaluate for Ordinal {
 
 /// Encodes each category as the average of the target.
 #[derive(Debug)]
-struct Target {
+struct TargetEncoder {
     columns: Vec<Categories>,
     /// The average of each category: for each column or, with more than two classes, for each column and class.
     encodings: Vec<Vec<f64>>,
@@ -256,10 +256,10 @@ pub(super) fn target(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadErr
         Ok::<_, LoadError>(encoding)
     };
     let encodings = encodings.into_iter().enumerate().map(encoding).collect::<Result<_, LoadError>>()?;
-    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, columns.len(), Target { columns, encodings, means }))
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, columns.len(), TargetEncoder { columns, encodings, means }))
 }
 
-impl Evaluate for Target {
+impl Evaluate for TargetEncoder {
     fn call(
         &self,
         _: EstimatorMethod,

@@ -13,7 +13,7 @@ use crate::evaluators::sklearn::sparse::NumericType;
 use crate::pickle::PickleValue;
 
 #[derive(Debug)]
-struct Transformer {
+struct FunctionTransformer {
     /// `None` passes the input unchanged.
     function: Option<NumpyFunction>,
     /// Whether the input is checked for finite numbers.
@@ -32,11 +32,12 @@ pub(super) fn function_transformer(fitted: &FittedObject<'_>) -> Result<Estimato
     let features = if fitted.get("n_features_in_").is_some() { Some(fitted.size("n_features_in_")?) } else { None };
     // Without validation any number of columns is accepted.
     let features = features.filter(|_| checks);
-    let family = EstimatorSpec::composed(MethodSet::TRANSFORM, features, None, Transformer { function, checks });
+    let family =
+        EstimatorSpec::composed(MethodSet::TRANSFORM, features, None, FunctionTransformer { function, checks });
     Ok(if checks { family } else { family.without_names() })
 }
 
-impl Evaluate for Transformer {
+impl Evaluate for FunctionTransformer {
     fn call(
         &self,
         _: EstimatorMethod,

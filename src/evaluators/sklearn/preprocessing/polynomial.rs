@@ -9,7 +9,7 @@ use crate::evaluators::sklearn::sparse::NumericType;
 
 /// Products of features.
 #[derive(Debug)]
-struct Polynomial {
+struct PolynomialFeatures {
     features: usize,
     /// The features of all products, one after another.
     factors: Vec<usize>,
@@ -33,7 +33,7 @@ pub(super) fn polynomial_features(fitted: &FittedObject<'_>) -> Result<Estimator
     };
     let (least, most) = (degree(least)?, degree(most)?);
     let repeats = !fitted.flag("interaction_only")?;
-    let mut polynomial = Polynomial { features, factors: Vec::new(), ends: Vec::new() };
+    let mut polynomial = PolynomialFeatures { features, factors: Vec::new(), ends: Vec::new() };
     if fitted.flag("include_bias")? {
         polynomial.ends.push(0);
     }
@@ -46,7 +46,7 @@ pub(super) fn polynomial_features(fitted: &FittedObject<'_>) -> Result<Estimator
     Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features, polynomial))
 }
 
-impl Polynomial {
+impl PolynomialFeatures {
     /// Adds all products of `degree` features, in ascending order of their indices.
     fn add(&mut self, degree: usize, repeats: bool, fitted: &FittedObject<'_>) -> Result<(), LoadError> {
         let step = usize::from(!repeats);
@@ -68,7 +68,7 @@ impl Polynomial {
     }
 }
 
-impl Evaluate for Polynomial {
+impl Evaluate for PolynomialFeatures {
     fn call(
         &self,
         _: EstimatorMethod,

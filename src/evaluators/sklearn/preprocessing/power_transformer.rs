@@ -11,7 +11,7 @@ use crate::evaluators::sklearn::sparse::NumericType;
 
 /// Makes features more Gaussian by powers.
 #[derive(Debug)]
-struct Power {
+struct PowerTransformer {
     lambdas: Vec<f64>,
     box_cox: bool,
     /// Whether small differences are computed without loss of precision.
@@ -31,13 +31,13 @@ pub(super) fn power_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorSp
     if scaler.as_ref().is_some_and(|scaler| {
         !scaler.info.methods.contains(EstimatorMethod::Transform) || scaler.info.features != Some(features)
     }) {
-        return Err(fitted.unexpected("_scaler", "a scaler of as many features"));
+        return Err(fitted.unexpected("_scaler", "a scaler of the same number of features"));
     }
     let stable = fitted.version() >= SklearnVersion(1, 7);
-    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features, Power { lambdas, box_cox, stable, scaler }))
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features, PowerTransformer { lambdas, box_cox, stable, scaler }))
 }
 
-impl Power {
+impl PowerTransformer {
     fn apply(&self, lambda: f64, x: f64) -> f64 {
         if self.box_cox {
             return if lambda.abs() < 1e-19 { x.ln() } else { (lambda * x.ln()).exp_m1() / lambda };
@@ -55,7 +55,7 @@ impl Power {
     }
 }
 
-impl Evaluate for Power {
+impl Evaluate for PowerTransformer {
     fn call(
         &self,
         _: EstimatorMethod,

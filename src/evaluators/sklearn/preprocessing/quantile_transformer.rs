@@ -12,7 +12,7 @@ use crate::evaluators::sklearn::sparse::NumericType;
 
 /// Maps each number to its quantile in the fit, uniformly or normally distributed.
 #[derive(Debug)]
-struct Quantiles {
+struct QuantileTransformer {
     /// The value at each quantile of each feature, in ascending order.
     values: Vec<Vec<f64>>,
     /// The quantiles, as fractions.
@@ -36,10 +36,10 @@ pub(super) fn quantile_transformer(fitted: &FittedObject<'_>) -> Result<Estimato
     }
     let column = |feature: usize| table.values.iter().skip(feature).step_by(table.columns).copied().collect();
     let values = (0..table.columns).map(column).collect();
-    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, table.columns, Quantiles { values, references, normal }))
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, table.columns, QuantileTransformer { values, references, normal }))
 }
 
-impl Quantiles {
+impl QuantileTransformer {
     fn apply(&self, feature: usize, x: f64, single: bool) -> f64 {
         if x.is_nan() {
             return x;
@@ -73,7 +73,7 @@ impl Quantiles {
     }
 }
 
-impl Evaluate for Quantiles {
+impl Evaluate for QuantileTransformer {
     fn call(
         &self,
         _: EstimatorMethod,

@@ -9,18 +9,18 @@ use crate::evaluators::sklearn::sparse::{NumericType, SparseRows};
 
 /// An operation of each number with the number of its column.
 #[derive(Debug)]
-enum Step {
-    Subtract(Column),
-    Divide(Column),
-    Multiply(Column),
-    Add(Column),
+enum ScalerStep {
+    Subtract(ColumnOperand),
+    Divide(ColumnOperand),
+    Multiply(ColumnOperand),
+    Add(ColumnOperand),
     /// Clips to a range.
     Clip(f64, f64),
 }
 
 /// One number for each column.
 #[derive(Debug)]
-struct Column {
+struct ColumnOperand {
     values: Vec<f64>,
     /// Whether operations on single-precision input use single precision, with the number rounded to it first.
     /// Otherwise, each step is computed in double precision and rounded.
@@ -30,26 +30,30 @@ struct Column {
 /// Applies the same steps to every row.
 #[derive(Debug)]
 struct Scaler {
-    steps: Vec<Step>,
+    steps: Vec<ScalerStep>,
     missing: bool,
 }
 
 /// Reads one number for each feature, if the scaler has the attribute.
-fn column(fitted: &FittedObject<'_>, attribute: &'static str, features: usize) -> Result<Option<Column>, LoadError> {
+fn column(
+    fitted: &FittedObject<'_>,
+    attribute: &'static str,
+    features: usize,
+) -> Result<Option<ColumnOperand>, LoadError> {
     if fitted.get(attribute).is_none() {
         return Ok(None);
     }
     let values = fitted.floats_of(attribute, features)?;
     // Found by comparing results: 1.5 and earlier keep double precision, as do all other scalers.
     let single = fitted.version() >= SklearnVersion(1, 8) && fitted.class().ends_with(".StandardScaler");
-    Ok(Some(Column { values, single }))
+    Ok(Some(ColumnOperand { values, single }))
 }
 
 fn features(fitted: &FittedObject<'_>) -> Result<usize, LoadError> {
     fitted.size("n_features_in_")
 }
 
-fn scaler(fitted: &FittedObject<'_>, steps: Vec<Step>) -> Result<EstimatorSpec, LoadError> {
+fn scaler(fitted: &FittedObject<'_>, steps: Vec<ScalerStep>) -> Result<EstimatorSpec, LoadError> {
     Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features(fitted)?, Scaler { steps, missing: true }))
 }
 
@@ -58,18 +62,18 @@ fn standard_steps(
     fitted: &FittedObject<'_>,
     center: (&'static str, &'static str),
     scale: (&'static str, &'static str),
-) -> Result<Vec<Step>, LoadError> {
+) -> Result<Vec<ScalerStep>, LoadError> {
     let features = features(fitted)?;
     let mut steps = Vec::new();
     if fitted.flag(center.0)?
         && let Some(column) = column(fitted, center.1, features)?
     {
-        steps.push(Step::Subtract(column));
+        steps.push(ScalerStep::Subtract(column));
     }
     if fitted.flag(scale.0)?
         && let Some(column) = column(fitted, scale.1, features)?
     {
-        steps.push(Step::Divide(column));
+        steps.push(ScalerStep::Divide(column));
     }
     Ok(steps)
 }
@@ -85,13 +89,13 @@ pub(super) fn robust(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadErr
 pub(super) fn min_max(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let features = features(fitted)?;
     let need = |attribute| column(fitted, attribute, features)?.ok_or_else(|| fitted.unexpected(attribute, "numbers"));
-    let mut steps = vec![Step::Multiply(need("scale_")?), Step::Add(need("min_")?)];
+    let mut steps = vec![ScalerStep::Multiply(need("scale_")?), ScalerStep::Add(need("min_")?)];
     if fitted.flag("clip")? {
         let range = fitted.floats_of("feature_range", 2)?;
         if range[0].is_nan() || range[1].is_nan() || range[0] > range[1] {
             return Err(fitted.unexpected("feature_range", "a range"));
         }
-        steps.push(Step::Clip(range[0], range[1]));
+        steps.push(ScalerStep::Clip(range[0], range[1]));
     }
     scaler(fitted, steps)
 }
@@ -99,14 +103,14 @@ pub(super) fn min_max(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadEr
 pub(super) fn max_abs(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let features = features(fitted)?;
     let scale = column(fitted, "scale_", features)?.ok_or_else(|| fitted.unexpected("scale_", "numbers"))?;
-    let mut steps = vec![Step::Divide(scale)];
+    let mut steps = vec![ScalerStep::Divide(scale)];
     if fitted.flag("clip")? {
-        steps.push(Step::Clip(-1.0, 1.0));
+        steps.push(ScalerStep::Clip(-1.0, 1.0));
     }
     scaler(fitted, steps)
 }
 
-impl Column {
+impl ColumnOperand {
     fn each(&self, values: &mut [f64], columns: usize, apply: impl Fn(f64, f64) -> f64) {
         for row in values.chunks_exact_mut(columns) {
             row.iter_mut().zip(&self.values).for_each(|(value, &by)| *value = apply(*value, by));
@@ -114,7 +118,7 @@ impl Column {
     }
 }
 
-impl Step {
+impl ScalerStep {
     /// Undoes the step. Clipping cannot be undone and is skipped.
     fn undo_f64(&self, values: &mut [f64], columns: usize) {
         match self {
@@ -141,7 +145,7 @@ impl Step {
     }
 
     fn apply_f32(&self, values: &mut [f32], columns: usize) {
-        let each = |column: &Column, values: &mut [f32], apply: fn(f64, f64) -> f64| {
+        let each = |column: &ColumnOperand, values: &mut [f32], apply: fn(f64, f64) -> f64| {
             for row in values.chunks_exact_mut(columns) {
                 for (value, &by) in row.iter_mut().zip(&column.values) {
                     // One operation on two single-precision numbers, rounded once, is what single precision gives.
@@ -172,9 +176,9 @@ impl Scaler {
             scaled.push_row(sparse.row(row).map(|(column, mut value)| {
                 for step in &self.steps {
                     match step {
-                        Step::Divide(by) => value /= by.values[column],
-                        Step::Multiply(by) => value *= by.values[column],
-                        Step::Subtract(_) | Step::Add(_) | Step::Clip(..) => {}
+                        ScalerStep::Divide(by) => value /= by.values[column],
+                        ScalerStep::Multiply(by) => value *= by.values[column],
+                        ScalerStep::Subtract(_) | ScalerStep::Add(_) | ScalerStep::Clip(..) => {}
                     }
                     value = if single { f64::from(to_f32(value)) } else { value };
                 }
@@ -214,15 +218,16 @@ impl Evaluate for Scaler {
 
     fn takes_sparse(&self) -> bool {
         // Subtracting or adding makes zeros nonzero.
-        self.steps.iter().all(|step| matches!(step, Step::Divide(_) | Step::Multiply(_)))
+        self.steps.iter().all(|step| matches!(step, ScalerStep::Divide(_) | ScalerStep::Multiply(_)))
     }
 
     fn cost(&self) -> u64 {
-        let columns = |step: &Step| match step {
-            Step::Subtract(column) | Step::Divide(column) | Step::Multiply(column) | Step::Add(column) => {
-                column.values.len()
-            }
-            Step::Clip(..) => 1,
+        let columns = |step: &ScalerStep| match step {
+            ScalerStep::Subtract(column)
+            | ScalerStep::Divide(column)
+            | ScalerStep::Multiply(column)
+            | ScalerStep::Add(column) => column.values.len(),
+            ScalerStep::Clip(..) => 1,
         };
         50 + self.steps.iter().map(|step| columns(step) as u64).sum::<u64>()
     }

@@ -12,7 +12,7 @@ use crate::evaluators::sklearn::sparse::NumericType;
 
 /// Replaces each feature by the values of its B-spline basis functions.
 #[derive(Debug)]
-struct Splines {
+struct SplineTransformer {
     features: Vec<BSpline>,
     extrapolation: Extrapolation,
     bias: bool,
@@ -54,7 +54,7 @@ pub(super) fn spline_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorS
     let splines = items.into_iter().map(|value| BSpline::read(fitted, value, degree)).collect::<Result<Vec<_>, _>>()?;
     let wide = splines.first().map_or(0, BSpline::outputs);
     if splines.iter().any(|spline| spline.outputs() != wide || wide < degree.max(1)) {
-        return Err(fitted.unexpected("bsplines_", "splines of as many bases"));
+        return Err(fitted.unexpected("bsplines_", "splines with the same number of basis functions"));
     }
     // For low degrees one more basis function is extrapolated; from then on scikit-learn bounds all features one knot
     // further in.
@@ -71,11 +71,11 @@ pub(super) fn spline_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorS
     Ok(EstimatorSpec::new(
         MethodSet::TRANSFORM,
         splines.len(),
-        Splines { features: splines, extrapolation, bias, degrees, missing },
+        SplineTransformer { features: splines, extrapolation, bias, degrees, missing },
     ))
 }
 
-impl Splines {
+impl SplineTransformer {
     /// Returns the basis functions of one feature at `x`.
     fn bases(&self, feature: usize, x: f64, info: &EstimatorInfo) -> Result<Vec<f64>, PredictError> {
         let spline = &self.features[feature];
@@ -122,7 +122,7 @@ impl Splines {
     }
 }
 
-impl Evaluate for Splines {
+impl Evaluate for SplineTransformer {
     fn call(
         &self,
         _: EstimatorMethod,

@@ -161,7 +161,7 @@ impl Tree {
         if decision & 1 == 1 {
             let found = threshold;
             let words = self.set(threshold).ok_or_else(|| {
-                let wanted = "the index of a set of categories of its own";
+                let wanted = "the index of an unused set of categories";
                 TreeFault::Field { field: "threshold", wanted, found: found.to_string() }
             })?;
             // Truncation is toward zero, so values above -1 count as category 0.

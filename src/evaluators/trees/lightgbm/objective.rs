@@ -41,7 +41,7 @@ impl Link {
         if matches!(name, "multiclass" | "multiclassova") {
             let classes = option("num_class").and_then(|text| text.parse().ok());
             if classes != Some(outputs) {
-                return Err(wrong("as many classes as there are trees in an iteration"));
+                return Err(wrong("one class for each tree of an iteration"));
             }
         }
         Ok(match name {
@@ -75,7 +75,7 @@ impl Link {
             Self::Exp => each(sums, &f64::exp),
             Self::Sigmoid { steepness } => each(sums, &|sum| 1.0 / (1.0 + (-steepness * sum).exp())),
             Self::Softplus { precise: true } => each(sums, &|sum| sum.exp().ln_1p()),
-            #[expect(clippy::imprecise_flops, reason = "the old library's answer is wanted, its rounding included")]
+            #[expect(clippy::imprecise_flops, reason = "reproduces the rounding of the old library")]
             Self::Softplus { precise: false } => each(sums, &|sum| (1.0 + sum.exp()).ln()),
             Self::Softmax => sums.chunks_exact_mut(outputs).for_each(softmax),
         }
@@ -100,7 +100,7 @@ mod tests {
     use super::Link;
 
     #[test]
-    fn lines_of_all_objectives() {
+    fn objective_lines_are_parsed_or_rejected() {
         let link = |line| Link::parse(Some(line), 3, false).map_err(|error| error.to_string());
         assert_eq!(Link::parse(None, 1, false).unwrap(), Link::Identity);
         assert_eq!(link("regression"), Ok(Link::Identity));

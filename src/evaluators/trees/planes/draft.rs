@@ -117,7 +117,7 @@ impl<T: Scalar> StageDraft<T> {
             columns: Vec::new(),
             cuts: Vec::new(),
             trees: Vec::new(),
-            questions: Vec::new(),
+            tests: Vec::new(),
             sets: Vec::new(),
             members: Vec::new(),
             values: Vec::new(),
@@ -129,7 +129,7 @@ impl<T: Scalar> StageDraft<T> {
             stage.columns.push((*column, u32::try_from(stage.cuts.len()).ok()?));
         }
         for tree in self.trees {
-            let questions = stage.questions.len();
+            let tests = stage.tests.len();
             let sets = stage.sets.len();
             for split in &tree.splits {
                 let (column, cut) = match &split.condition {
@@ -144,7 +144,7 @@ impl<T: Scalar> StageDraft<T> {
                 let categorical = matches!(split.condition, SplitCondition::Among { .. });
                 for plane in split.first.start / 8..split.first.end.div_ceil(8) {
                     let ruled_out = (0..8).filter(|leaf| split.first.contains(&(plane * 8 + leaf)));
-                    stage.questions.push(PlaneTest {
+                    stage.tests.push(PlaneTest {
                         column,
                         cut: u8::try_from(cut).ok()?,
                         categorical,
@@ -153,12 +153,11 @@ impl<T: Scalar> StageDraft<T> {
                     });
                 }
             }
-            stage.questions[questions..]
-                .sort_by_key(|question| (question.plane, question.categorical, question.column));
+            stage.tests[tests..].sort_by_key(|test| (test.plane, test.categorical, test.column));
             stage.values.extend_from_slice(&tree.values);
             stage.trees.push(Tree {
                 output: tree.output,
-                questions: u32::try_from(stage.questions.len()).ok()?,
+                tests: u32::try_from(stage.tests.len()).ok()?,
                 sets: u32::try_from(stage.sets.len()).ok()?,
                 values: u32::try_from(stage.values.len()).ok()?,
             });
@@ -171,7 +170,7 @@ impl<T: Scalar> Stage<T> {
     /// Estimates how many nanoseconds a block takes, fitted to measurements.
     fn cost(&self) -> usize {
         let planes = self.values.len() / 8 + self.trees.len();
-        let asked = self.questions.len() * 2 + planes * 7 + self.trees.len() * 20;
+        let asked = self.tests.len() * 2 + planes * 7 + self.trees.len() * 20;
         let sets = self.sets.len() * 6 + self.members.len();
         asked + sets + self.columns.len() * ROWS
     }

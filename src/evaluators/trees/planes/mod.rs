@@ -59,7 +59,7 @@ struct Stage<T> {
     /// Thresholds, in ascending order for each column.
     cuts: Vec<T>,
     trees: Vec<Tree>,
-    questions: Vec<PlaneTest>,
+    tests: Vec<PlaneTest>,
     sets: Vec<Set>,
     /// Where the rows of the categories in the sets are recorded.
     members: Vec<u32>,
@@ -71,7 +71,7 @@ struct Stage<T> {
 #[derive(Debug, Clone, Copy, Default)]
 struct Tree {
     output: u32,
-    questions: u32,
+    tests: u32,
     sets: u32,
     values: u32,
 }
@@ -176,7 +176,7 @@ impl<T: Scalar> Stage<T> {
         let mut member = 0;
         for tree in &self.trees {
             let sets = &self.sets[start.sets as usize..tree.sets as usize];
-            let questions = &self.questions[start.questions as usize..tree.questions as usize];
+            let tests = &self.tests[start.tests as usize..tree.tests as usize];
             let values = &self.values[start.values as usize..tree.values as usize];
             start = *tree;
             scratch.passing.clear();
@@ -187,7 +187,7 @@ impl<T: Scalar> Stage<T> {
                 let rows = members.iter().fold(missing, |rows, at| rows | scratch.rows_of[*at as usize]);
                 scratch.passing.push(rows);
             }
-            let leaves = leaves(&scratch.ranks, &scratch.passing, questions, values.len() - 1);
+            let leaves = leaves(&scratch.ranks, &scratch.passing, tests, values.len() - 1);
             if outputs == 1 {
                 for (leaf, sum) in leaves.iter().zip(&mut *sums) {
                     *sum += values[usize::from(*leaf)];
@@ -203,21 +203,21 @@ impl<T: Scalar> Stage<T> {
 
 /// Evaluates all tests of a tree, sorted by plane, and returns the leaf of each row.
 #[inline]
-fn leaves(ranks: &[Bytes], passing: &[Bits], questions: &[PlaneTest], last: usize) -> Bytes {
+fn leaves(ranks: &[Bytes], passing: &[Bits], tests: &[PlaneTest], last: usize) -> Bytes {
     // The remaining leaves in the first plane that has any, and the first leaf of that plane. No test ever rules out
     // the last leaf, so its plane may have no tests; it is the row's leaf if none is left in the other planes.
     let mut found = [0; ROWS];
     let mut leaf = [byte(last); ROWS];
-    for questions in questions.chunk_by(|left, right| left.plane == right.plane) {
+    for tests in tests.chunk_by(|left, right| left.plane == right.plane) {
         let mut left = [0xff; ROWS];
-        for &question in questions {
-            if question.categorical {
-                ask_category(passing[usize::from(question.cut)], question, &mut left);
+        for &test in tests {
+            if test.categorical {
+                ask_category(passing[usize::from(test.cut)], test, &mut left);
             } else {
-                ask(&ranks[usize::from(question.column)], question, &mut left);
+                apply_test(&ranks[usize::from(test.column)], test, &mut left);
             }
         }
-        let first = questions[0].plane * 8;
+        let first = tests[0].plane * 8;
         for row in 0..ROWS {
             let fresh = left[row] & if found[row] == 0 { 0xff } else { 0 };
             found[row] |= fresh;
@@ -233,19 +233,19 @@ fn leaves(ranks: &[Bytes], passing: &[Bits], questions: &[PlaneTest], last: usiz
 }
 
 #[inline]
-fn ask(ranks: &Bytes, question: PlaneTest, left: &mut Bytes) {
+fn apply_test(ranks: &Bytes, test: PlaneTest, left: &mut Bytes) {
     for (left, rank) in left.iter_mut().zip(ranks) {
-        let passes = if *rank <= question.cut { 0xff } else { 0 };
-        *left &= passes | question.keep;
+        let passes = if *rank <= test.cut { 0xff } else { 0 };
+        *left &= passes | test.keep;
     }
 }
 
 #[inline]
-fn ask_category(passing: Bits, question: PlaneTest, left: &mut Bytes) {
+fn ask_category(passing: Bits, test: PlaneTest, left: &mut Bytes) {
     let (octets, _) = left.as_chunks_mut::<8>();
     for (left, bits) in octets.iter_mut().zip(passing.to_le_bytes()) {
         for (left, passes) in left.iter_mut().zip(SPREAD[usize::from(bits)]) {
-            *left &= passes | question.keep;
+            *left &= passes | test.keep;
         }
     }
 }

@@ -246,14 +246,14 @@ mod tests {
     use super::{Document, Json, unescape};
 
     #[test]
-    fn strings_resolve_their_escapes() {
+    fn json_string_resolves_escapes() {
         assert_eq!(unescape(r#"a\"b\\c\/d\n\t\r\b\f"#), "a\"b\\c/d\n\t\r\u{8}\u{c}");
         assert_eq!(unescape(r"\u00e9\ud83d\ude00\ud800x\u12"), "é😀\u{fffd}x\\u12");
         assert_eq!(unescape("ends in \\"), "ends in \\");
     }
 
     #[test]
-    fn numbers_keep_what_is_not_finite() {
+    fn json_numbers_accept_nan_and_infinity() {
         let floats = Json::new(b" [ 5E-1, -0E0,NaN , Infinity,-Infinity ] ").floats().unwrap();
         assert_eq!(floats[..2], [0.5, -0.0]);
         assert!(floats[1].is_sign_negative() && floats[2].is_nan());
@@ -263,14 +263,14 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_bounded() {
+    fn json_rejects_deep_nesting() {
         let deep = "[".repeat(1_000_000);
         let error = Json::new(deep.as_bytes()).skip().unwrap_err().to_string();
         assert_eq!(error, "byte 64: nested more than 64 levels deep");
     }
 
     #[test]
-    fn errors_name_place_and_wish() {
+    fn json_errors_name_offset_and_expectation() {
         let error = |text: &str| {
             let mut json = Json::new(text.as_bytes());
             json.skip().and_then(|()| json.end()).unwrap_err().to_string()

@@ -126,7 +126,7 @@ mod tests {
     use super::estimator_type;
 
     #[test]
-    fn the_wrapper_is_found_beside_a_bare_nan() {
+    fn estimator_type_is_found_next_to_bare_nan() {
         let parameters = r#"{"missing": NaN, "_estimator_type": "classifier", "n": 3}"#;
         assert_eq!(estimator_type(parameters).as_deref(), Some("classifier"));
         assert_eq!(estimator_type(r#"{"missing": NaN}"#), None);

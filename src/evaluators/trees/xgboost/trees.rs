@@ -90,7 +90,7 @@ fn trees_until(best: &str, raw: &RawTrees, outputs: usize) -> Result<usize, Load
     };
     used.filter(|used| *used <= raw.trees.len()).ok_or_else(|| LoadError::Field {
         field,
-        wanted: "a round that the file has",
+        wanted: "a round of the file",
         found: found(),
     })
 }
@@ -175,7 +175,7 @@ impl<'a> TreeView<'a> {
         let fresh = usize::try_from(index).ok().filter(|index| {
             self.given.borrow_mut().get_mut(*index).is_some_and(|given| !std::mem::replace(given, true))
         });
-        let wanted = "the index of a leaf vector of its own";
+        let wanted = "the index of an unused leaf vector";
         let fresh = fresh.ok_or(TreeFault::Field { field, wanted, found: index.to_string() })?;
         Ok(LeafValue::Vector(&self.vectors[fresh * self.width..][..self.width]))
     }

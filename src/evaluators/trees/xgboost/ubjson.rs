@@ -303,7 +303,7 @@ mod tests {
     use super::{Document, Ubjson};
 
     #[test]
-    fn arrays_come_in_three_forms() {
+    fn ubjson_reads_typed_counted_and_open_arrays() {
         let typed = b"[$d#L\0\0\0\0\0\0\0\x02\x3f\x80\0\0\xbf\0\0\0";
         assert_eq!(Ubjson::new(typed).floats().unwrap(), [1.0, -0.5]);
         assert_eq!(Ubjson::new(b"[#i\x03i\xffU\xffT").integers().unwrap(), [-1, 255, 1]);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declared_length_must_be_in_the_file() {
+    fn ubjson_rejects_length_beyond_file() {
         let error = Ubjson::new(b"[$d#L\x7f\0\0\0\0\0\0\x02").floats().unwrap_err();
         assert_eq!(error.to_string(), "file ends at byte 13, inside an array");
         let error = Ubjson::new(b"[#l\x7f\xff\xff\xffi\0").skip().unwrap_err();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_bounded() {
+    fn ubjson_rejects_deep_nesting() {
         for opening in ["[", "{i\u{1}a", "[#i\u{1}", "S"] {
             let deep = opening.repeat(1_000_000);
             assert!(Ubjson::new(deep.as_bytes()).skip().is_err());
