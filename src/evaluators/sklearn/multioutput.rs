@@ -57,7 +57,7 @@ impl Evaluate for MultiOutput {
         for estimator in &self.estimators {
             match estimator.call(method, data)? {
                 TableData::Table(table) if table.columns == 1 && table.rows == data.rows() => {
-                    columns.push(table.elements)
+                    columns.push(table.elements);
                 }
                 other => {
                     let class = Arc::clone(&estimator.info.class);
@@ -110,7 +110,7 @@ struct Chain {
     /// The target of each estimator.
     order: Vec<usize>,
     /// The method whose results are passed on in the chain.
-    chain_method: EstimatorMethod,
+    link_method: EstimatorMethod,
     features: usize,
 }
 
@@ -126,7 +126,7 @@ fn chain(fitted: &FittedObject<'_>, classifier: bool) -> Result<EstimatorSpec, L
     let estimators = sub_estimators(fitted, "estimators_")?;
     let order = fitted.indices("order_", fitted.need("order_")?, estimators.len())?;
     fitted.count("order_", estimators.len(), order.len())?;
-    let chain_method = match fitted.text_if("chain_method_") {
+    let link_method = match fitted.text_if("chain_method_") {
         None => EstimatorMethod::Predict,
         Some(name) => EstimatorMethod::ALL
             .into_iter()
@@ -134,14 +134,14 @@ fn chain(fitted: &FittedObject<'_>, classifier: bool) -> Result<EstimatorSpec, L
             .ok_or_else(|| fitted.unsupported("chain_method_"))?,
     };
     let all = |method| estimators.iter().all(|estimator| estimator.info.methods.contains(method));
-    if !all(EstimatorMethod::Predict) || !all(chain_method) {
+    if !all(EstimatorMethod::Predict) || !all(link_method) {
         return Err(fitted.unexpected("estimators_", "estimators that predict"));
     }
     let methods = MethodSet::PREDICT
         .and_if(classifier && all(EstimatorMethod::PredictProba), EstimatorMethod::PredictProba)
         .and_if(classifier && all(EstimatorMethod::DecisionFunction), EstimatorMethod::DecisionFunction);
     let features = fitted.size("n_features_in_")?;
-    Ok(EstimatorSpec::new(methods, features, Chain { estimators, order, chain_method, features }))
+    Ok(EstimatorSpec::new(methods, features, Chain { estimators, order, link_method, features }))
 }
 
 impl Evaluate for Chain {
@@ -163,8 +163,7 @@ impl Evaluate for Chain {
         for (estimator, &target) in self.estimators.iter().zip(&self.order) {
             let own = estimator.score(method, &seen)?;
             answers.iter_mut().skip(target).step_by(targets).zip(&own.values).for_each(|(slot, &own)| *slot = own);
-            let passed_on =
-                if self.chain_method == method { own } else { estimator.score(self.chain_method, &seen)? };
+            let passed_on = if self.link_method == method { own } else { estimator.score(self.link_method, &seen)? };
             seen = concatenate::hstack(&[seen, NumericAnswer { single: false, ..passed_on }.table()], rows);
         }
         Ok(TableData::Table(DenseTable::of_f64(answers, targets)))

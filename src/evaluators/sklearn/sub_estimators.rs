@@ -173,7 +173,7 @@ pub(super) fn cost<'e>(members: impl IntoIterator<Item = &'e Estimator>) -> u64 
     members.into_iter().map(|member| member.evaluate.cost()).fold(50, u64::saturating_add)
 }
 
-/// Finds the class labels of an estimator, whichever attribute holds them.
+/// Finds the class labels of an estimator in any of the attributes that may hold them.
 pub(super) fn labels(fitted: &FittedObject<'_>, estimator: PickleValue<'_>) -> Option<Elements<'static>> {
     let mut value = estimator;
     // No deeper than estimators may be nested, because an object may contain itself.

@@ -170,9 +170,9 @@ impl<T: Scalar> Stage<T> {
     /// Estimates how many nanoseconds a block takes, fitted to measurements.
     fn cost(&self) -> usize {
         let planes = self.values.len() / 8 + self.trees.len();
-        let asked = self.tests.len() * 2 + planes * 7 + self.trees.len() * 20;
+        let tested = self.tests.len() * 2 + planes * 7 + self.trees.len() * 20;
         let sets = self.sets.len() * 6 + self.members.len();
-        asked + sets + self.columns.len() * ROWS
+        tested + sets + self.columns.len() * ROWS
     }
 
     fn add_set(&mut self, levels: &[Levels], column: u32, categories: &[u32], missing: bool) -> Option<()> {
