@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Failures;
-use crate::registry::{Model, State, chain};
+use crate::registry::{Model, RuntimeStatus, State, chain};
 use crate::repository::{Discovery, DiscoveryError};
 
 /// What a version of a model is doing.
@@ -78,9 +78,9 @@ pub(super) fn index(discovery: &Discovery, models: &[Arc<Model>], failures: &Fai
 
 fn entry(name: &str, version: Option<&str>, loaded: Option<&Model>, note: Option<String>) -> IndexEntry {
     let (state, reason) = match loaded.map(|model| &model.state) {
-        Some(State::Ready(runtime)) => match runtime.not_ready() {
-            Some(reason) => (IndexState::Unavailable, reason),
-            None => (IndexState::Ready, note.or_else(|| runtime.remark()).unwrap_or_default()),
+        Some(State::Ready(runtime)) => match runtime.status() {
+            RuntimeStatus::Unavailable { reason } => (IndexState::Unavailable, reason),
+            RuntimeStatus::Available { remark } => (IndexState::Ready, note.or(remark).unwrap_or_default()),
         },
         Some(State::Loading) => (IndexState::Loading, String::new()),
         Some(State::Failed { reason }) => (IndexState::Unavailable, reason.clone()),

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use tracing::{debug, error};
 
 use crate::registry::{Model, NotFound, QueueFull, Registry, State, chain};
-use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError};
+use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::Traces;
 use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
@@ -109,22 +109,14 @@ impl InferenceError {
             Self::Overloaded { .. } | Self::QueueFull(_) | Self::QueueTimeout { .. } => Kind::Overloaded,
             Self::PredictTimeout { .. } | Self::RequestTimeout { .. } | Self::Deadline => Kind::Late,
             Self::Stopping => Kind::Stopping,
-            Self::Runtime(error) => match error {
-                RuntimeError::Codec(_)
-                | RuntimeError::UnsupportedOutput { .. }
-                | RuntimeError::ModelWithoutOutput { .. }
-                | RuntimeError::OutputType { .. }
-                | RuntimeError::Estimator(_)
-                | RuntimeError::Columns { .. }
-                | RuntimeError::NoRequest => Kind::BadRequest,
-                RuntimeError::NotReady { .. } => Kind::NotReady,
-                RuntimeError::Model { status, .. } => Kind::Model { status: *status },
-                RuntimeError::Exception { .. } => Kind::ModelFailed,
-                RuntimeError::WorkerLost(_) | RuntimeError::NoWorker { .. } | RuntimeError::NotLoaded { .. } => {
-                    Kind::WorkerLost
-                }
-                RuntimeError::Stopping => Kind::Stopping,
-                RuntimeError::Panicked(_) | RuntimeError::Inconsistent(_) => Kind::Internal,
+            Self::Runtime(error) => match error.kind() {
+                RuntimeErrorKind::InvalidRequest => Kind::BadRequest,
+                RuntimeErrorKind::NotReady => Kind::NotReady,
+                RuntimeErrorKind::Rejected { status } => Kind::Model { status },
+                RuntimeErrorKind::Exception => Kind::ModelFailed,
+                RuntimeErrorKind::WorkerLost | RuntimeErrorKind::Unavailable => Kind::WorkerLost,
+                RuntimeErrorKind::Stopping => Kind::Stopping,
+                RuntimeErrorKind::Internal => Kind::Internal,
             },
         }
     }

@@ -145,7 +145,7 @@ pub(super) async fn predict(
     request: InferenceRequest,
 ) -> Result<(InferenceResponse, Timing), InferenceError> {
     let place = Ticket::enter(target, &request)?;
-    let work = runtime.predict_watched(request, Arc::clone(&place.0) as Arc<dyn Progress>);
+    let work = runtime.predict(request, Arc::clone(&place.0) as Arc<dyn Progress>);
     let limits = target.model.timeouts;
     let response = if limits.queue.is_none() && limits.predict.is_none() {
         work.await?

@@ -23,12 +23,12 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use crate::repository::{self, ArtifactError};
-use crate::runtimes::python::PythonLoadError;
 use crate::runtimes::{self, Runtime};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
 use crate::types::{ModelMetadata, Parameters, TensorMetadata};
 
+pub use crate::runtimes::RuntimeStatus;
 pub use budget::{BudgetLoader, TooLarge};
 pub use loader::{Loader, Loading, RuntimeLoader};
 pub use queue::{Queue, QueueFull};
@@ -60,7 +60,7 @@ pub enum LoadError {
     Runtime(#[from] runtimes::LoadError),
     /// The native runtime refuses the artifact, and Python cannot serve it either.
     #[error("{refusal}; nor does Python serve it")]
-    Neither { refusal: String, source: Box<PythonLoadError> },
+    Neither { refusal: String, source: runtimes::LoadError },
     /// There is no room for it in the memory of models.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
@@ -89,7 +89,7 @@ impl State {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Loading => "LOADING",
-            Self::Ready(runtime) if runtime.not_ready().is_none() => "READY",
+            Self::Ready(runtime) if runtime.status().is_available() => "READY",
             Self::Ready(_) => "UNAVAILABLE",
             Self::Failed { .. } => "FAILED",
         }
@@ -97,7 +97,7 @@ impl State {
 
     /// Tells whether the model can answer now.
     pub fn is_ready(&self) -> bool {
-        matches!(self, Self::Ready(runtime) if runtime.not_ready().is_none())
+        matches!(self, Self::Ready(runtime) if runtime.status().is_available())
     }
 }
 
@@ -168,7 +168,7 @@ impl Model {
 
     /// Tells whether the model looks at the headers of requests.
     pub fn reads_headers(&self) -> bool {
-        matches!(&self.state, State::Ready(runtime) if runtime.reads_headers())
+        matches!(&self.state, State::Ready(runtime) if runtime.description().reads_headers)
     }
 
     /// Returns how log lines and messages call it: the name, or name and version.
@@ -180,8 +180,9 @@ impl Model {
 /// What the settings say, or the model itself where it has something to say.
 fn metadata(settings: &ModelSettings, state: &State) -> ModelMetadata {
     let State::Ready(runtime) = state else { return metadata_of(settings) };
-    let mut metadata = runtime.metadata().cloned().unwrap_or_else(|| metadata_of(settings));
-    metadata.parameters.others.insert("backend".to_owned(), runtime.backend().into());
+    let description = runtime.description();
+    let mut metadata = description.metadata.clone().unwrap_or_else(|| metadata_of(settings));
+    metadata.parameters.others.insert("backend".to_owned(), description.backend.into());
     metadata
 }
 
@@ -414,7 +415,7 @@ impl Registry {
     fn ready(&self, prepared: Prepared) -> (Option<String>, Arc<Model>) {
         let Prepared { settings, runtime } = prepared;
         let snapshot = self.shared.snapshot.load();
-        for route in runtime.custom_routes() {
+        for route in &runtime.description().routes {
             if let Some(other) = snapshot.routes.same_of_other(&settings.name, route) {
                 let (method, path, other) = (route.method.as_str(), route.template.as_str(), other.label());
                 warn!(

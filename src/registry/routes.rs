@@ -82,7 +82,7 @@ impl Routes {
 
 pub(super) fn routes_of(model: &Model) -> &[CustomRoute] {
     match &model.state {
-        State::Ready(runtime) => runtime.custom_routes(),
+        State::Ready(runtime) => &runtime.description().routes,
         State::Loading | State::Failed { .. } => &[],
     }
 }

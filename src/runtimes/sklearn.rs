@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{BoxFuture, Runtime, RuntimeError};
+use super::{BoxFuture, OutputError, Predictor, RuntimeError};
 use crate::codecs::{self, Decoded};
 use crate::compute::ComputePool;
 use crate::evaluators::sklearn::{
-    DataFrame, DenseTable, Elements, EstimatorMethod, FittedEstimator, IntType, PredictError, TableData,
+    DataFrame, DenseTable, Elements, EstimatorMethod, FittedEstimator, IntType, LoadError, PredictError, TableData,
 };
 use crate::settings::ModelSettings;
 use crate::types::{
@@ -25,9 +25,6 @@ const INLINE: Duration = Duration::from_micros(50);
 /// How many numbers an answer may have that is sparse in Python: as it goes over the wire with all its zeros, a few rows of
 /// a large vocabulary would fill the memory. 128 MiB.
 const MAX_CELLS: usize = 1 << 24;
-
-/// The files for which the runtime looks in a folder.
-pub(super) const WELL_KNOWN_NAMES: &str = "model.joblib, model.pickle, model.pkl";
 
 /// What numbers cannot be sent as, and texts only as the first.
 const TEXT_CODECS: [&str; 3] = ["str", "base64", "datetime"];
@@ -45,19 +42,21 @@ pub(super) struct SklearnModel {
 }
 
 impl SklearnModel {
-    pub(super) fn new(model: FittedEstimator, settings: &ModelSettings, compute: ComputePool) -> Self {
+    /// Loads what `pickle` or `joblib` wrote.
+    pub(super) fn load(file: Bytes, settings: &ModelSettings, compute: ComputePool) -> Result<Self, LoadError> {
+        let model = FittedEstimator::load(file)?;
         let predict_fn = settings.parameters.extra.get("predict_fn").and_then(|name| name.as_str());
         let output_types = settings.outputs.iter().filter_map(|output| {
             let content_type = output.parameters.get("content_type")?.as_str()?;
             Some((output.name.clone(), content_type.to_owned()))
         });
-        Self {
+        Ok(Self {
             model: Arc::new(model),
             content_type: settings.parameters.content_type.as_deref().map(Arc::from),
             default_output: predict_fn.unwrap_or(EstimatorMethod::Predict.name()).into(),
             output_types: Arc::new(output_types.collect()),
             compute,
-        }
+        })
     }
 
     /// Returns the methods whose answers are asked for, in that order.
@@ -70,17 +69,18 @@ impl SklearnModel {
 
     fn method(&self, name: &str) -> Result<EstimatorMethod, RuntimeError> {
         let Some(method) = EstimatorMethod::ALL.into_iter().find(|method| method.name() == name) else {
-            return Err(RuntimeError::UnsupportedOutput {
+            return Err(OutputError::Unsupported {
                 runtime: "SKLearnModel",
                 supported: "'predict', 'predict_proba' and 'transform'",
                 found: name.to_owned(),
-            });
+            }
+            .into());
         };
         if self.model.methods().contains(method) {
             return Ok(method);
         }
         let model = format!("<class '{}'>", self.model.class_path());
-        Err(RuntimeError::ModelWithoutOutput { model: model.into(), output: method.name() })
+        Err(OutputError::Missing { model: model.into(), output: method.name() }.into())
     }
 
     fn answer(
@@ -105,7 +105,7 @@ impl SklearnModel {
                 // The columns of a data frame take the place of all outputs.
                 TableData::Frame(_) if methods.len() > 1 => {
                     let names = methods.iter().map(|method| method.name()).collect();
-                    return Err(RuntimeError::Columns { method: method.name(), requested: names });
+                    return Err(AnswerError::Columns { method: method.name(), requested: names }.into());
                 }
                 TableData::Frame(frame) => {
                     for (name, column) in frame.names.into_iter().zip(frame.columns) {
@@ -137,17 +137,13 @@ impl SklearnModel {
         if codec == "str" && table.columns == 1 && matches!(table.elements, Elements::Text(_)) {
             return Ok(codec);
         }
-        Err(RuntimeError::OutputType { output: method.name(), content_type: codec })
+        Err(AnswerError::ContentType { output: method.name(), content_type: codec }.into())
     }
 }
 
-impl Runtime for SklearnModel {
-    fn backend(&self) -> &'static str {
-        "native"
-    }
-
-    fn reads_headers(&self) -> bool {
-        false
+impl Predictor for SklearnModel {
+    fn parallelism(&self) -> usize {
+        self.compute.width()
     }
 
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
@@ -162,8 +158,32 @@ impl Runtime for SklearnModel {
             self.compute
                 .run_at(priority, move || model.answer(&request, &methods))
                 .await
-                .map_err(RuntimeError::Panicked)?
+                .map_err(RuntimeError::panicked)?
         })
+    }
+}
+
+/// Why an estimator's answer cannot be sent as the request asks.
+#[derive(Debug, thiserror::Error)]
+enum AnswerError {
+    #[error("output `{output}` cannot be sent as `{content_type}`: expected `np`, or `str` for a column of texts")]
+    ContentType { output: &'static str, content_type: &'static str },
+    /// Several outputs were asked for, one of which is a data frame.
+    #[error(
+        "{method} returned columnar data of type <class 'pandas.core.frame.DataFrame'> and {requested:?} were requested. Cannot encode multiple columnar data responses into one response."
+    )]
+    Columns { method: &'static str, requested: Vec<&'static str> },
+}
+
+impl From<AnswerError> for RuntimeError {
+    fn from(error: AnswerError) -> Self {
+        Self::invalid_request(error)
+    }
+}
+
+impl From<PredictError> for RuntimeError {
+    fn from(error: PredictError) -> Self {
+        Self::invalid_request(error)
     }
 }
 
@@ -275,7 +295,7 @@ pub(super) fn tensor(name: &str, shape: Vec<usize>, elements: Elements<'_>) -> R
             Ok(Tensor { name: name.to_owned(), datatype: Datatype::Bytes, shape, parameters: Parameters::new(), data })
         }
     };
-    tensor.map_err(|error| RuntimeError::Inconsistent(Box::new(error)))
+    tensor.map_err(RuntimeError::inconsistent)
 }
 
 /// The datatype of integers, and the bytes of each.

@@ -1,4 +1,4 @@
-"""A new project of the default template passes its own tests; `tests/init.rs` holds those that need no package."""
+"""A new project of the default template passes its own tests; `tests/cli/init.rs` holds those that need no package."""
 
 import os
 import subprocess

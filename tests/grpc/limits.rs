@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
-use mlserver::runtimes::{BoxFuture, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, RuntimeError};
 use mlserver::types::{InferenceRequest, InferenceResponse};
 use prost::Message;
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request};
 
-use crate::support::grpc::{Http2, eventually, framed, infer_request, inference_client, ints, raw_request};
-use crate::support::{Embedded, Folder, Starting, TestServer};
+use crate::support::grpc::{Http2, framed, infer_request, inference_client, ints, raw_request};
+use crate::support::{Embedded, Folder, Starting, TestServer, eventually};
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
@@ -118,9 +118,9 @@ struct Stuck {
     alive: Arc<()>,
 }
 
-impl Runtime for Stuck {
-    fn backend(&self) -> &'static str {
-        "test"
+impl Predictor for Stuck {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
     }
 
     fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {

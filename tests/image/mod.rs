@@ -18,7 +18,7 @@ use futures_util::StreamExt;
 use mlserver::image::{Context, Engine, Ignore, Request};
 use serde_json::json;
 
-use crate::support::{Client, Folder, repository_path};
+use crate::support::{Client, Folder, announced_address, mlserver_command, repository_path, skipped};
 
 /// Debian with Python; see `tests/image/engine`.
 const BASE: &str = "mlserver-test-base";
@@ -30,18 +30,13 @@ const START: Duration = Duration::from_mins(3);
 fn engine() -> Option<String> {
     let named = std::env::vars_os().find(|(name, _)| name == "MLSERVER_TEST_ENGINE").map(|(_, host)| host);
     if named.is_none() {
-        #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
-        {
-            eprintln!("SKIPPED: no Docker engine is named in MLSERVER_TEST_ENGINE; see tests/image/engine");
-        }
+        skipped("no Docker engine is named in MLSERVER_TEST_ENGINE; see tests/image/engine");
     }
     named.map(|host| host.into_string().unwrap())
 }
 
 fn mlserver(engine: &str, folder: &Folder, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mlserver"));
-    command.args(arguments).current_dir(folder.root()).env_clear().env("DOCKER_HOST", engine);
-    command.output().unwrap()
+    mlserver_command(folder.root(), arguments).env("DOCKER_HOST", engine).output().unwrap()
 }
 
 /// Builds a project, and returns what was said meanwhile.
@@ -107,11 +102,8 @@ fn serves(engine: &str, tag: &str, user: &str, (own, mounted): (&[&str], Option<
                 unreachable!("the container does not listen: {said}")
             };
             said += &piece.to_string();
-            if let Some((_, rest)) = said.split_once("HTTP server running on http://") {
-                let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':');
-                if let Some(Ok(address)) = end.map(|end| rest[..end].parse::<SocketAddr>()) {
-                    break address;
-                }
+            if let Some(address) = announced_address(&said, "HTTP") {
+                break address;
             }
         };
         let client = Client::new(address);

@@ -1,11 +1,10 @@
 //! Clients of the gRPC server: generated ones, and bare connections for what they would never send.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
-use mlserver::runtimes::{BoxFuture, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, RuntimeError};
 use mlserver::types::protobuf::messages::model_infer_request::InferInputTensor;
 use mlserver::types::protobuf::messages::{InferTensorContents, ModelInferRequest};
 use mlserver::types::{InferenceRequest, InferenceResponse};
@@ -132,25 +131,16 @@ pub(crate) fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
     [&[flag], length.as_slice(), message].concat()
 }
 
-/// Asks again until the answer is there.
-pub(crate) async fn eventually(what: &str, mut question: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while !question() {
-        assert!(tokio::time::Instant::now() < deadline, "{what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
 /// A runtime that nobody asks anything.
 #[derive(Debug)]
 pub(crate) struct Nothing;
 
-impl Runtime for Nothing {
-    fn backend(&self) -> &'static str {
-        "test"
+impl Predictor for Nothing {
+    fn description(&self) -> &Description {
+        &super::TEST_RUNTIME
     }
 
     fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(std::future::ready(Err(RuntimeError::NoRequest)))
+        Box::pin(std::future::ready(Err(RuntimeError::no_request())))
     }
 }

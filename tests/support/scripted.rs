@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -165,10 +164,4 @@ fn read(stream: &mut impl BufRead) -> Option<Received> {
     let mut body = vec![0; length];
     stream.read_exact(&mut body).ok()?;
     Some(Received { number: 0, path, headers, body })
-}
-
-/// Waits on a thread of the server.
-pub(crate) fn pause(milliseconds: u64) {
-    let (_sender, receiver) = std::sync::mpsc::channel::<()>();
-    let _ = receiver.recv_timeout(Duration::from_millis(milliseconds));
 }

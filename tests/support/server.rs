@@ -46,6 +46,14 @@ pub(crate) struct Ended {
     pub(crate) stderr: String,
 }
 
+/// Returns the address that the log gives for a listener (`HTTP`, `gRPC`, `Metrics`); `None` if it is not there yet, or
+/// not completely.
+pub(crate) fn announced_address(log: &str, listener: &str) -> Option<SocketAddr> {
+    let (_, address) = log.split_once(&format!("{listener} server running on http://"))?;
+    let end = address.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':')?;
+    address[..end].parse().ok()
+}
+
 impl Starting {
     pub(crate) fn new(folder: Folder) -> Self {
         let argument = folder.root().to_str().unwrap().to_owned();
@@ -88,17 +96,14 @@ impl Starting {
     #[track_caller]
     pub(crate) fn listen(self) -> TestServer {
         let process = self.spawn();
-        let announced = |what: &str| {
-            let line = process.log.wait_for(what);
-            let address = line.split(&format!("{what}http://")).nth(1).unwrap();
-            let end = address.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':').unwrap_or(address.len());
-            address[..end].parse::<SocketAddr>().unwrap()
+        let announced = |listener: &str| {
+            let line = process.log.wait_for(&format!("{listener} server running on "));
+            announced_address(&(line + "\n"), listener).unwrap()
         };
-        let http = announced("HTTP server running on ");
-        let grpc = announced("gRPC server running on ");
+        let (http, grpc) = (announced("HTTP"), announced("gRPC"));
         let variable = |name: &str| self.variables.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value);
         let with_metrics = variable("MLSERVER_METRICS_ENDPOINT").is_none_or(|endpoint| !endpoint.is_empty());
-        let metrics = with_metrics.then(|| announced("Metrics server running on "));
+        let metrics = with_metrics.then(|| announced("Metrics"));
         TestServer { process, client: Client::new(http), http, grpc, metrics, folder: self.folder }
     }
 

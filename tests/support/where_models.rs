@@ -2,13 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 use std::thread;
 
 use serde_json::{Value, json};
 
-use super::{Client, Folder, Starting, TestServer, repository_path};
-use crate::workers::python;
+use super::{Client, Folder, TestServer, repository_path};
 
 /// A folder with such models: names, and settings beside name and implementation.
 pub(crate) fn where_models(models: &[(&str, Value)]) -> Folder {
@@ -18,22 +16,6 @@ pub(crate) fn where_models(models: &[(&str, Value)]) -> Folder {
         all.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
         folder.file(&format!("{name}/models.py"), &source).file(&format!("{name}/model-settings.json"), all.to_string())
     })
-}
-
-/// A server of this folder, or nothing without an interpreter.
-pub(crate) fn with_python(folder: Folder) -> Option<Starting> {
-    Some(Starting::new(folder).python(&python()?))
-}
-
-impl Starting {
-    /// Sets what a server needs to run models in Python.
-    pub(crate) fn python(self, python: &Path) -> Self {
-        let cache = repository_path("target/test-cache");
-        fs::create_dir_all(&cache).unwrap();
-        self.env("XDG_CACHE_HOME", cache.to_str().unwrap())
-            .env("PATH", "/usr/bin:/bin")
-            .env("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap())
-    }
 }
 
 /// Asks a model where it runs.

@@ -25,14 +25,14 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
 use crate::registry::{Loader, Loading};
-use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError};
+use crate::runtimes::{
+    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{BatchMetrics, InferenceMetrics};
 use crate::telemetry::traces::{Span, Traces};
 use crate::types::merge::{self, Form, Share};
-use crate::types::{
-    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, Priority, TraceContext,
-};
+use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, TraceContext};
 use policy::{Limits, Policy, Verdict, Waiting};
 
 /// The most bytes of inputs that are put together. Beyond it the copy takes longer than batching saves, and blocks a
@@ -107,39 +107,23 @@ impl Batched {
 }
 
 impl Runtime for Batched {
-    fn backend(&self) -> &'static str {
-        self.batcher.runtime.backend()
+    fn description(&self) -> &Description {
+        self.batcher.runtime.description()
     }
 
-    fn reads_headers(&self) -> bool {
-        self.batcher.runtime.reads_headers()
+    fn status(&self) -> RuntimeStatus {
+        self.batcher.runtime.status()
     }
 
     fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
         self.batcher.runtime.warm_up()
     }
 
-    fn metadata(&self) -> Option<&ModelMetadata> {
-        self.batcher.runtime.metadata()
-    }
-
-    fn not_ready(&self) -> Option<String> {
-        self.batcher.runtime.not_ready()
-    }
-
-    fn remark(&self) -> Option<String> {
-        self.batcher.runtime.remark()
-    }
-
     fn parallelism(&self) -> usize {
         self.batcher.runtime.parallelism()
     }
 
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        self.predict_watched(request, Arc::new(()))
-    }
-
-    fn predict_watched(
+    fn predict(
         &self,
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
@@ -149,10 +133,6 @@ impl Runtime for Batched {
 
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
         Arc::clone(&self.batcher.runtime).predict_stream(requests)
-    }
-
-    fn custom_routes(&self) -> &[CustomRoute] {
-        self.batcher.runtime.custom_routes()
     }
 
     fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
@@ -223,7 +203,7 @@ impl Batcher {
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
     ) -> Result<InferenceResponse, RuntimeError> {
-        let Some(share) = Share::of(&request) else { return self.runtime.predict_watched(request, progress).await };
+        let Some(share) = Share::of(&request) else { return self.runtime.predict(request, progress).await };
         let rows = share.rows;
         if share.bytes > MAX_BYTES {
             return self.predict_alone(request, progress, rows).await;
@@ -247,7 +227,7 @@ impl Batcher {
         progress: Arc<dyn Progress>,
         rows: usize,
     ) -> Result<InferenceResponse, RuntimeError> {
-        let mut response = self.runtime.predict_watched(request, progress).await?;
+        let mut response = self.runtime.predict(request, progress).await?;
         merge::split_one(&mut response, rows);
         Ok(response)
     }
@@ -404,7 +384,7 @@ async fn fly(
     let trace = span.as_ref().map(Span::context);
     let landed = if requests.len() == 1 {
         give_trace(&mut requests[0], trace, runtime.as_ref());
-        let mut outcome = runtime.predict_watched(requests.remove(0), progress).await;
+        let mut outcome = runtime.predict(requests.remove(0), progress).await;
         if let Ok(response) = &mut outcome {
             merge::split_one(response, rows[0]);
             running.took = Some(started.elapsed());
@@ -444,17 +424,16 @@ async fn predict_merged(
 ) -> Result<InferenceResponse, RuntimeError> {
     let merged = merge::merge(&requests.iter().collect::<Vec<_>>());
     drop(requests);
-    let mut merged =
-        merged.ok_or_else(|| RuntimeError::Inconsistent("requests of one form could not be merged".into()))?;
+    let mut merged = merged.ok_or_else(|| RuntimeError::inconsistent("requests of one form could not be merged"))?;
     give_trace(&mut merged, trace, runtime);
-    runtime.predict_watched(merged, progress).await
+    runtime.predict(merged, progress).await
 }
 
 /// Makes what happens to a batch, in the model's code too, part of its span.
 fn give_trace(request: &mut InferenceRequest, trace: Option<TraceContext>, runtime: &dyn Runtime) {
     if trace.is_some() {
         request.trace = trace;
-        if runtime.reads_headers() {
+        if runtime.description().reads_headers {
             request.tell_trace();
         }
     }

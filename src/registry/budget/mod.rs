@@ -23,10 +23,12 @@ use tracing::{error, info};
 use super::warm_up::warm_up;
 use super::{LoadError, Loader, Loading, chain};
 use crate::repository::Artifact;
-use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError};
+use crate::runtimes::{
+    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+};
 use crate::settings::ModelSettings;
 use crate::telemetry::memory::MemoryMetrics;
-use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata};
+use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
 use ledger::{Ledger, Seat, Settled, Wish};
 
 pub use ledger::TooLarge;
@@ -82,13 +84,9 @@ impl Loader for BudgetLoader {
             let runtime = model.bring_in(false).await?;
             drop(wanted);
             model.is_loading.store(false, Ordering::Release);
-            Ok(Arc::new(OnDemand {
-                backend: runtime.backend(),
-                reads_headers: runtime.reads_headers(),
-                metadata: runtime.metadata().cloned(),
-                routes: runtime.custom_routes().to_vec(),
-                model,
-            }) as Arc<dyn Runtime>)
+            // It warms up whenever it is loaded.
+            let description = Description { answers_warmup: true, ..runtime.description().clone() };
+            Ok(Arc::new(OnDemand { model, description }) as Arc<dyn Runtime>)
         })
     }
 }
@@ -290,7 +288,7 @@ impl Model {
                 }
             }
             if let Some(reason) = &*self.failure.lock() {
-                return Err(RuntimeError::NotLoaded { reason: reason.clone() });
+                return Err(RuntimeError::not_loaded(reason));
             }
             self.start_loading();
             let still_there = match &mut changed {
@@ -298,7 +296,7 @@ impl Model {
                 None => false,
             };
             if !still_there {
-                return Err(RuntimeError::NotLoaded { reason: "the model has been unloaded".to_owned() });
+                return Err(RuntimeError::not_loaded("the model has been unloaded"));
             }
         }
     }
@@ -365,11 +363,8 @@ impl Drop for Model {
 /// Its memory is what `memory_bytes` of its settings says, or else the size of its artifact.
 struct OnDemand {
     model: Arc<Model>,
-    // What the runtime said of itself when it was loaded first.
-    backend: &'static str,
-    reads_headers: bool,
-    metadata: Option<ModelMetadata>,
-    routes: Vec<CustomRoute>,
+    /// That of the runtime when it was first loaded.
+    description: Description,
 }
 
 impl OnDemand {
@@ -387,34 +382,17 @@ impl fmt::Debug for OnDemand {
 }
 
 impl Runtime for OnDemand {
-    fn backend(&self) -> &'static str {
-        self.backend
+    fn description(&self) -> &Description {
+        &self.description
     }
 
-    fn reads_headers(&self) -> bool {
-        self.reads_headers
-    }
-
-    fn is_warm(&self) -> bool {
-        // It warms up whenever it is loaded.
-        true
-    }
-
-    fn metadata(&self) -> Option<&ModelMetadata> {
-        self.metadata.as_ref()
-    }
-
-    fn not_ready(&self) -> Option<String> {
-        match self.ask(Runtime::not_ready) {
-            Some(of_runtime) => of_runtime,
-            None => self.model.failure.lock().clone(),
+    fn status(&self) -> RuntimeStatus {
+        if let Some(status) = self.ask(Runtime::status) {
+            return status;
         }
-    }
-
-    fn remark(&self) -> Option<String> {
-        match self.ask(Runtime::remark) {
-            Some(of_runtime) => of_runtime,
-            None => Some("not in memory; it is loaded when it is asked for".to_owned()),
+        match self.model.failure.lock().clone() {
+            Some(reason) => RuntimeStatus::Unavailable { reason },
+            None => RuntimeStatus::Available { remark: Some("evicted; loads on the next request".to_owned()) },
         }
     }
 
@@ -422,11 +400,11 @@ impl Runtime for OnDemand {
         self.ask(Runtime::parallelism).unwrap_or(1)
     }
 
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        self.predict_watched(request, Arc::new(()))
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        Box::pin(std::future::ready(Ok(())))
     }
 
-    fn predict_watched(
+    fn predict(
         &self,
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
@@ -434,7 +412,7 @@ impl Runtime for OnDemand {
         Box::pin(async move {
             let lease = self.model.lease().await?;
             let runtime = lease.runtime()?;
-            runtime.predict_watched(request, progress).await
+            runtime.predict(request, progress).await
         })
     }
 
@@ -456,10 +434,6 @@ impl Runtime for OnDemand {
         }))
     }
 
-    fn custom_routes(&self) -> &[CustomRoute] {
-        &self.routes
-    }
-
     fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         Box::pin(async move {
             let lease = self.model.lease().await?;
@@ -471,7 +445,7 @@ impl Runtime for OnDemand {
 
 impl Lease {
     fn runtime(&self) -> Result<&Arc<dyn Runtime>, RuntimeError> {
-        self.runtime.as_ref().ok_or(RuntimeError::Stopping)
+        self.runtime.as_ref().ok_or_else(RuntimeError::stopping)
     }
 }
 

@@ -29,7 +29,7 @@ struct ModelReadiness<'a> {
 impl<'a> From<&'a Model> for ModelReadiness<'a> {
     fn from(model: &'a Model) -> Self {
         let reason = match &model.state {
-            registry::State::Ready(runtime) => runtime.not_ready().unwrap_or_default().into(),
+            registry::State::Ready(runtime) => runtime.status().into_reason().unwrap_or_default().into(),
             registry::State::Loading => "the model is being loaded".into(),
             registry::State::Failed { reason } => reason.into(),
         };

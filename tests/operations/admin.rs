@@ -1,0 +1,363 @@
+//! The repository API without a transport, and with runtimes that the test tells what to do.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use mlserver::admin::{Admin, AdminError, IndexEntry, MAX_OPERATIONS};
+use mlserver::inference::Kind;
+use mlserver::registry::{LoadError, Loader, Model, Registry, State};
+use mlserver::repository::Repository;
+use mlserver::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
+use mlserver::settings::env::MapEnvironment;
+use mlserver::settings::{ModelSettings, Sources};
+use mlserver::telemetry::inference::InferenceMetrics;
+use mlserver::telemetry::metrics::{self, Registry as MetricsRegistry};
+use mlserver::types::{InferenceRequest, InferenceResponse};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::Notify;
+
+/// Fails when `extra.fail` says so, waits for the gate when `extra.wait` does, and answers what `extra.answer` is.
+#[derive(Debug, Clone, Default)]
+struct Told {
+    gate: Arc<Notify>,
+    /// How many loads have begun.
+    begun: Arc<Mutex<Vec<String>>>,
+}
+
+#[derive(Debug)]
+struct Number(i64);
+
+impl Loader for Told {
+    fn load(&self, settings: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
+        let label = format!("{}:{}", settings.name, settings.version().unwrap_or("-"));
+        self.begun.lock().unwrap().push(label);
+        Box::pin(async move {
+            let extra = &settings.parameters.extra;
+            if extra.contains_key("wait") {
+                self.gate.notified().await;
+            }
+            if extra.contains_key("fail") {
+                return Err(LoadError::Remote { uri: "s3://told".to_owned() });
+            }
+            let number: Arc<dyn Runtime> = Arc::new(Number(extra["answer"].as_i64().unwrap()));
+            Ok(number)
+        })
+    }
+}
+
+impl Predictor for Number {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
+    }
+
+    /// Fails on a request for the output `bad`.
+    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        let bad = request.outputs.iter().any(|output| output.name == "bad");
+        let answer = InferenceResponse { id: self.0.to_string(), ..InferenceResponse::default() };
+        Box::pin(async move { if bad { Err(RuntimeError::no_request()) } else { Ok(answer) } })
+    }
+}
+
+struct House {
+    folder: TempDir,
+    registry: Registry,
+    admin: Admin,
+    told: Told,
+    metrics: MetricsRegistry,
+}
+
+impl House {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let told = Told::default();
+        let mut metrics = MetricsRegistry::default();
+        let registry = Registry::new(told.clone(), InferenceMetrics::register(&mut metrics));
+        let sources = Sources::read(&MapEnvironment::new(folder.path())).unwrap();
+        let admin = Admin::new(registry.clone(), Repository::new(folder.path(), sources, false));
+        Self { folder, registry, admin, told, metrics }
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.folder.path().join(path).join("model-settings.json");
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Puts the settings of `m` into a folder.
+    fn put(&self, folder: &str, version: Option<&str>, extra: &Value) {
+        self.put_with(folder, version, extra, &json!([]));
+    }
+
+    fn put_with(&self, folder: &str, version: Option<&str>, extra: &Value, warmup: &Value) {
+        let parameters = json!({"version": version, "extra": extra});
+        let settings = json!({"name": "m", "implementation": "a.B", "parameters": parameters, "warmup": warmup});
+        self.write(folder, &settings.to_string());
+    }
+
+    fn take(&self, folder: &str) {
+        fs::remove_dir_all(self.folder.path().join(folder)).unwrap();
+    }
+
+    /// Asks a version of `m`, or its default.
+    async fn ask(&self, version: Option<&str>) -> Result<String, String> {
+        let model = self.registry.find("m", version).map_err(|error| error.to_string())?;
+        answer(&model).await
+    }
+
+    async fn index(&self) -> Vec<String> {
+        let entries = self.admin.index(false).await.unwrap();
+        let line = |entry: IndexEntry| {
+            let version = entry.version.map(|version| format!(":{version}")).unwrap_or_default();
+            let reason = entry.reason.replace(self.folder.path().to_str().unwrap(), "[DIR]");
+            format!("{}{version} {} {reason}", entry.name, entry.state.name()).trim_end().to_owned()
+        };
+        entries.into_iter().map(line).collect()
+    }
+
+    fn label_sets(&self) -> usize {
+        let text = metrics::text(&self.metrics).unwrap();
+        text.lines().filter(|line| line.starts_with("model_infer_request_success_total{")).count()
+    }
+
+    async fn until(&self, done: impl Fn(&Self) -> bool) {
+        while !done(self) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+async fn answer(model: &Model) -> Result<String, String> {
+    match &model.state {
+        State::Ready(runtime) => Ok(runtime.predict(InferenceRequest::default(), Arc::new(())).await.unwrap().id),
+        other => Err(other.name().to_owned()),
+    }
+}
+
+#[tokio::test]
+async fn a_load_makes_what_serves_what_is_on_disk() {
+    let house = House::new();
+    assert_eq!(house.index().await, [""; 0]);
+    assert_eq!(house.admin.load("m").await.unwrap_err().to_string(), "Model m not found");
+    house.put("one", Some("1"), &json!({"answer": 1}));
+    house.put("two", Some("2"), &json!({"answer": 2}));
+    assert_eq!(house.index().await, ["m:1 UNAVAILABLE", "m:2 UNAVAILABLE"]);
+    house.admin.load("m").await.unwrap();
+    assert_eq!(house.index().await, ["m:1 READY", "m:2 READY"]);
+    assert_eq!((house.ask(None).await, house.ask(Some("1")).await), (Ok("2".to_owned()), Ok("1".to_owned())));
+
+    // Another answer, a version more, a version less.
+    house.put("one", Some("1"), &json!({"answer": 10}));
+    house.put("ten", Some("10"), &json!({"answer": 100}));
+    house.take("two");
+    let expected = ["m:1 READY", "m:10 UNAVAILABLE", "m:2 READY its settings file is gone"];
+    assert_eq!(house.index().await, expected);
+    assert_eq!(house.ask(Some("1")).await, Ok("1".to_owned()), "nothing changes before the load");
+    house.admin.load("m").await.unwrap();
+    assert_eq!(house.index().await, ["m:1 READY", "m:10 READY"]);
+    assert_eq!((house.ask(None).await, house.ask(Some("1")).await), (Ok("100".to_owned()), Ok("10".to_owned())));
+    assert_eq!(house.ask(Some("2")).await.unwrap_err(), "Model m with version 2 not found");
+
+    house.take("one");
+    house.take("ten");
+    let error = house.admin.load("m").await.unwrap_err();
+    assert_eq!((error.kind(), error.to_string().as_str()), (Kind::NotFound, "Model m not found"));
+    assert_eq!(house.ask(None).await, Ok("100".to_owned()), "what is gone from disk serves until it is unloaded");
+    house.admin.unload("m").await.unwrap();
+    assert_eq!(house.admin.unload("m").await.unwrap_err().to_string(), "Model m not found");
+    assert_eq!((house.index().await.len(), house.label_sets()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_first_load_shows_and_does_not_delay_readiness() {
+    let house = House::new();
+    house.put("m", None, &json!({"answer": 1, "wait": true}));
+    let admin = house.admin.clone();
+    let load = tokio::spawn(async move { admin.load("m").await });
+    house.until(|house| !house.told.begun.lock().unwrap().is_empty()).await;
+    assert_eq!(house.index().await, ["m LOADING"]);
+    assert_eq!(house.ask(None).await.unwrap_err(), "LOADING");
+    assert!(house.registry.is_ready());
+    house.told.gate.notify_one();
+    load.await.unwrap().unwrap();
+    assert_eq!((house.index().await, house.ask(None).await), (vec!["m READY".to_owned()], Ok("1".to_owned())));
+}
+
+#[tokio::test]
+async fn a_failed_first_load_leaves_its_reason_alone() {
+    let house = House::new();
+    house.put("one", Some("1"), &json!({"answer": 1}));
+    house.put("two", Some("2"), &json!({"fail": true}));
+    let error = house.admin.load("m").await.unwrap_err();
+    let reason = "the artifact `s3://told` is not on this machine; native runtimes read local files";
+    assert_eq!((error.kind(), error.to_string().as_str()), (Kind::LoadFailed, reason));
+    assert_eq!(house.index().await, ["m:1 UNAVAILABLE".to_owned(), format!("m:2 UNAVAILABLE {reason}")]);
+    assert_eq!(house.ask(Some("1")).await.unwrap_err(), "Model m with version 1 not found");
+    assert!(house.registry.is_ready() && house.label_sets() == 0);
+    // A reason lasts until there is something newer to say, or nothing to say it of.
+    house.put("two", Some("2"), &json!({"answer": 2}));
+    house.admin.load("m").await.unwrap();
+    assert_eq!(house.index().await, ["m:1 READY", "m:2 READY"]);
+    house.put("two", Some("2"), &json!({"fail": true}));
+    house.admin.load("m").await.unwrap_err();
+    house.admin.unload("m").await.unwrap();
+    assert_eq!(house.index().await, ["m:1 UNAVAILABLE", "m:2 UNAVAILABLE"]);
+}
+
+#[tokio::test]
+async fn a_failed_reload_changes_nothing() {
+    let house = House::new();
+    house.put("one", Some("1"), &json!({"answer": 1}));
+    house.put("two", Some("2"), &json!({"answer": 2}));
+    house.admin.load("m").await.unwrap();
+    house.put("one", Some("1"), &json!({"answer": 10}));
+    house.put("two", Some("2"), &json!({"fail": true}));
+    house.put("three", Some("3"), &json!({"answer": 3}));
+    let error = house.admin.load("m").await.unwrap_err().to_string();
+    assert!(error.ends_with("read local files; what was loaded before is still served"), "{error}");
+    assert_eq!((house.ask(Some("1")).await, house.ask(None).await), (Ok("1".to_owned()), Ok("2".to_owned())));
+    assert_eq!(house.ask(Some("3")).await.unwrap_err(), "Model m with version 3 not found");
+    let reason = "the artifact `s3://told` is not on this machine; native runtimes read local files";
+    let expected = ["m:1 READY".to_owned(), "m:3 UNAVAILABLE".to_owned(), format!("m:2 READY {reason}")];
+    assert_eq!(house.index().await, expected);
+}
+
+#[tokio::test]
+async fn samples_are_answered_before_a_model_is_ready() {
+    let house = House::new();
+    let good = json!({"inputs": []});
+    house.put_with("m", None, &json!({"answer": 1}), &json!([good]));
+    house.admin.load("m").await.unwrap();
+    for (bad, reason) in [
+        (json!({"inputs": [], "outputs": [{"name": "bad"}]}), "the stream of requests is empty: expected at least one"),
+        (json!({"inputs": 3}), "the sample is no inference request: `inputs`: expected an array"),
+    ] {
+        house.put_with("m", None, &json!({"answer": 2}), &json!([good, bad]));
+        let error = house.admin.load("m").await.unwrap_err().to_string();
+        let expected = format!("the model was loaded but does not answer `warmup[1]` of its settings: {reason}; ");
+        assert!(error.starts_with(&expected), "{error}");
+        assert_eq!(house.ask(None).await, Ok("1".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn loads_of_a_name_take_turns() {
+    let house = House::new();
+    house.put("m", None, &json!({"answer": 1, "wait": true}));
+    house.write("n", &json!({"implementation": "a.B", "parameters": {"extra": {"answer": 7}}}).to_string());
+    let tasks: Vec<_> = (0..5)
+        .map(|_| {
+            let admin = house.admin.clone();
+            tokio::spawn(async move { admin.load("m").await })
+        })
+        .collect();
+    house.until(|house| !house.told.begun.lock().unwrap().is_empty()).await;
+    // Another name does not wait.
+    house.admin.load("n").await.unwrap();
+    assert_eq!(*house.told.begun.lock().unwrap(), ["m:-", "n:-"]);
+    for count in 2..=5 {
+        house.told.gate.notify_one();
+        house.until(|house| house.told.begun.lock().unwrap().len() == count + 1).await;
+    }
+    // A caller that leaves does not end its load, and an unload waits its turn.
+    let admin = house.admin.clone();
+    let unload = tokio::spawn(async move { admin.unload("m").await });
+    for task in tasks {
+        task.abort();
+    }
+    house.told.gate.notify_one();
+    unload.await.unwrap().unwrap();
+    assert_eq!(house.index().await, ["m UNAVAILABLE", "n READY"]);
+}
+
+#[tokio::test]
+async fn requests_finish_with_the_model_that_they_found() {
+    let house = House::new();
+    house.put("m", None, &json!({"answer": 1}));
+    house.admin.load("m").await.unwrap();
+    let first = house.registry.find("m", None).unwrap();
+    house.put("m", None, &json!({"answer": 2}));
+    house.admin.load("m").await.unwrap();
+    let second = house.registry.find("m", None).unwrap();
+    house.admin.unload("m").await.unwrap();
+    assert_eq!((answer(&first).await, answer(&second).await), (Ok("1".to_owned()), Ok("2".to_owned())));
+    assert!(first.generation < second.generation);
+    assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 1), "nothing else keeps them");
+}
+
+#[tokio::test]
+async fn settings_that_cannot_be_read_unload_nothing() {
+    let house = House::new();
+    house.put("a", Some("1"), &json!({"answer": 1}));
+    house.put("b", Some("2"), &json!({"answer": 2}));
+    house.admin.load("m").await.unwrap();
+    house.write("b", "{");
+    let broken = "failed to load the model settings at `[DIR]/b/model-settings.json`: \
+         `[DIR]/b/model-settings.json` is not valid JSON: EOF while parsing an object at line 1 column 1";
+    assert_eq!(house.index().await, ["m:1 READY".to_owned(), format!("m:2 READY {broken}")]);
+    let error = house.admin.load("m").await.unwrap_err();
+    assert_eq!(error.kind(), Kind::BadRepository, "{error}");
+    assert_eq!((house.ask(Some("1")).await, house.ask(Some("2")).await), (Ok("1".to_owned()), Ok("2".to_owned())));
+    // What was never loaded goes by its folder.
+    house.write("n/1", "{}");
+    let error = house.admin.load("n").await.unwrap_err();
+    assert_eq!(error.kind(), Kind::BadRepository, "{error}");
+    assert!(house.index().await[2].starts_with("1 UNAVAILABLE failed to load the model settings at "));
+    assert_eq!(house.admin.load("o").await.unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(house.admin.index(true).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn the_end_gives_up_loads_and_refuses_more() {
+    let house = House::new();
+    house.put("m", None, &json!({"answer": 1, "wait": true}));
+    let admin = house.admin.clone();
+    let load = tokio::spawn(async move { admin.load("m").await });
+    house.until(|house| !house.told.begun.lock().unwrap().is_empty()).await;
+    house.admin.stop();
+    assert!(matches!(load.await.unwrap(), Err(AdminError::Stopping)));
+    assert!(matches!(house.admin.load("m").await, Err(AdminError::Stopping)));
+    assert!(matches!(house.admin.unload("m").await, Err(AdminError::Stopping)));
+    assert!(house.admin.index(false).await.is_ok());
+}
+
+#[tokio::test]
+async fn operations_are_bounded() {
+    let house = House::new();
+    house.put("m", None, &json!({"answer": 1, "wait": true}));
+    let load = || {
+        let admin = house.admin.clone();
+        tokio::spawn(async move { admin.load("m").await })
+    };
+    let waiting: Vec<_> = (0..MAX_OPERATIONS).map(|_| load()).collect();
+    house.until(|house| !house.told.begun.lock().unwrap().is_empty()).await;
+    let error = load().await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), Kind::Overloaded, "{error}");
+    assert_eq!(house.admin.index(false).await.unwrap_err().kind(), Kind::Overloaded);
+    house.admin.stop();
+    for load in waiting {
+        assert!(matches!(load.await.unwrap(), Err(AdminError::Stopping)));
+    }
+    assert_eq!(house.index().await.len(), 1, "there is room again");
+}
+
+#[tokio::test]
+async fn models_of_the_start_are_required_and_fail_alone() {
+    let house = House::new();
+    house.put("one", Some("1"), &json!({"answer": 1}));
+    house.put("two", Some("2"), &json!({"fail": true}));
+    let sources = Sources::read(&MapEnvironment::new(house.folder.path())).unwrap();
+    let found = Repository::new(Path::new("."), sources, false).discover().models;
+    let models: Vec<_> = found.into_iter().map(|model| model.settings).collect();
+    assert_eq!(house.admin.load_at_start(models).await, 1);
+    let reason = "the artifact `s3://told` is not on this machine; native runtimes read local files";
+    assert_eq!(house.index().await, ["m:1 READY".to_owned(), format!("m:2 UNAVAILABLE {reason}")]);
+    assert!(!house.registry.is_ready());
+    house.put("two", Some("2"), &json!({"fail": true, "again": true}));
+    house.admin.load("m").await.unwrap_err();
+    assert!(!house.registry.is_ready(), "it is still wanted");
+    house.put("two", Some("2"), &json!({"answer": 2}));
+    house.admin.load("m").await.unwrap();
+    assert!(house.registry.is_ready());
+}
