@@ -7,7 +7,8 @@ use super::{BoxFuture, OutputError, Predictor, RuntimeError};
 use crate::codecs::{self, Decoded, Matrix};
 use crate::compute::ComputePool;
 use crate::evaluators::trees::{
-    Kind, LoadError, Matrix as Rows, Model, Output, PredictError, Prediction, Scores, Values,
+    EnsembleOutput, FeatureMatrix, FeatureValues, LoadError, PredictError, PredictedValues, Prediction, TreeEnsemble,
+    WrapperKind,
 };
 use crate::families::TreeLibrary;
 use crate::settings::ModelSettings;
@@ -24,7 +25,7 @@ const WARM_UP_FEATURES: usize = 1 << 20;
 #[derive(Debug, Clone)]
 pub(super) struct TreeModel {
     library: TreeLibrary,
-    model: Arc<Model>,
+    model: Arc<TreeEnsemble>,
     content_type: Option<Arc<str>>,
     compute: ComputePool,
 }
@@ -37,8 +38,11 @@ impl TreeModel {
         settings: &ModelSettings,
         compute: ComputePool,
     ) -> Result<Self, LoadError> {
-        let model =
-            if library == TreeLibrary::LightGbm { Model::load_lightgbm(bytes) } else { Model::load_xgboost(bytes) };
+        let model = if library == TreeLibrary::LightGbm {
+            TreeEnsemble::load_lightgbm(bytes)
+        } else {
+            TreeEnsemble::load_xgboost(bytes)
+        };
         Ok(Self {
             library,
             model: Arc::new(model?),
@@ -48,14 +52,14 @@ impl TreeModel {
     }
 
     /// Returns the outputs to compute, in the order asked.
-    fn outputs(&self, request: &InferenceRequest) -> Result<Vec<Output>, RuntimeError> {
+    fn outputs(&self, request: &InferenceRequest) -> Result<Vec<EnsembleOutput>, RuntimeError> {
         // LightGBM's runtime answers `predict` whatever is asked for; so the original.
         if self.library == TreeLibrary::LightGbm || request.outputs.is_empty() {
-            return Ok(vec![Output::Predict]);
+            return Ok(vec![EnsembleOutput::Predict]);
         }
         let named = request.outputs.iter().map(|output| match output.name.as_str() {
-            "predict" => Ok(Output::Predict),
-            "predict_proba" if self.model.kind() == Kind::Classifier => Ok(Output::PredictProba),
+            "predict" => Ok(EnsembleOutput::Predict),
+            "predict_proba" if self.model.kind() == WrapperKind::Classifier => Ok(EnsembleOutput::PredictProba),
             "predict_proba" => {
                 Err(OutputError::Missing { model: "XGBRegressor".into(), output: "predict_proba" }.into())
             }
@@ -81,7 +85,11 @@ impl TreeModel {
         Ok(decoded)
     }
 
-    fn answer(&self, request: &InferenceRequest, outputs: &[Output]) -> Result<InferenceResponse, RuntimeError> {
+    fn answer(
+        &self,
+        request: &InferenceRequest,
+        outputs: &[EnsembleOutput],
+    ) -> Result<InferenceResponse, RuntimeError> {
         evaluate(&self.model, self.library, &self.decode(request)?, outputs)
     }
 }
@@ -119,20 +127,20 @@ impl Predictor for TreeModel {
     }
 }
 
-fn evaluate_zeros(model: &Model) -> Result<(), RuntimeError> {
+fn evaluate_zeros(model: &TreeEnsemble) -> Result<(), RuntimeError> {
     let inconsistent = |error: PredictError| RuntimeError::inconsistent(error);
     let columns = model.n_features();
     let zeros = vec![0.0; columns];
-    let row = Rows::new(Values::F32(&zeros), 1, columns).map_err(inconsistent)?;
-    model.predict(row, Output::Predict).map_err(inconsistent)?;
+    let row = FeatureMatrix::new(FeatureValues::F32(&zeros), 1, columns).map_err(inconsistent)?;
+    model.predict(row, EnsembleOutput::Predict).map_err(inconsistent)?;
     Ok(())
 }
 
 fn evaluate(
-    model: &Model,
+    model: &TreeEnsemble,
     library: TreeLibrary,
     decoded: &Decoded<'_>,
-    outputs: &[Output],
+    outputs: &[EnsembleOutput],
 ) -> Result<InferenceResponse, RuntimeError> {
     let matrix = match library {
         TreeLibrary::XgBoost => Matrix::F32(decoded.to_f32()),
@@ -140,14 +148,14 @@ fn evaluate(
     };
     let inconsistent = |error: PredictError| RuntimeError::inconsistent(error);
     let rows = match &matrix {
-        Matrix::F32(array) => Rows::new(Values::F32(&array.values), array.rows, array.columns),
-        Matrix::F64(array) => Rows::new(Values::F64(&array.values), array.rows, array.columns),
+        Matrix::F32(array) => FeatureMatrix::new(FeatureValues::F32(&array.values), array.rows, array.columns),
+        Matrix::F64(array) => FeatureMatrix::new(FeatureValues::F64(&array.values), array.rows, array.columns),
     }
     .map_err(inconsistent)?;
     let mut tensors = Vec::with_capacity(outputs.len());
     for &output in outputs {
         let prediction = model.predict(rows, output).map_err(inconsistent)?;
-        let name = if output == Output::PredictProba { "predict_proba" } else { "predict" };
+        let name = if output == EnsembleOutput::PredictProba { "predict_proba" } else { "predict" };
         tensors.push(tensor(name, rows.rows(), &prediction)?);
     }
     Ok(InferenceResponse { outputs: tensors, ..InferenceResponse::default() })
@@ -156,12 +164,12 @@ fn evaluate(
 fn tensor(name: &str, rows: usize, prediction: &Prediction) -> Result<Tensor, RuntimeError> {
     let shape = vec![rows, prediction.columns];
     let tensor = match &prediction.values {
-        Scores::I32(values) => Tensor::from_elements(name, shape, values),
-        Scores::I64(values) => Tensor::from_elements(name, shape, values),
-        Scores::F32(values) => Tensor::from_elements(name, shape, values),
-        Scores::F64(values) => Tensor::from_elements(name, shape, values),
+        PredictedValues::I32(values) => Tensor::from_elements(name, shape, values),
+        PredictedValues::I64(values) => Tensor::from_elements(name, shape, values),
+        PredictedValues::F32(values) => Tensor::from_elements(name, shape, values),
+        PredictedValues::F64(values) => Tensor::from_elements(name, shape, values),
     };
-    let mut tensor = tensor.map_err(|error| RuntimeError::inconsistent(error))?;
+    let mut tensor = tensor.map_err(RuntimeError::inconsistent)?;
     tensor.parameters = Parameters::with_content_type("np");
     Ok(tensor)
 }
