@@ -1,6 +1,7 @@
 //! Any bytes are a XGBoost model or are refused, and what is a model can answer.
 //!
-//! `cargo +nightly fuzz run xgboost_model CORPUS -- -malloc_limit_mb=256`, with golden models as the corpus.
+//! `cargo +nightly fuzz run xgboost_model CORPUS -- -malloc_limit_mb=256`, with golden models as the corpus
+//! (`tests/goldens/archive.py unpack`).
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

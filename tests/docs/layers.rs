@@ -28,7 +28,6 @@ const LAYERS: [(&str, &[&str]); 28] = [
             "repository",
             // The options of Python models, and what `doctor` asks of them; what they load is the registry's.
             "runtimes",
-            "evaluators",
             "evaluators::sklearn",
             "scaffold",
             "server",

@@ -5,14 +5,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::io::Read;
 use std::sync::Arc;
 
 use mlserver::evaluators::sklearn::{Data, Elements, Frame, Int, Method, Model, Table};
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::support::goldens::golden_archives;
 
 /// Relative difference that a score may have where single precision is involved, and where it is not.
 const SINGLE: f64 = 1e-6;
@@ -127,43 +127,48 @@ impl Input {
     }
 }
 
-/// Every case, with the folder that it stands in.
-fn cases() -> Vec<(PathBuf, Case)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/sklearn");
+/// A case, and the model file that it is about.
+struct CaseWithModel {
+    version: String,
+    case: Case,
+    model: Vec<u8>,
+}
+
+/// Returns the cases of every version and family.
+fn golden_cases() -> Vec<CaseWithModel> {
     let mut found = Vec::new();
-    for version in fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()) {
-        if !version.file_name().unwrap().to_str().unwrap().starts_with(|c: char| c.is_ascii_digit()) {
-            continue;
-        }
-        for family in fs::read_dir(version).unwrap().map(|entry| entry.unwrap().path()) {
-            let file = fs::File::open(family.join("cases.jsonl.gz")).unwrap();
-            let lines = io::read_to_string(flate2::read::GzDecoder::new(file)).unwrap();
-            found.extend(lines.lines().map(|line| (family.clone(), serde_json::from_str(line).unwrap())));
+    for archive in golden_archives("sklearn") {
+        for name in archive.names() {
+            let Some(family) = name.strip_suffix("/cases.jsonl") else { continue };
+            let lines = std::str::from_utf8(archive.file(name)).unwrap().lines();
+            found.extend(lines.map(|line| {
+                let case: Case = serde_json::from_str(line).unwrap();
+                let model = archive.file(&format!("{family}/{}", case.model)).to_vec();
+                CaseWithModel { version: archive.version.clone(), case, model }
+            }));
         }
     }
-    assert!(!found.is_empty(), "no golden cases below tests/goldens/sklearn");
+    assert!(!found.is_empty(), "no golden cases in tests/goldens/sklearn");
     found
 }
 
 #[test]
 fn golden_cases_agree_with_scikit_learn() {
     let mut failures = Vec::new();
-    let cases = cases();
-    for (folder, case) in &cases {
-        let bytes = fs::read(folder.join(&case.model)).unwrap();
+    let cases = golden_cases();
+    let count = cases.len();
+    for CaseWithModel { version, case, model } in cases {
         let checked =
-            Model::load(bytes.into()).map_err(|error| error.to_string()).and_then(|model| check(&model, case));
+            Model::load(model.into()).map_err(|error| error.to_string()).and_then(|model| check(&model, &case));
         if let Err(difference) = checked {
-            let version = folder.parent().unwrap().file_name().unwrap();
-            failures.push(format!("{} of {}: {difference}", case.name, version.display()));
+            failures.push(format!("{} of {version}: {difference}", case.name));
         }
     }
-    assert!(failures.is_empty(), "{} of {} cases:\n{}", failures.len(), cases.len(), failures.join("\n"));
+    assert!(failures.is_empty(), "{} of {count} cases:\n{}", failures.len(), failures.join("\n"));
 }
 
 /// Small files of every family, version and form, decompressed: damage to a compressed stream is mostly found by that.
 fn files() -> Vec<Vec<u8>> {
-    let file = |(folder, case): (PathBuf, Case)| fs::read(folder.join(case.model)).unwrap();
     let plain = |bytes: Vec<u8>| match bytes.first() {
         Some(0x78) => {
             let mut inner = Vec::new();
@@ -172,7 +177,8 @@ fn files() -> Vec<Vec<u8>> {
         }
         _ => bytes,
     };
-    cases().into_iter().step_by(7).map(file).map(plain).filter(|bytes| bytes.len() < 1 << 16).collect()
+    let models = golden_cases().into_iter().step_by(7).map(|case| plain(case.model));
+    models.filter(|bytes| bytes.len() < 1 << 16).collect()
 }
 
 /// Loads what may be a model; if it is one, it has to answer or to refuse.

@@ -2,17 +2,17 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{Folder, Starting, TestServer, repository_path};
+use crate::support::goldens::sklearn_golden;
+use crate::support::{Folder, Starting, TestServer, repository_path, run_mlserver};
 
 const ROW: &str = r#""inputs":[{"name":"x","shape":[1,4],"datatype":"FP64","data":[0,0,0,0]}]"#;
 
 /// A folder with one model from the golden cases, under further settings.
 fn folder(case: &str, file: &str, settings: &Value) -> Folder {
-    let artifact = fs::read(repository_path("tests/goldens/sklearn").join(case)).unwrap();
+    let artifact = sklearn_golden(case);
     let mut all = json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "parameters": {"uri": "."}});
     let parameters = all["parameters"].as_object_mut().unwrap();
     parameters.extend(settings.as_object().unwrap().clone());
@@ -149,7 +149,7 @@ fn sparse_results_are_sent_with_their_zeros() {
 #[test]
 fn texts_are_sent_as_what_the_metadata_or_the_request_want() {
     let output = json!({"name": "predict", "datatype": "BYTES", "shape": [-1], "parameters": {"content_type": "str"}});
-    let artifact = fs::read(repository_path("tests/goldens/sklearn/1.5.2/linear/labels_text.joblib")).unwrap();
+    let artifact = sklearn_golden("1.5.2/linear/labels_text.joblib");
     let settings = json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "outputs": [output]});
     let folder = Folder::new().file("m/model.joblib", artifact).file("m/model-settings.json", settings.to_string());
     let server = TestServer::start(folder);
@@ -283,8 +283,8 @@ fn alike(expected: &Value, found: &Value) -> bool {
 
 /// Runs `mlserver inspect` on a golden case.
 fn inspect(case: &str) -> String {
-    let path = repository_path("tests/goldens/sklearn").join(case);
-    let output = Command::new(env!("CARGO_BIN_EXE_mlserver")).arg("inspect").arg(path).output().unwrap();
+    let folder = Folder::new().file("model.joblib", sklearn_golden(case));
+    let output = run_mlserver(folder.root(), &["inspect", "model.joblib"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }

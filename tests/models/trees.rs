@@ -3,12 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that finds its files damaged has failed")]
 #![expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "expectations are read as `f64`")]
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
 
 use mlserver::evaluators::trees::{Matrix, Model, Output, PredictError, Scores, Values};
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::support::goldens::{GoldenArchive, golden_archives};
 
 /// Relative difference that a score may have.
 const TOLERANCE: f64 = 1e-6;
@@ -56,24 +57,20 @@ fn number(value: &Value) -> f64 {
 
 #[test]
 fn golden_cases_agree_with_their_libraries() {
-    let cases = golden_cases();
-    assert!(!cases.is_empty(), "no golden cases below tests/goldens/trees");
-    let mut failures = Vec::new();
-    for path in &cases {
-        let text = fs::read_to_string(path).unwrap();
-        let case: Case = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        for file in &case.models {
-            let model = path.with_file_name(file);
-            let answers = fs::read(&model)
-                .map_err(|error| error.to_string())
-                .and_then(|bytes| load(&case.library, &bytes))
-                .and_then(|model| check(&model, &case));
-            if let Err(difference) = answers {
-                failures.push(format!("{} of {}: {difference}", file, path.display()));
+    let (mut failures, mut count) = (Vec::new(), 0);
+    for archive in golden_archives("trees") {
+        for (name, case) in golden_cases(&archive) {
+            count += 1;
+            for file in &case.models {
+                let answers = load(&case.library, archive.file(file)).and_then(|model| check(&model, &case));
+                if let Err(difference) = answers {
+                    failures.push(format!("{file} of {}/{name}: {difference}", archive.version));
+                }
             }
         }
     }
-    assert!(failures.is_empty(), "{} of {} cases:\n{}", failures.len(), cases.len(), failures.join("\n"));
+    assert!(count > 0, "no golden cases in tests/goldens/trees");
+    assert!(failures.is_empty(), "{} of {count} cases:\n{}", failures.len(), failures.join("\n"));
 }
 
 fn load(library: &str, bytes: &[u8]) -> Result<Model, String> {
@@ -81,39 +78,33 @@ fn load(library: &str, bytes: &[u8]) -> Result<Model, String> {
     loaded.map_err(|error| error.to_string())
 }
 
-fn golden_cases() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/trees");
-    let mut cases: Vec<PathBuf> = fs::read_dir(root)
-        .into_iter()
-        .flatten()
-        .flat_map(|folder| fs::read_dir(folder.unwrap().path()).into_iter().flatten())
-        .map(|file| file.unwrap().path())
-        .filter(|path| path.to_str().is_some_and(|path| path.ends_with(".case.json")))
-        .collect();
-    cases.sort();
-    cases
+/// Returns the cases of an archive, with the names of their files.
+fn golden_cases(archive: &GoldenArchive) -> impl Iterator<Item = (&str, Case)> {
+    archive.names().filter(|name| name.ends_with(".case.json")).map(|name| {
+        let case = serde_json::from_slice(archive.file(name)).unwrap_or_else(|error| unreachable!("{name}: {error}"));
+        (name, case)
+    })
 }
 
 /// Small model files of every library, version and format.
 fn small_models() -> Vec<(String, Vec<u8>)> {
-    let mut models = std::collections::BTreeMap::new();
-    for path in golden_cases() {
-        let text = fs::read_to_string(&path).unwrap();
-        let case: Case = serde_json::from_str(&text).unwrap();
-        for file in case.models {
-            let model = path.with_file_name(&file);
-            let size = fs::metadata(&model).unwrap().len();
-            let format = model.extension().unwrap().to_owned();
-            let models: &mut Vec<_> = models.entry((path.parent().unwrap().to_owned(), format)).or_default();
-            models.push((size, case.library.clone(), model));
+    let mut small = Vec::new();
+    for archive in golden_archives("trees") {
+        let mut models: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (_, case) in golden_cases(&archive) {
+            for file in case.models {
+                let format = file.rsplit('.').next().unwrap().to_owned();
+                models.entry(format).or_default().push((archive.file(&file).len(), case.library.clone(), file));
+            }
+        }
+        for mut models in models.into_values() {
+            models.sort();
+            // The very smallest have no trees worth damaging.
+            let chosen = models.into_iter().skip(3).step_by(5).take(4);
+            small.extend(chosen.map(|(_, library, file)| (library, archive.file(&file).to_vec())));
         }
     }
-    let smallest = |mut models: Vec<(u64, String, PathBuf)>| {
-        models.sort();
-        // The very smallest have no trees worth damaging.
-        models.into_iter().skip(3).step_by(5).take(4)
-    };
-    models.into_values().flat_map(smallest).map(|(_, library, path)| (library, fs::read(path).unwrap())).collect()
+    small
 }
 
 /// Loads what may be a model; if it is one, it has to answer too.

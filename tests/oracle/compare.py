@@ -3,7 +3,7 @@
 
 Usage: compare.py VENV [--server PATH] [--workers N] [--goldens LIBRARY-VERSION ...] [--all]
 
-Exits with 1 when there is a difference that nobody intended. See the README beside it.
+Exits with 1 when there is a unintended difference. See README.md.
 """
 
 import argparse
@@ -25,6 +25,10 @@ import time
 from cases import CE, Request, infer, quickstart, repository
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/goldens"))
+
+from archive import unpack  # noqa: E402
+
 HEADERS = ["content-type", "content-encoding", "vary", "location", "allow", *CE]
 # Scores of one model may differ by rounding between builds of its library.
 TOLERANCE = 1e-6
@@ -187,11 +191,12 @@ def compare(request, theirs, ours):
             yield "body", difference
 
 
-def goldens(names, models):
+def goldens(names, models, scratch):
     """Adds the models of golden cases to the folder and returns their requests."""
     requests = []
     for name in names:
-        for path in sorted((ROOT / "tests/goldens/trees" / name).glob("*.case.json")):
+        unpack(ROOT / f"tests/goldens/trees/{name}.tar.gz", scratch / name)
+        for path in sorted((scratch / name).glob("*.case.json")):
             case = json.loads(path.read_text())
             family = {"xgboost": "xgboost.XGBoostModel", "lightgbm": "lightgbm.LightGBMModel"}[case["library"]]
             for file in case["models"]:
@@ -214,7 +219,7 @@ def main():
     parser.add_argument("venv", type=pathlib.Path, help="virtual environment with MLServer 1.7.1")
     parser.add_argument("--server", type=pathlib.Path, default=ROOT / "target/release/mlserver", help="our executable")
     parser.add_argument("--workers", default="0", help="parallel_workers of the original (default 0)")
-    parser.add_argument("--goldens", nargs="*", default=[], metavar="FOLDER", help="folders of tests/goldens/trees to compare too")
+    parser.add_argument("--goldens", nargs="*", default=[], metavar="NAME", help="archives of tests/goldens/trees to compare too, such as xgboost-3.2.0")
     parser.add_argument("--all", action="store_true", help="print intended differences too")
     arguments = parser.parse_args()
 
@@ -223,7 +228,7 @@ def main():
         models = folder / "models"
         shutil.copytree(ROOT / "examples/quickstart", models)
         requests = quickstart(ROOT / "examples/quickstart")
-        golden = goldens(arguments.goldens, models)
+        golden = goldens(arguments.goldens, models, folder / "goldens")
         original = [str(arguments.venv.absolute() / "bin/mlserver")]
         theirs = Server(
             "original", original, folder, {"MLSERVER_PARALLEL_WORKERS": arguments.workers, "MLSERVER_LOAD_MODELS_AT_STARTUP": "false", "MLSERVER_DEBUG": "false"}

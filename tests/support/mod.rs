@@ -3,6 +3,7 @@
 mod command;
 mod embedded;
 mod folder;
+pub(crate) mod goldens;
 pub(crate) mod grpc;
 mod http;
 pub(crate) mod python;

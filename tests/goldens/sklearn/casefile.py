@@ -1,6 +1,5 @@
 """What the families share: data to fit and ask, and the files of cases."""
 
-import gzip
 import json
 import pickle
 import shutil
@@ -56,7 +55,7 @@ def asked(rng, x, count=6, huge=1e3):
 
 
 class Writer:
-    """Writes the cases of one family and version: a model each, and a line of answers in `cases.jsonl.gz`."""
+    """Writes the cases of one family and version: a model each, and a line of answers in `cases.jsonl`."""
 
     def __init__(self, folder, version):
         self.folder = folder
@@ -91,7 +90,7 @@ class Writer:
 
     def close(self):
         text = "\n".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in self.lines) + "\n"
-        (self.folder / "cases.jsonl.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+        (self.folder / "cases.jsonl").write_text(text, encoding="utf-8")
         return len(self.lines), sum(file.stat().st_size for file in self.folder.iterdir())
 
 
