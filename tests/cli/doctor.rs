@@ -26,7 +26,7 @@ fn findings(folder: &Folder, output: &Output) -> String {
 }
 
 #[test]
-fn a_folder_without_problems_is_fine() {
+fn doctor_folder_without_problems_passes() {
     let folder = Folder::quickstart();
     let output = doctor(&folder, &[]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
@@ -42,7 +42,7 @@ fn a_folder_without_problems_is_fine() {
 }
 
 #[test]
-fn each_problem_says_what_to_do() {
+fn doctor_every_problem_has_a_hint() {
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
     let folder = Folder::iris()
@@ -69,7 +69,7 @@ fn each_problem_says_what_to_do() {
 }
 
 #[test]
-fn models_in_python_are_told_with_their_interpreter() {
+fn doctor_python_models_report_their_interpreter() {
     let Some(python) = python() else { return };
     let folder = Folder::new().file("model-settings.json", r#"{"name": "own", "implementation": "models.Own"}"#);
     // No code of the model's is there to be run.
@@ -85,7 +85,7 @@ fn models_in_python_are_told_with_their_interpreter() {
 }
 
 #[test]
-fn an_empty_folder_is_told_how_to_go_on() {
+fn doctor_empty_folder_suggests_next_steps() {
     let folder = Folder::new();
     let output = doctor(&folder, &[]);
     assert_eq!(output.status.code(), Some(0));

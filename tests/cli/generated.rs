@@ -21,7 +21,7 @@ fn is_printed_by(path: &str, arguments: &[&str]) {
 }
 
 #[test]
-fn generated_completions_are_those_of_the_executable() {
+fn generated_completions_are_up_to_date() {
     let shells = [
         ("bash", "mlserver.bash"),
         ("zsh", "_mlserver"),
@@ -35,7 +35,7 @@ fn generated_completions_are_those_of_the_executable() {
 }
 
 #[test]
-fn generated_manifests_are_those_of_the_executable() {
+fn generated_manifests_are_up_to_date() {
     for kind in ["kubernetes", "kserve", "seldon"] {
         let image = "registry.example.com/quickstart:1";
         let arguments = ["manifest", "examples/quickstart", "--image", image, "--kind", kind];

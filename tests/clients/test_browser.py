@@ -81,7 +81,7 @@ class Page:
         assert self.browser.get_log("browser") == []
 
 
-def test_try_it_out_asks_the_model(browser, pages):
+def test_try_it_out_calls_the_model(browser, pages):
     page = Page(browser, f"{pages}/v2/models/iris-xgboost/docs")
     title = page.find(".info .title").text
     assert title.startswith("Data Plane for Model iris-xgboost"), title
@@ -115,7 +115,7 @@ def test_pages_show_every_operation(browser, pages, path):
     page.check(pages)
 
 
-def test_pages_may_ask_nobody_else(browser, pages):
+def test_pages_content_security_policy_blocks_other_hosts(browser, pages):
     """Also shows that what a page may not do is seen by the other tests."""
     Page(browser, f"{pages}/v2/docs").find(".opblock")
     fetch = "const [url, done] = arguments; fetch(url).then(() => done('asked'), () => done('refused'))"

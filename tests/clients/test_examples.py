@@ -16,12 +16,12 @@ OF_FRAMEWORKS = {"alibi-detect", "alibi-explain", "huggingface", "mlflow", "mlli
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/cases.json") if path.parent.name not in OF_FRAMEWORKS)
 
 
-def test_there_are_examples():
+def test_examples_exist():
     assert len(EXAMPLES) >= 7
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_answers_as_recorded(example: Path, tmp_path: Path):
+def test_example_answers_match_the_recorded_ones(example: Path, tmp_path: Path):
     folder = tmp_path / example.name
     shutil.copytree(example, folder)
     assert json.loads((folder / "cases.json").read_text())

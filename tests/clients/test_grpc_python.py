@@ -59,7 +59,7 @@ def text(name: str, value: str) -> messages.ModelInferRequest:
     return messages.ModelInferRequest(model_name=name, inputs=[data])
 
 
-def test_metadata_reach_the_model_and_its_headers_come_back(channel) -> None:
+def test_metadata_reach_the_model_and_its_headers_return(channel) -> None:
     stub = GRPCInferenceServiceStub(channel)
     metadata = (("x-one", "1"), ("x-binary-bin", b"\x00\xff"), ("other", "unseen"))
     answer, call = stub.ModelInfer.with_call(text("headers", ""), metadata=metadata, timeout=PATIENCE)
@@ -71,7 +71,7 @@ def test_metadata_reach_the_model_and_its_headers_come_back(channel) -> None:
     assert "other" not in trailers
 
 
-def test_a_model_streams_its_answer(channel) -> None:
+def test_stream_of_python_model_is_answered(channel) -> None:
     path = "/inference.GRPCInferenceService/ModelStreamInfer"
     stream = channel.stream_stream(
         path, messages.ModelInferRequest.SerializeToString, messages.ModelInferResponse.FromString
@@ -82,7 +82,7 @@ def test_a_model_streams_its_answer(channel) -> None:
     assert found == [b"one ", b"two ", b"three ", b"four "]
 
 
-def test_a_deadline_ends_the_model_s_work(server) -> None:
+def test_deadline_cancels_predict(server) -> None:
     folder = server.log.parent / "0"
     tensor = triton.InferInput("x", [1], "INT32").set_data_from_numpy(np.zeros(1, dtype=np.int32))
     with triton.InferenceServerClient(server.grpc) as client:

@@ -34,7 +34,7 @@ def channel(server) -> Iterator[grpc.Channel]:
         yield channel
 
 
-def test_health_of_the_server_its_services_and_each_model(channel) -> None:
+def test_health_check_knows_server_services_and_models(channel) -> None:
     health = HealthStub(channel)
     for service in ["", INFERENCE, REPOSITORY, "echo", "iris-xgboost"]:
         assert health.Check(of(service), timeout=PATIENCE).status == SERVING, service
@@ -43,7 +43,7 @@ def test_health_of_the_server_its_services_and_each_model(channel) -> None:
     assert failure.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-def test_watchers_see_a_model_come_and_go_and_the_server_end(server, channel) -> None:
+def test_health_watch_reports_load_unload_and_shutdown(server, channel) -> None:
     health = HealthStub(channel)
     whole = health.Watch(of(""), timeout=PATIENCE)
     echo = health.Watch(of("echo"), timeout=PATIENCE)
@@ -62,7 +62,7 @@ def test_watchers_see_a_model_come_and_go_and_the_server_end(server, channel) ->
     assert server.process.wait(PATIENCE) == 0
 
 
-def test_a_client_without_schema_finds_and_calls_everything(channel) -> None:
+def test_reflection_client_calls_every_method(channel) -> None:
     database = ProtoReflectionDescriptorDatabase(channel)
     assert {INFERENCE, REPOSITORY, HEALTH} <= set(database.get_services())
     pool = DescriptorPool(database)

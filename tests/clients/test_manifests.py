@@ -92,13 +92,13 @@ def check_document(document):
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "deploy").glob("*.yaml")), ids=lambda path: path.name)
-def test_a_manifest_has_only_fields_that_there_are(path):
+def test_manifest_has_only_known_fields(path):
     for document in documents(path.read_text()):
         check_document(document)
 
 
 @pytest.mark.parametrize("kind", ["kubernetes", "kserve", "seldon"])
-def test_manifests_follow_the_folder_s_settings(kind, tmp_path):
+def test_manifest_follows_the_settings_of_the_folder(kind, tmp_path):
     (tmp_path / "settings.json").write_text('{"http_port": 9090, "metrics_endpoint": null, "shutdown_grace_period": 90}')
     command = [BINARY, "manifest", tmp_path, "--image", "r.io/m:1", "--kind", kind, "--name", "m", "--replicas", "3"]
     printed = documents(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -113,7 +113,7 @@ def test_manifests_follow_the_folder_s_settings(kind, tmp_path):
         assert pod["terminationGracePeriodSeconds"] > 90
 
 
-def test_what_is_no_field_is_found():
+def test_unknown_field_is_detected():
     with pytest.raises(AssertionError, match="V1Container has no field imagePolicy"):
         check([{"name": "c", "imagePolicy": "x"}], ["V1Container"], "containers")
     with pytest.raises(AssertionError, match="is '80', not int"):

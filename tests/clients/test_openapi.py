@@ -89,7 +89,7 @@ def operations(schema):
     return [result.ok() for result in schema.get_all_operations()]
 
 
-def test_answers_are_as_described(server):
+def test_responses_match_the_document(server):
     page = server.get("/v2/docs").body.decode()
     for operation in operations(load(server, "/openapi.json")):
         known = {"model_name": "iris-xgboost", "model_version": "v1.0.0", "file": re.search(r"\w+-start.js", page)[0]}
@@ -123,7 +123,7 @@ def test_answers_are_as_described(server):
             ask(server, operation, 413, **path, body={"x": "x" * BODY_LIMIT})
 
 
-def test_answers_of_a_server_that_is_not_ready_are_as_described(broken):
+def test_responses_of_an_unready_server_match_the_document(broken):
     schema = load(broken, "/openapi.json")
     ask(broken, schema["/v2/health/ready"]["GET"], 400)
     ask(broken, schema["/v2/models/{model_name}/ready"]["GET"], 400, path_parameters={"model_name": "broken"})
@@ -136,7 +136,7 @@ def test_answers_of_a_server_that_is_not_ready_are_as_described(broken):
     ask(broken, schema["/v2/health/ready"]["GET"], 400)
 
 
-def test_a_model_that_is_not_ready_is_documented(broken):
+def test_unready_model_is_documented(broken):
     document = broken.get(of_model("broken")).json()
     assert example(document)["inputs"][0]["shape"] == [1, 4]
     assert broken.get("/v2/models/broken/docs").status == 200
@@ -151,7 +151,7 @@ MODELS = [("iris-xgboost", None), ("iris-xgboost", "v1.0.0"), ("breast-cancer-li
 
 
 @pytest.mark.parametrize(("name", "version"), MODELS)
-def test_examples_of_models_work(server, name, version):
+def test_documented_examples_are_answered(server, name, version):
     body = example(server.get(of_model(name, version)).json())
     seen = set()
     for operation in operations(load(server, of_model(name, version))):
@@ -165,7 +165,7 @@ def test_examples_of_models_work(server, name, version):
     assert {"infer", "generate", "infer_stream", "generate_stream", "ready"} < seen
 
 
-def test_examples_show_what_models_declare(server):
+def test_documented_examples_follow_declared_inputs(server):
     iris = example(server.get(of_model("iris-xgboost")).json())
     assert iris == {"inputs": [{"name": "input-0", "shape": [1, 4], "datatype": "FP32", "data": [0.5] * 4}]}
     odd = example(server.get(of_model(ODD_NAME)).json())
@@ -175,7 +175,7 @@ def test_examples_show_what_models_declare(server):
     assert example(server.get(of_model("image")).json()) is None
 
 
-def test_wrong_answers_would_be_noticed(server):
+def test_wrong_responses_are_detected(server):
     """The documents are not so loose that anything conforms to them."""
     operation = load(server, of_model("iris-xgboost"))["/v2/models/iris-xgboost/infer"]["POST"]
     case = operation.Case(body=IRIS, media_type="application/json")
@@ -196,7 +196,7 @@ def test_wrong_answers_would_be_noticed(server):
         (of_model(ODD_NAME), "", "positive"),
     ],
 )
-def test_schemathesis_finds_nothing(server, tmp_path, document, name, mode):
+def test_schemathesis_finds_no_failure(server, tmp_path, document, name, mode):
     config = tmp_path / "schemathesis.toml"
     version = "v1.0.0" if name == "iris-xgboost" else "nope"
     config.write_text(

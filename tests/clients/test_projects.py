@@ -7,7 +7,7 @@ import sys
 from conftest import BINARY
 
 
-def test_a_new_custom_project_passes_its_own_tests(tmp_path):
+def test_init_custom_project_passes_its_own_tests(tmp_path):
     subprocess.run([BINARY, "init", "churn"], cwd=tmp_path, check=True, capture_output=True)
     # The interpreter of the tests has NumPy, which the project's `requirements.txt` asks for.
     variables = {"MLSERVER": str(BINARY), "VIRTUAL_ENV": sys.prefix, "PATH": os.environ["PATH"]}

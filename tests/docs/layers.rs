@@ -88,7 +88,7 @@ fn layers() -> BTreeMap<&'static str, &'static [&'static str]> {
 }
 
 #[test]
-fn modules_use_only_those_below_them() {
+fn layers_modules_use_only_lower_layers() {
     let layers = layers();
     let mut offences = Vec::new();
     let mut seen = BTreeSet::new();
@@ -115,7 +115,7 @@ fn modules_use_only_those_below_them() {
 }
 
 #[test]
-fn no_layer_uses_one_above_it() {
+fn layers_table_has_no_cycles() {
     // What may be used, and what that may use, never leads back.
     fn visit<'a>(
         layers: &BTreeMap<&'a str, &'a [&'a str]>,
@@ -262,7 +262,7 @@ fn without_comments_and_strings(source: &str) -> String {
 }
 
 #[test]
-fn paths_are_found_wherever_they_stand() {
+fn layers_finds_paths_in_every_form() {
     let source = r#"
         //! crate::comment
         use crate::types::{self, json::{Read, write}, Tensor};

@@ -74,7 +74,7 @@ fn serve(folder: &str) -> Option<TestServer> {
 }
 
 #[test]
-fn the_readme_tells_the_truth() {
+fn readme_examples_print_the_documented_output() {
     let path = repository_path("README.md");
     let readme = fs::read_to_string(&path).unwrap();
     let examples = examples(&readme);
@@ -120,7 +120,7 @@ test \"$*\" = 'apply --filename -' && grep --quiet '^kind: InferenceService$'
 ";
 
 #[test]
-fn projects_begin_and_become_images_as_told() {
+fn readme_project_and_image_commands_run() {
     let folder = Folder::new().file("bin/docker", DOCKER).file("bin/kubectl", KUBECTL);
     for name in ["docker", "kubectl"] {
         fs::set_permissions(folder.path("bin").join(name), fs::Permissions::from_mode(0o755)).unwrap();
@@ -150,7 +150,7 @@ fn projects_begin_and_become_images_as_told() {
 }
 
 #[test]
-fn only_marked_blocks_are_examples() {
+fn readme_only_marked_blocks_are_examples() {
     let text = "```sh\nno\n```\n\n<!-- serve -->\n```sh\nmlserver start a/b\n```\n\n<!-- test -->\n```sh\na\nb\n```\ntext\n<!-- output -->\n```json\n{}\n```\n<!-- test -->\n```sh\nc\n```\n";
     let folder = "a/b".to_owned();
     let expected = [

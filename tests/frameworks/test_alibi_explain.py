@@ -30,7 +30,7 @@ def ask(server, model, tensor, **arguments):
     return server.post(f"/v2/models/{model}/infer", body)
 
 
-def test_anchors_name_the_rule_of_the_model(tmp_path):
+def test_anchors_explain_the_model_rule(tmp_path):
     """The model, which is asked over HTTP, says `setosa` of flowers whose third number is below 2.5."""
     need("alibi_explain")
     shutil.copytree(MODELS / "anchors", tmp_path / "anchors")
@@ -59,7 +59,7 @@ def test_anchors_name_the_rule_of_the_model(tmp_path):
     assert asked[0]["body"]["inputs"][0]["name"] == "x", "the name that the model's metadata have"
 
 
-def test_explainers_are_made_of_their_arguments(tmp_path):
+def test_explainer_is_built_from_its_arguments(tmp_path):
     need("alibi_explain")
     picture = {"image_shape": [4, 4, 1], "segmentation_fn": "slic", "segmentation_kwargs": {"n_segments": 2}}
     extra = {"infer_uri": FLOWERS, "explainer_type": "anchor_image", "init_parameters": {**picture, "seed": 1}}
@@ -76,7 +76,7 @@ def test_explainers_are_made_of_their_arguments(tmp_path):
             server.stop()
 
 
-def test_a_model_that_cannot_be_asked_is_said(tmp_path):
+def test_unreachable_model_is_reported(tmp_path):
     need("alibi_explain")
     shutil.copytree(MODELS / "shap", tmp_path / "shap")
     with serving(tmp_path):
@@ -97,7 +97,7 @@ def test_a_model_that_cannot_be_asked_is_said(tmp_path):
         server.stop()
 
 
-def test_what_cannot_be_loaded_says_why(tmp_path):
+def test_failed_load_reports_the_reason(tmp_path):
     need("alibi_explain")
     settings(tmp_path / "untold", IMPLEMENTATION)
     settings(tmp_path / "unknown", IMPLEMENTATION, infer_uri=FLOWERS, explainer_type="magic")
@@ -115,6 +115,6 @@ def test_what_cannot_be_loaded_says_why(tmp_path):
     assert found["missing"] == f"Invalid URI specified for model missing ({tmp_path}/missing/nope)"
 
 
-def test_the_example_works_as_its_readme_says(tmp_path):
+def test_example_readme_commands_work(tmp_path):
     need("alibi_explain")
     run_example(tmp_path, "alibi-explain")

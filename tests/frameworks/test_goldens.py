@@ -34,7 +34,7 @@ def runtime(request, tmp_path_factory):
             server.stop()
 
 
-def test_answers_are_those_of_the_original(runtime):
+def test_golden_answers_match_the_original(runtime):
     cases, server = runtime
     told = []
     answers = {case["name"]: case["answer"] for case in cases}

@@ -52,7 +52,7 @@ def close(first, second):
     return first["label"] == second["label"] and abs(first["score"] - second["score"]) < 1e-5
 
 
-def test_every_element_gets_its_own_answer_in_order(tmp_path):
+def test_batch_answers_every_element_in_order(tmp_path):
     need("huggingface")
     described(tmp_path, "alone")
     described(tmp_path, "batched", max_batch_size=8, max_batch_time=0.5)
@@ -84,7 +84,7 @@ def test_every_element_gets_its_own_answer_in_order(tmp_path):
         server.stop()
 
 
-def test_requests_do_share_batches(tmp_path):
+def test_concurrent_requests_share_batches(tmp_path):
     need("huggingface")
     described(tmp_path, "batched", max_batch_size=8, max_batch_time=0.5)
     server = serve(tmp_path, sys.executable, MLSERVER_METRICS_ENDPOINT="/metrics", MLSERVER_METRICS_PORT="0")
@@ -105,7 +105,7 @@ def test_requests_do_share_batches(tmp_path):
         server.stop()
 
 
-def test_settings_come_from_the_environment_and_from_seldon_core(tmp_path):
+def test_settings_from_environment_and_seldon_core(tmp_path):
     need("huggingface")
     shutil.copytree(MODELS / "feelings/model", tmp_path / "m/model")
     text = {"name": "m", "implementation": IMPLEMENTATION, "parameters": {"extra": {"task": "nonsense"}}}
@@ -129,7 +129,7 @@ def test_settings_come_from_the_environment_and_from_seldon_core(tmp_path):
         assert reasons(tmp_path, sys.executable, **variables) == {"m": expected}
 
 
-def test_what_cannot_be_loaded_says_why(tmp_path):
+def test_failed_load_reports_the_reason(tmp_path):
     need("huggingface")
     described(tmp_path, "untold", task="")
     described(tmp_path, "unknown", task="cooking")
@@ -161,7 +161,7 @@ def test_what_cannot_be_loaded_says_why(tmp_path):
     assert found == {}
 
 
-def test_a_model_that_cannot_pad_takes_one_text_at_a_time(tmp_path):
+def test_model_without_padding_takes_single_texts(tmp_path):
     """Its tokenizer has no token to pad with, and its settings no end of texts that could be taken instead."""
     need("huggingface")
     described(tmp_path, "stories", "text-generation", "stories", max_batch_size=4)
@@ -179,13 +179,13 @@ def test_a_model_that_cannot_pad_takes_one_text_at_a_time(tmp_path):
         server.stop()
 
 
-def test_the_example_works_as_its_readme_says(tmp_path):
+def test_example_readme_commands_work(tmp_path):
     need("huggingface")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     run_example(tmp_path, "huggingface")
 
 
-def test_optimum_answers_as_transformers_does(tmp_path):
+def test_optimum_answers_match_transformers(tmp_path):
     """What `optimum_model` makes of a model is the same model on the ONNX runtime."""
     need("huggingface")
     pytest.importorskip("optimum.pipelines", exc_type=ImportError)

@@ -22,7 +22,7 @@ def free_memory():
     return torch.cuda.mem_get_info(0)[0]
 
 
-def test_a_pipeline_on_a_gpu_answers_as_on_the_cpu(tmp_path):
+def test_gpu_answers_match_the_cpu(tmp_path):
     """By number and by name of the device, alone and in batches."""
     before = free_memory()
     devices = {"cpu": None, "number": 0, "digits": "0", "name": "cuda:0", "any": "cuda"}
@@ -45,7 +45,7 @@ def test_a_pipeline_on_a_gpu_answers_as_on_the_cpu(tmp_path):
         server.stop()
 
 
-def test_a_gpu_that_is_not_there_is_a_load_error(tmp_path):
+def test_missing_gpu_fails_the_load(tmp_path):
     described(tmp_path, "missing", extra={"device": "cuda:99"})
     (reason,) = reasons(tmp_path, sys.executable, **DRIVER).values()
     assert "99" in reason or "device" in reason, reason

@@ -41,7 +41,7 @@ SERVED = [*((model, "auto") for model in dict.fromkeys(case["model"] for case in
 
 
 @pytest.mark.parametrize(("model", "backend"), SERVED)
-def test_answers_are_those_of_mlflows_own_server(model, backend, tmp_path):
+def test_scoring_answers_match_mlflow(model, backend, tmp_path):
     need("mlflow")
     server = serve_alone(tmp_path, model, MLSERVER_MODEL_EXTRA=json.dumps({"backend": backend}))
     try:
@@ -55,7 +55,7 @@ def test_answers_are_those_of_mlflows_own_server(model, backend, tmp_path):
         server.stop()
 
 
-def test_bytes_are_read_or_refused_without_a_traceback(tmp_path):
+def test_unreadable_body_is_rejected_without_traceback(tmp_path):
     need("mlflow")
     server = serve_alone(tmp_path, "kinds")
     try:
@@ -79,7 +79,7 @@ def test_bytes_are_read_or_refused_without_a_traceback(tmp_path):
         server.stop()
 
 
-def test_the_probe_is_answered_during_a_prediction_which_has_a_limit(tmp_path):
+def test_ping_answers_during_prediction_with_timeout(tmp_path):
     need("mlflow")
     server = serve_alone(tmp_path, "kinds", MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT="2")
     try:
@@ -146,6 +146,6 @@ def answers(url):
         return False
 
 
-def test_the_example_works_as_its_readme_says(tmp_path):
+def test_example_readme_commands_work(tmp_path):
     need("mlflow")
     run_example(tmp_path, "mlflow", "/ping")

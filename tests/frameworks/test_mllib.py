@@ -48,7 +48,7 @@ def tensor(shape, data, datatype="FP64"):
 
 
 @pytest.mark.parametrize("model", FORMATS)
-def test_answers_are_those_of_pyspark(model, trained, server):
+def test_answers_match_pyspark(model, trained, server):
     told = json.loads((trained / "told.json").read_text())[model]
     rows = [row[:1] for row in ASKED] if model == "IsotonicRegression" else ASKED
     for row, expected in zip(rows, told):
@@ -61,7 +61,7 @@ def test_answers_are_those_of_pyspark(model, trained, server):
 
 
 @pytest.mark.parametrize("model", FORMATS)
-def test_what_a_model_cannot_take_is_refused(model, server):
+def test_unsuitable_inputs_are_rejected(model, server):
     for wrong in ([tensor([1, 3], ["a", "b", "c"], "BYTES")], [tensor([1, 2], [1, 2])], []):
         answer = ask(server, model, *wrong)
         if answer.status == 200:
@@ -77,7 +77,7 @@ def test_what_a_model_cannot_take_is_refused(model, server):
     }
 
 
-def test_what_cannot_be_loaded_says_why(tmp_path):
+def test_failed_load_reports_the_reason(tmp_path):
     need("mllib")
     for name, parameters in {
         "untold": {"uri": "."},
@@ -100,6 +100,6 @@ def test_what_cannot_be_loaded_says_why(tmp_path):
     assert "\n" not in found["empty"]
 
 
-def test_the_example_works_as_its_readme_says(tmp_path):
+def test_example_readme_commands_work(tmp_path):
     need("mllib")
     run_example(tmp_path, "mllib")

@@ -41,7 +41,7 @@ def ask(server, model, shape, data):
     return output["shape"], output["data"]
 
 
-def test_models_and_pipelines_of_tempo_are_served(tmp_path):
+def test_tempo_models_and_pipelines_are_served(tmp_path):
     need("tempo")
     for name in ("double", "inference-pipeline"):
         (tmp_path / name / "artifacts").mkdir(parents=True)

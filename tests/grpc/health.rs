@@ -25,7 +25,7 @@ async fn next(watch: &mut Streaming<HealthCheckResponse>) -> ServingStatus {
 }
 
 #[tokio::test]
-async fn the_server_its_services_and_each_model_have_a_health() {
+async fn health_check_knows_server_services_and_models() {
     let folder = Folder::iris().with_iris("broken", &json!({"name": "broken", "parameters": {"uri": "nowhere"}}));
     let server = Starting::new(folder).env("MLSERVER_EXIT_ON_LOAD_FAILURE", "false").listen();
     server.wait_for_log("Couldn't load model 'broken'");
@@ -46,7 +46,7 @@ async fn the_server_its_services_and_each_model_have_a_health() {
 }
 
 #[tokio::test]
-async fn watchers_see_models_come_and_go() {
+async fn health_watch_reports_loads_and_unloads() {
     let server = TestServer::start(Folder::iris().with_identity("echo"));
     let mut client = HealthClient::new(channel(server.grpc).await);
     let mut whole = client.watch(of("")).await.unwrap().into_inner();
@@ -73,7 +73,7 @@ async fn watchers_see_models_come_and_go() {
 }
 
 #[tokio::test]
-async fn a_watcher_sees_a_model_become_ready() {
+async fn health_watch_reports_model_ready() {
     let server = Embedded::serve(crate::support::grpc::Nothing).await;
     let registry = server.inference.registry().clone();
     let mut client = HealthClient::new(channel(server.grpc).await);
@@ -91,7 +91,7 @@ async fn a_watcher_sees_a_model_become_ready() {
 }
 
 #[tokio::test]
-async fn reflection_knows_every_service_in_both_versions() {
+async fn reflection_lists_every_service_in_both_versions() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let channel = channel(server.grpc).await;
 

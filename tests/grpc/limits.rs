@@ -18,7 +18,7 @@ use crate::support::{Embedded, Folder, Starting, TestServer, eventually};
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
 #[tokio::test]
-async fn messages_have_one_limit_in_both_directions() {
+async fn message_size_limit_applies_in_both_directions() {
     let server =
         Starting::new(Folder::new().with_identity("echo")).env("MLSERVER_GRPC_MAX_MESSAGE_LENGTH", "1000").start();
     let mut client = inference_client(server.grpc).await;
@@ -48,7 +48,7 @@ async fn messages_have_one_limit_in_both_directions() {
 }
 
 #[tokio::test]
-async fn the_limit_is_64_mib_unless_it_is_set() {
+async fn message_size_limit_defaults_to_64_mib() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut client = inference_client(server.grpc).await;
     let request = |bytes: usize| raw_request("echo", "UINT8", &[-1], vec![7; bytes]);
@@ -62,7 +62,7 @@ async fn the_limit_is_64_mib_unless_it_is_set() {
 }
 
 #[tokio::test]
-async fn requests_may_be_compressed() {
+async fn compressed_requests_are_read() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let request = raw_request("echo", "UINT8", &[-1], vec![7; 200_000]);
     let mut client = inference_client(server.grpc).await.send_compressed(CompressionEncoding::Gzip);
@@ -83,7 +83,7 @@ async fn requests_may_be_compressed() {
 }
 
 #[tokio::test]
-async fn a_gzip_bomb_is_refused_without_being_unpacked() {
+async fn gzip_bomb_is_rejected_without_decompression() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     for _ in 0..512 {
@@ -99,7 +99,7 @@ async fn a_gzip_bomb_is_refused_without_being_unpacked() {
 }
 
 #[tokio::test]
-async fn an_announced_length_takes_no_memory() {
+async fn announced_length_allocates_no_memory() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let connection = Http2::connect(server.grpc).await;
     let before = server.memory();
@@ -134,7 +134,7 @@ impl Runtime for Stuck {
 }
 
 #[tokio::test]
-async fn a_deadline_ends_the_work() {
+async fn deadline_cancels_the_prediction() {
     let alive = Arc::new(());
     let server = Embedded::serve(Stuck { alive: Arc::clone(&alive) }).await;
     let mut request = Request::new(infer_request("m", "INT32", &[1], ints(&[1])));
@@ -154,7 +154,7 @@ async fn a_deadline_ends_the_work() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_the_work() {
+async fn client_disconnect_cancels_the_prediction() {
     let alive = Arc::new(());
     let server = Embedded::serve(Stuck { alive: Arc::clone(&alive) }).await;
     let client = inference_client(server.grpc).await;

@@ -41,7 +41,7 @@ async fn exchange(
 }
 
 #[tokio::test]
-async fn every_request_of_a_stream_is_answered_under_the_first_id() {
+async fn stream_answers_every_request_under_the_first_id() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut client = inference_client(server.grpc).await;
     let mut requests = vec![numbered("i1", 1), numbered("i2", 2), numbered("", 3)];
@@ -63,7 +63,7 @@ async fn every_request_of_a_stream_is_answered_under_the_first_id() {
 }
 
 #[tokio::test]
-async fn answers_come_while_requests_still_come() {
+async fn stream_answers_while_requests_arrive() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut client = inference_client(server.grpc).await;
     let (sender, receiver) = mpsc::channel(1);
@@ -82,7 +82,7 @@ async fn answers_come_while_requests_still_come() {
 }
 
 #[tokio::test]
-async fn streams_fail_as_calls_do() {
+async fn stream_errors_match_unary_calls() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut client = inference_client(server.grpc).await;
     let mut unknown = numbered("", 1);
@@ -176,7 +176,7 @@ async fn open(server: &Embedded) -> Streaming<ModelInferResponse> {
 }
 
 #[tokio::test]
-async fn one_request_may_have_many_answers_and_the_last_one_s_headers() {
+async fn stream_many_answers_send_the_last_headers() {
     let server = Embedded::serve(Count { answers: 5, width: 1, ..Count::default() }).await;
     let mut answers = open(&server).await;
     for number in 0..5 {
@@ -190,7 +190,7 @@ async fn one_request_may_have_many_answers_and_the_last_one_s_headers() {
 }
 
 #[tokio::test]
-async fn a_failure_comes_after_the_answers_before_it() {
+async fn stream_error_follows_earlier_answers() {
     let server = Embedded::serve(Count { answers: 5, fails_at: Some(2), width: 1, ..Count::default() }).await;
     let mut answers = open(&server).await;
     assert!(answers.message().await.unwrap().is_some());
@@ -201,7 +201,7 @@ async fn a_failure_comes_after_the_answers_before_it() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_holds_the_model_back() {
+async fn stream_slow_reader_applies_backpressure_to_the_model() {
     const WIDTH: usize = 64 << 10;
     let runtime = Count { answers: 10_000, width: WIDTH, ..Count::default() };
     let server = Embedded::serve(runtime.clone()).await;
@@ -223,7 +223,7 @@ async fn a_slow_reader_holds_the_model_back() {
 }
 
 #[tokio::test]
-async fn requests_wait_for_the_reader_of_their_answers() {
+async fn stream_slow_reader_applies_backpressure_to_requests() {
     let runtime = Count { width: 64 << 10, ..Count::default() };
     let server = Embedded::serve(runtime.clone()).await;
     let mut client = inference_client(server.grpc).await;
@@ -248,7 +248,7 @@ async fn requests_wait_for_the_reader_of_their_answers() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_the_stream() {
+async fn stream_client_disconnect_cancels_the_stream() {
     let runtime = Count { answers: usize::MAX, width: 64 << 10, ..Count::default() };
     let server = Embedded::serve(runtime.clone()).await;
     let mut answers = open(&server).await;

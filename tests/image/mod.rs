@@ -134,7 +134,7 @@ fn project(engine: &str, template: &str, name: &str) -> Folder {
 }
 
 #[test]
-fn a_native_project_becomes_an_image_of_the_server_alone() {
+fn build_native_project_contains_only_the_server() {
     let Some(engine) = engine() else { return };
     let folder = project(&engine, "xgboost", "a folder");
     let tag = "mlserver-test-native:1";
@@ -147,7 +147,7 @@ fn a_native_project_becomes_an_image_of_the_server_alone() {
 }
 
 #[test]
-fn an_image_is_built_as_the_documentation_says() {
+fn build_documented_commands_work() {
     let Some(engine) = engine() else { return };
     let folder = project(&engine, "sklearn", "my-model");
     let text = fs::read_to_string(repository_path("docs/images.md")).unwrap();
@@ -161,7 +161,7 @@ fn an_image_is_built_as_the_documentation_says() {
 }
 
 #[test]
-fn the_classic_builder_makes_the_same() {
+fn build_classic_builder_makes_the_same_image() {
     let Some(engine) = engine() else { return };
     let folder = project(&engine, "sklearn", "p");
     let tag = "mlserver-test-classic:1";
@@ -172,7 +172,7 @@ fn the_classic_builder_makes_the_same() {
 }
 
 #[test]
-fn a_project_in_python_becomes_an_image_with_its_packages() {
+fn build_python_project_contains_its_packages() {
     let Some(engine) = engine() else { return };
     let folder = project(&engine, "custom", "p");
     let tag = "mlserver-test-custom:1";
@@ -194,7 +194,7 @@ fn a_project_in_python_becomes_an_image_with_its_packages() {
 }
 
 #[test]
-fn an_error_in_the_requirements_is_the_last_thing_said() {
+fn build_requirements_error_is_printed_last() {
     let Some(engine) = engine() else { return };
     let folder =
         project(&engine, "custom", "p").file("p/requirements.txt", "numpy\nno-such-package-of-mlserver==1.0\n");
@@ -212,7 +212,7 @@ fn an_error_in_the_requirements_is_the_last_thing_said() {
 }
 
 #[test]
-fn an_image_that_does_not_serve_fails_its_check() {
+fn build_check_rejects_an_image_that_does_not_serve() {
     let Some(engine) = engine() else { return };
     let folder = project(&engine, "streaming", "p");
     let code = fs::read_to_string(folder.path("p/models.py")).unwrap();
@@ -231,7 +231,7 @@ fn an_image_that_does_not_serve_fails_its_check() {
 
 /// The packages are left out: they are gigabytes, and tested with the frameworks.
 #[test]
-fn the_image_of_the_server_serves_what_kserve_mounts() {
+fn server_image_serves_kserve_mount() {
     let Some(engine) = engine() else { return };
     let (server, tag) = ("mlserver-test-server:1", "mlserver-test-all:1");
     build(&engine, &Folder::new(), ".", server, &[]);
@@ -311,7 +311,7 @@ impl Drop for Registry {
 }
 
 #[test]
-fn an_image_is_sent_to_the_registry_that_its_name_leads_to() {
+fn build_push_sends_to_the_registry_in_the_tag() {
     let Some(engine) = engine() else { return };
     let registry = Registry::start();
     let folder = project(&engine, "xgboost", "p");
@@ -330,7 +330,7 @@ fn an_image_is_sent_to_the_registry_that_its_name_leads_to() {
 }
 
 #[test]
-fn an_image_for_another_platform_takes_the_server_from_an_image_of_it() {
+fn build_other_platform_takes_the_server_from_an_image() {
     let Some(engine) = engine() else { return };
     let (platform, server, tag) = ("linux/arm64", "mlserver-test-server:arm64", "mlserver-test-arm64:1");
     // Nothing runs in it, so that any file will do for the server.
@@ -357,7 +357,7 @@ fn an_image_for_another_platform_takes_the_server_from_an_image_of_it() {
 }
 
 #[test]
-fn without_an_engine_nothing_is_built() {
+fn build_without_engine_fails() {
     let folder = Folder::iris();
     let output = mlserver("unix:///no/such/engine.sock", &folder, &["build", ".", "--tag", "x"]);
     assert_eq!(output.status.code(), Some(1));

@@ -57,7 +57,7 @@ fn agree(wanted: &str, found: &str) -> bool {
 }
 
 #[test]
-fn answers_are_those_of_mlflows_own_server() {
+fn mlflow_answers_match_the_scoring_server() {
     let cases: Vec<Value> = serde_json::from_slice(&fs::read(goldens().join("scoring.json")).unwrap()).unwrap();
     let mut models: Vec<&str> = cases.iter().map(|case| case["model"].as_str().unwrap()).collect();
     models.dedup();
@@ -89,7 +89,7 @@ fn answers_are_those_of_mlflows_own_server() {
 }
 
 #[test]
-fn the_signature_is_the_metadata_and_v2_is_answered() {
+fn mlflow_signature_becomes_v2_metadata() {
     let server = TestServer::start(native("pipeline"));
     let metadata = server.get("/v2/models/pipeline").ok();
     let column = |name: &str, datatype: &str, content_type: &str| {
@@ -129,7 +129,7 @@ fn the_signature_is_the_metadata_and_v2_is_answered() {
 }
 
 #[test]
-fn an_array_is_held_against_the_shape_and_the_type() {
+fn mlflow_tensor_signature_checks_shape_and_datatype() {
     let server = TestServer::start(native("probabilities"));
     let infer = |datatype: &str, shape: Value, count: usize| {
         let input = json!({"name": "any", "datatype": datatype, "shape": shape, "data": vec![0.5; count]});
@@ -149,7 +149,7 @@ fn an_array_is_held_against_the_shape_and_the_type() {
 }
 
 #[test]
-fn bodies_that_cannot_be_read_are_refused() {
+fn mlflow_unreadable_body_is_rejected() {
     let server = TestServer::start(native("linear"));
     let call =
         |content_type: &str, body: &[u8]| server.post_with("/invocations", &[("content-type", content_type)], body);
@@ -178,7 +178,7 @@ fn refusal(description: &str) -> String {
 }
 
 #[test]
-fn what_is_not_covered_is_refused_by_name() {
+fn mlflow_unsupported_feature_is_rejected_by_name() {
     let good = fs::read_to_string(goldens().join("linear/model/MLmodel")).unwrap();
     let cases = [
         (
@@ -208,7 +208,7 @@ fn what_is_not_covered_is_refused_by_name() {
 }
 
 #[test]
-fn a_folder_can_be_inspected() {
+fn mlflow_inspect_prints_the_signature() {
     let inspect = |path: PathBuf| {
         let output = Command::new(env!("CARGO_BIN_EXE_mlserver")).arg("inspect").arg(path).output().unwrap();
         assert!(output.status.success());

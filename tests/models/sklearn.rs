@@ -153,7 +153,7 @@ fn golden_cases() -> Vec<CaseWithModel> {
 }
 
 #[test]
-fn golden_cases_agree_with_scikit_learn() {
+fn sklearn_golden_cases_agree() {
     let mut failures = Vec::new();
     let cases = golden_cases();
     let count = cases.len();
@@ -198,7 +198,7 @@ fn try_out(bytes: Vec<u8>) {
 }
 
 #[test]
-fn truncated_files_are_refused() {
+fn sklearn_truncated_files_are_rejected() {
     // Of a compressed file the last bytes may not be needed: what was compressed has ended by then.
     for bytes in files().into_iter().filter(|bytes| bytes[0] == 0x80) {
         let step = (bytes.len() / 100).max(1);
@@ -209,7 +209,7 @@ fn truncated_files_are_refused() {
 }
 
 #[test]
-fn damaged_files_never_panic() {
+fn sklearn_damaged_files_never_panic() {
     let mut random = 88_172_645_463_325_252_u64;
     let mut next = |limit: usize| {
         random ^= random << 13;

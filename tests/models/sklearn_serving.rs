@@ -25,7 +25,7 @@ fn infer(server: &TestServer, body: &str) -> (u16, Value) {
 }
 
 #[test]
-fn a_joblib_file_is_served_without_python() {
+fn sklearn_joblib_file_is_served_natively() {
     let server = TestServer::start(folder("1.5.2/linear/labels_text.joblib", "model.joblib", &json!({})));
     let metadata: Value = serde_json::from_slice(&server.get("/v2/models/m").body).unwrap();
     assert_eq!(metadata["parameters"]["backend"], "native");
@@ -45,7 +45,7 @@ fn a_joblib_file_is_served_without_python() {
 }
 
 #[test]
-fn the_output_comes_from_the_request_or_the_settings() {
+fn sklearn_output_comes_from_request_or_settings() {
     let settings = json!({"extra": {"predict_fn": "predict_proba"}});
     let server = TestServer::start(folder("0.24.2/linear/logistic_2.joblib", "model.pkl", &settings));
     let (status, answer) = infer(&server, &format!("{{{ROW}}}"));
@@ -62,7 +62,7 @@ fn the_output_comes_from_the_request_or_the_settings() {
 }
 
 #[test]
-fn inputs_that_the_estimator_cannot_take_are_named() {
+fn sklearn_unsuitable_inputs_are_rejected() {
     let server = TestServer::start(folder("1.9.1/linear/frame_logistic.joblib", "model.pickle", &json!({})));
     let error = |inputs: Value, content_type: Option<&str>| {
         let parameters = content_type.map_or_else(|| json!({}), |name| json!({"content_type": name}));
@@ -80,7 +80,7 @@ fn inputs_that_the_estimator_cannot_take_are_named() {
 }
 
 #[test]
-fn what_is_not_evaluated_is_named_at_load() {
+fn sklearn_unsupported_estimator_fails_the_load() {
     let pickle = b"cnowhere\nModel\n)\x81}b.";
     let settings = json!({
         "name": "m",
@@ -95,7 +95,7 @@ fn what_is_not_evaluated_is_named_at_load() {
 }
 
 #[test]
-fn texts_are_served_without_python() {
+fn sklearn_texts_are_served_natively() {
     let server = TestServer::start(folder("1.5.2/texts/text_logistic.joblib", "model.joblib", &json!({})));
     let ask = |shape: &str| {
         let input = format!(
@@ -118,7 +118,7 @@ fn texts_are_served_without_python() {
 }
 
 #[test]
-fn data_frames_of_texts_and_numbers_find_their_columns() {
+fn sklearn_data_frame_columns_match_by_name() {
     let case = "1.5.2/encode/people_scalar_logistic.joblib";
     let server = TestServer::start(folder(case, "model.joblib", &json!({"content_type": "pd"})));
     let column = |name: &str, datatype: &str, data: Value| json!({"name": name, "shape": [2], "datatype": datatype, "data": data});
@@ -134,7 +134,7 @@ fn data_frames_of_texts_and_numbers_find_their_columns() {
 }
 
 #[test]
-fn sparse_results_are_sent_with_their_zeros() {
+fn sklearn_sparse_output_is_sent_dense() {
     let settings = json!({"extra": {"predict_fn": "transform"}});
     let server = TestServer::start(folder("1.5.2/encode/one_hot_int64.joblib", "model.joblib", &settings));
     let input = r#""inputs":[{"name":"x","shape":[1,3],"datatype":"INT64","data":[0,7,-2]}]"#;
@@ -147,7 +147,7 @@ fn sparse_results_are_sent_with_their_zeros() {
 }
 
 #[test]
-fn texts_are_sent_as_what_the_metadata_or_the_request_want() {
+fn sklearn_text_output_content_type_from_metadata_or_request() {
     let output = json!({"name": "predict", "datatype": "BYTES", "shape": [-1], "parameters": {"content_type": "str"}});
     let artifact = sklearn_golden("1.5.2/linear/labels_text.joblib");
     let settings = json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "outputs": [output]});
@@ -191,7 +191,7 @@ enum Expected {
 }
 
 #[test]
-fn answers_are_those_of_the_original() {
+fn sklearn_answers_match_the_original() {
     let goldens = repository_path("tests/frameworks/goldens/sklearn");
     let mut folder = Folder::new();
     for entry in fs::read_dir(&goldens).unwrap() {
@@ -251,7 +251,7 @@ fn answers_are_those_of_the_original() {
 }
 
 #[test]
-fn what_answers_with_data_frames_is_left_to_python() {
+fn sklearn_pandas_output_needs_python() {
     let artifact = fs::read(repository_path("tests/frameworks/goldens/sklearn/frame/model.joblib")).unwrap();
     let parameters = json!({"uri": ".", "extra": {"backend": "native"}});
     let settings =
@@ -290,7 +290,7 @@ fn inspect(case: &str) -> String {
 }
 
 #[test]
-fn an_artifact_can_be_inspected() {
+fn sklearn_inspect_prints_the_estimators() {
     let pipeline = inspect("1.5.2/compose/pipeline_forest.joblib");
     for line in [
         "sklearn.pipeline.Pipeline (scikit-learn 1.5.2)\n",

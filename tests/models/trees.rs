@@ -56,7 +56,7 @@ fn number(value: &Value) -> f64 {
 }
 
 #[test]
-fn golden_cases_agree_with_their_libraries() {
+fn trees_golden_cases_agree() {
     let (mut failures, mut count) = (Vec::new(), 0);
     for archive in golden_archives("trees") {
         for (name, case) in golden_cases(&archive) {
@@ -124,7 +124,7 @@ fn try_out(library: &str, bytes: &[u8]) {
 }
 
 #[test]
-fn truncated_models_are_refused() {
+fn trees_truncated_models_are_rejected() {
     for (library, bytes) in small_models() {
         let step = (bytes.len() / 200).max(1);
         for length in (0..bytes.len()).step_by(step) {
@@ -139,7 +139,7 @@ fn truncated_models_are_refused() {
 }
 
 #[test]
-fn damaged_models_never_panic() {
+fn trees_damaged_models_never_panic() {
     let mut random = 88_172_645_463_325_252_u64;
     let mut next = |limit: usize| {
         random ^= random << 13;

@@ -136,7 +136,7 @@ async fn answer(model: &Model) -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn a_load_makes_what_serves_what_is_on_disk() {
+async fn load_replaces_the_model_with_the_one_on_disk() {
     let house = House::new();
     assert_eq!(house.index().await, [""; 0]);
     assert_eq!(house.admin.load("m").await.unwrap_err().to_string(), "Model m not found");
@@ -170,7 +170,7 @@ async fn a_load_makes_what_serves_what_is_on_disk() {
 }
 
 #[tokio::test]
-async fn a_first_load_shows_and_does_not_delay_readiness() {
+async fn first_load_is_listed_and_does_not_delay_readiness() {
     let house = House::new();
     house.put("m", None, &json!({"answer": 1, "wait": true}));
     let admin = house.admin.clone();
@@ -185,7 +185,7 @@ async fn a_first_load_shows_and_does_not_delay_readiness() {
 }
 
 #[tokio::test]
-async fn a_failed_first_load_leaves_its_reason_alone() {
+async fn failed_first_load_leaves_only_its_reason() {
     let house = House::new();
     house.put("one", Some("1"), &json!({"answer": 1}));
     house.put("two", Some("2"), &json!({"fail": true}));
@@ -206,7 +206,7 @@ async fn a_failed_first_load_leaves_its_reason_alone() {
 }
 
 #[tokio::test]
-async fn a_failed_reload_changes_nothing() {
+async fn failed_reload_keeps_the_previous_version() {
     let house = House::new();
     house.put("one", Some("1"), &json!({"answer": 1}));
     house.put("two", Some("2"), &json!({"answer": 2}));
@@ -224,7 +224,7 @@ async fn a_failed_reload_changes_nothing() {
 }
 
 #[tokio::test]
-async fn samples_are_answered_before_a_model_is_ready() {
+async fn warm_up_precedes_ready() {
     let house = House::new();
     let good = json!({"inputs": []});
     house.put_with("m", None, &json!({"answer": 1}), &json!([good]));
@@ -242,7 +242,7 @@ async fn samples_are_answered_before_a_model_is_ready() {
 }
 
 #[tokio::test]
-async fn loads_of_a_name_take_turns() {
+async fn loads_of_one_name_are_serialized() {
     let house = House::new();
     house.put("m", None, &json!({"answer": 1, "wait": true}));
     house.write("n", &json!({"implementation": "a.B", "parameters": {"extra": {"answer": 7}}}).to_string());
@@ -272,7 +272,7 @@ async fn loads_of_a_name_take_turns() {
 }
 
 #[tokio::test]
-async fn requests_finish_with_the_model_that_they_found() {
+async fn reload_requests_in_flight_finish_on_the_old_model() {
     let house = House::new();
     house.put("m", None, &json!({"answer": 1}));
     house.admin.load("m").await.unwrap();
@@ -287,7 +287,7 @@ async fn requests_finish_with_the_model_that_they_found() {
 }
 
 #[tokio::test]
-async fn settings_that_cannot_be_read_unload_nothing() {
+async fn unreadable_settings_unload_nothing() {
     let house = House::new();
     house.put("a", Some("1"), &json!({"answer": 1}));
     house.put("b", Some("2"), &json!({"answer": 2}));
@@ -309,7 +309,7 @@ async fn settings_that_cannot_be_read_unload_nothing() {
 }
 
 #[tokio::test]
-async fn the_end_gives_up_loads_and_refuses_more() {
+async fn shutdown_cancels_loads_and_rejects_new_ones() {
     let house = House::new();
     house.put("m", None, &json!({"answer": 1, "wait": true}));
     let admin = house.admin.clone();
@@ -323,7 +323,7 @@ async fn the_end_gives_up_loads_and_refuses_more() {
 }
 
 #[tokio::test]
-async fn operations_are_bounded() {
+async fn repository_operations_are_limited() {
     let house = House::new();
     house.put("m", None, &json!({"answer": 1, "wait": true}));
     let load = || {
@@ -343,7 +343,7 @@ async fn operations_are_bounded() {
 }
 
 #[tokio::test]
-async fn models_of_the_start_are_required_and_fail_alone() {
+async fn startup_models_are_required_and_fail_alone() {
     let house = House::new();
     house.put("one", Some("1"), &json!({"answer": 1}));
     house.put("two", Some("2"), &json!({"fail": true}));

@@ -42,7 +42,7 @@ fn body(id: &str, values: &[i32]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn transports_share_batches_and_every_caller_gets_its_own() {
+async fn batch_is_shared_by_all_transports() {
     let model = Gated { gate: Arc::new(Semaphore::new(0)), rows: Arc::default() };
     let server = Embedded::serve_as(model.clone(), |settings| {
         (settings.max_batch_size, settings.max_batch_time) = (8, Duration::from_mins(1));
@@ -96,7 +96,7 @@ fn identity(settings: &Value) -> Folder {
 }
 
 #[test]
-fn batches_are_counted_under_the_original_s_name() {
+fn batch_metrics_use_the_original_names() {
     let server = TestServer::start(identity(&json!({"max_batch_size": 4, "max_batch_time": 0.01})));
     server.wait_for_log("Requests are batched: up to 4, within 0.01 s");
     for value in 0..3 {
@@ -119,7 +119,7 @@ fn batches_are_counted_under_the_original_s_name() {
 }
 
 #[test]
-fn both_settings_switch_it_on() {
+fn batch_needs_both_settings() {
     for settings in [
         json!({"max_batch_size": 4}),
         json!({"max_batch_time": 1.0}),
@@ -133,7 +133,7 @@ fn both_settings_switch_it_on() {
 }
 
 #[test]
-fn coroutines_that_wait_do_not_hold_up_the_next_batch() {
+fn batch_waiting_coroutine_does_not_block_the_next_batch() {
     let settings = json!({
         "name": "m", "implementation": "models.Coroutine", "max_batch_size": 8, "max_batch_time": 0.01,
         "parallel_workers": 1,

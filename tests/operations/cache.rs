@@ -116,7 +116,7 @@ fn request(id: &str, input: &str, bytes: usize) -> InferenceRequest {
 }
 
 #[tokio::test]
-async fn what_was_answered_is_answered_again_under_the_callers_id() {
+async fn cache_hit_uses_the_request_id() {
     let house = House::new().await;
     let first = house.ask("m", request("a", "x", 3)).await.unwrap();
     let mut other = request("b", "x", 3);
@@ -144,7 +144,7 @@ async fn what_was_answered_is_answered_again_under_the_callers_id() {
 }
 
 #[tokio::test]
-async fn models_that_do_not_ask_for_it_and_streams_are_not_cached() {
+async fn cache_skips_streams_and_models_without_it() {
     let house = House::new().await;
     for _ in 0..2 {
         house.ask("plain", request("a", "x", 3)).await.unwrap();
@@ -160,7 +160,7 @@ async fn models_that_do_not_ask_for_it_and_streams_are_not_cached() {
 }
 
 #[tokio::test]
-async fn what_is_asked_at_the_same_time_is_asked_once() {
+async fn cache_coalesces_concurrent_identical_requests() {
     let house = House::gated().await;
     let calls = (0..20).map(|number| house.ask("m", request(&number.to_string(), "x", 3)));
     let mut calls = Box::pin(join_all(calls));
@@ -174,7 +174,7 @@ async fn what_is_asked_at_the_same_time_is_asked_once() {
 }
 
 #[tokio::test]
-async fn who_leaves_does_not_take_the_answer_along() {
+async fn cache_disconnect_does_not_cancel_coalesced_requests() {
     let house = House::gated().await;
     let idle = Arc::strong_count(&house.model.alive);
     let mut first = Box::pin(house.ask("m", request("first", "x", 3)));
@@ -205,7 +205,7 @@ async fn who_leaves_does_not_take_the_answer_along() {
 }
 
 #[tokio::test]
-async fn errors_reach_all_who_wait_and_nobody_after_them() {
+async fn cache_error_reaches_coalesced_requests_and_is_not_cached() {
     let house = House::gated().await;
     let mut calls = Box::pin(join_all((0..3).map(|_| house.ask("m", request("a", "fail", 3)))));
     assert!(calls.as_mut().now_or_never().is_none());
@@ -222,7 +222,7 @@ async fn errors_reach_all_who_wait_and_nobody_after_them() {
 }
 
 #[tokio::test]
-async fn those_used_least_recently_go_first() {
+async fn cache_evicts_least_recently_used() {
     let house = House::with(Counting::default(), 3, 1 << 20, None).await;
     for input in ["a", "b", "c", "a", "d"] {
         house.ask("m", request("", input, 3)).await.unwrap();
@@ -237,7 +237,7 @@ async fn those_used_least_recently_go_first() {
 }
 
 #[tokio::test]
-async fn the_memory_is_bounded() {
+async fn cache_memory_is_limited() {
     let house = House::with(Counting::default(), 100, 100_000, None).await;
     for number in 0..50 {
         house.ask("m", request("", &format!("x{number}"), 9_000)).await.unwrap();
@@ -257,7 +257,7 @@ async fn the_memory_is_bounded() {
 }
 
 #[tokio::test]
-async fn an_answer_lasts_for_its_time() {
+async fn cache_entry_expires() {
     let house = House::with(Counting::default(), 100, 1 << 20, Some(Duration::from_millis(20))).await;
     house.ask("m", request("", "x", 3)).await.unwrap();
     tokio::time::sleep(Duration::from_millis(30)).await;
@@ -266,7 +266,7 @@ async fn an_answer_lasts_for_its_time() {
 }
 
 #[tokio::test]
-async fn a_reload_forgets_what_was_answered() {
+async fn cache_reload_clears_the_entries() {
     let house = House::new().await;
     house.ask("m", request("", "x", 3)).await.unwrap();
     let mut settings = ModelSettings::new("m", "tests.Model");
@@ -291,7 +291,7 @@ fn series(server: &TestServer) -> Vec<String> {
 }
 
 #[test]
-fn server_and_model_must_both_ask_for_it() {
+fn cache_needs_server_and_model_setting() {
     let model = |cached: bool| {
         json!({"implementation": "mlserver_identity.IdentityModel", "cache_enabled": cached}).to_string()
     };
@@ -331,7 +331,7 @@ fn server_and_model_must_both_ask_for_it() {
 }
 
 #[tokio::test]
-async fn what_one_transport_was_answered_the_other_is_answered_again() {
+async fn cache_is_shared_by_transports() {
     let model = json!({"implementation": "mlserver_identity.IdentityModel", "cache_enabled": true}).to_string();
     let folder = Folder::new().file("a/model-settings.json", model).settings(&json!({"cache_enabled": true}));
     let server = TestServer::start(folder);

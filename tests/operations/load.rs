@@ -33,7 +33,7 @@ fn percentile(times: &mut [Duration], percent: usize) -> Duration {
 }
 
 #[test]
-fn overload_is_refused_and_what_is_accepted_is_answered_in_time() {
+fn overload_answers_503_and_serves_accepted_in_time() {
     // Much shorter than a prediction: batches stay open all the same until the model is free.
     let settings = json!({
         "name": "m", "implementation": "models.Rows", "max_batch_size": BATCH, "max_batch_time": 0.01,
@@ -135,7 +135,7 @@ fn mix(server: &TestServer, requests: usize) {
 }
 
 #[test]
-fn errors_and_disconnects_leave_nothing_behind() {
+fn errors_and_disconnects_leak_nothing() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let idle = server.descriptors();
     let after = |requests| {

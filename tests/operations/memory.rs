@@ -32,7 +32,7 @@ fn metric(server: &TestServer, name: &str) -> u64 {
 }
 
 #[test]
-fn models_are_loaded_when_they_are_asked_for() {
+fn memory_budget_evicted_model_loads_on_request() {
     let server = Starting::new(folder()).flag("--strict").start();
     let entries = index(&server);
     assert!(entries.iter().all(|(_, state, _)| state == "READY"), "{entries:?}");
@@ -60,7 +60,7 @@ fn models_are_loaded_when_they_are_asked_for() {
 }
 
 #[test]
-fn a_model_that_cannot_be_loaded_again_is_not_ready() {
+fn memory_budget_failed_load_after_eviction_is_not_ready() {
     let server = TestServer::start(folder());
     for name in ["m1", "m2", "m3"] {
         server.post(&format!("/v2/models/{name}/infer"), ONE_ROW).ok();
@@ -81,7 +81,7 @@ fn a_model_that_cannot_be_loaded_again_is_not_ready() {
 }
 
 #[test]
-fn a_model_larger_than_the_memory_does_not_load() {
+fn memory_budget_too_large_model_does_not_load() {
     let folder = folder().with_iris("large", &json!({"parameters": {"memory_bytes": 251}}));
     let ended = Starting::new(folder).run();
     assert_eq!(ended.code, Some(1));

@@ -185,7 +185,7 @@ fn numbered(number: i32) -> ModelInferRequest {
 }
 
 #[tokio::test]
-async fn calls_over_grpc_are_counted() {
+async fn metrics_count_grpc_calls() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut client = inference_client(server.grpc).await;
     for number in 0..5 {
@@ -229,7 +229,7 @@ async fn calls_over_grpc_are_counted() {
 }
 
 #[tokio::test]
-async fn streams_over_grpc_are_counted_with_their_messages() {
+async fn metrics_count_grpc_streams_and_messages() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut client = inference_client(server.grpc).await;
     let call = rpc("BIDI_STREAMING", INFERENCE, "ModelStreamInfer");
@@ -269,7 +269,7 @@ async fn streams_over_grpc_are_counted_with_their_messages() {
 }
 
 #[tokio::test]
-async fn what_clients_make_up_adds_no_labels_over_grpc() {
+async fn metrics_unknown_grpc_names_add_no_labels() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let connection = Http2::connect(server.grpc).await;
     for index in 0..20 {
@@ -285,7 +285,7 @@ async fn what_clients_make_up_adds_no_labels_over_grpc() {
 }
 
 #[tokio::test]
-async fn names_types_and_helps_are_the_original_s() {
+async fn metrics_names_types_and_help_match_the_original() {
     let server = TestServer::start(Folder::iris().with_identity("echo"));
     server.post(INFER, ONE_ROW).ok();
     let mut answers =
@@ -316,7 +316,7 @@ async fn names_types_and_helps_are_the_original_s() {
 }
 
 #[test]
-fn counts_are_exact() {
+fn metrics_counts_are_exact() {
     let server = TestServer::start(Folder::iris());
     for _ in 0..7 {
         server.post(INFER, ONE_ROW).ok();
@@ -360,7 +360,7 @@ fn counts_are_exact() {
 }
 
 #[test]
-fn what_clients_make_up_adds_no_labels() {
+fn metrics_unknown_paths_add_no_labels() {
     let server = TestServer::start(Folder::iris());
     for index in 0..20 {
         server.post(&format!("/v2/models/nope{index}/infer"), ONE_ROW).error(404);
@@ -380,7 +380,7 @@ fn what_clients_make_up_adds_no_labels() {
 }
 
 #[test]
-fn health_routes_and_redirects_are_not_counted() {
+fn metrics_skip_health_routes_and_redirects() {
     let server = TestServer::start(Folder::iris());
     server.get("/v2/health/live").ok();
     server.get("/v2/health/ready").ok();
@@ -390,7 +390,7 @@ fn health_routes_and_redirects_are_not_counted() {
 }
 
 #[test]
-fn requests_in_progress_come_and_go() {
+fn metrics_gauge_requests_in_progress() {
     let server = TestServer::start(Folder::iris());
     let in_progress = |scrape: &Scrape| {
         scrape.count("rest_server_requests_in_progress", &[("app_name", "mlserver"), ("method", "POST")])
@@ -417,7 +417,7 @@ fn requests_in_progress_come_and_go() {
 }
 
 #[test]
-fn counts_survive_many_clients_at_once() {
+fn metrics_counts_are_exact_under_concurrency() {
     let server = TestServer::start(Folder::iris());
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -430,7 +430,7 @@ fn counts_survive_many_clients_at_once() {
 }
 
 #[test]
-fn endpoint_and_prefix_are_settings() {
+fn metrics_endpoint_and_prefix_are_configurable() {
     let settings = json!({"metrics_endpoint": "/own/path", "metrics_rest_server_prefix": "mine"});
     let server = TestServer::start(Folder::iris().settings(&settings));
     server.get("/v2").ok();
@@ -443,7 +443,7 @@ fn endpoint_and_prefix_are_settings() {
 }
 
 #[test]
-fn the_metrics_server_serves_nothing_else() {
+fn metrics_server_has_no_other_routes() {
     let server = TestServer::start(Folder::iris());
     let metrics = Client::new(server.metrics.unwrap());
     metrics.get("/").error(404);
@@ -455,7 +455,7 @@ fn the_metrics_server_serves_nothing_else() {
 }
 
 #[test]
-fn without_an_endpoint_there_is_no_metrics_server() {
+fn metrics_empty_endpoint_disables_the_server() {
     let by_variable = Starting::new(Folder::iris()).env("MLSERVER_METRICS_ENDPOINT", "").start();
     assert!(by_variable.metrics.is_none());
     by_variable.post(INFER, ONE_ROW).ok();
@@ -464,7 +464,7 @@ fn without_an_endpoint_there_is_no_metrics_server() {
 }
 
 #[test]
-fn labels_are_escaped() {
+fn metrics_labels_are_escaped() {
     let name = "a\"b\\c";
     let folder = Folder::new().with_iris("odd", &json!({"name": name}));
     let server = TestServer::start(folder);
@@ -474,7 +474,7 @@ fn labels_are_escaped() {
 }
 
 #[test]
-fn metrics_outlive_the_drain() {
+fn metrics_answer_during_drain() {
     let server = TestServer::start(Folder::iris());
     let mut upload = server.connect();
     upload.start_upload(INFER, ONE_ROW.len());

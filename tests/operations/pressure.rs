@@ -84,7 +84,7 @@ fn post(client: &Client) -> tokio::task::JoinHandle<Answer> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_for_a_model_is_bounded() {
+async fn queue_full_answers_503() {
     let gates = Gates::new(0, usize::MAX >> 4);
     let server = serve(&gates, |settings| settings.parameters.max_queue_requests = Some(2)).await;
     let client = server.client();
@@ -108,7 +108,7 @@ async fn what_waits_for_a_model_is_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_bytes_that_wait_are_bounded() {
+async fn queue_bytes_full_answers_503() {
     let gates = Gates::new(0, usize::MAX >> 4);
     let server = serve(&gates, |settings| settings.parameters.max_queue_bytes = 15).await;
     let client = server.client();
@@ -124,7 +124,7 @@ async fn the_bytes_that_wait_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_time_has_a_setting_of_its_own() {
+async fn timeouts_of_queue_prediction_and_request_have_their_own_settings() {
     let short = Duration::from_millis(60);
     let cases = [
         (
@@ -152,7 +152,7 @@ async fn each_time_has_a_setting_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_may_say_how_long_they_wait() {
+async fn request_timeout_header_limits_the_wait() {
     let gates = Gates::new(0, 0);
     let server = serve(&gates, |_| {}).await;
     let client = server.client();
@@ -166,7 +166,7 @@ async fn clients_may_say_how_long_they_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_leaves_frees_its_place_over_any_transport() {
+async fn client_disconnect_frees_its_queue_position() {
     // Waiting for its prediction, in the middle of it, and waiting for a batch.
     for (begin, batched) in [(0, false), (1, false), (0, true)] {
         let gates = Gates::new(begin, 0);
@@ -212,7 +212,7 @@ async fn left(server: &Embedded, before: usize, transport: &str, leave: impl FnO
 }
 
 #[test]
-fn how_long_requests_wait_and_are_predicted_is_told() {
+fn server_timing_reports_queue_and_predict() {
     let server = TestServer::start(Folder::new().with_identity("m").settings(&json!({"server_timing": true})));
     let answer = server.post(INFER, BODY);
     answer.ok();

@@ -32,7 +32,7 @@ fn waiting(server: &TestServer) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn urgent_requests_go_first_over_any_transport() {
+async fn priority_urgent_requests_run_first_over_every_transport() {
     let Some(server) = server(&[("m", "Gated")], &json!({})) else { return };
     let none = json!({});
     let mut sent = vec![send(&server, 0, &none, "")];
@@ -75,7 +75,7 @@ async fn urgent_requests_go_first_over_any_transport() {
 }
 
 #[test]
-fn a_priority_that_is_no_number_is_told() {
+fn priority_invalid_header_answers_400() {
     let server = TestServer::start(crate::support::Folder::new().with_identity("m"));
     let body = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT32","data":[1]}]}"#;
     let answer = server.post_with(INFER, &[("content-type", "application/json"), ("request-priority", "high")], body);

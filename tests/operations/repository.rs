@@ -64,7 +64,7 @@ fn index(client: &Client) -> Vec<Value> {
 }
 
 #[test]
-fn models_come_change_and_go() {
+fn repository_load_reload_and_unload() {
     let server = TestServer::start(Folder::new());
     assert_eq!(index(&server), [json!(null); 0]);
     assert_eq!(server.post(LOAD, "").error(404), "Model m not found");
@@ -90,7 +90,7 @@ fn models_come_change_and_go() {
 }
 
 #[test]
-fn versions_are_loaded_and_unloaded_together() {
+fn repository_versions_load_and_unload_together() {
     let folder = Folder::new().file("m/1/model.bst", constant(1)).file("m/1/model-settings.json", settings(Some("1")));
     let server = TestServer::start(folder);
     put(&server, "m/2", Some("2"), &constant(2));
@@ -106,7 +106,7 @@ fn versions_are_loaded_and_unloaded_together() {
 }
 
 #[test]
-fn the_index_takes_what_clients_send() {
+fn repository_index_accepts_client_bodies() {
     let server = TestServer::start(one());
     for all in ["", "{}", r#"{"ready": null}"#, r#"{"ready": false}"#, r#"{"ready": "on"}"#] {
         assert_eq!(server.post(INDEX, all).ok().as_array().unwrap().len(), 1, "{all}");
@@ -123,7 +123,7 @@ fn the_index_takes_what_clients_send() {
 }
 
 #[test]
-fn a_failed_reload_says_why_and_leaves_the_old_one() {
+fn repository_failed_reload_keeps_the_old_model() {
     let server = TestServer::start(one());
     put(&server, "m", None, "no model");
     let error = server.post(LOAD, "").error(500);
@@ -157,7 +157,7 @@ fn a_failed_reload_says_why_and_leaves_the_old_one() {
 }
 
 #[test]
-fn a_model_is_ready_when_it_has_answered_its_samples() {
+fn repository_load_waits_for_warm_up() {
     let sample = |columns: usize| {
         let data = vec![1.0; columns];
         json!({"inputs": [{"name": "x", "shape": [1, columns], "datatype": "FP32", "data": data}]})
@@ -294,7 +294,7 @@ fn a_hundred_reloads(server: &TestServer, clients: &mut [Box<dyn Asking>], mut l
 }
 
 #[test]
-fn a_hundred_reloads_under_load_lose_no_request() {
+fn repository_reload_under_load_loses_no_request() {
     let server = TestServer::start(one());
     let mut clients: Vec<Box<dyn Asking>> = Vec::new();
     clients.resize_with(4, || Box::new(Client::new(server.http)));
@@ -306,7 +306,7 @@ fn a_hundred_reloads_under_load_lose_no_request() {
 }
 
 #[test]
-fn a_hundred_reloads_under_load_lose_no_call_over_grpc() {
+fn repository_reload_under_load_loses_no_grpc_call() {
     let server = TestServer::start(one());
     let mut clients: Vec<Box<dyn Asking>> = Vec::new();
     clients.resize_with(4, || Box::new(Grpc::new(&server)));
@@ -319,7 +319,7 @@ fn a_hundred_reloads_under_load_lose_no_call_over_grpc() {
 }
 
 #[test]
-fn concurrent_loads_and_unloads_of_a_name_end_well() {
+fn repository_concurrent_loads_and_unloads_succeed() {
     let server = TestServer::start(one());
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -342,7 +342,7 @@ fn concurrent_loads_and_unloads_of_a_name_end_well() {
 }
 
 #[test]
-fn an_unload_leaves_requests_under_way_alone() {
+fn repository_unload_finishes_requests_in_flight() {
     let server = TestServer::start(one());
     let mut upload = server.connect();
     upload.start_upload(INFER, ONE_ROW.len());
@@ -353,7 +353,7 @@ fn an_unload_leaves_requests_under_way_alone() {
 }
 
 #[test]
-fn a_thousand_loads_and_unloads_leave_nothing_behind() {
+fn repository_thousand_loads_and_unloads_leak_nothing() {
     let server = TestServer::start(one());
     let cycle = |count: usize| {
         for number in 0..count {
@@ -376,7 +376,7 @@ fn a_thousand_loads_and_unloads_leave_nothing_behind() {
 }
 
 #[test]
-fn a_load_is_refused_at_the_end() {
+fn repository_load_during_shutdown_is_rejected() {
     let settings =
         json!({"name": "m", "implementation": "mlserver_lightgbm.LightGBMModel", "parameters": {"uri": "./pipe"}});
     let folder = one().settings(&json!({"shutdown_grace_period": 25}));

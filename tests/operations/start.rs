@@ -62,7 +62,7 @@ fn write_model(pipe: &PathBuf) {
 // ---------------------------------------------------------------------------------------------- coming up
 
 #[test]
-fn the_quickstart_is_served_and_ends_with_0() {
+fn start_quickstart_serves_and_exits_with_0() {
     let server = TestServer::quickstart();
     let root = server.folder.root().to_str().unwrap().to_owned();
     let (http, grpc, metrics) = (server.http.to_string(), server.grpc.to_string(), server.metrics.unwrap().to_string());
@@ -90,7 +90,7 @@ fn the_quickstart_is_served_and_ends_with_0() {
 }
 
 #[test]
-fn a_port_in_use_is_one_line() {
+fn start_port_in_use_is_one_error_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     for (variable, purpose) in
@@ -105,14 +105,14 @@ fn a_port_in_use_is_one_line() {
 }
 
 #[test]
-fn a_host_that_is_not_ours_is_an_error() {
+fn start_foreign_host_is_an_error() {
     let ended = Starting::new(Folder::quickstart()).env("MLSERVER_HOST", "192.0.2.1").run();
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.starts_with("error: the HTTP server cannot listen on 192.0.2.1:0: "), "{}", ended.stderr);
 }
 
 #[test]
-fn broken_settings_are_told_all_at_once() {
+fn start_invalid_settings_lists_every_problem() {
     let settings = json!({"http_port": "many", "debug": 7, "server_name": null, "gzip_enabled": "maybe"});
     insta::assert_snapshot!(run_in(Folder::quickstart().settings(&settings)), @r#"
     status: 1
@@ -133,7 +133,7 @@ fn broken_settings_are_told_all_at_once() {
 }
 
 #[test]
-fn strict_refuses_unknown_keys() {
+fn start_strict_rejects_unknown_keys() {
     let folder = Folder::quickstart().settings(&json!({"gprc_port": 1}));
     let root = folder.root().to_str().unwrap().to_owned();
     insta::assert_snapshot!(run(Starting::new(folder).flag("--strict"), &root), @r"
@@ -154,20 +154,20 @@ fn strict_refuses_unknown_keys() {
 }
 
 #[test]
-fn without_strict_an_unknown_key_is_a_warning() {
+fn start_unknown_key_is_a_warning_without_strict() {
     let server = TestServer::start(Folder::iris().settings(&json!({"gprc_port": 1})));
     let line = server.wait_for_log("gprc_port");
     assert!(line.contains(" WARNING - unknown key `gprc_port`") && line.contains("grpc_port"), "{line}");
 }
 
 #[test]
-fn settings_of_later_releases_are_named() {
+fn start_unsupported_settings_are_reported() {
     let server = TestServer::start(Folder::iris().settings(&json!({"kafka_enabled": true})));
     assert!(server.wait_for_log("kafka_enabled").contains("is not served yet"));
 }
 
 #[test]
-fn a_folder_that_is_not_there_serves_nothing() {
+fn start_missing_folder_serves_no_models() {
     let server = Starting::new(Folder::new()).argument("nowhere").start();
     assert!(server.wait_for_log("WARNING").contains("`nowhere` does not exist: no model is served."));
     assert_eq!(server.post(INFER, ONE_ROW).error(404), "Model iris-xgboost not found");
@@ -175,14 +175,14 @@ fn a_folder_that_is_not_there_serves_nothing() {
 }
 
 #[test]
-fn models_stay_on_disk_when_told_so() {
+fn start_load_models_at_startup_false_loads_nothing() {
     let server = TestServer::start(Folder::iris().settings(&json!({"load_models_at_startup": false})));
     assert_eq!(server.post(INFER, ONE_ROW).error(404), "Model iris-xgboost not found");
     assert!(!server.log().contains("Loaded model"));
 }
 
 #[test]
-fn a_model_may_come_from_the_environment() {
+fn start_model_from_the_environment_is_served() {
     let folder = Folder::new().with_iris("elsewhere", &json!({}));
     fs::remove_file(folder.path("elsewhere/model-settings.json")).unwrap();
     let server = Starting::new(folder)
@@ -196,13 +196,13 @@ fn a_model_may_come_from_the_environment() {
 }
 
 #[test]
-fn the_env_file_is_read_in_the_working_directory() {
+fn start_env_file_is_read_from_the_working_directory() {
     let server = TestServer::start(Folder::iris().file(".env", "MLSERVER_SERVER_NAME=from-file\n"));
     assert_eq!(server.get("/v2").ok()["name"], "from-file");
 }
 
 #[test]
-fn names_default_to_the_folder() {
+fn start_model_name_defaults_to_the_folder() {
     let folder = Folder::new().with_iris("a/b/deep", &json!({})).with_iris("a", &json!({"name": "other"}));
     let server = TestServer::start(folder);
     assert_eq!(server.post("/v2/models/deep/infer", ONE_ROW).ok()["model_name"], "deep");
@@ -211,7 +211,7 @@ fn names_default_to_the_folder() {
 }
 
 #[test]
-fn the_highest_version_answers_by_default() {
+fn start_highest_version_is_the_default() {
     let version = |version: &str| json!({"name": "m", "parameters": {"version": version}});
     let folder =
         Folder::new().with_iris("m/2", &version("2")).with_iris("m/10", &version("10")).with_iris("m/9", &version("9"));
@@ -227,7 +227,7 @@ fn the_highest_version_answers_by_default() {
 }
 
 #[test]
-fn a_model_without_version_answers_by_default() {
+fn start_model_without_version_is_the_default() {
     let folder = Folder::new()
         .with_iris("m/1", &json!({"name": "m", "parameters": {"version": "1"}}))
         .with_iris("m/plain", &json!({"name": "m"}));
@@ -238,7 +238,7 @@ fn a_model_without_version_answers_by_default() {
 }
 
 #[test]
-fn of_a_name_and_version_given_twice_the_later_is_loaded() {
+fn start_duplicate_name_and_version_loads_the_later() {
     let twice = |platform: &str| json!({"name": "m", "platform": platform, "parameters": {"version": "1"}});
     let folder = Folder::new().with_iris("a", &twice("first")).with_iris("b", &twice("second"));
     let server = TestServer::start(folder);
@@ -260,7 +260,7 @@ fn half_broken() -> Folder {
 }
 
 #[test]
-fn a_model_that_cannot_be_loaded_stops_the_server() {
+fn start_failed_load_exits() {
     let shown = run_in(half_broken());
     let [broken, summary] = ["Couldn't load model 'broken': ", "Some of the models failed to load during startup!"];
     assert!(shown.starts_with("status: 1\n"), "{shown}");
@@ -274,7 +274,7 @@ fn a_model_that_cannot_be_loaded_stops_the_server() {
 }
 
 #[test]
-fn every_reason_for_a_failed_load_names_file_or_setting() {
+fn start_failed_load_names_file_or_setting() {
     let cases: [(&str, Value, &str, &str); 6] = [
         (
             "a missing artifact",
@@ -325,7 +325,7 @@ fn every_reason_for_a_failed_load_names_file_or_setting() {
 }
 
 #[test]
-fn a_failed_model_may_leave_the_others_serving() {
+fn start_exit_on_load_failure_false_serves_the_others() {
     let server = Starting::new(half_broken().settings(&json!({"exit_on_load_failure": false}))).listen();
     server.wait_for_log("Some of the models failed to load during startup!");
     server.wait_for_log("Loaded model 'iris-xgboost' successfully.");
@@ -351,7 +351,7 @@ fn a_failed_model_may_leave_the_others_serving() {
 }
 
 #[test]
-fn settings_that_cannot_be_read_skip_their_model_alone() {
+fn start_unreadable_model_settings_skip_only_that_model() {
     let server =
         TestServer::start(Folder::iris().file("bad/model-settings.json", "{").file("none/model-settings.json", "{}"));
     let bad = server.wait_for_log("bad/model-settings.json");
@@ -362,7 +362,7 @@ fn settings_that_cannot_be_read_skip_their_model_alone() {
 }
 
 #[test]
-fn a_server_is_not_ready_while_it_loads() {
+fn start_is_not_ready_while_loading() {
     let (folder, pipe) = slow_iris();
     let server = Starting::new(folder).listen();
     assert_eq!(server.get("/v2/health/live").status, 200);
@@ -383,7 +383,7 @@ fn a_server_is_not_ready_while_it_loads() {
 }
 
 #[test]
-fn a_signal_ends_a_server_that_still_loads() {
+fn shutdown_signal_while_loading_exits() {
     let (folder, _pipe) = slow_iris();
     let server = Starting::new(folder).listen();
     assert_eq!(server.get("/v2/health/ready").status, 400);
@@ -393,7 +393,7 @@ fn a_signal_ends_a_server_that_still_loads() {
 // ------------------------------------------------------------------------------------------------------ ending
 
 #[test]
-fn every_ending_signal_is_obeyed() {
+fn shutdown_on_every_termination_signal() {
     for (signal, name) in [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::QUIT, "SIGQUIT")] {
         let server = TestServer::start(Folder::iris());
         server.signal(signal);
@@ -405,7 +405,7 @@ fn every_ending_signal_is_obeyed() {
 }
 
 #[test]
-fn a_request_under_way_is_answered_before_the_end() {
+fn shutdown_answers_requests_in_flight() {
     let server = TestServer::start(Folder::iris());
     let mut upload = server.connect();
     upload.start_upload(INFER, ONE_ROW.len());
@@ -421,7 +421,7 @@ fn a_request_under_way_is_answered_before_the_end() {
 }
 
 #[test]
-fn a_long_computation_is_answered_before_the_end() {
+fn shutdown_answers_a_long_computation() {
     let rows = 5000;
     let numbers = vec!["1.5"; rows * 4].join(",");
     let body = format!(r#"{{"inputs":[{{"name":"x","shape":[{rows},4],"datatype":"FP32","data":[{numbers}]}}]}}"#);
@@ -435,7 +435,7 @@ fn a_long_computation_is_answered_before_the_end() {
 }
 
 #[test]
-fn a_draining_server_takes_nothing_new_and_is_not_ready() {
+fn shutdown_drain_rejects_new_requests() {
     let server = TestServer::start(Folder::iris());
     let mut upload = server.connect();
     upload.start_upload(INFER, ONE_ROW.len());
@@ -459,7 +459,7 @@ fn a_draining_server_takes_nothing_new_and_is_not_ready() {
 }
 
 #[test]
-fn a_leaving_server_answers_and_is_not_ready() {
+fn shutdown_delay_answers_but_is_not_ready() {
     let delay = json!({"shutdown_delay": 4});
     let server = TestServer::start(Folder::iris().settings(&delay));
     let signalled = Instant::now();
@@ -475,7 +475,7 @@ fn a_leaving_server_answers_and_is_not_ready() {
 }
 
 #[test]
-fn the_end_does_not_wait_beyond_the_grace_period() {
+fn shutdown_grace_period_limits_the_drain() {
     let server = TestServer::start(Folder::iris().settings(&json!({"shutdown_grace_period": 0.1})));
     let mut upload = server.connect();
     upload.start_upload(INFER, ONE_ROW.len());
@@ -485,7 +485,7 @@ fn the_end_does_not_wait_beyond_the_grace_period() {
 }
 
 #[test]
-fn a_second_signal_ends_at_once() {
+fn shutdown_second_signal_exits_immediately() {
     let server = TestServer::start(Folder::iris());
     let mut upload = server.connect();
     upload.start_upload(INFER, ONE_ROW.len());
@@ -498,7 +498,7 @@ fn a_second_signal_ends_at_once() {
 }
 
 #[test]
-fn half_open_connections_hold_up_the_end_no_longer_than_the_header_timeout() {
+fn shutdown_half_open_connections_wait_for_the_header_timeout_only() {
     let server =
         TestServer::start(Folder::iris().settings(&json!({"shutdown_grace_period": 25, "http_header_timeout": 0.2})));
     let _silent = server.connect();
@@ -511,7 +511,7 @@ fn half_open_connections_hold_up_the_end_no_longer_than_the_header_timeout() {
 }
 
 #[test]
-fn clients_that_are_frozen_do_not_hold_up_the_end() {
+fn shutdown_frozen_clients_do_not_delay_exit() {
     // What every HTTP/2 client says first, and SETTINGS without any. Then this one never agrees to anything.
     let http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let server = TestServer::start(Folder::iris().settings(&json!({"shutdown_grace_period": 25})));
@@ -544,7 +544,7 @@ fn clients_that_are_frozen_do_not_hold_up_the_end() {
 // ------------------------------------------------------------------------------------------------------- logs
 
 #[test]
-fn plain_lines_name_model_and_version() {
+fn log_plain_lines_name_model_and_version() {
     let server = TestServer::quickstart();
     let line = server.wait_for_log("Loaded model 'breast-cancer-lightgbm'");
     let (time, rest) = line.split_at(23);
@@ -558,7 +558,7 @@ fn plain_lines_name_model_and_version() {
 }
 
 #[test]
-fn structured_lines_are_json() {
+fn log_structured_lines_are_json() {
     let folder =
         half_broken().settings(&json!({"use_structured_logging": true, "exit_on_load_failure": false, "debug": true}));
     let server = Starting::new(folder).listen();
@@ -580,7 +580,7 @@ fn structured_lines_are_json() {
 }
 
 #[test]
-fn debug_logs_every_request() {
+fn log_debug_logs_every_request() {
     let quiet = TestServer::start(Folder::iris());
     quiet.post(INFER, ONE_ROW).ok();
     let ended = quiet.terminate();
@@ -597,7 +597,7 @@ fn debug_logs_every_request() {
 }
 
 #[test]
-fn a_closed_log_does_not_end_the_server() {
+fn log_closed_stdout_does_not_end_the_server() {
     let folder = Folder::iris().settings(&json!({"debug": true}));
     let server = Starting::new(folder).hang_up_after("Loaded model").start();
     for _ in 0..10 {
@@ -608,7 +608,7 @@ fn a_closed_log_does_not_end_the_server() {
 }
 
 #[test]
-fn images_name_the_folder_in_a_variable() {
+fn start_models_folder_from_the_environment() {
     let folder = Folder::iris();
     let path = folder.root().to_str().unwrap().to_owned();
     let server = Starting::new(folder).argument("").env("MODELS_DIR", &path).start();

@@ -197,7 +197,7 @@ fn traced(folder: Folder, address: &str) -> Folder {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_trace_shows_queue_batch_predict_and_encode() {
+async fn trace_contains_queue_batch_predict_and_encode() {
     let collector = Collector::default();
     let address = collector.listen().await;
     let Some(starting) = with_python(traced(folder(&[("m", "Traced")]), &address)) else { return };
@@ -263,7 +263,7 @@ async fn a_trace_shows_queue_batch_predict_and_encode() {
 }
 
 #[test]
-fn a_collector_that_is_not_there_disturbs_nobody() {
+fn trace_unreachable_collector_is_ignored() {
     let settings = json!({"tracing_server": "127.0.0.1:1"});
     let server = TestServer::start(Folder::new().with_identity("m").settings(&settings));
     let body = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT32","data":[1]}]}"#;
@@ -272,7 +272,7 @@ fn a_collector_that_is_not_there_disturbs_nobody() {
 }
 
 #[test]
-fn what_is_no_collector_is_told_at_the_start() {
+fn trace_tls_collector_fails_the_start() {
     let settings = json!({"tracing_server": "https://collector:4317"});
     let ended = Starting::new(Folder::new().settings(&settings)).run();
     assert_eq!(ended.code, Some(1));

@@ -37,7 +37,7 @@ fn entry(name: &str, version: &str, state: &str) -> (String, String, String) {
 }
 
 #[test]
-fn models_are_those_that_it_lists_and_finds() {
+fn custom_repository_serves_what_it_lists_and_finds() {
     let Some(starting) = starting(r#"[["a", "1"], ["a", "2"], ["b", null]]"#, &json!({})) else { return };
     let server = starting.start();
     let infer = |path: &str| {
@@ -71,7 +71,7 @@ fn models_are_those_that_it_lists_and_finds() {
 }
 
 #[test]
-fn one_that_cannot_be_used_ends_the_start() {
+fn custom_repository_invalid_class_fails_the_start() {
     let cases = [
         (json!({}), "no JSON", "the model repository failed: json.decoder.JSONDecodeError"),
         (json!({"model_repository_implementation": "nowhere.Repository"}), "[]", "No module named 'nowhere'"),

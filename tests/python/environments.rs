@@ -113,7 +113,7 @@ fn failure(starting: Starting) -> String {
 }
 
 #[test]
-fn every_model_has_the_python_of_its_environment() {
+fn environment_model_runs_in_its_own_python() {
     let (Some((own, _)), Some((python, version))) = (own_version(), another_python()) else { return };
     let there = tempfile::tempdir().unwrap();
     make_venv(python, &there.path().join("venv"), "folder");
@@ -148,7 +148,7 @@ fn every_model_has_the_python_of_its_environment() {
 }
 
 #[test]
-fn every_supported_version_of_python_runs_models() {
+fn environment_every_supported_python_runs_models() {
     let there = tempfile::tempdir().unwrap();
     let models: Vec<(&str, Value)> = pythons()
         .iter()
@@ -167,7 +167,7 @@ fn every_supported_version_of_python_runs_models() {
 }
 
 #[test]
-fn archives_are_unpacked_once_by_content() {
+fn environment_archive_is_unpacked_once_by_content() {
     let Some(python) = python() else { return };
     let models = ["a", "b", "c"].map(|model| (model, tarball("../environment.tar.gz")));
     let other = ("other", tarball("../renamed.tgz"));
@@ -200,7 +200,7 @@ fn archives_are_unpacked_once_by_content() {
 }
 
 #[test]
-fn an_archive_that_has_changed_is_another_environment() {
+fn environment_changed_archive_is_unpacked_again() {
     let Some(python) = python() else { return };
     let folder = where_models(&[("a", tarball("environment.tar.gz"))]);
     packed_venv(&python, "first", &folder.path("a/environment.tar.gz"));
@@ -212,7 +212,7 @@ fn an_archive_that_has_changed_is_another_environment() {
 }
 
 #[test]
-fn archives_may_hold_the_environment_in_a_folder() {
+fn environment_archive_may_have_a_top_folder() {
     let Some(python) = python() else { return };
     let folder = where_models(&[("a", tarball("environment.tar.gz"))]);
     let above = tempfile::tempdir().unwrap();
@@ -225,7 +225,7 @@ fn archives_may_hold_the_environment_in_a_folder() {
 }
 
 #[test]
-fn conda_environments_unpack_themselves() {
+fn environment_conda_unpack_is_run() {
     let Some(python) = python() else { return };
     let environment = tempfile::tempdir().unwrap();
     let path = |name: &str| environment.path().join(name);
@@ -275,7 +275,7 @@ fn foreign_venv(python: &Path, version: &str, home: &str) -> TempDir {
 }
 
 #[test]
-fn a_moved_venv_finds_an_interpreter_of_its_version() {
+fn environment_moved_venv_finds_a_matching_interpreter() {
     let (Some((own, python)), Some((other, version))) = (own_version(), another_python()) else { return };
     let folder = where_models(&[("own", tarball("e.tar.gz")), ("other", tarball("e.tar.gz"))]);
     pack(foreign_venv(&python, &own, "/opt/gone/bin").path(), &folder.path("own/e.tar.gz"));
@@ -290,7 +290,7 @@ fn a_moved_venv_finds_an_interpreter_of_its_version() {
 }
 
 #[test]
-fn a_moved_venv_without_an_interpreter_says_what_it_wants() {
+fn environment_moved_venv_without_interpreter_is_an_error() {
     let Some(python) = python() else { return };
     let folder = where_models(&[("a", tarball("e.tar.gz"))]);
     pack(foreign_venv(&python, "3.99", "/opt/gone/bin").path(), &folder.path("a/e.tar.gz"));
@@ -301,7 +301,7 @@ fn a_moved_venv_without_an_interpreter_says_what_it_wants() {
 }
 
 #[test]
-fn what_is_wrong_with_an_environment_is_said_at_load() {
+fn environment_problem_fails_the_load_with_the_reason() {
     let Some((own, python)) = own_version() else { return };
     let there = tempfile::tempdir().unwrap();
     let place = |name: &str| {
@@ -343,7 +343,7 @@ fn what_is_wrong_with_an_environment_is_said_at_load() {
 }
 
 #[test]
-fn the_container_s_archive_is_the_environment_of_models_without_one() {
+fn environment_container_archive_is_the_default() {
     let (Some((_, default)), Some((python, version))) = (own_version(), another_python()) else { return };
     let starting = |folder: Folder| {
         // Without the setting, which would win.
@@ -363,7 +363,7 @@ fn the_container_s_archive_is_the_environment_of_models_without_one() {
 }
 
 #[test]
-fn a_folder_of_packages_is_an_environment() {
+fn environment_may_be_a_folder_of_packages() {
     let Some((own, _)) = own_version() else { return };
     let packages = Folder::new()
         .file("only_there.py", "NAME = 'packages'\n")

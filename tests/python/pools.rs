@@ -27,7 +27,7 @@ fn workers(server: i64) -> BTreeSet<i64> {
 }
 
 #[test]
-fn without_workers_one_process_runs_everything_in_line() {
+fn pool_parallel_workers_0_runs_in_one_process() {
     let Some(server) = server(&[("a", json!({})), ("b", json!({}))], &json!({"parallel_workers": 0})) else { return };
     let (a, b) = (ask(&server, "a", 0), ask(&server, "b", 0));
     assert_eq!((&a["main_thread"], &a["pid"]), (&json!(true), &b["pid"]));
@@ -35,7 +35,7 @@ fn without_workers_one_process_runs_everything_in_line() {
 }
 
 #[test]
-fn a_model_without_workers_has_a_process_beside_the_pool_s() {
+fn pool_model_with_parallel_workers_0_has_its_own_process() {
     let models = [("a", json!({})), ("alone", json!({"parallel_workers": 0}))];
     let Some(server) = server(&models, &json!({})) else { return };
     let (a, alone) = (ask(&server, "a", 0), ask(&server, "alone", 0));
@@ -44,7 +44,7 @@ fn a_model_without_workers_has_a_process_beside_the_pool_s() {
 }
 
 #[test]
-fn every_worker_has_every_model_and_its_share_of_the_cores() {
+fn pool_every_worker_has_every_model_and_its_share_of_cores() {
     let Some(server) = server(&[("a", json!({})), ("b", json!({}))], &json!({"parallel_workers": 3})) else { return };
     let used = processes(&server, "a");
     assert_eq!(used.len(), 3);
@@ -56,7 +56,7 @@ fn every_worker_has_every_model_and_its_share_of_the_cores() {
 }
 
 #[test]
-fn what_the_server_says_about_threads_holds() {
+fn pool_omp_num_threads_of_the_server_reaches_the_workers() {
     let folder = where_models(&[("a", json!({}))]).settings(&json!({"parallel_workers": 2}));
     let Some(starting) = with_python(folder) else { return };
     let server = starting.env("OMP_NUM_THREADS", "7").start();
@@ -64,7 +64,7 @@ fn what_the_server_says_about_threads_holds() {
 }
 
 #[test]
-fn every_worker_answers_the_samples_before_it_takes_calls() {
+fn pool_every_worker_warms_up_before_it_takes_calls() {
     let sample = |value: i64| json!({"inputs": [{"name": "x", "shape": [1], "datatype": "INT64", "data": [value]}]});
     let models = [("a", json!({"warmup": [sample(0), sample(1)]}))];
     let Some(server) = server(&models, &json!({"parallel_workers": 2})) else { return };
@@ -90,7 +90,7 @@ fn every_worker_answers_the_samples_before_it_takes_calls() {
 }
 
 #[test]
-fn models_are_placed_on_as_many_workers_as_they_ask_for() {
+fn pool_model_workers_limits_its_workers() {
     let wanted = |workers: usize| json!({"parameters": {"workers": workers}});
     let models = [("a", wanted(1)), ("b", wanted(1)), ("c", wanted(2)), ("d", wanted(9))];
     let Some(server) = server(&models, &json!({"parallel_workers": 3})) else { return };
@@ -101,7 +101,7 @@ fn models_are_placed_on_as_many_workers_as_they_ask_for() {
 }
 
 #[test]
-fn models_with_one_worker_spread_over_the_pool() {
+fn pool_single_worker_models_spread_over_the_pool() {
     let models = ["a", "b", "c"].map(|name| (name, json!({"parameters": {"workers": 1}})));
     let Some(server) = server(&models, &json!({"parallel_workers": 3})) else { return };
     let used: BTreeSet<i64> = models.iter().flat_map(|(name, _)| processes(&server, name)).collect();
@@ -109,7 +109,7 @@ fn models_with_one_worker_spread_over_the_pool() {
 }
 
 #[test]
-fn a_group_has_a_pool_of_its_own_which_ends_with_its_last_model() {
+fn pool_inference_group_ends_with_its_last_model() {
     let group = json!({"parameters": {"inference_pool_gid": "g"}});
     let own = json!({"parameters": {"autogenerate_inference_pool_gid": true}});
     let models = [("g1", group.clone()), ("g2", group), ("own1", own.clone()), ("own2", own), ("free", json!({}))];

@@ -104,7 +104,7 @@ fn is_ready(server: &TestServer) -> bool {
 }
 
 #[test]
-fn a_kill_under_load_loses_what_was_inside_and_nothing_else() {
+fn worker_killed_under_load_loses_only_its_calls() {
     // Blocking code runs one call at a time, coroutines that wait overlap.
     for (class, clients, inside) in [("Blocking", 8, 1), ("Plain", 8, 1), ("Coroutine", 32, 32)] {
         let Some(server) = server(&[("m", class)], &json!({"parallel_workers": 2})) else { return };
@@ -122,7 +122,7 @@ fn a_kill_under_load_loses_what_was_inside_and_nothing_else() {
 }
 
 #[test]
-fn the_death_of_all_workers_under_load_is_seen_and_survived() {
+fn worker_all_killed_under_load_recovers() {
     let Some(server) = server(&[("m", "Blocking")], &json!({"parallel_workers": 2})) else { return };
     let victims = workers(&server, 2);
     let load = Load::on(&server, 8, 10);
@@ -144,7 +144,7 @@ fn the_death_of_all_workers_under_load_is_seen_and_survived() {
 }
 
 #[test]
-fn a_hang_under_load_costs_the_calls_inside() {
+fn worker_hang_under_load_loses_only_its_calls() {
     let settings = json!({"parallel_workers": 2, "worker_hang_timeout": 1});
     let Some(server) = server(&[("m", "Blocking")], &settings) else { return };
     let load = Load::on(&server, 4, 5);
@@ -158,7 +158,7 @@ fn a_hang_under_load_costs_the_calls_inside() {
 }
 
 #[test]
-fn what_a_worker_started_ends_with_it() {
+fn worker_death_kills_its_children() {
     let Some(server) = server(&[("m", "Parent")], &json!({})) else { return };
     let data = infer(&server, "m", 0).ok()["outputs"][0]["data"].clone();
     let (worker, child) = (pid(data[0].as_i64().unwrap()), pid(data[1].as_i64().unwrap()));
@@ -168,7 +168,7 @@ fn what_a_worker_started_ends_with_it() {
 }
 
 #[test]
-fn a_model_that_dies_whenever_it_loads_again_does_not_hold_up_others() {
+fn worker_crash_loop_does_not_block_other_models() {
     let Some(server) = server(&[("m", "Coroutine"), ("once", "LoadsOnce")], &json!({})) else { return };
     let worker = pid(value(&infer(&server, "m", 0)));
     kill_process(worker, Signal::KILL).unwrap();
@@ -188,7 +188,7 @@ fn a_model_that_dies_whenever_it_loads_again_does_not_hold_up_others() {
 }
 
 #[test]
-fn code_that_can_no_longer_be_imported_is_named() {
+fn worker_restart_import_error_is_reported() {
     let Some(server) = server(&[("m", "Coroutine")], &json!({})) else { return };
     let worker = pid(value(&infer(&server, "m", 0)));
     fs::write(server.folder.path("m/models.py"), "import nothing_of_the_kind\n").unwrap();
@@ -203,7 +203,7 @@ fn code_that_can_no_longer_be_imported_is_named() {
 }
 
 #[test]
-fn a_call_whose_client_has_left_is_never_run() {
+fn worker_never_runs_a_cancelled_call() {
     let Some(server) = server(&[("m", "Recorder")], &json!({})) else { return };
     let client = Client::new(server.http);
     let slow = thread::spawn(move || infer(&client, "m", 500).status);
@@ -219,7 +219,7 @@ fn a_call_whose_client_has_left_is_never_run() {
 }
 
 #[test]
-fn a_shutdown_answers_what_runs_and_what_waits() {
+fn worker_shutdown_answers_running_and_queued_calls() {
     let Some(server) = server(&[("m", "Recorder")], &json!({})) else { return };
     let calls: Vec<_> = (0..4)
         .map(|_| {
@@ -236,7 +236,7 @@ fn a_shutdown_answers_what_runs_and_what_waits() {
 }
 
 #[test]
-fn a_death_is_one_line_that_says_all() {
+fn worker_death_is_one_log_line() {
     let settings = json!({"use_structured_logging": true});
     let Some(server) = starting(&[("m", "Trouble"), ("n", "Plain")], &settings).map(Starting::start) else { return };
     let error = infer(&server, "m", "exit").error(503);
@@ -252,7 +252,7 @@ fn a_death_is_one_line_that_says_all() {
 }
 
 #[test]
-fn no_more_models_load_at_once_than_there_are_cores() {
+fn worker_concurrent_loads_are_limited_to_the_cores() {
     let cores = thread::available_parallelism().unwrap().get();
     let models: Vec<String> = (0..cores + 2).map(|number| format!("m{number}")).collect();
     let models: Vec<(&str, &str)> = models.iter().map(|name| (name.as_str(), "Loading")).collect();
@@ -320,7 +320,7 @@ impl Drop for MemoryGroup {
 }
 
 #[test]
-fn a_worker_that_the_kernel_kills_for_its_memory_is_named_and_replaced() {
+fn worker_killed_by_oom_is_reported_and_replaced() {
     // Dropped last: the server's processes are in it.
     let Some(group) = MemoryGroup::new(160 << 20) else { return };
     let Some(server) = server(&[("m", "Trouble")], &json!({})) else { return };

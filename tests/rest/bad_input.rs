@@ -29,7 +29,7 @@ fn with(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn malformed_json_is_422_and_says_where() {
+fn malformed_json_answers_422_with_position() {
     let server = iris();
     let mut shown = String::new();
     let cases: [&[u8]; 24] = [
@@ -93,7 +93,7 @@ fn malformed_json_is_422_and_says_where() {
 }
 
 #[test]
-fn wrong_fields_are_422_and_named() {
+fn wrong_fields_answer_422_with_name() {
     let server = iris();
     let mut shown = String::new();
     let cases = [
@@ -156,7 +156,7 @@ fn wrong_fields_are_422_and_named() {
 }
 
 #[test]
-fn data_that_contradicts_itself_is_400_and_says_where() {
+fn inconsistent_data_answers_400_with_position() {
     let server = iris();
     let mut shown = String::new();
     let data = "[6.2,2.8,4.8,1.8]";
@@ -244,7 +244,7 @@ fn data_that_contradicts_itself_is_400_and_says_where() {
 }
 
 #[test]
-fn declared_sizes_alone_take_no_memory() {
+fn declared_sizes_allocate_no_memory() {
     let server = iris();
     assert_still_serves(&server);
     let before = server.peak_memory();
@@ -273,7 +273,7 @@ fn declared_sizes_alone_take_no_memory() {
 }
 
 #[test]
-fn no_rows_at_all_take_no_memory_whatever_the_shape() {
+fn empty_tensor_of_any_shape_allocates_no_memory() {
     let server = iris();
     assert_still_serves(&server);
     let before = server.peak_memory();
@@ -289,7 +289,7 @@ fn no_rows_at_all_take_no_memory_whatever_the_shape() {
 }
 
 #[test]
-fn deep_nesting_is_refused_wherever_it_is() {
+fn deep_nesting_is_rejected_everywhere() {
     let server = iris();
     let depth = 100_000;
     let nested = |open: &str, close: &str| format!("{}1{}", open.repeat(depth), close.repeat(depth));
@@ -320,7 +320,7 @@ fn deep_nesting_is_refused_wherever_it_is() {
 }
 
 #[test]
-fn many_small_things_are_no_quadratic_work() {
+fn many_small_fields_take_linear_time() {
     let server = iris();
     let inputs = vec![r#"{"name":"x","shape":[1],"datatype":"FP32","data":[1]}"#; 20_000].join(",");
     server.post(INFER, format!(r#"{{"inputs":[{inputs}]}}"#)).error(400);
@@ -341,7 +341,7 @@ fn many_small_things_are_no_quadratic_work() {
 }
 
 #[test]
-fn names_and_ids_cannot_forge_log_lines() {
+fn names_and_ids_cannot_inject_log_lines() {
     let server = TestServer::start(Folder::iris().settings(&json!({"debug": true})));
     let forged = "2026-01-01 00:00:00,000 [mlserver] INFO - forged";
     let body = json!({"id": format!("x\n{forged}"), "inputs": []}).to_string();
@@ -357,7 +357,7 @@ fn names_and_ids_cannot_forge_log_lines() {
 // -------------------------------------------------------------------------------------------------------- HTTP
 
 #[test]
-fn malformed_http_is_refused() {
+fn malformed_http_is_rejected() {
     let server = iris();
     let long = "a".repeat(1_000_000);
     let many = (0..1000).map(|index| format!("x-{index}: 1\r\n")).collect::<Vec<_>>().concat();
@@ -388,7 +388,7 @@ fn malformed_http_is_refused() {
 }
 
 #[test]
-fn malformed_chunks_are_400() {
+fn malformed_chunks_answer_400() {
     let server = iris();
     for chunks in ["zz\r\nabc\r\n", "-1\r\nabc\r\n", "5\r\nab\r\n0\r\n\r\n", "ffffffffffffffffff\r\nabc\r\n"] {
         let mut connection = server.connect();
@@ -403,7 +403,7 @@ fn malformed_chunks_are_400() {
 }
 
 #[test]
-fn a_body_that_ends_early_is_400() {
+fn truncated_body_answers_400() {
     let server = iris();
     let mut connection = server.connect();
     let length = ONE_ROW.len() + 10;
@@ -417,7 +417,7 @@ fn a_body_that_ends_early_is_400() {
 }
 
 #[test]
-fn a_slow_head_is_cut_off() {
+fn slow_head_times_out() {
     // Long enough for a client that is only slow because the machine is busy.
     let server = TestServer::start(Folder::iris().settings(&json!({"http_header_timeout": 0.5})));
     let mut connection = server.connect();
@@ -429,7 +429,7 @@ fn a_slow_head_is_cut_off() {
 }
 
 #[test]
-fn clients_that_vanish_cost_nothing() {
+fn disconnected_clients_leak_nothing() {
     let server = TestServer::start(Folder::iris().settings(&json!({"max_in_flight": 2})));
     let rows = 2000;
     let numbers = vec!["1.5"; rows * 4].join(",");
@@ -450,7 +450,7 @@ fn clients_that_vanish_cost_nothing() {
 }
 
 #[test]
-fn paths_that_are_odd_are_refused() {
+fn odd_paths_are_rejected() {
     let server = iris();
     for path in ["/v2/models/%ff/infer", "/v2/models/%/infer", "/v2/models/%zz/infer", "/v2/models/%00/infer"] {
         let mut connection = server.connect();
@@ -468,7 +468,7 @@ fn paths_that_are_odd_are_refused() {
 }
 
 #[test]
-fn hostile_gzip_is_refused() {
+fn hostile_gzip_is_rejected() {
     let server = iris();
     let headers = [("content-type", "application/json"), ("content-encoding", "gzip")];
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -498,7 +498,7 @@ fn hostile_gzip_is_refused() {
 }
 
 #[test]
-fn a_mix_of_good_broken_and_vanishing_clients_leaves_the_good_ones_served() {
+fn good_clients_are_served_among_broken_ones() {
     let server = iris();
     std::thread::scope(|scope| {
         for client in 0..8 {

@@ -260,7 +260,7 @@ impl House {
 }
 
 #[test]
-fn every_fault_over_every_door_is_refused() {
+fn every_fault_over_every_transport_is_rejected() {
     let house = House::new();
     let assert_serves = |door: Door| {
         let expected = if door.is_rest() { 200 } else { 0 };
@@ -383,7 +383,7 @@ fn head(stream: u32) -> Vec<u8> {
 }
 
 #[test]
-fn malformed_http2_ends_its_own_connection_alone() {
+fn malformed_http2_ends_only_its_connection() {
     let house = House::new();
     let settings = frame(SETTINGS, 0, 0, b"");
     let started = [PREFACE, &settings].concat();

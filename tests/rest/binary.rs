@@ -40,7 +40,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn json_and_binary_data_are_mixed_both_ways() {
+fn binary_and_json_data_mix_in_requests_and_responses() {
     let request = r#"{"id":"q","parameters":{"binary_data_output":true,"k":1},"inputs":[
         {"name":"a","shape":[2],"datatype":"INT16","parameters":{"binary_data_size":4,"content_type":"np"}},
         {"name":"b","shape":[1,2],"datatype":"FP32","data":[[1.5,-2]]},
@@ -64,7 +64,7 @@ fn json_and_binary_data_are_mixed_both_ways() {
 }
 
 #[test]
-fn answers_are_json_unless_binary_data_is_asked_for() {
+fn binary_output_only_on_request() {
     let server = echo();
     let input = r#"{"name":"x","shape":[2],"datatype":"UINT8","parameters":{"binary_data_size":2}}"#;
     for outputs in
@@ -83,7 +83,7 @@ fn answers_are_json_unless_binary_data_is_asked_for() {
 }
 
 #[test]
-fn a_native_model_reads_binary_data_wherever_it_lies() {
+fn binary_unaligned_data_reaches_a_native_model() {
     let server = TestServer::start(Folder::iris());
     let row = [6.2_f32, 2.8, 4.8, 1.8].map(f32::to_le_bytes).concat();
     // Spaces move the data over every alignment.
@@ -100,7 +100,7 @@ fn a_native_model_reads_binary_data_wherever_it_lies() {
 }
 
 #[test]
-fn compression_is_around_json_and_binary_data() {
+fn binary_compression_covers_json_and_data() {
     let server = echo();
     let data: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
     let request = format!(
@@ -132,7 +132,7 @@ fn compression_is_around_json_and_binary_data() {
 }
 
 #[test]
-fn a_long_tensor_is_neither_parsed_nor_copied_again() {
+fn binary_long_tensor_is_not_copied() {
     let server = echo();
     let size = 32 << 20;
     let request = format!(
@@ -160,7 +160,7 @@ fn assert_still_serves(server: &TestServer) {
 }
 
 #[test]
-fn a_header_that_does_not_part_the_body_is_refused() {
+fn binary_wrong_header_length_is_rejected() {
     let server = echo();
     let json = input("[2]", "UINT8", r#""binary_data_size":2"#);
     let length = json.len();
@@ -230,7 +230,7 @@ fn with(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn sizes_that_are_not_there_are_refused() {
+fn binary_wrong_sizes_are_rejected() {
     let size = |value: &str| with(":8}", &format!(":{value}}}"));
     let two = |first: &str, second: &str| {
         let tensor = |name: &str, size: &str| {
@@ -302,7 +302,7 @@ fn sizes_that_are_not_there_are_refused() {
 }
 
 #[test]
-fn bytes_that_make_no_tensor_are_refused() {
+fn binary_bytes_that_do_not_fit_the_tensor_are_rejected() {
     let sized = |shape: &str, datatype: &str| with("[8]", shape).replace("UINT8", datatype);
     let cases = [
         sized("[7]", "UINT8"),
@@ -353,7 +353,7 @@ fn bytes_that_make_no_tensor_are_refused() {
 }
 
 #[test]
-fn declared_sizes_take_no_memory() {
+fn binary_declared_sizes_allocate_no_memory() {
     let settings = json!({"http_max_body_bytes": 1 << 20});
     let server = TestServer::start(Folder::new().with_identity("echo").settings(&settings));
     let before = server.peak_memory();

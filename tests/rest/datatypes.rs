@@ -578,7 +578,7 @@ fn check_all(doors: &[&dyn Door]) {
 }
 
 #[test]
-fn every_datatype_passes_every_door_of_rest() {
+fn every_datatype_round_trips_over_rest() {
     for non_finite in ["null", "string", "error"] {
         let server = echo(non_finite);
         let mut doors = Vec::new();
@@ -592,14 +592,14 @@ fn every_datatype_passes_every_door_of_rest() {
 }
 
 #[test]
-fn every_datatype_passes_every_door_of_grpc() {
+fn every_datatype_round_trips_over_grpc() {
     let server = echo("error");
     let doors = [Contents::Typed, Contents::TypedBesideRaw, Contents::Raw].map(|form| Grpc::connect(&server, form));
     check_all(&doors.each_ref().map(|door| door as &dyn Door));
 }
 
 #[test]
-fn every_half_precision_number_passes_json_and_typed_contents() {
+fn every_fp16_number_round_trips() {
     let server = echo("string");
     let typed = Grpc::connect(&server, Contents::Typed);
     for datatype in [Datatype::Fp16, Datatype::Bf16] {
@@ -614,7 +614,7 @@ fn every_half_precision_number_passes_json_and_typed_contents() {
 }
 
 #[test]
-fn null_is_nan_in_requests_for_floats_alone() {
+fn null_is_nan_only_for_floats() {
     let server = echo("string");
     for datatype in Datatype::ALL {
         let body = format!(r#"{{"inputs":[{{"name":"x","shape":[1],"datatype":"{datatype}","data":[null]}}]}}"#);

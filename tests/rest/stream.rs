@@ -94,7 +94,7 @@ fn events(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_native_model_answers_with_one_event() {
+fn stream_native_model_sends_one_event() {
     let server = TestServer::start(Folder::iris().with_identity("echo"));
     let answer = server.post("/v2/models/echo/infer_stream", REQUEST);
     assert_eq!((answer.status, answer.header("content-type")), (200, "text/event-stream; charset=utf-8"));
@@ -119,7 +119,7 @@ fn a_native_model_answers_with_one_event() {
 }
 
 #[test]
-fn what_fails_before_the_first_event_has_its_status() {
+fn stream_error_before_the_first_event_has_its_status() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     assert_eq!(server.post("/v2/models/nope/infer_stream", REQUEST).error(404), "Model nope not found");
     assert!(server.post("/v2/models/echo/infer_stream", "{").error(422).contains("JSON"));
@@ -129,7 +129,7 @@ fn what_fails_before_the_first_event_has_its_status() {
 }
 
 #[tokio::test]
-async fn every_answer_is_an_event_with_its_headers() {
+async fn stream_every_answer_is_an_event() {
     let server = Embedded::serve(Count { answers: 3, width: 1, ..Count::default() }).await;
     let answer = post(&server).await;
     let events = events(answer.text());
@@ -145,14 +145,14 @@ async fn every_answer_is_an_event_with_its_headers() {
 }
 
 #[tokio::test]
-async fn no_answer_is_a_stream_without_events() {
+async fn stream_without_answers_has_no_events() {
     let server = Embedded::serve(Count::default()).await;
     let answer = post(&server).await;
     assert_eq!((answer.status, answer.text()), (200, ""));
 }
 
 #[tokio::test]
-async fn an_error_in_mid_stream_is_the_last_event() {
+async fn stream_error_after_events_is_the_last_event() {
     let model = Count { answers: 5, width: 1, fails_at: Some(2), ..Count::default() };
     let server = Embedded::serve(model).await;
     let answer = post(&server).await;
@@ -167,13 +167,13 @@ async fn an_error_in_mid_stream_is_the_last_event() {
 }
 
 #[tokio::test]
-async fn an_error_as_the_first_answer_has_its_status() {
+async fn stream_error_as_first_answer_has_its_status() {
     let server = Embedded::serve(Count { answers: 5, fails_at: Some(0), ..Count::default() }).await;
     assert_eq!(post(&server).await.error(400), RuntimeError::NoRequest.to_string());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_reader_holds_the_model_back() {
+async fn stream_slow_reader_applies_backpressure() {
     // Each event is about 200 KB, so all of them would be 2 GB.
     let model = Count { answers: 10_000, width: 100_000, ..Count::default() };
     let (made, alive) = (Arc::clone(&model.made), Arc::clone(&model.alive));
@@ -204,7 +204,7 @@ async fn a_slow_reader_holds_the_model_back() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_a_model_that_waits() {
+async fn stream_client_disconnect_cancels_an_idle_model() {
     /// Never answers a second time.
     #[derive(Debug)]
     struct Waits(Arc<()>);
@@ -255,7 +255,7 @@ async fn a_client_that_leaves_ends_a_model_that_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_ends_when_its_client_waits_no_longer() {
+async fn stream_request_timeout_ends_the_stream() {
     let deadline = [("content-type", "application/json"), ("request-timeout", "0.2")];
     let message = "the deadline that the client set has passed";
     for answers in [0, 2] {

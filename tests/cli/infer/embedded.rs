@@ -8,7 +8,7 @@ use crate::support::where_models::where_models;
 use crate::support::{Folder, IRIS, TestServer};
 
 #[test]
-fn a_model_in_the_process_answers_as_a_server_does() {
+fn infer_embedded_model_matches_the_server() {
     let server = TestServer::quickstart();
     let folder = server.folder.root().to_str().unwrap().to_owned();
     let address = server.http.to_string();
@@ -24,7 +24,7 @@ fn a_model_in_the_process_answers_as_a_server_does() {
 }
 
 #[test]
-fn the_model_must_be_known() {
+fn infer_embedded_unknown_model_is_rejected() {
     let folder = Folder::quickstart();
     let root = folder.root().to_str().unwrap();
     for (flags, message) in [
@@ -45,7 +45,7 @@ fn the_model_must_be_known() {
 }
 
 #[test]
-fn bad_rows_of_a_model_in_the_process_cost_only_themselves() {
+fn infer_embedded_bad_rows_fail_alone() {
     let folder = Folder::iris();
     let input =
         irises(1) + &json!({"inputs": [{"name": "a", "shape": [1], "datatype": "FP32", "data": [1]}]}).to_string();
@@ -57,7 +57,7 @@ fn bad_rows_of_a_model_in_the_process_cost_only_themselves() {
 }
 
 #[test]
-fn models_in_python_answer_without_a_server() {
+fn infer_embedded_python_model_answers() {
     let folder = where_models(&[("where", json!({}))]);
     let Some(interpreter) = python() else { return };
     let input = json!({"inputs": [{"name": "x", "shape": [1], "datatype": "INT64", "data": [1]}]}).to_string() + "\n";

@@ -9,7 +9,7 @@ use crate::support::scripted::{Reply, Scripted};
 use crate::support::{IRIS, TestServer, pause, wait_until};
 
 #[test]
-fn the_culprit_of_a_batch_is_found() {
+fn infer_failed_batch_is_split_to_find_the_bad_row() {
     let server =
         Scripted::serve(
             |request| {
@@ -26,7 +26,7 @@ fn the_culprit_of_a_batch_is_found() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_taken_apart_is_asked_for_row_by_row() {
+fn infer_unsplittable_response_is_retried_row_by_row() {
     let server = Scripted::serve(|request| {
         let sum = request.numbers().iter().sum::<i64>();
         let output = json!({"name": "y", "shape": [1], "datatype": "INT64", "data": [sum]});
@@ -37,7 +37,7 @@ fn an_answer_that_cannot_be_taken_apart_is_asked_for_row_by_row() {
 }
 
 #[test]
-fn only_what_may_be_answered_another_time_is_sent_again() {
+fn infer_retries_only_retryable_errors() {
     let server = Scripted::serve(|request| match request.number {
         0 => Reply::Answer(503, "retry-after: 1", json!({"error": "busy"}).to_string()),
         1 => Reply::HangUp,
@@ -67,7 +67,7 @@ fn only_what_may_be_answered_another_time_is_sent_again() {
 }
 
 #[test]
-fn a_request_that_takes_too_long_is_given_up() {
+fn infer_request_timeout_fails_the_row() {
     let server = Scripted::serve(|request| {
         if request.path.ends_with("/ready") {
             return Reply::Answer(200, "", String::new());
@@ -84,7 +84,7 @@ fn a_request_that_takes_too_long_is_given_up() {
 }
 
 #[test]
-fn a_server_that_answers_nobody_ends_the_run() {
+fn infer_server_that_rejects_everything_ends_the_run() {
     let server = Scripted::serve(|_| Reply::error(503, "no upstream"));
     let ran = Infer::of(server.address, numbers(50)).flags(&["-r", "1"]).run();
     assert_eq!((ran.code, ran.output.as_str()), (Some(1), ""));
@@ -92,7 +92,7 @@ fn a_server_that_answers_nobody_ends_the_run() {
 }
 
 #[test]
-fn wrong_names_end_the_run_before_it_fails_every_row() {
+fn infer_unknown_model_ends_the_run() {
     let server = TestServer::quickstart();
     for (transport, address, status) in [("rest", server.http, "404"), ("grpc", server.grpc, "NOT_FOUND")] {
         let infer = Infer::of(address, numbers(100)).flags(&["-t", transport]);
@@ -107,7 +107,7 @@ fn wrong_names_end_the_run_before_it_fails_every_row() {
 }
 
 #[test]
-fn a_row_that_is_refused_as_the_model_would_be_is_a_row_that_failed() {
+fn infer_404_of_one_row_fails_only_that_row() {
     let server = Scripted::serve(|request| match request.path.as_str() {
         "/v2/models/m/ready" => Reply::Answer(200, "", String::new()),
         _ if request.numbers().contains(&1) => Reply::error(404, "no such customer"),
@@ -118,7 +118,7 @@ fn a_row_that_is_refused_as_the_model_would_be_is_a_row_that_failed() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told_of_at_once() {
+fn infer_unreachable_server_fails_immediately() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let ran = Infer::of(free, numbers(3)).flags(&["-r", "2"]).run();
     assert_eq!(ran.code, Some(1));
@@ -127,7 +127,7 @@ fn a_server_that_is_not_there_is_told_of_at_once() {
 }
 
 #[test]
-fn a_server_that_dies_half_way_loses_nothing_that_was_answered() {
+fn infer_server_crash_keeps_the_answered_rows() {
     let server = TestServer::quickstart();
     let input: String = (0..20_000).map(super::iris).collect();
     let infer = Infer::new(input);
@@ -146,7 +146,7 @@ fn a_server_that_dies_half_way_loses_nothing_that_was_answered() {
 }
 
 #[test]
-fn a_full_disk_and_a_missing_file_are_told_of() {
+fn infer_full_disk_and_missing_file_are_reported() {
     let server = Scripted::serve(crate::support::scripted::Received::echo);
     let ran = Infer::of(server.address, numbers(3)).flags(&["-o", "/dev/full"]).run();
     // The later of two flags is not taken: there may be one only.
@@ -168,7 +168,7 @@ fn a_full_disk_and_a_missing_file_are_told_of() {
 }
 
 #[test]
-fn certificates_are_checked_unless_nobody_wants_to() {
+fn infer_tls_verifies_certificates_unless_insecure() {
     let server = Scripted::serve_tls(crate::support::scripted::Received::echo);
     let address = format!("localhost:{}", server.address.port());
     let infer = |flags: &[&str]| {

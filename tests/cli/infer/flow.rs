@@ -14,7 +14,7 @@ use crate::support::scripted::{Received, Reply, Scripted};
 use crate::support::pause;
 
 #[test]
-fn requests_carry_what_they_should() {
+fn infer_requests_carry_headers_and_fields() {
     let server = Scripted::serve(Received::echo);
     let line = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT64","data":[1],"parameters":{"content_type":"np","k":2}}],"parameters":{"p":[1]},"outputs":[{"name":"y"}]}"#;
     let flags = ["-H", "Authorization: Bearer a:b", "-H", "odd", "-H", "X-Twice: 1", "-H", "X-Twice: 2"];
@@ -34,14 +34,14 @@ fn requests_carry_what_they_should() {
 }
 
 #[test]
-fn connections_are_kept() {
+fn infer_connections_are_reused() {
     let front = Scripted::serve(Received::echo);
     assert_eq!(Infer::of(front.address, numbers(50)).flags(&["-w", "2"]).run().lines(0).len(), 50);
     assert!(front.connections() <= 4, "{}", front.connections());
 }
 
 #[test]
-fn no_more_are_under_way_than_allowed() {
+fn infer_workers_limit_requests_in_flight() {
     let (now, most): (Arc<AtomicUsize>, Arc<AtomicUsize>) = Default::default();
     let peak = Arc::clone(&most);
     let server = Scripted::serve(move |request| {
@@ -55,7 +55,7 @@ fn no_more_are_under_way_than_allowed() {
 }
 
 #[test]
-fn concurrency_grows_where_that_helps() {
+fn infer_concurrency_grows_while_throughput_improves() {
     let server = Scripted::serve(|request| {
         pause(Duration::from_millis(20));
         request.echo()
@@ -70,7 +70,7 @@ fn concurrency_grows_where_that_helps() {
 }
 
 #[test]
-fn a_busy_server_is_given_room() {
+fn infer_overload_reduces_concurrency() {
     let now: Arc<AtomicUsize> = Arc::default();
     let server = Scripted::serve(move |request| {
         let busy = now.fetch_add(1, Ordering::SeqCst) >= 4;
@@ -83,7 +83,7 @@ fn a_busy_server_is_given_room() {
 }
 
 #[test]
-fn a_rate_is_kept() {
+fn infer_rate_is_limited() {
     let server = Scripted::serve(Received::echo);
     let start = Instant::now();
     assert_eq!(Infer::of(server.address, numbers(30)).flags(&["--rate", "50", "-s", "5"]).run().lines(0).len(), 30);
@@ -96,7 +96,7 @@ fn a_rate_is_kept() {
 }
 
 #[test]
-fn what_is_told_depends_on_who_asks() {
+fn infer_verbosity_flags_control_progress_output() {
     let server = Scripted::serve(Received::echo);
     let stderr = |flags: &[&str]| {
         let ran = Infer::of(server.address, numbers(2)).flags(flags).run();
@@ -111,7 +111,7 @@ fn what_is_told_depends_on_who_asks() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_the_run() {
+fn infer_closed_stdout_ends_the_run() {
     let server = Scripted::serve(Received::echo);
     let address = server.address.to_string();
     let infer = Infer::new(numbers(20_000)).flags(&["-u", &address, "-m", "m", "-i", "in.jsonl", "-o", "-", "--quiet"]);

@@ -152,7 +152,7 @@ fn without_inference_id(mut line: Value) -> Value {
 }
 
 #[test]
-fn every_way_to_ask_gives_the_same_lines() {
+fn infer_every_transport_gives_the_same_lines() {
     let server = TestServer::quickstart();
     let (http, grpc) = (server.http.to_string(), server.grpc.to_string());
     let ways: [&[&str]; 7] = [
@@ -184,7 +184,7 @@ fn every_way_to_ask_gives_the_same_lines() {
 }
 
 #[test]
-fn bad_lines_cost_only_themselves() {
+fn infer_bad_lines_fail_alone() {
     let server = TestServer::quickstart();
     let wrong_type = r#"{"id":"t","inputs":[{"name":"a","shape":[1],"datatype":"INT99","data":[1]}]}"#;
     let wrong_shape = r#"{"id":"s","inputs":[{"name":"a","shape":[1,2],"datatype":"FP32","data":[1,2]}]}"#;
@@ -218,7 +218,7 @@ fn bad_lines_cost_only_themselves() {
 }
 
 #[test]
-fn a_line_that_is_too_long_is_not_kept() {
+fn infer_too_long_line_is_rejected() {
     let server = TestServer::quickstart();
     let http = server.http.to_string();
     let long = format!("{}{}\n{}", iris(0), " ".repeat(100_000_000), iris(1));
@@ -230,7 +230,7 @@ fn a_line_that_is_too_long_is_not_kept() {
 }
 
 #[test]
-fn standard_input_and_output_are_files_like_others() {
+fn infer_stdin_and_stdout_work_like_files() {
     let server = TestServer::quickstart();
     let http = server.http.to_string();
     let infer = Infer::new("").flags(&["-u", &http, "-m", IRIS, "-i", "-", "-o", "-", "--summary", "json"]);
@@ -253,7 +253,7 @@ fn standard_input_and_output_are_files_like_others() {
 }
 
 #[test]
-fn variables_stand_for_flags() {
+fn infer_environment_variables_set_flags() {
     let server = TestServer::quickstart();
     let infer = Infer::new(irises(3))
         .env("MLSERVER_INFER_URL", &server.http.to_string())
@@ -266,7 +266,7 @@ fn variables_stand_for_flags() {
 }
 
 #[test]
-fn arguments_are_checked_before_anything_is_opened() {
+fn infer_invalid_arguments_open_no_file() {
     let infer = Infer::new("").flags(&["-o", "out.jsonl", "--timeout=-1"]).env("MLSERVER_INFER_WORKERS", "many");
     let ran = infer.run();
     assert_eq!(ran.code, Some(2));
@@ -280,7 +280,7 @@ fn arguments_are_checked_before_anything_is_opened() {
 }
 
 #[test]
-fn help_tells_every_flag_and_variable() {
+fn infer_help_lists_every_flag_and_variable() {
     let ran = Infer::new("").flags(&["--help"]).run();
     assert_eq!(ran.code, Some(0));
     insta::assert_snapshot!("help", ran.stdout);

@@ -39,7 +39,7 @@ fn all(count: i64) -> Vec<Option<i64>> {
 }
 
 #[test]
-fn a_run_that_was_killed_goes_on_without_duplicates() {
+fn infer_resume_after_kill_has_no_duplicates() {
     let server = slow();
     let (infer, mut child) = start(server.address, 400);
     child.kill().unwrap();
@@ -67,7 +67,7 @@ fn a_run_that_was_killed_goes_on_without_duplicates() {
 }
 
 #[test]
-fn a_signal_lets_what_is_under_way_end() {
+fn infer_signal_finishes_requests_in_flight() {
     let server = slow();
     let (infer, child) = start(server.address, 400);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
@@ -80,7 +80,7 @@ fn a_signal_lets_what_is_under_way_end() {
 }
 
 #[test]
-fn a_second_signal_waits_for_nothing() {
+fn infer_second_signal_exits_immediately() {
     let server = Scripted::serve(|request| {
         if request.numbers() == [30] {
             pause(Duration::from_secs(20));
@@ -100,7 +100,7 @@ fn a_second_signal_waits_for_nothing() {
 }
 
 #[test]
-fn failures_of_the_first_run_count() {
+fn infer_resume_counts_earlier_failures() {
     let server = Scripted::serve(|request| {
         pause(Duration::from_millis(10));
         if request.numbers() == [3] { Reply::error(400, "no") } else { request.echo() }
@@ -114,7 +114,7 @@ fn failures_of_the_first_run_count() {
 }
 
 #[test]
-fn another_input_is_not_gone_on_with() {
+fn infer_resume_rejects_another_input() {
     let server = slow();
     let (infer, mut child) = start(server.address, 100);
     child.kill().unwrap();
@@ -129,7 +129,7 @@ fn another_input_is_not_gone_on_with() {
 }
 
 #[test]
-fn without_the_flag_a_run_starts_anew() {
+fn infer_without_resume_starts_over() {
     let server = Scripted::serve(Received::echo);
     let infer = Infer::of(server.address, numbers(3));
     let old = json!({"model_name": "m", "id": "", "parameters": {"batch_index": 0}}).to_string() + "\n";
@@ -142,7 +142,7 @@ fn without_the_flag_a_run_starts_anew() {
 }
 
 #[test]
-fn two_runs_do_not_share_an_output() {
+fn infer_concurrent_runs_cannot_share_an_output() {
     let server = slow();
     let (infer, mut child) = start(server.address, 400);
     let mut second = infer.spawn();

@@ -40,7 +40,7 @@ fn npy(rows: usize) -> Vec<u8> {
 }
 
 #[test]
-fn every_format_gives_the_same_answers() {
+fn infer_tables_every_format_gives_the_same_answers() {
     let server = TestServer::quickstart();
     let objects = (0..250).map(|row| {
         let [a, b, c, d] = IRISES[row % 3].0;
@@ -67,7 +67,7 @@ fn every_format_gives_the_same_answers() {
 }
 
 #[test]
-fn columns_have_types_and_missing_values() {
+fn infer_tables_columns_have_types_and_missing_values() {
     let server = Scripted::serve(|request| {
         let output = json!({"name": "y", "shape": [3, 1], "datatype": "BYTES", "data": ["a", "b,", "c"]});
         assert_eq!(request.header("content-type"), "application/json");
@@ -98,7 +98,7 @@ fn columns_have_types_and_missing_values() {
 }
 
 #[test]
-fn a_bad_row_costs_only_itself() {
+fn infer_tables_bad_row_fails_alone() {
     let server = TestServer::quickstart();
     let mut text = csv(2000);
     text.push_str("1,2,3\n5.1,3.5,1.4,much\n5.1,3.5,1.4,0.2\n");
@@ -114,7 +114,7 @@ fn a_bad_row_costs_only_itself() {
 }
 
 #[test]
-fn files_that_are_something_else_are_named() {
+fn infer_tables_wrong_file_format_is_reported() {
     let server = Scripted::serve(Received::echo);
     let address = server.address.to_string();
     for (name, content, flags, code, message) in [
@@ -144,7 +144,7 @@ fn files_that_are_something_else_are_named() {
 }
 
 #[test]
-fn answers_become_columns_by_the_name_of_the_output() {
+fn infer_tables_outputs_become_columns() {
     let server = TestServer::quickstart();
     let infer = Infer::new("").flags(&["-u", &server.http.to_string(), "-m", IRIS, "-i", "in.csv", "-o", "out.csv"]);
     fs::write(infer.path("in.csv"), csv(4) + "x\n").unwrap();
@@ -169,7 +169,7 @@ fn answers_become_columns_by_the_name_of_the_output() {
 
 #[cfg(feature = "parquet")]
 #[test]
-fn answers_become_parquet() {
+fn infer_tables_outputs_become_parquet() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
 
     let server = TestServer::quickstart();
