@@ -1,4 +1,4 @@
-//! `mlserver config`, and what the command line answers before any command runs.
+//! `mlserver config`, and help, version and usage errors of the command line.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::mlserver_command;
 
-/// A folder in which the executable runs, with no environment but the given one.
+/// A folder in which the executable runs with only the given environment.
 struct Case {
     folder: TempDir,
     variables: Vec<(&'static str, &'static str)>,
@@ -37,7 +37,7 @@ impl Case {
         command
     }
 
-    /// Runs the executable and shows all it said, without what differs from run to run.
+    /// Runs the executable and returns its status and output, without the parts that differ from run to run.
     fn run(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().unwrap();
         let text = |bytes: &[u8]| self.plain(std::str::from_utf8(bytes).unwrap());
@@ -49,7 +49,7 @@ impl Case {
         )
     }
 
-    /// Replaces paths and the version, and with them the blanks that align what follows.
+    /// Replaces paths and the version, and the padding whose width depends on them.
     fn plain(&self, text: &str) -> String {
         let folder = self.folder.path().canonicalize().unwrap();
         let plain = text
@@ -64,7 +64,7 @@ impl Case {
     }
 }
 
-/// Some settings from every source, one of them wrong and one not served yet.
+/// Settings from every source, one of them invalid and one not supported yet.
 fn every_source() -> Case {
     Case::new()
         .file("models/settings.json", r#"{"http_port": 18080, "extensions": ["a", "b"], "gprc_port": 1}"#)

@@ -1,4 +1,4 @@
-//! `mlserver dockerfile`: what it writes for which folders.
+//! `mlserver dockerfile`: the files that it writes for different folders.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ fn dockerfile(folder: &Folder, flags: &[&str]) -> Output {
     run_mlserver(".", &[&["dockerfile", folder.root().to_str().unwrap()], flags].concat())
 }
 
-/// Returns what was written, without what differs from version to version.
+/// Returns the Dockerfile, without the parts that differ from version to version.
 #[track_caller]
 fn written(folder: &Folder, flags: &[&str]) -> String {
     let output = dockerfile(folder, flags);

@@ -1,11 +1,12 @@
-//! Files in the repository that the executable writes: `MLSERVER_UPDATE=1 cargo test --test main -- generated` writes them anew.
+//! Files in the repository that the executable generates: `MLSERVER_UPDATE=1 cargo test --test main -- generated`
+//! updates them.
 
 use std::fs;
 use std::process::Command;
 
 use crate::support::{Folder, repository_path, run_mlserver};
 
-/// Checks that a file is what a command prints, or makes it so.
+/// Checks that a file matches the output of a command, or updates it.
 #[track_caller]
 fn is_printed_by(path: &str, arguments: &[&str]) {
     let output = run_mlserver(repository_path("."), arguments);

@@ -1,4 +1,4 @@
-//! `mlserver init`: the projects that it makes are what they say, and pass their own tests.
+//! `mlserver init`: the projects that it creates have the expected files, and pass their own tests.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn succeed(output: &Output) -> &str {
     text(&output.stdout)
 }
 
-/// Runs a project's own tests. Where there is no interpreter, they are skipped.
+/// Runs a project's own tests. They are skipped without an interpreter.
 fn passes_its_own_tests(template: &str) {
     let Some(python) = python() else { return };
     let folder = Folder::new();
@@ -31,7 +31,7 @@ fn passes_its_own_tests(template: &str) {
     assert!(log.contains("test_the_answer_is_the_recorded_one") && log.trim_end().ends_with("\nOK"), "{log}");
 }
 
-// The others import what a bare machine does not have: see `tests/clients/test_projects.py` and `tests/frameworks`.
+// The other templates need packages: see `tests/clients/test_projects.py` and `tests/frameworks`.
 #[test]
 fn init_sklearn_project_passes_its_own_tests() {
     passes_its_own_tests("sklearn");

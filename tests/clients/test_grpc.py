@@ -1,4 +1,4 @@
-"""`tritonclient.grpc` and `tritonclient.grpc.aio`, as they come from PyPI, and grpcio with the messages they bring."""
+"""`tritonclient.grpc` and `tritonclient.grpc.aio` from PyPI, and grpcio with their message classes."""
 
 import asyncio
 import inspect
@@ -30,7 +30,7 @@ def server(tmp_path_factory) -> Iterator[Server]:
 
 @pytest.fixture(params=["grpc", "grpc.aio"])
 def call(request, server) -> Call:
-    """Calls a method of a new client by its name, whether it is a coroutine or not."""
+    """Calls a method of a new client by name, whether or not it is a coroutine."""
     if request.param == "grpc":
 
         def blocking(method: str, *args: Any, **keywords: Any) -> Any:
@@ -119,7 +119,7 @@ def test_compressed_requests_are_read(call: Call, algorithm: str) -> None:
 
 
 def test_large_tensors_round_trip(call: Call) -> None:
-    # More than the 4 MiB that gRPC servers take by default.
+    # More than the 4 MiB that gRPC servers accept by default.
     sent = np.arange(4 << 20, dtype=np.float32).reshape(1024, 4096)
     assert_same(call("infer", "echo", [tensor("x", sent, "FP32")]).as_numpy("x"), sent)
 
@@ -129,8 +129,8 @@ def test_concurrent_requests_of_one_client_are_answered(server) -> None:
     sent = [np.full((4, 4), number, dtype=np.int32) for number in range(50)]
     with triton.InferenceServerClient(server.grpc) as client:
         for number, data in enumerate(sent):
-            tell = lambda result, error, number=number: answers.put((number, result, error))  # noqa: E731
-            client.async_infer("echo", [tensor("x", data, "INT32")], callback=tell)
+            callback = lambda result, error, number=number: answers.put((number, result, error))  # noqa: E731
+            client.async_infer("echo", [tensor("x", data, "INT32")], callback=callback)
         found = [answers.get(timeout=PATIENCE) for _ in sent]
     assert sorted(number for number, _, _ in found) == list(range(50))
     for number, result, error in found:
@@ -170,7 +170,7 @@ def test_typed_contents_round_trip(stub, datatype: str) -> None:
     answer = stub.ModelInfer(messages.ModelInferRequest(model_name="echo", inputs=[typed(sent, datatype)]))
     (output,) = answer.outputs
     if datatype in ("FP16", "BF16"):
-        # They have no field of their own.
+        # These datatypes have no field of their own.
         assert_same(triton.InferResult(answer).as_numpy("x"), sent)
         return
     assert not answer.raw_output_contents
@@ -186,7 +186,7 @@ def test_typed_contents_of_another_datatype_are_rejected(stub) -> None:
     assert failure.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
-# ----------------------------------------------------------------------------------------- what a call brings with it
+# ----------------------------------------------------------------------------------------- metadata of calls
 
 
 def test_metadata_become_headers_and_trailers(stub) -> None:
@@ -219,7 +219,7 @@ def test_errors_have_message_and_status(call: Call) -> None:
     with pytest.raises(InferenceServerException, match="Model nobody") as failure:
         call("get_model_metadata", "nobody")
     assert failure.value.status() == "StatusCode.NOT_FOUND"
-    # What only Triton has.
+    # Features that only Triton has.
     with pytest.raises(InferenceServerException, match="there is no method") as failure:
         call("get_model_config", "echo")
     assert failure.value.status() == "StatusCode.UNIMPLEMENTED"
@@ -265,7 +265,7 @@ def test_repository_loads_and_unloads(call: Call) -> None:
 
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 REQUEST = messages.ModelInferRequest.SerializeToString
-# MLServer's answers come bare; Triton's, which its clients expect, come in a wrapper.
+# MLServer streams bare responses; Triton's clients expect its wrapper message.
 RESPONSE = messages.ModelInferResponse.FromString
 
 
@@ -287,7 +287,7 @@ def test_stream_answers_while_requests_arrive(server) -> None:
             stream = channel.stream_stream(STREAM, REQUEST, RESPONSE)(timeout=PATIENCE)
             found = []
             for number in range(5):
-                # Each answer comes before the next request goes.
+                # Each answer arrives before the next request is sent.
                 await stream.write(numbered(number))
                 found.append((await stream.read()).outputs[0].contents.int_contents[0])
             await stream.done_writing()

@@ -1,4 +1,4 @@
-"""The standard services beside inference, asked by grpcio's own clients: health and reflection."""
+"""The standard services besides inference, called with grpcio's own clients: health and reflection."""
 
 from collections.abc import Iterator
 
@@ -51,7 +51,7 @@ def test_health_watch_reports_load_unload_and_shutdown(server, channel) -> None:
     assert server.post("/v2/repository/models/echo/unload", {}).status == 200
     assert next(echo).status == HealthCheckResponse.SERVICE_UNKNOWN
     assert server.post("/v2/repository/models/echo/load", {}).status == 200
-    # That it was loading meanwhile is seen only by those who look at the right time.
+    # The loading state is too short to be seen reliably.
     assert next(answer.status for answer in echo if answer.status != NOT_SERVING) == SERVING
     server.process.terminate()
     for watch in (whole, echo):

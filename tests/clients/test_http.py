@@ -1,4 +1,4 @@
-"""`tritonclient.http` and `tritonclient.http.aio`, as they come from PyPI."""
+"""`tritonclient.http` and `tritonclient.http.aio` from PyPI."""
 
 import asyncio
 import inspect
@@ -19,9 +19,9 @@ Call = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """The address of a server, as these clients take it."""
+    """Returns the address of a server in the form that these clients expect."""
     folder = model(quickstart(tmp_path_factory.mktemp("models")), "echo")
-    # Where JSON has no number, the client reads the name.
+    # JSON has no such numbers; the client reads their names.
     server = Server(folder, MLSERVER_NON_FINITE_JSON="string").wait_until_ready()
     yield server.url.removeprefix("http://")
     server.stop()
@@ -29,7 +29,7 @@ def address(tmp_path_factory):
 
 @pytest.fixture(params=["http", "http.aio"])
 def call(request, address) -> Call:
-    """Calls a method of a new client by its name, whether it is a coroutine or not."""
+    """Calls a method of a new client by name, whether or not it is a coroutine."""
     if request.param == "http":
 
         def blocking(method: str, *args: Any, **keywords: Any) -> Any:
@@ -66,7 +66,7 @@ def test_every_datatype_round_trips(call: Call, datatype: str, binary_in: bool, 
             tensor("x", sent, datatype, binary_in)
         return
     if (not binary_in and datatype in ("FP16", "FP32", "FP64")) or (not binary_out and datatype == "BF16"):
-        # It writes NaN and infinities as words that JSON does not have, and its BF16 does not read names.
+        # It writes NaN and infinities as words that JSON does not have, and cannot read their names as BF16.
         sent = np.ascontiguousarray(sent[:, np.isfinite(sent).all(axis=0)])
     answer = call("infer", "echo", [tensor("x", sent, datatype, binary_in)], outputs=[wanted("x", binary_out)])
     assert_same(answer.as_numpy("x"), sent)

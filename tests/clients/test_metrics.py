@@ -1,4 +1,4 @@
-"""Metrics that a model keeps with `prometheus_client` itself, through real workers."""
+"""Metrics that a model records with `prometheus_client`, through real workers."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def server(tmp_path: Path):
 
 
 def scrape(server: Server) -> Dict[str, Dict[str, float]]:
-    """Returns the values by name and labels, read with the client's own parser."""
+    """Returns the values by name and labels, parsed with the client's own parser."""
     url = re.search(r"scraping endpoint can be accessed on (http://\S+)", server.log.read_text())[1]
     with urllib.request.urlopen(url, timeout=10) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
@@ -82,7 +82,7 @@ def predict(server: Server, word: str = "x") -> Optional[int]:
 
 
 def until_both(server: Server) -> Dict[int, int]:
-    """Predicts until both workers have, and returns how often each did."""
+    """Predicts until both workers have answered, and returns how often each did."""
     calls: Dict[int, int] = {}
     while len(calls) < 2:
         pid = predict(server)

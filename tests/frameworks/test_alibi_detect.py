@@ -1,4 +1,4 @@
-"""Detectors of alibi-detect: what goldens do not show."""
+"""Detectors of alibi-detect: behavior that the goldens do not cover."""
 
 import re
 import shutil
@@ -75,7 +75,7 @@ def test_online_detector_takes_single_rows_and_keeps_state(tmp_path):
         assert (tmp_path / "online/detector/state").is_dir()
     finally:
         server.stop()
-    # What it saw since it was last saved is gone.
+    # The state since the last save is lost.
     server = serve(tmp_path, sys.executable)
     try:
         server.wait_until_ready()

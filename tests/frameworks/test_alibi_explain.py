@@ -1,4 +1,4 @@
-"""Explainers of alibi: what goldens do not show."""
+"""Explainers of alibi: behavior that the goldens do not cover."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def ask(server, model, tensor, **arguments):
 
 
 def test_anchors_explain_the_model_rule(tmp_path):
-    """The model, which is asked over HTTP, says `setosa` of flowers whose third number is below 2.5."""
+    """The model, which is called over HTTP, predicts `setosa` for flowers whose third number is below 2.5."""
     need("alibi_explain")
     shutil.copytree(MODELS / "anchors", tmp_path / "anchors")
     with serving(tmp_path) as asked:
@@ -46,7 +46,7 @@ def test_anchors_explain_the_model_rule(tmp_path):
             assert found["data"]["precision"] >= 0.9
             assert answer.headers["x-seldon-alibi-type"] == "explanation"
             assert answer.headers["x-seldon-alibi-method"] == "anchor_tabular"
-            # The custom route answers with the explanation alone.
+            # The custom route answers with only the explanation.
             alone = server.post("/explain", {"inputs": [TWO]})
             assert (alone.status, alone.headers.get_content_type()) == (200, "application/json")
             assert alone.json()["meta"]["name"] == "AnchorTabular"
@@ -54,7 +54,7 @@ def test_anchors_explain_the_model_rule(tmp_path):
             server.stop()
     assert all(call["headers"]["Seldon-Skip-Logging"] == "true" for call in asked)
     ids = {call["body"]["id"] for call in asked}
-    # Each of two explanations asks about the row, and about samples; chance decides how often about those.
+    # Each of two explanations predicts the row, and a random number of samples.
     assert len(ids) == len(asked) >= 4
     assert asked[0]["body"]["inputs"][0]["name"] == "x", "the name that the model's metadata have"
 

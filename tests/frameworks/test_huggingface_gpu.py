@@ -14,7 +14,7 @@ if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
 
-# Where some machines keep the driver's libraries.
+# The folders of the driver's libraries on some machines.
 DRIVER = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
 
 
@@ -32,7 +32,7 @@ def test_gpu_answers_match_the_cpu(tmp_path):
     server = serve(tmp_path, sys.executable, **DRIVER)
     try:
         server.wait_until_ready()
-        # What CUDA itself takes for a process.
+        # The memory that CUDA itself uses per process.
         assert before - free_memory() > 100 << 20, "nothing is on the GPU"
         shape, expected = ask(server, "cpu", "args", *TEXTS)
         assert len({answer["score"] for answer in expected}) == len(TEXTS)

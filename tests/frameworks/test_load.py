@@ -1,4 +1,4 @@
-"""What is said when a runtime of a framework cannot load its model."""
+"""The errors of framework runtimes that cannot load their model."""
 
 import json
 import pickle
@@ -42,7 +42,7 @@ def test_missing_framework_names_the_package(tmp_path, bare):
     found = reasons(tmp_path, bare)
     version = ".".join(map(str, sys.version_info[:3]))
     for name, (_, _, package) in ALL.items():
-        # What MLflow saved could have been evaluated natively: the reason that it is not comes first.
+        # A model of MLflow could be native: the reason why it is not comes first.
         reason = found[name].rpartition("; nor does Python serve it: ")[2] if name == "mlflow" else found[name]
         assert reason == (
             f"the model needs `{package}`, which {bare} (Python {version}) does not have; "
@@ -81,7 +81,7 @@ def test_folder_without_mlmodel_is_reported(tmp_path):
 
 
 class Elsewhere:
-    """Pickled as something of a module that is not there."""
+    """Pickled as an object of a module that does not exist."""
 
     def __reduce__(self):
         return (eval, ("__import__('gone_since').model",))

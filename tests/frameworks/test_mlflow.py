@@ -24,7 +24,7 @@ IMPLEMENTATION = "mlserver_mlflow.MLflowRuntime"
 
 
 def serve_alone(tmp_path, model, python=sys.executable, **variables):
-    """Serves a model's folder as MLflow does: the environment alone describes the model."""
+    """Serves a model's folder as MLflow does: only environment variables describe the model."""
     folder = tmp_path / model
     shutil.copytree(GOLDENS / "mlflow" / model / "model", folder)
     described = {"NAME": model, "IMPLEMENTATION": IMPLEMENTATION, "URI": str(folder)}
@@ -36,7 +36,7 @@ def ask(server, method, path, body="", content_type="application/json"):
     return answer(server.url, {"method": method, "path": path, "body": body, "content_type": content_type})
 
 
-#: Models, and the backend that answers; those that the server evaluates itself are asked of both.
+#: Models and their backends; native models are tested with both.
 SERVED = [*((model, "auto") for model in dict.fromkeys(case["model"] for case in CASES)), ("flowers", "python")]
 
 
@@ -112,7 +112,7 @@ def test_mlflow_models_serve_starts_the_executable(tmp_path):
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", model, "-h", "127.0.0.1", "-p", str(port)]
     command += ["-w", "2", "--enable-mlserver", "--env-manager", "local"]
     log = (tmp_path / "log").open("w+")
-    # A group of its own: mlflow starts the server through a shell.
+    # A process group of its own: mlflow starts the server through a shell.
     mlflow = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log, start_new_session=True)
     url = f"http://127.0.0.1:{port}"
     try:

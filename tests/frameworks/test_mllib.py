@@ -1,4 +1,4 @@
-"""Models of MLlib answer as PySpark itself does; MLServer 1.7.1 answers all of them with 500."""
+"""Models of MLlib answer as PySpark itself; MLServer 1.7.1 answers all of them with 500."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ FORMATS += ["RidgeRegression", "DecisionTree", "GradientBoostedTrees", "RandomFo
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Yields a folder with a model of each format, and what PySpark says of some rows."""
+    """Yields a folder with a model of each format, and PySpark's predictions for some rows."""
     need("mllib")
     folder = tmp_path_factory.mktemp("mllib") / "models"
     folder.mkdir()
@@ -31,7 +31,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(trained):
-    """Yields a server with all of the models, once they have loaded."""
+    """Yields a server with all models, once they are loaded."""
     server = serve(trained, sys.executable, MLSERVER_PARALLEL_WORKERS="1")
     try:
         yield server.wait_until_ready(300)
@@ -65,7 +65,7 @@ def test_unsuitable_inputs_are_rejected(model, server):
     for wrong in ([tensor([1, 3], ["a", "b", "c"], "BYTES")], [tensor([1, 2], [1, 2])], []):
         answer = ask(server, model, *wrong)
         if answer.status == 200:
-            # A tree may never look at what is not there.
+            # A tree may never use a missing column.
             assert model in ("DecisionTree", "GradientBoostedTrees", "RandomForest")
             continue
         assert answer.status == 400, answer.body

@@ -1,4 +1,4 @@
-//! Every call but inference.
+//! Every call except inference.
 
 use mlserver::types::protobuf::messages::infer_parameter::ParameterChoice;
 use mlserver::types::protobuf::messages::model_repository as old;
@@ -10,7 +10,7 @@ use serde_json::json;
 use tonic::{Code, Status};
 
 use crate::support::grpc::{RepositoryClient, channel, inference_client};
-use crate::support::{Folder, IRIS, Starting, TestServer};
+use crate::support::{Folder, IRIS, ServerBuilder, TestServer};
 
 #[track_caller]
 fn fails(result: Result<impl Sized, Status>, code: Code, message: &str) {
@@ -60,7 +60,7 @@ async fn model_metadata_is_answered() {
 #[tokio::test]
 async fn readiness_matches_rest() {
     let folder = Folder::iris().with_iris("broken", &json!({"name": "broken", "parameters": {"uri": "nowhere"}}));
-    let server = Starting::new(folder).env("MLSERVER_EXIT_ON_LOAD_FAILURE", "false").listen();
+    let server = ServerBuilder::new(folder).env("MLSERVER_EXIT_ON_LOAD_FAILURE", "false").listen();
     server.wait_for_log("Couldn't load model 'broken'");
     server.wait_for_log("Loaded model 'iris-xgboost'");
     let mut client = inference_client(server.grpc).await;

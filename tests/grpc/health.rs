@@ -11,7 +11,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_reflection::pb::{v1, v1alpha};
 
 use crate::support::grpc::channel;
-use crate::support::{Embedded, Folder, IRIS, Starting, TestServer};
+use crate::support::{EmbeddedServer, Folder, IRIS, ServerBuilder, TestServer};
 
 const INFERENCE: &str = "inference.GRPCInferenceService";
 const REPOSITORY: &str = "inference.model_repository.ModelRepositoryService";
@@ -27,7 +27,7 @@ async fn next(watch: &mut Streaming<HealthCheckResponse>) -> ServingStatus {
 #[tokio::test]
 async fn health_check_knows_server_services_and_models() {
     let folder = Folder::iris().with_iris("broken", &json!({"name": "broken", "parameters": {"uri": "nowhere"}}));
-    let server = Starting::new(folder).env("MLSERVER_EXIT_ON_LOAD_FAILURE", "false").listen();
+    let server = ServerBuilder::new(folder).env("MLSERVER_EXIT_ON_LOAD_FAILURE", "false").listen();
     server.wait_for_log("Couldn't load model 'broken'");
     server.wait_for_log("Loaded model 'iris-xgboost'");
     let mut client = HealthClient::new(channel(server.grpc).await);
@@ -56,7 +56,7 @@ async fn health_watch_reports_loads_and_unloads() {
     server.post("/v2/repository/models/echo/unload", "");
     assert_eq!(next(&mut echo).await, ServingStatus::ServiceUnknown);
     server.post("/v2/repository/models/echo/load", "");
-    // That it is being loaded is seen only by those who look at the right time.
+    // The loading state is too short to be seen reliably.
     let mut status = next(&mut echo).await;
     if status == ServingStatus::NotServing {
         status = next(&mut echo).await;
@@ -74,7 +74,7 @@ async fn health_watch_reports_loads_and_unloads() {
 
 #[tokio::test]
 async fn health_watch_reports_model_ready() {
-    let server = Embedded::serve(crate::support::grpc::Nothing).await;
+    let server = EmbeddedServer::serve(crate::support::grpc::UnusedRuntime).await;
     let registry = server.inference.registry().clone();
     let mut client = HealthClient::new(channel(server.grpc).await);
     let mut late = client.watch(of("late")).await.unwrap().into_inner();

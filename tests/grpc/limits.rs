@@ -13,14 +13,14 @@ use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request};
 
 use crate::support::grpc::{Http2, framed, infer_request, inference_client, ints, raw_request};
-use crate::support::{Embedded, Folder, Starting, TestServer, eventually};
+use crate::support::{EmbeddedServer, Folder, ServerBuilder, TestServer, eventually};
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
 #[tokio::test]
 async fn message_size_limit_applies_in_both_directions() {
     let server =
-        Starting::new(Folder::new().with_identity("echo")).env("MLSERVER_GRPC_MAX_MESSAGE_LENGTH", "1000").start();
+        ServerBuilder::new(Folder::new().with_identity("echo")).env("MLSERVER_GRPC_MAX_MESSAGE_LENGTH", "1000").start();
     let mut client = inference_client(server.grpc).await;
     let request = |bytes: usize| raw_request("echo", "UINT8", &[i64::try_from(bytes).unwrap()], vec![7; bytes]);
     assert!(client.model_infer(request(900)).await.is_ok());
@@ -30,7 +30,8 @@ async fn message_size_limit_applies_in_both_directions() {
         format!("the message has {found} bytes, more than the 1000 that the setting `grpc_max_message_length` allows");
     assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, expected.as_str()));
 
-    // The answer is longer than the request: its negative numbers are not packed as tightly, and it names the model twice.
+    // The response is longer than the request: its negative numbers are not packed as tightly, and it names the model
+    // twice.
     let mut request = infer_request("echo", "INT8", &[90], ints(&[-1; 90]));
     request.inputs[0].name = "n".repeat(20);
     assert!(client.model_infer(request.clone()).await.is_ok());
@@ -56,7 +57,7 @@ async fn message_size_limit_defaults_to_64_mib() {
     assert_eq!(client.model_infer(request(64 << 20)).await.unwrap_err().code(), Code::ResourceExhausted);
 
     let server =
-        Starting::new(Folder::new().with_identity("echo")).env("MLSERVER_GRPC_MAX_MESSAGE_LENGTH", "-1").start();
+        ServerBuilder::new(Folder::new().with_identity("echo")).env("MLSERVER_GRPC_MAX_MESSAGE_LENGTH", "-1").start();
     let mut client = inference_client(server.grpc).await;
     assert!(client.model_infer(request(65 << 20)).await.is_ok());
 }
@@ -113,12 +114,12 @@ async fn announced_length_allocates_no_memory() {
 
 /// Never answers.
 #[derive(Debug)]
-struct Stuck {
-    /// Alive as long as a request waits.
+struct NeverAnswers {
+    /// Cloned for as long as a request waits.
     alive: Arc<()>,
 }
 
-impl Runtime for Stuck {
+impl Runtime for NeverAnswers {
     fn backend(&self) -> &'static str {
         "test"
     }
@@ -136,10 +137,10 @@ impl Runtime for Stuck {
 #[tokio::test]
 async fn deadline_cancels_the_prediction() {
     let alive = Arc::new(());
-    let server = Embedded::serve(Stuck { alive: Arc::clone(&alive) }).await;
+    let server = EmbeddedServer::serve(NeverAnswers { alive: Arc::clone(&alive) }).await;
     let mut request = Request::new(infer_request("m", "INT32", &[1], ints(&[1])));
     request.set_timeout(Duration::from_millis(100));
-    // A client that would wait longer, so that it is the server who gives up.
+    // The client would wait longer, so that the server gives up first.
     let timeout = request.metadata_mut().remove("grpc-timeout").unwrap();
     let connection = Http2::connect(server.grpc).await;
     let message = framed(0, &request.into_inner().encode_to_vec());
@@ -156,7 +157,7 @@ async fn deadline_cancels_the_prediction() {
 #[tokio::test]
 async fn client_disconnect_cancels_the_prediction() {
     let alive = Arc::new(());
-    let server = Embedded::serve(Stuck { alive: Arc::clone(&alive) }).await;
+    let server = EmbeddedServer::serve(NeverAnswers { alive: Arc::clone(&alive) }).await;
     let client = inference_client(server.grpc).await;
     let call = tokio::spawn(async move {
         let mut client = client;

@@ -1,4 +1,4 @@
-//! What no client would send.
+//! Requests that no client would send.
 
 use mlserver::types::protobuf::messages::ModelReadyRequest;
 use prost::Message;
@@ -73,7 +73,7 @@ async fn malformed_messages_are_answered() {
     let too_long = "the message has 1048577 bytes, more than the 1048576 that this call takes".to_owned();
     assert_eq!(connection.call(READY, &[], &long).await.end(), (Code::ResourceExhausted as i32, too_long));
 
-    // The connection is as good as before.
+    // The connection still works.
     let answer = connection.call(INFER, &[], &framed(0, &good)).await;
     assert_eq!(answer.end(), (0, String::new()));
     assert_eq!(

@@ -14,17 +14,18 @@ use serde_json::Value;
 
 use crate::support::goldens::golden_archives;
 
-/// Relative difference that a score may have where single precision is involved, and where it is not.
+/// The allowed relative difference of a score, with and without single precision involved.
 const SINGLE: f64 = 1e-6;
 const DOUBLE: f64 = 1e-9;
-/// What rounding leaves of a sum that should be zero, in parts of the largest value of the answer and of the precision.
+/// The rounding error of a sum that should be zero, as a multiple of the precision times the largest value of the
+/// answer.
 const ROUNDING: f64 = 4.0;
 
 #[derive(Deserialize)]
 struct Case {
     name: String,
     model: String,
-    /// Whether single precision is involved, though answers may have double.
+    /// Whether single precision is involved, although answers may be doubles.
     #[serde(default)]
     single: bool,
     asked: Vec<Asked>,
@@ -99,7 +100,7 @@ fn number(value: &Value) -> f64 {
 }
 
 impl Input {
-    /// The rows from `start` on, `count` of them.
+    /// Returns `count` rows, beginning with `start`.
     fn data(&self, start: usize, count: usize) -> Data<'static> {
         match self {
             Self::Array(tensor) => {
@@ -127,7 +128,7 @@ impl Input {
     }
 }
 
-/// A case, and the model file that it is about.
+/// A case and its model file.
 struct CaseWithModel {
     version: String,
     case: Case,
@@ -167,7 +168,8 @@ fn sklearn_golden_cases_agree() {
     assert!(failures.is_empty(), "{} of {count} cases:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Small files of every family, version and form, decompressed: damage to a compressed stream is mostly found by that.
+/// Returns small files of every family, version and format, decompressed: damage to a compressed stream would mostly be
+/// found by the decompression.
 fn files() -> Vec<Vec<u8>> {
     let plain = |bytes: Vec<u8>| match bytes.first() {
         Some(0x78) => {
@@ -181,8 +183,8 @@ fn files() -> Vec<Vec<u8>> {
     models.filter(|bytes| bytes.len() < 1 << 16).collect()
 }
 
-/// Loads what may be a model; if it is one, it has to answer or to refuse.
-fn try_out(bytes: Vec<u8>) {
+/// Loads a file that may be a model. If it is one, it must answer or return an error.
+fn load_and_predict(bytes: Vec<u8>) {
     let Ok(model) = Model::load(bytes.into()) else { return };
     let columns = model.n_features().unwrap_or(4);
     if columns > 1000 {
@@ -199,7 +201,7 @@ fn try_out(bytes: Vec<u8>) {
 
 #[test]
 fn sklearn_truncated_files_are_rejected() {
-    // Of a compressed file the last bytes may not be needed: what was compressed has ended by then.
+    // The last bytes of a compressed file may not be needed: the compressed data may end before them.
     for bytes in files().into_iter().filter(|bytes| bytes[0] == 0x80) {
         let step = (bytes.len() / 100).max(1);
         for length in (0..bytes.len()).rev().step_by(step) {
@@ -228,12 +230,12 @@ fn sklearn_damaged_files_never_panic() {
                     _ => u8::try_from(next(256)).unwrap(),
                 };
             }
-            try_out(damaged);
+            load_and_predict(damaged);
         }
     }
 }
 
-/// Asks the model for everything that the case knows; all rows at once, and one by one.
+/// Compares the model with every answer of the case, for all rows together and one by one.
 fn check(model: &Model, case: &Case) -> Result<(), String> {
     for asked in &case.asked {
         let rows = asked.input.rows();
@@ -251,7 +253,7 @@ fn check(model: &Model, case: &Case) -> Result<(), String> {
             for (start, count) in std::iter::once((0, rows)).chain((0..rows).map(|row| (row, 1))) {
                 let found = model.call(method, &asked.input.data(start, count));
                 let found = found.map_err(|error| format!("{method}: {error}"))?;
-                compare(&found, expected, (start, count), case.single)
+                compare(&found, expected, start, count, case.single)
                     .map_err(|difference| format!("{method} of {count} rows from {start}: {difference}"))?;
             }
         }
@@ -259,7 +261,7 @@ fn check(model: &Model, case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-fn compare(found: &Data<'_>, expected: &Answer, (start, count): (usize, usize), single: bool) -> Result<(), String> {
+fn compare(found: &Data<'_>, expected: &Answer, start: usize, count: usize, single: bool) -> Result<(), String> {
     match (found, expected) {
         (Data::Table(found), Answer::Array(expected)) => {
             let columns = expected.shape[1..].iter().product();
@@ -270,7 +272,7 @@ fn compare(found: &Data<'_>, expected: &Answer, (start, count): (usize, usize), 
         }
         (Data::Sparse(found), Answer::Array(_)) => {
             let dense = found.to_table(usize::MAX).unwrap();
-            compare(&Data::Table(dense), expected, (start, count), single)
+            compare(&Data::Table(dense), expected, start, count, single)
         }
         (Data::Frame(found), Answer::Frame { frame }) => {
             let names: Vec<_> = frame.iter().map(|column| column.name.as_str()).collect();

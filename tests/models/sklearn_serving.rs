@@ -1,4 +1,4 @@
-//! scikit-learn's artifacts over the wire: outputs by name, labels, errors, and what is refused at load.
+//! scikit-learn's artifacts over REST: outputs by name, labels, errors, and rejected loads.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,11 +6,11 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::support::goldens::sklearn_golden;
-use crate::support::{Folder, Starting, TestServer, repository_path, run_mlserver};
+use crate::support::{Folder, ServerBuilder, TestServer, repository_path, run_mlserver};
 
 const ROW: &str = r#""inputs":[{"name":"x","shape":[1,4],"datatype":"FP64","data":[0,0,0,0]}]"#;
 
-/// A folder with one model from the golden cases, under further settings.
+/// A folder with one model from the golden cases, with additional settings.
 fn folder(case: &str, file: &str, settings: &Value) -> Folder {
     let artifact = sklearn_golden(case);
     let mut all = json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "parameters": {"uri": "."}});
@@ -88,7 +88,7 @@ fn sklearn_unsupported_estimator_fails_the_load() {
         "parameters": {"uri": "model.pkl", "extra": {"backend": "native"}},
     });
     let folder = Folder::new().file("m/model.pkl", pickle).file("m/model-settings.json", settings.to_string());
-    let ended = Starting::new(folder).run();
+    let ended = ServerBuilder::new(folder).run();
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let reason = "expected an estimator of scikit-learn, found `nowhere.Model`";
     assert!(ended.stdout.contains(reason), "{}", ended.stdout);
@@ -174,11 +174,11 @@ struct Case {
     path: String,
     body: Option<Value>,
     answer: Value,
-    /// The answer that differs on purpose.
+    /// Our answer, if it differs on purpose.
     ours: Option<Value>,
 }
 
-/// Cases that the library refuses, in its own words or for a reason that the server does not have.
+/// Cases that the library rejects with its own message, or for a reason that does not apply to the server.
 const REFUSED_BY_THE_LIBRARY: [(&str, Expected); 3] = [
     ("iris: too few columns", Expected::Error("`LogisticRegression` takes 4 features, but each row has 2")),
     ("clusters: another precision", Expected::AnswerTo("clusters: predict")),
@@ -200,7 +200,7 @@ fn sklearn_answers_match_the_original() {
             continue;
         }
         let name = model.file_name().into_string().unwrap();
-        // Refused: see below.
+        // Not evaluated natively: see `sklearn_pandas_output_needs_python`.
         if name == "frame" {
             continue;
         }
@@ -219,7 +219,7 @@ fn sklearn_answers_match_the_original() {
     let server = TestServer::start(folder);
     let cases: Vec<Case> = serde_json::from_slice(&fs::read(goldens.join("cases.json")).unwrap()).unwrap();
     let answer_to = |name: &str| cases.iter().find(|case| case.name == name).unwrap().answer.clone();
-    let mut told = String::new();
+    let mut differences = String::new();
     for case in &cases {
         if case.name.starts_with("frame: ") {
             continue;
@@ -230,7 +230,7 @@ fn sklearn_answers_match_the_original() {
         };
         let mut body: Value = serde_json::from_slice(&answer.body).unwrap();
         if case.body.is_none() {
-            // Which backend answers is an addition of ours.
+            // The name of the backend is our addition.
             assert_eq!(body["parameters"]["backend"].take(), "native");
             body["parameters"].as_object_mut().unwrap().remove("backend");
         }
@@ -240,14 +240,14 @@ fn sklearn_answers_match_the_original() {
             Some((_, Expected::AnswerTo(other))) => answer_to(other),
             None => case.ours.clone().unwrap_or_else(|| case.answer.clone()),
         };
-        // Where the words of an error are the library's, the status alone is compared.
+        // If the library worded the error, only the status is compared.
         let alike = found["status"] == expected["status"]
             && expected.get("body").is_none_or(|expected| alike(expected, &found["body"]));
         if !alike {
-            writeln!(told, "{}\n  expected {expected}\n  found    {found}", case.name).unwrap();
+            writeln!(differences, "{}\n  expected {expected}\n  found    {found}", case.name).unwrap();
         }
     }
-    assert_eq!(told, "");
+    assert_eq!(differences, "");
 }
 
 #[test]
@@ -257,13 +257,14 @@ fn sklearn_pandas_output_needs_python() {
     let settings =
         json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "parameters": parameters}).to_string();
     let ended =
-        Starting::new(Folder::new().file("m/model.joblib", artifact).file("m/model-settings.json", settings)).run();
+        ServerBuilder::new(Folder::new().file("m/model.joblib", artifact).file("m/model-settings.json", settings))
+            .run();
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let reason = "StandardScaler` with `set_output` = `pandas` is not evaluated natively";
     assert!(ended.stdout.contains(reason), "{}", ended.stdout);
 }
 
-/// Compares two answers; numbers agree to 1e-6, relative.
+/// Returns whether two answers agree; numbers to a relative difference of 1e-6.
 fn alike(expected: &Value, found: &Value) -> bool {
     match (expected, found) {
         (Value::Object(expected), Value::Object(found)) => {

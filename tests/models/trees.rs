@@ -11,13 +11,13 @@ use serde_json::Value;
 
 use crate::support::goldens::{GoldenArchive, golden_archives};
 
-/// Relative difference that a score may have.
+/// The allowed relative difference of a score.
 const TOLERANCE: f64 = 1e-6;
 
 #[derive(Deserialize)]
 struct Case {
     library: String,
-    /// Files of the same model, which have to answer alike.
+    /// Files of the same model, which must give the same answers.
     models: Vec<String>,
     input: Tensor,
     expect: Expected,
@@ -39,7 +39,7 @@ struct Tensor {
 }
 
 impl Tensor {
-    /// The elements, rounded to single precision where that is what they are.
+    /// Returns the elements, rounded to single precision if that is their datatype.
     fn numbers(&self) -> Vec<f64> {
         let round = |number| if self.datatype == "FP32" { f64::from(number as f32) } else { number };
         self.data.iter().map(number).map(round).collect()
@@ -86,7 +86,7 @@ fn golden_cases(archive: &GoldenArchive) -> impl Iterator<Item = (&str, Case)> {
     })
 }
 
-/// Small model files of every library, version and format.
+/// Returns small model files of every library, version and format.
 fn small_models() -> Vec<(String, Vec<u8>)> {
     let mut small = Vec::new();
     for archive in golden_archives("trees") {
@@ -107,8 +107,8 @@ fn small_models() -> Vec<(String, Vec<u8>)> {
     small
 }
 
-/// Loads what may be a model; if it is one, it has to answer too.
-fn try_out(library: &str, bytes: &[u8]) {
+/// Loads a file that may be a model. If it is one, it must answer.
+fn load_and_predict(library: &str, bytes: &[u8]) {
     let Ok(model) = load(library, bytes) else { return };
     let columns = model.n_features();
     if columns > 1000 {
@@ -128,9 +128,9 @@ fn trees_truncated_models_are_rejected() {
     for (library, bytes) in small_models() {
         let step = (bytes.len() / 200).max(1);
         for length in (0..bytes.len()).step_by(step) {
-            try_out(&library, &bytes[..length]);
+            load_and_predict(&library, &bytes[..length]);
         }
-        // What follows the trees in a LightGBM file is not needed, and its last line may lack its end.
+        // The part after the trees of a LightGBM file is not needed, and its last line may have no line break.
         let needed = bytes.windows(12).position(|line| line == b"end of trees").unwrap_or(bytes.len() - 1);
         for length in (0..needed).rev().step_by(step) {
             assert!(load(&library, &bytes[..length]).is_err(), "{length} of {} bytes", bytes.len());
@@ -158,12 +158,12 @@ fn trees_damaged_models_never_panic() {
                     _ => u8::try_from(next(256)).unwrap(),
                 };
             }
-            try_out(&library, &damaged);
+            load_and_predict(&library, &damaged);
         }
     }
 }
 
-/// Asks the model for everything that the case knows; all rows at once, and the first ones one by one.
+/// Compares the model with every answer of the case, for all rows together and for the first ones one by one.
 fn check(model: &Model, case: &Case) -> Result<(), String> {
     let numbers = case.input.numbers();
     let [rows, columns] = case.input.shape[..] else { return Err("input is no matrix".to_owned()) };

@@ -12,9 +12,9 @@ use tokio::sync::{Mutex, Semaphore};
 use crate::support::grpc::{infer_request, inference_client, ints};
 use crate::support::python::with_python;
 use crate::support::worker_models::folder;
-use crate::support::{Embedded, Folder, Starting, TestServer, eventually, wait_until};
+use crate::support::{EmbeddedServer, Folder, ServerBuilder, TestServer, eventually, wait_until};
 
-/// Answers with its inputs, once it may, and remembers the rows of each batch.
+/// Answers with its inputs once the gate opens, and records the rows of each batch.
 #[derive(Debug, Clone)]
 struct Gated {
     gate: Arc<Semaphore>,
@@ -44,7 +44,7 @@ fn body(id: &str, values: &[i32]) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batch_is_shared_by_all_transports() {
     let model = Gated { gate: Arc::new(Semaphore::new(0)), rows: Arc::default() };
-    let server = Embedded::serve_as(model.clone(), |settings| {
+    let server = EmbeddedServer::serve_as(model.clone(), |settings| {
         (settings.max_batch_size, settings.max_batch_time) = (8, Duration::from_mins(1));
     })
     .await;
@@ -59,7 +59,7 @@ async fn batch_is_shared_by_all_transports() {
         })
     };
     let busy = rest(0);
-    eventually("the first is under way", || server.inference.in_flight() == 1).await;
+    eventually("the first is in flight", || server.inference.in_flight() == 1).await;
     let asked: Vec<_> = (1..4).map(|value| rest(value * 10)).collect();
     let typed = (4..7).map(|value| {
         let mut grpc = grpc.clone();
@@ -75,7 +75,7 @@ async fn batch_is_shared_by_all_transports() {
         })
     });
     let typed: Vec<_> = typed.collect();
-    eventually("all are under way", || server.inference.in_flight() == 7).await;
+    eventually("all are in flight", || server.inference.in_flight() == 7).await;
     model.gate.add_permits(2);
     for asked in asked.into_iter().chain([busy]) {
         let (answer, data, id) = asked.await.unwrap();
@@ -125,7 +125,7 @@ fn batch_needs_both_settings() {
         json!({"max_batch_time": 1.0}),
         json!({"max_batch_size": 1, "max_batch_time": 1.0}),
     ] {
-        let server = Starting::new(identity(&settings)).flag("--strict").start();
+        let server = ServerBuilder::new(identity(&settings)).flag("--strict").start();
         server.post("/v2/models/m/infer", body("id", &[1])).ok();
         assert!(!server.scrape().text().contains("batch_request_queue{"), "{settings}");
         assert!(!server.log().contains("batched"), "{settings}");

@@ -1,4 +1,4 @@
-//! The metrics server: names, labels, and counts that are exactly what was asked.
+//! The metrics server: names, labels, and exact counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::support::grpc::{Http2, RepositoryClient, channel, framed, infer_request, inference_client, ints};
-use crate::support::{Client, Folder, Starting, TestServer, eventually};
+use crate::support::{Client, Folder, ServerBuilder, TestServer, eventually};
 
 const INFER: &str = "/v2/models/iris-xgboost/infer";
 const ONE_ROW: &str = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]}"#;
 
-/// The metrics of a scrape, read strictly: whatever is no classic Prometheus text is a failure.
+/// The metrics of a scrape, parsed strictly: anything but the classic Prometheus text format fails.
 #[derive(Debug, Default)]
 struct Scrape {
     /// Type by family.
@@ -46,7 +46,7 @@ impl Scrape {
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# HELP ") {
                 let (name, help) = rest.split_once(' ').unwrap();
-                assert!(scrape.helps.insert(name.to_owned(), help.to_owned()).is_none(), "{name} is told twice");
+                assert!(scrape.helps.insert(name.to_owned(), help.to_owned()).is_none(), "{name} is repeated");
             } else if let Some(rest) = line.strip_prefix("# TYPE ") {
                 let (name, kind) = rest.split_once(' ').unwrap();
                 assert!(["counter", "gauge", "histogram", "summary"].contains(&kind), "{line}");
@@ -71,7 +71,7 @@ impl Scrape {
         scrape
     }
 
-    /// Buckets rise, the last one is the count, and one without a bound is there.
+    /// Checks that buckets increase, that there is a bucket without a bound, and that it equals the count.
     fn check_histograms(&self) {
         for (family, _) in self.types.iter().filter(|(_, kind)| *kind == "histogram") {
             let mut series: BTreeMap<BTreeMap<String, String>, Vec<(f64, f64)>> = BTreeMap::new();
@@ -91,7 +91,7 @@ impl Scrape {
         }
     }
 
-    /// Returns a sample's value, or nothing when it is not there.
+    /// Returns a sample's value, or `None` if there is no such sample.
     fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         self.samples.get(&Sample { name: name.to_owned(), labels }).copied()
@@ -142,7 +142,7 @@ fn parse_sample(line: &str) -> (Sample, f64) {
     (Sample { name: name.to_owned(), labels }, value)
 }
 
-/// Reads up to the closing quote and returns what is behind it.
+/// Reads up to the closing quote and returns the remaining text.
 fn quoted(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut characters = text.char_indices();
@@ -241,12 +241,12 @@ async fn metrics_count_grpc_streams_and_messages() {
     };
     exchange((0..4).map(numbered).collect()).await;
     assert_eq!(messages(&Scrape::of(&server)), [4, 4]);
-    // The second request is wrong: the first one has its answer.
+    // The second request is invalid; the first one has been answered.
     exchange(vec![numbered(0), infer_request("echo", "INT32", &[2], ints(&[1]))]).await;
     assert_eq!(messages(&Scrape::of(&server)), [6, 5]);
     exchange(vec![]).await;
 
-    // A client that leaves in the middle: its connection ends with its runtime.
+    // A client that disconnects early: its connection closes with its async runtime.
     let address = server.grpc;
     let leaving = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -325,7 +325,7 @@ fn metrics_counts_are_exact() {
         server.post("/v2/models/iris-xgboost/versions/v1.0.0/infer", ONE_ROW).ok();
     }
     server.post(&format!("{INFER}?model_version=v1.0.0"), ONE_ROW).ok();
-    // Refused by the model: a failure of inference. Refused before: only a request.
+    // A rejection by the model counts as a failed inference, an earlier rejection only as a request.
     for _ in 0..2 {
         server.post(INFER, ONE_ROW.replace("[1,4]", "[4,1]")).error(400);
     }
@@ -374,7 +374,7 @@ fn metrics_unknown_paths_add_no_labels() {
     let expected =
         ["model=<unknown> version=None", "model=iris-xgboost version=None", "model=iris-xgboost version=v1.0.0"];
     assert_eq!(sets.iter().map(String::as_str).collect::<Vec<_>>(), expected);
-    // Two routes, and none for what is not served or not allowed.
+    // Two routes, and none for unknown paths or methods.
     assert_eq!(scrape.label_sets("rest_server_requests_total").len(), 2, "{scrape:#?}");
     assert!(scrape.label_sets("rest_server_requests_in_progress").len() <= 2, "{scrape:#?}");
 }
@@ -406,7 +406,7 @@ fn metrics_gauge_requests_in_progress() {
     }
     assert_eq!(in_progress(&Scrape::of(&server)), 0);
 
-    // A client that goes away is no longer in progress, as soon as the server has noticed.
+    // A disconnected client's request is no longer in progress once the server has noticed.
     let mut gone = server.connect();
     gone.start_upload(INFER, ONE_ROW.len());
     assert_eq!(in_progress(&Scrape::of(&server)), 1);
@@ -456,7 +456,7 @@ fn metrics_server_has_no_other_routes() {
 
 #[test]
 fn metrics_empty_endpoint_disables_the_server() {
-    let by_variable = Starting::new(Folder::iris()).env("MLSERVER_METRICS_ENDPOINT", "").start();
+    let by_variable = ServerBuilder::new(Folder::iris()).env("MLSERVER_METRICS_ENDPOINT", "").start();
     assert!(by_variable.metrics.is_none());
     by_variable.post(INFER, ONE_ROW).ok();
     let ended = by_variable.terminate();

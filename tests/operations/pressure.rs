@@ -1,4 +1,4 @@
-//! What becomes of requests when there are too many, when they take too long, and when their clients leave.
+//! Requests under pressure: full queues, timeouts, and clients that disconnect.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -17,20 +17,20 @@ use tokio::sync::Semaphore;
 use tonic::Code;
 
 use crate::support::grpc::{Http2, framed, infer_request, inference_client, ints};
-use crate::support::{Answer, Client, Embedded, Folder, TestServer, eventually};
+use crate::support::{Answer, Client, EmbeddedServer, Folder, TestServer, eventually};
 
 const INFER: &str = "/v2/models/m/infer";
 const BODY: &str = r#"{"inputs":[{"name":"x","shape":[2],"datatype":"INT32","data":[1,2]}]}"#;
 
-/// Within this, the place of a client that has left is free.
+/// The queue position of a disconnected client is free within this time.
 const SOON: Duration = Duration::from_millis(50);
 
-/// Begins a prediction when it may, and ends it when it may.
+/// Gates that let predictions begin and end.
 #[derive(Debug, Clone)]
 struct Gates {
     begin: Arc<Semaphore>,
     end: Arc<Semaphore>,
-    /// Predictions that were asked for and have neither ended nor been dropped.
+    /// Predictions that were requested and have neither ended nor been dropped.
     alive: Arc<AtomicUsize>,
 }
 
@@ -74,8 +74,8 @@ impl Runtime for Gates {
     }
 }
 
-async fn serve(gates: &Gates, change: impl FnOnce(&mut ModelSettings)) -> Embedded {
-    Embedded::serve_as(gates.clone(), change).await
+async fn serve(gates: &Gates, change: impl FnOnce(&mut ModelSettings)) -> EmbeddedServer {
+    EmbeddedServer::serve_as(gates.clone(), change).await
 }
 
 fn post(client: &Client) -> tokio::task::JoinHandle<Answer> {
@@ -167,7 +167,7 @@ async fn request_timeout_header_limits_the_wait() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_disconnect_frees_its_queue_position() {
-    // Waiting for its prediction, in the middle of it, and waiting for a batch.
+    // The client disconnects while waiting for its prediction, during it, and while waiting for a batch.
     for (begin, batched) in [(0, false), (1, false), (0, true)] {
         let gates = Gates::new(begin, 0);
         let server = serve(&gates, |settings| {
@@ -202,8 +202,8 @@ async fn client_disconnect_frees_its_queue_position() {
     }
 }
 
-/// Waits until a request is there, has its client leave, and holds the time until its place is free against the bound.
-async fn left(server: &Embedded, before: usize, transport: &str, leave: impl FnOnce()) {
+/// Waits until a request arrives, disconnects its client, and checks that its queue position is free within `SOON`.
+async fn left(server: &EmbeddedServer, before: usize, transport: &str, leave: impl FnOnce()) {
     eventually("the request comes", || server.inference.in_flight() == before + 1).await;
     leave();
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! Urgent requests go before others that wait, over every transport.
+//! Urgent requests run before others that wait, over every transport.
 
 use std::fs;
 
@@ -37,7 +37,7 @@ async fn priority_urgent_requests_run_first_over_every_transport() {
     let none = json!({});
     let mut sent = vec![send(&server, 0, &none, "")];
     server.wait_for_log("running 0");
-    // Each waits before the next comes.
+    // Each request is queued before the next one is sent.
     let mut queue = Vec::new();
     let bulk = json!({"priority": 10});
     for (value, parameters, header) in [
@@ -65,7 +65,7 @@ async fn priority_urgent_requests_run_first_over_every_transport() {
         connection.answer().ok();
     }
     call.await.unwrap();
-    // An answer may come before the worker's line in the log.
+    // An answer may arrive before the worker's log line.
     server.wait_for_log("running 102");
     let log = server.log();
     // The log also says where the server is running.

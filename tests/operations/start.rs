@@ -1,4 +1,4 @@
-//! `mlserver start`: how the server comes up, what it says of itself, and how it ends.
+//! `mlserver start`: startup, logs and shutdown.
 
 use std::fs;
 use std::io::Write;
@@ -10,12 +10,12 @@ use std::time::Instant;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{BREAST_CANCER, Connection, Ended, Folder, IRIS, Starting, TestServer, repository_path};
+use crate::support::{BREAST_CANCER, Connection, Folder, IRIS, ServerBuilder, ServerExit, TestServer, repository_path};
 
 const INFER: &str = "/v2/models/iris-xgboost/infer";
 const ONE_ROW: &str = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]}"#;
 
-/// Log lines and errors without what differs from run to run.
+/// Removes the parts of log lines and errors that differ from run to run.
 fn plain(text: &str, folder: &str) -> String {
     let lines = text.lines().map(|line| {
         let is_log = line.len() > 24 && line.as_bytes()[19] == b',' && line.as_bytes()[4] == b'-';
@@ -24,9 +24,9 @@ fn plain(text: &str, folder: &str) -> String {
     lines.collect::<String>().replace(folder, "[DIR]")
 }
 
-/// Runs a server that ends by itself and shows how.
-fn run(starting: Starting, folder: &str) -> String {
-    let Ended { code, stdout, stderr } = starting.run();
+/// Runs a server that exits by itself, and returns its status and output.
+fn run(starting: ServerBuilder, folder: &str) -> String {
+    let ServerExit { code, stdout, stderr } = starting.run();
     let code = code.unwrap();
     let text = format!("status: {code}\n--- stdout\n{stdout}--- stderr\n{stderr}");
     let known_ports = |line: &str| match line.split_once("http://127.0.0.1:") {
@@ -41,10 +41,10 @@ fn run(starting: Starting, folder: &str) -> String {
 
 fn run_in(folder: Folder) -> String {
     let root = folder.root().to_str().unwrap().to_owned();
-    run(Starting::new(folder), &root)
+    run(ServerBuilder::new(folder), &root)
 }
 
-/// A folder with the iris model, whose artifact is a pipe: it loads when the test has written it.
+/// A folder with the iris model, whose artifact is a pipe: the load ends when the test has written the model.
 fn slow_iris() -> (Folder, PathBuf) {
     let settings = json!({"implementation": "mlserver_xgboost.XGBoostModel", "parameters": {"uri": "./pipe"}});
     let folder = Folder::new().file("slow/model-settings.json", settings.to_string());
@@ -66,7 +66,7 @@ fn start_quickstart_serves_and_exits_with_0() {
     let server = TestServer::quickstart();
     let root = server.folder.root().to_str().unwrap().to_owned();
     let (http, grpc, metrics) = (server.http.to_string(), server.grpc.to_string(), server.metrics.unwrap().to_string());
-    // Models are ready before that is logged.
+    // Models are ready before the log line appears.
     for model in ["breast-cancer-lightgbm", "iris-xgboost"] {
         server.wait_for_log(&format!("Loaded model '{model}' successfully."));
     }
@@ -75,7 +75,7 @@ fn start_quickstart_serves_and_exits_with_0() {
     let log = plain(&ended.stdout, &root).replace(&http, "[HTTP]");
     let log = log.replace(&grpc, "[GRPC]").replace(&metrics, "[METRICS]");
     let mut lines: Vec<&str> = log.lines().collect();
-    // Models are loaded at the same time.
+    // Models are loaded concurrently.
     lines[4..6].sort_unstable();
     insta::assert_snapshot!(lines.join("\n"), @r"
     [TIME] [mlserver] INFO - HTTP server running on http://[HTTP]
@@ -96,7 +96,7 @@ fn start_port_in_use_is_one_error_line() {
     for (variable, purpose) in
         [("MLSERVER_HTTP_PORT", "HTTP"), ("MLSERVER_GRPC_PORT", "gRPC"), ("MLSERVER_METRICS_PORT", "metrics")]
     {
-        let ended = Starting::new(Folder::quickstart()).env(variable, &port).run();
+        let ended = ServerBuilder::new(Folder::quickstart()).env(variable, &port).run();
         assert_eq!(ended.code, Some(1));
         let expected = format!("error: the {purpose} server cannot listen on 127.0.0.1:{port}: ");
         assert!(ended.stderr.starts_with(&expected), "{}", ended.stderr);
@@ -106,7 +106,7 @@ fn start_port_in_use_is_one_error_line() {
 
 #[test]
 fn start_foreign_host_is_an_error() {
-    let ended = Starting::new(Folder::quickstart()).env("MLSERVER_HOST", "192.0.2.1").run();
+    let ended = ServerBuilder::new(Folder::quickstart()).env("MLSERVER_HOST", "192.0.2.1").run();
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.starts_with("error: the HTTP server cannot listen on 192.0.2.1:0: "), "{}", ended.stderr);
 }
@@ -136,7 +136,7 @@ fn start_invalid_settings_lists_every_problem() {
 fn start_strict_rejects_unknown_keys() {
     let folder = Folder::quickstart().settings(&json!({"gprc_port": 1}));
     let root = folder.root().to_str().unwrap().to_owned();
-    insta::assert_snapshot!(run(Starting::new(folder).flag("--strict"), &root), @r"
+    insta::assert_snapshot!(run(ServerBuilder::new(folder).flag("--strict"), &root), @r"
     status: 1
     --- stdout
     --- stderr
@@ -144,7 +144,7 @@ fn start_strict_rejects_unknown_keys() {
     ");
     let folder = Folder::quickstart().with_iris("odd", &json!({"implementatoin": "x"}));
     let root = folder.root().to_str().unwrap().to_owned();
-    insta::assert_snapshot!(run(Starting::new(folder).flag("--strict"), &root), @r"
+    insta::assert_snapshot!(run(ServerBuilder::new(folder).flag("--strict"), &root), @r"
     status: 1
     --- stdout
     [TIME] [mlserver] ERROR - failed to load the model settings at `[DIR]/odd/model-settings.json`: unknown key `implementatoin` in `[DIR]/odd/model-settings.json` (did you mean `implementation`?)
@@ -168,7 +168,7 @@ fn start_unsupported_settings_are_reported() {
 
 #[test]
 fn start_missing_folder_serves_no_models() {
-    let server = Starting::new(Folder::new()).argument("nowhere").start();
+    let server = ServerBuilder::new(Folder::new()).argument("nowhere").start();
     assert!(server.wait_for_log("WARNING").contains("`nowhere` does not exist: no model is served."));
     assert_eq!(server.post(INFER, ONE_ROW).error(404), "Model iris-xgboost not found");
     assert_eq!(server.terminate().code, Some(0));
@@ -185,7 +185,7 @@ fn start_load_models_at_startup_false_loads_nothing() {
 fn start_model_from_the_environment_is_served() {
     let folder = Folder::new().with_iris("elsewhere", &json!({}));
     fs::remove_file(folder.path("elsewhere/model-settings.json")).unwrap();
-    let server = Starting::new(folder)
+    let server = ServerBuilder::new(folder)
         .env("MLSERVER_MODEL_IMPLEMENTATION", "mlserver_xgboost.XGBoostModel")
         .env("MLSERVER_MODEL_NAME", "from-env")
         .env("MLSERVER_MODEL_URI", "elsewhere/model.json")
@@ -244,7 +244,7 @@ fn start_duplicate_name_and_version_loads_the_later() {
     let server = TestServer::start(folder);
     let ignored = server.wait_for_log("Ignored ");
     assert!(ignored.contains("/a/model-settings.json`: a later file describes it too."), "{ignored}");
-    // It is ready before that is logged.
+    // The model is ready before the log line appears.
     server.wait_for_log("Loaded model 'm' successfully.");
     assert_eq!(server.log().matches("Loaded model 'm' successfully.").count(), 1);
     assert_eq!(server.get("/v2/models/m").ok()["platform"], "second");
@@ -253,7 +253,7 @@ fn start_duplicate_name_and_version_loads_the_later() {
 
 // -------------------------------------------------------------------------------------------- models that fail
 
-/// Iris and a model whose artifact is cut off.
+/// Iris and a model with a truncated artifact.
 fn half_broken() -> Folder {
     let artifact = fs::read(repository_path("examples/quickstart/iris-xgboost/model.json")).unwrap();
     Folder::iris().with_iris("broken", &json!({})).file("broken/model.json", &artifact[..artifact.len() / 2])
@@ -326,7 +326,7 @@ fn start_failed_load_names_file_or_setting() {
 
 #[test]
 fn start_exit_on_load_failure_false_serves_the_others() {
-    let server = Starting::new(half_broken().settings(&json!({"exit_on_load_failure": false}))).listen();
+    let server = ServerBuilder::new(half_broken().settings(&json!({"exit_on_load_failure": false}))).listen();
     server.wait_for_log("Some of the models failed to load during startup!");
     server.wait_for_log("Loaded model 'iris-xgboost' successfully.");
 
@@ -364,7 +364,7 @@ fn start_unreadable_model_settings_skip_only_that_model() {
 #[test]
 fn start_is_not_ready_while_loading() {
     let (folder, pipe) = slow_iris();
-    let server = Starting::new(folder).listen();
+    let server = ServerBuilder::new(folder).listen();
     assert_eq!(server.get("/v2/health/live").status, 200);
     let ready = server.get("/v2/health/ready");
     assert_eq!(ready.status, 400);
@@ -385,7 +385,7 @@ fn start_is_not_ready_while_loading() {
 #[test]
 fn shutdown_signal_while_loading_exits() {
     let (folder, _pipe) = slow_iris();
-    let server = Starting::new(folder).listen();
+    let server = ServerBuilder::new(folder).listen();
     assert_eq!(server.get("/v2/health/ready").status, 400);
     assert_eq!(server.terminate().code, Some(0));
 }
@@ -512,7 +512,7 @@ fn shutdown_half_open_connections_wait_for_the_header_timeout_only() {
 
 #[test]
 fn shutdown_frozen_clients_do_not_delay_exit() {
-    // What every HTTP/2 client says first, and SETTINGS without any. Then this one never agrees to anything.
+    // The preface of every HTTP/2 client and empty SETTINGS. Then this client never acknowledges anything.
     let http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let server = TestServer::start(Folder::iris().settings(&json!({"shutdown_grace_period": 25})));
     let mut frozen = [server.http, server.grpc, server.metrics.unwrap()].map(Connection::open);
@@ -531,10 +531,10 @@ fn shutdown_frozen_clients_do_not_delay_exit() {
         connection.rest_bytes();
     }
     assert!(!server.log().contains("Stopped"), "{}", server.log());
-    // Whoever has a request under way is not cut, although nothing has happened there for as long.
+    // A connection with a request in flight stays open, although it has been silent for as long.
     upload.write(ONE_ROW);
     upload.answer().ok();
-    // The metrics are told to the last.
+    // Metrics are answered until the end.
     metrics.rest_bytes();
     let ended = server.ended();
     assert_eq!(ended.code, Some(0));
@@ -561,7 +561,7 @@ fn log_plain_lines_name_model_and_version() {
 fn log_structured_lines_are_json() {
     let folder =
         half_broken().settings(&json!({"use_structured_logging": true, "exit_on_load_failure": false, "debug": true}));
-    let server = Starting::new(folder).listen();
+    let server = ServerBuilder::new(folder).listen();
     server.wait_for_log("Some of the models failed to load during startup!");
     server.post(INFER, ONE_ROW).ok();
     let bad = r#"{"id":"a\"b\nc","inputs":[]}"#;
@@ -599,7 +599,7 @@ fn log_debug_logs_every_request() {
 #[test]
 fn log_closed_stdout_does_not_end_the_server() {
     let folder = Folder::iris().settings(&json!({"debug": true}));
-    let server = Starting::new(folder).hang_up_after("Loaded model").start();
+    let server = ServerBuilder::new(folder).close_stdout_after("Loaded model").start();
     for _ in 0..10 {
         server.post(INFER, ONE_ROW).ok();
     }
@@ -611,15 +611,15 @@ fn log_closed_stdout_does_not_end_the_server() {
 fn start_models_folder_from_the_environment() {
     let folder = Folder::iris();
     let path = folder.root().to_str().unwrap().to_owned();
-    let server = Starting::new(folder).argument("").env("MODELS_DIR", &path).start();
+    let server = ServerBuilder::new(folder).argument("").env("MODELS_DIR", &path).start();
     server.get("/v2/models/iris-xgboost/ready").ok();
-    // MLServer's own variable counts more than KServe's.
+    // MLServer's own variable takes precedence over KServe's.
     let folder = Folder::iris();
     let path = folder.root().to_str().unwrap().to_owned();
-    let starting = Starting::new(folder).argument("").env("MODELS_DIR", "nowhere");
+    let starting = ServerBuilder::new(folder).argument("").env("MODELS_DIR", "nowhere");
     let server = starting.env("MLSERVER_MODELS_DIR", &path).start();
     server.get("/v2/models/iris-xgboost/ready").ok();
-    let ended = Starting::new(Folder::new()).argument("").run();
+    let ended = ServerBuilder::new(Folder::new()).argument("").run();
     assert_eq!(ended.code, Some(2));
     let expected = "error: no FOLDER is given, and neither `MLSERVER_MODELS_DIR` nor `MODELS_DIR` names one\n";
     assert_eq!(ended.stderr, expected);

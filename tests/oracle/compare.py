@@ -85,7 +85,7 @@ class Server:
         self.log.close()
 
     def send(self, request):
-        """Returns status, headers and body of an answer."""
+        """Returns the status, headers and body of a response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.putrequest(request.method, request.path, skip_accept_encoding=True)
@@ -117,7 +117,7 @@ def numbers_agree(left, right, datatype):
 
 
 def differences(theirs, ours, path=""):
-    """Yields where two JSON values differ, order of keys included."""
+    """Yields the differences of two JSON values, including the order of keys."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         if list(theirs) != list(ours):
             yield f"{path or 'body'}: keys {list(theirs)} | {list(ours)}"
@@ -149,7 +149,7 @@ def parse(headers, body):
         body = gzip.decompress(body)
     if body and headers.get("content-type", "").startswith("application/json"):
         body = json.loads(body)
-        # An index: the original lists models as the file system does.
+        # An index: the original lists models in the order of the file system.
         if isinstance(body, list):
             body.sort(key=lambda entry: (entry["name"], entry.get("version", "")))
     return body
@@ -163,7 +163,7 @@ def generated_id(request):
 
 
 def compare(request, theirs, ours):
-    """Yields each difference as part and text."""
+    """Yields each difference as its part and a description."""
     if theirs[0] != ours[0]:
         yield "status", f"{theirs[0]} | {ours[0]}"
     their_body, our_body = parse(*theirs[1:]), parse(*ours[1:])
@@ -176,7 +176,7 @@ def compare(request, theirs, ours):
             for name in ("ce-id", "ce-requestid"):
                 if name in headers:
                     headers[name] = "generated"
-    # FP32 is shorter as FP32, and may be below the length from which answers are compressed.
+    # FP32 takes fewer digits as FP32, so a response may be below the length from which it is compressed.
     if (len(theirs[2]) < COMPRESSED_FROM) != (len(ours[2]) < COMPRESSED_FROM):
         their_headers.pop("vary", None)
         our_headers.pop("vary", None)
@@ -235,7 +235,7 @@ def main():
         )
         ours = Server("ours", [str(arguments.server.absolute())], folder, {"MLSERVER_EXIT_ON_LOAD_FAILURE": "false"})
         with theirs, ours:
-            # One model that cannot be loaded would stop the original, so each is loaded by itself.
+            # One model that cannot be loaded would stop the original, so each is loaded separately.
             unloadable = set()
             for settings in sorted(models.rglob("model-settings.json")):
                 name = json.loads(settings.read_text())["name"]

@@ -7,13 +7,13 @@ use std::time::Instant;
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::support::process_models::{ask, calls, process_models, processes};
 use crate::support::python::with_python;
-use crate::support::where_models::{ask, calls, processes, where_models};
 use crate::support::worker_models::{has_ended, pid};
 use crate::support::{PATIENCE, TestServer, wait_until};
 
 fn server(models: &[(&str, Value)], settings: &Value) -> Option<TestServer> {
-    Some(with_python(where_models(models).settings(settings))?.start())
+    Some(with_python(process_models(models).settings(settings))?.start())
 }
 
 /// The children of a server.
@@ -57,7 +57,7 @@ fn pool_every_worker_has_every_model_and_its_share_of_cores() {
 
 #[test]
 fn pool_omp_num_threads_of_the_server_reaches_the_workers() {
-    let folder = where_models(&[("a", json!({}))]).settings(&json!({"parallel_workers": 2}));
+    let folder = process_models(&[("a", json!({}))]).settings(&json!({"parallel_workers": 2}));
     let Some(starting) = with_python(folder) else { return };
     let server = starting.env("OMP_NUM_THREADS", "7").start();
     assert_eq!(ask(&server, "a", 0)["threads"], "7");
@@ -73,7 +73,7 @@ fn pool_every_worker_warms_up_before_it_takes_calls() {
     let used: Vec<i64> = answers.iter().map(|answer| answer["pid"].as_i64().unwrap()).collect();
     assert_ne!(used[0], used[1]);
     assert_eq!((of(used[0]), of(used[1])), (json!(3), json!(3)));
-    // So does the worker that comes instead of another.
+    // So does a replacement worker.
     kill_process(pid(used[0]), Signal::KILL).unwrap();
     wait_until("the worker ends", || has_ended(pid(used[0])));
     let again =
@@ -81,7 +81,7 @@ fn pool_every_worker_warms_up_before_it_takes_calls() {
     let answer = std::iter::repeat_with(again).take(20).flatten().next();
     assert_eq!(answer.unwrap()["calls"], 3);
 
-    let folder = where_models(&[("a", json!({"warmup": [sample(0), sample(-1)]}))]);
+    let folder = process_models(&[("a", json!({"warmup": [sample(0), sample(-1)]}))]);
     let ended = with_python(folder).unwrap().run();
     let expected =
         "the model was loaded but does not answer `warmup[1]` of its settings: builtins.ValueError: no time for this";
@@ -132,7 +132,7 @@ fn pool_inference_group_ends_with_its_last_model() {
     tell("g2", "unload");
     wait_until("the group's workers end", || g1.iter().all(|process| has_ended(pid(*process))));
     assert_eq!(of_server(), &all - &g1);
-    // It comes back with its model.
+    // The pool is created again with its model.
     tell("g1", "load");
     let again = processes(&server, "g1");
     assert_eq!((again.len(), again.is_disjoint(&all)), (2, true));

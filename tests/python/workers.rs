@@ -1,4 +1,4 @@
-//! Models in Python: worker processes, and what becomes of requests when they are in trouble.
+//! Models in Python: worker processes, and the requests of workers that fail.
 
 use std::fs;
 use std::thread;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::python::python;
 use crate::support::worker_models::{SOON, folder, has_ended, infer, pid, send, server, starting, value};
-use crate::support::{Answer, Client, Folder, Starting, TestServer, pause, repository_path, wait_until};
+use crate::support::{Answer, Client, Folder, ServerBuilder, TestServer, pause, repository_path, wait_until};
 
 #[test]
 fn python_predict_may_be_coroutine_plain_or_blocking() {
@@ -53,7 +53,7 @@ fn worker_death_fails_its_calls_with_the_cause() {
     let cases =
         [("exit", "ended with exit code 3"), ("sys.exit", "ended with exit code 4"), ("segv", "was ended by SIGSEGV")];
     for (what, cause) in cases {
-        // Waits for the next worker when there is none.
+        // The request waits for the next worker if there is none.
         assert_eq!(value(&infer(&server, "m", "metrics")), 1);
         let started = Instant::now();
         let error = infer(&server, "m", what).error(503);
@@ -67,7 +67,7 @@ fn worker_death_fails_its_calls_with_the_cause() {
     let metrics = server.scrape();
     let metrics = metrics.text();
     assert!(metrics.contains("worker_restarts_total{pool=\"default\",reason=\"exit\"} 2"), "{metrics}");
-    // Nothing that was counted is lost with a worker.
+    // No count is lost with a worker.
     assert!(metrics.contains("tests_observed_count{model_name=\"m\",model_version=\"\"} 4"), "{metrics}");
 }
 
@@ -95,7 +95,7 @@ fn worker_none_alive_is_not_ready() {
     let Some(python) = python() else { return };
     let folder = folder(&[("m", "Coroutine")]).settings(&json!({"python_executable": "./python"}));
     std::os::unix::fs::symlink(&python, folder.path("python")).unwrap();
-    let server = Starting::new(folder).start();
+    let server = ServerBuilder::new(folder).start();
     let worker = pid(value(&infer(&server, "m", 0)));
     fs::remove_file(server.folder.path("python")).unwrap();
     kill_process(worker, Signal::KILL).unwrap();
@@ -142,7 +142,7 @@ fn python_load_failure_reports_the_reason() {
         let Some(python) = python() else { return };
         let source = fs::read(repository_path("tests/fixtures/workers/models.py")).unwrap();
         let folder = Folder::new().file("m/models.py", source).file("m/model-settings.json", settings.to_string());
-        let ended = Starting::new(folder).env("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap()).run();
+        let ended = ServerBuilder::new(folder).env("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap()).run();
         assert_eq!(ended.code, Some(1), "{}", ended.stdout);
         assert!(ended.stdout.contains(reason), "{implementation}: {}", ended.stdout);
     }
@@ -221,7 +221,7 @@ fn shutdown_ends_workers_and_their_children() {
 fn worker_ends_when_the_server_is_killed() {
     let Some(server) = server(&[("m", "Trouble")], &json!({"parallel_workers": 2})) else { return };
     let first = pid(value(&infer(&server, "m", "pid")));
-    // One of them is inside of code that never looks up.
+    // One of them runs code that never checks for signals.
     let mut connection = server.connect();
     send(&mut connection, "infer", &json!("hang"));
     let second = pid(value(&infer(&server, "m", "pid")));
@@ -299,7 +299,7 @@ fn python_logging_settings_apply_to_models() {
     let Some(quieted) = server(&[("m", "Trouble")], &json!({"logging_settings": quiet})) else { return };
     infer(&quieted, "m", "print").ok();
     infer(&quieted, "m", "print").ok();
-    // On the same pipe as records, so that those of the first request have come.
+    // Prints share the pipe with records, so those of the first request have arrived.
     wait_until("both have printed", || quieted.log().matches("complained by the model").count() == 2);
     assert!(!quieted.log().contains("logged by the model"), "{}", quieted.log());
     let Some(warned) = server(&[("m", "Trouble")], &json!({"logging_settings": {"version": 2}})) else { return };
@@ -308,12 +308,12 @@ fn python_logging_settings_apply_to_models() {
     warned.wait_for_log("logged by the model");
 }
 
-/// A server of the model `m` with parameters of its own, or nothing without an interpreter.
+/// Returns a server of the model `m` with its own parameters, or `None` without an interpreter.
 fn server_with(class: &str, parameters: &Value, settings: &Value) -> Option<TestServer> {
     let python = python()?;
     let model = json!({"implementation": format!("models.{class}"), "parameters": parameters});
     let folder = folder(&[("m", class)]).file("m/model-settings.json", model.to_string()).settings(settings);
-    let starting = Starting::new(folder).env("PATH", "/usr/bin:/bin");
+    let starting = ServerBuilder::new(folder).env("PATH", "/usr/bin:/bin");
     let cache = repository_path("target/test-cache");
     fs::create_dir_all(&cache).unwrap();
     let starting = starting.env("XDG_CACHE_HOME", cache.to_str().unwrap());
@@ -361,7 +361,7 @@ fn worker_queue_full_rejects_calls() {
     };
     for (index, connection) in connections.iter_mut().enumerate() {
         send(connection, "infer", &json!(1000));
-        wait_until("it is under way", || in_flight(index + 1) && waiting(index));
+        wait_until("it is in flight", || in_flight(index + 1) && waiting(index));
     }
     let refused = infer(&server, "m", 1);
     assert_eq!(refused.header("retry-after"), "1");

@@ -1,4 +1,4 @@
-//! Requests that no good client sends: each gets a clear 4xx, and the next good request works.
+//! Invalid requests: each is answered with a clear 4xx, and the next valid request works.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use crate::support::{Client, Folder, TestServer};
 const INFER: &str = "/v2/models/iris-xgboost/infer";
 const ONE_ROW: &str = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]}"#;
 
-/// How much memory a refused request may leave behind, in KiB. Far below what any of them declares.
+/// How much memory a rejected request may leave allocated, in KiB. Far below the sizes that the requests declare.
 const LITTLE: u64 = 8 * 1024;
 
 #[track_caller]
@@ -22,7 +22,7 @@ fn iris() -> TestServer {
     TestServer::start(Folder::iris())
 }
 
-/// The good request with one thing replaced.
+/// Returns the valid request with one part replaced.
 fn with(from: &str, to: &str) -> String {
     assert!(ONE_ROW.contains(from), "{from}");
     ONE_ROW.replace(from, to)
@@ -261,7 +261,7 @@ fn declared_sizes_allocate_no_memory() {
             let body = with("[1,4]", shape).replace("FP32", datatype);
             let answer = server.post(INFER, &body);
             answer.error(400);
-            // The data in front of the shape takes another way.
+            // Data before the shape is parsed in another way.
             let body =
                 format!(r#"{{"inputs":[{{"data":[1,2,3,4],"shape":{shape},"datatype":"{datatype}","name":"x"}}]}}"#);
             server.post(INFER, &body).error(400);
@@ -311,7 +311,7 @@ fn deep_nesting_is_rejected_everywhere() {
             let error = answer.error(answer.status);
             assert!(error.len() < 300, "an error that echoes the request: {error}");
         }
-        // What is ignored is skipped without a stack.
+        // Ignored values are skipped without recursion.
         let ignored = with(r#"{"inputs""#, &format!(r#"{{"unknown":{deep},"inputs""#));
         let expected = if deep == &unclosed { 422 } else { 200 };
         assert_eq!(server.post(INFER, ignored).status, expected);
@@ -418,13 +418,13 @@ fn truncated_body_answers_400() {
 
 #[test]
 fn slow_head_times_out() {
-    // Long enough for a client that is only slow because the machine is busy.
+    // Long enough for a client that is slow only because the machine is busy.
     let server = TestServer::start(Folder::iris().settings(&json!({"http_header_timeout": 0.5})));
     let mut connection = server.connect();
     connection.write("GET /v2 HTTP/1.1\r\nhost:");
     let answer = connection.rest();
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    // The connection of the server's own client was idle for as long, and is cut off, too.
+    // The connection of `server`'s own client was idle for as long, and is closed as well.
     assert_eq!(Client::new(server.http).post(INFER, ONE_ROW).ok()["outputs"][0]["data"], json!([2]));
 }
 
@@ -435,7 +435,7 @@ fn disconnected_clients_leak_nothing() {
     let numbers = vec!["1.5"; rows * 4].join(",");
     let large = format!(r#"{{"inputs":[{{"name":"x","shape":[{rows},4],"datatype":"FP32","data":[{numbers}]}}]}}"#);
     for _ in 0..20 {
-        // Before the request, within its head, within its body, and before the answer.
+        // Before the request, within its head, within its body, and before the response.
         drop(server.connect());
         server.connect().write("POST /v2/models");
         server.connect().start_upload(INFER, 1000);
@@ -443,7 +443,7 @@ fn disconnected_clients_leak_nothing() {
         upload.start_upload(INFER, large.len());
         upload.write(&large);
     }
-    // Their permits come back: two at a time are admitted still.
+    // Their permits are released: two requests at a time are still admitted.
     let answered = (0..10_000).any(|_| server.post(INFER, ONE_ROW).status == 200);
     assert!(answered);
     assert_eq!(server.terminate().code, Some(0));
@@ -483,7 +483,7 @@ fn hostile_gzip_is_rejected() {
         let answer = server.post_with(INFER, &headers, &flipped);
         assert!([200, 400, 422].contains(&answer.status), "{answer:?}");
     }
-    // Several members are one text, as gzip has it.
+    // Several gzip members form one text.
     let (first, second) = ONE_ROW.split_at(40);
     let members: Vec<u8> = [first, second]
         .iter()

@@ -1,4 +1,4 @@
-//! The binary tensor data extension over REST: what it looks like on the wire, and what is refused.
+//! The binary tensor data extension over REST: its wire format, and rejected requests.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -17,14 +17,14 @@ fn echo() -> TestServer {
     TestServer::start(Folder::new().with_identity("echo"))
 }
 
-/// Sends JSON and binary data behind it.
+/// Sends JSON followed by binary data.
 #[track_caller]
 fn post(client: &Client, json: &str, binary: &[u8]) -> Answer {
     let length = json.len().to_string();
     client.post_with(INFER, &[(LENGTH, &length)], [json.as_bytes(), binary].concat())
 }
 
-/// Parts an answer at the end of its JSON.
+/// Splits a response at the end of its JSON.
 #[track_caller]
 fn parts(answer: &Answer) -> (&str, &[u8]) {
     assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
@@ -74,7 +74,7 @@ fn binary_output_only_on_request() {
         assert_eq!((answer.header("content-type"), answer.header(LENGTH)), ("application/json", ""), "{outputs}");
         assert_eq!(answer.ok()["outputs"][0], json!({"name": "x", "shape": [2], "datatype": "UINT8", "data": [7, 8]}));
     }
-    // The other way round: JSON comes, binary data goes.
+    // The reverse: JSON in, binary data out.
     let request = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"UINT8","data":[9]}],"parameters":{"binary_data_output":true}}"#;
     assert_eq!(parts(&server.post(INFER, request)).1, [9]);
     // Events are text.
@@ -112,7 +112,7 @@ fn binary_compression_covers_json_and_data() {
     let mut deflated = ZlibEncoder::new(Vec::new(), Compression::default());
     deflated.write_all(&body).unwrap();
     for (encoding, body) in [("gzip", gzip(&body)), ("deflate", deflated.finish().unwrap()), ("identity", body)] {
-        // The other client decompresses by itself.
+        // The default client would decompress the response.
         let mut connection = server.connect();
         let size = body.len();
         connection.write(format!(
@@ -142,14 +142,14 @@ fn binary_long_tensor_is_not_copied() {
     let answer = post(&server, &request, &vec![5; size]);
     assert_eq!(parts(&answer).1.len(), size);
     let grown = server.peak_memory() - before;
-    // As it was received, and in one piece.
+    // Unchanged, and in one piece.
     let twice = u64::try_from(2 * size / 1024).unwrap();
     assert!(grown < twice + twice / 4, "{grown} KiB");
 }
 
 // ------------------------------------------------------------------------------------------------------------ refused
 
-/// One input, whose shape, datatype and parameters are given.
+/// Returns one input with the given shape, datatype and parameters.
 fn input(shape: &str, datatype: &str, parameters: &str) -> String {
     format!(r#"{{"inputs":[{{"name":"x","shape":{shape},"datatype":"{datatype}","parameters":{{{parameters}}}}}]}}"#)
 }
@@ -210,7 +210,7 @@ fn binary_wrong_header_length_is_rejected() {
     server.post_with(INFER, &[(LENGTH, &length)], &body).ok();
 }
 
-/// Sends each request with the same eight bytes behind it, and shows what it is answered.
+/// Sends each request followed by the same eight bytes, and lists the responses.
 fn refusals(cases: &[String]) -> String {
     let server = echo();
     let mut shown = String::new();
@@ -222,7 +222,7 @@ fn refusals(cases: &[String]) -> String {
     shown
 }
 
-/// An input of eight bytes, with one thing replaced.
+/// Returns an input of eight bytes with one part replaced.
 fn with(from: &str, to: &str) -> String {
     let good = input("[8]", "UINT8", r#""binary_data_size":8"#);
     assert!(good.contains(from), "{from}");

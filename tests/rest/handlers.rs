@@ -1,4 +1,4 @@
-//! Routes that models in Python bring along. What their arguments may be is tested in `python/tests`.
+//! Custom routes of models in Python. Their arguments are tested in `python/tests`.
 
 use std::fs;
 use std::thread;
@@ -8,9 +8,9 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::python::python;
-use crate::support::{Folder, Starting, TestServer, repository_path};
+use crate::support::{Folder, ServerBuilder, TestServer, repository_path};
 
-/// A folder with models of `tests/fixtures/workers/handlers.py`: names and classes.
+/// Creates a folder with models of `tests/fixtures/workers/handlers.py`, by name and class.
 fn folder(models: &[(&str, &str)]) -> Folder {
     let source = fs::read(repository_path("tests/fixtures/workers/handlers.py")).unwrap();
     models.iter().fold(Folder::new(), |folder, (name, class)| {
@@ -21,9 +21,9 @@ fn folder(models: &[(&str, &str)]) -> Folder {
     })
 }
 
-fn starting(folder: Folder, settings: &Value) -> Option<Starting> {
+fn starting(folder: Folder, settings: &Value) -> Option<ServerBuilder> {
     let python = python()?;
-    Some(Starting::new(folder.settings(settings)).env("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap()))
+    Some(ServerBuilder::new(folder.settings(settings)).env("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap()))
 }
 
 fn server(models: &[(&str, &str)], settings: &Value) -> Option<TestServer> {

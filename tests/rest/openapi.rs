@@ -1,6 +1,6 @@
-//! The documentation: pages, their files, and the documents, as browsers and generators of clients fetch them.
+//! The documentation: pages, their assets, and the `OpenAPI` documents, as browsers and client generators fetch them.
 //!
-//! Whether the documents are true is held against real answers in `tests/clients`.
+//! `tests/clients` checks the documents against real responses.
 
 use std::io::Read;
 
@@ -13,7 +13,7 @@ use crate::support::{Answer, Folder, TestServer};
 const IRIS_DOCS: &str = "/v2/models/iris-xgboost/docs";
 const VERSION_DOCS: &str = "/v2/models/iris-xgboost/versions/v1.0.0/docs";
 
-/// The URLs that a page refers to, but for data.
+/// Returns the URLs that a page refers to, except data URLs.
 fn links(page: &Answer) -> Vec<String> {
     let attributes = ["src=\"", "href=\""];
     let starts = attributes.into_iter().flat_map(|attribute| page.text().split(attribute).skip(1));

@@ -1,4 +1,4 @@
-//! The V2 protocol over HTTP: routes, bodies, headers, and what browsers and proxies need.
+//! The V2 protocol over HTTP: routes, bodies, headers, CORS, proxies and connections.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use http::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::support::{Answer, Folder, Starting, TestServer, repository_path};
+use crate::support::{Answer, Folder, ServerBuilder, TestServer, repository_path};
 
 const IRIS: &str = "/v2/models/iris-xgboost";
 const INFER: &str = "/v2/models/iris-xgboost/infer";
@@ -81,7 +81,7 @@ fn every_infer_route_gives_the_same_answer() {
         "/infer?model_version=v1.0.0",
         "/infer?unknown=1&model_version=v1.0.0",
         "/infer?unknown=1",
-        // The path wins.
+        // The path takes precedence.
         "/versions/v1.0.0/infer?model_version=other",
     ] {
         let answer = server.post(&format!("{IRIS}{path}"), &body);
@@ -251,7 +251,7 @@ fn request_id_is_kept_or_generated() {
     assert_eq!((id_of(&empty).as_str(), empty.header("ce-id"), empty.header("ce-requestid")), ("", "", ""));
     assert!(!empty.headers.contains_key("ce-id") && !empty.headers.contains_key("ce-requestid"));
     assert_eq!(empty.header("ce-modelid"), "iris-xgboost");
-    // What no header can hold is in the body alone.
+    // Ids that no header can hold are only in the body.
     let forged = with_id(r#""a\r\nx-forged: 1""#);
     assert_eq!(id_of(&forged), "a\r\nx-forged: 1");
     assert!(!forged.headers.contains_key("ce-id") && !forged.headers.contains_key("x-forged"));
@@ -347,7 +347,7 @@ fn any_content_type_is_read_as_json() {
         "application/json; charset=utf-8",
         "application/vnd.x+json",
         "APPLICATION/JSON",
-        // As tritonclient's asynchronous client calls all bodies.
+        // tritonclient's asynchronous client labels all bodies so.
         "application/octet-stream",
     ] {
         server.post_with(INFER, &[("content-type", content_type)], ONE_ROW).ok();
@@ -380,7 +380,7 @@ fn long_response_is_compressed_if_accepted() {
     let ask = |rows_: usize, accepted: &[(&str, &str)]| {
         let mut headers = vec![("content-type", "application/json")];
         headers.extend(accepted);
-        // The client below shows what is on the wire, unlike one that decodes by itself.
+        // This client shows the bytes on the wire, and does not decompress them.
         let body = rows(rows_);
         let mut connection = server.connect();
         let head = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect::<Vec<_>>().concat();
@@ -465,13 +465,13 @@ fn too_long_body_is_rejected() {
     server.post(INFER, padded(limit)).ok();
     assert_eq!(server.post(INFER, padded(limit + 1)).error(413), expected);
 
-    // By its length, before any of it is sent.
+    // Rejected by its length, before any of it is sent.
     let mut connection = server.connect();
     let head = format!("POST {INFER} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\n");
     connection.write(format!("{head}content-length: 99999999999\r\nexpect: 100-continue\r\n\r\n"));
     assert_eq!(connection.answer().error(413), expected);
 
-    // In chunks, as soon as there are too many.
+    // Rejected in chunks, as soon as the limit is exceeded.
     let mut connection = server.connect();
     connection.write(format!("{head}transfer-encoding: chunked\r\n\r\n"));
     let chunk = format!("64\r\n{}\r\n", " ".repeat(100));
@@ -480,7 +480,7 @@ fn too_long_body_is_rejected() {
     }
     assert_eq!(connection.answer().error(413), expected);
 
-    // After decompression.
+    // Rejected after decompression.
     let headers = [("content-type", "application/json"), ("content-encoding", "gzip")];
     let bomb = gzip(&vec![b' '; 500_000]);
     assert!(bomb.len() < limit);
@@ -508,7 +508,7 @@ fn max_in_flight_exceeded_answers_503() {
     let server = iris_with(&json!({"max_in_flight": 1}));
     let body = rows(5000);
     let (most, last) = body.split_at(body.len() - 1);
-    // Whether two meet is up to the scheduler, so they get several chances.
+    // Whether two requests overlap is up to the scheduler, so there are several attempts.
     let met = (0..100).any(|_| {
         let mut uploads: Vec<_> = (0..4).map(|_| server.connect()).collect();
         for upload in &mut uploads {
@@ -616,7 +616,7 @@ fn cors_without_settings_sends_no_headers() {
 #[test]
 fn cors_invalid_settings_fail_the_start() {
     let folder = Folder::iris().settings(&json!({"cors_settings": {"allow_origin_regex": "("}}));
-    let ended = Starting::new(folder).run();
+    let ended = ServerBuilder::new(folder).run();
     assert_eq!(ended.code, Some(1));
     assert_eq!(ended.stderr, "error: `cors_settings.allow_origin_regex`: `(` is not a regular expression\n");
 }
@@ -635,7 +635,7 @@ fn connection_carries_many_requests() {
         connection.write(&request);
         connection.answer().ok();
     }
-    // Several at once, and errors between them.
+    // Several concurrent requests, with errors among them.
     let bad = request.replace("FP32", "FP99");
     connection.write(format!("{request}{bad}{request}").repeat(20));
     for _ in 0..20 {
@@ -711,7 +711,7 @@ fn early_response_keeps_the_connection_usable() {
     let head = |path: &str, length: &str| format!("POST {path} HTTP/1.1\r\nhost: test\r\n{length}\r\n\r\n");
     let known = format!("content-length: {}", ONE_ROW.len());
     let chunked = format!("{:x}\r\n{ONE_ROW}\r\n0\r\n\r\n", ONE_ROW.len());
-    // Time for an answer that does not wait for the body.
+    // Gives the server time for a response that does not wait for the body.
     let pause = || (0..10).for_each(|_| drop(server.get("/v2/health/live").ok()));
     let mut connection = server.connect();
     for path in ["/v2/models/nope/infer", "/v2/models/nope/infer_stream", "/nothing", "/v2", INFER] {
@@ -725,7 +725,7 @@ fn early_response_keeps_the_connection_usable() {
     connection.write(chunked);
     assert_eq!(connection.answer().header("connection"), "");
 
-    // What may be long is not waited for, and the client is told that the connection ends.
+    // The server does not wait for a body that may be long, and announces that it closes the connection.
     for length in ["content-length: 1000000000", "transfer-encoding: chunked"] {
         let mut connection = server.connect();
         connection.write(head("/v2/models/nope/infer", length));

@@ -1,4 +1,4 @@
-//! Streams of answers over REST: server-sent events.
+//! Streamed responses over REST: server-sent events.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -11,27 +11,27 @@ use mlserver::runtimes::{BoxFuture, RequestStream, ResponseStream, Runtime, Runt
 use mlserver::types::{InferenceRequest, InferenceResponse, Tensor};
 use serde_json::{Value, json};
 
-use crate::support::{Embedded, Folder, PATIENCE, TestServer, wait_until};
+use crate::support::{EmbeddedServer, Folder, PATIENCE, TestServer, wait_until};
 
 const REQUEST: &str = r#"{"id":"q","inputs":[{"name":"x","shape":[2],"datatype":"INT32","data":[1,2]}]}"#;
 
-/// Answers with numbers from 0 on.
+/// Answers with numbers that count up from 0.
 #[derive(Debug, Default, Clone)]
-struct Count {
-    /// How many answers there are.
+struct CountingRuntime {
+    /// The number of answers.
     answers: usize,
     /// Fails instead of giving the answer with this number.
     fails_at: Option<usize>,
-    /// How many elements an answer has.
+    /// The number of elements in an answer.
     width: usize,
-    /// After the last answer comes nothing more, not even the end.
+    /// Whether the stream stays open after the last answer.
     hangs: bool,
     made: Arc<AtomicUsize>,
-    /// Alive as long as a stream is.
+    /// Cloned for as long as a stream exists.
     alive: Arc<()>,
 }
 
-impl Count {
+impl CountingRuntime {
     fn answer(&self, number: usize) -> Result<InferenceResponse, RuntimeError> {
         if self.fails_at == Some(number) {
             return Err(RuntimeError::NoRequest);
@@ -45,7 +45,7 @@ impl Count {
     }
 }
 
-impl Runtime for Count {
+impl Runtime for CountingRuntime {
     fn backend(&self) -> &'static str {
         "test"
     }
@@ -64,8 +64,8 @@ impl Runtime for Count {
     }
 }
 
-/// Posts a request and returns the connection that the events come on, after the head.
-fn open(server: &Embedded) -> BufReader<TcpStream> {
+/// Posts a request and returns the connection after the response's head, ready to read events.
+fn open(server: &EmbeddedServer) -> BufReader<TcpStream> {
     let mut connection = TcpStream::connect(server.http).unwrap();
     connection.set_read_timeout(Some(PATIENCE)).unwrap();
     let length = REQUEST.len();
@@ -83,7 +83,7 @@ fn open(server: &Embedded) -> BufReader<TcpStream> {
     reader
 }
 
-async fn post(server: &Embedded) -> crate::support::Answer {
+async fn post(server: &EmbeddedServer) -> crate::support::Answer {
     let client = server.client();
     tokio::task::spawn_blocking(move || client.post("/v2/models/m/infer_stream", REQUEST)).await.unwrap()
 }
@@ -130,7 +130,7 @@ fn stream_error_before_the_first_event_has_its_status() {
 
 #[tokio::test]
 async fn stream_every_answer_is_an_event() {
-    let server = Embedded::serve(Count { answers: 3, width: 1, ..Count::default() }).await;
+    let server = EmbeddedServer::serve(CountingRuntime { answers: 3, width: 1, ..CountingRuntime::default() }).await;
     let answer = post(&server).await;
     let events = events(answer.text());
     assert_eq!(events.len(), 3);
@@ -146,15 +146,15 @@ async fn stream_every_answer_is_an_event() {
 
 #[tokio::test]
 async fn stream_without_answers_has_no_events() {
-    let server = Embedded::serve(Count::default()).await;
+    let server = EmbeddedServer::serve(CountingRuntime::default()).await;
     let answer = post(&server).await;
     assert_eq!((answer.status, answer.text()), (200, ""));
 }
 
 #[tokio::test]
 async fn stream_error_after_events_is_the_last_event() {
-    let model = Count { answers: 5, width: 1, fails_at: Some(2), ..Count::default() };
-    let server = Embedded::serve(model).await;
+    let model = CountingRuntime { answers: 5, width: 1, fails_at: Some(2), ..CountingRuntime::default() };
+    let server = EmbeddedServer::serve(model).await;
     let answer = post(&server).await;
     assert_eq!(answer.status, 200);
     let last = answer.text().split("\n\n").nth(2).unwrap();
@@ -168,20 +168,21 @@ async fn stream_error_after_events_is_the_last_event() {
 
 #[tokio::test]
 async fn stream_error_as_first_answer_has_its_status() {
-    let server = Embedded::serve(Count { answers: 5, fails_at: Some(0), ..Count::default() }).await;
+    let server =
+        EmbeddedServer::serve(CountingRuntime { answers: 5, fails_at: Some(0), ..CountingRuntime::default() }).await;
     assert_eq!(post(&server).await.error(400), RuntimeError::NoRequest.to_string());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stream_slow_reader_applies_backpressure() {
     // Each event is about 200 KB, so all of them would be 2 GB.
-    let model = Count { answers: 10_000, width: 100_000, ..Count::default() };
+    let model = CountingRuntime { answers: 10_000, width: 100_000, ..CountingRuntime::default() };
     let (made, alive) = (Arc::clone(&model.made), Arc::clone(&model.alive));
-    let server = Embedded::serve(model).await;
+    let server = EmbeddedServer::serve(model).await;
     let mut reader = tokio::task::block_in_place(|| open(&server));
     let mut line = String::new();
     tokio::task::block_in_place(|| reader.read_line(&mut line)).unwrap();
-    // What fits into socket buffers is made; then nothing more is.
+    // Events are generated until the socket buffers are full, and then no more.
     let mut before = 0;
     loop {
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -194,7 +195,7 @@ async fn stream_slow_reader_applies_backpressure() {
     assert!(before < 200, "{before} answers were made for one that was read");
     assert_eq!(server.inference.in_flight(), 1);
 
-    // A client that leaves ends the model's work.
+    // A disconnect cancels the prediction.
     drop(reader);
     tokio::task::block_in_place(|| {
         wait_until("the stream lives on", || Arc::strong_count(&alive) == 2);
@@ -207,9 +208,9 @@ async fn stream_slow_reader_applies_backpressure() {
 async fn stream_client_disconnect_cancels_an_idle_model() {
     /// Never answers a second time.
     #[derive(Debug)]
-    struct Waits(Arc<()>);
+    struct IdleAfterFirst(Arc<()>);
 
-    impl Runtime for Waits {
+    impl Runtime for IdleAfterFirst {
         fn backend(&self) -> &'static str {
             "test"
         }
@@ -229,7 +230,7 @@ async fn stream_client_disconnect_cancels_an_idle_model() {
     }
 
     let alive = Arc::new(());
-    let server = Embedded::serve(Waits(Arc::clone(&alive))).await;
+    let server = EmbeddedServer::serve(IdleAfterFirst(Arc::clone(&alive))).await;
     let connection = tokio::task::spawn_blocking({
         let server = server.clone();
         move || {
@@ -259,9 +260,9 @@ async fn stream_request_timeout_ends_the_stream() {
     let deadline = [("content-type", "application/json"), ("request-timeout", "0.2")];
     let message = "the deadline that the client set has passed";
     for answers in [0, 2] {
-        let count = Count { answers, width: 1, hangs: true, ..Count::default() };
+        let count = CountingRuntime { answers, width: 1, hangs: true, ..CountingRuntime::default() };
         let alive = Arc::clone(&count.alive);
-        let server = Embedded::serve(count).await;
+        let server = EmbeddedServer::serve(count).await;
         let client = server.client();
         let ask = move || client.post_with("/v2/models/m/infer_stream", &deadline, REQUEST);
         let answer = tokio::task::spawn_blocking(ask).await.unwrap();

@@ -1,4 +1,4 @@
-//! The setting `validate_inputs`: requests are held against the inputs that a model declares.
+//! The setting `validate_inputs`: requests are checked against the inputs that a model declares.
 
 use futures_util::stream;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::support::grpc::{floats, infer_request, inference_client};
 use crate::support::{Folder, TestServer};
 
-/// Serves a model of one declared input, `x`.
+/// Serves a model with one declared input, `x`.
 fn serve(validate: bool) -> TestServer {
     let settings = json!({
         "name": "m",

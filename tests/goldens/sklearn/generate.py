@@ -21,7 +21,7 @@ sys.path.insert(0, str(HERE.parent))
 from archive import pack, unpack  # noqa: E402
 
 DATES = ["python-dateutil==2.9.0.post0", "pytz==2024.1", "six==1.16.0", "tzdata==2024.1"]
-# The interpreter of each version, and what is installed beside it.
+# The interpreter of each version, and the packages that are installed with it.
 ENVIRONMENTS = {
     "0.24.2": ("3.9", ["numpy==1.19.5", "scipy==1.6.3", "joblib==1.0.1", "pandas==1.2.5", "lz4==4.3.3"]),
     "1.1.3": ("3.11", ["numpy==1.23.5", "scipy==1.9.3", "joblib==1.2.0", "pandas==1.5.3", "lz4==4.3.3"]),
@@ -32,7 +32,7 @@ ENVIRONMENTS = {
         ["numpy==2.4.6", "scipy==1.17.1", "joblib==1.6.0", "pandas==3.0.0", "lz4==4.4.4", "narwhals==2.28.0", "cloudpickle==3.1.2"],
     ),
 }
-# The libraries of boosted trees whose wrappers stand in pickles too.
+# The libraries of boosted trees whose wrappers are pickled too.
 BOOSTED = {
     "0.24.2": ["xgboost==1.3.3", "lightgbm==3.3.5"],
     "1.1.3": ["xgboost==1.7.6", "lightgbm==3.3.5"],
@@ -50,7 +50,7 @@ def interpreter(version):
 
 
 def environment(envs, version):
-    """Returns the Python of the version's environment, which is made if it is not there."""
+    """Returns the Python of the version's environment, and creates the environment if it is missing."""
     folder = envs / f"scikit-learn-{version}"
     python = folder / "bin" / "python"
     made = folder / "complete"
@@ -66,7 +66,7 @@ def environment(envs, version):
 
 
 def inside(version, out, families):
-    """Runs in the version's environment: writes its cases."""
+    """Writes the cases of a version; runs in its environment."""
     import sklearn
 
     if sklearn.__version__ != version:

@@ -46,7 +46,7 @@ ENVIRONMENTS = {
 
 
 def environment(envs, name):
-    """Returns the Python of the version's environment, which is made if it is not there."""
+    """Returns the Python of the version's environment, and creates the environment if it is missing."""
     folder = envs / name
     python = folder / "bin" / "python"
     made = folder / "complete"
@@ -55,14 +55,14 @@ def environment(envs, name):
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         pins = [name.replace("-", "==", 1), *ENVIRONMENTS[name]]
-        # without dependencies: XGBoost would bring in GPU libraries, old wheels ask for what no longer exists
+        # without dependencies: XGBoost would bring in GPU libraries, old wheels require versions that no longer exist
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", *pins], check=True)
         made.touch()
     return python
 
 
 def inside(name, out):
-    """Runs in the version's environment: writes all its cases."""
+    """Writes the cases of a version; runs in its environment."""
     library, version = name.split("-", 1)
     found = importlib.import_module(library).__version__
     if found != version:

@@ -1,4 +1,4 @@
-//! Models in Python that tell where they run.
+//! Models in Python that report the process and interpreter that they run in.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::{Client, Folder, TestServer, repository_path};
 
-/// A folder with such models: names, and settings beside name and implementation.
-pub(crate) fn where_models(models: &[(&str, Value)]) -> Folder {
+/// Creates a folder with such models, by name and additional settings.
+pub(crate) fn process_models(models: &[(&str, Value)]) -> Folder {
     let source = fs::read(repository_path("tests/fixtures/environments/models.py")).unwrap();
     models.iter().fold(Folder::new(), |folder, (name, settings)| {
         let mut all = json!({"name": name, "implementation": "models.Where"});
@@ -18,7 +18,7 @@ pub(crate) fn where_models(models: &[(&str, Value)]) -> Folder {
     })
 }
 
-/// Asks a model where it runs.
+/// Returns what a model reports about its process.
 #[track_caller]
 pub(crate) fn ask(client: &Client, model: &str, milliseconds: u64) -> Value {
     let input = json!({"name": "x", "shape": [1], "datatype": "INT64", "data": [milliseconds]});
@@ -27,7 +27,7 @@ pub(crate) fn ask(client: &Client, model: &str, milliseconds: u64) -> Value {
     serde_json::from_str(answer["outputs"][0]["data"][0].as_str().unwrap()).unwrap()
 }
 
-/// Asks a model `count` times at once, each time holding its worker for so many milliseconds.
+/// Sends `count` concurrent requests to a model, each of which occupies its worker for so many milliseconds.
 pub(crate) fn calls(server: &TestServer, model: &str, count: usize, milliseconds: u64) -> Vec<Value> {
     let calls: Vec<_> = (0..count)
         .map(|_| {
@@ -38,8 +38,8 @@ pub(crate) fn calls(server: &TestServer, model: &str, count: usize, milliseconds
     calls.into_iter().map(|call| call.join().unwrap()).collect()
 }
 
-/// Returns the processes that answer a model's requests.
+/// Returns the ids of the processes that answer a model's requests.
 pub(crate) fn processes(server: &TestServer, model: &str) -> BTreeSet<i64> {
-    // Each call takes so long that every worker is needed.
+    // Each call takes long enough to need every worker.
     calls(server, model, 12, 100).iter().map(|answer| answer["pid"].as_i64().unwrap()).collect()
 }
