@@ -6,8 +6,8 @@
 mod admission;
 mod batch;
 mod cache;
+mod queued;
 mod stream;
-mod ticket;
 mod validation;
 
 use std::num::NonZeroUsize;
@@ -26,13 +26,13 @@ use tokio::task::JoinError;
 use tokio::time::Instant;
 use tracing::{debug, error};
 
-use crate::registry::{Model, NotFound, QueueFull, Registry, State, chain};
+use crate::registry::{ModelState, NotFound, QueueFull, RegisteredModel, Registry, chain};
 use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::Traces;
 use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
 use admission::Slots;
-use ticket::Timing;
+use queued::RequestTiming;
 
 /// Times of the server, as browsers and proxies read them.
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -74,7 +74,7 @@ pub enum InferenceError {
 
 /// The kinds of failure. Each transport has one table from these to its own statuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum InferenceErrorKind {
     NotFound,
     NotReady,
     /// The request cannot be answered by this model, however often it is sent.
@@ -101,24 +101,24 @@ pub enum Kind {
 
 impl InferenceError {
     /// Returns the kind, which decides the status.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> InferenceErrorKind {
         match self {
-            Self::NotFound(_) => Kind::NotFound,
+            Self::NotFound(_) => InferenceErrorKind::NotFound,
             Self::Shared(error) => error.kind(),
-            Self::Panicked(_) => Kind::Internal,
-            Self::NotReady { .. } => Kind::NotReady,
-            Self::InvalidInput(_) => Kind::BadRequest,
-            Self::Overloaded { .. } | Self::QueueFull(_) | Self::QueueTimeout { .. } => Kind::Overloaded,
-            Self::PredictTimeout { .. } | Self::RequestTimeout { .. } | Self::Deadline => Kind::Late,
-            Self::Stopping => Kind::Stopping,
+            Self::Panicked(_) => InferenceErrorKind::Internal,
+            Self::NotReady { .. } => InferenceErrorKind::NotReady,
+            Self::InvalidInput(_) => InferenceErrorKind::BadRequest,
+            Self::Overloaded { .. } | Self::QueueFull(_) | Self::QueueTimeout { .. } => InferenceErrorKind::Overloaded,
+            Self::PredictTimeout { .. } | Self::RequestTimeout { .. } | Self::Deadline => InferenceErrorKind::Late,
+            Self::Stopping => InferenceErrorKind::Stopping,
             Self::Runtime(error) => match error.kind() {
-                RuntimeErrorKind::InvalidRequest => Kind::BadRequest,
-                RuntimeErrorKind::NotReady => Kind::NotReady,
-                RuntimeErrorKind::Rejected { status } => Kind::Model { status },
-                RuntimeErrorKind::Exception => Kind::ModelFailed,
-                RuntimeErrorKind::WorkerLost | RuntimeErrorKind::Unavailable => Kind::WorkerLost,
-                RuntimeErrorKind::Stopping => Kind::Stopping,
-                RuntimeErrorKind::Internal => Kind::Internal,
+                RuntimeErrorKind::InvalidRequest => InferenceErrorKind::BadRequest,
+                RuntimeErrorKind::NotReady => InferenceErrorKind::NotReady,
+                RuntimeErrorKind::Rejected { status } => InferenceErrorKind::Model { status },
+                RuntimeErrorKind::Exception => InferenceErrorKind::ModelFailed,
+                RuntimeErrorKind::WorkerLost | RuntimeErrorKind::Unavailable => InferenceErrorKind::WorkerLost,
+                RuntimeErrorKind::Stopping => InferenceErrorKind::Stopping,
+                RuntimeErrorKind::Internal => InferenceErrorKind::Internal,
             },
         }
     }
@@ -164,8 +164,8 @@ pub struct Inference {
 
 /// A model that a request has found, and how it asked.
 #[derive(Debug, Clone)]
-pub struct Target {
-    pub model: Arc<Model>,
+pub struct ModelTarget {
+    pub model: Arc<RegisteredModel>,
     /// The request named the version, rather than taking the default.
     with_version: bool,
     /// When the client stops waiting, if it says so.
@@ -247,12 +247,12 @@ impl Inference {
     /// # Errors
     ///
     /// Fails when there is no such model, and once the server stops.
-    pub fn target(&self, name: &str, version: Option<&str>) -> Result<Target, InferenceError> {
+    pub fn target(&self, name: &str, version: Option<&str>) -> Result<ModelTarget, InferenceError> {
         if self.is_stopping() {
             return Err(InferenceError::Stopping);
         }
         let model = self.registry.find(name, version).inspect_err(|_| self.registry.count_unknown_model())?;
-        Ok(Target { model, with_version: version.is_some(), deadline: None, traces: self.traces.clone() })
+        Ok(ModelTarget { model, with_version: version.is_some(), deadline: None, traces: self.traces.clone() })
     }
 
     /// Waits until the server has a slot for a request, for callers that would rather wait than be rejected.
@@ -272,21 +272,21 @@ impl Inference {
     /// [`InferenceError::kind`] tells the kinds of failure apart.
     pub async fn infer(
         &self,
-        target: &Target,
+        target: &ModelTarget,
         request: InferenceRequest,
         admission: &mut Admission,
     ) -> Result<InferenceResponse, InferenceError> {
         let model = &target.model;
         let id = request.id.clone();
-        let underway = Underway::start(model.metrics(target.with_version));
-        let result = match target.latest(underway.started) {
+        let in_flight = InFlightRequest::start(model.metrics(target.with_version));
+        let result = match target.latest(in_flight.started) {
             None => self.predict(target, request, admission).await,
             Some((latest, late)) => {
                 let in_time = tokio::time::timeout_at(latest, self.predict(target, request, admission)).await;
                 in_time.unwrap_or(Err(late))
             }
         };
-        let total = underway.end(&result);
+        let total = in_flight.end(&result);
         match result {
             Ok((mut response, timing)) => {
                 target.sign(&id, &mut response);
@@ -311,7 +311,7 @@ impl Inference {
     /// Fails, and reads none of the requests, when the model cannot answer now. What fails later is an item of the stream.
     pub fn infer_stream(
         &self,
-        target: &Target,
+        target: &ModelTarget,
         id: String,
         requests: impl Stream<Item = InferenceRequest> + Send + 'static,
         mut admission: Admission,
@@ -329,7 +329,7 @@ impl Inference {
             requests = Box::pin(validation::Validated::new(Arc::clone(model), requests, Arc::clone(&refusal)));
         }
         let answers = Arc::clone(runtime).predict_stream(requests);
-        Ok(Box::pin(stream::Answers::new(target.clone(), id, answers, refusal, admission)))
+        Ok(Box::pin(stream::StreamedAnswers::new(target.clone(), id, answers, refusal, admission)))
     }
 
     /// Answers a call of a model's own route, which `place` is the place of.
@@ -341,7 +341,7 @@ impl Inference {
     /// [`InferenceError::kind`] tells the kinds of failure apart.
     pub async fn call(
         &self,
-        model: &Model,
+        model: &RegisteredModel,
         place: usize,
         call: CustomCall,
         admission: &mut Admission,
@@ -350,7 +350,7 @@ impl Inference {
             if self.is_stopping() {
                 return Err(InferenceError::Stopping);
             }
-            let State::Ready(runtime) = &model.state else {
+            let ModelState::Ready(runtime) = &model.state else {
                 return Err(InferenceError::NotReady { name: model.name.clone(), version: model.version.clone() });
             };
             self.slots.admit(admission)?;
@@ -361,10 +361,10 @@ impl Inference {
 
     async fn predict(
         &self,
-        target: &Target,
+        target: &ModelTarget,
         request: InferenceRequest,
         admission: &mut Admission,
-    ) -> Result<(InferenceResponse, Timing), InferenceError> {
+    ) -> Result<(InferenceResponse, RequestTiming), InferenceError> {
         let runtime = target.runtime()?;
         if target.model.validated {
             validation::check(&target.model.metadata.inputs, &request.inputs)?;
@@ -373,18 +373,18 @@ impl Inference {
         match &self.cache {
             Some(cache) if target.model.cached => {
                 let (runtime, for_work) = (Arc::clone(runtime), target.clone());
-                let work = |request| async move { Ok(ticket::predict(&for_work, runtime.as_ref(), request).await?.0) };
+                let work = |request| async move { Ok(queued::predict(&for_work, runtime.as_ref(), request).await?.0) };
                 // Boxed, so that requests without the cache do not carry its state.
                 let (result, hit) = Box::pin(cache.answer(&target.model, request, work)).await;
                 target.model.metrics(target.with_version).record_cache(hit);
-                Ok((result?, Timing::default()))
+                Ok((result?, RequestTiming::default()))
             }
-            _ => ticket::predict(target, runtime.as_ref(), request).await,
+            _ => queued::predict(target, runtime.as_ref(), request).await,
         }
     }
 }
 
-impl Target {
+impl ModelTarget {
     /// Gives the request a time after which its client does not wait any more.
     #[must_use]
     pub fn with_deadline(self, deadline: Option<Instant>) -> Self {
@@ -402,8 +402,8 @@ impl Target {
     fn runtime(&self) -> Result<&Arc<dyn Runtime>, InferenceError> {
         let Self { model, with_version, .. } = self;
         match &model.state {
-            State::Ready(runtime) => Ok(runtime),
-            State::Loading | State::Failed { .. } => {
+            ModelState::Ready(runtime) => Ok(runtime),
+            ModelState::Loading | ModelState::Failed { .. } => {
                 let version = model.version.clone().filter(|_| *with_version);
                 Err(InferenceError::NotReady { name: model.name.clone(), version })
             }
@@ -419,13 +419,13 @@ impl Target {
 }
 
 /// A request that is being answered; when it is dropped before its end, the client has left.
-struct Underway<'a> {
+struct InFlightRequest<'a> {
     metrics: &'a ModelMetrics,
     started: Instant,
     ended: bool,
 }
 
-impl<'a> Underway<'a> {
+impl<'a> InFlightRequest<'a> {
     fn start(metrics: &'a ModelMetrics) -> Self {
         metrics.begin();
         Self { metrics, started: Instant::now(), ended: false }
@@ -443,7 +443,7 @@ impl<'a> Underway<'a> {
     }
 }
 
-impl Drop for Underway<'_> {
+impl Drop for InFlightRequest<'_> {
     fn drop(&mut self) {
         self.metrics.end();
         if !self.ended {
@@ -453,7 +453,7 @@ impl Drop for Underway<'_> {
 }
 
 /// Tells how long the request took, in milliseconds.
-fn add_server_timing(response: &mut InferenceResponse, timing: Timing, total: Duration) {
+fn add_server_timing(response: &mut InferenceResponse, timing: RequestTiming, total: Duration) {
     let milliseconds = |duration: Duration| duration.as_secs_f64() * 1e3;
     let (queue, predict, total) = (milliseconds(timing.queue), milliseconds(timing.predict), milliseconds(total));
     let text = format!("queue;dur={queue:.3}, predict;dur={predict:.3}, total;dur={total:.3}");
@@ -462,10 +462,10 @@ fn add_server_timing(response: &mut InferenceResponse, timing: Timing, total: Du
     }
 }
 
-fn log_failure(model: &Model, id: &str, failure: &InferenceError) {
+fn log_failure(model: &RegisteredModel, id: &str, failure: &InferenceError) {
     let (name, version) = (model.name.as_str(), model.version.as_deref());
     let reason = chain(failure);
-    if matches!(failure.kind(), Kind::BadRequest | Kind::Model { status: ..500 }) {
+    if matches!(failure.kind(), InferenceErrorKind::BadRequest | InferenceErrorKind::Model { status: ..500 }) {
         debug!(model = name, version, request_id = id, reason, "Refused a request.");
     } else {
         error!(model = name, version, request_id = id, reason, "Failed to answer a request.");

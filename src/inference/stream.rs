@@ -8,13 +8,13 @@ use futures_core::Stream;
 use tokio::time::{Sleep, sleep_until};
 
 use super::validation::Refusal;
-use super::{Admission, InferenceError, Target, log_failure};
+use super::{Admission, InferenceError, ModelTarget, log_failure};
 use crate::runtimes::ResponseStream;
 use crate::types::InferenceResponse;
 
 /// Names, counts and ends the answers of a runtime.
-pub(super) struct Answers {
-    target: Target,
+pub(super) struct StreamedAnswers {
+    target: ModelTarget,
     id: String,
     started: Instant,
     /// Ends when the client has stopped waiting, if it has said when.
@@ -25,9 +25,9 @@ pub(super) struct Answers {
     source: Option<(ResponseStream, Admission)>,
 }
 
-impl Answers {
+impl StreamedAnswers {
     pub(super) fn new(
-        target: Target,
+        target: ModelTarget,
         id: String,
         answers: ResponseStream,
         refusal: Refusal,
@@ -55,7 +55,7 @@ impl Answers {
     }
 }
 
-impl Drop for Answers {
+impl Drop for StreamedAnswers {
     fn drop(&mut self) {
         let metrics = self.target.model.metrics(self.target.with_version);
         metrics.end();
@@ -65,7 +65,7 @@ impl Drop for Answers {
     }
 }
 
-impl Stream for Answers {
+impl Stream for StreamedAnswers {
     type Item = Result<InferenceResponse, InferenceError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

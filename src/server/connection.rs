@@ -32,12 +32,12 @@ pub(super) struct Activity {
 
 /// A request that is being answered, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Underway(Arc<Activity>);
+pub(super) struct ActiveRequest(Arc<Activity>);
 
 impl Activity {
-    pub(super) fn begin(self: &Arc<Self>) -> Underway {
+    pub(super) fn begin(self: &Arc<Self>) -> ActiveRequest {
         self.requests.fetch_add(1, Ordering::AcqRel);
-        Underway(Arc::clone(self))
+        ActiveRequest(Arc::clone(self))
     }
 
     /// Returns once the server has left and nothing has happened for [`PATIENCE`]: no request, and no byte that was sent.
@@ -58,7 +58,7 @@ impl Activity {
     }
 }
 
-impl Drop for Underway {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.requests.fetch_sub(1, Ordering::AcqRel);
     }
@@ -66,18 +66,18 @@ impl Drop for Underway {
 
 /// The body of an answer, whose request is under way until all of it has been taken.
 #[derive(Debug)]
-pub(super) struct Answering<B> {
+pub(super) struct TrackedBody<B> {
     body: B,
-    _underway: Underway,
+    _request: ActiveRequest,
 }
 
-impl<B> Answering<B> {
-    pub(super) const fn new(body: B, underway: Underway) -> Self {
-        Self { body, _underway: underway }
+impl<B> TrackedBody<B> {
+    pub(super) const fn new(body: B, active: ActiveRequest) -> Self {
+        Self { body, _request: active }
     }
 }
 
-impl<B: Body + Unpin> Body for Answering<B> {
+impl<B: Body + Unpin> Body for TrackedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 

@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 use tracing::debug;
 
-use connection::{Activity, Answering, CountedStream};
+use connection::{Activity, CountedStream, TrackedBody};
 pub use listener::{DrainStage, Listener, RunningListeners};
 
 /// How long to wait before accepting again when the process is out of descriptors.
@@ -199,11 +199,11 @@ fn spawn<I, S>(
     let app = TowerToHyperService::new(app.clone());
     let of_requests = Arc::clone(&activity);
     let service = service_fn(move |request| {
-        let underway = of_requests.begin();
+        let active = of_requests.begin();
         let answer = app.call(request);
         async move {
             let response = answer.await?;
-            Ok::<_, Infallible>(response.map(|body| Answering::new(body, underway)))
+            Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, active)))
         }
     });
     let (builder, watcher) = (builder.clone(), connections.watcher());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt, stream};
 use mlserver::compute::ComputePool;
-use mlserver::inference::{Admission, CacheOptions, Inference, InferenceError, Kind, ResponseCache};
+use mlserver::inference::{Admission, CacheOptions, Inference, InferenceError, InferenceErrorKind, ResponseCache};
 use mlserver::registry::{LoadError, Loader, Registry};
 use mlserver::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
 use mlserver::settings::ModelSettings;
@@ -212,7 +212,7 @@ async fn cache_error_reaches_coalesced_requests_and_is_not_cached() {
     harness.model.gate.as_ref().unwrap().notify_one();
     for answer in calls.await {
         let error = answer.unwrap_err();
-        assert_eq!(error.kind(), Kind::BadRequest);
+        assert_eq!(error.kind(), InferenceErrorKind::BadRequest);
         assert_eq!(error.to_string(), "the stream of requests is empty: expected at least one");
     }
     assert_eq!(harness.asked(), 1);

@@ -115,7 +115,7 @@ async fn rest_listener(
 ) -> Result<Listener, CommandError> {
     let has_metrics = settings.metrics_endpoint.is_some();
     let metrics = has_metrics.then(|| RestMetrics::register(metrics, &settings.metrics_rest_server_prefix));
-    let options = rest::Options {
+    let options = rest::RestOptions {
         metadata: metadata(settings),
         root_path: settings.root_path.clone(),
         max_body_bytes: settings.http_max_body_bytes.get(),
@@ -139,7 +139,8 @@ async fn grpc_listener(
     metrics: &mut MetricsRegistry,
 ) -> Result<Listener, CommandError> {
     let metrics = settings.metrics_endpoint.is_some().then(|| GrpcMetrics::register(metrics));
-    let options = grpc::Options { metadata: metadata(settings), max_message_length: settings.grpc_max_message_length };
+    let options =
+        grpc::GrpcOptions { metadata: metadata(settings), max_message_length: settings.grpc_max_message_length };
     let app = grpc::service(parts.inference, parts.admin, parts.compute, metrics, options);
     let socket = bind("gRPC", &settings.host, settings.grpc_port).await?;
     let announcements = vec![format!("gRPC server running on http://{}", address(&socket))];

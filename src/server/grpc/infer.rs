@@ -10,7 +10,7 @@ use super::reply::Reply;
 use super::status::Status;
 use super::{App, Call};
 use crate::inference::Admission;
-use crate::registry::Model;
+use crate::registry::RegisteredModel;
 use crate::server::priority;
 use crate::telemetry::traces::Part;
 use crate::types::protobuf::{self, Incoming, Outgoing};
@@ -65,13 +65,13 @@ fn encode(response: &InferenceResponse, raw: bool, limit: Limit) -> Result<Vec<B
 }
 
 /// Gives a request the call's metadata, if its model looks at them.
-pub(super) fn give_headers(app: &App, request: &mut InferenceRequest, headers: &HeaderMap, model: &Model) {
+pub(super) fn give_headers(app: &App, request: &mut InferenceRequest, headers: &HeaderMap, model: &RegisteredModel) {
     app.cloud_events.give_headers(request, headers, model);
     remove_transport(&mut request.headers);
 }
 
 /// Takes the headers that follow an answer out of it.
-pub(super) fn trailers(app: &App, response: &mut InferenceResponse, model: &Model) -> HeaderMap {
+pub(super) fn trailers(app: &App, response: &mut InferenceResponse, model: &RegisteredModel) -> HeaderMap {
     let sets_headers = !response.headers.is_empty();
     let mut trailers = app.cloud_events.take_headers(response, model);
     if sets_headers {

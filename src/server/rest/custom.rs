@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 
 use super::errors::RequestError;
 use super::instrument::Observation;
-use super::respond::{self, Parts, Response};
+use super::respond::{self, BodyChunks, Response};
 use super::route;
 use super::{App, BodyFailure, body};
 use crate::inference::Admission;
@@ -82,5 +82,5 @@ where
     for name in [CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION, UPGRADE] {
         headers.remove(name);
     }
-    Ok(respond::whole(status, headers, Parts::from(body)))
+    Ok(respond::whole(status, headers, BodyChunks::from(body)))
 }

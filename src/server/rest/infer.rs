@@ -9,10 +9,10 @@ use uuid::Uuid;
 use super::body::{self, JSON_LENGTH, LONG_BODY, RequestBody};
 use super::deadline;
 use super::errors::RequestError;
-use super::respond::{self, Parts, Response};
+use super::respond::{self, BodyChunks, Response};
 use super::route::Route;
 use super::{App, BodyFailure};
-use crate::inference::{Admission, Target};
+use crate::inference::{Admission, ModelTarget};
 use crate::server::priority;
 use crate::telemetry::traces::Part;
 use crate::types::json::{self, BinaryOutputs, Incoming, ReadError, WriteOptions, Written};
@@ -63,7 +63,7 @@ where
     }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(JSON_LENGTH, HeaderValue::from(json.len()));
-    Ok(respond::whole(StatusCode::OK, headers, Parts::new(json, binary)))
+    Ok(respond::whole(StatusCode::OK, headers, BodyChunks::new(json, binary)))
 }
 
 /// Writes an answer, where its length says.
@@ -88,7 +88,7 @@ pub(super) async fn write(
 
 /// A request, whose model it is for, and what it asks of the answer's form.
 pub(super) struct Received {
-    pub(super) target: Target,
+    pub(super) target: ModelTarget,
     pub(super) request: InferenceRequest,
     pub(super) binary_outputs: BinaryOutputs,
 }

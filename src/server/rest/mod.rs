@@ -29,7 +29,7 @@ use tower::util::option_layer;
 use tower::{ServiceBuilder, service_fn};
 use tower_http::cors::CorsLayer;
 
-pub use super::respond::Body;
+pub use super::respond::ResponseBody;
 pub use cors::layer as cors_layer;
 pub use custom::is_reserved;
 pub use instrument::RestMetrics;
@@ -47,7 +47,7 @@ use route::{Action, Route};
 
 /// What the REST server needs to know.
 #[derive(Debug)]
-pub struct Options {
+pub struct RestOptions {
     pub metadata: ServerMetadata,
     /// The prefix of all paths, such as `/serving`; empty for none. Paths without it are served too, because a proxy in
     /// front may have taken it away.
@@ -85,8 +85,8 @@ pub fn service<B>(
     admin: Admin,
     compute: ComputePool,
     metrics: Option<RestMetrics>,
-    options: Options,
-) -> impl HttpService<B, Body = Body>
+    options: RestOptions,
+) -> impl HttpService<B, Body = ResponseBody>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin + 'static,
 {
@@ -111,7 +111,7 @@ where
 }
 
 impl App {
-    async fn answer<B>(self: Arc<Self>, request: Request<B>) -> http::Response<Body>
+    async fn answer<B>(self: Arc<Self>, request: Request<B>) -> http::Response<ResponseBody>
     where
         B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Unpin,
     {
@@ -124,7 +124,7 @@ impl App {
         response
     }
 
-    async fn respond<B>(self: Arc<Self>, parts: &Parts, body: &mut B) -> http::Response<Body>
+    async fn respond<B>(self: Arc<Self>, parts: &Parts, body: &mut B) -> http::Response<ResponseBody>
     where
         B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Unpin,
     {
@@ -135,7 +135,7 @@ impl App {
             return self.end(response, parts, observation, admission).await;
         };
         if !route.allows(&parts.method) {
-            return respond::method_not_allowed(&parts.method, &parts.uri, route.allow()).map(Body::from);
+            return respond::method_not_allowed(&parts.method, &parts.uri, route.allow()).map(ResponseBody::from);
         }
         let observation = Observation::start(&self, &route, parts);
         let trace = observation.as_ref().and_then(Observation::trace);
@@ -170,13 +170,13 @@ impl App {
         parts: &Parts,
         observation: Option<Observation>,
         admission: Admission,
-    ) -> http::Response<Body> {
+    ) -> http::Response<ResponseBody> {
         let response =
             if self.gzip { compress::compress(response, &parts.headers, &self.compute).await } else { response };
         if let Some(observation) = observation {
             observation.end(self.metrics.as_ref(), &parts.uri, response.status());
         }
-        response.map(|body| Body::from(body.with_admission(admission)))
+        response.map(|body| ResponseBody::from(body.with_admission(admission)))
     }
 }
 

@@ -21,7 +21,7 @@ use super::errors::RequestError;
 use super::respond::{self, Response};
 use super::route::{Action, Route};
 use crate::inference::InferenceError;
-use crate::registry::Model;
+use crate::registry::RegisteredModel;
 use assets::Content;
 use document::Document;
 
@@ -55,7 +55,7 @@ pub(super) async fn answer(app: &App, route: &Route<'_>, path: &str, headers: &H
     }
 }
 
-fn title(model: &Model, version: Option<&str>) -> String {
+fn title(model: &RegisteredModel, version: Option<&str>) -> String {
     let version = version.map(|version| format!(" ({version})")).unwrap_or_default();
     format!("MLServer API Docs - {}{version}", model.name)
 }

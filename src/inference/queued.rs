@@ -6,20 +6,20 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{InferenceError, Target};
-use crate::registry::{Model, QueueFull};
+use super::{InferenceError, ModelTarget};
+use crate::registry::{QueueFull, RegisteredModel};
 use crate::runtimes::{Progress, Runtime};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::{Part, Traces};
 use crate::types::{InferenceRequest, InferenceResponse, Tensor, TraceContext};
 
-/// A request's place with its model, which learns from the runtime how far it has come.
+/// A request's guard with its model, which learns from the runtime how far it has come.
 #[derive(Debug)]
-struct Ticket {
-    model: Arc<Model>,
+struct QueuedRequest {
+    model: Arc<RegisteredModel>,
     with_version: bool,
     bytes: usize,
-    stage: Mutex<Stage>,
+    stage: Mutex<RequestStage>,
     trace: Option<TraceContext>,
     traces: Traces,
     /// The batch that it has joined.
@@ -27,8 +27,8 @@ struct Ticket {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Stage {
-    /// It has a place in the model's queue.
+enum RequestStage {
+    /// It has a guard in the model's queue.
     Waiting {
         since: Instant,
     },
@@ -41,21 +41,21 @@ enum Stage {
 }
 
 /// Takes a request out of its model's queue when its caller has its answer, or has left.
-struct Place(Arc<Ticket>);
+struct QueueGuard(Arc<QueuedRequest>);
 
 /// How long a request waited and was predicted.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Timing {
+pub(super) struct RequestTiming {
     pub(super) queue: Duration,
     pub(super) predict: Duration,
 }
 
-impl Ticket {
-    fn enter(target: &Target, request: &InferenceRequest) -> Result<Place, QueueFull> {
+impl QueuedRequest {
+    fn enter(target: &ModelTarget, request: &InferenceRequest) -> Result<QueueGuard, QueueFull> {
         let bytes = request.inputs.iter().map(Tensor::byte_len).sum();
         target.model.queue.enter(bytes)?;
-        let stage = Mutex::new(Stage::Waiting { since: Instant::now() });
-        let ticket = Self {
+        let stage = Mutex::new(RequestStage::Waiting { since: Instant::now() });
+        let request = Self {
             model: Arc::clone(&target.model),
             with_version: target.with_version,
             bytes,
@@ -64,8 +64,8 @@ impl Ticket {
             traces: target.traces.clone(),
             batch: OnceLock::new(),
         };
-        ticket.metrics().enter_queue();
-        Ok(Place(Arc::new(ticket)))
+        request.metrics().enter_queue();
+        Ok(QueueGuard(Arc::new(request)))
     }
 
     fn metrics(&self) -> &ModelMetrics {
@@ -73,11 +73,11 @@ impl Ticket {
     }
 
     /// Notes how far the request had come, in the trace that it belongs to.
-    fn trace(&self, stage: Stage) {
+    fn trace(&self, stage: RequestStage) {
         let (since, waited) = match stage {
-            Stage::Waiting { since } => (since, None),
-            Stage::Running { since, waited } => (since.checked_sub(waited).unwrap_or(since), Some(since)),
-            Stage::Gone => return,
+            RequestStage::Waiting { since } => (since, None),
+            RequestStage::Running { since, waited } => (since.checked_sub(waited).unwrap_or(since), Some(since)),
+            RequestStage::Gone => return,
         };
         let now = Instant::now();
         let queue = Part { name: "queue", since, until: waited.unwrap_or(now), batch: None };
@@ -94,13 +94,13 @@ impl Ticket {
     }
 }
 
-impl Progress for Ticket {
+impl Progress for QueuedRequest {
     fn begin(&self) {
         let mut stage = self.stage.lock();
-        if let Stage::Waiting { since } = *stage {
+        if let RequestStage::Waiting { since } = *stage {
             let now = Instant::now();
             let waited = now.saturating_duration_since(since);
-            *stage = Stage::Running { since: now, waited };
+            *stage = RequestStage::Running { since: now, waited };
             self.leave_queue();
             self.metrics().record_queue(waited);
         }
@@ -108,8 +108,8 @@ impl Progress for Ticket {
 
     fn wait_again(&self) {
         let mut stage = self.stage.lock();
-        if let Stage::Running { .. } = *stage {
-            *stage = Stage::Waiting { since: Instant::now() };
+        if let RequestStage::Running { .. } = *stage {
+            *stage = RequestStage::Waiting { since: Instant::now() };
             // It has been admitted, however many wait by now.
             self.model.queue.return_to(self.bytes);
             self.metrics().enter_queue();
@@ -122,10 +122,10 @@ impl Progress for Ticket {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueGuard {
     fn drop(&mut self) {
-        let stage = std::mem::replace(&mut *self.0.stage.lock(), Stage::Gone);
-        if let Stage::Waiting { .. } = stage {
+        let stage = std::mem::replace(&mut *self.0.stage.lock(), RequestStage::Gone);
+        if let RequestStage::Waiting { .. } = stage {
             self.0.leave_queue();
         }
         if self.0.trace.is_some() {
@@ -140,12 +140,12 @@ impl Drop for Place {
 ///
 /// Fails when too much waits for the model, when the time is over, and as the model does.
 pub(super) async fn predict(
-    target: &Target,
+    target: &ModelTarget,
     runtime: &dyn Runtime,
     request: InferenceRequest,
-) -> Result<(InferenceResponse, Timing), InferenceError> {
-    let place = Ticket::enter(target, &request)?;
-    let work = runtime.predict(request, Arc::clone(&place.0) as Arc<dyn Progress>);
+) -> Result<(InferenceResponse, RequestTiming), InferenceError> {
+    let guard = QueuedRequest::enter(target, &request)?;
+    let work = runtime.predict(request, Arc::clone(&guard.0) as Arc<dyn Progress>);
     let limits = target.model.timeouts;
     let response = if limits.queue.is_none() && limits.predict.is_none() {
         work.await?
@@ -153,35 +153,35 @@ pub(super) async fn predict(
         tokio::select! {
             biased;
             outcome = work => outcome?,
-            late = overdue(&place.0) => return Err(late),
+            late = overdue(&guard.0) => return Err(late),
         }
     };
-    let timing = match *place.0.stage.lock() {
-        Stage::Running { since, waited } => Timing { queue: waited, predict: since.elapsed() },
+    let timing = match *guard.0.stage.lock() {
+        RequestStage::Running { since, waited } => RequestTiming { queue: waited, predict: since.elapsed() },
         // The runtime had the answer without a prediction.
-        Stage::Waiting { since } => Timing { queue: since.elapsed(), predict: Duration::ZERO },
-        Stage::Gone => Timing::default(),
+        RequestStage::Waiting { since } => RequestTiming { queue: since.elapsed(), predict: Duration::ZERO },
+        RequestStage::Gone => RequestTiming::default(),
     };
-    place.0.metrics().record_predict(timing.predict);
+    guard.0.metrics().record_predict(timing.predict);
     Ok((response, timing))
 }
 
 /// Waits until a request has waited or been predicted for too long.
-async fn overdue(ticket: &Ticket) -> InferenceError {
-    let limits = ticket.model.timeouts;
+async fn overdue(request: &QueuedRequest) -> InferenceError {
+    let limits = request.model.timeouts;
     loop {
         let now = Instant::now();
-        let stage = *ticket.stage.lock();
+        let stage = *request.stage.lock();
         // What changes its stage meanwhile has at least the shorter of the limits left.
         let soonest = limits.queue.into_iter().chain(limits.predict).min().map(|limit| now + limit);
         let latest = match stage {
-            Stage::Waiting { since } => {
+            RequestStage::Waiting { since } => {
                 limits.queue.map(|limit| (since + limit, InferenceError::QueueTimeout { limit }))
             }
-            Stage::Running { since, .. } => {
+            RequestStage::Running { since, .. } => {
                 limits.predict.map(|limit| (since + limit, InferenceError::PredictTimeout { limit }))
             }
-            Stage::Gone => None,
+            RequestStage::Gone => None,
         };
         let until = match latest {
             Some((latest, late)) if now >= latest => return late,
