@@ -82,7 +82,7 @@ impl Isotonic {
 }
 
 fn isotonic(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    Ok(EstimatorSpec::new(MethodSet::PREDICT.and(EstimatorMethod::Transform), 1, Isotonic::load(fitted)?))
+    Ok(EstimatorSpec::new(MethodSet::PREDICT.with(EstimatorMethod::Transform), 1, Isotonic::load(fitted)?))
 }
 
 impl Evaluate for Isotonic {

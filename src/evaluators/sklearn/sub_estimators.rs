@@ -131,7 +131,7 @@ pub(super) fn positions(values: &Elements<'_>, labels: &Elements<'_>) -> Option<
 }
 
 /// Returns what `check_array` makes of an input: an array without names, with its numbers unchanged, sparse or dense.
-pub(super) fn plain<'d>(data: &'d TableData<'_>, info: &EstimatorInfo) -> Result<TableData<'d>, PredictError> {
+pub(super) fn check_array<'d>(data: &'d TableData<'_>, info: &EstimatorInfo) -> Result<TableData<'d>, PredictError> {
     match data {
         TableData::Table(table) => return Ok(TableData::Table(table.borrowed())),
         TableData::Sparse(sparse) => return Ok(TableData::Sparse(sparse.clone())),
@@ -193,7 +193,11 @@ pub(super) fn labels(fitted: &FittedObject<'_>, estimator: PickleValue<'_>) -> O
 }
 
 /// Returns the class labels as indices below `limit`, if they are numbers.
-pub(super) fn numbered(fitted: &FittedObject<'_>, labels: Option<Elements<'_>>, limit: usize) -> Option<Vec<usize>> {
+pub(super) fn numbered_labels(
+    fitted: &FittedObject<'_>,
+    labels: Option<Elements<'_>>,
+    limit: usize,
+) -> Option<Vec<usize>> {
     fitted.spend(limit).ok()?;
     let all: Vec<i64> = (0..i64::try_from(limit).ok()?).collect();
     positions(&labels?, &Elements::Int(all.into(), super::data::IntType::I64))
