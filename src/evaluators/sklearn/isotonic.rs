@@ -94,7 +94,7 @@ impl Evaluate for Isotonic {
     ) -> Result<TableData<'static>, PredictError> {
         let x = info.finite(data)?;
         let values = self.of(&x.to_f64(), &info.class)?;
-        Ok(sub_estimators::table(values, (x.rows, 1), self.single))
+        Ok(sub_estimators::table(values, x.rows, 1, self.single))
     }
 
     fn cost(&self) -> u64 {

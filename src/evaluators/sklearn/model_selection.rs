@@ -53,7 +53,7 @@ fn fixed_threshold(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError
     };
     let label = fitted.get("pos_label");
     let positive = label.map(|label| self::label(label).ok_or_else(|| fitted.unsupported("pos_label"))).transpose()?;
-    with_threshold(fitted, (estimator, method), threshold, positive.as_ref())
+    with_threshold(fitted, estimator, method, threshold, positive.as_ref())
 }
 
 fn tuned_threshold(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
@@ -62,7 +62,7 @@ fn tuned_threshold(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError
     let threshold = fitted.number("best_threshold_")?;
     let labels = threshold_labels(fitted)?;
     let positive = positive_label(&fitted.part(fitted.require("_curve_scorer")?)?, &labels)?;
-    with_threshold(fitted, (estimator, method), threshold, positive.as_ref())
+    with_threshold(fitted, estimator, method, threshold, positive.as_ref())
 }
 
 /// Returns the positive class of a scorer's metric, if it has one: the one that was configured, or the metric's
@@ -108,7 +108,8 @@ fn response_method(fitted: &FittedObject<'_>, estimator: &Estimator) -> Result<E
 
 fn with_threshold(
     fitted: &FittedObject<'_>,
-    (estimator, method): (Estimator, EstimatorMethod),
+    estimator: Estimator,
+    method: EstimatorMethod,
     least: f64,
     positive: Option<&Elements<'_>>,
 ) -> Result<EstimatorSpec, LoadError> {

@@ -22,12 +22,12 @@ impl NumericAnswer {
     /// Returns the numbers as a table of the same precision.
     pub(super) fn table(self) -> TableData<'static> {
         let rows = self.values.len() / self.columns.max(1);
-        table(self.values, (rows, self.columns), self.single)
+        table(self.values, rows, self.columns, self.single)
     }
 }
 
 /// Creates a table of double or single precision.
-pub(super) fn table(values: Vec<f64>, (rows, columns): (usize, usize), single: bool) -> TableData<'static> {
+pub(super) fn table(values: Vec<f64>, rows: usize, columns: usize, single: bool) -> TableData<'static> {
     let elements =
         if single { Elements::F32(values.into_iter().map(to_f32).collect()) } else { Elements::F64(values.into()) };
     TableData::Table(DenseTable { elements, rows, columns })

@@ -111,10 +111,10 @@ impl Tree {
         } else {
             (values, width)
         };
-        Self::build(&fields, &values, width, (features, leaves)).ok_or_else(wanted)
+        Self::build(&fields, &values, width, features, leaves).ok_or_else(wanted)
     }
 
-    fn build(fields: &NodeFields, values: &[f64], width: usize, (features, leaves): (usize, LeafKind)) -> Option<Self> {
+    fn build(fields: &NodeFields, values: &[f64], width: usize, features: usize, leaves: LeafKind) -> Option<Self> {
         let count = fields.left.len();
         let mut depths = vec![0_u32; count];
         let (nodes, starts) = (Vec::with_capacity(count), vec![0; count]);

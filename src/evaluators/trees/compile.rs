@@ -192,7 +192,7 @@ impl<T: Scalar> Compiler<T> {
                     }
                     reached += 2;
                     let first = self.reserve(2)?;
-                    if self.put_split(node, slot, first, (feature, test))? {
+                    if self.put_split(node, slot, first, feature, test)? {
                         found.swap(0, 1);
                     }
                     let children = found.into_iter().zip([first, first + 1]);
@@ -303,7 +303,8 @@ impl<T: Scalar> Compiler<T> {
         node: usize,
         slot: usize,
         first: usize,
-        (feature, test): (i64, SplitTest<'_, T>),
+        feature: i64,
+        test: SplitTest<'_, T>,
     ) -> Result<bool, CompileFault> {
         let feature = self.feature(node, feature)?;
         let (threshold, column, turned) = match test {

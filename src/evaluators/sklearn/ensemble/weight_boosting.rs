@@ -177,7 +177,7 @@ impl Evaluate for Regressor {
             own.sort_by(|one, other| one.0.total_cmp(&other.0));
             median(&own)
         });
-        Ok(sub_estimators::table(medians.collect(), (data.rows(), 1), single))
+        Ok(sub_estimators::table(medians.collect(), data.rows(), 1, single))
     }
 
     fn takes_sparse(&self) -> bool {
