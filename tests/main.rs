@@ -1,4 +1,4 @@
-//! Integration tests: a module per area, as `tests/README.md` lists them.
+//! Integration tests, with a module per area; see `tests/README.md`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod cli;

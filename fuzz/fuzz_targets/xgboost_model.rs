@@ -1,6 +1,7 @@
 //! Loading any bytes as an XGBoost model succeeds or fails cleanly, and a loaded model can predict.
 //!
-//! `cargo +nightly fuzz run xgboost_model CORPUS -- -malloc_limit_mb=256`, with golden models as the corpus.
+//! `cargo +nightly fuzz run xgboost_model CORPUS -- -malloc_limit_mb=256`, with golden models as the corpus
+//! (`tests/goldens/archive.py unpack`).
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -3,6 +3,7 @@
 //! Find the model, take a permit, look whether the answer is known, ask the runtime, record. A caller that drops the future leaves the path wherever it is,
 //! and its permit is free again.
 
+mod admission;
 mod batch;
 mod cache;
 mod stream;
@@ -14,13 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+pub use admission::Admission;
 pub use batch::{BatchOptions, Batched, BatchingLoader};
 pub use cache::{CacheOptions, ResponseCache};
 pub use validation::InvalidInput;
 
 use futures_core::Stream;
 use http::{HeaderName, HeaderValue};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinError;
 use tokio::time::Instant;
 use tracing::{debug, error};
@@ -30,6 +31,7 @@ use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError, Runt
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::Traces;
 use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
+use admission::Slots;
 use ticket::Timing;
 
 /// Times of the server, as browsers and proxies read them.
@@ -153,8 +155,7 @@ mod phase {
 #[derive(Debug, Clone)]
 pub struct Inference {
     registry: Registry,
-    admission: Arc<Semaphore>,
-    max_in_flight: usize,
+    slots: Slots,
     phase: Arc<AtomicU8>,
     cache: Option<ResponseCache>,
     server_timing: bool,
@@ -175,11 +176,10 @@ pub struct Target {
 impl Inference {
     /// Makes the path to the models of `registry`, for at most `max_in_flight` requests at once.
     pub fn new(registry: Registry, max_in_flight: NonZeroUsize) -> Self {
-        let max_in_flight = max_in_flight.get().min(Semaphore::MAX_PERMITS);
         let phase = Arc::new(AtomicU8::new(phase::SERVING));
-        let admission = Arc::new(Semaphore::new(max_in_flight));
+        let slots = Slots::new(max_in_flight.get());
         let traces = Traces::default();
-        Self { registry, admission, max_in_flight, phase, cache: None, server_timing: false, traces }
+        Self { registry, slots, phase, cache: None, server_timing: false, traces }
     }
 
     /// Keeps the answers of the models whose settings ask for it.
@@ -237,7 +237,7 @@ impl Inference {
 
     /// Returns the number of requests under way.
     pub fn in_flight(&self) -> usize {
-        self.max_in_flight - self.admission.available_permits()
+        self.slots.in_use()
     }
 
     /// Finds the model that a request asks for, before its body is read.
@@ -255,19 +255,34 @@ impl Inference {
         Ok(Target { model, with_version: version.is_some(), deadline: None, traces: self.traces.clone() })
     }
 
-    /// Answers a request.
+    /// Waits until the server has a slot for a request, for callers that would rather wait than be rejected.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server stops first.
+    pub async fn wait_for_slot(&self, admission: &mut Admission) -> Result<(), InferenceError> {
+        self.slots.wait(admission).await
+    }
+
+    /// Answers a request. It takes a slot of the server unless `admission` has one; keep `admission` until the response has
+    /// been sent.
     ///
     /// # Errors
     ///
     /// [`InferenceError::kind`] tells the kinds of failure apart.
-    pub async fn infer(&self, target: &Target, request: InferenceRequest) -> Result<InferenceResponse, InferenceError> {
+    pub async fn infer(
+        &self,
+        target: &Target,
+        request: InferenceRequest,
+        admission: &mut Admission,
+    ) -> Result<InferenceResponse, InferenceError> {
         let model = &target.model;
         let id = request.id.clone();
         let underway = Underway::start(model.metrics(target.with_version));
         let result = match target.latest(underway.started) {
-            None => self.predict(target, request).await,
+            None => self.predict(target, request, admission).await,
             Some((latest, late)) => {
-                let in_time = tokio::time::timeout_at(latest, self.predict(target, request)).await;
+                let in_time = tokio::time::timeout_at(latest, self.predict(target, request, admission)).await;
                 in_time.unwrap_or(Err(late))
             }
         };
@@ -299,11 +314,12 @@ impl Inference {
         target: &Target,
         id: String,
         requests: impl Stream<Item = InferenceRequest> + Send + 'static,
+        mut admission: Admission,
     ) -> Result<AnswerStream, InferenceError> {
         let started = Instant::now();
         let model = &target.model;
-        let admitted = target.runtime().and_then(|runtime| Ok((runtime, self.admit()?)));
-        let (runtime, permit) = admitted.inspect_err(|failure| {
+        let admitted = target.runtime().and_then(|runtime| self.slots.admit(&mut admission).map(|()| runtime));
+        let runtime = admitted.inspect_err(|failure| {
             model.metrics(target.with_version).record(started.elapsed(), false);
             log_failure(model, &id, failure);
         })?;
@@ -313,7 +329,7 @@ impl Inference {
             requests = Box::pin(validation::Validated::new(Arc::clone(model), requests, Arc::clone(&refusal)));
         }
         let answers = Arc::clone(runtime).predict_stream(requests);
-        Ok(Box::pin(stream::Answers::new(target.clone(), id, answers, refusal, permit)))
+        Ok(Box::pin(stream::Answers::new(target.clone(), id, answers, refusal, admission)))
     }
 
     /// Answers a call of a model's own route, which `place` is the place of.
@@ -323,7 +339,13 @@ impl Inference {
     /// # Errors
     ///
     /// [`InferenceError::kind`] tells the kinds of failure apart.
-    pub async fn call(&self, model: &Model, place: usize, call: CustomCall) -> Result<CustomReply, InferenceError> {
+    pub async fn call(
+        &self,
+        model: &Model,
+        place: usize,
+        call: CustomCall,
+        admission: &mut Admission,
+    ) -> Result<CustomReply, InferenceError> {
         let answer = async {
             if self.is_stopping() {
                 return Err(InferenceError::Stopping);
@@ -331,7 +353,7 @@ impl Inference {
             let State::Ready(runtime) = &model.state else {
                 return Err(InferenceError::NotReady { name: model.name.clone(), version: model.version.clone() });
             };
-            let _permit = self.admit()?;
+            self.slots.admit(admission)?;
             Ok(runtime.call(place, call).await?)
         };
         answer.await.inspect_err(|failure| log_failure(model, "", failure))
@@ -341,12 +363,13 @@ impl Inference {
         &self,
         target: &Target,
         request: InferenceRequest,
+        admission: &mut Admission,
     ) -> Result<(InferenceResponse, Timing), InferenceError> {
         let runtime = target.runtime()?;
         if target.model.validated {
             validation::check(&target.model.metadata.inputs, &request.inputs)?;
         }
-        let _permit = self.admit()?;
+        self.slots.admit(admission)?;
         match &self.cache {
             Some(cache) if target.model.cached => {
                 let (runtime, for_work) = (Arc::clone(runtime), target.clone());
@@ -358,11 +381,6 @@ impl Inference {
             }
             _ => ticket::predict(target, runtime.as_ref(), request).await,
         }
-    }
-
-    fn admit(&self) -> Result<OwnedSemaphorePermit, InferenceError> {
-        let admission = Arc::clone(&self.admission);
-        admission.try_acquire_owned().map_err(|_| InferenceError::Overloaded { limit: self.max_in_flight })
     }
 }
 

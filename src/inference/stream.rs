@@ -5,11 +5,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use futures_core::Stream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep_until};
 
 use super::validation::Refusal;
-use super::{InferenceError, Target, log_failure};
+use super::{Admission, InferenceError, Target, log_failure};
 use crate::runtimes::ResponseStream;
 use crate::types::InferenceResponse;
 
@@ -23,7 +22,7 @@ pub(super) struct Answers {
     /// Holds why the last request was not handed on, when it was not.
     refusal: Refusal,
     /// Nothing once the stream has ended.
-    source: Option<(ResponseStream, OwnedSemaphorePermit)>,
+    source: Option<(ResponseStream, Admission)>,
 }
 
 impl Answers {
@@ -32,14 +31,14 @@ impl Answers {
         id: String,
         answers: ResponseStream,
         refusal: Refusal,
-        permit: OwnedSemaphorePermit,
+        admission: Admission,
     ) -> Self {
         target.model.metrics(target.with_version).begin();
         let deadline = target.deadline.map(|deadline| Box::pin(sleep_until(deadline)));
-        Self { target, id, started: Instant::now(), deadline, refusal, source: Some((answers, permit)) }
+        Self { target, id, started: Instant::now(), deadline, refusal, source: Some((answers, admission)) }
     }
 
-    /// Ends the stream: the runtime stops, the permit is free.
+    /// Ends the stream: the runtime stops, and the slot is free.
     fn end(&mut self, failure: Option<&InferenceError>) {
         self.source = None;
         let metrics = self.target.model.metrics(self.target.with_version);

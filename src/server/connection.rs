@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -99,16 +98,16 @@ impl<B: Body + Unpin> Body for Answering<B> {
     }
 }
 
-/// A socket that notes what is sent.
+/// A connection's stream, which counts the bytes that it sends. `I` is a socket, or TLS over one.
 #[derive(Debug)]
-pub(super) struct Watched {
-    socket: TcpStream,
+pub(super) struct CountedStream<I> {
+    stream: I,
     activity: Arc<Activity>,
 }
 
-impl Watched {
-    pub(super) const fn new(socket: TcpStream, activity: Arc<Activity>) -> Self {
-        Self { socket, activity }
+impl<I> CountedStream<I> {
+    pub(super) const fn new(stream: I, activity: Arc<Activity>) -> Self {
+        Self { stream, activity }
     }
 
     fn note(&self, sent: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -119,19 +118,19 @@ impl Watched {
     }
 }
 
-impl AsyncRead for Watched {
+impl<I: AsyncRead + Unpin> AsyncRead for CountedStream<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_read(context, buffer)
+        Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 
-impl AsyncWrite for Watched {
+impl<I: AsyncWrite + Unpin> AsyncWrite for CountedStream<I> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let sent = Pin::new(&mut self.socket).poll_write(context, bytes);
+        let sent = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.note(sent)
     }
 
@@ -140,20 +139,20 @@ impl AsyncWrite for Watched {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let sent = Pin::new(&mut self.socket).poll_write_vectored(context, parts);
+        let sent = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
         self.note(sent)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.socket.is_write_vectored()
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(context)
+        Pin::new(&mut self.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(context)
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

@@ -12,6 +12,8 @@ use http_body::{Frame, SizeHint};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::inference::Admission;
+
 /// An answer whose body is there as a whole.
 pub(super) type Response = http::Response<Parts>;
 
@@ -32,6 +34,13 @@ impl Parts {
     pub(super) fn from_all(parts: Vec<Bytes>) -> Self {
         let mut others = parts.into_iter();
         Self { first: others.next().unwrap_or_default(), others }
+    }
+
+    /// Keeps the admission of the request until the last part has been sent or dropped.
+    pub(super) fn with_admission(mut self, admission: Admission) -> Self {
+        let last = self.others.as_mut_slice().last_mut().unwrap_or(&mut self.first);
+        *last = admission.attach(std::mem::take(last));
+        self
     }
 
     /// Returns the parts that are not sent yet, of which some may be empty.

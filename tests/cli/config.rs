@@ -1,4 +1,4 @@
-//! `mlserver config`, and what the command line answers before any command runs.
+//! `mlserver config`, and help, version and usage errors of the command line.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::mlserver_command;
 
-/// A folder in which the executable runs, with no environment but the given one.
+/// A folder in which the executable runs with only the given environment.
 struct Case {
     folder: TempDir,
     variables: Vec<(&'static str, &'static str)>,
@@ -37,7 +37,7 @@ impl Case {
         command
     }
 
-    /// Runs the executable and shows all it said, without what differs from run to run.
+    /// Runs the executable and returns its status and output, without the parts that differ from run to run.
     fn run(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().unwrap();
         let text = |bytes: &[u8]| self.plain(std::str::from_utf8(bytes).unwrap());
@@ -49,7 +49,7 @@ impl Case {
         )
     }
 
-    /// Replaces paths and the version, and with them the blanks that align what follows.
+    /// Replaces paths and the version, and the padding whose width depends on them.
     fn plain(&self, text: &str) -> String {
         let folder = self.folder.path().canonicalize().unwrap();
         let plain = text
@@ -64,7 +64,7 @@ impl Case {
     }
 }
 
-/// Some settings from every source, one of them wrong and one not served yet.
+/// Settings from every source, one of them invalid and one not supported yet.
 fn every_source() -> Case {
     Case::new()
         .file("models/settings.json", r#"{"http_port": 18080, "extensions": ["a", "b"], "gprc_port": 1}"#)
@@ -80,7 +80,7 @@ fn every_source() -> Case {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "it is one long text")]
-fn show_prints_every_value_and_its_source() {
+fn config_show_prints_every_value_and_its_source() {
     insta::assert_snapshot!(every_source().run(&["config", "show", "models"]), @r#"
     status: 0
     --- stdout
@@ -201,7 +201,7 @@ fn show_prints_every_value_and_its_source() {
 }
 
 #[test]
-fn show_prints_the_same_as_json() {
+fn config_show_json_matches_the_table() {
     let case = every_source();
     let output = case.command(&["config", "show", "--format", "json", "models"]).output().unwrap();
     assert!(output.status.success());
@@ -230,14 +230,14 @@ fn show_prints_the_same_as_json() {
 }
 
 #[test]
-fn show_takes_the_working_directory_by_default() {
+fn config_show_defaults_to_the_working_directory() {
     let case = Case::new().file("settings.json", r#"{"http_port": 1}"#);
     let shown = case.run(&["config", "show"]);
     assert!(shown.contains("http_port = 1 "), "{shown}");
 }
 
 #[test]
-fn invalid_settings_fail_with_all_their_problems() {
+fn config_show_invalid_settings_lists_every_problem() {
     let case =
         Case::new().file("settings.json", r#"{"http_port": "many", "debug": 2}"#).env("MLSERVER_EXTENSIONS", "a,b");
     insta::assert_snapshot!(case.run(&["config", "show", "."]), @r#"
@@ -252,7 +252,7 @@ fn invalid_settings_fail_with_all_their_problems() {
 }
 
 #[test]
-fn strict_refuses_unknown_keys() {
+fn config_show_strict_rejects_unknown_keys() {
     let case = every_source();
     insta::assert_snapshot!(case.run(&["config", "show", "--strict", "models"]), @r"
     status: 1
@@ -263,7 +263,7 @@ fn strict_refuses_unknown_keys() {
 }
 
 #[test]
-fn a_model_that_cannot_be_read_fails_only_in_strict_mode() {
+fn config_show_unreadable_model_fails_only_with_strict() {
     let case = Case::new().file("bad/model-settings.json", "{}");
     let lenient = case.run(&["config", "show"]);
     assert!(lenient.starts_with("status: 0"), "{lenient}");
@@ -275,7 +275,7 @@ fn a_model_that_cannot_be_read_fails_only_in_strict_mode() {
 }
 
 #[test]
-fn the_environments_model_is_shown() {
+fn config_show_prints_the_model_from_the_environment() {
     let case = Case::new()
         .env("MLSERVER_MODEL_IMPLEMENTATION", "mlserver_xgboost.XGBoostModel")
         .env("MLSERVER_MODEL_NAME", "env");
@@ -284,7 +284,7 @@ fn the_environments_model_is_shown() {
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_error() {
+fn closed_stdout_is_not_an_error() {
     let case = Case::new();
     let mut command = case.command(&["config", "show"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -295,7 +295,7 @@ fn a_reader_that_leaves_early_is_no_error() {
 }
 
 #[test]
-fn the_version_is_printed_as_the_original_does() {
+fn version_matches_the_original() {
     insta::assert_snapshot!(Case::new().run(&["--version"]), @r"
     status: 0
     --- stdout
@@ -305,7 +305,7 @@ fn the_version_is_printed_as_the_original_does() {
 }
 
 #[test]
-fn help_of_the_program() {
+fn help_of_program_snapshot() {
     insta::assert_snapshot!(Case::new().run(&["--help"]), @r"
     status: 0
     --- stdout
@@ -334,7 +334,7 @@ fn help_of_the_program() {
 }
 
 #[test]
-fn help_of_start() {
+fn help_of_start_snapshot() {
     insta::assert_snapshot!(Case::new().run(&["start", "--help"]), @r"
     status: 0
     --- stdout
@@ -354,7 +354,7 @@ fn help_of_start() {
 }
 
 #[test]
-fn help_of_build() {
+fn help_of_build_snapshot() {
     insta::assert_snapshot!(Case::new().run(&["build", "--help"]), @r"
     status: 0
     --- stdout
@@ -386,7 +386,7 @@ fn help_of_build() {
 }
 
 #[test]
-fn help_of_dockerfile() {
+fn help_of_dockerfile_snapshot() {
     insta::assert_snapshot!(Case::new().run(&["dockerfile", "--help"]), @r"
     status: 0
     --- stdout
@@ -408,7 +408,7 @@ fn help_of_dockerfile() {
 }
 
 #[test]
-fn help_of_init() {
+fn help_of_init_snapshot() {
     insta::assert_snapshot!(Case::new().run(&["init", "--help"]), @r"
     status: 0
     --- stdout
@@ -432,7 +432,7 @@ fn help_of_init() {
 }
 
 #[test]
-fn help_of_config() {
+fn help_of_config_snapshot() {
     insta::assert_snapshot!(Case::new().run(&["config", "--help"]), @r"
     status: 0
     --- stdout
@@ -450,7 +450,7 @@ fn help_of_config() {
 }
 
 #[test]
-fn help_of_config_show() {
+fn help_of_config_show_snapshot() {
     insta::assert_snapshot!(Case::new().run(&["config", "show", "--help"]), @r"
     status: 0
     --- stdout

@@ -1,4 +1,4 @@
-//! `mlserver dockerfile`: what it writes for which folders.
+//! `mlserver dockerfile`: the files that it writes for different folders.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ fn dockerfile(folder: &Folder, flags: &[&str]) -> Output {
     run_mlserver(".", &[&["dockerfile", folder.root().to_str().unwrap()], flags].concat())
 }
 
-/// Returns what was written, without what differs from version to version.
+/// Returns the Dockerfile, without the parts that differ from version to version.
 #[track_caller]
 fn written(folder: &Folder, flags: &[&str]) -> String {
     let output = dockerfile(folder, flags);
@@ -26,36 +26,36 @@ fn custom() -> Folder {
 }
 
 #[test]
-fn native_models_get_the_server_alone() {
+fn dockerfile_native_models_contains_only_the_server() {
     insta::assert_snapshot!(written(&Folder::quickstart(), &[]));
     insta::assert_snapshot!(written(&Folder::iris(), &["--base", "gcr.io/distroless/static"]));
 }
 
 #[test]
-fn requirements_get_a_slim_python() {
+fn dockerfile_requirements_uses_slim_python() {
     let folder = custom().file("requirements.txt", "numpy\n");
     insta::assert_snapshot!(written(&folder, &[]));
     insta::assert_snapshot!(written(&folder, &["--base", "company/python:3.11", "--server", "company/mlserver:1"]));
 }
 
 #[test]
-fn requirements_that_name_files_get_the_whole_folder() {
+fn dockerfile_local_requirements_copies_the_whole_folder() {
     insta::assert_snapshot!(written(&custom().file("requirements.txt", "./wheels/own.whl\n"), &[]));
 }
 
 #[test]
-fn code_without_requirements_gets_the_image_s_python() {
+fn dockerfile_code_without_requirements_uses_the_base_python() {
     insta::assert_snapshot!(written(&custom(), &[]));
 }
 
 #[test]
-fn conda_is_there_only_for_its_files() {
+fn dockerfile_conda_only_for_conda_files() {
     let folder = custom().file("environment.yml", "").file("conda.yaml", "").file("requirements.txt", "numpy\n");
     insta::assert_snapshot!(written(&folder, &[]));
 }
 
 #[test]
-fn what_a_folder_needs_is_what_its_models_need() {
+fn dockerfile_base_follows_the_models_needs() {
     let why = |folder: &Folder| written(folder, &[]).lines().next().unwrap().to_owned();
     let ranks = fs::read(crate::support::repository_path("tests/frameworks/goldens/xgboost/ranks/model.json")).unwrap();
     let refused = Folder::new().file("model.json", ranks).file(
@@ -82,14 +82,14 @@ fn what_a_folder_needs_is_what_its_models_need() {
 }
 
 #[test]
-fn packages_that_no_model_needs_are_left_out_with_a_word() {
+fn dockerfile_unneeded_packages_are_skipped_with_a_note() {
     let output = dockerfile(&Folder::iris().file("requirements.txt", "xgboost\n"), &[]);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.starts_with("warning: every model is native, so no package is installed"), "{stderr}");
 }
 
 #[test]
-fn the_ignore_file_comes_when_it_is_asked_for() {
+fn dockerfile_writes_dockerignore_on_request() {
     let folder = Folder::iris();
     written(&folder, &[]);
     assert!(!folder.path("Dockerfile.dockerignore").exists());
@@ -98,7 +98,7 @@ fn the_ignore_file_comes_when_it_is_asked_for() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_served_has_no_dockerfile() {
+fn dockerfile_invalid_folder_is_rejected() {
     let damaged = Folder::iris().file("iris-xgboost/model.json", "{");
     let cases = [
         (damaged, "model `iris-xgboost` cannot be loaded"),

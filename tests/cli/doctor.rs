@@ -1,4 +1,4 @@
-//! `mlserver doctor`: what is wrong is found without starting, and without running a model's code.
+//! `mlserver doctor`: problems are found without starting a server or running a model's code.
 
 use std::net::TcpListener;
 use std::process::Output;
@@ -10,7 +10,7 @@ use crate::support::{Folder, mlserver_command};
 
 fn doctor(folder: &Folder, variables: &[(&str, &str)]) -> Output {
     let mut command = mlserver_command(folder.root(), &["doctor", folder.root().to_str().unwrap()]);
-    // Free ports, unless the settings say otherwise; and no engine.
+    // Free ports, unless the settings override them; and no Docker engine.
     for name in ["MLSERVER_HTTP_PORT", "MLSERVER_GRPC_PORT", "MLSERVER_METRICS_PORT"] {
         command.env(name, "0");
     }
@@ -18,7 +18,7 @@ fn doctor(folder: &Folder, variables: &[(&str, &str)]) -> Output {
     command.envs(variables.iter().copied()).output().unwrap()
 }
 
-/// Returns what was found, without the folder's path.
+/// Returns the findings, without the folder's path.
 fn findings(folder: &Folder, output: &Output) -> String {
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     let text = text.replace(folder.root().canonicalize().unwrap().to_str().unwrap(), "[DIR]");
@@ -26,7 +26,7 @@ fn findings(folder: &Folder, output: &Output) -> String {
 }
 
 #[test]
-fn a_folder_without_problems_is_fine() {
+fn doctor_folder_without_problems_passes() {
     let folder = Folder::quickstart();
     let output = doctor(&folder, &[]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
@@ -42,7 +42,7 @@ fn a_folder_without_problems_is_fine() {
 }
 
 #[test]
-fn each_problem_says_what_to_do() {
+fn doctor_every_problem_has_a_hint() {
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
     let folder = Folder::iris()
@@ -69,10 +69,10 @@ fn each_problem_says_what_to_do() {
 }
 
 #[test]
-fn models_in_python_are_told_with_their_interpreter() {
+fn doctor_python_models_report_their_interpreter() {
     let Some(python) = python() else { return };
     let folder = Folder::new().file("model-settings.json", r#"{"name": "own", "implementation": "models.Own"}"#);
-    // No code of the model's is there to be run.
+    // The folder has no code of the model to run.
     let output = doctor(&folder, &[("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap())]);
     assert_eq!(output.status.code(), Some(0));
     let expected = format!("ok       model `own`, which runs in Python, with `{}`\n", python.display());
@@ -85,7 +85,7 @@ fn models_in_python_are_told_with_their_interpreter() {
 }
 
 #[test]
-fn an_empty_folder_is_told_how_to_go_on() {
+fn doctor_empty_folder_suggests_next_steps() {
     let folder = Folder::new();
     let output = doctor(&folder, &[]);
     assert_eq!(output.status.code(), Some(0));

@@ -1,11 +1,12 @@
-//! Files in the repository that the executable writes: `MLSERVER_UPDATE=1 cargo test --test main -- generated` writes them anew.
+//! Files in the repository that the executable generates: `MLSERVER_UPDATE=1 cargo test --test main -- generated`
+//! updates them.
 
 use std::fs;
 use std::process::Command;
 
 use crate::support::{Folder, repository_path, run_mlserver};
 
-/// Checks that a file is what a command prints, or makes it so.
+/// Checks that a file matches the output of a command, or updates it.
 #[track_caller]
 fn is_printed_by(path: &str, arguments: &[&str]) {
     let output = run_mlserver(repository_path("."), arguments);
@@ -21,7 +22,7 @@ fn is_printed_by(path: &str, arguments: &[&str]) {
 }
 
 #[test]
-fn generated_completions_are_those_of_the_executable() {
+fn generated_completions_are_up_to_date() {
     let shells = [
         ("bash", "mlserver.bash"),
         ("zsh", "_mlserver"),
@@ -35,7 +36,7 @@ fn generated_completions_are_those_of_the_executable() {
 }
 
 #[test]
-fn generated_manifests_are_those_of_the_executable() {
+fn generated_manifests_are_up_to_date() {
     for kind in ["kubernetes", "kserve", "seldon"] {
         let image = "registry.example.com/quickstart:1";
         let arguments = ["manifest", "examples/quickstart", "--image", image, "--kind", kind];

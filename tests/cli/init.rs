@@ -1,4 +1,4 @@
-//! `mlserver init`: the projects that it makes are what they say, and pass their own tests.
+//! `mlserver init`: the projects that it creates have the expected files, and pass their own tests.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn succeed(output: &Output) -> &str {
     text(&output.stdout)
 }
 
-/// Runs a project's own tests. Where there is no interpreter, they are skipped.
+/// Runs a project's own tests. They are skipped without an interpreter.
 fn passes_its_own_tests(template: &str) {
     let Some(python) = python() else { return };
     let folder = Folder::new();
@@ -31,29 +31,29 @@ fn passes_its_own_tests(template: &str) {
     assert!(log.contains("test_the_answer_is_the_recorded_one") && log.trim_end().ends_with("\nOK"), "{log}");
 }
 
-// The others import what a bare machine does not have: see `tests/clients/test_projects.py` and `tests/frameworks`.
+// The other templates need packages: see `tests/clients/test_projects.py` and `tests/frameworks`.
 #[test]
-fn a_scikit_learn_project_passes_its_own_tests() {
+fn init_sklearn_project_passes_its_own_tests() {
     passes_its_own_tests("sklearn");
 }
 
 #[test]
-fn an_xgboost_project_passes_its_own_tests() {
+fn init_xgboost_project_passes_its_own_tests() {
     passes_its_own_tests("xgboost");
 }
 
 #[test]
-fn a_streaming_project_passes_its_own_tests() {
+fn init_streaming_project_passes_its_own_tests() {
     passes_its_own_tests("streaming");
 }
 
 #[test]
-fn a_pipeline_passes_its_own_tests() {
+fn init_pipeline_project_passes_its_own_tests() {
     passes_its_own_tests("pipeline");
 }
 
 #[test]
-fn the_files_of_a_project_are_these() {
+fn init_writes_the_project_files() {
     let folder = Folder::new();
     let output = run_mlserver(folder.root(), &["init", "churn"]);
     let mut printed: Vec<_> = succeed(&output).lines().collect();
@@ -121,7 +121,7 @@ fn the_files_of_a_project_are_these() {
 }
 
 #[test]
-fn the_name_is_the_folder_s_unless_it_is_given() {
+fn init_name_defaults_to_the_folder() {
     let name_in = |path: &Path| -> String {
         let settings = fs::read(path.join("model-settings.json")).unwrap();
         serde_json::from_slice::<serde_json::Value>(&settings).unwrap()["name"].as_str().unwrap().to_owned()
@@ -140,7 +140,7 @@ fn the_name_is_the_folder_s_unless_it_is_given() {
 }
 
 #[test]
-fn what_is_there_already_stays_unless_forced() {
+fn init_existing_files_stay_without_force() {
     let folder = Folder::new().file("churn/models.py", "mine");
     let refused = run_mlserver(folder.root(), &["init", "churn"]);
     assert_eq!(refused.status.code(), Some(1));
@@ -151,7 +151,7 @@ fn what_is_there_already_stays_unless_forced() {
 }
 
 #[test]
-fn templates_are_listed_and_unknown_ones_named() {
+fn init_lists_templates_and_rejects_unknown_ones() {
     let folder = Folder::new();
     insta::assert_snapshot!(succeed(&run_mlserver(folder.root(), &["init", "--list"])), @r"
     custom      a model in Python of your own
@@ -169,7 +169,7 @@ fn templates_are_listed_and_unknown_ones_named() {
 }
 
 #[test]
-fn a_folder_of_one_s_own_is_a_template() {
+fn init_accepts_a_folder_as_template() {
     let folder = Folder::new().file("house style/model-settings.json.tera", r#"{"name": "{{ name }}"}"#);
     succeed(&run_mlserver(folder.root(), &["init", "churn", "--template", "house style"]));
     assert_eq!(fs::read_to_string(folder.path("churn/model-settings.json")).unwrap(), r#"{"name": "churn"}"#);

@@ -1,4 +1,4 @@
-//! Which module may use which: the table below, held against every path into this crate that `src/` names.
+//! Which module may use which: every path into this crate that `src/` contains is checked against the table below.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use crate::support::repository_path;
 
-/// A part of the house, and the parts that it may use beside itself.
+/// A layer, and the other layers that it may use.
 ///
-/// A part is a folder or file in `src/`; of several that match a file, the longest counts. What a part may use covers
-/// what is inside of that, unless a longer entry exists. Changing this table is a change of the design: see
+/// A layer is a folder or file in `src/`; if several match a file, the longest counts. Permission to use a layer covers
+/// everything inside it that has no entry of its own. Changing this table is a change of the design: see
 /// `ARCHITECTURE.md`.
 const LAYERS: [(&str, &[&str]); 29] = [
     ("main", &["cli", "commands", "settings", "ui"]),
@@ -26,12 +26,12 @@ const LAYERS: [(&str, &[&str]); 29] = [
             "inference",
             "registry",
             "repository",
-            // The options of Python models, and what `doctor` asks of them; what they load is the registry's.
+            // The options of Python models, and the checks of `doctor`; loading is the registry's task.
             "runtimes",
             "evaluators::sklearn",
             "scaffold",
             "server",
-            // `server::metrics` too, which it names through `server`.
+            // Covers `server::metrics`, which `commands` reaches through `server`.
             "server::grpc",
             "server::rest",
             "settings",
@@ -48,7 +48,7 @@ const LAYERS: [(&str, &[&str]); 29] = [
     ("image", &["compute", "families", "repository", "runtimes", "settings", "templates"]),
     ("scaffold", &["templates"]),
     ("templates", &[]),
-    ("server", &["registry", "settings", "telemetry", "types"]),
+    ("server", &["inference", "registry", "settings", "telemetry", "types"]),
     // Siblings: what they share is in `server` itself.
     ("server::metrics", &["server", "telemetry"]),
     ("server::grpc", &["server", "admin", "compute", "inference", "registry", "telemetry", "types"]),
@@ -71,7 +71,7 @@ const LAYERS: [(&str, &[&str]); 29] = [
             "types",
         ],
     ),
-    // Evaluators know nothing of servers.
+    // Evaluators do not depend on the server.
     ("evaluators", &[]),
     ("evaluators::trees", &[]),
     ("evaluators::sklearn", &["pickle", "evaluators::trees"]),
@@ -89,24 +89,24 @@ fn layers() -> BTreeMap<&'static str, &'static [&'static str]> {
 }
 
 #[test]
-fn modules_use_only_those_below_them() {
+fn layers_modules_use_only_lower_layers() {
     let layers = layers();
-    let mut offences = Vec::new();
+    let mut violations = Vec::new();
     let mut seen = BTreeSet::new();
     for (file, module) in sources() {
         let user = part(&layers, &module).unwrap_or_else(|| unreachable!("{} is in no layer", file.display()));
         for path in paths_into_the_crate(&fs::read_to_string(&file).unwrap(), &module) {
             let Some(target) = part(&layers, &path) else {
-                offences.push(format!("{}: `{path}` is in no layer", file.display()));
+                violations.push(format!("{}: `{path}` is in no layer", file.display()));
                 continue;
             };
             if target != user && !layers[user].contains(&target) {
-                offences.push(format!("{}: {user} may not use {target} (`{path}`)", file.display()));
+                violations.push(format!("{}: {user} may not use {target} (`{path}`)", file.display()));
             }
             seen.insert((user, target));
         }
     }
-    assert!(offences.is_empty(), "\n{}", offences.join("\n"));
+    assert!(violations.is_empty(), "\n{}", violations.join("\n"));
     let unused: Vec<_> = layers
         .iter()
         .flat_map(|(user, targets)| targets.iter().map(|target| (*user, *target)))
@@ -116,8 +116,8 @@ fn modules_use_only_those_below_them() {
 }
 
 #[test]
-fn no_layer_uses_one_above_it() {
-    // What may be used, and what that may use, never leads back.
+fn layers_table_has_no_cycles() {
+    // The layers that a layer may use never lead back to it.
     fn visit<'a>(
         layers: &BTreeMap<&'a str, &'a [&'a str]>,
         part: &'a str,
@@ -139,13 +139,13 @@ fn no_layer_uses_one_above_it() {
     }
 }
 
-/// Returns the part that a path lies in: the longest of them.
+/// Returns the layer of a path: the longest that matches.
 fn part<'a>(layers: &BTreeMap<&'a str, &'a [&'a str]>, path: &str) -> Option<&'a str> {
     let holds = |part: &&&str| path == **part || path.starts_with(&format!("{part}::"));
     layers.keys().filter(holds).max_by_key(|part| part.len()).copied()
 }
 
-/// Returns the source files and the module that each is.
+/// Returns the source files and their module paths.
 fn sources() -> Vec<(PathBuf, String)> {
     let root = repository_path("src");
     let mut folders = vec![root.clone()];
@@ -169,8 +169,8 @@ fn sources() -> Vec<(PathBuf, String)> {
     files
 }
 
-/// Finds every path that starts with `crate::`, `mlserver::` (in the executable) or `super::`, groups taken apart, as
-/// paths from the crate's root.
+/// Finds every path that starts with `crate::`, `mlserver::` (in the executable) or `super::`, expands groups, and
+/// returns paths from the crate's root.
 ///
 /// Code behind `#[cfg(test)]` counts too: a test module is part of its module, one level further down.
 fn paths_into_the_crate(source: &str, module: &str) -> BTreeSet<String> {
@@ -187,7 +187,7 @@ fn paths_into_the_crate(source: &str, module: &str) -> BTreeSet<String> {
     }
     let tests = code.find("#[cfg(test)]").unwrap_or(code.len());
     for (index, _) in code.match_indices("super::").filter(|(index, _)| is_start(*index)) {
-        // In a module of tests, the first `super` is the module itself.
+        // In a test module, the first `super` is the module itself.
         let mut base: Vec<&str> = module.split("::").collect();
         if index > tests {
             base.push("tests");
@@ -237,7 +237,7 @@ fn expand(tree: &str, base: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Blanks what is no code. Good for this repository's sources; nested block comments it does not use.
+/// Blanks comments and strings. Does not support nested block comments, which this repository does not use.
 fn without_comments_and_strings(source: &str) -> String {
     let mut code = String::with_capacity(source.len());
     for line in source.lines() {
@@ -263,7 +263,7 @@ fn without_comments_and_strings(source: &str) -> String {
 }
 
 #[test]
-fn paths_are_found_wherever_they_stand() {
+fn layers_finds_paths_in_every_form() {
     let source = r#"
         //! crate::comment
         use crate::types::{self, json::{Read, write}, Tensor};

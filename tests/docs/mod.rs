@@ -1,4 +1,4 @@
-//! The repository's own documents and rules, held against the code.
+//! The repository's own documents and rules, checked against the code.
 
 mod layers;
 mod readme;

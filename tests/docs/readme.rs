@@ -1,11 +1,12 @@
-//! The README's examples, run as they stand.
+//! The README's examples, run as they are written.
 //!
-//! A block of ```` ```sh ```` right behind a line `<!-- serve -->` starts a server of the folder that it ends with. Such a
-//! block behind `<!-- test -->` is run with bash against that server, whose addresses take the place of `localhost:8080` and
-//! `localhost:8082`. When the next block is ```` ```json ```` behind a line `<!-- output -->`, it is what the commands print;
+//! A block of ```` ```sh ```` right after a line `<!-- serve -->` starts a server of the folder that it ends with. Such
+//! a block after `<!-- test -->` is run with bash against that server, whose addresses replace `localhost:8080` and
+//! `localhost:8082`. If the next block is ```` ```json ```` after a line `<!-- output -->`, it is the expected output;
 //! a generated `id` is not compared.
 //!
-//! Blocks behind `<!-- run -->`, here and in `docs/images.md`, are run one after the other in a folder of their own.
+//! Blocks after `<!-- run -->`, in the README and in `docs/images.md`, are run one after the other in a folder of their
+//! own.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,13 +16,13 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::python::python;
-use crate::support::{Folder, Starting, TestServer, repository_path};
+use crate::support::{Folder, ServerBuilder, TestServer, repository_path};
 
-/// Commands, and what they print.
+/// Commands and their expected output.
 #[derive(Debug, PartialEq)]
 struct Example {
     line: usize,
-    /// The folder that is served meanwhile.
+    /// The folder that is served during the commands.
     folder: String,
     commands: String,
     output: Option<String>,
@@ -66,15 +67,15 @@ fn without_id(text: &str) -> Value {
     value
 }
 
-/// Serves a folder of this repository, or nothing when it needs an interpreter and there is none.
+/// Serves a folder of this repository; `None` if it needs an interpreter and there is none.
 fn serve(folder: &str) -> Option<TestServer> {
-    let starting = Starting::new(Folder::new()).argument(repository_path(folder).to_str().unwrap());
+    let starting = ServerBuilder::new(Folder::new()).argument(repository_path(folder).to_str().unwrap());
     let starting = if folder.ends_with("quickstart") { starting } else { starting.python(&python()?) };
     Some(starting.start())
 }
 
 #[test]
-fn the_readme_tells_the_truth() {
+fn readme_examples_print_the_documented_output() {
     let path = repository_path("README.md");
     let readme = fs::read_to_string(&path).unwrap();
     let examples = examples(&readme);
@@ -86,7 +87,7 @@ fn the_readme_tells_the_truth() {
             server = serve(&folder);
             of_server.clone_from(&folder);
         }
-        // Models in Python, and no Python to run them.
+        // The models need Python, which is missing.
         let Some(server) = &server else { continue };
         let commands = commands
             .replace("localhost:8080", &server.http.to_string())
@@ -109,7 +110,7 @@ fn the_readme_tells_the_truth() {
     }
 }
 
-/// Stands in for Docker's command line, which has an image built of what is there and runs it.
+/// Stands in for Docker's command line, which builds and runs an image.
 const DOCKER: &str = "#!/bin/sh
 case $1 in build) test -f \"$2/Dockerfile\" ;; run) ;; *) exit 1 ;; esac
 ";
@@ -120,7 +121,7 @@ test \"$*\" = 'apply --filename -' && grep --quiet '^kind: InferenceService$'
 ";
 
 #[test]
-fn projects_begin_and_become_images_as_told() {
+fn readme_project_and_image_commands_run() {
     let folder = Folder::new().file("bin/docker", DOCKER).file("bin/kubectl", KUBECTL);
     for name in ["docker", "kubectl"] {
         fs::set_permissions(folder.path("bin").join(name), fs::Permissions::from_mode(0o755)).unwrap();
@@ -141,8 +142,8 @@ fn projects_begin_and_become_images_as_told() {
                 .env_clear()
                 .env("PATH", &path);
             let ran = command.output().unwrap();
-            let said = String::from_utf8_lossy(&ran.stderr);
-            assert!(ran.status.success(), "{document}:{}: {commands}{said}", before.lines().count());
+            let stderr = String::from_utf8_lossy(&ran.stderr);
+            assert!(ran.status.success(), "{document}:{}: {commands}{stderr}", before.lines().count());
             blocks += 1;
         }
     }
@@ -150,7 +151,7 @@ fn projects_begin_and_become_images_as_told() {
 }
 
 #[test]
-fn only_marked_blocks_are_examples() {
+fn readme_only_marked_blocks_are_examples() {
     let text = "```sh\nno\n```\n\n<!-- serve -->\n```sh\nmlserver start a/b\n```\n\n<!-- test -->\n```sh\na\nb\n```\ntext\n<!-- output -->\n```json\n{}\n```\n<!-- test -->\n```sh\nc\n```\n";
     let folder = "a/b".to_owned();
     let expected = [

@@ -1,4 +1,5 @@
-//! MLflow's folders without Python: both protocols, against what MLflow's own scoring server answered, and what is refused.
+//! MLflow's folders without Python: both protocols, against the answers of MLflow's own scoring server, and rejected
+//! models.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::process::Command;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::support::{Folder, Starting, TestServer, repository_path};
+use crate::support::{Folder, ServerBuilder, TestServer, repository_path};
 
 const IMPLEMENTATION: &str = "mlserver_mlflow.MLflowRuntime";
 
@@ -20,7 +21,7 @@ fn settings(name: &str, backend: &str) -> String {
     json!({"name": name, "implementation": IMPLEMENTATION, "parameters": parameters}).to_string()
 }
 
-/// A folder with one of the models, served natively or not at all.
+/// A folder with one of the models, which must be served natively.
 fn native(name: &str) -> Folder {
     copied(&goldens().join(name).join("model"), name, "native")
 }
@@ -35,10 +36,11 @@ fn copied(source: &Path, name: &str, backend: &str) -> Folder {
     folder
 }
 
-/// Requests that the server refuses where Python converts what the model gets: values of several types, and texts of digits.
+/// The error for requests that only Python can convert: values of several types, and texts of digits.
 const REFUSED: &str = "The server evaluates this model natively";
 
-/// Whether two answers are the same: numbers to the digits that `docs/scikit-learn.md` promises, all else to the byte.
+/// Returns whether two answers are the same: numbers to the digits that `docs/scikit-learn.md` promises, the rest to
+/// the byte.
 fn agree(wanted: &str, found: &str) -> bool {
     fn close(wanted: &Value, found: &Value) -> bool {
         match (wanted, found) {
@@ -57,11 +59,11 @@ fn agree(wanted: &str, found: &str) -> bool {
 }
 
 #[test]
-fn answers_are_those_of_mlflows_own_server() {
+fn mlflow_answers_match_the_scoring_server() {
     let cases: Vec<Value> = serde_json::from_slice(&fs::read(goldens().join("scoring.json")).unwrap()).unwrap();
     let mut models: Vec<&str> = cases.iter().map(|case| case["model"].as_str().unwrap()).collect();
     models.dedup();
-    let (mut told, mut refused, mut answered) = (Vec::new(), 0, 0);
+    let (mut differences, mut refused, mut answered) = (Vec::new(), 0, 0);
     for model in models {
         let server = TestServer::start(native(model));
         for case in cases.iter().filter(|case| case["model"] == model) {
@@ -80,16 +82,16 @@ fn answers_are_those_of_mlflows_own_server() {
                 && wanted["content_type"] == answer.header("content-type")
                 && agree(text, answer.text());
             if !same {
-                told.push(format!("{model} {body}\n  wanted {text}\n  found  {}", answer.text()));
+                differences.push(format!("{model} {body}\n  wanted {text}\n  found  {}", answer.text()));
             }
         }
     }
-    assert!(told.is_empty(), "{}", told.join("\n"));
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
     assert!(answered > 290 && refused <= 9, "{answered} were answered, {refused} refused");
 }
 
 #[test]
-fn the_signature_is_the_metadata_and_v2_is_answered() {
+fn mlflow_signature_becomes_v2_metadata() {
     let server = TestServer::start(native("pipeline"));
     let metadata = server.get("/v2/models/pipeline").ok();
     let column = |name: &str, datatype: &str, content_type: &str| {
@@ -129,7 +131,7 @@ fn the_signature_is_the_metadata_and_v2_is_answered() {
 }
 
 #[test]
-fn an_array_is_held_against_the_shape_and_the_type() {
+fn mlflow_tensor_signature_checks_shape_and_datatype() {
     let server = TestServer::start(native("probabilities"));
     let infer = |datatype: &str, shape: Value, count: usize| {
         let input = json!({"name": "any", "datatype": datatype, "shape": shape, "data": vec![0.5; count]});
@@ -139,7 +141,7 @@ fn an_array_is_held_against_the_shape_and_the_type() {
     assert_eq!((&answer["outputs"][0]["shape"], &answer["outputs"][0]["datatype"]), (&json!([2, 3]), &json!("FP64")));
     assert!(infer("FP64", json!([2, 3]), 6).error(400).contains("dtype of input float64 does not match"));
     assert!(infer("FP32", json!([3, 2]), 6).error(400).contains("Shape of input (3, 2) does not match"));
-    // Without a signature, a request says what it is.
+    // Without a signature, the request has to declare its content type.
     let server = TestServer::start(native("plain"));
     let input = json!({"name": "any", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]});
     let silent = server.post("/v2/models/plain/infer", json!({"inputs": [input]}).to_string());
@@ -149,7 +151,7 @@ fn an_array_is_held_against_the_shape_and_the_type() {
 }
 
 #[test]
-fn bodies_that_cannot_be_read_are_refused() {
+fn mlflow_unreadable_body_is_rejected() {
     let server = TestServer::start(native("linear"));
     let call =
         |content_type: &str, body: &[u8]| server.post_with("/invocations", &[("content-type", content_type)], body);
@@ -163,22 +165,22 @@ fn bodies_that_cannot_be_read_are_refused() {
     assert_eq!(call("application/vnd.apache.parquet", b"PAR1").status, 415);
     assert_eq!(call("", b"x").status, 415);
     server.get("/invocations").error(405);
-    // Longer than what is read where the request is.
+    // Too long to be parsed on the request's own thread.
     let rows: Vec<_> = (0..5000).map(|row| json!([row, 1.5, -2])).collect();
     let answer = call("application/json", json!({"inputs": rows}).to_string().as_bytes()).ok();
     assert_eq!(answer["predictions"].as_array().unwrap().len(), 5000);
 }
 
-/// What a server says that cannot load a model.
+/// Returns the output of a server that cannot load the model.
 fn refusal(description: &str) -> String {
     let folder = native("linear").file("linear/model/MLmodel", description);
-    let ended = Starting::new(folder).run();
+    let ended = ServerBuilder::new(folder).run();
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
     ended.stdout + &ended.stderr
 }
 
 #[test]
-fn what_is_not_covered_is_refused_by_name() {
+fn mlflow_unsupported_feature_is_rejected_by_name() {
     let good = fs::read_to_string(goldens().join("linear/model/MLmodel")).unwrap();
     let cases = [
         (
@@ -197,8 +199,8 @@ fn what_is_not_covered_is_refused_by_name() {
     ];
     for (part, replacement, reason) in cases {
         assert!(good.contains(part), "{part}");
-        let told = refusal(&good.replace(part, replacement));
-        assert!(told.contains(reason), "{replacement}: {told}");
+        let error = refusal(&good.replace(part, replacement));
+        assert!(error.contains(reason), "{replacement}: {error}");
     }
     let columns = r#"signature: {inputs: '[{"type": "datetime", "name": "day"}]'}"#;
     let (before, _) = good.split_once("signature:").unwrap();
@@ -208,7 +210,7 @@ fn what_is_not_covered_is_refused_by_name() {
 }
 
 #[test]
-fn a_folder_can_be_inspected() {
+fn mlflow_inspect_prints_the_signature() {
     let inspect = |path: PathBuf| {
         let output = Command::new(env!("CARGO_BIN_EXE_mlserver")).arg("inspect").arg(path).output().unwrap();
         assert!(output.status.success());

@@ -5,9 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::io::Read;
 use std::sync::Arc;
 
 use mlserver::evaluators::sklearn::{
@@ -16,17 +14,20 @@ use mlserver::evaluators::sklearn::{
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Relative difference that a score may have where single precision is involved, and where it is not.
+use crate::support::goldens::golden_archives;
+
+/// The allowed relative difference of a score, with and without single precision involved.
 const SINGLE: f64 = 1e-6;
 const DOUBLE: f64 = 1e-9;
-/// What rounding leaves of a sum that should be zero, in parts of the largest value of the answer and of the precision.
+/// The rounding error of a sum that should be zero, as a multiple of the precision times the largest value of the
+/// answer.
 const ROUNDING: f64 = 4.0;
 
 #[derive(Deserialize)]
 struct Case {
     name: String,
     model: String,
-    /// Whether single precision is involved, though answers may have double.
+    /// Whether single precision is involved, although answers may be doubles.
     #[serde(default)]
     single: bool,
     asked: Vec<Asked>,
@@ -101,7 +102,7 @@ fn number(value: &Value) -> f64 {
 }
 
 impl Input {
-    /// The rows from `start` on, `count` of them.
+    /// Returns `count` rows, beginning with `start`.
     fn data(&self, start: usize, count: usize) -> TableData<'static> {
         match self {
             Self::Array(tensor) => {
@@ -129,44 +130,50 @@ impl Input {
     }
 }
 
-/// Every case, with the folder that it stands in.
-fn cases() -> Vec<(PathBuf, Case)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/sklearn");
+/// A case and its model file.
+struct CaseWithModel {
+    version: String,
+    case: Case,
+    model: Vec<u8>,
+}
+
+/// Returns the cases of every version and family.
+fn golden_cases() -> Vec<CaseWithModel> {
     let mut found = Vec::new();
-    for version in fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()) {
-        if !version.file_name().unwrap().to_str().unwrap().starts_with(|c: char| c.is_ascii_digit()) {
-            continue;
-        }
-        for family in fs::read_dir(version).unwrap().map(|entry| entry.unwrap().path()) {
-            let file = fs::File::open(family.join("cases.jsonl.gz")).unwrap();
-            let lines = io::read_to_string(flate2::read::GzDecoder::new(file)).unwrap();
-            found.extend(lines.lines().map(|line| (family.clone(), serde_json::from_str(line).unwrap())));
+    for archive in golden_archives("sklearn") {
+        for name in archive.names() {
+            let Some(family) = name.strip_suffix("/cases.jsonl") else { continue };
+            let lines = std::str::from_utf8(archive.file(name)).unwrap().lines();
+            found.extend(lines.map(|line| {
+                let case: Case = serde_json::from_str(line).unwrap();
+                let model = archive.file(&format!("{family}/{}", case.model)).to_vec();
+                CaseWithModel { version: archive.version.clone(), case, model }
+            }));
         }
     }
-    assert!(!found.is_empty(), "no golden cases below tests/goldens/sklearn");
+    assert!(!found.is_empty(), "no golden cases in tests/goldens/sklearn");
     found
 }
 
 #[test]
-fn golden_cases_agree_with_scikit_learn() {
+fn sklearn_golden_cases_agree() {
     let mut failures = Vec::new();
-    let cases = cases();
-    for (folder, case) in &cases {
-        let bytes = fs::read(folder.join(&case.model)).unwrap();
-        let checked = FittedEstimator::load(bytes.into())
+    let cases = golden_cases();
+    let count = cases.len();
+    for CaseWithModel { version, case, model } in cases {
+        let checked = FittedEstimator::load(model.into())
             .map_err(|error| error.to_string())
-            .and_then(|model| check(&model, case));
+            .and_then(|model| check(&model, &case));
         if let Err(difference) = checked {
-            let version = folder.parent().unwrap().file_name().unwrap();
-            failures.push(format!("{} of {}: {difference}", case.name, version.display()));
+            failures.push(format!("{} of {version}: {difference}", case.name));
         }
     }
-    assert!(failures.is_empty(), "{} of {} cases:\n{}", failures.len(), cases.len(), failures.join("\n"));
+    assert!(failures.is_empty(), "{} of {count} cases:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Small files of every family, version and form, decompressed: damage to a compressed stream is mostly found by that.
+/// Returns small files of every family, version and format, decompressed: damage to a compressed stream would mostly be
+/// found by the decompression.
 fn files() -> Vec<Vec<u8>> {
-    let file = |(folder, case): (PathBuf, Case)| fs::read(folder.join(case.model)).unwrap();
     let plain = |bytes: Vec<u8>| match bytes.first() {
         Some(0x78) => {
             let mut inner = Vec::new();
@@ -175,11 +182,12 @@ fn files() -> Vec<Vec<u8>> {
         }
         _ => bytes,
     };
-    cases().into_iter().step_by(7).map(file).map(plain).filter(|bytes| bytes.len() < 1 << 16).collect()
+    let models = golden_cases().into_iter().step_by(7).map(|case| plain(case.model));
+    models.filter(|bytes| bytes.len() < 1 << 16).collect()
 }
 
-/// Loads what may be a model; if it is one, it has to answer or to refuse.
-fn try_out(bytes: Vec<u8>) {
+/// Loads a file that may be a model. If it is one, it must answer or return an error.
+fn load_and_predict(bytes: Vec<u8>) {
     let Ok(model) = FittedEstimator::load(bytes.into()) else { return };
     let columns = model.n_features().unwrap_or(4);
     if columns > 1000 {
@@ -195,8 +203,8 @@ fn try_out(bytes: Vec<u8>) {
 }
 
 #[test]
-fn truncated_files_are_refused() {
-    // Of a compressed file the last bytes may not be needed: what was compressed has ended by then.
+fn sklearn_truncated_files_are_rejected() {
+    // The last bytes of a compressed file may not be needed: the compressed data may end before them.
     for bytes in files().into_iter().filter(|bytes| bytes[0] == 0x80) {
         let step = (bytes.len() / 100).max(1);
         for length in (0..bytes.len()).rev().step_by(step) {
@@ -210,7 +218,7 @@ fn truncated_files_are_refused() {
 }
 
 #[test]
-fn damaged_files_never_panic() {
+fn sklearn_damaged_files_never_panic() {
     let mut random = 88_172_645_463_325_252_u64;
     let mut next = |limit: usize| {
         random ^= random << 13;
@@ -229,12 +237,12 @@ fn damaged_files_never_panic() {
                     _ => u8::try_from(next(256)).unwrap(),
                 };
             }
-            try_out(damaged);
+            load_and_predict(damaged);
         }
     }
 }
 
-/// Asks the model for everything that the case knows; all rows at once, and one by one.
+/// Compares the model with every answer of the case, for all rows together and one by one.
 fn check(model: &FittedEstimator, case: &Case) -> Result<(), String> {
     for asked in &case.asked {
         let rows = asked.input.rows();
@@ -252,7 +260,7 @@ fn check(model: &FittedEstimator, case: &Case) -> Result<(), String> {
             for (start, count) in std::iter::once((0, rows)).chain((0..rows).map(|row| (row, 1))) {
                 let found = model.call(method, &asked.input.data(start, count));
                 let found = found.map_err(|error| format!("{method}: {error}"))?;
-                compare(&found, expected, (start, count), case.single)
+                compare(&found, expected, start, count, case.single)
                     .map_err(|difference| format!("{method} of {count} rows from {start}: {difference}"))?;
             }
         }
@@ -260,12 +268,7 @@ fn check(model: &FittedEstimator, case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-fn compare(
-    found: &TableData<'_>,
-    expected: &Answer,
-    (start, count): (usize, usize),
-    single: bool,
-) -> Result<(), String> {
+fn compare(found: &TableData<'_>, expected: &Answer, start: usize, count: usize, single: bool) -> Result<(), String> {
     match (found, expected) {
         (TableData::Table(found), Answer::Array(expected)) => {
             let columns = expected.shape[1..].iter().product();
@@ -276,7 +279,7 @@ fn compare(
         }
         (TableData::Sparse(found), Answer::Array(_)) => {
             let dense = found.to_table(usize::MAX).unwrap();
-            compare(&TableData::Table(dense), expected, (start, count), single)
+            compare(&TableData::Table(dense), expected, start, count, single)
         }
         (TableData::Frame(found), Answer::Frame { frame }) => {
             let names: Vec<_> = frame.iter().map(|column| column.name.as_str()).collect();

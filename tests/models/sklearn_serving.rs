@@ -1,18 +1,18 @@
-//! scikit-learn's artifacts over the wire: outputs by name, labels, errors, and what is refused at load.
+//! scikit-learn's artifacts over REST: outputs by name, labels, errors, and rejected loads.
 
 use std::fmt::Write as _;
 use std::fs;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{Folder, Starting, TestServer, repository_path};
+use crate::support::goldens::sklearn_golden;
+use crate::support::{Folder, ServerBuilder, TestServer, repository_path, run_mlserver};
 
 const ROW: &str = r#""inputs":[{"name":"x","shape":[1,4],"datatype":"FP64","data":[0,0,0,0]}]"#;
 
-/// A folder with one model from the golden cases, under further settings.
+/// A folder with one model from the golden cases, with additional settings.
 fn folder(case: &str, file: &str, settings: &Value) -> Folder {
-    let artifact = fs::read(repository_path("tests/goldens/sklearn").join(case)).unwrap();
+    let artifact = sklearn_golden(case);
     let mut all = json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "parameters": {"uri": "."}});
     let parameters = all["parameters"].as_object_mut().unwrap();
     parameters.extend(settings.as_object().unwrap().clone());
@@ -25,7 +25,7 @@ fn infer(server: &TestServer, body: &str) -> (u16, Value) {
 }
 
 #[test]
-fn a_joblib_file_is_served_without_python() {
+fn sklearn_joblib_file_is_served_natively() {
     let server = TestServer::start(folder("1.5.2/linear/labels_text.joblib", "model.joblib", &json!({})));
     let metadata: Value = serde_json::from_slice(&server.get("/v2/models/m").body).unwrap();
     assert_eq!(metadata["parameters"]["backend"], "native");
@@ -45,7 +45,7 @@ fn a_joblib_file_is_served_without_python() {
 }
 
 #[test]
-fn the_output_comes_from_the_request_or_the_settings() {
+fn sklearn_output_comes_from_request_or_settings() {
     let settings = json!({"extra": {"predict_fn": "predict_proba"}});
     let server = TestServer::start(folder("0.24.2/linear/logistic_2.joblib", "model.pkl", &settings));
     let (status, answer) = infer(&server, &format!("{{{ROW}}}"));
@@ -62,7 +62,7 @@ fn the_output_comes_from_the_request_or_the_settings() {
 }
 
 #[test]
-fn inputs_that_the_estimator_cannot_take_are_named() {
+fn sklearn_unsuitable_inputs_are_rejected() {
     let server = TestServer::start(folder("1.9.1/linear/frame_logistic.joblib", "model.pickle", &json!({})));
     let error = |inputs: Value, content_type: Option<&str>| {
         let parameters = content_type.map_or_else(|| json!({}), |name| json!({"content_type": name}));
@@ -80,7 +80,7 @@ fn inputs_that_the_estimator_cannot_take_are_named() {
 }
 
 #[test]
-fn what_is_not_evaluated_is_named_at_load() {
+fn sklearn_unsupported_estimator_fails_the_load() {
     let pickle = b"cnowhere\nModel\n)\x81}b.";
     let settings = json!({
         "name": "m",
@@ -88,14 +88,14 @@ fn what_is_not_evaluated_is_named_at_load() {
         "parameters": {"uri": "model.pkl", "extra": {"backend": "native"}},
     });
     let folder = Folder::new().file("m/model.pkl", pickle).file("m/model-settings.json", settings.to_string());
-    let ended = Starting::new(folder).run();
+    let ended = ServerBuilder::new(folder).run();
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let reason = "expected a scikit-learn estimator, found `nowhere.Model`";
     assert!(ended.stdout.contains(reason), "{}", ended.stdout);
 }
 
 #[test]
-fn texts_are_served_without_python() {
+fn sklearn_texts_are_served_natively() {
     let server = TestServer::start(folder("1.5.2/texts/text_logistic.joblib", "model.joblib", &json!({})));
     let ask = |shape: &str| {
         let input = format!(
@@ -118,7 +118,7 @@ fn texts_are_served_without_python() {
 }
 
 #[test]
-fn data_frames_of_texts_and_numbers_find_their_columns() {
+fn sklearn_data_frame_columns_match_by_name() {
     let case = "1.5.2/encode/people_scalar_logistic.joblib";
     let server = TestServer::start(folder(case, "model.joblib", &json!({"content_type": "pd"})));
     let column = |name: &str, datatype: &str, data: Value| json!({"name": name, "shape": [2], "datatype": datatype, "data": data});
@@ -134,7 +134,7 @@ fn data_frames_of_texts_and_numbers_find_their_columns() {
 }
 
 #[test]
-fn sparse_results_are_sent_with_their_zeros() {
+fn sklearn_sparse_output_is_sent_dense() {
     let settings = json!({"extra": {"predict_fn": "transform"}});
     let server = TestServer::start(folder("1.5.2/encode/one_hot_int64.joblib", "model.joblib", &settings));
     let input = r#""inputs":[{"name":"x","shape":[1,3],"datatype":"INT64","data":[0,7,-2]}]"#;
@@ -147,9 +147,9 @@ fn sparse_results_are_sent_with_their_zeros() {
 }
 
 #[test]
-fn texts_are_sent_as_what_the_metadata_or_the_request_want() {
+fn sklearn_text_output_content_type_from_metadata_or_request() {
     let output = json!({"name": "predict", "datatype": "BYTES", "shape": [-1], "parameters": {"content_type": "str"}});
-    let artifact = fs::read(repository_path("tests/goldens/sklearn/1.5.2/linear/labels_text.joblib")).unwrap();
+    let artifact = sklearn_golden("1.5.2/linear/labels_text.joblib");
     let settings = json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "outputs": [output]});
     let folder = Folder::new().file("m/model.joblib", artifact).file("m/model-settings.json", settings.to_string());
     let server = TestServer::start(folder);
@@ -174,11 +174,11 @@ struct Case {
     path: String,
     body: Option<Value>,
     answer: Value,
-    /// The answer that differs on purpose.
+    /// Our answer, if it differs on purpose.
     ours: Option<Value>,
 }
 
-/// Cases that the library refuses, in its own words or for a reason that the server does not have.
+/// Cases that the library rejects with its own message, or for a reason that does not apply to the server.
 const REFUSED_BY_THE_LIBRARY: [(&str, Expected); 3] = [
     ("iris: too few columns", Expected::Error("`LogisticRegression` takes 4 features, but each row has 2")),
     ("clusters: another precision", Expected::AnswerTo("clusters: predict")),
@@ -191,7 +191,7 @@ enum Expected {
 }
 
 #[test]
-fn answers_are_those_of_the_original() {
+fn sklearn_answers_match_the_original() {
     let goldens = repository_path("tests/frameworks/goldens/sklearn");
     let mut folder = Folder::new();
     for entry in fs::read_dir(&goldens).unwrap() {
@@ -200,7 +200,7 @@ fn answers_are_those_of_the_original() {
             continue;
         }
         let name = model.file_name().into_string().unwrap();
-        // Refused: see below.
+        // Not evaluated natively: see `sklearn_pandas_output_needs_python`.
         if name == "frame" {
             continue;
         }
@@ -219,7 +219,7 @@ fn answers_are_those_of_the_original() {
     let server = TestServer::start(folder);
     let cases: Vec<Case> = serde_json::from_slice(&fs::read(goldens.join("cases.json")).unwrap()).unwrap();
     let answer_to = |name: &str| cases.iter().find(|case| case.name == name).unwrap().answer.clone();
-    let mut told = String::new();
+    let mut differences = String::new();
     for case in &cases {
         if case.name.starts_with("frame: ") {
             continue;
@@ -230,7 +230,7 @@ fn answers_are_those_of_the_original() {
         };
         let mut body: Value = serde_json::from_slice(&answer.body).unwrap();
         if case.body.is_none() {
-            // Which backend answers is an addition of ours.
+            // The name of the backend is our addition.
             assert_eq!(body["parameters"]["backend"].take(), "native");
             body["parameters"].as_object_mut().unwrap().remove("backend");
         }
@@ -240,30 +240,31 @@ fn answers_are_those_of_the_original() {
             Some((_, Expected::AnswerTo(other))) => answer_to(other),
             None => case.ours.clone().unwrap_or_else(|| case.answer.clone()),
         };
-        // Where the words of an error are the library's, the status alone is compared.
+        // If the library worded the error, only the status is compared.
         let alike = found["status"] == expected["status"]
             && expected.get("body").is_none_or(|expected| alike(expected, &found["body"]));
         if !alike {
-            writeln!(told, "{}\n  expected {expected}\n  found    {found}", case.name).unwrap();
+            writeln!(differences, "{}\n  expected {expected}\n  found    {found}", case.name).unwrap();
         }
     }
-    assert_eq!(told, "");
+    assert_eq!(differences, "");
 }
 
 #[test]
-fn what_answers_with_data_frames_is_left_to_python() {
+fn sklearn_pandas_output_needs_python() {
     let artifact = fs::read(repository_path("tests/frameworks/goldens/sklearn/frame/model.joblib")).unwrap();
     let parameters = json!({"uri": ".", "extra": {"backend": "native"}});
     let settings =
         json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "parameters": parameters}).to_string();
     let ended =
-        Starting::new(Folder::new().file("m/model.joblib", artifact).file("m/model-settings.json", settings)).run();
+        ServerBuilder::new(Folder::new().file("m/model.joblib", artifact).file("m/model-settings.json", settings))
+            .run();
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let reason = "StandardScaler` with `set_output` = `pandas` is not evaluated natively";
     assert!(ended.stdout.contains(reason), "{}", ended.stdout);
 }
 
-/// Compares two answers; numbers agree to 1e-6, relative.
+/// Returns whether two answers agree; numbers to a relative difference of 1e-6.
 fn alike(expected: &Value, found: &Value) -> bool {
     match (expected, found) {
         (Value::Object(expected), Value::Object(found)) => {
@@ -283,14 +284,14 @@ fn alike(expected: &Value, found: &Value) -> bool {
 
 /// Runs `mlserver inspect` on a golden case.
 fn inspect(case: &str) -> String {
-    let path = repository_path("tests/goldens/sklearn").join(case);
-    let output = Command::new(env!("CARGO_BIN_EXE_mlserver")).arg("inspect").arg(path).output().unwrap();
+    let folder = Folder::new().file("model.joblib", sklearn_golden(case));
+    let output = run_mlserver(folder.root(), &["inspect", "model.joblib"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
-fn an_artifact_can_be_inspected() {
+fn sklearn_inspect_prints_the_estimators() {
     let pipeline = inspect("1.5.2/compose/pipeline_forest.joblib");
     for line in [
         "sklearn.pipeline.Pipeline (scikit-learn 1.5.2)\n",

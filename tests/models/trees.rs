@@ -3,8 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that finds its files damaged has failed")]
 #![expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "expectations are read as `f64`")]
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
 
 use mlserver::evaluators::trees::{
     EnsembleOutput, FeatureMatrix, FeatureValues, PredictError, PredictedValues, TreeEnsemble,
@@ -12,13 +11,15 @@ use mlserver::evaluators::trees::{
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Relative difference that a score may have.
+use crate::support::goldens::{GoldenArchive, golden_archives};
+
+/// The allowed relative difference of a score.
 const TOLERANCE: f64 = 1e-6;
 
 #[derive(Deserialize)]
 struct Case {
     library: String,
-    /// Files of the same model, which have to answer alike.
+    /// Files of the same model, which must give the same answers.
     models: Vec<String>,
     input: Tensor,
     expect: Expected,
@@ -40,7 +41,7 @@ struct Tensor {
 }
 
 impl Tensor {
-    /// The elements, rounded to single precision where that is what they are.
+    /// Returns the elements, rounded to single precision if that is their datatype.
     fn numbers(&self) -> Vec<f64> {
         let round = |number| if self.datatype == "FP32" { f64::from(number as f32) } else { number };
         self.data.iter().map(number).map(round).collect()
@@ -57,25 +58,21 @@ fn number(value: &Value) -> f64 {
 }
 
 #[test]
-fn golden_cases_agree_with_their_libraries() {
-    let cases = golden_cases();
-    assert!(!cases.is_empty(), "no golden cases below tests/goldens/trees");
-    let mut failures = Vec::new();
-    for path in &cases {
-        let text = fs::read_to_string(path).unwrap();
-        let case: Case = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        for file in &case.models {
-            let model = path.with_file_name(file);
-            let answers = fs::read(&model)
-                .map_err(|error| error.to_string())
-                .and_then(|bytes| load(&case.library, &bytes))
-                .and_then(|model| check(&model, &case));
-            if let Err(difference) = answers {
-                failures.push(format!("{} of {}: {difference}", file, path.display()));
+fn trees_golden_cases_agree() {
+    let (mut failures, mut count) = (Vec::new(), 0);
+    for archive in golden_archives("trees") {
+        for (name, case) in golden_cases(&archive) {
+            count += 1;
+            for file in &case.models {
+                let answers = load(&case.library, archive.file(file)).and_then(|model| check(&model, &case));
+                if let Err(difference) = answers {
+                    failures.push(format!("{file} of {}/{name}: {difference}", archive.version));
+                }
             }
         }
     }
-    assert!(failures.is_empty(), "{} of {} cases:\n{}", failures.len(), cases.len(), failures.join("\n"));
+    assert!(count > 0, "no golden cases in tests/goldens/trees");
+    assert!(failures.is_empty(), "{} of {count} cases:\n{}", failures.len(), failures.join("\n"));
 }
 
 fn load(library: &str, bytes: &[u8]) -> Result<TreeEnsemble, String> {
@@ -84,43 +81,37 @@ fn load(library: &str, bytes: &[u8]) -> Result<TreeEnsemble, String> {
     loaded.map_err(|error| error.to_string())
 }
 
-fn golden_cases() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/trees");
-    let mut cases: Vec<PathBuf> = fs::read_dir(root)
-        .into_iter()
-        .flatten()
-        .flat_map(|folder| fs::read_dir(folder.unwrap().path()).into_iter().flatten())
-        .map(|file| file.unwrap().path())
-        .filter(|path| path.to_str().is_some_and(|path| path.ends_with(".case.json")))
-        .collect();
-    cases.sort();
-    cases
+/// Returns the cases of an archive, with the names of their files.
+fn golden_cases(archive: &GoldenArchive) -> impl Iterator<Item = (&str, Case)> {
+    archive.names().filter(|name| name.ends_with(".case.json")).map(|name| {
+        let case = serde_json::from_slice(archive.file(name)).unwrap_or_else(|error| unreachable!("{name}: {error}"));
+        (name, case)
+    })
 }
 
-/// Small model files of every library, version and format.
+/// Returns small model files of every library, version and format.
 fn small_models() -> Vec<(String, Vec<u8>)> {
-    let mut models = std::collections::BTreeMap::new();
-    for path in golden_cases() {
-        let text = fs::read_to_string(&path).unwrap();
-        let case: Case = serde_json::from_str(&text).unwrap();
-        for file in case.models {
-            let model = path.with_file_name(&file);
-            let size = fs::metadata(&model).unwrap().len();
-            let format = model.extension().unwrap().to_owned();
-            let models: &mut Vec<_> = models.entry((path.parent().unwrap().to_owned(), format)).or_default();
-            models.push((size, case.library.clone(), model));
+    let mut small = Vec::new();
+    for archive in golden_archives("trees") {
+        let mut models: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (_, case) in golden_cases(&archive) {
+            for file in case.models {
+                let format = file.rsplit('.').next().unwrap().to_owned();
+                models.entry(format).or_default().push((archive.file(&file).len(), case.library.clone(), file));
+            }
+        }
+        for mut models in models.into_values() {
+            models.sort();
+            // The very smallest have no trees worth damaging.
+            let chosen = models.into_iter().skip(3).step_by(5).take(4);
+            small.extend(chosen.map(|(_, library, file)| (library, archive.file(&file).to_vec())));
         }
     }
-    let smallest = |mut models: Vec<(u64, String, PathBuf)>| {
-        models.sort();
-        // The very smallest have no trees worth damaging.
-        models.into_iter().skip(3).step_by(5).take(4)
-    };
-    models.into_values().flat_map(smallest).map(|(_, library, path)| (library, fs::read(path).unwrap())).collect()
+    small
 }
 
-/// Loads what may be a model; if it is one, it has to answer too.
-fn try_out(library: &str, bytes: &[u8]) {
+/// Loads a file that may be a model. If it is one, it must answer.
+fn load_and_predict(library: &str, bytes: &[u8]) {
     let Ok(model) = load(library, bytes) else { return };
     let columns = model.n_features();
     if columns > 1000 {
@@ -136,13 +127,13 @@ fn try_out(library: &str, bytes: &[u8]) {
 }
 
 #[test]
-fn truncated_models_are_refused() {
+fn trees_truncated_models_are_rejected() {
     for (library, bytes) in small_models() {
         let step = (bytes.len() / 200).max(1);
         for length in (0..bytes.len()).step_by(step) {
-            try_out(&library, &bytes[..length]);
+            load_and_predict(&library, &bytes[..length]);
         }
-        // What follows the trees in a LightGBM file is not needed, and its last line may lack its end.
+        // The part after the trees of a LightGBM file is not needed, and its last line may have no line break.
         let needed = bytes.windows(12).position(|line| line == b"end of trees").unwrap_or(bytes.len() - 1);
         for length in (0..needed).rev().step_by(step) {
             assert!(load(&library, &bytes[..length]).is_err(), "{length} of {} bytes", bytes.len());
@@ -151,7 +142,7 @@ fn truncated_models_are_refused() {
 }
 
 #[test]
-fn damaged_models_never_panic() {
+fn trees_damaged_models_never_panic() {
     let mut random = 88_172_645_463_325_252_u64;
     let mut next = |limit: usize| {
         random ^= random << 13;
@@ -170,12 +161,12 @@ fn damaged_models_never_panic() {
                     _ => u8::try_from(next(256)).unwrap(),
                 };
             }
-            try_out(&library, &damaged);
+            load_and_predict(&library, &damaged);
         }
     }
 }
 
-/// Asks the model for everything that the case knows; all rows at once, and the first ones one by one.
+/// Compares the model with every answer of the case, for all rows together and for the first ones one by one.
 fn check(model: &TreeEnsemble, case: &Case) -> Result<(), String> {
     let numbers = case.input.numbers();
     let [rows, columns] = case.input.shape[..] else { return Err("input is no matrix".to_owned()) };

@@ -1,4 +1,4 @@
-//! The repository API without a transport, and with runtimes that the test tells what to do.
+//! The repository API without a transport, and with runtimes that the test controls.
 
 use std::fs;
 use std::path::Path;
@@ -18,18 +18,18 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
-/// Fails when `extra.fail` says so, waits for the gate when `extra.wait` does, and answers what `extra.answer` is.
+/// Loads fail if `extra.fail` is set and wait for the gate if `extra.wait` is. The runtime answers `extra.answer`.
 #[derive(Debug, Clone, Default)]
-struct Told {
+struct ControlledLoader {
     gate: Arc<Notify>,
-    /// How many loads have begun.
+    /// The number of loads that have started.
     begun: Arc<Mutex<Vec<String>>>,
 }
 
 #[derive(Debug)]
-struct Number(i64);
+struct FixedAnswer(i64);
 
-impl Loader for Told {
+impl Loader for ControlledLoader {
     fn load(&self, settings: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
         let label = format!("{}:{}", settings.name, settings.version().unwrap_or("-"));
         self.begun.lock().unwrap().push(label);
@@ -39,15 +39,15 @@ impl Loader for Told {
                 self.gate.notified().await;
             }
             if extra.contains_key("fail") {
-                return Err(LoadError::Remote { uri: "s3://told".to_owned() });
+                return Err(LoadError::Remote { uri: "s3://remote".to_owned() });
             }
-            let number: Arc<dyn Runtime> = Arc::new(Number(extra["answer"].as_i64().unwrap()));
+            let number: Arc<dyn Runtime> = Arc::new(FixedAnswer(extra["answer"].as_i64().unwrap()));
             Ok(number)
         })
     }
 }
 
-impl Predictor for Number {
+impl Predictor for FixedAnswer {
     fn description(&self) -> &Description {
         &crate::support::TEST_RUNTIME
     }
@@ -60,23 +60,23 @@ impl Predictor for Number {
     }
 }
 
-struct House {
+struct Harness {
     folder: TempDir,
     registry: Registry,
     admin: Admin,
-    told: Told,
+    loader: ControlledLoader,
     metrics: MetricsRegistry,
 }
 
-impl House {
+impl Harness {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let told = Told::default();
+        let loader = ControlledLoader::default();
         let mut metrics = MetricsRegistry::default();
-        let registry = Registry::new(told.clone(), InferenceMetrics::register(&mut metrics));
+        let registry = Registry::new(loader.clone(), InferenceMetrics::register(&mut metrics));
         let sources = Sources::read(&MapEnvironment::new(folder.path())).unwrap();
         let admin = Admin::new(registry.clone(), Repository::new(folder.path(), sources, false));
-        Self { folder, registry, admin, told, metrics }
+        Self { folder, registry, admin, loader, metrics }
     }
 
     fn write(&self, path: &str, text: &str) {
@@ -100,7 +100,7 @@ impl House {
         fs::remove_dir_all(self.folder.path().join(folder)).unwrap();
     }
 
-    /// Asks a version of `m`, or its default.
+    /// Sends a request to a version of `m`, or its default.
     async fn ask(&self, version: Option<&str>) -> Result<String, String> {
         let model = self.registry.find("m", version).map_err(|error| error.to_string())?;
         answer(&model).await
@@ -136,228 +136,228 @@ async fn answer(model: &Model) -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn a_load_makes_what_serves_what_is_on_disk() {
-    let house = House::new();
-    assert_eq!(house.index().await, [""; 0]);
-    assert_eq!(house.admin.load("m").await.unwrap_err().to_string(), "Model m not found");
-    house.put("one", Some("1"), &json!({"answer": 1}));
-    house.put("two", Some("2"), &json!({"answer": 2}));
-    assert_eq!(house.index().await, ["m:1 UNAVAILABLE", "m:2 UNAVAILABLE"]);
-    house.admin.load("m").await.unwrap();
-    assert_eq!(house.index().await, ["m:1 READY", "m:2 READY"]);
-    assert_eq!((house.ask(None).await, house.ask(Some("1")).await), (Ok("2".to_owned()), Ok("1".to_owned())));
+async fn load_replaces_the_model_with_the_one_on_disk() {
+    let harness = Harness::new();
+    assert_eq!(harness.index().await, [""; 0]);
+    assert_eq!(harness.admin.load("m").await.unwrap_err().to_string(), "Model m not found");
+    harness.put("one", Some("1"), &json!({"answer": 1}));
+    harness.put("two", Some("2"), &json!({"answer": 2}));
+    assert_eq!(harness.index().await, ["m:1 UNAVAILABLE", "m:2 UNAVAILABLE"]);
+    harness.admin.load("m").await.unwrap();
+    assert_eq!(harness.index().await, ["m:1 READY", "m:2 READY"]);
+    assert_eq!((harness.ask(None).await, harness.ask(Some("1")).await), (Ok("2".to_owned()), Ok("1".to_owned())));
 
-    // Another answer, a version more, a version less.
-    house.put("one", Some("1"), &json!({"answer": 10}));
-    house.put("ten", Some("10"), &json!({"answer": 100}));
-    house.take("two");
+    // Another answer, an added version, a removed version.
+    harness.put("one", Some("1"), &json!({"answer": 10}));
+    harness.put("ten", Some("10"), &json!({"answer": 100}));
+    harness.take("two");
     let expected = ["m:1 READY", "m:10 UNAVAILABLE", "m:2 READY its settings file is gone"];
-    assert_eq!(house.index().await, expected);
-    assert_eq!(house.ask(Some("1")).await, Ok("1".to_owned()), "nothing changes before the load");
-    house.admin.load("m").await.unwrap();
-    assert_eq!(house.index().await, ["m:1 READY", "m:10 READY"]);
-    assert_eq!((house.ask(None).await, house.ask(Some("1")).await), (Ok("100".to_owned()), Ok("10".to_owned())));
-    assert_eq!(house.ask(Some("2")).await.unwrap_err(), "Model m with version 2 not found");
+    assert_eq!(harness.index().await, expected);
+    assert_eq!(harness.ask(Some("1")).await, Ok("1".to_owned()), "nothing changes before the load");
+    harness.admin.load("m").await.unwrap();
+    assert_eq!(harness.index().await, ["m:1 READY", "m:10 READY"]);
+    assert_eq!((harness.ask(None).await, harness.ask(Some("1")).await), (Ok("100".to_owned()), Ok("10".to_owned())));
+    assert_eq!(harness.ask(Some("2")).await.unwrap_err(), "Model m with version 2 not found");
 
-    house.take("one");
-    house.take("ten");
-    let error = house.admin.load("m").await.unwrap_err();
+    harness.take("one");
+    harness.take("ten");
+    let error = harness.admin.load("m").await.unwrap_err();
     assert_eq!((error.kind(), error.to_string().as_str()), (Kind::NotFound, "Model m not found"));
-    assert_eq!(house.ask(None).await, Ok("100".to_owned()), "what is gone from disk serves until it is unloaded");
-    house.admin.unload("m").await.unwrap();
-    assert_eq!(house.admin.unload("m").await.unwrap_err().to_string(), "Model m not found");
-    assert_eq!((house.index().await.len(), house.label_sets()), (0, 0));
+    assert_eq!(harness.ask(None).await, Ok("100".to_owned()), "what is gone from disk serves until it is unloaded");
+    harness.admin.unload("m").await.unwrap();
+    assert_eq!(harness.admin.unload("m").await.unwrap_err().to_string(), "Model m not found");
+    assert_eq!((harness.index().await.len(), harness.label_sets()), (0, 0));
 }
 
 #[tokio::test]
-async fn a_first_load_shows_and_does_not_delay_readiness() {
-    let house = House::new();
-    house.put("m", None, &json!({"answer": 1, "wait": true}));
-    let admin = house.admin.clone();
+async fn first_load_is_listed_and_does_not_delay_readiness() {
+    let harness = Harness::new();
+    harness.put("m", None, &json!({"answer": 1, "wait": true}));
+    let admin = harness.admin.clone();
     let load = tokio::spawn(async move { admin.load("m").await });
-    house.until(|house| !house.told.begun.lock().unwrap().is_empty()).await;
-    assert_eq!(house.index().await, ["m LOADING"]);
-    assert_eq!(house.ask(None).await.unwrap_err(), "LOADING");
-    assert!(house.registry.is_ready());
-    house.told.gate.notify_one();
+    harness.until(|harness| !harness.loader.begun.lock().unwrap().is_empty()).await;
+    assert_eq!(harness.index().await, ["m LOADING"]);
+    assert_eq!(harness.ask(None).await.unwrap_err(), "LOADING");
+    assert!(harness.registry.is_ready());
+    harness.loader.gate.notify_one();
     load.await.unwrap().unwrap();
-    assert_eq!((house.index().await, house.ask(None).await), (vec!["m READY".to_owned()], Ok("1".to_owned())));
+    assert_eq!((harness.index().await, harness.ask(None).await), (vec!["m READY".to_owned()], Ok("1".to_owned())));
 }
 
 #[tokio::test]
-async fn a_failed_first_load_leaves_its_reason_alone() {
-    let house = House::new();
-    house.put("one", Some("1"), &json!({"answer": 1}));
-    house.put("two", Some("2"), &json!({"fail": true}));
-    let error = house.admin.load("m").await.unwrap_err();
-    let reason = "the artifact `s3://told` is not on this machine; native runtimes read local files";
+async fn failed_first_load_leaves_only_its_reason() {
+    let harness = Harness::new();
+    harness.put("one", Some("1"), &json!({"answer": 1}));
+    harness.put("two", Some("2"), &json!({"fail": true}));
+    let error = harness.admin.load("m").await.unwrap_err();
+    let reason = "the artifact `s3://remote` is not on this machine; native runtimes read local files";
     assert_eq!((error.kind(), error.to_string().as_str()), (Kind::LoadFailed, reason));
-    assert_eq!(house.index().await, ["m:1 UNAVAILABLE".to_owned(), format!("m:2 UNAVAILABLE {reason}")]);
-    assert_eq!(house.ask(Some("1")).await.unwrap_err(), "Model m with version 1 not found");
-    assert!(house.registry.is_ready() && house.label_sets() == 0);
-    // A reason lasts until there is something newer to say, or nothing to say it of.
-    house.put("two", Some("2"), &json!({"answer": 2}));
-    house.admin.load("m").await.unwrap();
-    assert_eq!(house.index().await, ["m:1 READY", "m:2 READY"]);
-    house.put("two", Some("2"), &json!({"fail": true}));
-    house.admin.load("m").await.unwrap_err();
-    house.admin.unload("m").await.unwrap();
-    assert_eq!(house.index().await, ["m:1 UNAVAILABLE", "m:2 UNAVAILABLE"]);
+    assert_eq!(harness.index().await, ["m:1 UNAVAILABLE".to_owned(), format!("m:2 UNAVAILABLE {reason}")]);
+    assert_eq!(harness.ask(Some("1")).await.unwrap_err(), "Model m with version 1 not found");
+    assert!(harness.registry.is_ready() && harness.label_sets() == 0);
+    // A reason lasts until a newer load or unload.
+    harness.put("two", Some("2"), &json!({"answer": 2}));
+    harness.admin.load("m").await.unwrap();
+    assert_eq!(harness.index().await, ["m:1 READY", "m:2 READY"]);
+    harness.put("two", Some("2"), &json!({"fail": true}));
+    harness.admin.load("m").await.unwrap_err();
+    harness.admin.unload("m").await.unwrap();
+    assert_eq!(harness.index().await, ["m:1 UNAVAILABLE", "m:2 UNAVAILABLE"]);
 }
 
 #[tokio::test]
-async fn a_failed_reload_changes_nothing() {
-    let house = House::new();
-    house.put("one", Some("1"), &json!({"answer": 1}));
-    house.put("two", Some("2"), &json!({"answer": 2}));
-    house.admin.load("m").await.unwrap();
-    house.put("one", Some("1"), &json!({"answer": 10}));
-    house.put("two", Some("2"), &json!({"fail": true}));
-    house.put("three", Some("3"), &json!({"answer": 3}));
-    let error = house.admin.load("m").await.unwrap_err().to_string();
+async fn failed_reload_keeps_the_previous_version() {
+    let harness = Harness::new();
+    harness.put("one", Some("1"), &json!({"answer": 1}));
+    harness.put("two", Some("2"), &json!({"answer": 2}));
+    harness.admin.load("m").await.unwrap();
+    harness.put("one", Some("1"), &json!({"answer": 10}));
+    harness.put("two", Some("2"), &json!({"fail": true}));
+    harness.put("three", Some("3"), &json!({"answer": 3}));
+    let error = harness.admin.load("m").await.unwrap_err().to_string();
     assert!(error.ends_with("read local files; what was loaded before is still served"), "{error}");
-    assert_eq!((house.ask(Some("1")).await, house.ask(None).await), (Ok("1".to_owned()), Ok("2".to_owned())));
-    assert_eq!(house.ask(Some("3")).await.unwrap_err(), "Model m with version 3 not found");
-    let reason = "the artifact `s3://told` is not on this machine; native runtimes read local files";
+    assert_eq!((harness.ask(Some("1")).await, harness.ask(None).await), (Ok("1".to_owned()), Ok("2".to_owned())));
+    assert_eq!(harness.ask(Some("3")).await.unwrap_err(), "Model m with version 3 not found");
+    let reason = "the artifact `s3://remote` is not on this machine; native runtimes read local files";
     let expected = ["m:1 READY".to_owned(), "m:3 UNAVAILABLE".to_owned(), format!("m:2 READY {reason}")];
-    assert_eq!(house.index().await, expected);
+    assert_eq!(harness.index().await, expected);
 }
 
 #[tokio::test]
-async fn samples_are_answered_before_a_model_is_ready() {
-    let house = House::new();
+async fn warm_up_precedes_ready() {
+    let harness = Harness::new();
     let good = json!({"inputs": []});
-    house.put_with("m", None, &json!({"answer": 1}), &json!([good]));
-    house.admin.load("m").await.unwrap();
+    harness.put_with("m", None, &json!({"answer": 1}), &json!([good]));
+    harness.admin.load("m").await.unwrap();
     for (bad, reason) in [
         (json!({"inputs": [], "outputs": [{"name": "bad"}]}), "the stream of requests is empty: expected at least one"),
         (json!({"inputs": 3}), "the sample is no inference request: `inputs`: expected an array"),
     ] {
-        house.put_with("m", None, &json!({"answer": 2}), &json!([good, bad]));
-        let error = house.admin.load("m").await.unwrap_err().to_string();
+        harness.put_with("m", None, &json!({"answer": 2}), &json!([good, bad]));
+        let error = harness.admin.load("m").await.unwrap_err().to_string();
         let expected = format!("the model was loaded but does not answer `warmup[1]` of its settings: {reason}; ");
         assert!(error.starts_with(&expected), "{error}");
-        assert_eq!(house.ask(None).await, Ok("1".to_owned()));
+        assert_eq!(harness.ask(None).await, Ok("1".to_owned()));
     }
 }
 
 #[tokio::test]
-async fn loads_of_a_name_take_turns() {
-    let house = House::new();
-    house.put("m", None, &json!({"answer": 1, "wait": true}));
-    house.write("n", &json!({"implementation": "a.B", "parameters": {"extra": {"answer": 7}}}).to_string());
+async fn loads_of_one_name_are_serialized() {
+    let harness = Harness::new();
+    harness.put("m", None, &json!({"answer": 1, "wait": true}));
+    harness.write("n", &json!({"implementation": "a.B", "parameters": {"extra": {"answer": 7}}}).to_string());
     let tasks: Vec<_> = (0..5)
         .map(|_| {
-            let admin = house.admin.clone();
+            let admin = harness.admin.clone();
             tokio::spawn(async move { admin.load("m").await })
         })
         .collect();
-    house.until(|house| !house.told.begun.lock().unwrap().is_empty()).await;
-    // Another name does not wait.
-    house.admin.load("n").await.unwrap();
-    assert_eq!(*house.told.begun.lock().unwrap(), ["m:-", "n:-"]);
+    harness.until(|harness| !harness.loader.begun.lock().unwrap().is_empty()).await;
+    // Loads of another name do not wait.
+    harness.admin.load("n").await.unwrap();
+    assert_eq!(*harness.loader.begun.lock().unwrap(), ["m:-", "n:-"]);
     for count in 2..=5 {
-        house.told.gate.notify_one();
-        house.until(|house| house.told.begun.lock().unwrap().len() == count + 1).await;
+        harness.loader.gate.notify_one();
+        harness.until(|harness| harness.loader.begun.lock().unwrap().len() == count + 1).await;
     }
-    // A caller that leaves does not end its load, and an unload waits its turn.
-    let admin = house.admin.clone();
+    // A cancelled caller does not cancel its load, and an unload waits for its turn.
+    let admin = harness.admin.clone();
     let unload = tokio::spawn(async move { admin.unload("m").await });
     for task in tasks {
         task.abort();
     }
-    house.told.gate.notify_one();
+    harness.loader.gate.notify_one();
     unload.await.unwrap().unwrap();
-    assert_eq!(house.index().await, ["m UNAVAILABLE", "n READY"]);
+    assert_eq!(harness.index().await, ["m UNAVAILABLE", "n READY"]);
 }
 
 #[tokio::test]
-async fn requests_finish_with_the_model_that_they_found() {
-    let house = House::new();
-    house.put("m", None, &json!({"answer": 1}));
-    house.admin.load("m").await.unwrap();
-    let first = house.registry.find("m", None).unwrap();
-    house.put("m", None, &json!({"answer": 2}));
-    house.admin.load("m").await.unwrap();
-    let second = house.registry.find("m", None).unwrap();
-    house.admin.unload("m").await.unwrap();
+async fn reload_requests_in_flight_finish_on_the_old_model() {
+    let harness = Harness::new();
+    harness.put("m", None, &json!({"answer": 1}));
+    harness.admin.load("m").await.unwrap();
+    let first = harness.registry.find("m", None).unwrap();
+    harness.put("m", None, &json!({"answer": 2}));
+    harness.admin.load("m").await.unwrap();
+    let second = harness.registry.find("m", None).unwrap();
+    harness.admin.unload("m").await.unwrap();
     assert_eq!((answer(&first).await, answer(&second).await), (Ok("1".to_owned()), Ok("2".to_owned())));
     assert!(first.generation < second.generation);
     assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 1), "nothing else keeps them");
 }
 
 #[tokio::test]
-async fn settings_that_cannot_be_read_unload_nothing() {
-    let house = House::new();
-    house.put("a", Some("1"), &json!({"answer": 1}));
-    house.put("b", Some("2"), &json!({"answer": 2}));
-    house.admin.load("m").await.unwrap();
-    house.write("b", "{");
+async fn unreadable_settings_unload_nothing() {
+    let harness = Harness::new();
+    harness.put("a", Some("1"), &json!({"answer": 1}));
+    harness.put("b", Some("2"), &json!({"answer": 2}));
+    harness.admin.load("m").await.unwrap();
+    harness.write("b", "{");
     let broken = "failed to load the model settings at `[DIR]/b/model-settings.json`: \
          `[DIR]/b/model-settings.json` is not valid JSON: EOF while parsing an object at line 1 column 1";
-    assert_eq!(house.index().await, ["m:1 READY".to_owned(), format!("m:2 READY {broken}")]);
-    let error = house.admin.load("m").await.unwrap_err();
+    assert_eq!(harness.index().await, ["m:1 READY".to_owned(), format!("m:2 READY {broken}")]);
+    let error = harness.admin.load("m").await.unwrap_err();
     assert_eq!(error.kind(), Kind::BadRepository, "{error}");
-    assert_eq!((house.ask(Some("1")).await, house.ask(Some("2")).await), (Ok("1".to_owned()), Ok("2".to_owned())));
-    // What was never loaded goes by its folder.
-    house.write("n/1", "{}");
-    let error = house.admin.load("n").await.unwrap_err();
+    assert_eq!((harness.ask(Some("1")).await, harness.ask(Some("2")).await), (Ok("1".to_owned()), Ok("2".to_owned())));
+    // Models that were never loaded are found by their folder.
+    harness.write("n/1", "{}");
+    let error = harness.admin.load("n").await.unwrap_err();
     assert_eq!(error.kind(), Kind::BadRepository, "{error}");
-    assert!(house.index().await[2].starts_with("1 UNAVAILABLE failed to load the model settings at "));
-    assert_eq!(house.admin.load("o").await.unwrap_err().kind(), Kind::NotFound);
-    assert_eq!(house.admin.index(true).await.unwrap().len(), 2);
+    assert!(harness.index().await[2].starts_with("1 UNAVAILABLE failed to load the model settings at "));
+    assert_eq!(harness.admin.load("o").await.unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(harness.admin.index(true).await.unwrap().len(), 2);
 }
 
 #[tokio::test]
-async fn the_end_gives_up_loads_and_refuses_more() {
-    let house = House::new();
-    house.put("m", None, &json!({"answer": 1, "wait": true}));
-    let admin = house.admin.clone();
+async fn shutdown_cancels_loads_and_rejects_new_ones() {
+    let harness = Harness::new();
+    harness.put("m", None, &json!({"answer": 1, "wait": true}));
+    let admin = harness.admin.clone();
     let load = tokio::spawn(async move { admin.load("m").await });
-    house.until(|house| !house.told.begun.lock().unwrap().is_empty()).await;
-    house.admin.stop();
+    harness.until(|harness| !harness.loader.begun.lock().unwrap().is_empty()).await;
+    harness.admin.stop();
     assert!(matches!(load.await.unwrap(), Err(AdminError::Stopping)));
-    assert!(matches!(house.admin.load("m").await, Err(AdminError::Stopping)));
-    assert!(matches!(house.admin.unload("m").await, Err(AdminError::Stopping)));
-    assert!(house.admin.index(false).await.is_ok());
+    assert!(matches!(harness.admin.load("m").await, Err(AdminError::Stopping)));
+    assert!(matches!(harness.admin.unload("m").await, Err(AdminError::Stopping)));
+    assert!(harness.admin.index(false).await.is_ok());
 }
 
 #[tokio::test]
-async fn operations_are_bounded() {
-    let house = House::new();
-    house.put("m", None, &json!({"answer": 1, "wait": true}));
+async fn repository_operations_are_limited() {
+    let harness = Harness::new();
+    harness.put("m", None, &json!({"answer": 1, "wait": true}));
     let load = || {
-        let admin = house.admin.clone();
+        let admin = harness.admin.clone();
         tokio::spawn(async move { admin.load("m").await })
     };
     let waiting: Vec<_> = (0..MAX_OPERATIONS).map(|_| load()).collect();
-    house.until(|house| !house.told.begun.lock().unwrap().is_empty()).await;
+    harness.until(|harness| !harness.loader.begun.lock().unwrap().is_empty()).await;
     let error = load().await.unwrap().unwrap_err();
     assert_eq!(error.kind(), Kind::Overloaded, "{error}");
-    assert_eq!(house.admin.index(false).await.unwrap_err().kind(), Kind::Overloaded);
-    house.admin.stop();
+    assert_eq!(harness.admin.index(false).await.unwrap_err().kind(), Kind::Overloaded);
+    harness.admin.stop();
     for load in waiting {
         assert!(matches!(load.await.unwrap(), Err(AdminError::Stopping)));
     }
-    assert_eq!(house.index().await.len(), 1, "there is room again");
+    assert_eq!(harness.index().await.len(), 1, "there is room again");
 }
 
 #[tokio::test]
-async fn models_of_the_start_are_required_and_fail_alone() {
-    let house = House::new();
-    house.put("one", Some("1"), &json!({"answer": 1}));
-    house.put("two", Some("2"), &json!({"fail": true}));
-    let sources = Sources::read(&MapEnvironment::new(house.folder.path())).unwrap();
+async fn startup_models_are_required_and_fail_alone() {
+    let harness = Harness::new();
+    harness.put("one", Some("1"), &json!({"answer": 1}));
+    harness.put("two", Some("2"), &json!({"fail": true}));
+    let sources = Sources::read(&MapEnvironment::new(harness.folder.path())).unwrap();
     let found = Repository::new(Path::new("."), sources, false).discover().models;
     let models: Vec<_> = found.into_iter().map(|model| model.settings).collect();
-    assert_eq!(house.admin.load_at_start(models).await, 1);
-    let reason = "the artifact `s3://told` is not on this machine; native runtimes read local files";
-    assert_eq!(house.index().await, ["m:1 READY".to_owned(), format!("m:2 UNAVAILABLE {reason}")]);
-    assert!(!house.registry.is_ready());
-    house.put("two", Some("2"), &json!({"fail": true, "again": true}));
-    house.admin.load("m").await.unwrap_err();
-    assert!(!house.registry.is_ready(), "it is still wanted");
-    house.put("two", Some("2"), &json!({"answer": 2}));
-    house.admin.load("m").await.unwrap();
-    assert!(house.registry.is_ready());
+    assert_eq!(harness.admin.load_at_start(models).await, 1);
+    let reason = "the artifact `s3://remote` is not on this machine; native runtimes read local files";
+    assert_eq!(harness.index().await, ["m:1 READY".to_owned(), format!("m:2 UNAVAILABLE {reason}")]);
+    assert!(!harness.registry.is_ready());
+    harness.put("two", Some("2"), &json!({"fail": true, "again": true}));
+    harness.admin.load("m").await.unwrap_err();
+    assert!(!harness.registry.is_ready(), "it is still wanted");
+    harness.put("two", Some("2"), &json!({"answer": 2}));
+    harness.admin.load("m").await.unwrap();
+    assert!(harness.registry.is_ready());
 }

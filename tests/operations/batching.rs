@@ -12,9 +12,9 @@ use tokio::sync::{Mutex, Semaphore};
 use crate::support::grpc::{infer_request, inference_client, ints};
 use crate::support::python::with_python;
 use crate::support::worker_models::folder;
-use crate::support::{Embedded, Folder, Starting, TestServer, eventually, wait_until};
+use crate::support::{EmbeddedServer, Folder, ServerBuilder, TestServer, eventually, wait_until};
 
-/// Answers with its inputs, once it may, and remembers the rows of each batch.
+/// Answers with its inputs once the gate opens, and records the rows of each batch.
 #[derive(Debug, Clone)]
 struct Gated {
     gate: Arc<Semaphore>,
@@ -42,9 +42,9 @@ fn body(id: &str, values: &[i32]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn transports_share_batches_and_every_caller_gets_its_own() {
+async fn batch_is_shared_by_all_transports() {
     let model = Gated { gate: Arc::new(Semaphore::new(0)), rows: Arc::default() };
-    let server = Embedded::serve_as(model.clone(), |settings| {
+    let server = EmbeddedServer::serve_as(model.clone(), |settings| {
         (settings.max_batch_size, settings.max_batch_time) = (8, Duration::from_mins(1));
     })
     .await;
@@ -59,7 +59,7 @@ async fn transports_share_batches_and_every_caller_gets_its_own() {
         })
     };
     let busy = rest(0);
-    eventually("the first is under way", || server.inference.in_flight() == 1).await;
+    eventually("the first is in flight", || server.inference.in_flight() == 1).await;
     let asked: Vec<_> = (1..4).map(|value| rest(value * 10)).collect();
     let typed = (4..7).map(|value| {
         let mut grpc = grpc.clone();
@@ -75,7 +75,7 @@ async fn transports_share_batches_and_every_caller_gets_its_own() {
         })
     });
     let typed: Vec<_> = typed.collect();
-    eventually("all are under way", || server.inference.in_flight() == 7).await;
+    eventually("all are in flight", || server.inference.in_flight() == 7).await;
     model.gate.add_permits(2);
     for asked in asked.into_iter().chain([busy]) {
         let (answer, data, id) = asked.await.unwrap();
@@ -96,7 +96,7 @@ fn identity(settings: &Value) -> Folder {
 }
 
 #[test]
-fn batches_are_counted_under_the_original_s_name() {
+fn batch_metrics_use_the_original_names() {
     let server = TestServer::start(identity(&json!({"max_batch_size": 4, "max_batch_time": 0.01})));
     server.wait_for_log("Requests are batched: up to 4, within 0.01 s");
     for value in 0..3 {
@@ -119,13 +119,13 @@ fn batches_are_counted_under_the_original_s_name() {
 }
 
 #[test]
-fn both_settings_switch_it_on() {
+fn batch_needs_both_settings() {
     for settings in [
         json!({"max_batch_size": 4}),
         json!({"max_batch_time": 1.0}),
         json!({"max_batch_size": 1, "max_batch_time": 1.0}),
     ] {
-        let server = Starting::new(identity(&settings)).flag("--strict").start();
+        let server = ServerBuilder::new(identity(&settings)).flag("--strict").start();
         server.post("/v2/models/m/infer", body("id", &[1])).ok();
         assert!(!server.scrape().text().contains("batch_request_queue{"), "{settings}");
         assert!(!server.log().contains("batched"), "{settings}");
@@ -133,7 +133,7 @@ fn both_settings_switch_it_on() {
 }
 
 #[test]
-fn coroutines_that_wait_do_not_hold_up_the_next_batch() {
+fn batch_waiting_coroutine_does_not_block_the_next_batch() {
     let settings = json!({
         "name": "m", "implementation": "models.Coroutine", "max_batch_size": 8, "max_batch_time": 0.01,
         "parallel_workers": 1,

@@ -1,4 +1,4 @@
-//! The response cache: what is answered again, and what is not.
+//! The response cache: hits, misses, coalescing, eviction and expiry.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt, stream};
 use mlserver::compute::ComputePool;
-use mlserver::inference::{CacheOptions, Inference, InferenceError, Kind, ResponseCache};
+use mlserver::inference::{Admission, CacheOptions, Inference, InferenceError, Kind, ResponseCache};
 use mlserver::registry::{LoadError, Loader, Registry};
 use mlserver::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
 use mlserver::settings::ModelSettings;
@@ -21,14 +21,14 @@ use tokio::sync::Notify;
 use crate::support::grpc::{floats, infer_request, inference_client, raw_request};
 use crate::support::{Answer, Folder, TestServer};
 
-/// Answers with its inputs, after the gate has opened, and fails when the first input is `fail`.
+/// Answers with its inputs once the gate opens, and fails if the first input is `fail`.
 #[derive(Debug, Clone, Default)]
 struct Counting {
     asked: Arc<AtomicUsize>,
     answered: Arc<AtomicUsize>,
-    /// Requests wait for it when there is one.
+    /// If there is one, requests wait for it.
     gate: Option<Arc<Notify>>,
-    /// Alive as long as a request is under way.
+    /// Cloned for as long as a request is in flight.
     alive: Arc<()>,
 }
 
@@ -61,13 +61,13 @@ impl Predictor for Counting {
     }
 }
 
-struct House {
+struct Harness {
     model: Counting,
     inference: Inference,
     metrics: MetricsRegistry,
 }
 
-impl House {
+impl Harness {
     async fn new() -> Self {
         Self::with(Counting::default(), 100, 1 << 20, None).await
     }
@@ -77,7 +77,7 @@ impl House {
         Self::with(model, 100, 1 << 20, None).await
     }
 
-    /// Serves `m` and version 2 of `n`, whose answers are kept, and `plain`, whose are not.
+    /// Serves `m` and version 2 of `n`, which are cached, and `plain`, which is not.
     async fn with(model: Counting, entries: usize, max_bytes: usize, ttl: Option<Duration>) -> Self {
         let mut metrics = MetricsRegistry::default();
         let registry = Registry::new(model.clone(), InferenceMetrics::register(&mut metrics));
@@ -96,7 +96,7 @@ impl House {
 
     async fn ask(&self, name: &str, request: InferenceRequest) -> Result<InferenceResponse, InferenceError> {
         let target = self.inference.target(name, None).unwrap();
-        self.inference.infer(&target, request).await
+        self.inference.infer(&target, request, &mut Admission::new()).await
     }
 
     fn asked(&self) -> usize {
@@ -116,166 +116,166 @@ fn request(id: &str, input: &str, bytes: usize) -> InferenceRequest {
 }
 
 #[tokio::test]
-async fn what_was_answered_is_answered_again_under_the_callers_id() {
-    let house = House::new().await;
-    let first = house.ask("m", request("a", "x", 3)).await.unwrap();
+async fn cache_hit_uses_the_request_id() {
+    let harness = Harness::new().await;
+    let first = harness.ask("m", request("a", "x", 3)).await.unwrap();
     let mut other = request("b", "x", 3);
     other.headers.insert("x-client", "another".parse().unwrap());
-    let again = house.ask("m", other).await.unwrap();
+    let again = harness.ask("m", other).await.unwrap();
     assert_eq!((first.id.as_str(), again.id.as_str(), again.model_name.as_str()), ("a", "b", "m"));
-    assert_eq!((house.asked(), first.outputs), (1, again.outputs));
-    // Another model, other data, another name, and other parameters are other questions.
-    let again = house.ask("n", request("a", "x", 3)).await.unwrap();
+    assert_eq!((harness.asked(), first.outputs), (1, again.outputs));
+    // Another model, other data, another name or other parameters make another key.
+    let again = harness.ask("n", request("a", "x", 3)).await.unwrap();
     assert_eq!((again.model_name.as_str(), again.model_version.as_deref()), ("n", Some("2")));
-    house.ask("m", request("a", "x", 4)).await.unwrap();
-    house.ask("m", request("a", "y", 3)).await.unwrap();
+    harness.ask("m", request("a", "x", 4)).await.unwrap();
+    harness.ask("m", request("a", "y", 3)).await.unwrap();
     let mut other = request("a", "x", 3);
     other.parameters.others.insert("temperature".to_owned(), json!(0.5));
-    house.ask("m", other).await.unwrap();
-    assert_eq!(house.asked(), 5);
-    // A version that is asked for by its name is the same model.
-    let target = house.inference.target("n", Some("2")).unwrap();
-    house.inference.infer(&target, request("a", "x", 3)).await.unwrap();
-    assert_eq!(house.asked(), 5);
-    let of = |kind: &str, labels: &str| house.metric(&format!("model_infer_cache_{kind}_total{{{labels}}}"));
+    harness.ask("m", other).await.unwrap();
+    assert_eq!(harness.asked(), 5);
+    // Naming the default version gives the same model.
+    let target = harness.inference.target("n", Some("2")).unwrap();
+    harness.inference.infer(&target, request("a", "x", 3), &mut Admission::new()).await.unwrap();
+    assert_eq!(harness.asked(), 5);
+    let of = |kind: &str, labels: &str| harness.metric(&format!("model_infer_cache_{kind}_total{{{labels}}}"));
     assert_eq!((of("hits", r#"model="m",version="None""#), of("misses", r#"model="m",version="None""#)), (1, 4));
     assert_eq!((of("hits", r#"model="n",version="2""#), of("misses", r#"model="n",version="None""#)), (1, 1));
-    assert_eq!(house.metric("response_cache_entries"), 5);
+    assert_eq!(harness.metric("response_cache_entries"), 5);
 }
 
 #[tokio::test]
-async fn models_that_do_not_ask_for_it_and_streams_are_not_cached() {
-    let house = House::new().await;
+async fn cache_skips_streams_and_models_without_it() {
+    let harness = Harness::new().await;
     for _ in 0..2 {
-        house.ask("plain", request("a", "x", 3)).await.unwrap();
+        harness.ask("plain", request("a", "x", 3)).await.unwrap();
     }
-    assert_eq!(house.asked(), 2);
-    let target = house.inference.target("m", None).unwrap();
+    assert_eq!(harness.asked(), 2);
+    let target = harness.inference.target("m", None).unwrap();
     for _ in 0..2 {
         let requests = stream::iter([request("a", "x", 3)]);
-        let answers = house.inference.infer_stream(&target, "a".to_owned(), requests).unwrap();
+        let answers = harness.inference.infer_stream(&target, "a".to_owned(), requests, Admission::new()).unwrap();
         assert_eq!(answers.collect::<Vec<_>>().await.len(), 1);
     }
-    assert_eq!((house.asked(), house.metric("response_cache_entries")), (4, 0));
+    assert_eq!((harness.asked(), harness.metric("response_cache_entries")), (4, 0));
 }
 
 #[tokio::test]
-async fn what_is_asked_at_the_same_time_is_asked_once() {
-    let house = House::gated().await;
-    let calls = (0..20).map(|number| house.ask("m", request(&number.to_string(), "x", 3)));
+async fn cache_coalesces_concurrent_identical_requests() {
+    let harness = Harness::gated().await;
+    let calls = (0..20).map(|number| harness.ask("m", request(&number.to_string(), "x", 3)));
     let mut calls = Box::pin(join_all(calls));
     assert!(calls.as_mut().now_or_never().is_none());
-    assert_eq!(house.asked(), 1);
-    house.model.gate.as_ref().unwrap().notify_one();
+    assert_eq!(harness.asked(), 1);
+    harness.model.gate.as_ref().unwrap().notify_one();
     for (number, answer) in calls.await.into_iter().enumerate() {
         assert_eq!(answer.unwrap().id, number.to_string());
     }
-    assert_eq!(house.asked(), 1);
+    assert_eq!(harness.asked(), 1);
 }
 
 #[tokio::test]
-async fn who_leaves_does_not_take_the_answer_along() {
-    let house = House::gated().await;
-    let idle = Arc::strong_count(&house.model.alive);
-    let mut first = Box::pin(house.ask("m", request("first", "x", 3)));
+async fn cache_disconnect_does_not_cancel_coalesced_requests() {
+    let harness = Harness::gated().await;
+    let idle = Arc::strong_count(&harness.model.alive);
+    let mut first = Box::pin(harness.ask("m", request("first", "x", 3)));
     assert!(first.as_mut().now_or_never().is_none());
-    let mut second = Box::pin(house.ask("m", request("second", "x", 3)));
+    let mut second = Box::pin(harness.ask("m", request("second", "x", 3)));
     assert!(second.as_mut().now_or_never().is_none());
     drop(first);
-    house.model.gate.as_ref().unwrap().notify_one();
+    harness.model.gate.as_ref().unwrap().notify_one();
     assert_eq!(second.await.unwrap().id, "second");
-    assert_eq!((house.asked(), house.model.answered.load(Ordering::SeqCst)), (1, 1));
+    assert_eq!((harness.asked(), harness.model.answered.load(Ordering::SeqCst)), (1, 1));
 
-    // When the last one leaves, the work ends with it.
+    // When the last one disconnects, the prediction is cancelled.
     let callers: Vec<_> = (0..3)
         .map(|_| {
-            let mut caller = Box::pin(house.ask("m", request("", "y", 3)));
+            let mut caller = Box::pin(harness.ask("m", request("", "y", 3)));
             assert!(caller.as_mut().now_or_never().is_none());
             caller
         })
         .collect();
-    assert_eq!((house.asked(), Arc::strong_count(&house.model.alive)), (2, idle + 1));
+    assert_eq!((harness.asked(), Arc::strong_count(&harness.model.alive)), (2, idle + 1));
     drop(callers);
-    assert_eq!(Arc::strong_count(&house.model.alive), idle);
-    let mut next = Box::pin(house.ask("m", request("next", "y", 3)));
+    assert_eq!(Arc::strong_count(&harness.model.alive), idle);
+    let mut next = Box::pin(harness.ask("m", request("next", "y", 3)));
     assert!(next.as_mut().now_or_never().is_none());
-    assert_eq!(house.asked(), 3);
-    house.model.gate.as_ref().unwrap().notify_one();
+    assert_eq!(harness.asked(), 3);
+    harness.model.gate.as_ref().unwrap().notify_one();
     assert_eq!(next.await.unwrap().id, "next");
 }
 
 #[tokio::test]
-async fn errors_reach_all_who_wait_and_nobody_after_them() {
-    let house = House::gated().await;
-    let mut calls = Box::pin(join_all((0..3).map(|_| house.ask("m", request("a", "fail", 3)))));
+async fn cache_error_reaches_coalesced_requests_and_is_not_cached() {
+    let harness = Harness::gated().await;
+    let mut calls = Box::pin(join_all((0..3).map(|_| harness.ask("m", request("a", "fail", 3)))));
     assert!(calls.as_mut().now_or_never().is_none());
-    house.model.gate.as_ref().unwrap().notify_one();
+    harness.model.gate.as_ref().unwrap().notify_one();
     for answer in calls.await {
         let error = answer.unwrap_err();
         assert_eq!(error.kind(), Kind::BadRequest);
         assert_eq!(error.to_string(), "the stream of requests is empty: expected at least one");
     }
-    assert_eq!(house.asked(), 1);
-    house.model.gate.as_ref().unwrap().notify_one();
-    house.ask("m", request("a", "fail", 3)).await.unwrap_err();
-    assert_eq!((house.asked(), house.metric("response_cache_entries")), (2, 0));
+    assert_eq!(harness.asked(), 1);
+    harness.model.gate.as_ref().unwrap().notify_one();
+    harness.ask("m", request("a", "fail", 3)).await.unwrap_err();
+    assert_eq!((harness.asked(), harness.metric("response_cache_entries")), (2, 0));
 }
 
 #[tokio::test]
-async fn those_used_least_recently_go_first() {
-    let house = House::with(Counting::default(), 3, 1 << 20, None).await;
+async fn cache_evicts_least_recently_used() {
+    let harness = Harness::with(Counting::default(), 3, 1 << 20, None).await;
     for input in ["a", "b", "c", "a", "d"] {
-        house.ask("m", request("", input, 3)).await.unwrap();
+        harness.ask("m", request("", input, 3)).await.unwrap();
     }
-    assert_eq!((house.asked(), house.metric("response_cache_entries")), (4, 3));
+    assert_eq!((harness.asked(), harness.metric("response_cache_entries")), (4, 3));
     for input in ["a", "c", "d"] {
-        house.ask("m", request("", input, 3)).await.unwrap();
+        harness.ask("m", request("", input, 3)).await.unwrap();
     }
-    assert_eq!(house.asked(), 4);
-    house.ask("m", request("", "b", 3)).await.unwrap();
-    assert_eq!(house.asked(), 5);
+    assert_eq!(harness.asked(), 4);
+    harness.ask("m", request("", "b", 3)).await.unwrap();
+    assert_eq!(harness.asked(), 5);
 }
 
 #[tokio::test]
-async fn the_memory_is_bounded() {
-    let house = House::with(Counting::default(), 100, 100_000, None).await;
+async fn cache_memory_is_limited() {
+    let harness = Harness::with(Counting::default(), 100, 100_000, None).await;
     for number in 0..50 {
-        house.ask("m", request("", &format!("x{number}"), 9_000)).await.unwrap();
-        assert!(house.metric("response_cache_bytes") <= 100_000);
+        harness.ask("m", request("", &format!("x{number}"), 9_000)).await.unwrap();
+        assert!(harness.metric("response_cache_bytes") <= 100_000);
     }
-    let entries = house.metric("response_cache_entries");
+    let entries = harness.metric("response_cache_entries");
     assert!((9..=11).contains(&entries), "{entries}");
-    // What does not fit at all is answered and not kept, and takes nothing out.
-    let answer = house.ask("m", request("", "large", 200_000)).await.unwrap();
-    assert_eq!((answer.outputs[0].byte_len(), house.metric("response_cache_entries")), (200_000, entries));
-    // Long inputs are hashed elsewhere.
-    let asked = house.asked();
+    // A response that is larger than the cache is answered, but neither cached nor a reason to evict.
+    let answer = harness.ask("m", request("", "large", 200_000)).await.unwrap();
+    assert_eq!((answer.outputs[0].byte_len(), harness.metric("response_cache_entries")), (200_000, entries));
+    // Long inputs are hashed on another thread.
+    let asked = harness.asked();
     for _ in 0..2 {
-        house.ask("m", request("", "larger", 2_000_000)).await.unwrap();
+        harness.ask("m", request("", "larger", 2_000_000)).await.unwrap();
     }
-    assert_eq!(house.asked(), asked + 2);
+    assert_eq!(harness.asked(), asked + 2);
 }
 
 #[tokio::test]
-async fn an_answer_lasts_for_its_time() {
-    let house = House::with(Counting::default(), 100, 1 << 20, Some(Duration::from_millis(20))).await;
-    house.ask("m", request("", "x", 3)).await.unwrap();
+async fn cache_entry_expires() {
+    let harness = Harness::with(Counting::default(), 100, 1 << 20, Some(Duration::from_millis(20))).await;
+    harness.ask("m", request("", "x", 3)).await.unwrap();
     tokio::time::sleep(Duration::from_millis(30)).await;
-    house.ask("m", request("", "x", 3)).await.unwrap();
-    assert_eq!(house.asked(), 2);
+    harness.ask("m", request("", "x", 3)).await.unwrap();
+    assert_eq!(harness.asked(), 2);
 }
 
 #[tokio::test]
-async fn a_reload_forgets_what_was_answered() {
-    let house = House::new().await;
-    house.ask("m", request("", "x", 3)).await.unwrap();
+async fn cache_reload_clears_the_entries() {
+    let harness = Harness::new().await;
+    harness.ask("m", request("", "x", 3)).await.unwrap();
     let mut settings = ModelSettings::new("m", "tests.Model");
     settings.cache_enabled = true;
-    house.inference.registry().load(settings).await.unwrap();
+    harness.inference.registry().load(settings).await.unwrap();
     for _ in 0..2 {
-        house.ask("m", request("", "x", 3)).await.unwrap();
+        harness.ask("m", request("", "x", 3)).await.unwrap();
     }
-    assert_eq!(house.asked(), 2);
+    assert_eq!(harness.asked(), 2);
 }
 
 // -------------------------------------------------------------------------------------------------- by settings
@@ -291,7 +291,7 @@ fn series(server: &TestServer) -> Vec<String> {
 }
 
 #[test]
-fn server_and_model_must_both_ask_for_it() {
+fn cache_needs_server_and_model_setting() {
     let model = |cached: bool| {
         json!({"implementation": "mlserver_identity.IdentityModel", "cache_enabled": cached}).to_string()
     };
@@ -331,7 +331,7 @@ fn server_and_model_must_both_ask_for_it() {
 }
 
 #[tokio::test]
-async fn what_one_transport_was_answered_the_other_is_answered_again() {
+async fn cache_is_shared_by_transports() {
     let model = json!({"implementation": "mlserver_identity.IdentityModel", "cache_enabled": true}).to_string();
     let folder = Folder::new().file("a/model-settings.json", model).settings(&json!({"cache_enabled": true}));
     let server = TestServer::start(folder);

@@ -1,4 +1,4 @@
-//! Life under load, in short: `benches/serving/load.py` does the same for longer.
+//! Short load tests; `benches/serving/load.py` does the same for longer.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -13,13 +13,13 @@ use crate::support::python::with_python;
 use crate::support::worker_models::folder;
 use crate::support::{Client, Folder, TestServer, pause, wait_until};
 
-/// What a prediction takes, however many requests it is for, in milliseconds.
+/// The duration of a prediction of any batch size, in milliseconds.
 const PREDICT: u64 = 200;
-/// Requests of a batch, and how many may wait.
+/// The batch size, and the limit of the queue.
 const BATCH: usize = 4;
 const QUEUE: usize = 8;
 
-/// The time that a full queue takes.
+/// The time to work through a full queue.
 const QUEUE_TIME: Duration = Duration::from_millis(PREDICT * (QUEUE / BATCH) as u64);
 
 fn infer(client: &Client) -> u16 {
@@ -33,8 +33,8 @@ fn percentile(times: &mut [Duration], percent: usize) -> Duration {
 }
 
 #[test]
-fn overload_is_refused_and_what_is_accepted_is_answered_in_time() {
-    // Much shorter than a prediction: batches stay open all the same until the model is free.
+fn overload_answers_503_and_serves_accepted_in_time() {
+    // Much shorter than a prediction: batches stay open anyway until the model is free.
     let settings = json!({
         "name": "m", "implementation": "models.Rows", "max_batch_size": BATCH, "max_batch_time": 0.01,
         "parameters": {"max_queue_requests": QUEUE},
@@ -52,8 +52,8 @@ fn overload_is_refused_and_what_is_accepted_is_answered_in_time() {
     let (stop, refused) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (accepted, probes) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     let memory = thread::scope(|scope| {
-        // Ten times what the model and its queue can hold, who together ask for ten times what it can answer. Whoever is
-        // refused waits a little: they would otherwise take the machine from the worker.
+        // Ten times as many clients as the model and its queue can hold, which together request ten times its
+        // throughput. Rejected clients wait a little, so that they do not take the CPU from the worker.
         for _ in 0..10 * (QUEUE + BATCH) {
             scope.spawn(|| {
                 let client = Client::new(server.http);
@@ -101,7 +101,7 @@ fn overload_is_refused_and_what_is_accepted_is_answered_in_time() {
     assert_eq!(server.terminate().code, Some(0));
 }
 
-/// One of the things that clients do, by number; most are wrong.
+/// Sends one of several kinds of requests, by number; most are invalid.
 fn mixed(server: &TestServer, client: &Client, number: usize) {
     let good = r#"{"inputs":[{"name":"x","shape":[3],"datatype":"FP32","data":[1,2,3]}]}"#;
     let infer = "/v2/models/echo/infer";
@@ -111,7 +111,7 @@ fn mixed(server: &TestServer, client: &Client, number: usize) {
         3 => assert_eq!(client.post(infer, good.replace("[3]", "[4]")).status, 400),
         4 => assert_eq!(client.post(&format!("/v2/models/unknown-{number}/infer"), good).status, 404),
         5 => assert_eq!(client.get(&format!("/v2/nothing/{number}")).status, 404),
-        // Clients that leave in the middle of their request, and before its answer.
+        // Clients that disconnect in the middle of their request, and before its response.
         other => {
             let mut connection = TcpStream::connect(server.http).unwrap();
             let sent = if other == 6 { &good[..20] } else { good };
@@ -135,7 +135,7 @@ fn mix(server: &TestServer, requests: usize) {
 }
 
 #[test]
-fn errors_and_disconnects_leave_nothing_behind() {
+fn errors_and_disconnects_leak_nothing() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let idle = server.descriptors();
     let after = |requests| {
@@ -143,7 +143,7 @@ fn errors_and_disconnects_leave_nothing_behind() {
         wait_until("every connection ends", || server.descriptors() <= idle);
         server.memory()
     };
-    // What the first requests allocate is kept for the others.
+    // The first requests allocate memory that is reused.
     let warm = after(4000);
     let end = after(8000);
     assert!(end <= warm + warm / 20 + 512, "{warm} KiB, then {end} KiB");

@@ -1,14 +1,14 @@
-//! More models than fit into the memory that they may take.
+//! More models than fit into the memory budget.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{Folder, Starting, TestServer};
+use crate::support::{Folder, ServerBuilder, TestServer};
 
 const ONE_ROW: &str = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]}"#;
 const NAMES: [&str; 4] = ["m1", "m2", "m3", "m4"];
-const OUT: &str = "not in memory; it is loaded when it is asked for";
+const OUT: &str = "evicted; loads on the next request";
 
 /// Four models of 100 bytes each, in space for two.
 fn folder() -> Folder {
@@ -32,8 +32,8 @@ fn metric(server: &TestServer, name: &str) -> u64 {
 }
 
 #[test]
-fn models_are_loaded_when_they_are_asked_for() {
-    let server = Starting::new(folder()).flag("--strict").start();
+fn memory_budget_evicted_model_loads_on_request() {
+    let server = ServerBuilder::new(folder()).flag("--strict").start();
     let entries = index(&server);
     assert!(entries.iter().all(|(_, state, _)| state == "READY"), "{entries:?}");
     assert_eq!(entries.iter().filter(|(.., reason)| reason == OUT).count(), 2, "{entries:?}");
@@ -47,11 +47,11 @@ fn models_are_loaded_when_they_are_asked_for() {
     let asked_last: Vec<_> = index(&server).into_iter().filter(|(.., reason)| reason.is_empty()).collect();
     assert_eq!(asked_last.iter().map(|(name, ..)| name.as_str()).collect::<Vec<_>>(), ["m3", "m4"]);
     assert_eq!(metric(&server, "models_memory_budget_bytes"), 250);
-    // Two did not fit at the start; each of the eight requests was for one that had been put out, but for the first two.
+    // Two did not fit at startup; each of the eight requests except the first two was for an evicted model.
     assert!(metric(&server, "models_loaded_on_demand_total") >= 6);
     assert!(metric(&server, "models_evicted_total") >= 8);
 
-    // A reload takes the place of what it replaces.
+    // A reload uses the memory of the model that it replaces.
     let loaded = server.post("/v2/repository/models/m1/load", "");
     assert_eq!((loaded.status, loaded.text()), (200, ""));
     server.post("/v2/models/m1/infer", ONE_ROW).ok();
@@ -60,7 +60,7 @@ fn models_are_loaded_when_they_are_asked_for() {
 }
 
 #[test]
-fn a_model_that_cannot_be_loaded_again_is_not_ready() {
+fn memory_budget_failed_load_after_eviction_is_not_ready() {
     let server = TestServer::start(folder());
     for name in ["m1", "m2", "m3"] {
         server.post(&format!("/v2/models/{name}/infer"), ONE_ROW).ok();
@@ -81,9 +81,9 @@ fn a_model_that_cannot_be_loaded_again_is_not_ready() {
 }
 
 #[test]
-fn a_model_larger_than_the_memory_does_not_load() {
+fn memory_budget_too_large_model_does_not_load() {
     let folder = folder().with_iris("large", &json!({"parameters": {"memory_bytes": 251}}));
-    let ended = Starting::new(folder).run();
+    let ended = ServerBuilder::new(folder).run();
     assert_eq!(ended.code, Some(1));
     let reason = "Couldn't load model 'large': the model takes 251 bytes (`memory_bytes`), and of `models_max_bytes`, which is 250, 0 are those of pinned models";
     assert!(ended.stdout.contains(reason), "{}", ended.stdout);

@@ -1,4 +1,4 @@
-//! The metrics server: names, labels, and counts that are exactly what was asked.
+//! The metrics server: names, labels, and exact counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::support::grpc::{Http2, RepositoryClient, channel, framed, infer_request, inference_client, ints};
-use crate::support::{Client, Folder, Starting, TestServer, eventually};
+use crate::support::{Client, Folder, ServerBuilder, TestServer, eventually};
 
 const INFER: &str = "/v2/models/iris-xgboost/infer";
 const ONE_ROW: &str = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]}"#;
 
-/// The metrics of a scrape, read strictly: whatever is no classic Prometheus text is a failure.
+/// The metrics of a scrape, parsed strictly: anything but the classic Prometheus text format fails.
 #[derive(Debug, Default)]
 struct Scrape {
     /// Type by family.
@@ -46,7 +46,7 @@ impl Scrape {
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# HELP ") {
                 let (name, help) = rest.split_once(' ').unwrap();
-                assert!(scrape.helps.insert(name.to_owned(), help.to_owned()).is_none(), "{name} is told twice");
+                assert!(scrape.helps.insert(name.to_owned(), help.to_owned()).is_none(), "{name} is repeated");
             } else if let Some(rest) = line.strip_prefix("# TYPE ") {
                 let (name, kind) = rest.split_once(' ').unwrap();
                 assert!(["counter", "gauge", "histogram", "summary"].contains(&kind), "{line}");
@@ -71,7 +71,7 @@ impl Scrape {
         scrape
     }
 
-    /// Buckets rise, the last one is the count, and one without a bound is there.
+    /// Checks that buckets increase, that there is a bucket without a bound, and that it equals the count.
     fn check_histograms(&self) {
         for (family, _) in self.types.iter().filter(|(_, kind)| *kind == "histogram") {
             let mut series: BTreeMap<BTreeMap<String, String>, Vec<(f64, f64)>> = BTreeMap::new();
@@ -91,7 +91,7 @@ impl Scrape {
         }
     }
 
-    /// Returns a sample's value, or nothing when it is not there.
+    /// Returns a sample's value, or `None` if there is no such sample.
     fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         self.samples.get(&Sample { name: name.to_owned(), labels }).copied()
@@ -142,7 +142,7 @@ fn parse_sample(line: &str) -> (Sample, f64) {
     (Sample { name: name.to_owned(), labels }, value)
 }
 
-/// Reads up to the closing quote and returns what is behind it.
+/// Reads up to the closing quote and returns the remaining text.
 fn quoted(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut characters = text.char_indices();
@@ -185,7 +185,7 @@ fn numbered(number: i32) -> ModelInferRequest {
 }
 
 #[tokio::test]
-async fn calls_over_grpc_are_counted() {
+async fn metrics_count_grpc_calls() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut client = inference_client(server.grpc).await;
     for number in 0..5 {
@@ -229,7 +229,7 @@ async fn calls_over_grpc_are_counted() {
 }
 
 #[tokio::test]
-async fn streams_over_grpc_are_counted_with_their_messages() {
+async fn metrics_count_grpc_streams_and_messages() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut client = inference_client(server.grpc).await;
     let call = rpc("BIDI_STREAMING", INFERENCE, "ModelStreamInfer");
@@ -241,12 +241,12 @@ async fn streams_over_grpc_are_counted_with_their_messages() {
     };
     exchange((0..4).map(numbered).collect()).await;
     assert_eq!(messages(&Scrape::of(&server)), [4, 4]);
-    // The second request is wrong: the first one has its answer.
+    // The second request is invalid; the first one has been answered.
     exchange(vec![numbered(0), infer_request("echo", "INT32", &[2], ints(&[1]))]).await;
     assert_eq!(messages(&Scrape::of(&server)), [6, 5]);
     exchange(vec![]).await;
 
-    // A client that leaves in the middle: its connection ends with its runtime.
+    // A client that disconnects early: its connection closes with its async runtime.
     let address = server.grpc;
     let leaving = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -269,7 +269,7 @@ async fn streams_over_grpc_are_counted_with_their_messages() {
 }
 
 #[tokio::test]
-async fn what_clients_make_up_adds_no_labels_over_grpc() {
+async fn metrics_unknown_grpc_names_add_no_labels() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let connection = Http2::connect(server.grpc).await;
     for index in 0..20 {
@@ -285,7 +285,7 @@ async fn what_clients_make_up_adds_no_labels_over_grpc() {
 }
 
 #[tokio::test]
-async fn names_types_and_helps_are_the_original_s() {
+async fn metrics_names_types_and_help_match_the_original() {
     let server = TestServer::start(Folder::iris().with_identity("echo"));
     server.post(INFER, ONE_ROW).ok();
     let mut answers =
@@ -316,7 +316,7 @@ async fn names_types_and_helps_are_the_original_s() {
 }
 
 #[test]
-fn counts_are_exact() {
+fn metrics_counts_are_exact() {
     let server = TestServer::start(Folder::iris());
     for _ in 0..7 {
         server.post(INFER, ONE_ROW).ok();
@@ -325,7 +325,7 @@ fn counts_are_exact() {
         server.post("/v2/models/iris-xgboost/versions/v1.0.0/infer", ONE_ROW).ok();
     }
     server.post(&format!("{INFER}?model_version=v1.0.0"), ONE_ROW).ok();
-    // Refused by the model: a failure of inference. Refused before: only a request.
+    // A rejection by the model counts as a failed inference, an earlier rejection only as a request.
     for _ in 0..2 {
         server.post(INFER, ONE_ROW.replace("[1,4]", "[4,1]")).error(400);
     }
@@ -360,7 +360,7 @@ fn counts_are_exact() {
 }
 
 #[test]
-fn what_clients_make_up_adds_no_labels() {
+fn metrics_unknown_paths_add_no_labels() {
     let server = TestServer::start(Folder::iris());
     for index in 0..20 {
         server.post(&format!("/v2/models/nope{index}/infer"), ONE_ROW).error(404);
@@ -374,13 +374,13 @@ fn what_clients_make_up_adds_no_labels() {
     let expected =
         ["model=<unknown> version=None", "model=iris-xgboost version=None", "model=iris-xgboost version=v1.0.0"];
     assert_eq!(sets.iter().map(String::as_str).collect::<Vec<_>>(), expected);
-    // Two routes, and none for what is not served or not allowed.
+    // Two routes, and none for unknown paths or methods.
     assert_eq!(scrape.label_sets("rest_server_requests_total").len(), 2, "{scrape:#?}");
     assert!(scrape.label_sets("rest_server_requests_in_progress").len() <= 2, "{scrape:#?}");
 }
 
 #[test]
-fn health_routes_and_redirects_are_not_counted() {
+fn metrics_skip_health_routes_and_redirects() {
     let server = TestServer::start(Folder::iris());
     server.get("/v2/health/live").ok();
     server.get("/v2/health/ready").ok();
@@ -390,7 +390,7 @@ fn health_routes_and_redirects_are_not_counted() {
 }
 
 #[test]
-fn requests_in_progress_come_and_go() {
+fn metrics_gauge_requests_in_progress() {
     let server = TestServer::start(Folder::iris());
     let in_progress = |scrape: &Scrape| {
         scrape.count("rest_server_requests_in_progress", &[("app_name", "mlserver"), ("method", "POST")])
@@ -406,7 +406,7 @@ fn requests_in_progress_come_and_go() {
     }
     assert_eq!(in_progress(&Scrape::of(&server)), 0);
 
-    // A client that goes away is no longer in progress, as soon as the server has noticed.
+    // A disconnected client's request is no longer in progress once the server has noticed.
     let mut gone = server.connect();
     gone.start_upload(INFER, ONE_ROW.len());
     assert_eq!(in_progress(&Scrape::of(&server)), 1);
@@ -417,7 +417,7 @@ fn requests_in_progress_come_and_go() {
 }
 
 #[test]
-fn counts_survive_many_clients_at_once() {
+fn metrics_counts_are_exact_under_concurrency() {
     let server = TestServer::start(Folder::iris());
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -430,7 +430,7 @@ fn counts_survive_many_clients_at_once() {
 }
 
 #[test]
-fn endpoint_and_prefix_are_settings() {
+fn metrics_endpoint_and_prefix_are_configurable() {
     let settings = json!({"metrics_endpoint": "/own/path", "metrics_rest_server_prefix": "mine"});
     let server = TestServer::start(Folder::iris().settings(&settings));
     server.get("/v2").ok();
@@ -443,7 +443,7 @@ fn endpoint_and_prefix_are_settings() {
 }
 
 #[test]
-fn the_metrics_server_serves_nothing_else() {
+fn metrics_server_has_no_other_routes() {
     let server = TestServer::start(Folder::iris());
     let metrics = Client::new(server.metrics.unwrap());
     metrics.get("/").error(404);
@@ -455,8 +455,8 @@ fn the_metrics_server_serves_nothing_else() {
 }
 
 #[test]
-fn without_an_endpoint_there_is_no_metrics_server() {
-    let by_variable = Starting::new(Folder::iris()).env("MLSERVER_METRICS_ENDPOINT", "").start();
+fn metrics_empty_endpoint_disables_the_server() {
+    let by_variable = ServerBuilder::new(Folder::iris()).env("MLSERVER_METRICS_ENDPOINT", "").start();
     assert!(by_variable.metrics.is_none());
     by_variable.post(INFER, ONE_ROW).ok();
     let ended = by_variable.terminate();
@@ -464,7 +464,7 @@ fn without_an_endpoint_there_is_no_metrics_server() {
 }
 
 #[test]
-fn labels_are_escaped() {
+fn metrics_labels_are_escaped() {
     let name = "a\"b\\c";
     let folder = Folder::new().with_iris("odd", &json!({"name": name}));
     let server = TestServer::start(folder);
@@ -474,7 +474,7 @@ fn labels_are_escaped() {
 }
 
 #[test]
-fn metrics_outlive_the_drain() {
+fn metrics_answer_during_drain() {
     let server = TestServer::start(Folder::iris());
     let mut upload = server.connect();
     upload.start_upload(INFER, ONE_ROW.len());

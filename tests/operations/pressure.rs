@@ -1,4 +1,4 @@
-//! What becomes of requests when there are too many, when they take too long, and when their clients leave.
+//! Requests under pressure: full queues, timeouts, and clients that disconnect.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -9,30 +9,31 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::Request;
 use mlserver::runtimes::{
-    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+    BoxFuture, Description, Predictor, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
 };
 use mlserver::settings::ModelSettings;
-use mlserver::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
+use mlserver::types::{CustomCall, CustomReply, Datatype, InferenceRequest, InferenceResponse, Tensor};
 use prost::Message;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tonic::Code;
 
 use crate::support::grpc::{Http2, framed, infer_request, inference_client, ints};
-use crate::support::{Answer, Client, Embedded, Folder, TestServer, eventually};
+use crate::support::{Answer, Client, EmbeddedServer, Folder, TestServer, eventually};
 
 const INFER: &str = "/v2/models/m/infer";
 const BODY: &str = r#"{"inputs":[{"name":"x","shape":[2],"datatype":"INT32","data":[1,2]}]}"#;
 
-/// Within this, the place of a client that has left is free.
+/// The queue position of a disconnected client is free within this time.
 const SOON: Duration = Duration::from_millis(50);
 
-/// Begins a prediction when it may, and ends it when it may.
+/// Gates that let predictions begin and end.
 #[derive(Debug, Clone)]
 struct Gates {
     begin: Arc<Semaphore>,
     end: Arc<Semaphore>,
-    /// Predictions that were asked for and have neither ended nor been dropped.
+    /// Predictions that were requested and have neither ended nor been dropped.
     alive: Arc<AtomicUsize>,
 }
 
@@ -92,8 +93,8 @@ impl Runtime for Gates {
     }
 }
 
-async fn serve(gates: &Gates, change: impl FnOnce(&mut ModelSettings)) -> Embedded {
-    Embedded::serve_as(gates.clone(), change).await
+async fn serve(gates: &Gates, change: impl FnOnce(&mut ModelSettings)) -> EmbeddedServer {
+    EmbeddedServer::serve_as(gates.clone(), change).await
 }
 
 fn post(client: &Client) -> tokio::task::JoinHandle<Answer> {
@@ -102,7 +103,7 @@ fn post(client: &Client) -> tokio::task::JoinHandle<Answer> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_for_a_model_is_bounded() {
+async fn queue_full_answers_503() {
     let gates = Gates::new(0, usize::MAX >> 4);
     let server = serve(&gates, |settings| settings.parameters.max_queue_requests = Some(2)).await;
     let client = server.client();
@@ -126,7 +127,7 @@ async fn what_waits_for_a_model_is_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_bytes_that_wait_are_bounded() {
+async fn queue_bytes_full_answers_503() {
     let gates = Gates::new(0, usize::MAX >> 4);
     let server = serve(&gates, |settings| settings.parameters.max_queue_bytes = 15).await;
     let client = server.client();
@@ -142,7 +143,7 @@ async fn the_bytes_that_wait_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_time_has_a_setting_of_its_own() {
+async fn timeouts_of_queue_prediction_and_request_have_their_own_settings() {
     let short = Duration::from_millis(60);
     let cases = [
         (
@@ -170,7 +171,7 @@ async fn each_time_has_a_setting_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_may_say_how_long_they_wait() {
+async fn request_timeout_header_limits_the_wait() {
     let gates = Gates::new(0, 0);
     let server = serve(&gates, |_| {}).await;
     let client = server.client();
@@ -184,8 +185,8 @@ async fn clients_may_say_how_long_they_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_leaves_frees_its_place_over_any_transport() {
-    // Waiting for its prediction, in the middle of it, and waiting for a batch.
+async fn client_disconnect_frees_its_queue_position() {
+    // The client disconnects while waiting for its prediction, during it, and while waiting for a batch.
     for (begin, batched) in [(0, false), (1, false), (0, true)] {
         let gates = Gates::new(begin, 0);
         let server = serve(&gates, |settings| {
@@ -220,8 +221,8 @@ async fn a_client_that_leaves_frees_its_place_over_any_transport() {
     }
 }
 
-/// Waits until a request is there, has its client leave, and holds the time until its place is free against the bound.
-async fn left(server: &Embedded, before: usize, transport: &str, leave: impl FnOnce()) {
+/// Waits until a request arrives, disconnects its client, and checks that its queue position is free within `SOON`.
+async fn left(server: &EmbeddedServer, before: usize, transport: &str, leave: impl FnOnce()) {
     eventually("the request comes", || server.inference.in_flight() == before + 1).await;
     leave();
     let started = Instant::now();
@@ -230,7 +231,7 @@ async fn left(server: &Embedded, before: usize, transport: &str, leave: impl FnO
 }
 
 #[test]
-fn how_long_requests_wait_and_are_predicted_is_told() {
+fn server_timing_reports_queue_and_predict() {
     let server = TestServer::start(Folder::new().with_identity("m").settings(&json!({"server_timing": true})));
     let answer = server.post(INFER, BODY);
     answer.ok();
@@ -248,4 +249,42 @@ fn how_long_requests_wait_and_are_predicted_is_told() {
     ] {
         assert!(scrape.text().lines().any(|found| found == line), "{line}:\n{}", scrape.text());
     }
+}
+
+/// Answers every request with 16 MiB.
+#[derive(Debug)]
+struct LongAnswer;
+
+impl Predictor for LongAnswer {
+    fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        let zeros = vec![0_u8; 16 << 20];
+        let output = Tensor::from_raw("long", Datatype::Uint8, vec![zeros.len()], zeros.into()).unwrap();
+        Box::pin(async move { Ok(InferenceResponse { outputs: vec![output], ..InferenceResponse::default() }) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unread_response_keeps_its_slot_until_it_is_read_or_dropped() {
+    let server = EmbeddedServer::serve(LongAnswer).await;
+    let body = r#"{"parameters":{"binary_data_output":true},"inputs":[]}"#;
+    let head = format!("POST /v2/models/m/infer HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", body.len());
+    let ask = || async {
+        let mut client = tokio::net::TcpStream::connect(server.http).await.unwrap();
+        client.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        // The prediction is over when the response begins.
+        client.read_exact(&mut [0; 12]).await.unwrap();
+        client
+    };
+    let mut read = ask().await;
+    let dropped = ask().await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(server.inference.in_flight(), 2, "nobody has read the responses");
+    drop(dropped);
+    eventually("the dropped response frees its slot", || server.inference.in_flight() == 1).await;
+    let mut buffer = vec![0; 1 << 20];
+    let mut received = 0;
+    while received < 16 << 20 {
+        received += read.read(&mut buffer).await.unwrap();
+    }
+    eventually("the response that has been read frees its slot", || server.inference.in_flight() == 0).await;
 }

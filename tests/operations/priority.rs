@@ -1,4 +1,4 @@
-//! Urgent requests go before others that wait, over every transport.
+//! Urgent requests run before others that wait, over every transport.
 
 use std::fs;
 
@@ -32,12 +32,12 @@ fn waiting(server: &TestServer) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn urgent_requests_go_first_over_any_transport() {
+async fn priority_urgent_requests_run_first_over_every_transport() {
     let Some(server) = server(&[("m", "Gated")], &json!({})) else { return };
     let none = json!({});
     let mut sent = vec![send(&server, 0, &none, "")];
     server.wait_for_log("running 0");
-    // Each waits before the next comes.
+    // Each request is queued before the next one is sent.
     let mut queue = Vec::new();
     let bulk = json!({"priority": 10});
     for (value, parameters, header) in [
@@ -65,7 +65,7 @@ async fn urgent_requests_go_first_over_any_transport() {
         connection.answer().ok();
     }
     call.await.unwrap();
-    // An answer may come before the worker's line in the log.
+    // An answer may arrive before the worker's log line.
     server.wait_for_log("running 102");
     let log = server.log();
     // The log also says where the server is running.
@@ -75,7 +75,7 @@ async fn urgent_requests_go_first_over_any_transport() {
 }
 
 #[test]
-fn a_priority_that_is_no_number_is_told() {
+fn priority_invalid_header_answers_400() {
     let server = TestServer::start(crate::support::Folder::new().with_identity("m"));
     let body = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT32","data":[1]}]}"#;
     let answer = server.post_with(INFER, &[("content-type", "application/json"), ("request-priority", "high")], body);

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tonic::{Code, Status};
 
 use crate::support::grpc::{InferenceClient, floats, infer_request, inference_client};
-use crate::support::{Answer, Client, Folder, PATIENCE, Starting, TestServer};
+use crate::support::{Answer, Client, Folder, PATIENCE, ServerBuilder, TestServer};
 
 const INDEX: &str = "/v2/repository/index";
 const LOAD: &str = "/v2/repository/models/m/load";
@@ -36,7 +36,7 @@ fn settings(version: Option<&str>) -> String {
         .to_string()
 }
 
-/// Puts a version of `m` in place of what the folder holds.
+/// Replaces the content of the folder with a version of `m`.
 fn put(server: &TestServer, folder: &str, version: Option<&str>, model: &str) {
     let path = server.folder.path(folder);
     std::fs::create_dir_all(&path).unwrap();
@@ -64,7 +64,7 @@ fn index(client: &Client) -> Vec<Value> {
 }
 
 #[test]
-fn models_come_change_and_go() {
+fn repository_load_reload_and_unload() {
     let server = TestServer::start(Folder::new());
     assert_eq!(index(&server), [json!(null); 0]);
     assert_eq!(server.post(LOAD, "").error(404), "Model m not found");
@@ -90,7 +90,7 @@ fn models_come_change_and_go() {
 }
 
 #[test]
-fn versions_are_loaded_and_unloaded_together() {
+fn repository_versions_load_and_unload_together() {
     let folder = Folder::new().file("m/1/model.bst", constant(1)).file("m/1/model-settings.json", settings(Some("1")));
     let server = TestServer::start(folder);
     put(&server, "m/2", Some("2"), &constant(2));
@@ -106,7 +106,7 @@ fn versions_are_loaded_and_unloaded_together() {
 }
 
 #[test]
-fn the_index_takes_what_clients_send() {
+fn repository_index_accepts_client_bodies() {
     let server = TestServer::start(one());
     for all in ["", "{}", r#"{"ready": null}"#, r#"{"ready": false}"#, r#"{"ready": "on"}"#] {
         assert_eq!(server.post(INDEX, all).ok().as_array().unwrap().len(), 1, "{all}");
@@ -123,7 +123,7 @@ fn the_index_takes_what_clients_send() {
 }
 
 #[test]
-fn a_failed_reload_says_why_and_leaves_the_old_one() {
+fn repository_failed_reload_keeps_the_old_model() {
     let server = TestServer::start(one());
     put(&server, "m", None, "no model");
     let error = server.post(LOAD, "").error(500);
@@ -157,7 +157,7 @@ fn a_failed_reload_says_why_and_leaves_the_old_one() {
 }
 
 #[test]
-fn a_model_is_ready_when_it_has_answered_its_samples() {
+fn repository_load_waits_for_warm_up() {
     let sample = |columns: usize| {
         let data = vec![1.0; columns];
         json!({"inputs": [{"name": "x", "shape": [1, columns], "datatype": "FP32", "data": data}]})
@@ -172,13 +172,13 @@ fn a_model_is_ready_when_it_has_answered_its_samples() {
     server.post(INFER, ONE_ROW).ok();
 }
 
-/// A client that asks `m` without pause.
-trait Asking: Send {
-    /// Asks for one row, and whether the server is ready.
+/// A client that sends requests to `m` without pause.
+trait PredictClient: Send {
+    /// Predicts one row, and checks that the server is ready.
     fn ask(&mut self) -> Result<f64, String>;
 }
 
-impl Asking for Client {
+impl PredictClient for Client {
     fn ask(&mut self) -> Result<f64, String> {
         let answer = self.post(INFER, ONE_ROW);
         let ready = self.get("/v2/health/ready").status;
@@ -187,12 +187,12 @@ impl Asking for Client {
 }
 
 /// The same over gRPC.
-struct Grpc {
+struct GrpcPredictClient {
     runtime: Runtime,
     client: InferenceClient,
 }
 
-impl Grpc {
+impl GrpcPredictClient {
     fn new(server: &TestServer) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let client = runtime.block_on(inference_client(server.grpc));
@@ -205,7 +205,7 @@ impl Grpc {
     }
 }
 
-impl Asking for Grpc {
+impl PredictClient for GrpcPredictClient {
     fn ask(&mut self) -> Result<f64, String> {
         let asked = self.runtime.block_on(async {
             let row = infer_request("m", "FP32", &[1, 4], floats(&[6.2, 2.8, 4.8, 1.8]));
@@ -220,8 +220,8 @@ impl Asking for Grpc {
     }
 }
 
-/// Asks until told to stop, and returns how long each answer took, or the first that is wrong.
-fn ask_until(stop: &AtomicBool, client: &mut dyn Asking, expected: &[f64]) -> Result<Vec<Duration>, String> {
+/// Sends requests until `stop` is set, and returns how long each took, or the first wrong answer.
+fn predict_until(stop: &AtomicBool, client: &mut dyn PredictClient, expected: &[f64]) -> Result<Vec<Duration>, String> {
     let mut times = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let start = Instant::now();
@@ -241,13 +241,13 @@ fn percentile(times: &mut [Duration], part: f64) -> Duration {
     times[rank]
 }
 
-/// Runs `work` beside some clients, none of which may fail, and returns the times that their requests took.
-fn under_load(clients: &mut [Box<dyn Asking>], expected: &[f64], work: impl FnOnce()) -> Vec<Duration> {
+/// Runs `work` concurrently with clients, none of which may fail, and returns how long their requests took.
+fn with_load(clients: &mut [Box<dyn PredictClient>], expected: &[f64], work: impl FnOnce()) -> Vec<Duration> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let asking = |client| scope.spawn(|| ask_until(&stop, client, expected));
+        let asking = |client| scope.spawn(|| predict_until(&stop, client, expected));
         let clients: Vec<_> = clients.iter_mut().map(|client| asking(client.as_mut())).collect();
-        // Also when the work panics: the scope waits for the clients.
+        // Set even if the work panics, because the scope waits for the clients.
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         stop.store(true, Ordering::Relaxed);
         let times: Result<Vec<_>, _> = clients.into_iter().map(|client| client.join().unwrap()).collect();
@@ -257,18 +257,22 @@ fn under_load(clients: &mut [Box<dyn Asking>], expected: &[f64], work: impl FnOn
     })
 }
 
-/// Loads `m` a hundred times beside clients that ask it. Every tenth load fails, and what was loaded before answers on.
+/// Loads `m` a hundred times while clients use it. Every tenth load fails, and the previous model keeps serving.
 ///
 /// Returns how long the clients waited.
-fn a_hundred_reloads(server: &TestServer, clients: &mut [Box<dyn Asking>], mut load: impl FnMut(bool)) -> String {
+fn a_hundred_reloads(
+    server: &TestServer,
+    clients: &mut [Box<dyn PredictClient>],
+    mut load: impl FnMut(bool),
+) -> String {
     let own = Client::new(server.http);
-    let mut calm = under_load(clients, &[1.0], || {
+    let mut calm = with_load(clients, &[1.0], || {
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(500) {
             own.get("/v2/health/live").ok();
         }
     });
-    let mut busy = under_load(clients, &[0.0, 1.0], || {
+    let mut busy = with_load(clients, &[0.0, 1.0], || {
         for number in 0_u32..100 {
             if number % 10 == 9 {
                 put(server, "m", None, "no model");
@@ -294,9 +298,9 @@ fn a_hundred_reloads(server: &TestServer, clients: &mut [Box<dyn Asking>], mut l
 }
 
 #[test]
-fn a_hundred_reloads_under_load_lose_no_request() {
+fn repository_reload_under_load_loses_no_request() {
     let server = TestServer::start(one());
-    let mut clients: Vec<Box<dyn Asking>> = Vec::new();
+    let mut clients: Vec<Box<dyn PredictClient>> = Vec::new();
     clients.resize_with(4, || Box::new(Client::new(server.http)));
     let times = a_hundred_reloads(&server, &mut clients, |works| {
         let answer = server.post(LOAD, "");
@@ -306,11 +310,11 @@ fn a_hundred_reloads_under_load_lose_no_request() {
 }
 
 #[test]
-fn a_hundred_reloads_under_load_lose_no_call_over_grpc() {
+fn repository_reload_under_load_loses_no_grpc_call() {
     let server = TestServer::start(one());
-    let mut clients: Vec<Box<dyn Asking>> = Vec::new();
-    clients.resize_with(4, || Box::new(Grpc::new(&server)));
-    let mut loading = Grpc::new(&server);
+    let mut clients: Vec<Box<dyn PredictClient>> = Vec::new();
+    clients.resize_with(4, || Box::new(GrpcPredictClient::new(&server)));
+    let mut loading = GrpcPredictClient::new(&server);
     let times = a_hundred_reloads(&server, &mut clients, |works| {
         let failure = loading.load().err().map(|status| status.code());
         assert_eq!(failure, (!works).then_some(Code::Internal));
@@ -319,7 +323,7 @@ fn a_hundred_reloads_under_load_lose_no_call_over_grpc() {
 }
 
 #[test]
-fn concurrent_loads_and_unloads_of_a_name_end_well() {
+fn repository_concurrent_loads_and_unloads_succeed() {
     let server = TestServer::start(one());
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -342,7 +346,7 @@ fn concurrent_loads_and_unloads_of_a_name_end_well() {
 }
 
 #[test]
-fn an_unload_leaves_requests_under_way_alone() {
+fn repository_unload_finishes_requests_in_flight() {
     let server = TestServer::start(one());
     let mut upload = server.connect();
     upload.start_upload(INFER, ONE_ROW.len());
@@ -353,7 +357,7 @@ fn an_unload_leaves_requests_under_way_alone() {
 }
 
 #[test]
-fn a_thousand_loads_and_unloads_leave_nothing_behind() {
+fn repository_thousand_loads_and_unloads_leak_nothing() {
     let server = TestServer::start(one());
     let cycle = |count: usize| {
         for number in 0..count {
@@ -376,17 +380,17 @@ fn a_thousand_loads_and_unloads_leave_nothing_behind() {
 }
 
 #[test]
-fn a_load_is_refused_at_the_end() {
+fn repository_load_during_shutdown_is_rejected() {
     let settings =
         json!({"name": "m", "implementation": "mlserver_lightgbm.LightGBMModel", "parameters": {"uri": "./pipe"}});
     let folder = one().settings(&json!({"shutdown_grace_period": 25}));
     let pipe = folder.path("m/pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let server = Starting::new(folder).start();
+    let server = ServerBuilder::new(folder).start();
     std::fs::write(server.folder.path("m/model-settings.json"), settings.to_string()).unwrap();
     let client = Client::new(server.http);
     let loading = thread::spawn(move || client.post(LOAD, ""));
-    // A pipe opens for writing when somebody reads it: the load is under way, and waits. The old one is ready.
+    // A pipe opens for writing once it is read: the load is in flight and waits. The old model is ready.
     let deadline = Instant::now() + PATIENCE;
     let mut writing = OpenOptions::new();
     writing.write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());

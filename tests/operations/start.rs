@@ -1,4 +1,4 @@
-//! `mlserver start`: how the server comes up, what it says of itself, and how it ends.
+//! `mlserver start`: startup, logs and shutdown.
 
 use std::fs;
 use std::io::Write;
@@ -10,12 +10,12 @@ use std::time::Instant;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{BREAST_CANCER, Connection, Ended, Folder, IRIS, Starting, TestServer, repository_path};
+use crate::support::{BREAST_CANCER, Connection, Folder, IRIS, ServerBuilder, ServerExit, TestServer, repository_path};
 
 const INFER: &str = "/v2/models/iris-xgboost/infer";
 const ONE_ROW: &str = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]}"#;
 
-/// Log lines and errors without what differs from run to run.
+/// Removes the parts of log lines and errors that differ from run to run.
 fn plain(text: &str, folder: &str) -> String {
     let lines = text.lines().map(|line| {
         let is_log = line.len() > 24 && line.as_bytes()[19] == b',' && line.as_bytes()[4] == b'-';
@@ -24,9 +24,9 @@ fn plain(text: &str, folder: &str) -> String {
     lines.collect::<String>().replace(folder, "[DIR]")
 }
 
-/// Runs a server that ends by itself and shows how.
-fn run(starting: Starting, folder: &str) -> String {
-    let Ended { code, stdout, stderr } = starting.run();
+/// Runs a server that exits by itself, and returns its status and output.
+fn run(starting: ServerBuilder, folder: &str) -> String {
+    let ServerExit { code, stdout, stderr } = starting.run();
     let code = code.unwrap();
     let text = format!("status: {code}\n--- stdout\n{stdout}--- stderr\n{stderr}");
     let known_ports = |line: &str| match line.split_once("http://127.0.0.1:") {
@@ -41,10 +41,10 @@ fn run(starting: Starting, folder: &str) -> String {
 
 fn run_in(folder: Folder) -> String {
     let root = folder.root().to_str().unwrap().to_owned();
-    run(Starting::new(folder), &root)
+    run(ServerBuilder::new(folder), &root)
 }
 
-/// A folder with the iris model, whose artifact is a pipe: it loads when the test has written it.
+/// A folder with the iris model, whose artifact is a pipe: the load ends when the test has written the model.
 fn slow_iris() -> (Folder, PathBuf) {
     let settings = json!({"implementation": "mlserver_xgboost.XGBoostModel", "parameters": {"uri": "./pipe"}});
     let folder = Folder::new().file("slow/model-settings.json", settings.to_string());
@@ -62,11 +62,11 @@ fn write_model(pipe: &PathBuf) {
 // ---------------------------------------------------------------------------------------------- coming up
 
 #[test]
-fn the_quickstart_is_served_and_ends_with_0() {
+fn start_quickstart_serves_and_exits_with_0() {
     let server = TestServer::quickstart();
     let root = server.folder.root().to_str().unwrap().to_owned();
     let (http, grpc, metrics) = (server.http.to_string(), server.grpc.to_string(), server.metrics.unwrap().to_string());
-    // Models are ready before that is logged.
+    // Models are ready before the log line appears.
     for model in ["breast-cancer-lightgbm", "iris-xgboost"] {
         server.wait_for_log(&format!("Loaded model '{model}' successfully."));
     }
@@ -75,7 +75,7 @@ fn the_quickstart_is_served_and_ends_with_0() {
     let log = plain(&ended.stdout, &root).replace(&http, "[HTTP]");
     let log = log.replace(&grpc, "[GRPC]").replace(&metrics, "[METRICS]");
     let mut lines: Vec<&str> = log.lines().collect();
-    // Models are loaded at the same time.
+    // Models are loaded concurrently.
     lines[4..6].sort_unstable();
     insta::assert_snapshot!(lines.join("\n"), @r"
     [TIME] [mlserver] INFO - HTTP server running on http://[HTTP]
@@ -84,19 +84,19 @@ fn the_quickstart_is_served_and_ends_with_0() {
     [TIME] [mlserver] INFO - Prometheus scraping endpoint can be accessed on http://[METRICS]/metrics
     [TIME] [mlserver][breast-cancer-lightgbm:v1.0.0] INFO - Loaded model 'breast-cancer-lightgbm' successfully. backend=native
     [TIME] [mlserver][iris-xgboost:v1.0.0] INFO - Loaded model 'iris-xgboost' successfully. backend=native
-    [TIME] [mlserver] INFO - Received SIGTERM: answering the requests under way, for at most 30 s.
+    [TIME] [mlserver] INFO - Received SIGTERM: answering the requests in flight, for at most 30 s.
     [TIME] [mlserver] INFO - Stopped.
     ");
 }
 
 #[test]
-fn a_port_in_use_is_one_line() {
+fn start_port_in_use_is_one_error_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     for (variable, purpose) in
         [("MLSERVER_HTTP_PORT", "HTTP"), ("MLSERVER_GRPC_PORT", "gRPC"), ("MLSERVER_METRICS_PORT", "metrics")]
     {
-        let ended = Starting::new(Folder::quickstart()).env(variable, &port).run();
+        let ended = ServerBuilder::new(Folder::quickstart()).env(variable, &port).run();
         assert_eq!(ended.code, Some(1));
         let expected = format!("error: the {purpose} server cannot listen on 127.0.0.1:{port}: ");
         assert!(ended.stderr.starts_with(&expected), "{}", ended.stderr);
@@ -105,14 +105,14 @@ fn a_port_in_use_is_one_line() {
 }
 
 #[test]
-fn a_host_that_is_not_ours_is_an_error() {
-    let ended = Starting::new(Folder::quickstart()).env("MLSERVER_HOST", "192.0.2.1").run();
+fn start_foreign_host_is_an_error() {
+    let ended = ServerBuilder::new(Folder::quickstart()).env("MLSERVER_HOST", "192.0.2.1").run();
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.starts_with("error: the HTTP server cannot listen on 192.0.2.1:0: "), "{}", ended.stderr);
 }
 
 #[test]
-fn broken_settings_are_told_all_at_once() {
+fn start_invalid_settings_lists_every_problem() {
     let settings = json!({"http_port": "many", "debug": 7, "server_name": null, "gzip_enabled": "maybe"});
     insta::assert_snapshot!(run_in(Folder::quickstart().settings(&settings)), @r#"
     status: 1
@@ -133,10 +133,10 @@ fn broken_settings_are_told_all_at_once() {
 }
 
 #[test]
-fn strict_refuses_unknown_keys() {
+fn start_strict_rejects_unknown_keys() {
     let folder = Folder::quickstart().settings(&json!({"gprc_port": 1}));
     let root = folder.root().to_str().unwrap().to_owned();
-    insta::assert_snapshot!(run(Starting::new(folder).flag("--strict"), &root), @r"
+    insta::assert_snapshot!(run(ServerBuilder::new(folder).flag("--strict"), &root), @r"
     status: 1
     --- stdout
     --- stderr
@@ -144,7 +144,7 @@ fn strict_refuses_unknown_keys() {
     ");
     let folder = Folder::quickstart().with_iris("odd", &json!({"implementatoin": "x"}));
     let root = folder.root().to_str().unwrap().to_owned();
-    insta::assert_snapshot!(run(Starting::new(folder).flag("--strict"), &root), @r"
+    insta::assert_snapshot!(run(ServerBuilder::new(folder).flag("--strict"), &root), @r"
     status: 1
     --- stdout
     [TIME] [mlserver] ERROR - failed to load the model settings at `[DIR]/odd/model-settings.json`: unknown key `implementatoin` in `[DIR]/odd/model-settings.json` (did you mean `implementation`?)
@@ -154,38 +154,38 @@ fn strict_refuses_unknown_keys() {
 }
 
 #[test]
-fn without_strict_an_unknown_key_is_a_warning() {
+fn start_unknown_key_is_a_warning_without_strict() {
     let server = TestServer::start(Folder::iris().settings(&json!({"gprc_port": 1})));
     let line = server.wait_for_log("gprc_port");
     assert!(line.contains(" WARNING - unknown key `gprc_port`") && line.contains("grpc_port"), "{line}");
 }
 
 #[test]
-fn settings_of_later_releases_are_named() {
+fn start_unsupported_settings_are_reported() {
     let server = TestServer::start(Folder::iris().settings(&json!({"kafka_enabled": true})));
     assert!(server.wait_for_log("kafka_enabled").contains("is not served yet"));
 }
 
 #[test]
-fn a_folder_that_is_not_there_serves_nothing() {
-    let server = Starting::new(Folder::new()).argument("nowhere").start();
+fn start_missing_folder_serves_no_models() {
+    let server = ServerBuilder::new(Folder::new()).argument("nowhere").start();
     assert!(server.wait_for_log("WARNING").contains("`nowhere` does not exist: no model is served."));
     assert_eq!(server.post(INFER, ONE_ROW).error(404), "Model iris-xgboost not found");
     assert_eq!(server.terminate().code, Some(0));
 }
 
 #[test]
-fn models_stay_on_disk_when_told_so() {
+fn start_load_models_at_startup_false_loads_nothing() {
     let server = TestServer::start(Folder::iris().settings(&json!({"load_models_at_startup": false})));
     assert_eq!(server.post(INFER, ONE_ROW).error(404), "Model iris-xgboost not found");
     assert!(!server.log().contains("Loaded model"));
 }
 
 #[test]
-fn a_model_may_come_from_the_environment() {
+fn start_model_from_the_environment_is_served() {
     let folder = Folder::new().with_iris("elsewhere", &json!({}));
     fs::remove_file(folder.path("elsewhere/model-settings.json")).unwrap();
-    let server = Starting::new(folder)
+    let server = ServerBuilder::new(folder)
         .env("MLSERVER_MODEL_IMPLEMENTATION", "mlserver_xgboost.XGBoostModel")
         .env("MLSERVER_MODEL_NAME", "from-env")
         .env("MLSERVER_MODEL_URI", "elsewhere/model.json")
@@ -196,13 +196,13 @@ fn a_model_may_come_from_the_environment() {
 }
 
 #[test]
-fn the_env_file_is_read_in_the_working_directory() {
+fn start_env_file_is_read_from_the_working_directory() {
     let server = TestServer::start(Folder::iris().file(".env", "MLSERVER_SERVER_NAME=from-file\n"));
     assert_eq!(server.get("/v2").ok()["name"], "from-file");
 }
 
 #[test]
-fn names_default_to_the_folder() {
+fn start_model_name_defaults_to_the_folder() {
     let folder = Folder::new().with_iris("a/b/deep", &json!({})).with_iris("a", &json!({"name": "other"}));
     let server = TestServer::start(folder);
     assert_eq!(server.post("/v2/models/deep/infer", ONE_ROW).ok()["model_name"], "deep");
@@ -211,7 +211,7 @@ fn names_default_to_the_folder() {
 }
 
 #[test]
-fn the_highest_version_answers_by_default() {
+fn start_highest_version_is_the_default() {
     let version = |version: &str| json!({"name": "m", "parameters": {"version": version}});
     let folder =
         Folder::new().with_iris("m/2", &version("2")).with_iris("m/10", &version("10")).with_iris("m/9", &version("9"));
@@ -227,7 +227,7 @@ fn the_highest_version_answers_by_default() {
 }
 
 #[test]
-fn a_model_without_version_answers_by_default() {
+fn start_model_without_version_is_the_default() {
     let folder = Folder::new()
         .with_iris("m/1", &json!({"name": "m", "parameters": {"version": "1"}}))
         .with_iris("m/plain", &json!({"name": "m"}));
@@ -238,13 +238,13 @@ fn a_model_without_version_answers_by_default() {
 }
 
 #[test]
-fn of_a_name_and_version_given_twice_the_later_is_loaded() {
+fn start_duplicate_name_and_version_loads_the_later() {
     let twice = |platform: &str| json!({"name": "m", "platform": platform, "parameters": {"version": "1"}});
     let folder = Folder::new().with_iris("a", &twice("first")).with_iris("b", &twice("second"));
     let server = TestServer::start(folder);
     let ignored = server.wait_for_log("Ignored ");
     assert!(ignored.contains("/a/model-settings.json`: a later file describes it too."), "{ignored}");
-    // It is ready before that is logged.
+    // The model is ready before the log line appears.
     server.wait_for_log("Loaded model 'm' successfully.");
     assert_eq!(server.log().matches("Loaded model 'm' successfully.").count(), 1);
     assert_eq!(server.get("/v2/models/m").ok()["platform"], "second");
@@ -253,14 +253,14 @@ fn of_a_name_and_version_given_twice_the_later_is_loaded() {
 
 // -------------------------------------------------------------------------------------------- models that fail
 
-/// Iris and a model whose artifact is cut off.
+/// Iris and a model with a truncated artifact.
 fn half_broken() -> Folder {
     let artifact = fs::read(repository_path("examples/quickstart/iris-xgboost/model.json")).unwrap();
     Folder::iris().with_iris("broken", &json!({})).file("broken/model.json", &artifact[..artifact.len() / 2])
 }
 
 #[test]
-fn a_model_that_cannot_be_loaded_stops_the_server() {
+fn start_failed_load_exits() {
     let shown = run_in(half_broken());
     let [broken, summary] = ["Couldn't load model 'broken': ", "Some of the models failed to load during startup!"];
     assert!(shown.starts_with("status: 1\n"), "{shown}");
@@ -274,7 +274,7 @@ fn a_model_that_cannot_be_loaded_stops_the_server() {
 }
 
 #[test]
-fn every_reason_for_a_failed_load_names_file_or_setting() {
+fn start_failed_load_names_file_or_setting() {
     let cases: [(&str, Value, &str, &str); 6] = [
         (
             "a missing artifact",
@@ -325,8 +325,8 @@ fn every_reason_for_a_failed_load_names_file_or_setting() {
 }
 
 #[test]
-fn a_failed_model_may_leave_the_others_serving() {
-    let server = Starting::new(half_broken().settings(&json!({"exit_on_load_failure": false}))).listen();
+fn start_exit_on_load_failure_false_serves_the_others() {
+    let server = ServerBuilder::new(half_broken().settings(&json!({"exit_on_load_failure": false}))).listen();
     server.wait_for_log("Some of the models failed to load during startup!");
     server.wait_for_log("Loaded model 'iris-xgboost' successfully.");
 
@@ -351,7 +351,7 @@ fn a_failed_model_may_leave_the_others_serving() {
 }
 
 #[test]
-fn settings_that_cannot_be_read_skip_their_model_alone() {
+fn start_unreadable_model_settings_skip_only_that_model() {
     let server =
         TestServer::start(Folder::iris().file("bad/model-settings.json", "{").file("none/model-settings.json", "{}"));
     let bad = server.wait_for_log("bad/model-settings.json");
@@ -362,9 +362,9 @@ fn settings_that_cannot_be_read_skip_their_model_alone() {
 }
 
 #[test]
-fn a_server_is_not_ready_while_it_loads() {
+fn start_is_not_ready_while_loading() {
     let (folder, pipe) = slow_iris();
-    let server = Starting::new(folder).listen();
+    let server = ServerBuilder::new(folder).listen();
     assert_eq!(server.get("/v2/health/live").status, 200);
     let ready = server.get("/v2/health/ready");
     assert_eq!(ready.status, 400);
@@ -383,9 +383,9 @@ fn a_server_is_not_ready_while_it_loads() {
 }
 
 #[test]
-fn a_signal_ends_a_server_that_still_loads() {
+fn shutdown_signal_while_loading_exits() {
     let (folder, _pipe) = slow_iris();
-    let server = Starting::new(folder).listen();
+    let server = ServerBuilder::new(folder).listen();
     assert_eq!(server.get("/v2/health/ready").status, 400);
     assert_eq!(server.terminate().code, Some(0));
 }
@@ -393,7 +393,7 @@ fn a_signal_ends_a_server_that_still_loads() {
 // ------------------------------------------------------------------------------------------------------ ending
 
 #[test]
-fn every_ending_signal_is_obeyed() {
+fn shutdown_on_every_termination_signal() {
     for (signal, name) in [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::QUIT, "SIGQUIT")] {
         let server = TestServer::start(Folder::iris());
         server.signal(signal);
@@ -405,14 +405,14 @@ fn every_ending_signal_is_obeyed() {
 }
 
 #[test]
-fn a_request_under_way_is_answered_before_the_end() {
+fn shutdown_answers_requests_in_flight() {
     let server = TestServer::start(Folder::iris());
     let mut upload = server.connect();
     upload.start_upload(INFER, ONE_ROW.len());
     let (first, second) = ONE_ROW.split_at(30);
     upload.write(first);
     server.signal(Signal::TERM);
-    server.wait_for_log("Received SIGTERM: answering the requests under way");
+    server.wait_for_log("Received SIGTERM: answering the requests in flight");
     upload.write(second);
     let answer = upload.answer().ok();
     assert_eq!(answer["outputs"][0]["data"], json!([2]));
@@ -421,7 +421,7 @@ fn a_request_under_way_is_answered_before_the_end() {
 }
 
 #[test]
-fn a_long_computation_is_answered_before_the_end() {
+fn shutdown_answers_a_long_computation() {
     let rows = 5000;
     let numbers = vec!["1.5"; rows * 4].join(",");
     let body = format!(r#"{{"inputs":[{{"name":"x","shape":[{rows},4],"datatype":"FP32","data":[{numbers}]}}]}}"#);
@@ -435,7 +435,7 @@ fn a_long_computation_is_answered_before_the_end() {
 }
 
 #[test]
-fn a_draining_server_takes_nothing_new_and_is_not_ready() {
+fn shutdown_drain_rejects_new_requests() {
     let server = TestServer::start(Folder::iris());
     let mut upload = server.connect();
     upload.start_upload(INFER, ONE_ROW.len());
@@ -459,12 +459,12 @@ fn a_draining_server_takes_nothing_new_and_is_not_ready() {
 }
 
 #[test]
-fn a_leaving_server_answers_and_is_not_ready() {
+fn shutdown_delay_answers_but_is_not_ready() {
     let delay = json!({"shutdown_delay": 4});
     let server = TestServer::start(Folder::iris().settings(&delay));
     let signalled = Instant::now();
     server.signal(Signal::TERM);
-    server.wait_for_log("Received SIGTERM: not ready, and answering for 4 s; then the requests under way");
+    server.wait_for_log("Received SIGTERM: not ready, and answering for 4 s; then the requests in flight");
     assert_eq!(server.get("/v2/health/ready").json()["error"], "the server is shutting down");
     assert_eq!(server.get("/v2/models/iris-xgboost/ready").json()["reason"], "the server is shutting down");
     assert_eq!(server.get("/v2/health/live").status, 200);
@@ -475,7 +475,7 @@ fn a_leaving_server_answers_and_is_not_ready() {
 }
 
 #[test]
-fn the_end_does_not_wait_beyond_the_grace_period() {
+fn shutdown_grace_period_limits_the_drain() {
     let server = TestServer::start(Folder::iris().settings(&json!({"shutdown_grace_period": 0.1})));
     let mut upload = server.connect();
     upload.start_upload(INFER, ONE_ROW.len());
@@ -485,7 +485,7 @@ fn the_end_does_not_wait_beyond_the_grace_period() {
 }
 
 #[test]
-fn a_second_signal_ends_at_once() {
+fn shutdown_second_signal_exits_immediately() {
     let server = TestServer::start(Folder::iris());
     let mut upload = server.connect();
     upload.start_upload(INFER, ONE_ROW.len());
@@ -498,7 +498,7 @@ fn a_second_signal_ends_at_once() {
 }
 
 #[test]
-fn half_open_connections_hold_up_the_end_no_longer_than_the_header_timeout() {
+fn shutdown_half_open_connections_wait_for_the_header_timeout_only() {
     let server =
         TestServer::start(Folder::iris().settings(&json!({"shutdown_grace_period": 25, "http_header_timeout": 0.2})));
     let _silent = server.connect();
@@ -511,8 +511,8 @@ fn half_open_connections_hold_up_the_end_no_longer_than_the_header_timeout() {
 }
 
 #[test]
-fn clients_that_are_frozen_do_not_hold_up_the_end() {
-    // What every HTTP/2 client says first, and SETTINGS without any. Then this one never agrees to anything.
+fn shutdown_frozen_clients_do_not_delay_exit() {
+    // The preface of every HTTP/2 client and empty SETTINGS. Then this client never acknowledges anything.
     let http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let server = TestServer::start(Folder::iris().settings(&json!({"shutdown_grace_period": 25})));
     let mut frozen = [server.http, server.grpc, server.metrics.unwrap()].map(Connection::open);
@@ -531,10 +531,10 @@ fn clients_that_are_frozen_do_not_hold_up_the_end() {
         connection.rest_bytes();
     }
     assert!(!server.log().contains("Stopped"), "{}", server.log());
-    // Whoever has a request under way is not cut, although nothing has happened there for as long.
+    // A connection with a request in flight stays open, although it has been silent for as long.
     upload.write(ONE_ROW);
     upload.answer().ok();
-    // The metrics are told to the last.
+    // Metrics are answered until the end.
     metrics.rest_bytes();
     let ended = server.ended();
     assert_eq!(ended.code, Some(0));
@@ -544,7 +544,7 @@ fn clients_that_are_frozen_do_not_hold_up_the_end() {
 // ------------------------------------------------------------------------------------------------------- logs
 
 #[test]
-fn plain_lines_name_model_and_version() {
+fn log_plain_lines_name_model_and_version() {
     let server = TestServer::quickstart();
     let line = server.wait_for_log("Loaded model 'breast-cancer-lightgbm'");
     let (time, rest) = line.split_at(23);
@@ -558,10 +558,10 @@ fn plain_lines_name_model_and_version() {
 }
 
 #[test]
-fn structured_lines_are_json() {
+fn log_structured_lines_are_json() {
     let folder =
         half_broken().settings(&json!({"use_structured_logging": true, "exit_on_load_failure": false, "debug": true}));
-    let server = Starting::new(folder).listen();
+    let server = ServerBuilder::new(folder).listen();
     server.wait_for_log("Some of the models failed to load during startup!");
     server.post(INFER, ONE_ROW).ok();
     let bad = r#"{"id":"a\"b\nc","inputs":[]}"#;
@@ -580,7 +580,7 @@ fn structured_lines_are_json() {
 }
 
 #[test]
-fn debug_logs_every_request() {
+fn log_debug_logs_every_request() {
     let quiet = TestServer::start(Folder::iris());
     quiet.post(INFER, ONE_ROW).ok();
     let ended = quiet.terminate();
@@ -597,9 +597,9 @@ fn debug_logs_every_request() {
 }
 
 #[test]
-fn a_closed_log_does_not_end_the_server() {
+fn log_closed_stdout_does_not_end_the_server() {
     let folder = Folder::iris().settings(&json!({"debug": true}));
-    let server = Starting::new(folder).hang_up_after("Loaded model").start();
+    let server = ServerBuilder::new(folder).close_stdout_after("Loaded model").start();
     for _ in 0..10 {
         server.post(INFER, ONE_ROW).ok();
     }
@@ -608,18 +608,18 @@ fn a_closed_log_does_not_end_the_server() {
 }
 
 #[test]
-fn images_name_the_folder_in_a_variable() {
+fn start_models_folder_from_the_environment() {
     let folder = Folder::iris();
     let path = folder.root().to_str().unwrap().to_owned();
-    let server = Starting::new(folder).argument("").env("MODELS_DIR", &path).start();
+    let server = ServerBuilder::new(folder).argument("").env("MODELS_DIR", &path).start();
     server.get("/v2/models/iris-xgboost/ready").ok();
-    // MLServer's own variable counts more than KServe's.
+    // MLServer's own variable takes precedence over KServe's.
     let folder = Folder::iris();
     let path = folder.root().to_str().unwrap().to_owned();
-    let starting = Starting::new(folder).argument("").env("MODELS_DIR", "nowhere");
+    let starting = ServerBuilder::new(folder).argument("").env("MODELS_DIR", "nowhere");
     let server = starting.env("MLSERVER_MODELS_DIR", &path).start();
     server.get("/v2/models/iris-xgboost/ready").ok();
-    let ended = Starting::new(Folder::new()).argument("").run();
+    let ended = ServerBuilder::new(Folder::new()).argument("").run();
     assert_eq!(ended.code, Some(2));
     let expected = "error: no FOLDER is given, and neither `MLSERVER_MODELS_DIR` nor `MODELS_DIR` names one\n";
     assert_eq!(ended.stderr, expected);

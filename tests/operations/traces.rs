@@ -15,9 +15,9 @@ use tonic::metadata::MetadataValue;
 use crate::support::grpc::{infer_request, inference_client};
 use crate::support::python::with_python;
 use crate::support::worker_models::folder;
-use crate::support::{Connection, Folder, Starting, TestServer, eventually};
+use crate::support::{Connection, Folder, ServerBuilder, TestServer, eventually};
 
-/// The parts of OTLP's messages that are looked at here.
+/// The parts of OTLP's messages that these tests read.
 mod otlp {
     use prost::Message;
 
@@ -122,7 +122,7 @@ struct Collector {
 }
 
 impl Collector {
-    /// Listens, and returns where.
+    /// Starts to listen, and returns the address.
     async fn listen(&self) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -166,7 +166,7 @@ impl Collector {
     }
 }
 
-/// Clients' spans, each in a trace of its own.
+/// Returns the `traceparent` of a client's span, each in its own trace.
 fn client_span(number: u8, sampled: bool) -> String {
     format!("00-{:032x}-{:016x}-{:02x}", 0xaaaa_0000 + u32::from(number), 0xbb00 + u32::from(number), u8::from(sampled))
 }
@@ -197,7 +197,7 @@ fn traced(folder: Folder, address: &str) -> Folder {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_trace_shows_queue_batch_predict_and_encode() {
+async fn trace_contains_queue_batch_predict_and_encode() {
     let collector = Collector::default();
     let address = collector.listen().await;
     let Some(starting) = with_python(traced(folder(&[("m", "Traced")]), &address)) else { return };
@@ -245,7 +245,7 @@ async fn a_trace_shows_queue_batch_predict_and_encode() {
         assert!(parts.iter().all(|part| part.parent == server.span), "{parts:?}");
         let [queue, predict, encode] = &parts;
         let times = [server.start, queue.start, queue.end, predict.end, encode.start, encode.end, server.end];
-        // Times are told by the calendar, whose seconds and ours differ by some microseconds.
+        // Spans use the wall clock, which differs from the monotonic clock by some microseconds.
         assert!(times.is_sorted_by(|one, two| *one <= two + 1_000_000), "{times:?}");
         assert!(queue.end.abs_diff(predict.start) < 1_000_000);
         let batch = &batches[usize::from(number > 0)];
@@ -263,7 +263,7 @@ async fn a_trace_shows_queue_batch_predict_and_encode() {
 }
 
 #[test]
-fn a_collector_that_is_not_there_disturbs_nobody() {
+fn trace_unreachable_collector_is_ignored() {
     let settings = json!({"tracing_server": "127.0.0.1:1"});
     let server = TestServer::start(Folder::new().with_identity("m").settings(&settings));
     let body = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT32","data":[1]}]}"#;
@@ -272,9 +272,9 @@ fn a_collector_that_is_not_there_disturbs_nobody() {
 }
 
 #[test]
-fn what_is_no_collector_is_told_at_the_start() {
+fn trace_tls_collector_fails_the_start() {
     let settings = json!({"tracing_server": "https://collector:4317"});
-    let ended = Starting::new(Folder::new().settings(&settings)).run();
+    let ended = ServerBuilder::new(Folder::new().settings(&settings)).run();
     assert_eq!(ended.code, Some(1));
     let message = "cannot send traces to `https://collector:4317` (`tracing_server`): TLS is not served";
     assert!(ended.stderr.contains(message), "{}", ended.stderr);

@@ -1,13 +1,13 @@
-//! A repository of the user's own, which the setting `model_repository_implementation` names.
+//! A custom repository, which the setting `model_repository_implementation` names.
 
 use std::fs;
 
 use serde_json::json;
 
 use crate::support::python::python;
-use crate::support::{Answer, Folder, Starting, repository_path};
+use crate::support::{Answer, Folder, ServerBuilder, repository_path};
 
-fn starting(listing: &str, more: &serde_json::Value) -> Option<Starting> {
+fn starting(listing: &str, more: &serde_json::Value) -> Option<ServerBuilder> {
     let python = python()?;
     let source = |name: &str| fs::read(repository_path(&format!("tests/fixtures/workers/{name}"))).unwrap();
     let mut settings = json!({
@@ -19,10 +19,10 @@ fn starting(listing: &str, more: &serde_json::Value) -> Option<Starting> {
         .file("repositories.py", source("repositories.py"))
         .file("models.py", source("models.py"))
         .file("models.txt", listing)
-        // In a folder that nobody searches.
+        // In a folder that is not searched.
         .file("hidden/model-settings.json", r#"{"implementation": "models.Identity"}"#)
         .settings(&settings);
-    Some(Starting::new(folder).env("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap()))
+    Some(ServerBuilder::new(folder).env("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap()))
 }
 
 fn names(index: &Answer) -> Vec<(String, String, String)> {
@@ -37,7 +37,7 @@ fn entry(name: &str, version: &str, state: &str) -> (String, String, String) {
 }
 
 #[test]
-fn models_are_those_that_it_lists_and_finds() {
+fn custom_repository_serves_what_it_lists_and_finds() {
     let Some(starting) = starting(r#"[["a", "1"], ["a", "2"], ["b", null]]"#, &json!({})) else { return };
     let server = starting.start();
     let infer = |path: &str| {
@@ -50,7 +50,7 @@ fn models_are_those_that_it_lists_and_finds() {
     let index = || names(&server.post("/v2/repository/index", "{}"));
     assert_eq!(index(), [entry("a", "1", "READY"), entry("a", "2", "READY"), entry("b", "", "READY")]);
 
-    // What it finds need not be listed.
+    // A model that `find` returns need not be listed.
     assert_eq!(server.post("/v2/repository/models/extra-c/load", "").status, 200);
     assert_eq!(infer("extra-c"), ["extra-c", "", "somewhere", "extra-c"]);
     assert!(server.post("/v2/repository/index", "{}").text().contains("the repository does not list it"));
@@ -71,7 +71,7 @@ fn models_are_those_that_it_lists_and_finds() {
 }
 
 #[test]
-fn one_that_cannot_be_used_ends_the_start() {
+fn custom_repository_invalid_class_fails_the_start() {
     let cases = [
         (json!({}), "no JSON", "the model repository failed: json.decoder.JSONDecodeError"),
         (json!({"model_repository_implementation": "nowhere.Repository"}), "[]", "No module named 'nowhere'"),

@@ -1,4 +1,4 @@
-//! Models with an environment of their own.
+//! Models with their own Python environment.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,15 +9,15 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::support::process_models::{ask, process_models, processes};
 use crate::support::python::python;
 use crate::support::python::with_python;
-use crate::support::where_models::{ask, processes, where_models};
-use crate::support::{Folder, Starting, repository_path, skipped};
+use crate::support::{Folder, ServerBuilder, repository_path, skipped};
 
 /// An interpreter: its path, and its version as `3.11`.
 type Python = (PathBuf, String);
 
-/// Returns interpreters of this machine, each of another version: those of PATH, and those that pyenv has installed.
+/// Returns one interpreter per version on this machine, from PATH and from pyenv.
 fn pythons() -> &'static [Python] {
     static FOUND: OnceLock<Vec<Python>> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -42,7 +42,7 @@ fn pythons() -> &'static [Python] {
     })
 }
 
-/// Returns an interpreter of another version than the one that tests use by default.
+/// Returns an interpreter with another version than the default of the tests.
 fn another_python() -> Option<&'static Python> {
     let (default, _) = own_version()?;
     let found = pythons().iter().find(|(_, version)| *version != default);
@@ -52,7 +52,7 @@ fn another_python() -> Option<&'static Python> {
     found
 }
 
-/// Returns the version of the interpreter that tests use by default, and its path behind wrappers.
+/// Returns the version of the tests' default interpreter, and its path with wrappers resolved.
 fn own_version() -> Option<(String, PathBuf)> {
     let program = "import sys; print('%d.%d' % sys.version_info[:2], sys.executable)";
     let output = Command::new(python()?).args(["-c", program]).output();
@@ -61,7 +61,7 @@ fn own_version() -> Option<(String, PathBuf)> {
     Some((version.to_owned(), path.into()))
 }
 
-/// Makes a virtual environment that holds the module `only_there`, which says `name`, and the script `tool`.
+/// Creates a virtual environment with the module `only_there`, which returns `name`, and the script `tool`.
 fn make_venv(python: &Path, folder: &Path, name: &str) {
     let made = Command::new(python).args(["-m", "venv", "--without-pip"]).arg(folder).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
@@ -89,7 +89,7 @@ fn pack(folder: &Path, archive: &Path) {
     assert!(packed.status.success(), "{}", String::from_utf8_lossy(&packed.stderr));
 }
 
-/// Packs a virtual environment that is not there any more.
+/// Packs a virtual environment and deletes it.
 fn packed_venv(python: &Path, name: &str, archive: &Path) {
     let folder = tempfile::tempdir().unwrap();
     make_venv(python, &folder.path().join("venv"), name);
@@ -104,16 +104,16 @@ fn in_path(path: &Path) -> Value {
     json!({"parameters": {"environment_path": path}})
 }
 
-/// Starts a server that cannot start, and returns its log.
+/// Runs a server that fails to start, and returns its log.
 #[track_caller]
-fn failure(starting: Starting) -> String {
+fn failure(starting: ServerBuilder) -> String {
     let ended = starting.run();
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
     ended.stdout
 }
 
 #[test]
-fn every_model_has_the_python_of_its_environment() {
+fn environment_model_runs_in_its_own_python() {
     let (Some((own, _)), Some((python, version))) = (own_version(), another_python()) else { return };
     let there = tempfile::tempdir().unwrap();
     make_venv(python, &there.path().join("venv"), "folder");
@@ -122,9 +122,9 @@ fn every_model_has_the_python_of_its_environment() {
         ("folder", in_path(&there.path().join("venv"))),
         ("packed", tarball("./environment.tar.gz")),
     ];
-    let folder = where_models(&models);
+    let folder = process_models(&models);
     packed_venv(python, "packed", &folder.path("packed/environment.tar.gz"));
-    // What is meant for the server's own interpreter stays with it.
+    // Variables for the server's own interpreter are not passed on.
     let folder = folder.file("packages/only_there.py", "NAME = 'server'\n");
     let packages = folder.path("packages");
     let Some(starting) = with_python(folder) else { return };
@@ -148,7 +148,7 @@ fn every_model_has_the_python_of_its_environment() {
 }
 
 #[test]
-fn every_supported_version_of_python_runs_models() {
+fn environment_every_supported_python_runs_models() {
     let there = tempfile::tempdir().unwrap();
     let models: Vec<(&str, Value)> = pythons()
         .iter()
@@ -158,7 +158,7 @@ fn every_supported_version_of_python_runs_models() {
             (version.as_str(), in_path(&folder))
         })
         .collect();
-    let Some(starting) = with_python(where_models(&models)) else { return };
+    let Some(starting) = with_python(process_models(&models)) else { return };
     let server = starting.start();
     for (version, _) in &models {
         let answer = ask(&server, version, 0);
@@ -167,11 +167,11 @@ fn every_supported_version_of_python_runs_models() {
 }
 
 #[test]
-fn archives_are_unpacked_once_by_content() {
+fn environment_archive_is_unpacked_once_by_content() {
     let Some(python) = python() else { return };
     let models = ["a", "b", "c"].map(|model| (model, tarball("../environment.tar.gz")));
     let other = ("other", tarball("../renamed.tgz"));
-    let folder = where_models(&[models.as_slice(), &[other]].concat());
+    let folder = process_models(&[models.as_slice(), &[other]].concat());
     packed_venv(&python, "packed", &folder.path("environment.tar.gz"));
     fs::copy(folder.path("environment.tar.gz"), folder.path("renamed.tgz")).unwrap();
     let server = with_python(folder).unwrap().start();
@@ -184,9 +184,9 @@ fn archives_are_unpacked_once_by_content() {
         fs::read_dir(server.folder.path(".envs")).unwrap().map(|entry| entry.unwrap().path()).collect();
     let environment = unpacked.iter().find(|path| path.is_dir()).unwrap().clone();
     assert_eq!(unpacked.len(), 2, "the environment and the lock: {unpacked:?}");
-    // The next server uses it, and makes what was left unfinished anew.
+    // The next server uses it, and replaces an unfinished one.
     let again = |message: &str, expected: usize| {
-        let folder = where_models(&[("a", tarball("environment.tar.gz"))]);
+        let folder = process_models(&[("a", tarball("environment.tar.gz"))]);
         fs::copy(server.folder.path("environment.tar.gz"), folder.path("a/environment.tar.gz")).unwrap();
         let dir = server.folder.path(".envs");
         let server = with_python(folder).unwrap().env("MLSERVER_ENVIRONMENTS_DIR", dir.to_str().unwrap()).start();
@@ -200,9 +200,9 @@ fn archives_are_unpacked_once_by_content() {
 }
 
 #[test]
-fn an_archive_that_has_changed_is_another_environment() {
+fn environment_changed_archive_is_unpacked_again() {
     let Some(python) = python() else { return };
-    let folder = where_models(&[("a", tarball("environment.tar.gz"))]);
+    let folder = process_models(&[("a", tarball("environment.tar.gz"))]);
     packed_venv(&python, "first", &folder.path("a/environment.tar.gz"));
     let server = with_python(folder).unwrap().start();
     assert_eq!(ask(&server, "a", 0)["only_there"], "first");
@@ -212,9 +212,9 @@ fn an_archive_that_has_changed_is_another_environment() {
 }
 
 #[test]
-fn archives_may_hold_the_environment_in_a_folder() {
+fn environment_archive_may_have_a_top_folder() {
     let Some(python) = python() else { return };
-    let folder = where_models(&[("a", tarball("environment.tar.gz"))]);
+    let folder = process_models(&[("a", tarball("environment.tar.gz"))]);
     let above = tempfile::tempdir().unwrap();
     make_venv(&python, &above.path().join("my-venv"), "nested");
     pack(above.path(), &folder.path("a/environment.tar.gz"));
@@ -225,7 +225,7 @@ fn archives_may_hold_the_environment_in_a_folder() {
 }
 
 #[test]
-fn conda_environments_unpack_themselves() {
+fn environment_conda_unpack_is_run() {
     let Some(python) = python() else { return };
     let environment = tempfile::tempdir().unwrap();
     let path = |name: &str| environment.path().join(name);
@@ -240,7 +240,7 @@ fn conda_environments_unpack_themselves() {
         assert os.environ['FROM_CONDA']\n";
     executable(&path("bin/conda-unpack"), unpack);
     executable(&path("bin/tool"), "#!/bin/sh\necho /placeholder $CONDA_PREFIX\n");
-    let folder = where_models(&[("a", tarball("environment.tar.gz"))]);
+    let folder = process_models(&[("a", tarball("environment.tar.gz"))]);
     pack(environment.path(), &folder.path("a/environment.tar.gz"));
     let server = with_python(folder).unwrap().start();
     let unpacked = fs::read_dir(server.folder.path(".envs")).unwrap().map(|entry| entry.unwrap().path());
@@ -249,7 +249,7 @@ fn conda_environments_unpack_themselves() {
     assert_eq!(ask(&server, "a", 0)["tool"], expected);
 
     executable(&path("bin/conda-unpack"), "import sys\nsys.exit('no placeholder in lib/x.so')\n");
-    let folder = where_models(&[("a", tarball("environment.tar.gz"))]);
+    let folder = process_models(&[("a", tarball("environment.tar.gz"))]);
     pack(environment.path(), &folder.path("a/environment.tar.gz"));
     let log = failure(with_python(folder).unwrap());
     assert!(
@@ -258,7 +258,7 @@ fn conda_environments_unpack_themselves() {
     );
 }
 
-/// A virtual environment that was made with an interpreter in `home`.
+/// A virtual environment that was created with an interpreter in `home`.
 fn foreign_venv(python: &Path, version: &str, home: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     make_venv(python, folder.path(), "moved");
@@ -275,9 +275,9 @@ fn foreign_venv(python: &Path, version: &str, home: &str) -> TempDir {
 }
 
 #[test]
-fn a_moved_venv_finds_an_interpreter_of_its_version() {
+fn environment_moved_venv_finds_a_matching_interpreter() {
     let (Some((own, python)), Some((other, version))) = (own_version(), another_python()) else { return };
-    let folder = where_models(&[("own", tarball("e.tar.gz")), ("other", tarball("e.tar.gz"))]);
+    let folder = process_models(&[("own", tarball("e.tar.gz")), ("other", tarball("e.tar.gz"))]);
     pack(foreign_venv(&python, &own, "/opt/gone/bin").path(), &folder.path("own/e.tar.gz"));
     pack(foreign_venv(other, version, "/opt/gone/bin").path(), &folder.path("other/e.tar.gz"));
     let path = [&python, other].map(|path| path.parent().unwrap().to_str().unwrap()).join(":");
@@ -290,9 +290,9 @@ fn a_moved_venv_finds_an_interpreter_of_its_version() {
 }
 
 #[test]
-fn a_moved_venv_without_an_interpreter_says_what_it_wants() {
+fn environment_moved_venv_without_interpreter_is_an_error() {
     let Some(python) = python() else { return };
-    let folder = where_models(&[("a", tarball("e.tar.gz"))]);
+    let folder = process_models(&[("a", tarball("e.tar.gz"))]);
     pack(foreign_venv(&python, "3.99", "/opt/gone/bin").path(), &folder.path("a/e.tar.gz"));
     let log = failure(with_python(folder).unwrap());
     let expected = "e.tar.gz`: it was made with Python 3.99 in `/opt/gone/bin`, which this machine does not have; \
@@ -301,7 +301,7 @@ fn a_moved_venv_without_an_interpreter_says_what_it_wants() {
 }
 
 #[test]
-fn what_is_wrong_with_an_environment_is_said_at_load() {
+fn environment_problem_fails_the_load_with_the_reason() {
     let Some((own, python)) = own_version() else { return };
     let there = tempfile::tempdir().unwrap();
     let place = |name: &str| {
@@ -323,14 +323,14 @@ fn what_is_wrong_with_an_environment_is_said_at_load() {
     ];
     place("empty");
     for (name, expected, further) in cases {
-        let folder = where_models(&[("a", in_path(&there.path().join(name)))]);
+        let folder = process_models(&[("a", in_path(&there.path().join(name)))]);
         let log = failure(with_python(folder).unwrap());
         let line = log.lines().find(|line| line.contains("ERROR")).unwrap();
         assert!(line.contains(expected) && line.contains(further) && line.contains(name), "{name}: {log}");
     }
-    let log = failure(with_python(where_models(&[("a", tarball("absent.tar.gz"))])).unwrap());
+    let log = failure(with_python(process_models(&[("a", tarball("absent.tar.gz"))])).unwrap());
     assert!(log.contains("a/absent.tar.gz`: it cannot be read: No such file or directory"), "{log}");
-    let hostile = where_models(&[("a", tarball("hostile.zip"))]);
+    let hostile = process_models(&[("a", tarball("hostile.zip"))]);
     let mut builder = tar::Builder::new(File::create(hostile.path("a/hostile.zip")).unwrap());
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(tar::EntryType::Symlink);
@@ -343,38 +343,38 @@ fn what_is_wrong_with_an_environment_is_said_at_load() {
 }
 
 #[test]
-fn the_container_s_archive_is_the_environment_of_models_without_one() {
+fn environment_container_archive_is_the_default() {
     let (Some((_, default)), Some((python, version))) = (own_version(), another_python()) else { return };
     let starting = |folder: Folder| {
-        // Without the setting, which would win.
-        Starting::new(folder).env("PATH", default.parent().unwrap().to_str().unwrap())
+        // Without the setting, which would take precedence.
+        ServerBuilder::new(folder).env("PATH", default.parent().unwrap().to_str().unwrap())
     };
-    let folder = where_models(&[("a", json!({}))]);
+    let folder = process_models(&[("a", json!({}))]);
     packed_venv(python, "container", &folder.path("environment.tar.gz"));
     let archive = folder.path("environment.tar.gz");
     let archive = archive.to_str().unwrap();
     let server = starting(folder).env("MLSERVER_ENV_TARBALL", archive).start();
     let answer = ask(&server, "a", 0);
     assert_eq!((&answer["python"], &answer["only_there"]), (&json!(version), &json!("container")));
-    // Images set the variable whether there is an archive or not.
-    let server = starting(where_models(&[("a", json!({}))])).env("MLSERVER_ENV_TARBALL", "/no/e.tar.gz").start();
+    // Images set the variable whether or not there is an archive.
+    let server = starting(process_models(&[("a", json!({}))])).env("MLSERVER_ENV_TARBALL", "/no/e.tar.gz").start();
     server.wait_for_log("`/no/e.tar.gz` (`MLSERVER_ENV_TARBALL`) is not there");
     assert_eq!(ask(&server, "a", 0)["only_there"], Value::Null);
 }
 
 #[test]
-fn a_folder_of_packages_is_an_environment() {
+fn environment_may_be_a_folder_of_packages() {
     let Some((own, _)) = own_version() else { return };
     let packages = Folder::new()
         .file("only_there.py", "NAME = 'packages'\n")
         .file("only_there-1.0.dist-info/WHEEL", "Tag: py3-none-any\n");
     let models = [("a", in_path(packages.root())), ("b", json!({}))];
-    let server = with_python(where_models(&models)).unwrap().start();
+    let server = with_python(process_models(&models)).unwrap().start();
     assert_eq!(ask(&server, "a", 0)["only_there"], "packages");
     assert_eq!(ask(&server, "b", 0)["only_there"], Value::Null);
     drop(server);
     let packages = packages.file("numpy-1.0.dist-info/WHEEL", "Tag: cp399-cp399-linux_x86_64\n");
-    let log = failure(with_python(where_models(&[("a", in_path(packages.root()))])).unwrap());
+    let log = failure(with_python(process_models(&[("a", in_path(packages.root()))])).unwrap());
     let expected = format!("was built for another Python: wanted cp399-cp399-linux_x86_64, found Python {own} (");
     assert!(log.contains(&format!("numpy 1.0 in {}", packages.root().display())) && log.contains(&expected), "{log}");
 }

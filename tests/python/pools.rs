@@ -7,13 +7,13 @@ use std::time::Instant;
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::support::process_models::{ask, calls, process_models, processes};
 use crate::support::python::with_python;
-use crate::support::where_models::{ask, calls, processes, where_models};
 use crate::support::worker_models::{has_ended, pid};
 use crate::support::{PATIENCE, TestServer, wait_until};
 
 fn server(models: &[(&str, Value)], settings: &Value) -> Option<TestServer> {
-    Some(with_python(where_models(models).settings(settings))?.start())
+    Some(with_python(process_models(models).settings(settings))?.start())
 }
 
 /// The children of a server.
@@ -27,7 +27,7 @@ fn workers(server: i64) -> BTreeSet<i64> {
 }
 
 #[test]
-fn without_workers_one_process_runs_everything_in_line() {
+fn pool_parallel_workers_0_runs_in_one_process() {
     let Some(server) = server(&[("a", json!({})), ("b", json!({}))], &json!({"parallel_workers": 0})) else { return };
     let (a, b) = (ask(&server, "a", 0), ask(&server, "b", 0));
     assert_eq!((&a["main_thread"], &a["pid"]), (&json!(true), &b["pid"]));
@@ -35,7 +35,7 @@ fn without_workers_one_process_runs_everything_in_line() {
 }
 
 #[test]
-fn a_model_without_workers_has_a_process_beside_the_pool_s() {
+fn pool_model_with_parallel_workers_0_has_its_own_process() {
     let models = [("a", json!({})), ("alone", json!({"parallel_workers": 0}))];
     let Some(server) = server(&models, &json!({})) else { return };
     let (a, alone) = (ask(&server, "a", 0), ask(&server, "alone", 0));
@@ -44,7 +44,7 @@ fn a_model_without_workers_has_a_process_beside_the_pool_s() {
 }
 
 #[test]
-fn every_worker_has_every_model_and_its_share_of_the_cores() {
+fn pool_every_worker_has_every_model_and_its_share_of_cores() {
     let Some(server) = server(&[("a", json!({})), ("b", json!({}))], &json!({"parallel_workers": 3})) else { return };
     let used = processes(&server, "a");
     assert_eq!(used.len(), 3);
@@ -56,15 +56,15 @@ fn every_worker_has_every_model_and_its_share_of_the_cores() {
 }
 
 #[test]
-fn what_the_server_says_about_threads_holds() {
-    let folder = where_models(&[("a", json!({}))]).settings(&json!({"parallel_workers": 2}));
+fn pool_omp_num_threads_of_the_server_reaches_the_workers() {
+    let folder = process_models(&[("a", json!({}))]).settings(&json!({"parallel_workers": 2}));
     let Some(starting) = with_python(folder) else { return };
     let server = starting.env("OMP_NUM_THREADS", "7").start();
     assert_eq!(ask(&server, "a", 0)["threads"], "7");
 }
 
 #[test]
-fn every_worker_answers_the_samples_before_it_takes_calls() {
+fn pool_every_worker_warms_up_before_it_takes_calls() {
     let sample = |value: i64| json!({"inputs": [{"name": "x", "shape": [1], "datatype": "INT64", "data": [value]}]});
     let models = [("a", json!({"warmup": [sample(0), sample(1)]}))];
     let Some(server) = server(&models, &json!({"parallel_workers": 2})) else { return };
@@ -73,7 +73,7 @@ fn every_worker_answers_the_samples_before_it_takes_calls() {
     let used: Vec<i64> = answers.iter().map(|answer| answer["pid"].as_i64().unwrap()).collect();
     assert_ne!(used[0], used[1]);
     assert_eq!((of(used[0]), of(used[1])), (json!(3), json!(3)));
-    // So does the worker that comes instead of another.
+    // So does a replacement worker.
     kill_process(pid(used[0]), Signal::KILL).unwrap();
     wait_until("the worker ends", || has_ended(pid(used[0])));
     let again =
@@ -81,7 +81,7 @@ fn every_worker_answers_the_samples_before_it_takes_calls() {
     let answer = std::iter::repeat_with(again).take(20).flatten().next();
     assert_eq!(answer.unwrap()["calls"], 3);
 
-    let folder = where_models(&[("a", json!({"warmup": [sample(0), sample(-1)]}))]);
+    let folder = process_models(&[("a", json!({"warmup": [sample(0), sample(-1)]}))]);
     let ended = with_python(folder).unwrap().run();
     let expected =
         "the model was loaded but does not answer `warmup[1]` of its settings: builtins.ValueError: no time for this";
@@ -90,7 +90,7 @@ fn every_worker_answers_the_samples_before_it_takes_calls() {
 }
 
 #[test]
-fn models_are_placed_on_as_many_workers_as_they_ask_for() {
+fn pool_model_workers_limits_its_workers() {
     let wanted = |workers: usize| json!({"parameters": {"workers": workers}});
     let models = [("a", wanted(1)), ("b", wanted(1)), ("c", wanted(2)), ("d", wanted(9))];
     let Some(server) = server(&models, &json!({"parallel_workers": 3})) else { return };
@@ -101,7 +101,7 @@ fn models_are_placed_on_as_many_workers_as_they_ask_for() {
 }
 
 #[test]
-fn models_with_one_worker_spread_over_the_pool() {
+fn pool_single_worker_models_spread_over_the_pool() {
     let models = ["a", "b", "c"].map(|name| (name, json!({"parameters": {"workers": 1}})));
     let Some(server) = server(&models, &json!({"parallel_workers": 3})) else { return };
     let used: BTreeSet<i64> = models.iter().flat_map(|(name, _)| processes(&server, name)).collect();
@@ -109,7 +109,7 @@ fn models_with_one_worker_spread_over_the_pool() {
 }
 
 #[test]
-fn a_group_has_a_pool_of_its_own_which_ends_with_its_last_model() {
+fn pool_inference_group_ends_with_its_last_model() {
     let group = json!({"parameters": {"inference_pool_gid": "g"}});
     let own = json!({"parameters": {"autogenerate_inference_pool_gid": true}});
     let models = [("g1", group.clone()), ("g2", group), ("own1", own.clone()), ("own2", own), ("free", json!({}))];
@@ -132,7 +132,7 @@ fn a_group_has_a_pool_of_its_own_which_ends_with_its_last_model() {
     tell("g2", "unload");
     wait_until("the group's workers end", || g1.iter().all(|process| has_ended(pid(*process))));
     assert_eq!(of_server(), &all - &g1);
-    // It comes back with its model.
+    // The pool is created again with its model.
     tell("g1", "load");
     let again = processes(&server, "g1");
     assert_eq!((again.len(), again.is_disjoint(&all)), (2, true));

@@ -1,6 +1,7 @@
-//! Faults of Python workers under load: what is lost, what is not, and what is said about it.
+//! Faults of Python workers under load: which calls are lost, and what is reported.
 //!
-//! The simple cases (exit, signal, hang, memory, a failing load) are in `workers`; here they meet traffic and each other.
+//! The simple cases (exit, signal, hang, memory, a failing load) are in `workers`; here they happen under traffic and
+//! in combination.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,22 +17,22 @@ use serde_json::json;
 
 use crate::support::python::with_python;
 use crate::support::worker_models::{SOON, folder, has_ended, infer, pid, send, server, starting, value};
-use crate::support::{Answer, Client, Starting, TestServer, pause, repository_path, wait_until};
+use crate::support::{Answer, Client, ServerBuilder, TestServer, pause, repository_path, wait_until};
 
-/// One request: when it was answered, and what with.
+/// The response to one request, and when it arrived.
 struct Outcome {
     at: Instant,
     answer: Answer,
 }
 
-/// Clients that send one request after the other until they are told to stop.
-struct Load {
+/// Clients that send one request after the other until they are stopped.
+struct ClientLoad {
     stop: Arc<AtomicBool>,
     outcomes: Arc<Mutex<Vec<Outcome>>>,
     clients: Vec<thread::JoinHandle<()>>,
 }
 
-impl Load {
+impl ClientLoad {
     fn on(server: &TestServer, clients: usize, milliseconds: i64) -> Self {
         let (stop, outcomes) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Outcome>>>::default());
         let clients = (0..clients)
@@ -58,7 +59,7 @@ impl Load {
         wait_until("the load goes on", || self.count() >= wanted);
     }
 
-    /// Ends the load. Every request that was ever sent has its outcome then.
+    /// Stops the load and returns the outcome of every request that was sent.
     fn end(self) -> Vec<Outcome> {
         self.stop.store(true, Ordering::Relaxed);
         for client in self.clients {
@@ -70,7 +71,7 @@ impl Load {
 
 /// Checks that all were answered, or failed with 503 and `cause` soon after `killed`, and returns how many failed.
 #[track_caller]
-fn lost(outcomes: &[Outcome], killed: Instant, cause: &str) -> usize {
+fn count_lost(outcomes: &[Outcome], killed: Instant, cause: &str) -> usize {
     let failed = outcomes.iter().filter(|outcome| outcome.answer.status != 200);
     failed
         .map(|Outcome { at, answer }| {
@@ -82,11 +83,11 @@ fn lost(outcomes: &[Outcome], killed: Instant, cause: &str) -> usize {
         .count()
 }
 
-/// Returns the processes of all `count` workers, once each has answered.
+/// Returns the processes of all `count` workers once each has answered.
 fn workers(server: &TestServer, count: usize) -> HashSet<Pid> {
     let mut found = HashSet::new();
     wait_until("every worker answers", || {
-        // Together, so that one of them cannot take all.
+        // Concurrently, so that one worker cannot take all.
         let clients: Vec<_> = (0..count)
             .map(|_| {
                 let client = Client::new(server.http);
@@ -104,17 +105,17 @@ fn is_ready(server: &TestServer) -> bool {
 }
 
 #[test]
-fn a_kill_under_load_loses_what_was_inside_and_nothing_else() {
-    // Blocking code runs one call at a time, coroutines that wait overlap.
+fn worker_killed_under_load_loses_only_its_calls() {
+    // Blocking code runs one call at a time; waiting coroutines overlap.
     for (class, clients, inside) in [("Blocking", 8, 1), ("Plain", 8, 1), ("Coroutine", 32, 32)] {
         let Some(server) = server(&[("m", class)], &json!({"parallel_workers": 2})) else { return };
         let victim = *workers(&server, 2).iter().next().unwrap();
-        let load = Load::on(&server, clients, 10);
+        let load = ClientLoad::on(&server, clients, 10);
         load.wait_for(2 * clients);
         let killed = Instant::now();
         kill_process(victim, Signal::KILL).unwrap();
         load.wait_for(4 * clients);
-        let lost = lost(&load.end(), killed, "was ended by SIGKILL");
+        let lost = count_lost(&load.end(), killed, "was ended by SIGKILL");
         assert!(lost <= inside, "{class}: {lost} were lost, {inside} may have been inside");
         assert!(is_ready(&server), "one worker is enough");
         assert!(!workers(&server, 2).contains(&victim));
@@ -122,10 +123,10 @@ fn a_kill_under_load_loses_what_was_inside_and_nothing_else() {
 }
 
 #[test]
-fn the_death_of_all_workers_under_load_is_seen_and_survived() {
+fn worker_all_killed_under_load_recovers() {
     let Some(server) = server(&[("m", "Blocking")], &json!({"parallel_workers": 2})) else { return };
     let victims = workers(&server, 2);
-    let load = Load::on(&server, 8, 10);
+    let load = ClientLoad::on(&server, 8, 10);
     load.wait_for(16);
     let killed = Instant::now();
     for victim in &victims {
@@ -133,21 +134,21 @@ fn the_death_of_all_workers_under_load_is_seen_and_survived() {
     }
     wait_until("not ready", || !is_ready(&server));
     assert!(killed.elapsed() < SOON, "{:?}", killed.elapsed());
-    // What waits for a worker, and what comes meanwhile, is answered by the next ones.
+    // Queued and new calls are answered by the replacement workers.
     load.wait_for(32);
     wait_until("ready again", || is_ready(&server));
     let outcomes = load.end();
-    assert!(lost(&outcomes, killed, "was ended by SIGKILL") <= victims.len());
+    assert!(count_lost(&outcomes, killed, "was ended by SIGKILL") <= victims.len());
     assert!(victims.is_disjoint(&workers(&server, 2)));
     let metrics = server.scrape();
     assert!(metrics.text().contains("worker_restarts_total{pool=\"default\",reason=\"signal\"} 2"), "{metrics:?}");
 }
 
 #[test]
-fn a_hang_under_load_costs_the_calls_inside() {
+fn worker_hang_under_load_loses_only_its_calls() {
     let settings = json!({"parallel_workers": 2, "worker_hang_timeout": 1});
     let Some(server) = server(&[("m", "Blocking")], &settings) else { return };
-    let load = Load::on(&server, 4, 5);
+    let load = ClientLoad::on(&server, 4, 5);
     load.wait_for(8);
     let started = Instant::now();
     let error = infer(&server, "m", 600_000).error(503);
@@ -158,7 +159,7 @@ fn a_hang_under_load_costs_the_calls_inside() {
 }
 
 #[test]
-fn what_a_worker_started_ends_with_it() {
+fn worker_death_kills_its_children() {
     let Some(server) = server(&[("m", "Parent")], &json!({})) else { return };
     let data = infer(&server, "m", 0).ok()["outputs"][0]["data"].clone();
     let (worker, child) = (pid(data[0].as_i64().unwrap()), pid(data[1].as_i64().unwrap()));
@@ -168,7 +169,7 @@ fn what_a_worker_started_ends_with_it() {
 }
 
 #[test]
-fn a_model_that_dies_whenever_it_loads_again_does_not_hold_up_others() {
+fn worker_crash_loop_does_not_block_other_models() {
     let Some(server) = server(&[("m", "Coroutine"), ("once", "LoadsOnce")], &json!({})) else { return };
     let worker = pid(value(&infer(&server, "m", 0)));
     kill_process(worker, Signal::KILL).unwrap();
@@ -188,7 +189,7 @@ fn a_model_that_dies_whenever_it_loads_again_does_not_hold_up_others() {
 }
 
 #[test]
-fn code_that_can_no_longer_be_imported_is_named() {
+fn worker_restart_import_error_is_reported() {
     let Some(server) = server(&[("m", "Coroutine")], &json!({})) else { return };
     let worker = pid(value(&infer(&server, "m", 0)));
     fs::write(server.folder.path("m/models.py"), "import nothing_of_the_kind\n").unwrap();
@@ -203,7 +204,7 @@ fn code_that_can_no_longer_be_imported_is_named() {
 }
 
 #[test]
-fn a_call_whose_client_has_left_is_never_run() {
+fn worker_never_runs_a_cancelled_call() {
     let Some(server) = server(&[("m", "Recorder")], &json!({})) else { return };
     let client = Client::new(server.http);
     let slow = thread::spawn(move || infer(&client, "m", 500).status);
@@ -219,7 +220,7 @@ fn a_call_whose_client_has_left_is_never_run() {
 }
 
 #[test]
-fn a_shutdown_answers_what_runs_and_what_waits() {
+fn worker_shutdown_answers_running_and_queued_calls() {
     let Some(server) = server(&[("m", "Recorder")], &json!({})) else { return };
     let calls: Vec<_> = (0..4)
         .map(|_| {
@@ -228,7 +229,7 @@ fn a_shutdown_answers_what_runs_and_what_waits() {
         })
         .collect();
     server.wait_for_log("running 200");
-    // The other three are on their way within the 200 ms that this one takes.
+    // The other three arrive within the 200 ms that this one takes.
     pause(Duration::from_millis(100));
     let ended = server.terminate();
     assert_eq!(ended.code, Some(0), "{}", ended.stdout);
@@ -236,9 +237,11 @@ fn a_shutdown_answers_what_runs_and_what_waits() {
 }
 
 #[test]
-fn a_death_is_one_line_that_says_all() {
+fn worker_death_is_one_log_line() {
     let settings = json!({"use_structured_logging": true});
-    let Some(server) = starting(&[("m", "Trouble"), ("n", "Plain")], &settings).map(Starting::start) else { return };
+    let Some(server) = starting(&[("m", "Trouble"), ("n", "Plain")], &settings).map(ServerBuilder::start) else {
+        return;
+    };
     let error = infer(&server, "m", "exit").error(503);
     assert!(error.starts_with("the request was lost: worker default-0 (process "), "{error}");
     let line = server.wait_for_log("A worker ended with exit code 3.");
@@ -252,11 +255,11 @@ fn a_death_is_one_line_that_says_all() {
 }
 
 #[test]
-fn no_more_models_load_at_once_than_there_are_cores() {
+fn worker_concurrent_loads_are_limited_to_the_cores() {
     let cores = thread::available_parallelism().unwrap().get();
     let models: Vec<String> = (0..cores + 2).map(|number| format!("m{number}")).collect();
     let models: Vec<(&str, &str)> = models.iter().map(|name| (name.as_str(), "Loading")).collect();
-    // Each in a process of its own, where nothing else would keep them apart.
+    // Each model has its own process, so that only the limit serializes their loads.
     let folder = models.iter().fold(folder(&models), |folder, (name, _)| {
         let settings = json!({
             "name": name, "implementation": "models.Loading",
@@ -264,7 +267,7 @@ fn no_more_models_load_at_once_than_there_are_cores() {
         });
         folder.file(&format!("{name}/model-settings.json"), settings.to_string())
     });
-    let Some(server) = with_python(folder).map(Starting::start) else { return };
+    let Some(server) = with_python(folder).map(ServerBuilder::start) else { return };
     let loads = fs::read_to_string(server.folder.path("loads.txt")).unwrap();
     assert_eq!(loads.lines().count(), 2 * models.len());
     let (mut now, mut most) = (0, 0);
@@ -275,18 +278,18 @@ fn no_more_models_load_at_once_than_there_are_cores() {
     assert!(most <= cores, "{most} loaded at once on {cores} cores");
 }
 
-/// A control group of the kernel's whose processes may use so much memory together; removed in the end.
+/// A kernel control group that limits the total memory of its processes; removed on drop.
 struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {
-    /// Makes one, or says why this machine has none.
+    /// Creates a group, or reports why this machine cannot.
     fn new(limit: u64) -> Option<Self> {
         let name = format!("mlserver-test-{}", std::process::id());
         let made = [("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")].map(
             |(root, file)| -> std::io::Result<Self> {
                 let group = Self(Path::new(root).join(&name));
                 fs::create_dir(&group.0)?;
-                // Where the file is not there by itself, this is no group for memory.
+                // If the file does not already exist, the group does not control memory.
                 fs::OpenOptions::new().write(true).open(group.0.join(file))?.write_all(limit.to_string().as_bytes())?;
                 Ok(group)
             },
@@ -309,7 +312,7 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // Only once its processes have gone, which the kernel notices a moment later.
+        // Possible only once its processes are gone, which the kernel notices a moment later.
         for _ in 0..100 {
             if fs::remove_dir(&self.0).is_ok() {
                 break;
@@ -320,8 +323,8 @@ impl Drop for MemoryGroup {
 }
 
 #[test]
-fn a_worker_that_the_kernel_kills_for_its_memory_is_named_and_replaced() {
-    // Dropped last: the server's processes are in it.
+fn worker_killed_by_oom_is_reported_and_replaced() {
+    // Dropped last, because it contains the server's processes.
     let Some(group) = MemoryGroup::new(160 << 20) else { return };
     let Some(server) = server(&[("m", "Trouble")], &json!({})) else { return };
     let worker = value(&infer(&server, "m", "pid"));

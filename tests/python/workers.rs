@@ -1,4 +1,4 @@
-//! Models in Python: worker processes, and what becomes of requests when they are in trouble.
+//! Models in Python: worker processes, and the requests of workers that fail.
 
 use std::fs;
 use std::thread;
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::support::python::python;
 use crate::support::worker_models::{SOON, folder, has_ended, infer, pid, send, server, starting, value};
-use crate::support::{Answer, Client, Folder, Starting, TestServer, pause, repository_path, wait_until};
+use crate::support::{Answer, Client, Folder, ServerBuilder, TestServer, pause, repository_path, wait_until};
 
 #[test]
-fn models_answer_whatever_their_predict_is() {
+fn python_predict_may_be_coroutine_plain_or_blocking() {
     let models = [("coroutine", "Coroutine"), ("plain", "Plain"), ("blocking", "Blocking"), ("late", "Metadata")];
     let Some(server) = server(&models, &json!({})) else { return };
     for (model, _) in &models[..3] {
@@ -24,7 +24,7 @@ fn models_answer_whatever_their_predict_is() {
 }
 
 #[test]
-fn failures_of_the_model_s_code_are_told_apart() {
+fn python_exceptions_map_to_status_codes() {
     let models = [("m", "Trouble"), ("unready", "NotReady")];
     let Some(server) = starting(&models, &json!({})) else { return };
     let server = server.listen();
@@ -48,12 +48,12 @@ fn failures_of_the_model_s_code_are_told_apart() {
 }
 
 #[test]
-fn a_worker_that_dies_fails_its_calls_with_the_cause() {
+fn worker_death_fails_its_calls_with_the_cause() {
     let Some(server) = server(&[("m", "Trouble")], &json!({})) else { return };
     let cases =
         [("exit", "ended with exit code 3"), ("sys.exit", "ended with exit code 4"), ("segv", "was ended by SIGSEGV")];
     for (what, cause) in cases {
-        // Waits for the next worker when there is none.
+        // The request waits for the next worker if there is none.
         assert_eq!(value(&infer(&server, "m", "metrics")), 1);
         let started = Instant::now();
         let error = infer(&server, "m", what).error(503);
@@ -67,12 +67,12 @@ fn a_worker_that_dies_fails_its_calls_with_the_cause() {
     let metrics = server.scrape();
     let metrics = metrics.text();
     assert!(metrics.contains("worker_restarts_total{pool=\"default\",reason=\"exit\"} 2"), "{metrics}");
-    // Nothing that was counted is lost with a worker.
+    // No count is lost with a worker.
     assert!(metrics.contains("tests_observed_count{model_name=\"m\",model_version=\"\"} 4"), "{metrics}");
 }
 
 #[test]
-fn only_the_calls_inside_a_killed_worker_are_lost() {
+fn worker_killed_loses_only_its_calls() {
     let Some(server) = server(&[("m", "Blocking")], &json!({"parallel_workers": 2})) else { return };
     let victim = pid(value(&infer(&server, "m", 1)));
     let clients: Vec<_> = (0..8)
@@ -91,11 +91,11 @@ fn only_the_calls_inside_a_killed_worker_are_lost() {
 }
 
 #[test]
-fn readiness_is_false_while_no_worker_lives() {
+fn worker_none_alive_is_not_ready() {
     let Some(python) = python() else { return };
     let folder = folder(&[("m", "Coroutine")]).settings(&json!({"python_executable": "./python"}));
     std::os::unix::fs::symlink(&python, folder.path("python")).unwrap();
-    let server = Starting::new(folder).start();
+    let server = ServerBuilder::new(folder).start();
     let worker = pid(value(&infer(&server, "m", 0)));
     fs::remove_file(server.folder.path("python")).unwrap();
     kill_process(worker, Signal::KILL).unwrap();
@@ -113,7 +113,7 @@ fn readiness_is_false_while_no_worker_lives() {
 }
 
 #[test]
-fn a_worker_that_hangs_is_replaced() {
+fn worker_hang_timeout_replaces_the_worker() {
     let Some(server) = server(&[("m", "Trouble")], &json!({"worker_hang_timeout": 1})) else { return };
     let error = infer(&server, "m", "hang").error(503);
     assert!(error.contains("answered nothing for more than 1 s (`worker_hang_timeout`) and was killed"), "{error}");
@@ -121,7 +121,7 @@ fn a_worker_that_hangs_is_replaced() {
 }
 
 #[test]
-fn running_out_of_memory_is_an_exception_or_a_death_but_never_silence() {
+fn worker_out_of_memory_is_reported() {
     let Some(server) = server(&[("m", "Trouble")], &json!({})) else { return };
     let answer = infer(&server, "m", "memory");
     assert!([500, 503].contains(&answer.status), "{answer:?}");
@@ -129,7 +129,7 @@ fn running_out_of_memory_is_an_exception_or_a_death_but_never_silence() {
 }
 
 #[test]
-fn what_does_not_load_says_why() {
+fn python_load_failure_reports_the_reason() {
     let cases = [
         ("models.FailsToLoad", "Couldn't load model 'm': builtins.RuntimeError: load boom"),
         ("models.ExitsInLoad", "loading ended with its worker: worker default-0"),
@@ -142,14 +142,14 @@ fn what_does_not_load_says_why() {
         let Some(python) = python() else { return };
         let source = fs::read(repository_path("tests/fixtures/workers/models.py")).unwrap();
         let folder = Folder::new().file("m/models.py", source).file("m/model-settings.json", settings.to_string());
-        let ended = Starting::new(folder).env("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap()).run();
+        let ended = ServerBuilder::new(folder).env("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap()).run();
         assert_eq!(ended.code, Some(1), "{}", ended.stdout);
         assert!(ended.stdout.contains(reason), "{implementation}: {}", ended.stdout);
     }
 }
 
 #[test]
-fn quick_calls_do_not_wait_for_a_slow_one() {
+fn python_quick_calls_do_not_wait_for_a_slow_one() {
     let Some(server) = server(&[("m", "Blocking")], &json!({"parallel_workers": 2})) else { return };
     let client = Client::new(server.http);
     let slow = thread::spawn(move || infer(&client, "m", 1500).status);
@@ -163,7 +163,7 @@ fn quick_calls_do_not_wait_for_a_slow_one() {
 }
 
 #[test]
-fn coroutines_overlap_in_one_worker_and_plain_functions_do_not_hold_them_up() {
+fn python_coroutines_overlap_and_plain_functions_do_not_block_them() {
     let Some(server) = server(&[("m", "Coroutine"), ("plain", "Plain")], &json!({})) else { return };
     let client = Client::new(server.http);
     let plain = thread::spawn(move || infer(&client, "plain", 1000).status);
@@ -180,7 +180,7 @@ fn coroutines_overlap_in_one_worker_and_plain_functions_do_not_hold_them_up() {
 }
 
 #[test]
-fn a_client_that_leaves_is_seen_inside_predict() {
+fn python_client_disconnect_cancels_predict() {
     for class in ["Cancelled", "CancelledPlain"] {
         let Some(server) = server(&[("m", class)], &json!({})) else { return };
         let mut connection = server.connect();
@@ -192,7 +192,7 @@ fn a_client_that_leaves_is_seen_inside_predict() {
 }
 
 #[test]
-fn prints_and_records_reach_the_log_with_model_and_request() {
+fn python_prints_and_log_records_name_model_and_request() {
     let Some(server) = server(&[("m", "Trouble")], &json!({"use_structured_logging": true})) else { return };
     infer(&server, "m", "print").ok();
     let line = |text: &str| -> Value { serde_json::from_str(&server.wait_for_log(text)).unwrap() };
@@ -206,7 +206,7 @@ fn prints_and_records_reach_the_log_with_model_and_request() {
 }
 
 #[test]
-fn the_server_s_end_ends_its_workers_and_what_they_started() {
+fn shutdown_ends_workers_and_their_children() {
     let Some(server) = server(&[("m", "Parent")], &json!({})) else { return };
     let answer = infer(&server, "m", 0).ok();
     let data = answer["outputs"][0]["data"].clone();
@@ -218,10 +218,10 @@ fn the_server_s_end_ends_its_workers_and_what_they_started() {
 }
 
 #[test]
-fn a_killed_server_leaves_no_worker() {
+fn worker_ends_when_the_server_is_killed() {
     let Some(server) = server(&[("m", "Trouble")], &json!({"parallel_workers": 2})) else { return };
     let first = pid(value(&infer(&server, "m", "pid")));
-    // One of them is inside of code that never looks up.
+    // One of them runs code that never checks for signals.
     let mut connection = server.connect();
     send(&mut connection, "infer", &json!("hang"));
     let second = pid(value(&infer(&server, "m", "pid")));
@@ -232,7 +232,7 @@ fn a_killed_server_leaves_no_worker() {
 }
 
 #[test]
-fn a_worker_that_does_not_stop_is_killed() {
+fn shutdown_kills_a_worker_that_does_not_stop() {
     let settings = json!({"parallel_workers_timeout": 1, "shutdown_grace_period": 0.2});
     let Some(server) = server(&[("m", "Slow")], &settings) else { return };
     let mut connection = server.connect();
@@ -244,7 +244,7 @@ fn a_worker_that_does_not_stop_is_killed() {
 }
 
 #[test]
-fn streams_are_made_as_they_are_read() {
+fn python_stream_is_generated_as_it_is_read() {
     let Some(server) = server(&[("m", "Stream"), ("plain", "PlainStream")], &json!({"parallel_workers": 2})) else {
         return;
     };
@@ -266,7 +266,7 @@ fn streams_are_made_as_they_are_read() {
 }
 
 #[test]
-fn a_reader_that_leaves_ends_its_stream() {
+fn python_stream_client_disconnect_cancels_it() {
     let Some(server) = server(&[("m", "Endless")], &json!({})) else { return };
     let mut connection = server.connect();
     send(&mut connection, "infer_stream", &json!(1));
@@ -276,7 +276,7 @@ fn a_reader_that_leaves_ends_its_stream() {
 }
 
 #[test]
-fn a_reader_that_reads_nothing_stops_its_stream() {
+fn python_stream_slow_reader_pauses_it() {
     let Some(server) = server(&[("m", "Endless")], &json!({})) else { return };
     let mut connection = server.connect();
     // Each answer holds a mebibyte, so that the socket's buffers are full after a few.
@@ -294,12 +294,12 @@ fn a_reader_that_reads_nothing_stops_its_stream() {
 }
 
 #[test]
-fn logging_settings_are_those_of_the_models() {
+fn python_logging_settings_apply_to_models() {
     let quiet = json!({"version": 1, "disable_existing_loggers": false, "loggers": {"mlserver": {"level": "ERROR"}}});
     let Some(quieted) = server(&[("m", "Trouble")], &json!({"logging_settings": quiet})) else { return };
     infer(&quieted, "m", "print").ok();
     infer(&quieted, "m", "print").ok();
-    // On the same pipe as records, so that those of the first request have come.
+    // Prints share the pipe with records, so those of the first request have arrived.
     wait_until("both have printed", || quieted.log().matches("complained by the model").count() == 2);
     assert!(!quieted.log().contains("logged by the model"), "{}", quieted.log());
     let Some(warned) = server(&[("m", "Trouble")], &json!({"logging_settings": {"version": 2}})) else { return };
@@ -308,12 +308,12 @@ fn logging_settings_are_those_of_the_models() {
     warned.wait_for_log("logged by the model");
 }
 
-/// A server of the model `m` with parameters of its own, or nothing without an interpreter.
+/// Returns a server of the model `m` with its own parameters, or `None` without an interpreter.
 fn server_with(class: &str, parameters: &Value, settings: &Value) -> Option<TestServer> {
     let python = python()?;
     let model = json!({"implementation": format!("models.{class}"), "parameters": parameters});
     let folder = folder(&[("m", class)]).file("m/model-settings.json", model.to_string()).settings(settings);
-    let starting = Starting::new(folder).env("PATH", "/usr/bin:/bin");
+    let starting = ServerBuilder::new(folder).env("PATH", "/usr/bin:/bin");
     let cache = repository_path("target/test-cache");
     fs::create_dir_all(&cache).unwrap();
     let starting = starting.env("XDG_CACHE_HOME", cache.to_str().unwrap());
@@ -321,7 +321,7 @@ fn server_with(class: &str, parameters: &Value, settings: &Value) -> Option<Test
 }
 
 #[test]
-fn a_prediction_past_its_limit_costs_the_worker_its_life() {
+fn predict_timeout_kills_the_worker() {
     for class in ["Plain", "Blocking"] {
         let Some(server) = server_with(class, &json!({"predict_timeout": 0.2}), &json!({})) else { return };
         let first = value(&infer(&server, "m", 1));
@@ -338,7 +338,7 @@ fn a_prediction_past_its_limit_costs_the_worker_its_life() {
 }
 
 #[test]
-fn a_prediction_that_heeds_its_cancellation_does_not() {
+fn predict_timeout_keeps_a_worker_that_cancels() {
     let Some(server) = server_with("Coroutine", &json!({"predict_timeout": 0.2}), &json!({})) else { return };
     let first = value(&infer(&server, "m", 1));
     infer(&server, "m", 60_000).error(504);
@@ -347,7 +347,7 @@ fn a_prediction_that_heeds_its_cancellation_does_not() {
 }
 
 #[test]
-fn what_waits_for_a_worker_is_bounded() {
+fn worker_queue_full_rejects_calls() {
     let settings = json!({"overload_as_429": true});
     let Some(server) = server_with("Plain", &json!({"max_queue_requests": 2}), &settings) else { return };
     let mut connections: Vec<_> = (0..3).map(|_| server.connect()).collect();
@@ -361,7 +361,7 @@ fn what_waits_for_a_worker_is_bounded() {
     };
     for (index, connection) in connections.iter_mut().enumerate() {
         send(connection, "infer", &json!(1000));
-        wait_until("it is under way", || in_flight(index + 1) && waiting(index));
+        wait_until("it is in flight", || in_flight(index + 1) && waiting(index));
     }
     let refused = infer(&server, "m", 1);
     assert_eq!(refused.header("retry-after"), "1");

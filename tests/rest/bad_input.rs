@@ -1,4 +1,4 @@
-//! Requests that no good client sends: each gets a clear 4xx, and the next good request works.
+//! Invalid requests: each is answered with a clear 4xx, and the next valid request works.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use crate::support::{Client, Folder, TestServer};
 const INFER: &str = "/v2/models/iris-xgboost/infer";
 const ONE_ROW: &str = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]}"#;
 
-/// How much memory a refused request may leave behind, in KiB. Far below what any of them declares.
+/// How much memory a rejected request may leave allocated, in KiB. Far below the sizes that the requests declare.
 const LITTLE: u64 = 8 * 1024;
 
 #[track_caller]
@@ -22,14 +22,14 @@ fn iris() -> TestServer {
     TestServer::start(Folder::iris())
 }
 
-/// The good request with one thing replaced.
+/// Returns the valid request with one part replaced.
 fn with(from: &str, to: &str) -> String {
     assert!(ONE_ROW.contains(from), "{from}");
     ONE_ROW.replace(from, to)
 }
 
 #[test]
-fn malformed_json_is_422_and_says_where() {
+fn malformed_json_answers_422_with_position() {
     let server = iris();
     let mut shown = String::new();
     let cases: [&[u8]; 24] = [
@@ -93,7 +93,7 @@ fn malformed_json_is_422_and_says_where() {
 }
 
 #[test]
-fn wrong_fields_are_422_and_named() {
+fn wrong_fields_answer_422_with_name() {
     let server = iris();
     let mut shown = String::new();
     let cases = [
@@ -156,7 +156,7 @@ fn wrong_fields_are_422_and_named() {
 }
 
 #[test]
-fn data_that_contradicts_itself_is_400_and_says_where() {
+fn inconsistent_data_answers_400_with_position() {
     let server = iris();
     let mut shown = String::new();
     let data = "[6.2,2.8,4.8,1.8]";
@@ -244,7 +244,7 @@ fn data_that_contradicts_itself_is_400_and_says_where() {
 }
 
 #[test]
-fn declared_sizes_alone_take_no_memory() {
+fn declared_sizes_allocate_no_memory() {
     let server = iris();
     assert_still_serves(&server);
     let before = server.peak_memory();
@@ -261,7 +261,7 @@ fn declared_sizes_alone_take_no_memory() {
             let body = with("[1,4]", shape).replace("FP32", datatype);
             let answer = server.post(INFER, &body);
             answer.error(400);
-            // The data in front of the shape takes another way.
+            // Data before the shape is parsed in another way.
             let body =
                 format!(r#"{{"inputs":[{{"data":[1,2,3,4],"shape":{shape},"datatype":"{datatype}","name":"x"}}]}}"#);
             server.post(INFER, &body).error(400);
@@ -273,7 +273,7 @@ fn declared_sizes_alone_take_no_memory() {
 }
 
 #[test]
-fn no_rows_at_all_take_no_memory_whatever_the_shape() {
+fn empty_tensor_of_any_shape_allocates_no_memory() {
     let server = iris();
     assert_still_serves(&server);
     let before = server.peak_memory();
@@ -289,7 +289,7 @@ fn no_rows_at_all_take_no_memory_whatever_the_shape() {
 }
 
 #[test]
-fn deep_nesting_is_refused_wherever_it_is() {
+fn deep_nesting_is_rejected_everywhere() {
     let server = iris();
     let depth = 100_000;
     let nested = |open: &str, close: &str| format!("{}1{}", open.repeat(depth), close.repeat(depth));
@@ -311,7 +311,7 @@ fn deep_nesting_is_refused_wherever_it_is() {
             let error = answer.error(answer.status);
             assert!(error.len() < 300, "an error that echoes the request: {error}");
         }
-        // What is ignored is skipped without a stack.
+        // Ignored values are skipped without recursion.
         let ignored = with(r#"{"inputs""#, &format!(r#"{{"unknown":{deep},"inputs""#));
         let expected = if deep == &unclosed { 422 } else { 200 };
         assert_eq!(server.post(INFER, ignored).status, expected);
@@ -320,7 +320,7 @@ fn deep_nesting_is_refused_wherever_it_is() {
 }
 
 #[test]
-fn many_small_things_are_no_quadratic_work() {
+fn many_small_fields_take_linear_time() {
     let server = iris();
     let inputs = vec![r#"{"name":"x","shape":[1],"datatype":"FP32","data":[1]}"#; 20_000].join(",");
     server.post(INFER, format!(r#"{{"inputs":[{inputs}]}}"#)).error(400);
@@ -341,7 +341,7 @@ fn many_small_things_are_no_quadratic_work() {
 }
 
 #[test]
-fn names_and_ids_cannot_forge_log_lines() {
+fn names_and_ids_cannot_inject_log_lines() {
     let server = TestServer::start(Folder::iris().settings(&json!({"debug": true})));
     let forged = "2026-01-01 00:00:00,000 [mlserver] INFO - forged";
     let body = json!({"id": format!("x\n{forged}"), "inputs": []}).to_string();
@@ -357,7 +357,7 @@ fn names_and_ids_cannot_forge_log_lines() {
 // -------------------------------------------------------------------------------------------------------- HTTP
 
 #[test]
-fn malformed_http_is_refused() {
+fn malformed_http_is_rejected() {
     let server = iris();
     let long = "a".repeat(1_000_000);
     let many = (0..1000).map(|index| format!("x-{index}: 1\r\n")).collect::<Vec<_>>().concat();
@@ -388,7 +388,7 @@ fn malformed_http_is_refused() {
 }
 
 #[test]
-fn malformed_chunks_are_400() {
+fn malformed_chunks_answer_400() {
     let server = iris();
     for chunks in ["zz\r\nabc\r\n", "-1\r\nabc\r\n", "5\r\nab\r\n0\r\n\r\n", "ffffffffffffffffff\r\nabc\r\n"] {
         let mut connection = server.connect();
@@ -403,7 +403,7 @@ fn malformed_chunks_are_400() {
 }
 
 #[test]
-fn a_body_that_ends_early_is_400() {
+fn truncated_body_answers_400() {
     let server = iris();
     let mut connection = server.connect();
     let length = ONE_ROW.len() + 10;
@@ -417,25 +417,25 @@ fn a_body_that_ends_early_is_400() {
 }
 
 #[test]
-fn a_slow_head_is_cut_off() {
-    // Long enough for a client that is only slow because the machine is busy.
+fn slow_head_times_out() {
+    // Long enough for a client that is slow only because the machine is busy.
     let server = TestServer::start(Folder::iris().settings(&json!({"http_header_timeout": 0.5})));
     let mut connection = server.connect();
     connection.write("GET /v2 HTTP/1.1\r\nhost:");
     let answer = connection.rest();
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    // The connection of the server's own client was idle for as long, and is cut off, too.
+    // The connection of `server`'s own client was idle for as long, and is closed as well.
     assert_eq!(Client::new(server.http).post(INFER, ONE_ROW).ok()["outputs"][0]["data"], json!([2]));
 }
 
 #[test]
-fn clients_that_vanish_cost_nothing() {
+fn disconnected_clients_leak_nothing() {
     let server = TestServer::start(Folder::iris().settings(&json!({"max_in_flight": 2})));
     let rows = 2000;
     let numbers = vec!["1.5"; rows * 4].join(",");
     let large = format!(r#"{{"inputs":[{{"name":"x","shape":[{rows},4],"datatype":"FP32","data":[{numbers}]}}]}}"#);
     for _ in 0..20 {
-        // Before the request, within its head, within its body, and before the answer.
+        // Before the request, within its head, within its body, and before the response.
         drop(server.connect());
         server.connect().write("POST /v2/models");
         server.connect().start_upload(INFER, 1000);
@@ -443,14 +443,14 @@ fn clients_that_vanish_cost_nothing() {
         upload.start_upload(INFER, large.len());
         upload.write(&large);
     }
-    // Their permits come back: two at a time are admitted still.
+    // Their permits are released: two requests at a time are still admitted.
     let answered = (0..10_000).any(|_| server.post(INFER, ONE_ROW).status == 200);
     assert!(answered);
     assert_eq!(server.terminate().code, Some(0));
 }
 
 #[test]
-fn paths_that_are_odd_are_refused() {
+fn odd_paths_are_rejected() {
     let server = iris();
     for path in ["/v2/models/%ff/infer", "/v2/models/%/infer", "/v2/models/%zz/infer", "/v2/models/%00/infer"] {
         let mut connection = server.connect();
@@ -468,7 +468,7 @@ fn paths_that_are_odd_are_refused() {
 }
 
 #[test]
-fn hostile_gzip_is_refused() {
+fn hostile_gzip_is_rejected() {
     let server = iris();
     let headers = [("content-type", "application/json"), ("content-encoding", "gzip")];
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -483,7 +483,7 @@ fn hostile_gzip_is_refused() {
         let answer = server.post_with(INFER, &headers, &flipped);
         assert!([200, 400, 422].contains(&answer.status), "{answer:?}");
     }
-    // Several members are one text, as gzip has it.
+    // Several gzip members form one text.
     let (first, second) = ONE_ROW.split_at(40);
     let members: Vec<u8> = [first, second]
         .iter()
@@ -498,7 +498,7 @@ fn hostile_gzip_is_refused() {
 }
 
 #[test]
-fn a_mix_of_good_broken_and_vanishing_clients_leaves_the_good_ones_served() {
+fn good_clients_are_served_among_broken_ones() {
     let server = iris();
     std::thread::scope(|scope| {
         for client in 0..8 {

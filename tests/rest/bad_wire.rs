@@ -1,5 +1,5 @@
-//! The matrix of bad input: each kind over each door gets a refusal that says what was wrong, takes no memory, and leaves
-//! the server as good as before.
+//! The matrix of bad input: each fault over each transport is rejected with a clear reason, without allocating memory,
+//! and the server keeps working.
 
 use std::fmt::{Display, Write as _};
 use std::io::Write as _;
@@ -14,15 +14,15 @@ use tokio::runtime::Runtime;
 use crate::support::grpc::{Http2, framed, infer_request, ints, raw_request};
 use crate::support::{Connection, Folder, TestServer};
 
-/// What bodies and messages may have, in bytes; a bomb has far more.
+/// The size limit of bodies and messages, in bytes; a bomb is far larger.
 const LIMIT: usize = 1 << 20;
 
-/// How much memory all of the refused requests may leave behind, in KiB.
+/// How much memory all of the rejected requests may leave allocated, in KiB.
 const LITTLE: u64 = 16 * 1024;
 
-/// The ways in that have a wire format of their own.
+/// The endpoints with their own wire format.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Door {
+enum Endpoint {
     Json,
     Binary,
     /// JSON in, server-sent events out.
@@ -36,11 +36,11 @@ enum Door {
 /// What is wrong with a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
-    /// More is announced than comes: by the header with the length, or by the frame.
+    /// The announced length, in the header or the frame, is greater than the content.
     TooLong,
-    /// Less is announced than comes.
+    /// The announced length is less than the content.
     TooShort,
-    /// The announced length is -1, or what that is without a sign.
+    /// The announced length is -1, or its unsigned equivalent.
     NegativeLength,
     /// A tensor of -2 elements or bytes, or a string of -1.
     NegativeSize,
@@ -49,7 +49,7 @@ enum Fault {
     Bomb,
     /// The message is neither JSON nor protobuf.
     Garbage,
-    /// What parts messages on the wire is wrong: a chunk's size, the flag of a frame.
+    /// The framing is invalid: the size of a chunk, or the flag of a frame.
     MalformedFrame,
 }
 
@@ -65,14 +65,14 @@ const FAULTS: [Fault; 9] = [
     Fault::MalformedFrame,
 ];
 
-/// A request as it goes over the wire, behind its path.
-struct Sent {
+/// A request as it is sent, without its path.
+struct SentRequest {
     headers: Vec<(&'static str, String)>,
     body: Vec<u8>,
 }
 
-impl Sent {
-    /// Tells whether the server waits for more than there is.
+impl SentRequest {
+    /// Returns whether the server waits for more than is sent.
     fn ends_early(&self) -> bool {
         let announced = self.headers.iter().find(|(name, _)| *name == CONTENT_LENGTH);
         announced.is_some_and(|(_, length)| length.parse().is_ok_and(|length: usize| length > self.body.len()))
@@ -87,7 +87,7 @@ impl Sent {
 const CONTENT_LENGTH: &str = "content-length";
 const JSON_LENGTH: &str = "inference-header-content-length";
 
-impl Door {
+impl Endpoint {
     const ALL: [Self; 6] = [Self::Json, Self::Binary, Self::Events, Self::Typed, Self::Raw, Self::Stream];
 
     const fn is_rest(self) -> bool {
@@ -103,13 +103,13 @@ impl Door {
         }
     }
 
-    /// A request of two elements that is answered.
-    fn good(self) -> Sent {
+    /// Returns a valid request of two elements.
+    fn good(self) -> SentRequest {
         self.request(2, 2)
     }
 
-    /// A request whose tensor declares another size than its two elements.
-    fn request(self, shape: i64, size: i64) -> Sent {
+    /// Returns a request whose tensor of two elements may declare another size.
+    fn request(self, shape: i64, size: i64) -> SentRequest {
         let mut input = json!({"name": "x", "shape": [shape], "datatype": "UINT8"});
         let (mut binary, mut length) = (Vec::new(), None);
         if self == Self::Binary {
@@ -127,13 +127,13 @@ impl Door {
             Self::Typed | Self::Stream => {
                 framed(0, &infer_request("echo", "UINT8", &[shape], ints(&[1, 2])).encode_to_vec())
             }
-            // A string behind its length in four bytes.
+            // A string after its length in four bytes.
             Self::Raw => {
                 let length = i32::try_from(size).unwrap().to_le_bytes();
                 framed(0, &raw_request("echo", "BYTES", &[1], [&length, b"ab".as_slice()].concat()).encode_to_vec())
             }
         };
-        let mut sent = Sent { headers: Vec::new(), body };
+        let mut sent = SentRequest { headers: Vec::new(), body };
         if self.is_rest() {
             sent.set(CONTENT_LENGTH, sent.body.len());
         }
@@ -143,7 +143,7 @@ impl Door {
         sent
     }
 
-    fn bad(self, fault: Fault) -> Sent {
+    fn bad(self, fault: Fault) -> SentRequest {
         let mut sent = self.good();
         match fault {
             Fault::TooLong => self.announce(&mut sent, |length| length + 3),
@@ -175,13 +175,13 @@ impl Door {
         sent
     }
 
-    /// The header that says how long something is.
+    /// Returns the name of the header that announces a length.
     const fn length_header(self) -> &'static str {
         if matches!(self, Self::Binary) { JSON_LENGTH } else { CONTENT_LENGTH }
     }
 
-    /// Announces another length than the right one.
-    fn announce(self, sent: &mut Sent, change: impl Fn(usize) -> usize) {
+    /// Replaces the announced length.
+    fn announce(self, sent: &mut SentRequest, change: impl Fn(usize) -> usize) {
         if self.is_rest() {
             let name = self.length_header();
             let length = sent.headers.iter().find(|(known, _)| *known == name).unwrap().1.parse().unwrap();
@@ -192,7 +192,7 @@ impl Door {
         }
     }
 
-    fn compress(self, sent: &mut Sent, encoding: &str, compress: impl Fn(&[u8]) -> Vec<u8>) {
+    fn compress(self, sent: &mut SentRequest, encoding: &str, compress: impl Fn(&[u8]) -> Vec<u8>) {
         if self.is_rest() {
             sent.body = compress(&sent.body);
             sent.set("content-encoding", encoding);
@@ -212,14 +212,14 @@ fn gzip<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A server and a connection to its gRPC port, which must survive all that is sent over it.
-struct House {
+/// A server and a connection to its gRPC listener, which must survive everything that is sent over it.
+struct Harness {
     server: TestServer,
     runtime: Runtime,
     http2: Http2,
 }
 
-impl House {
+impl Harness {
     fn new() -> Self {
         let settings = json!({"http_max_body_bytes": LIMIT, "grpc_max_message_length": LIMIT});
         let server = TestServer::start(Folder::new().with_identity("echo").settings(&settings));
@@ -228,11 +228,11 @@ impl House {
         Self { server, runtime, http2 }
     }
 
-    /// Sends a request and returns its status, or code, and what the answer says was wrong.
-    fn ask(&self, door: Door, sent: &Sent) -> (i32, String) {
-        if door.is_rest() {
+    /// Sends a request and returns its status or code, and its error message.
+    fn ask(&self, endpoint: Endpoint, sent: &SentRequest) -> (i32, String) {
+        if endpoint.is_rest() {
             let mut connection = self.server.connect();
-            let mut head = format!("POST {} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n", door.path());
+            let mut head = format!("POST {} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n", endpoint.path());
             for (name, value) in &sent.headers {
                 write!(head, "{name}: {value}\r\n").unwrap();
             }
@@ -254,28 +254,28 @@ impl House {
             (status, failure["error"].as_str().unwrap_or_default().to_owned())
         } else {
             let headers: Vec<_> = sent.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-            self.runtime.block_on(self.http2.call(door.path(), &headers, &sent.body)).end()
+            self.runtime.block_on(self.http2.call(endpoint.path(), &headers, &sent.body)).end()
         }
     }
 }
 
 #[test]
-fn every_fault_over_every_door_is_refused() {
-    let house = House::new();
-    let assert_serves = |door: Door| {
-        let expected = if door.is_rest() { 200 } else { 0 };
-        assert_eq!(house.ask(door, &door.good()), (expected, String::new()), "{door:?}");
+fn every_fault_over_every_transport_is_rejected() {
+    let harness = Harness::new();
+    let assert_serves = |endpoint: Endpoint| {
+        let expected = if endpoint.is_rest() { 200 } else { 0 };
+        assert_eq!(harness.ask(endpoint, &endpoint.good()), (expected, String::new()), "{endpoint:?}");
     };
-    Door::ALL.into_iter().for_each(assert_serves);
-    let before = house.server.peak_memory();
+    Endpoint::ALL.into_iter().for_each(assert_serves);
+    let before = harness.server.peak_memory();
     let mut shown = String::new();
     for fault in FAULTS {
         writeln!(shown, "{fault:?}").unwrap();
-        for door in Door::ALL {
-            let (status, error) = house.ask(door, &door.bad(fault));
+        for endpoint in Endpoint::ALL {
+            let (status, error) = harness.ask(endpoint, &endpoint.bad(fault));
             let error = if error.is_empty() { "(nothing)" } else { &error };
-            writeln!(shown, "  {door:?}: {status} {error}").unwrap();
-            assert_serves(door);
+            writeln!(shown, "  {endpoint:?}: {status} {error}").unwrap();
+            assert_serves(endpoint);
         }
     }
     insta::assert_snapshot!(shown, @r"
@@ -343,7 +343,7 @@ fn every_fault_over_every_door_is_refused() {
       Raw: 3 the compressed flag is 7, expected 0 or 1
       Stream: 3 the compressed flag is 7, expected 0 or 1
     ");
-    let grown = house.server.peak_memory() - before;
+    let grown = harness.server.peak_memory() - before;
     assert!(grown < LITTLE, "{grown} KiB");
 }
 
@@ -366,7 +366,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The head of a call, in HPACK without compression, that is not ended.
+/// The head of an unfinished call, in HPACK without compression.
 fn head(stream: u32) -> Vec<u8> {
     let field = |name: &str, value: &str| {
         let sizes = [name.len(), value.len()].map(|size| u8::try_from(size).unwrap());
@@ -375,7 +375,7 @@ fn head(stream: u32) -> Vec<u8> {
     let fields = [
         field(":method", "POST"),
         field(":scheme", "http"),
-        field(":path", Door::Typed.path()),
+        field(":path", Endpoint::Typed.path()),
         field(":authority", "test"),
         field("content-type", "application/grpc"),
     ];
@@ -383,8 +383,8 @@ fn head(stream: u32) -> Vec<u8> {
 }
 
 #[test]
-fn malformed_http2_ends_its_own_connection_alone() {
-    let house = House::new();
+fn malformed_http2_ends_only_its_connection() {
+    let harness = Harness::new();
     let settings = frame(SETTINGS, 0, 0, b"");
     let started = [PREFACE, &settings].concat();
     let after = |bytes: &[u8]| [&started, bytes].concat();
@@ -409,21 +409,21 @@ fn malformed_http2_ends_its_own_connection_alone() {
         ("a head without end", after(&[frame(HEADERS, 0, 1, &[0x40; 100]), continuations].concat())),
         ("streams that are reset at once", after(&resets.collect::<Vec<_>>())),
     ];
-    let before = house.server.peak_memory();
+    let before = harness.server.peak_memory();
     for (name, bytes) in cases {
-        for address in [house.server.grpc, house.server.http] {
+        for address in [harness.server.grpc, harness.server.http] {
             end(address, &bytes);
-            for door in [Door::Json, Door::Typed] {
-                let status = house.ask(door, &door.good()).0;
-                assert_eq!(status, if door.is_rest() { 200 } else { 0 }, "after {name}, over {door:?}");
+            for endpoint in [Endpoint::Json, Endpoint::Typed] {
+                let status = harness.ask(endpoint, &endpoint.good()).0;
+                assert_eq!(status, if endpoint.is_rest() { 200 } else { 0 }, "after {name}, over {endpoint:?}");
             }
         }
     }
-    let grown = house.server.peak_memory() - before;
+    let grown = harness.server.peak_memory() - before;
     assert!(grown < LITTLE, "{grown} KiB");
 }
 
-/// Sends bytes and reads what comes until the server closes the connection, which it must.
+/// Sends bytes and reads until the server closes the connection, which it must.
 fn end(address: SocketAddr, bytes: &[u8]) {
     let mut connection = Connection::open(address);
     connection.write_if_taken(bytes);

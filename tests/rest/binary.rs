@@ -1,4 +1,4 @@
-//! The binary tensor data extension over REST: what it looks like on the wire, and what is refused.
+//! The binary tensor data extension over REST: its wire format, and rejected requests.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -17,14 +17,14 @@ fn echo() -> TestServer {
     TestServer::start(Folder::new().with_identity("echo"))
 }
 
-/// Sends JSON and binary data behind it.
+/// Sends JSON followed by binary data.
 #[track_caller]
 fn post(client: &Client, json: &str, binary: &[u8]) -> Answer {
     let length = json.len().to_string();
     client.post_with(INFER, &[(LENGTH, &length)], [json.as_bytes(), binary].concat())
 }
 
-/// Parts an answer at the end of its JSON.
+/// Splits a response at the end of its JSON.
 #[track_caller]
 fn parts(answer: &Answer) -> (&str, &[u8]) {
     assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
@@ -40,7 +40,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn json_and_binary_data_are_mixed_both_ways() {
+fn binary_and_json_data_mix_in_requests_and_responses() {
     let request = r#"{"id":"q","parameters":{"binary_data_output":true,"k":1},"inputs":[
         {"name":"a","shape":[2],"datatype":"INT16","parameters":{"binary_data_size":4,"content_type":"np"}},
         {"name":"b","shape":[1,2],"datatype":"FP32","data":[[1.5,-2]]},
@@ -64,7 +64,7 @@ fn json_and_binary_data_are_mixed_both_ways() {
 }
 
 #[test]
-fn answers_are_json_unless_binary_data_is_asked_for() {
+fn binary_output_only_on_request() {
     let server = echo();
     let input = r#"{"name":"x","shape":[2],"datatype":"UINT8","parameters":{"binary_data_size":2}}"#;
     for outputs in
@@ -74,7 +74,7 @@ fn answers_are_json_unless_binary_data_is_asked_for() {
         assert_eq!((answer.header("content-type"), answer.header(LENGTH)), ("application/json", ""), "{outputs}");
         assert_eq!(answer.ok()["outputs"][0], json!({"name": "x", "shape": [2], "datatype": "UINT8", "data": [7, 8]}));
     }
-    // The other way round: JSON comes, binary data goes.
+    // The reverse: JSON in, binary data out.
     let request = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"UINT8","data":[9]}],"parameters":{"binary_data_output":true}}"#;
     assert_eq!(parts(&server.post(INFER, request)).1, [9]);
     // Events are text.
@@ -83,7 +83,7 @@ fn answers_are_json_unless_binary_data_is_asked_for() {
 }
 
 #[test]
-fn a_native_model_reads_binary_data_wherever_it_lies() {
+fn binary_unaligned_data_reaches_a_native_model() {
     let server = TestServer::start(Folder::iris());
     let row = [6.2_f32, 2.8, 4.8, 1.8].map(f32::to_le_bytes).concat();
     // Spaces move the data over every alignment.
@@ -100,7 +100,7 @@ fn a_native_model_reads_binary_data_wherever_it_lies() {
 }
 
 #[test]
-fn compression_is_around_json_and_binary_data() {
+fn binary_compression_covers_json_and_data() {
     let server = echo();
     let data: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
     let request = format!(
@@ -112,7 +112,7 @@ fn compression_is_around_json_and_binary_data() {
     let mut deflated = ZlibEncoder::new(Vec::new(), Compression::default());
     deflated.write_all(&body).unwrap();
     for (encoding, body) in [("gzip", gzip(&body)), ("deflate", deflated.finish().unwrap()), ("identity", body)] {
-        // The other client decompresses by itself.
+        // The default client would decompress the response.
         let mut connection = server.connect();
         let size = body.len();
         connection.write(format!(
@@ -132,7 +132,7 @@ fn compression_is_around_json_and_binary_data() {
 }
 
 #[test]
-fn a_long_tensor_is_neither_parsed_nor_copied_again() {
+fn binary_long_tensor_is_not_copied() {
     let server = echo();
     let size = 32 << 20;
     let request = format!(
@@ -142,14 +142,14 @@ fn a_long_tensor_is_neither_parsed_nor_copied_again() {
     let answer = post(&server, &request, &vec![5; size]);
     assert_eq!(parts(&answer).1.len(), size);
     let grown = server.peak_memory() - before;
-    // As it was received, and in one piece.
+    // Unchanged, and in one piece.
     let twice = u64::try_from(2 * size / 1024).unwrap();
     assert!(grown < twice + twice / 4, "{grown} KiB");
 }
 
 // ------------------------------------------------------------------------------------------------------------ refused
 
-/// One input, whose shape, datatype and parameters are given.
+/// Returns one input with the given shape, datatype and parameters.
 fn input(shape: &str, datatype: &str, parameters: &str) -> String {
     format!(r#"{{"inputs":[{{"name":"x","shape":{shape},"datatype":"{datatype}","parameters":{{{parameters}}}}}]}}"#)
 }
@@ -160,7 +160,7 @@ fn assert_still_serves(server: &TestServer) {
 }
 
 #[test]
-fn a_header_that_does_not_part_the_body_is_refused() {
+fn binary_wrong_header_length_is_rejected() {
     let server = echo();
     let json = input("[2]", "UINT8", r#""binary_data_size":2"#);
     let length = json.len();
@@ -210,7 +210,7 @@ fn a_header_that_does_not_part_the_body_is_refused() {
     server.post_with(INFER, &[(LENGTH, &length)], &body).ok();
 }
 
-/// Sends each request with the same eight bytes behind it, and shows what it is answered.
+/// Sends each request followed by the same eight bytes, and lists the responses.
 fn refusals(cases: &[String]) -> String {
     let server = echo();
     let mut shown = String::new();
@@ -222,7 +222,7 @@ fn refusals(cases: &[String]) -> String {
     shown
 }
 
-/// An input of eight bytes, with one thing replaced.
+/// Returns an input of eight bytes with one part replaced.
 fn with(from: &str, to: &str) -> String {
     let good = input("[8]", "UINT8", r#""binary_data_size":8"#);
     assert!(good.contains(from), "{from}");
@@ -230,7 +230,7 @@ fn with(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn sizes_that_are_not_there_are_refused() {
+fn binary_wrong_sizes_are_rejected() {
     let size = |value: &str| with(":8}", &format!(":{value}}}"));
     let two = |first: &str, second: &str| {
         let tensor = |name: &str, size: &str| {
@@ -302,7 +302,7 @@ fn sizes_that_are_not_there_are_refused() {
 }
 
 #[test]
-fn bytes_that_make_no_tensor_are_refused() {
+fn binary_bytes_that_do_not_fit_the_tensor_are_rejected() {
     let sized = |shape: &str, datatype: &str| with("[8]", shape).replace("UINT8", datatype);
     let cases = [
         sized("[7]", "UINT8"),
@@ -353,7 +353,7 @@ fn bytes_that_make_no_tensor_are_refused() {
 }
 
 #[test]
-fn declared_sizes_take_no_memory() {
+fn binary_declared_sizes_allocate_no_memory() {
     let settings = json!({"http_max_body_bytes": 1 << 20});
     let server = TestServer::start(Folder::new().with_identity("echo").settings(&settings));
     let before = server.peak_memory();

@@ -1,8 +1,8 @@
-//! Every datatype through every door: what the identity model is sent comes back bit by bit, or the difference is one that
-//! `docs/tensors.md` tells.
+//! Every datatype over every transport and format: tensors return from the identity model bit by bit, or with a
+//! difference that `docs/tensors.md` describes.
 //!
-//! A [`Door`] takes elements as little-endian bytes and returns what came back in the same form. It encodes and decodes by
-//! means of its own, not with the code under test.
+//! An [`Endpoint`] takes elements as little-endian bytes and returns the response in the same form. It has its own
+//! encoder and decoder, independent of the code under test.
 
 use std::fmt::Write as _;
 
@@ -16,13 +16,13 @@ use tokio::runtime::Runtime;
 use crate::support::grpc::{InferenceClient, inference_client};
 use crate::support::{Answer, Client, Folder, TestServer};
 
-/// What is special about the values of a tensor.
+/// The special values that a tensor contains.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Values {
-    /// Nothing: numbers, truth values and text.
+    /// None: numbers, booleans and text.
     Ordinary,
     Infinite,
-    /// The NaN that is the default of its type.
+    /// The default NaN of the type.
     Nan,
     /// NaNs with another sign or payload.
     OddNan,
@@ -30,24 +30,24 @@ enum Values {
     NotText,
 }
 
-/// What a door does with such values.
+/// How an endpoint handles such values.
 #[derive(Debug, PartialEq)]
 enum Outcome {
-    /// Every bit comes back.
+    /// Every bit is preserved.
     Exact,
-    /// Every NaN comes back as the default one.
+    /// Every NaN returns as the default one.
     DefaultNan,
-    /// Every NaN comes back quiet, with its sign and payload.
+    /// Every NaN returns as a quiet one, with its sign and payload.
     QuietNan,
-    /// Each comes back as JSON's `null`.
+    /// Each returns as JSON's `null`.
     Null,
-    /// The door cannot send them.
+    /// The endpoint cannot send them.
     NotSendable,
-    /// The answer is a failure with this status and message.
+    /// The response is an error with this status and message.
     Refused(u16, &'static str),
 }
 
-/// A tensor to be sent.
+/// A tensor to send.
 #[derive(Debug, Clone)]
 struct Sample {
     datatype: Datatype,
@@ -57,18 +57,18 @@ struct Sample {
     values: Values,
 }
 
-/// What came back: the shape, and the elements; `None` for `null`.
+/// The shape and the elements of a response; `None` for `null`.
 type Echo = (Vec<usize>, Vec<Option<Vec<u8>>>);
 
-/// A way into the server and out of it.
-trait Door {
+/// A transport with its formats of requests and responses.
+trait Endpoint {
     fn name(&self) -> String;
 
-    /// What is to happen to such values of a datatype.
+    /// Returns how such values of a datatype are to be handled.
     fn outcome(&self, datatype: Datatype, values: Values) -> Outcome;
 
-    /// Sends a tensor `x` and returns what came back as the tensor `x`, or the status and message of a failure. Over
-    /// gRPC the status is the code.
+    /// Sends a tensor `x` and returns the tensor `x` of the response, or the status and message of an error. Over gRPC,
+    /// the status is the code.
     fn echo(&self, sample: &Sample) -> Result<Echo, (u16, String)>;
 }
 
@@ -80,7 +80,7 @@ enum Form {
     Binary,
 }
 
-/// REST, with inputs of one form and outputs of another, on a server with a setting of `non_finite_json`.
+/// REST, with formats of inputs and outputs, on a server with a setting of `non_finite_json`.
 struct Rest<'a> {
     client: &'a Client,
     non_finite: &'static str,
@@ -88,7 +88,7 @@ struct Rest<'a> {
     output: Form,
 }
 
-impl Door for Rest<'_> {
+impl Endpoint for Rest<'_> {
     fn name(&self) -> String {
         format!("REST {:?} to {:?}, non_finite_json {}", self.input, self.output, self.non_finite)
     }
@@ -171,7 +171,7 @@ impl Rest<'_> {
     }
 }
 
-/// Writes an element as JSON, floats as the double of the same value.
+/// Encodes an element as JSON, floats as the double of the same value.
 fn to_json(datatype: Datatype, element: &[u8]) -> Value {
     match datatype {
         Datatype::Bool => json!(element == [1]),
@@ -225,7 +225,7 @@ fn from_json(datatype: Datatype, value: &Value) -> Vec<u8> {
     }
 }
 
-/// Puts elements one after another, BYTES behind their lengths.
+/// Concatenates elements, BYTES with their lengths in front.
 fn join(datatype: Datatype, elements: &[Vec<u8>]) -> Vec<u8> {
     let mut joined = Vec::new();
     for element in elements {
@@ -254,12 +254,12 @@ fn split(datatype: Datatype, mut bytes: &[u8]) -> Vec<Vec<u8>> {
 
 // --------------------------------------------------------------------------------------------------------------- gRPC
 
-/// How a request over gRPC has its data, which decides how the answer has it.
+/// How a gRPC request carries its data, which decides how the response carries it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Contents {
-    /// In the fields of `InferTensorContents`; so is the answer, but for FP16 and BF16.
+    /// In the fields of `InferTensorContents`, as in the response, except for FP16 and BF16.
     Typed,
-    /// In the fields, beside an input that is raw: so is all of the answer.
+    /// In the fields, together with a raw input: all of the response is raw.
     TypedBesideRaw,
     Raw,
 }
@@ -287,7 +287,7 @@ impl Grpc {
             Contents::Raw => request.raw_input_contents.push(join(sample.datatype, &sample.elements).into()),
             Contents::Typed | Contents::TypedBesideRaw => x.contents = Some(to_contents(sample)),
         }
-        // A tensor without elements would take the raw entry of the other.
+        // A tensor without elements would take the raw entry of the other input.
         if self.contents == Contents::TypedBesideRaw && !sample.elements.is_empty() {
             let other = InferInputTensor { name: "y".to_owned(), datatype: "INT8".to_owned(), ..x.clone() };
             request.inputs.push(InferInputTensor { shape: vec![1], contents: None, ..other });
@@ -299,13 +299,13 @@ impl Grpc {
     }
 }
 
-impl Door for Grpc {
+impl Endpoint for Grpc {
     fn name(&self) -> String {
         format!("gRPC {:?}", self.contents)
     }
 
     fn outcome(&self, datatype: Datatype, values: Values) -> Outcome {
-        // They have no field of their own, and come as FP32.
+        // They have no field of their own, and are sent as FP32.
         let is_half = matches!(datatype, Datatype::Fp16 | Datatype::Bf16);
         if is_half && values == Values::OddNan && self.contents != Contents::Raw {
             return Outcome::QuietNan;
@@ -365,7 +365,7 @@ fn floats<T, const N: usize>(elements: &[Vec<u8>], read: impl Fn([u8; N]) -> T) 
     elements.iter().map(|element| read(element.as_slice().try_into().unwrap())).collect()
 }
 
-/// Takes elements out of the field of their datatype; the others are empty.
+/// Reads elements from the field of their datatype; the other fields must be empty.
 fn from_contents(datatype: Datatype, contents: &InferTensorContents) -> Vec<Vec<u8>> {
     let InferTensorContents {
         bool_contents,
@@ -418,7 +418,7 @@ macro_rules! integers {
     };
 }
 
-/// What the edges of a floating-point type are, as bits: of its numbers, infinities, default NaN and other NaNs.
+/// The edge cases of a floating-point type, as bits: numbers, infinities, the default NaN and other NaNs.
 struct Edges {
     numbers: Vec<u64>,
     infinities: [u64; 2],
@@ -426,7 +426,7 @@ struct Edges {
     odd_nans: [u64; 3],
 }
 
-/// Derives the edges from the number of bits in the exponent and the fraction (IEEE 754, section 3.4).
+/// Derives the edge cases from the number of bits in the exponent and the fraction (IEEE 754, section 3.4).
 fn edges(exponent: u32, fraction: u32) -> Edges {
     let sign = 1 << (exponent + fraction);
     let infinity = ((1 << exponent) - 1) << fraction;
@@ -450,7 +450,7 @@ fn edges(exponent: u32, fraction: u32) -> Edges {
     }
 }
 
-/// The exponent and fraction bits of a floating-point type.
+/// Returns the number of exponent and fraction bits of a floating-point type.
 fn layout(datatype: Datatype) -> Option<(u32, u32)> {
     match datatype {
         Datatype::Fp16 => Some((5, 10)),
@@ -461,7 +461,7 @@ fn layout(datatype: Datatype) -> Option<(u32, u32)> {
     }
 }
 
-/// Returns a NaN with the bit set that makes it quiet.
+/// Returns a NaN with the quiet bit set.
 fn quiet(datatype: Datatype, nan: &[u8]) -> Vec<u8> {
     let (_, fraction) = layout(datatype).unwrap();
     let mut bytes = [0; 8];
@@ -470,7 +470,7 @@ fn quiet(datatype: Datatype, nan: &[u8]) -> Vec<u8> {
     bits.to_le_bytes()[..nan.len()].to_vec()
 }
 
-/// Elements of a type, by what is special about them.
+/// Returns elements of a datatype, grouped by their special values.
 fn elements(datatype: Datatype) -> Vec<(Values, Vec<Vec<u8>>)> {
     let ordinary = match datatype {
         Datatype::Bool => vec![vec![0], vec![1], vec![1]],
@@ -506,7 +506,8 @@ fn elements(datatype: Datatype) -> Vec<(Values, Vec<Vec<u8>>)> {
     vec![(Values::Ordinary, ordinary)]
 }
 
-/// The tensors of one type: its values flat, the first of them as a scalar and in more dimensions, and none at all.
+/// Returns the tensors of one datatype: its values in one dimension, the first ones as a scalar and in more dimensions,
+/// and an empty one.
 fn samples(datatype: Datatype) -> Vec<Sample> {
     let mut samples = Vec::new();
     for (values, elements) in elements(datatype) {
@@ -538,9 +539,9 @@ fn echo(non_finite: &str) -> TestServer {
     TestServer::start(Folder::new().with_identity("echo").settings(&json!({"non_finite_json": non_finite})))
 }
 
-/// Sends one tensor and says what is not as it is to be.
-fn check(door: &dyn Door, sample: &Sample) -> Result<(), String> {
-    let outcome = door.outcome(sample.datatype, sample.values);
+/// Sends one tensor and returns an error if the response differs from the expected one.
+fn check(endpoint: &dyn Endpoint, sample: &Sample) -> Result<(), String> {
+    let outcome = endpoint.outcome(sample.datatype, sample.values);
     if outcome == Outcome::NotSendable {
         return Ok(());
     }
@@ -553,7 +554,7 @@ fn check(door: &dyn Door, sample: &Sample) -> Result<(), String> {
         Outcome::QuietNan => sample.elements.iter().map(|nan| Some(quiet(sample.datatype, nan))).collect(),
         _ => sample.elements.iter().cloned().map(Some).collect(),
     };
-    match (door.echo(sample), outcome) {
+    match (endpoint.echo(sample), outcome) {
         (Err((status, message)), Outcome::Refused(wanted, text)) if status == wanted && message == text => Ok(()),
         (Ok(echo), Outcome::Exact | Outcome::DefaultNan | Outcome::QuietNan | Outcome::Null)
             if echo == (sample.shape.clone(), expected.clone()) =>
@@ -564,13 +565,13 @@ fn check(door: &dyn Door, sample: &Sample) -> Result<(), String> {
     }
 }
 
-fn check_all(doors: &[&dyn Door]) {
+fn check_all(endpoints: &[&dyn Endpoint]) {
     let mut failures = String::new();
-    for door in doors {
+    for endpoint in endpoints {
         for sample in Datatype::ALL.into_iter().flat_map(samples) {
-            if let Err(failure) = check(*door, &sample) {
+            if let Err(failure) = check(*endpoint, &sample) {
                 let Sample { datatype, shape, values, .. } = &sample;
-                writeln!(failures, "{}: {datatype} {shape:?} {values:?}: expected {failure}", door.name()).unwrap();
+                writeln!(failures, "{}: {datatype} {shape:?} {values:?}: expected {failure}", endpoint.name()).unwrap();
             }
         }
     }
@@ -578,28 +579,28 @@ fn check_all(doors: &[&dyn Door]) {
 }
 
 #[test]
-fn every_datatype_passes_every_door_of_rest() {
+fn every_datatype_round_trips_over_rest() {
     for non_finite in ["null", "string", "error"] {
         let server = echo(non_finite);
-        let mut doors = Vec::new();
+        let mut endpoints = Vec::new();
         for input in [Form::Json, Form::Binary] {
             for output in [Form::Json, Form::Binary] {
-                doors.push(Rest { client: &server, non_finite, input, output });
+                endpoints.push(Rest { client: &server, non_finite, input, output });
             }
         }
-        check_all(&doors.iter().map(|door| door as &dyn Door).collect::<Vec<_>>());
+        check_all(&endpoints.iter().map(|endpoint| endpoint as &dyn Endpoint).collect::<Vec<_>>());
     }
 }
 
 #[test]
-fn every_datatype_passes_every_door_of_grpc() {
+fn every_datatype_round_trips_over_grpc() {
     let server = echo("error");
-    let doors = [Contents::Typed, Contents::TypedBesideRaw, Contents::Raw].map(|form| Grpc::connect(&server, form));
-    check_all(&doors.each_ref().map(|door| door as &dyn Door));
+    let endpoints = [Contents::Typed, Contents::TypedBesideRaw, Contents::Raw].map(|form| Grpc::connect(&server, form));
+    check_all(&endpoints.each_ref().map(|endpoint| endpoint as &dyn Endpoint));
 }
 
 #[test]
-fn every_half_precision_number_passes_json_and_typed_contents() {
+fn every_fp16_number_round_trips() {
     let server = echo("string");
     let typed = Grpc::connect(&server, Contents::Typed);
     for datatype in [Datatype::Fp16, Datatype::Bf16] {
@@ -607,14 +608,14 @@ fn every_half_precision_number_passes_json_and_typed_contents() {
         let is_number = |bits: &u16| (bits >> fraction) & ((1 << exponent) - 1) != (1 << exponent) - 1;
         let elements: Vec<_> = (0..=u16::MAX).filter(is_number).map(|bits| bits.to_le_bytes().to_vec()).collect();
         let sample = Sample { datatype, shape: vec![elements.len()], elements, values: Values::Ordinary };
-        let door = Rest { client: &server, non_finite: "string", input: Form::Json, output: Form::Json };
-        check(&door, &sample).unwrap();
+        let endpoint = Rest { client: &server, non_finite: "string", input: Form::Json, output: Form::Json };
+        check(&endpoint, &sample).unwrap();
         check(&typed, &sample).unwrap();
     }
 }
 
 #[test]
-fn null_is_nan_in_requests_for_floats_alone() {
+fn null_is_nan_only_for_floats() {
     let server = echo("string");
     for datatype in Datatype::ALL {
         let body = format!(r#"{{"inputs":[{{"name":"x","shape":[1],"datatype":"{datatype}","data":[null]}}]}}"#);

@@ -1,4 +1,4 @@
-//! Routes that models in Python bring along. What their arguments may be is tested in `python/tests`.
+//! Custom routes of models in Python. Their arguments are tested in `python/tests`.
 
 use std::fs;
 use std::thread;
@@ -8,9 +8,9 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::python::python;
-use crate::support::{Folder, Starting, TestServer, repository_path};
+use crate::support::{Folder, ServerBuilder, TestServer, repository_path};
 
-/// A folder with models of `tests/fixtures/workers/handlers.py`: names and classes.
+/// Creates a folder with models of `tests/fixtures/workers/handlers.py`, by name and class.
 fn folder(models: &[(&str, &str)]) -> Folder {
     let source = fs::read(repository_path("tests/fixtures/workers/handlers.py")).unwrap();
     models.iter().fold(Folder::new(), |folder, (name, class)| {
@@ -21,9 +21,9 @@ fn folder(models: &[(&str, &str)]) -> Folder {
     })
 }
 
-fn starting(folder: Folder, settings: &Value) -> Option<Starting> {
+fn starting(folder: Folder, settings: &Value) -> Option<ServerBuilder> {
     let python = python()?;
-    Some(Starting::new(folder.settings(settings)).env("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap()))
+    Some(ServerBuilder::new(folder.settings(settings)).env("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap()))
 }
 
 fn server(models: &[(&str, &str)], settings: &Value) -> Option<TestServer> {
@@ -31,7 +31,7 @@ fn server(models: &[(&str, &str)], settings: &Value) -> Option<TestServer> {
 }
 
 #[test]
-fn a_call_passes_as_it_is() {
+fn custom_route_passes_request_and_response_unchanged() {
     let Some(server) = server(&[("m", "Routes")], &json!({})) else { return };
     let headers = [("x-many", "a"), ("x-many", "b"), ("content-type", "text/plain")];
     let answer = server.request(&Method::PUT, "/echo/a%20b?q=%31&q=2", &headers, b"\x00\xff raw");
@@ -48,7 +48,7 @@ fn a_call_passes_as_it_is() {
 }
 
 #[test]
-fn bodies_are_decompressed_and_limited() {
+fn custom_route_body_is_decompressed_and_limited() {
     let Some(server) = server(&[("m", "Routes")], &json!({"http_max_body_bytes": 100})) else { return };
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     std::io::Write::write_all(&mut encoder, b"compressed").unwrap();
@@ -59,7 +59,7 @@ fn bodies_are_decompressed_and_limited() {
 }
 
 #[test]
-fn failures_are_those_of_any_other_call() {
+fn custom_route_errors_match_inference_errors() {
     let Some(server) = server(&[("m", "Routes")], &json!({})) else { return };
     assert_eq!(server.post("/trouble/refuse", "").error(418), "no tea");
     assert_eq!(server.post("/trouble/fail", "").error(500), "builtins.ValueError: boom");
@@ -78,7 +78,7 @@ fn failures_are_those_of_any_other_call() {
 }
 
 #[test]
-fn plain_handlers_hold_up_nobody_and_a_client_that_leaves_is_seen() {
+fn custom_route_plain_handler_does_not_block_and_sees_disconnect() {
     let Some(server) = server(&[("m", "Routes")], &json!({})) else { return };
     let client = crate::support::Client::new(server.http);
     let slow = thread::spawn(move || client.get("/plain").ok());
@@ -94,7 +94,7 @@ fn plain_handlers_hold_up_nobody_and_a_client_that_leaves_is_seen() {
 }
 
 #[test]
-fn routes_come_and_go_with_their_model() {
+fn custom_route_follows_load_and_unload() {
     let Some(starting) = starting(folder(&[("a", "Routes"), ("b", "Second")]), &json!({})) else { return };
     let server = starting.start();
     let warning = "`GET /plain` is answered by model";
@@ -114,7 +114,7 @@ fn routes_come_and_go_with_their_model() {
 }
 
 #[test]
-fn a_route_that_cannot_be_served_is_refused_at_load() {
+fn custom_route_conflict_fails_the_load() {
     let cases = [
         ("Collides", "the model's route `/v2/models/{model}/infer` is one of the server's own"),
         ("NoPath", "the route `words/{x:slug}` of the handler `words` cannot be served: it does not begin with `/`"),

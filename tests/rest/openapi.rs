@@ -1,6 +1,6 @@
-//! The documentation: pages, their files, and the documents, as browsers and generators of clients fetch them.
+//! The documentation: pages, their assets, and the `OpenAPI` documents, as browsers and client generators fetch them.
 //!
-//! Whether the documents are true is held against real answers in `tests/clients`.
+//! `tests/clients` checks the documents against real responses.
 
 use std::io::Read;
 
@@ -13,7 +13,7 @@ use crate::support::{Answer, Folder, TestServer};
 const IRIS_DOCS: &str = "/v2/models/iris-xgboost/docs";
 const VERSION_DOCS: &str = "/v2/models/iris-xgboost/versions/v1.0.0/docs";
 
-/// The URLs that a page refers to, but for data.
+/// Returns the URLs that a page refers to, except data URLs.
 fn links(page: &Answer) -> Vec<String> {
     let attributes = ["src=\"", "href=\""];
     let starts = attributes.into_iter().flat_map(|attribute| page.text().split(attribute).skip(1));
@@ -36,7 +36,7 @@ fn resolve(base: &str, link: &str) -> String {
 }
 
 #[test]
-fn pages_are_titled_by_their_model() {
+fn openapi_pages_are_titled_by_model() {
     let odd = r#"a "b" <c>&{start.js}"#;
     let server = TestServer::start(Folder::iris().with_iris("odd", &json!({"name": odd})));
     let title = |path: &str| {
@@ -54,7 +54,7 @@ fn pages_are_titled_by_their_model() {
 }
 
 #[test]
-fn pages_and_documents_work_under_any_prefix() {
+fn openapi_works_under_any_prefix() {
     let server = TestServer::start(Folder::iris().settings(&json!({"root_path": "/pre"})));
     for prefix in ["", "/pre"] {
         for page in ["/v2/docs", IRIS_DOCS, VERSION_DOCS] {
@@ -78,7 +78,7 @@ fn pages_and_documents_work_under_any_prefix() {
 }
 
 #[test]
-fn files_are_compressed_and_kept_for_ever() {
+fn openapi_assets_are_compressed_and_immutable() {
     let server = TestServer::start(Folder::iris());
     for link in links(&server.get("/v2/docs")).iter().filter(|link| link.contains("assets")) {
         let path = resolve("/v2/docs", link);
@@ -103,7 +103,7 @@ fn files_are_compressed_and_kept_for_ever() {
 }
 
 #[test]
-fn pages_and_documents_are_sent_again_only_when_they_changed() {
+fn openapi_etag_avoids_resending() {
     let server = TestServer::start(Folder::iris());
     for path in ["/v2/docs", IRIS_DOCS, "/openapi.json", "/v2/models/iris-xgboost/docs/dataplane.json"] {
         let answer = server.get(path);
@@ -119,7 +119,7 @@ fn pages_and_documents_are_sent_again_only_when_they_changed() {
 }
 
 #[test]
-fn pages_load_nothing_from_elsewhere() {
+fn openapi_pages_load_nothing_external() {
     let server = TestServer::start(Folder::iris());
     let page = server.get("/v2/docs");
     assert!(!page.text().contains("//"), "{}", page.text());
@@ -128,7 +128,7 @@ fn pages_load_nothing_from_elsewhere() {
 }
 
 #[test]
-fn what_is_not_there_is_not_documented() {
+fn openapi_unknown_model_or_version_answers_404() {
     let server = TestServer::start(Folder::iris());
     for suffix in ["docs", "docs/dataplane.json"] {
         assert_eq!(server.get(&format!("/v2/models/nope/{suffix}")).error(404), "Model nope not found");
@@ -139,7 +139,7 @@ fn what_is_not_there_is_not_documented() {
 }
 
 #[test]
-fn a_models_document_shows_its_inputs_and_outputs() {
+fn openapi_model_document_shows_inputs_and_outputs() {
     let server = TestServer::start(Folder::iris());
     let document = server.get("/v2/models/iris-xgboost/docs/dataplane.json").ok();
     let body = &document["components"]["requestBodies"]["InferenceRequest"]["content"]["application/json"]["example"];

@@ -1,4 +1,4 @@
-//! The V2 protocol over HTTP: routes, bodies, headers, and what browsers and proxies need.
+//! The V2 protocol over HTTP: routes, bodies, headers, CORS, proxies and connections.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use http::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::support::{Answer, Folder, Starting, TestServer, repository_path};
+use crate::support::{Answer, Folder, ServerBuilder, TestServer, repository_path};
 
 const IRIS: &str = "/v2/models/iris-xgboost";
 const INFER: &str = "/v2/models/iris-xgboost/infer";
@@ -69,7 +69,7 @@ fn every_get_route_answers_as_documented() {
 }
 
 #[test]
-fn every_infer_route_answers_alike() {
+fn every_infer_route_gives_the_same_answer() {
     let server = iris();
     let body = ONE_ROW.replace("{\"inputs\"", "{\"id\":\"i\",\"inputs\"");
     let expected = r#"{"model_name":"iris-xgboost","model_version":"v1.0.0","id":"i","parameters":{},"outputs":[{"name":"predict","shape":[1,1],"datatype":"INT64","parameters":{"content_type":"np"},"data":[2]}]}"#;
@@ -81,7 +81,7 @@ fn every_infer_route_answers_alike() {
         "/infer?model_version=v1.0.0",
         "/infer?unknown=1&model_version=v1.0.0",
         "/infer?unknown=1",
-        // The path wins.
+        // The path takes precedence.
         "/versions/v1.0.0/infer?model_version=other",
     ] {
         let answer = server.post(&format!("{IRIS}{path}"), &body);
@@ -90,7 +90,7 @@ fn every_infer_route_answers_alike() {
 }
 
 #[test]
-fn models_and_versions_that_are_not_there_are_404() {
+fn unknown_models_and_versions_answer_404() {
     let server = iris();
     let get = |path: &str| server.get(path).error(404);
     let infer = |path: &str| server.post(path, ONE_ROW).error(404);
@@ -109,7 +109,7 @@ fn models_and_versions_that_are_not_there_are_404() {
 }
 
 #[test]
-fn an_unknown_model_is_told_before_its_body_is_read() {
+fn unknown_model_answers_404_before_reading_the_body() {
     let server = iris();
     let mut connection = server.connect();
     connection.write("POST /v2/models/nope/infer HTTP/1.1\r\nhost: test\r\ncontent-length: 1000000\r\n\r\n");
@@ -117,7 +117,7 @@ fn an_unknown_model_is_told_before_its_body_is_read() {
 }
 
 #[test]
-fn paths_that_are_not_served_are_404() {
+fn unknown_paths_answer_404() {
     let server = iris();
     for path in
         ["/", "/docs", "/v2/models", "/v2/nothing", "/v1/models/iris-xgboost", "/v2/models/a/b/infer", "/v2//health"]
@@ -128,7 +128,7 @@ fn paths_that_are_not_served_are_404() {
 }
 
 #[test]
-fn other_methods_are_405_and_name_what_is_allowed() {
+fn other_methods_answer_405_with_allow() {
     let server = iris();
     let gets = ["/v2", "/v2/health/live", "/v2/health/ready", IRIS, "/v2/models/iris-xgboost/ready"];
     let methods = [Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS, Method::PATCH];
@@ -149,7 +149,7 @@ fn other_methods_are_405_and_name_what_is_allowed() {
 }
 
 #[test]
-fn a_trailing_slash_is_redirected() {
+fn trailing_slash_redirects() {
     let server = iris();
     for (path, location) in [
         ("/v2/", "/v2"),
@@ -194,7 +194,7 @@ fn model_metadata_comes_from_the_settings() {
 // ------------------------------------------------------------------------------------------------------- infer
 
 #[test]
-fn the_quickstart_requests_are_answered() {
+fn quickstart_requests_are_answered() {
     let server = TestServer::quickstart();
     let answer = server.post(INFER, quickstart_request("iris-request.json")).ok();
     assert_eq!(
@@ -210,7 +210,7 @@ fn the_quickstart_requests_are_answered() {
 }
 
 #[test]
-fn cloud_event_headers_are_the_original_s() {
+fn cloud_event_headers_match_the_original() {
     let server = iris();
     let answer = server.post(INFER, ONE_ROW.replace("{\"inputs\"", "{\"id\":\"my-id\",\"inputs\""));
     let mut headers: Vec<_> = answer
@@ -235,7 +235,7 @@ fn cloud_event_headers_are_the_original_s() {
 }
 
 #[test]
-fn ids_are_kept_or_made() {
+fn request_id_is_kept_or_generated() {
     let server = iris();
     let with_id = |id: &str| server.post(INFER, ONE_ROW.replace("{\"inputs\"", &format!("{{\"id\":{id},\"inputs\"")));
     let id_of = |answer: &Answer| answer.ok()["id"].as_str().unwrap().to_owned();
@@ -251,7 +251,7 @@ fn ids_are_kept_or_made() {
     assert_eq!((id_of(&empty).as_str(), empty.header("ce-id"), empty.header("ce-requestid")), ("", "", ""));
     assert!(!empty.headers.contains_key("ce-id") && !empty.headers.contains_key("ce-requestid"));
     assert_eq!(empty.header("ce-modelid"), "iris-xgboost");
-    // What no header can hold is in the body alone.
+    // Ids that no header can hold are only in the body.
     let forged = with_id(r#""a\r\nx-forged: 1""#);
     assert_eq!(id_of(&forged), "a\r\nx-forged: 1");
     assert!(!forged.headers.contains_key("ce-id") && !forged.headers.contains_key("x-forged"));
@@ -259,7 +259,7 @@ fn ids_are_kept_or_made() {
 }
 
 #[test]
-fn outputs_are_those_asked_for_in_that_order() {
+fn requested_outputs_are_answered_in_order() {
     let server = iris();
     let ask = |outputs: &str| server.post(INFER, ONE_ROW.replace("]}]}", &format!("]}}],\"outputs\":{outputs}}}")));
     let names = |answer: Answer| -> Vec<String> {
@@ -277,7 +277,7 @@ fn outputs_are_those_asked_for_in_that_order() {
 }
 
 #[test]
-fn keys_may_come_in_any_order_and_unknown_ones_are_ignored() {
+fn json_keys_in_any_order_and_unknown_keys_are_accepted() {
     let server = iris();
     let body = r#"{"later":{"a":[1]},"inputs":[{"data":[[6.2,2.8],[4.8,1.8]],"extra":null,"shape":[1,4],"parameters":null,"datatype":"FP32","name":"x"}],"id":"z","parameters":{"own":[1,{"b":null}]}}"#;
     let answer = server.post(INFER, body.replace("[[6.2,2.8],[4.8,1.8]]", "[[6.2,2.8,4.8,1.8]]")).ok();
@@ -287,7 +287,7 @@ fn keys_may_come_in_any_order_and_unknown_ones_are_ignored() {
 }
 
 #[test]
-fn every_numeric_datatype_is_read() {
+fn native_model_reads_every_numeric_datatype() {
     let server = iris();
     for datatype in ["UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"] {
         let body = ONE_ROW.replace("FP32", datatype).replace("6.2,2.8,4.8,1.8", "6,3,5,2");
@@ -300,19 +300,19 @@ fn every_numeric_datatype_is_read() {
 }
 
 #[test]
-fn a_row_count_may_be_left_open() {
+fn shape_with_minus_1_rows_is_accepted() {
     let answer = iris().post(INFER, rows(3).replace("[3,4]", "[-1,4]")).ok();
     assert_eq!(answer["outputs"][0]["shape"], json!([3, 1]));
 }
 
 #[test]
-fn no_rows_are_no_answers() {
+fn zero_rows_give_zero_answers() {
     let answer = iris().post(INFER, r#"{"inputs":[{"name":"x","shape":[0,4],"datatype":"FP32","data":[]}]}"#).ok();
     assert_eq!((&answer["outputs"][0]["shape"], &answer["outputs"][0]["data"]), (&json!([0, 1]), &json!([])));
 }
 
 #[test]
-fn columns_make_a_data_frame() {
+fn columns_become_a_data_frame() {
     let column =
         |name: &str, value: f32| json!({"name": name, "shape": [2, 1], "datatype": "FP32", "data": [value, value]});
     let inputs = [column("a", 6.2), column("b", 2.8), column("c", 4.8), column("d", 1.8)];
@@ -340,14 +340,14 @@ fn headers_in_the_body_are_ignored_with_a_warning() {
 }
 
 #[test]
-fn the_content_type_is_json_by_any_name() {
+fn any_content_type_is_read_as_json() {
     let server = iris();
     for content_type in [
         "application/json",
         "application/json; charset=utf-8",
         "application/vnd.x+json",
         "APPLICATION/JSON",
-        // As tritonclient's asynchronous client calls all bodies.
+        // tritonclient's asynchronous client labels all bodies so.
         "application/octet-stream",
     ] {
         server.post_with(INFER, &[("content-type", content_type)], ONE_ROW).ok();
@@ -364,7 +364,7 @@ fn the_content_type_is_json_by_any_name() {
 }
 
 #[test]
-fn a_long_request_and_a_long_answer_pass() {
+fn long_request_and_response_pass() {
     let count = 20_000;
     let body = rows(count).replace("]}]}", r#"]}],"outputs":[{"name":"predict"}]}"#);
     assert!(body.len() > 256 * 1024, "long enough for the compute pool");
@@ -375,12 +375,12 @@ fn a_long_request_and_a_long_answer_pass() {
 // -------------------------------------------------------------------------------------------------------- gzip
 
 #[test]
-fn a_long_answer_is_compressed_for_those_who_take_it() {
+fn long_response_is_compressed_if_accepted() {
     let server = iris();
     let ask = |rows_: usize, accepted: &[(&str, &str)]| {
         let mut headers = vec![("content-type", "application/json")];
         headers.extend(accepted);
-        // The client below shows what is on the wire, unlike one that decodes by itself.
+        // This client shows the bytes on the wire, and does not decompress them.
         let body = rows(rows_);
         let mut connection = server.connect();
         let head = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect::<Vec<_>>().concat();
@@ -410,7 +410,7 @@ fn a_long_answer_is_compressed_for_those_who_take_it() {
 }
 
 #[test]
-fn compression_can_be_switched_off() {
+fn response_compression_can_be_disabled() {
     let server = iris_with(&json!({"gzip_enabled": false}));
     let headers = [("content-type", "application/json"), ("accept-encoding", "gzip")];
     let answer = server.post_with(INFER, &headers, rows(500));
@@ -419,7 +419,7 @@ fn compression_can_be_switched_off() {
 }
 
 #[test]
-fn a_client_that_decompresses_by_itself_works() {
+fn decompressing_client_reads_the_response() {
     let server = iris();
     let agent: ureq::Agent = ureq::Agent::config_builder().proxy(None).build().into();
     let url = format!("http://{}{INFER}", server.http);
@@ -457,7 +457,7 @@ fn compressed_requests_are_read() {
 // ------------------------------------------------------------------------------------------------------ limits
 
 #[test]
-fn long_bodies_are_refused_however_they_come() {
+fn too_long_body_is_rejected() {
     let limit = 1000;
     let server = iris_with(&json!({"http_max_body_bytes": limit}));
     let expected = "the body is larger than 1000 bytes, the limit that the setting `http_max_body_bytes` gives";
@@ -465,13 +465,13 @@ fn long_bodies_are_refused_however_they_come() {
     server.post(INFER, padded(limit)).ok();
     assert_eq!(server.post(INFER, padded(limit + 1)).error(413), expected);
 
-    // By its length, before any of it is sent.
+    // Rejected by its length, before any of it is sent.
     let mut connection = server.connect();
     let head = format!("POST {INFER} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\n");
     connection.write(format!("{head}content-length: 99999999999\r\nexpect: 100-continue\r\n\r\n"));
     assert_eq!(connection.answer().error(413), expected);
 
-    // In chunks, as soon as there are too many.
+    // Rejected in chunks, as soon as the limit is exceeded.
     let mut connection = server.connect();
     connection.write(format!("{head}transfer-encoding: chunked\r\n\r\n"));
     let chunk = format!("64\r\n{}\r\n", " ".repeat(100));
@@ -480,7 +480,7 @@ fn long_bodies_are_refused_however_they_come() {
     }
     assert_eq!(connection.answer().error(413), expected);
 
-    // After decompression.
+    // Rejected after decompression.
     let headers = [("content-type", "application/json"), ("content-encoding", "gzip")];
     let bomb = gzip(&vec![b' '; 500_000]);
     assert!(bomb.len() < limit);
@@ -489,7 +489,7 @@ fn long_bodies_are_refused_however_they_come() {
 }
 
 #[test]
-fn a_gzip_bomb_takes_no_more_memory_than_the_limit() {
+fn gzip_bomb_memory_is_limited() {
     let megabyte = 1 << 20;
     let server = iris_with(&json!({"http_max_body_bytes": megabyte}));
     server.post(INFER, ONE_ROW).ok();
@@ -504,11 +504,11 @@ fn a_gzip_bomb_takes_no_more_memory_than_the_limit() {
 }
 
 #[test]
-fn more_requests_than_are_admitted_are_told_so() {
+fn max_in_flight_exceeded_answers_503() {
     let server = iris_with(&json!({"max_in_flight": 1}));
     let body = rows(5000);
     let (most, last) = body.split_at(body.len() - 1);
-    // Whether two meet is up to the scheduler, so they get several chances.
+    // Whether two requests overlap is up to the scheduler, so there are several attempts.
     let met = (0..100).any(|_| {
         let mut uploads: Vec<_> = (0..4).map(|_| server.connect()).collect();
         for upload in &mut uploads {
@@ -537,7 +537,7 @@ fn more_requests_than_are_admitted_are_told_so() {
 // ------------------------------------------------------------------------------------- proxies and browsers
 
 #[test]
-fn the_root_path_is_served_with_and_without() {
+fn root_path_is_served_with_and_without_prefix() {
     let server = iris_with(&json!({"root_path": "/pre"}));
     for prefix in ["", "/pre"] {
         assert_eq!(server.get(&format!("{prefix}/v2")).ok()["name"], "mlserver");
@@ -562,7 +562,7 @@ fn cors() -> TestServer {
 }
 
 #[test]
-fn an_allowed_preflight_is_granted() {
+fn cors_allowed_preflight_is_granted() {
     let server = cors();
     for origin in ["https://a.example", "https://x.b.example"] {
         let headers =
@@ -583,7 +583,7 @@ fn an_allowed_preflight_is_granted() {
 }
 
 #[test]
-fn another_origin_is_not_granted() {
+fn cors_other_origin_is_not_granted() {
     let server = cors();
     for origin in ["https://evil.example", "https://a.example.evil", "https://x.b.example.evil", "null"] {
         let headers = [("origin", origin), ("access-control-request-method", "POST")];
@@ -596,7 +596,7 @@ fn another_origin_is_not_granted() {
 }
 
 #[test]
-fn a_simple_request_says_who_may_read_it() {
+fn cors_simple_request_names_the_allowed_origin() {
     let server = cors();
     let headers = [("origin", "https://a.example"), ("content-type", "application/json")];
     for answer in [server.post_with(INFER, &headers, ONE_ROW), server.post_with(INFER, &headers, "{")] {
@@ -607,16 +607,16 @@ fn a_simple_request_says_who_may_read_it() {
 }
 
 #[test]
-fn without_settings_nothing_is_said_about_origins() {
+fn cors_without_settings_sends_no_headers() {
     let server = iris();
     let answer = server.request(&Method::GET, "/v2", &[("origin", "https://a.example")], b"");
     assert!(!answer.headers.keys().any(|name| name.as_str().starts_with("access-control")), "{answer:?}");
 }
 
 #[test]
-fn cors_settings_that_mean_nothing_stop_the_start() {
+fn cors_invalid_settings_fail_the_start() {
     let folder = Folder::iris().settings(&json!({"cors_settings": {"allow_origin_regex": "("}}));
-    let ended = Starting::new(folder).run();
+    let ended = ServerBuilder::new(folder).run();
     assert_eq!(ended.code, Some(1));
     assert_eq!(ended.stderr, "error: `cors_settings.allow_origin_regex`: `(` is not a regular expression\n");
 }
@@ -624,7 +624,7 @@ fn cors_settings_that_mean_nothing_stop_the_start() {
 // ------------------------------------------------------------------------------------------------- connections
 
 #[test]
-fn one_connection_carries_many_requests() {
+fn connection_carries_many_requests() {
     let server = iris();
     let mut connection = server.connect();
     let length = ONE_ROW.len();
@@ -635,7 +635,7 @@ fn one_connection_carries_many_requests() {
         connection.write(&request);
         connection.answer().ok();
     }
-    // Several at once, and errors between them.
+    // Several concurrent requests, with errors among them.
     let bad = request.replace("FP32", "FP99");
     connection.write(format!("{request}{bad}{request}").repeat(20));
     for _ in 0..20 {
@@ -655,7 +655,7 @@ fn http_1_0_is_answered_and_closed() {
 }
 
 #[test]
-fn many_connections_are_served_at_once() {
+fn many_connections_are_served_concurrently() {
     let server = iris();
     std::thread::scope(|scope| {
         for client in 0..16 {
@@ -672,7 +672,7 @@ fn many_connections_are_served_at_once() {
 }
 
 #[tokio::test]
-async fn http_2_is_spoken_to_those_who_start_with_it() {
+async fn http_2_with_prior_knowledge_is_served() {
     let server = iris();
     let stream = tokio::net::TcpStream::connect(server.http).await.unwrap();
     let (client, connection) = h2::client::handshake(stream).await.unwrap();
@@ -706,12 +706,12 @@ async fn http_2_is_spoken_to_those_who_start_with_it() {
 }
 
 #[test]
-fn an_answer_before_the_body_leaves_the_connection_as_it_was() {
+fn early_response_keeps_the_connection_usable() {
     let server = TestServer::quickstart();
     let head = |path: &str, length: &str| format!("POST {path} HTTP/1.1\r\nhost: test\r\n{length}\r\n\r\n");
     let known = format!("content-length: {}", ONE_ROW.len());
     let chunked = format!("{:x}\r\n{ONE_ROW}\r\n0\r\n\r\n", ONE_ROW.len());
-    // Time for an answer that does not wait for the body.
+    // Gives the server time for a response that does not wait for the body.
     let pause = || (0..10).for_each(|_| drop(server.get("/v2/health/live").ok()));
     let mut connection = server.connect();
     for path in ["/v2/models/nope/infer", "/v2/models/nope/infer_stream", "/nothing", "/v2", INFER] {
@@ -725,7 +725,7 @@ fn an_answer_before_the_body_leaves_the_connection_as_it_was() {
     connection.write(chunked);
     assert_eq!(connection.answer().header("connection"), "");
 
-    // What may be long is not waited for, and the client is told that the connection ends.
+    // The server does not wait for a body that may be long, and announces that it closes the connection.
     for length in ["content-length: 1000000000", "transfer-encoding: chunked"] {
         let mut connection = server.connect();
         connection.write(head("/v2/models/nope/infer", length));
@@ -736,7 +736,7 @@ fn an_answer_before_the_body_leaves_the_connection_as_it_was() {
 }
 
 #[test]
-fn answers_say_how_long_they_are() {
+fn responses_have_a_content_length() {
     let server = TestServer::start(Folder::iris());
     for answer in [server.get("/v2"), server.get("/v2/nothing"), server.scrape()] {
         assert_eq!(answer.header("content-length"), answer.body.len().to_string());

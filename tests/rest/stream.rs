@@ -1,4 +1,4 @@
-//! Streams of answers over REST: server-sent events.
+//! Streamed responses over REST: server-sent events.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -11,27 +11,27 @@ use mlserver::runtimes::{BoxFuture, Description, Predictor, RequestStream, Respo
 use mlserver::types::{InferenceRequest, InferenceResponse, Tensor};
 use serde_json::{Value, json};
 
-use crate::support::{Embedded, Folder, PATIENCE, TestServer, wait_until};
+use crate::support::{EmbeddedServer, Folder, PATIENCE, TestServer, wait_until};
 
 const REQUEST: &str = r#"{"id":"q","inputs":[{"name":"x","shape":[2],"datatype":"INT32","data":[1,2]}]}"#;
 
-/// Answers with numbers from 0 on.
+/// Answers with numbers that count up from 0.
 #[derive(Debug, Default, Clone)]
-struct Count {
-    /// How many answers there are.
+struct CountingRuntime {
+    /// The number of answers.
     answers: usize,
     /// Fails instead of giving the answer with this number.
     fails_at: Option<usize>,
-    /// How many elements an answer has.
+    /// The number of elements in an answer.
     width: usize,
-    /// After the last answer comes nothing more, not even the end.
+    /// Whether the stream stays open after the last answer.
     hangs: bool,
     made: Arc<AtomicUsize>,
-    /// Alive as long as a stream is.
+    /// Cloned for as long as a stream exists.
     alive: Arc<()>,
 }
 
-impl Count {
+impl CountingRuntime {
     fn answer(&self, number: usize) -> Result<InferenceResponse, RuntimeError> {
         if self.fails_at == Some(number) {
             return Err(RuntimeError::no_request());
@@ -45,7 +45,7 @@ impl Count {
     }
 }
 
-impl Predictor for Count {
+impl Predictor for CountingRuntime {
     fn description(&self) -> &Description {
         &crate::support::TEST_RUNTIME
     }
@@ -64,8 +64,8 @@ impl Predictor for Count {
     }
 }
 
-/// Posts a request and returns the connection that the events come on, after the head.
-fn open(server: &Embedded) -> BufReader<TcpStream> {
+/// Posts a request and returns the connection after the response's head, ready to read events.
+fn open(server: &EmbeddedServer) -> BufReader<TcpStream> {
     let mut connection = TcpStream::connect(server.http).unwrap();
     connection.set_read_timeout(Some(PATIENCE)).unwrap();
     let length = REQUEST.len();
@@ -83,7 +83,7 @@ fn open(server: &Embedded) -> BufReader<TcpStream> {
     reader
 }
 
-async fn post(server: &Embedded) -> crate::support::Answer {
+async fn post(server: &EmbeddedServer) -> crate::support::Answer {
     let client = server.client();
     tokio::task::spawn_blocking(move || client.post("/v2/models/m/infer_stream", REQUEST)).await.unwrap()
 }
@@ -94,7 +94,7 @@ fn events(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_native_model_answers_with_one_event() {
+fn stream_native_model_sends_one_event() {
     let server = TestServer::start(Folder::iris().with_identity("echo"));
     let answer = server.post("/v2/models/echo/infer_stream", REQUEST);
     assert_eq!((answer.status, answer.header("content-type")), (200, "text/event-stream; charset=utf-8"));
@@ -119,7 +119,7 @@ fn a_native_model_answers_with_one_event() {
 }
 
 #[test]
-fn what_fails_before_the_first_event_has_its_status() {
+fn stream_error_before_the_first_event_has_its_status() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     assert_eq!(server.post("/v2/models/nope/infer_stream", REQUEST).error(404), "Model nope not found");
     assert!(server.post("/v2/models/echo/infer_stream", "{").error(422).contains("JSON"));
@@ -129,8 +129,8 @@ fn what_fails_before_the_first_event_has_its_status() {
 }
 
 #[tokio::test]
-async fn every_answer_is_an_event_with_its_headers() {
-    let server = Embedded::serve(Count { answers: 3, width: 1, ..Count::default() }).await;
+async fn stream_every_answer_is_an_event() {
+    let server = EmbeddedServer::serve(CountingRuntime { answers: 3, width: 1, ..CountingRuntime::default() }).await;
     let answer = post(&server).await;
     let events = events(answer.text());
     assert_eq!(events.len(), 3);
@@ -145,16 +145,16 @@ async fn every_answer_is_an_event_with_its_headers() {
 }
 
 #[tokio::test]
-async fn no_answer_is_a_stream_without_events() {
-    let server = Embedded::serve(Count::default()).await;
+async fn stream_without_answers_has_no_events() {
+    let server = EmbeddedServer::serve(CountingRuntime::default()).await;
     let answer = post(&server).await;
     assert_eq!((answer.status, answer.text()), (200, ""));
 }
 
 #[tokio::test]
-async fn an_error_in_mid_stream_is_the_last_event() {
-    let model = Count { answers: 5, width: 1, fails_at: Some(2), ..Count::default() };
-    let server = Embedded::serve(model).await;
+async fn stream_error_after_events_is_the_last_event() {
+    let model = CountingRuntime { answers: 5, width: 1, fails_at: Some(2), ..CountingRuntime::default() };
+    let server = EmbeddedServer::serve(model).await;
     let answer = post(&server).await;
     assert_eq!(answer.status, 200);
     let last = answer.text().split("\n\n").nth(2).unwrap();
@@ -167,21 +167,22 @@ async fn an_error_in_mid_stream_is_the_last_event() {
 }
 
 #[tokio::test]
-async fn an_error_as_the_first_answer_has_its_status() {
-    let server = Embedded::serve(Count { answers: 5, fails_at: Some(0), ..Count::default() }).await;
+async fn stream_error_as_first_answer_has_its_status() {
+    let server =
+        EmbeddedServer::serve(CountingRuntime { answers: 5, fails_at: Some(0), ..CountingRuntime::default() }).await;
     assert_eq!(post(&server).await.error(400), RuntimeError::no_request().to_string());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_reader_holds_the_model_back() {
+async fn stream_slow_reader_applies_backpressure() {
     // Each event is about 200 KB, so all of them would be 2 GB.
-    let model = Count { answers: 10_000, width: 100_000, ..Count::default() };
+    let model = CountingRuntime { answers: 10_000, width: 100_000, ..CountingRuntime::default() };
     let (made, alive) = (Arc::clone(&model.made), Arc::clone(&model.alive));
-    let server = Embedded::serve(model).await;
+    let server = EmbeddedServer::serve(model).await;
     let mut reader = tokio::task::block_in_place(|| open(&server));
     let mut line = String::new();
     tokio::task::block_in_place(|| reader.read_line(&mut line)).unwrap();
-    // What fits into socket buffers is made; then nothing more is.
+    // Events are generated until the socket buffers are full, and then no more.
     let mut before = 0;
     loop {
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -194,7 +195,7 @@ async fn a_slow_reader_holds_the_model_back() {
     assert!(before < 200, "{before} answers were made for one that was read");
     assert_eq!(server.inference.in_flight(), 1);
 
-    // A client that leaves ends the model's work.
+    // A disconnect cancels the prediction.
     drop(reader);
     tokio::task::block_in_place(|| {
         wait_until("the stream lives on", || Arc::strong_count(&alive) == 2);
@@ -204,12 +205,12 @@ async fn a_slow_reader_holds_the_model_back() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_a_model_that_waits() {
+async fn stream_client_disconnect_cancels_an_idle_model() {
     /// Never answers a second time.
     #[derive(Debug)]
-    struct Waits(Arc<()>);
+    struct IdleAfterFirst(Arc<()>);
 
-    impl Predictor for Waits {
+    impl Predictor for IdleAfterFirst {
         fn description(&self) -> &Description {
             &crate::support::TEST_RUNTIME
         }
@@ -229,7 +230,7 @@ async fn a_client_that_leaves_ends_a_model_that_waits() {
     }
 
     let alive = Arc::new(());
-    let server = Embedded::serve(Waits(Arc::clone(&alive))).await;
+    let server = EmbeddedServer::serve(IdleAfterFirst(Arc::clone(&alive))).await;
     let connection = tokio::task::spawn_blocking({
         let server = server.clone();
         move || {
@@ -255,13 +256,13 @@ async fn a_client_that_leaves_ends_a_model_that_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_ends_when_its_client_waits_no_longer() {
+async fn stream_request_timeout_ends_the_stream() {
     let deadline = [("content-type", "application/json"), ("request-timeout", "0.2")];
     let message = "the deadline that the client set has passed";
     for answers in [0, 2] {
-        let count = Count { answers, width: 1, hangs: true, ..Count::default() };
+        let count = CountingRuntime { answers, width: 1, hangs: true, ..CountingRuntime::default() };
         let alive = Arc::clone(&count.alive);
-        let server = Embedded::serve(count).await;
+        let server = EmbeddedServer::serve(count).await;
         let client = server.client();
         let ask = move || client.post_with("/v2/models/m/infer_stream", &deadline, REQUEST);
         let answer = tokio::task::spawn_blocking(ask).await.unwrap();

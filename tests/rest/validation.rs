@@ -1,4 +1,4 @@
-//! The setting `validate_inputs`: requests are held against the inputs that a model declares.
+//! The setting `validate_inputs`: requests are checked against the inputs that a model declares.
 
 use futures_util::stream;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::support::grpc::{floats, infer_request, inference_client};
 use crate::support::{Folder, TestServer};
 
-/// Serves a model of one declared input, `x`.
+/// Serves a model with one declared input, `x`.
 fn serve(validate: bool) -> TestServer {
     let settings = json!({
         "name": "m",
@@ -23,7 +23,7 @@ fn request(name: &str, shape: &[usize]) -> String {
 }
 
 #[test]
-fn what_differs_from_the_declaration_is_a_bad_request() {
+fn validate_inputs_mismatch_answers_400() {
     let server = serve(true);
     for path in ["/v2/models/m/infer", "/v2/models/m/generate"] {
         assert_eq!(server.post(path, request("x", &[3, 2])).ok()["outputs"][0]["shape"], json!([3, 2]), "{path}");
@@ -41,13 +41,13 @@ fn what_differs_from_the_declaration_is_a_bad_request() {
 }
 
 #[test]
-fn without_the_setting_the_model_decides() {
+fn validate_inputs_off_leaves_it_to_the_model() {
     let server = serve(false);
     assert_eq!(server.post("/v2/models/m/infer", request("z", &[3])).ok()["outputs"][0]["name"], "z");
 }
 
 #[tokio::test]
-async fn a_stream_ends_at_the_first_request_that_differs() {
+async fn validate_inputs_mismatch_ends_the_stream() {
     let server = serve(true);
     let mut client = inference_client(server.grpc).await;
     let good = infer_request("m", "FP32", &[1, 2], floats(&[1.0, 2.0]));

@@ -1,4 +1,4 @@
-//! The server inside of the test's process, with a runtime that the test brings.
+//! The server inside the test's process, with a runtime that the test defines.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -23,36 +23,38 @@ use super::Client;
 
 /// Loads the same runtime for every model.
 #[derive(Debug)]
-struct Given(Arc<dyn Runtime>);
+struct FixedLoader(Arc<dyn Runtime>);
 
-impl Loader for Given {
+impl Loader for FixedLoader {
     fn load(&self, _: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
         let runtime = Arc::clone(&self.0);
         Box::pin(async move { Ok(runtime) })
     }
 }
 
-/// A server that answers as long as the test's runtime runs.
+/// A server that runs until the test's async runtime ends.
 #[derive(Clone)]
-pub(crate) struct Embedded {
+pub(crate) struct EmbeddedServer {
     pub(crate) inference: Inference,
     pub(crate) http: SocketAddr,
     pub(crate) grpc: SocketAddr,
 }
 
-impl Embedded {
+impl EmbeddedServer {
     /// Serves one model, `m`.
     pub(crate) async fn serve(runtime: impl Runtime) -> Self {
         Self::serve_as(runtime, |_| {}).await
     }
 
-    /// Serves one model, `m`, with settings of its own.
+    /// Serves one model, `m`, with changed settings.
     pub(crate) async fn serve_as(runtime: impl Runtime, change: impl FnOnce(&mut ModelSettings)) -> Self {
         let settings = Settings::default();
         let compute = ComputePool::for_this_machine();
         let metrics = InferenceMetrics::register(&mut MetricsRegistry::default());
-        let registry =
-            Registry::new(BatchingLoader::new(Given(Arc::new(runtime)), metrics.clone(), Traces::default()), metrics);
+        let registry = Registry::new(
+            BatchingLoader::new(FixedLoader(Arc::new(runtime)), metrics.clone(), Traces::default()),
+            metrics,
+        );
         let mut model = ModelSettings::new("m", "tests.Model");
         change(&mut model);
         registry.load(model).await.unwrap();
@@ -86,7 +88,7 @@ impl Embedded {
         Self { inference, http, grpc }
     }
 
-    /// Returns a client of the REST server; it blocks.
+    /// Returns a blocking client of the REST server.
     pub(crate) fn client(&self) -> Client {
         Client::new(self.http)
     }

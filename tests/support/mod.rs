@@ -1,22 +1,23 @@
-//! What tests share: model folders, the running server, clients, and connections that misbehave.
+//! Helpers that tests share: model folders, the running server, clients, and connections that misbehave.
 
 mod command;
 mod embedded;
 mod folder;
+pub(crate) mod goldens;
 pub(crate) mod grpc;
 mod http;
+pub(crate) mod process_models;
 pub(crate) mod python;
 pub(crate) mod scripted;
 mod server;
 mod wait;
-pub(crate) mod where_models;
 pub(crate) mod worker_models;
 
 pub(crate) use command::{mlserver_command, run_mlserver};
-pub(crate) use embedded::Embedded;
+pub(crate) use embedded::EmbeddedServer;
 pub(crate) use folder::{BREAST_CANCER, Folder, IRIS, repository_path};
 pub(crate) use http::{Answer, Client, Connection};
-pub(crate) use server::{Ended, Starting, TestServer, announced_address};
+pub(crate) use server::{ServerBuilder, ServerExit, TestServer, announced_address};
 pub(crate) use wait::{eventually, pause, wait_until};
 
 use std::time::Duration;

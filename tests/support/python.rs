@@ -1,11 +1,11 @@
 //! The interpreter that tests of Python models need: `MLSERVER_TEST_PYTHON`, or `python3` in PATH.
 //!
-//! Without one these tests are skipped, which they report. If `CI` is set, they fail instead.
+//! Without an interpreter, these tests report that they are skipped. If `CI` is set, they fail instead.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Folder, Starting, repository_path, skipped};
+use super::{Folder, ServerBuilder, repository_path, skipped};
 
 /// Returns the interpreter, or `None` if the test is to be skipped.
 pub(crate) fn python() -> Option<PathBuf> {
@@ -23,13 +23,13 @@ pub(crate) fn python() -> Option<PathBuf> {
     found
 }
 
-/// A server of this folder, or nothing without an interpreter.
-pub(crate) fn with_python(folder: Folder) -> Option<Starting> {
-    Some(Starting::new(folder).python(&python()?))
+/// Returns a server of this folder that can run models in Python, or `None` without an interpreter.
+pub(crate) fn with_python(folder: Folder) -> Option<ServerBuilder> {
+    Some(ServerBuilder::new(folder).python(&python()?))
 }
 
-impl Starting {
-    /// Sets what a server needs to run models in Python.
+impl ServerBuilder {
+    /// Sets the environment variables that a server needs to run models in Python.
     pub(crate) fn python(self, python: &Path) -> Self {
         let cache = repository_path("target/test-cache");
         fs::create_dir_all(&cache).unwrap();

@@ -7,12 +7,12 @@ use rustix::process::{Pid, test_kill_process};
 use serde_json::{Value, json};
 
 use super::python::with_python;
-use super::{Answer, Client, Connection, Folder, Starting, TestServer, repository_path};
+use super::{Answer, Client, Connection, Folder, ServerBuilder, TestServer, repository_path};
 
-/// Within this, a request that was in a worker when it died has its answer.
+/// A request in a worker that dies is answered within this time.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
 
-/// A folder with models of `tests/fixtures/workers/models.py`: names and classes.
+/// Creates a folder with models of `tests/fixtures/workers/models.py`, by name and class.
 pub(crate) fn folder(models: &[(&str, &str)]) -> Folder {
     let source = fs::read(repository_path("tests/fixtures/workers/models.py")).unwrap();
     models.iter().fold(Folder::new(), |folder, (name, class)| {
@@ -23,8 +23,8 @@ pub(crate) fn folder(models: &[(&str, &str)]) -> Folder {
     })
 }
 
-/// A server of these models, or nothing without an interpreter.
-pub(crate) fn starting(models: &[(&str, &str)], settings: &Value) -> Option<Starting> {
+/// Returns a server of these models, or `None` without an interpreter.
+pub(crate) fn starting(models: &[(&str, &str)], settings: &Value) -> Option<ServerBuilder> {
     with_python(folder(models).settings(settings))
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn infer(client: &Client, model: &str, value: impl Into<Value>) -> An
     client.post(&format!("/v2/models/{model}/infer"), body.to_string())
 }
 
-/// Sends a request for `m` whose answer nobody waits for.
+/// Sends a request for `m` without waiting for the response.
 pub(crate) fn send(connection: &mut Connection, action: &str, value: &Value) {
     let datatype = if value.is_string() { "BYTES" } else { "INT64" };
     let body = json!({"inputs": [{"name": "x", "shape": [1], "datatype": datatype, "data": [value]}]}).to_string();
@@ -47,7 +47,7 @@ pub(crate) fn send(connection: &mut Connection, action: &str, value: &Value) {
     connection.write(format!("{head}content-length: {}\r\n\r\n{body}", body.len()));
 }
 
-/// The first element of an answer.
+/// Returns the first element of a response.
 #[track_caller]
 pub(crate) fn value(answer: &Answer) -> i64 {
     answer.ok()["outputs"][0]["data"][0].as_i64().unwrap()

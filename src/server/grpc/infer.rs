@@ -9,6 +9,7 @@ use super::message::{self, Limit};
 use super::reply::Reply;
 use super::status::Status;
 use super::{App, Call};
+use crate::inference::Admission;
 use crate::registry::Model;
 use crate::server::priority;
 use crate::telemetry::traces::Part;
@@ -29,14 +30,15 @@ pub(super) async fn infer(app: &App, call: Call<'_>, message: Bytes) -> Result<R
     priority::give(&mut request, headers)?;
     request.trace = trace;
     give_headers(app, &mut request, headers, &target.model);
-    let mut response = app.inference.infer(&target, request).await?;
+    let mut admission = Admission::new();
+    let mut response = app.inference.infer(&target, request, &mut admission).await?;
     let trailers = trailers(app, &mut response, &target.model);
     let since = trace.map(|_| Instant::now());
     let parts = write(app, response, raw).await?;
     if let Some(since) = since {
         app.inference.traces().part(trace, Part { name: "encode", since, until: Instant::now(), batch: None });
     }
-    Ok(Reply { parts, trailers })
+    Ok(Reply { parts, trailers, admission })
 }
 
 /// Reads a request, where its size says.

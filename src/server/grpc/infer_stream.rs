@@ -16,7 +16,7 @@ use super::message::Messages;
 use super::status::Status;
 use super::stream::Source;
 use super::{App, RequestBody, infer};
-use crate::inference::{AnswerStream, Target};
+use crate::inference::{Admission, AnswerStream, Target};
 use crate::registry::Model;
 use crate::server::priority;
 use crate::types::protobuf::Incoming;
@@ -102,7 +102,7 @@ async fn open<B: RequestBody>(
         failure: Some(told),
     };
     let requests = stream::iter([request]).chain(reader.requests());
-    let answers = app.inference.infer_stream(&target, id, requests)?;
+    let answers = app.inference.infer_stream(&target, id, requests, Admission::new())?;
     Ok(Open { target, raw, answers, failure: Failure(Some(failure)) })
 }
 

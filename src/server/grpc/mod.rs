@@ -49,7 +49,7 @@ use health::Watch;
 use infer_stream::StreamInfer;
 use instrument::Observation;
 use message::{Limit, Messages};
-use method::Method;
+use method::{Action, Method};
 use reflection::Reflection;
 use reply::Reply;
 use status::Status;
@@ -141,12 +141,12 @@ impl App {
             Ok(opened) => opened,
             Err(status) => return refuse(&status, observation),
         };
-        match method {
-            Method::ModelStreamInfer => {
+        match method.spec.action {
+            Action::ModelStreamInfer => {
                 let messages = messages.counted(observation.received());
                 stream::open(StreamInfer::new(self, messages, headers, trace), deadline, observation)
             }
-            Method::HealthWatch => {
+            Action::HealthWatch => {
                 let service = match service_of(messages).await {
                     Ok(service) => service,
                     Err(status) => return refuse(&status, observation),
@@ -183,25 +183,19 @@ impl App {
     ) -> Result<Reply, Status> {
         let message = messages.only().await?;
         let limit = self.limit;
-        match method {
-            Method::ModelInfer => infer::infer(self, call, message).await,
-            Method::ServerLive => Reply::new(&ServerLiveResponse { live: true }, limit),
-            Method::ServerReady => Reply::new(&ServerReadyResponse { ready: metadata::is_ready(self) }, limit),
-            Method::ModelReady => Reply::new(&metadata::model_ready(self, &Message::decode(message)?)?, limit),
-            Method::ServerMetadata => Reply::new(&metadata::server(self), limit),
-            Method::ModelMetadata => Reply::new(&metadata::model(self, &Message::decode(message)?)?, limit),
-            Method::Index | Method::OldIndex => {
-                Reply::new(&repository::index(self, &Message::decode(message)?).await?, limit)
-            }
-            Method::Load | Method::OldLoad => {
-                Reply::new(&repository::load(self, &Message::decode(message)?).await?, limit)
-            }
-            Method::Unload | Method::OldUnload => {
-                Reply::new(&repository::unload(self, &Message::decode(message)?).await?, limit)
-            }
-            Method::HealthCheck => health::check(self, &HealthCheckRequest::decode(message)?.service, limit),
-            Method::ModelStreamInfer | Method::HealthWatch => {
-                Err(Status::new(Code::Internal, format!("{} answers a stream", method.name())))
+        match method.spec.action {
+            Action::ModelInfer => infer::infer(self, call, message).await,
+            Action::ServerLive => Reply::new(&ServerLiveResponse { live: true }, limit),
+            Action::ServerReady => Reply::new(&ServerReadyResponse { ready: metadata::is_ready(self) }, limit),
+            Action::ModelReady => Reply::new(&metadata::model_ready(self, &Message::decode(message)?)?, limit),
+            Action::ServerMetadata => Reply::new(&metadata::server(self), limit),
+            Action::ModelMetadata => Reply::new(&metadata::model(self, &Message::decode(message)?)?, limit),
+            Action::Index => Reply::new(&repository::index(self, &Message::decode(message)?).await?, limit),
+            Action::Load => Reply::new(&repository::load(self, &Message::decode(message)?).await?, limit),
+            Action::Unload => Reply::new(&repository::unload(self, &Message::decode(message)?).await?, limit),
+            Action::HealthCheck => health::check(self, &HealthCheckRequest::decode(message)?.service, limit),
+            Action::ModelStreamInfer | Action::HealthWatch => {
+                Err(Status::new(Code::Internal, format!("{} answers a stream", method.spec.name)))
             }
         }
     }

@@ -8,6 +8,7 @@ use prost::Message;
 use super::body::{Body, Whole};
 use super::message::{self, Limit};
 use super::status::{self, GRPC, Status};
+use crate::inference::Admission;
 use crate::server::respond::Parts;
 
 /// A message and the headers that follow it.
@@ -16,17 +17,22 @@ pub(super) struct Reply {
     /// The message with what comes before it, in parts.
     pub(super) parts: Vec<Bytes>,
     pub(super) trailers: HeaderMap,
+    /// Ends when the message has been sent.
+    pub(super) admission: Admission,
 }
 
 impl Reply {
     /// Makes the reply of a generated message.
     pub(super) fn new(message: &impl Message, limit: Limit) -> Result<Self, Status> {
-        Ok(Self { parts: vec![encode(message, limit)?], trailers: HeaderMap::new() })
+        Ok(Self { parts: vec![encode(message, limit)?], trailers: HeaderMap::new(), admission: Admission::new() })
     }
 
     pub(super) fn response(mut self) -> Response<Body> {
         status::write_ok(&mut self.trailers);
-        respond(Body::Whole(Whole { parts: Parts::from_all(self.parts), trailers: Some(self.trailers) }))
+        respond(Body::Whole(Whole {
+            parts: Parts::from_all(self.parts).with_admission(self.admission),
+            trailers: Some(self.trailers),
+        }))
     }
 }
 

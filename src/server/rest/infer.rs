@@ -12,7 +12,7 @@ use super::errors::RequestError;
 use super::respond::{self, Parts, Response};
 use super::route::Route;
 use super::{App, BodyFailure};
-use crate::inference::Target;
+use crate::inference::{Admission, Target};
 use crate::server::priority;
 use crate::telemetry::traces::Part;
 use crate::types::json::{self, BinaryOutputs, Incoming, ReadError, WriteOptions, Written};
@@ -28,11 +28,12 @@ pub(super) async fn infer<B>(
     headers: &HeaderMap,
     body: B,
     trace: Option<TraceContext>,
+    admission: &mut Admission,
 ) -> Response
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
 {
-    answer(app, route, headers, body, trace).await.unwrap_or_else(|error| error.answer(app.overload_as_429))
+    answer(app, route, headers, body, trace, admission).await.unwrap_or_else(|error| error.answer(app.overload_as_429))
 }
 
 async fn answer<B>(
@@ -41,12 +42,13 @@ async fn answer<B>(
     headers: &HeaderMap,
     body: B,
     trace: Option<TraceContext>,
+    admission: &mut Admission,
 ) -> Result<Response, RequestError>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
 {
     let Received { target, request, binary_outputs } = read(app, route, headers, body, trace).await?;
-    let mut response = app.inference.infer(&target, request).await?;
+    let mut response = app.inference.infer(&target, request, admission).await?;
 
     let mut headers = app.cloud_events.take_headers(&mut response, &target.model);
     // A model's would be that of another body.

@@ -21,7 +21,7 @@ use super::instrument::Observation;
 use super::respond::Body;
 use super::route::Route;
 use super::{App, BodyFailure};
-use crate::inference::{AnswerStream, Target};
+use crate::inference::{Admission, AnswerStream, Target};
 use crate::types::json::BinaryOutputs;
 use crate::types::{InferenceResponse, TraceContext};
 
@@ -47,7 +47,7 @@ where
     // Events are text, so what the request says of binary outputs cannot be done.
     let Received { target, request, .. } = infer::read(app, route, headers, body, trace).await?;
     let id = request.id.clone();
-    let mut answers = app.inference.infer_stream(&target, id, stream::iter([request]))?;
+    let mut answers = app.inference.infer_stream(&target, id, stream::iter([request]), Admission::new())?;
     let first = match answers.next().await {
         Some(answer) => Some(event(app, &target, answer?).await?),
         None => None,

@@ -1,22 +1,19 @@
-//! Servers that refuse, are busy, go away, or were never there.
+//! Servers that reject requests, are overloaded, disappear, or do not exist.
 
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{Infer, lines, number, numbers, values};
-use crate::support::scripted::{Reply, Scripted};
+use super::{InferCommand, lines, number, numbers, values};
+use crate::support::scripted::{Reply, ScriptedServer};
 use crate::support::{IRIS, TestServer, pause, wait_until};
 
 #[test]
-fn the_culprit_of_a_batch_is_found() {
-    let server =
-        Scripted::serve(
-            |request| {
-                if request.numbers().contains(&13) { Reply::error(400, "unlucky") } else { request.echo() }
-            },
-        );
-    let infer = Infer::of(server.address, numbers(32)).flags(&["-s", "32"]);
+fn infer_failed_batch_is_split_to_find_the_bad_row() {
+    let server = ScriptedServer::serve(|request| {
+        if request.numbers().contains(&13) { Reply::error(400, "unlucky") } else { request.echo() }
+    });
+    let infer = InferCommand::of(server.address, numbers(32)).flags(&["-s", "32"]);
     let lines = infer.run().lines(4);
     let expected: Vec<_> = (0..32).map(|index| (index != 13).then_some(index)).collect();
     assert_eq!(values(&lines), expected);
@@ -26,39 +23,39 @@ fn the_culprit_of_a_batch_is_found() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_taken_apart_is_asked_for_row_by_row() {
-    let server = Scripted::serve(|request| {
+fn infer_unsplittable_response_is_retried_row_by_row() {
+    let server = ScriptedServer::serve(|request| {
         let sum = request.numbers().iter().sum::<i64>();
         let output = json!({"name": "y", "shape": [1], "datatype": "INT64", "data": [sum]});
         Reply::Answer(200, "", json!({"model_name": "m", "id": "", "outputs": [output]}).to_string())
     });
-    let lines = Infer::of(server.address, numbers(4)).flags(&["-s", "4"]).run().lines(0);
+    let lines = InferCommand::of(server.address, numbers(4)).flags(&["-s", "4"]).run().lines(0);
     assert_eq!(values(&lines), [Some(0), Some(1), Some(2), Some(3)]);
 }
 
 #[test]
-fn only_what_may_be_answered_another_time_is_sent_again() {
-    let server = Scripted::serve(|request| match request.number {
+fn infer_retries_only_retryable_errors() {
+    let server = ScriptedServer::serve(|request| match request.number {
         0 => Reply::Answer(503, "retry-after: 1", json!({"error": "busy"}).to_string()),
-        1 => Reply::HangUp,
+        1 => Reply::CloseConnection,
         _ => request.echo(),
     });
     let start = Instant::now();
-    let ran = Infer::of(server.address, numbers(1)).run();
+    let ran = InferCommand::of(server.address, numbers(1)).run();
     assert_eq!(values(&ran.lines(0)), [Some(0)]);
     assert!(start.elapsed() >= Duration::from_secs(1), "as long as the server asks for");
     assert_eq!(server.received().len(), 3);
     assert!(ran.stderr.contains("warning: busy (503); trying again in 1.0 s (attempt 1 of 3)\n"), "{}", ran.stderr);
 
-    let server = Scripted::serve(|_| Reply::error(500, "broken"));
-    let lines = Infer::of(server.address, numbers(1)).run().lines(4);
+    let server = ScriptedServer::serve(|_| Reply::error(500, "broken"));
+    let lines = InferCommand::of(server.address, numbers(1)).run().lines(4);
     assert_eq!((server.received().len(), &lines[0]["error"]["msg"]), (1, &json!("broken")));
 
-    let server = Scripted::serve(|request| match request.path.as_str() {
+    let server = ScriptedServer::serve(|request| match request.path.as_str() {
         "/v2/models/m/ready" => Reply::Answer(200, "", String::new()),
         _ => Reply::error(429, "busy"),
     });
-    let lines = Infer::of(server.address, numbers(1)).flags(&["-r", "2"]).run().lines(4);
+    let lines = InferCommand::of(server.address, numbers(1)).flags(&["-r", "2"]).run().lines(4);
     assert_eq!(
         (server.received().len(), &lines[0]["error"]["code"]),
         (3, &json!("429")),
@@ -67,8 +64,8 @@ fn only_what_may_be_answered_another_time_is_sent_again() {
 }
 
 #[test]
-fn a_request_that_takes_too_long_is_given_up() {
-    let server = Scripted::serve(|request| {
+fn infer_request_timeout_fails_the_row() {
+    let server = ScriptedServer::serve(|request| {
         if request.path.ends_with("/ready") {
             return Reply::Answer(200, "", String::new());
         }
@@ -77,60 +74,60 @@ fn a_request_that_takes_too_long_is_given_up() {
         }
         request.echo()
     });
-    let lines = Infer::of(server.address, numbers(2)).flags(&["--timeout", "0.3", "-r", "1"]).run().lines(4);
+    let lines = InferCommand::of(server.address, numbers(2)).flags(&["--timeout", "0.3", "-r", "1"]).run().lines(4);
     assert_eq!(values(&lines), [Some(0), None]);
     let message = format!("no answer from {} within 0.3 s", server.address);
     assert_eq!(lines[1]["error"]["msg"], message);
 }
 
 #[test]
-fn a_server_that_answers_nobody_ends_the_run() {
-    let server = Scripted::serve(|_| Reply::error(503, "no upstream"));
-    let ran = Infer::of(server.address, numbers(50)).flags(&["-r", "1"]).run();
+fn infer_server_that_rejects_everything_ends_the_run() {
+    let server = ScriptedServer::serve(|_| Reply::error(503, "no upstream"));
+    let ran = InferCommand::of(server.address, numbers(50)).flags(&["-r", "1"]).run();
     assert_eq!((ran.code, ran.output.as_str()), (Some(1), ""));
     assert!(ran.stderr.ends_with("  caused by: no upstream (503)\n"), "{}", ran.stderr);
 }
 
 #[test]
-fn wrong_names_end_the_run_before_it_fails_every_row() {
+fn infer_unknown_model_ends_the_run() {
     let server = TestServer::quickstart();
     for (transport, address, status) in [("rest", server.http, "404"), ("grpc", server.grpc, "NOT_FOUND")] {
-        let infer = Infer::of(address, numbers(100)).flags(&["-t", transport]);
+        let infer = InferCommand::of(address, numbers(100)).flags(&["-t", transport]);
         let ran = infer.run();
         assert_eq!((ran.code, ran.output.as_str()), (Some(1), ""));
         let error = format!("error: stopped after 0 rows\n  caused by: Model m not found ({status})\n");
         assert!(ran.stderr.ends_with(&error), "{}", ran.stderr);
     }
-    let infer = Infer::of(server.http, numbers(1)).flags(&["-t", "grpc"]);
+    let infer = InferCommand::of(server.http, numbers(1)).flags(&["-t", "grpc"]);
     let ran = infer.run();
     assert_eq!(ran.code, Some(1), "the port of the other protocol: {}", ran.stderr);
 }
 
 #[test]
-fn a_row_that_is_refused_as_the_model_would_be_is_a_row_that_failed() {
-    let server = Scripted::serve(|request| match request.path.as_str() {
+fn infer_404_of_one_row_fails_only_that_row() {
+    let server = ScriptedServer::serve(|request| match request.path.as_str() {
         "/v2/models/m/ready" => Reply::Answer(200, "", String::new()),
         _ if request.numbers().contains(&1) => Reply::error(404, "no such customer"),
         _ => request.echo(),
     });
-    let lines = Infer::of(server.address, numbers(3)).flags(&["-s", "3"]).run().lines(4);
+    let lines = InferCommand::of(server.address, numbers(3)).flags(&["-s", "3"]).run().lines(4);
     assert_eq!(values(&lines), [Some(0), None, Some(2)]);
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told_of_at_once() {
+fn infer_unreachable_server_fails_immediately() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let ran = Infer::of(free, numbers(3)).flags(&["-r", "2"]).run();
+    let ran = InferCommand::of(free, numbers(3)).flags(&["-r", "2"]).run();
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains(&format!("cannot connect to {free}")), "{}", ran.stderr);
     assert!(ran.stderr.contains("Connection refused"), "{}", ran.stderr);
 }
 
 #[test]
-fn a_server_that_dies_half_way_loses_nothing_that_was_answered() {
+fn infer_server_crash_keeps_the_answered_rows() {
     let server = TestServer::quickstart();
     let input: String = (0..20_000).map(super::iris).collect();
-    let infer = Infer::new(input);
+    let infer = InferCommand::new(input);
     let http = server.http.to_string();
     let infer =
         infer.flags(&["-u", &http, "-m", IRIS, "-i", "in.jsonl", "-o", "out.jsonl", "--rate", "2000", "-r", "1"]);
@@ -146,14 +143,14 @@ fn a_server_that_dies_half_way_loses_nothing_that_was_answered() {
 }
 
 #[test]
-fn a_full_disk_and_a_missing_file_are_told_of() {
-    let server = Scripted::serve(crate::support::scripted::Received::echo);
-    let ran = Infer::of(server.address, numbers(3)).flags(&["-o", "/dev/full"]).run();
-    // The later of two flags is not taken: there may be one only.
+fn infer_full_disk_and_missing_file_are_reported() {
+    let server = ScriptedServer::serve(crate::support::scripted::Received::echo);
+    let ran = InferCommand::of(server.address, numbers(3)).flags(&["-o", "/dev/full"]).run();
+    // The flag may be given only once.
     assert_eq!(ran.code, Some(2));
     let address = server.address.to_string();
     let of = |input: &str, output: &str| {
-        Infer::new(numbers(3)).flags(&["-u", &address, "-m", "m", "-i", input, "-o", output]).run()
+        InferCommand::new(numbers(3)).flags(&["-u", &address, "-m", "m", "-i", input, "-o", output]).run()
     };
     let ran = of("in.jsonl", "/dev/full");
     assert_eq!(ran.code, Some(1));
@@ -168,11 +165,11 @@ fn a_full_disk_and_a_missing_file_are_told_of() {
 }
 
 #[test]
-fn certificates_are_checked_unless_nobody_wants_to() {
-    let server = Scripted::serve_tls(crate::support::scripted::Received::echo);
+fn infer_tls_verifies_certificates_unless_insecure() {
+    let server = ScriptedServer::serve_tls(crate::support::scripted::Received::echo);
     let address = format!("localhost:{}", server.address.port());
     let infer = |flags: &[&str]| {
-        Infer::new(number(0, 5))
+        InferCommand::new(number(0, 5))
             .flags(&["-u", &address, "-m", "m", "-i", "in.jsonl", "-o", "out.jsonl", "-r", "1"])
             .flags(flags)
     };

@@ -1,4 +1,4 @@
-//! How fast requests go out, what they carry, and what is told meanwhile.
+//! The rate and concurrency of requests, their content, and the progress output.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{Infer, number, numbers, values};
-use crate::support::scripted::{Received, Reply, Scripted};
+use super::{InferCommand, number, numbers, values};
+use crate::support::scripted::{Received, Reply, ScriptedServer};
 
 use crate::support::pause;
 
 #[test]
-fn requests_carry_what_they_should() {
-    let server = Scripted::serve(Received::echo);
+fn infer_requests_carry_headers_and_fields() {
+    let server = ScriptedServer::serve(Received::echo);
     let line = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT64","data":[1],"parameters":{"content_type":"np","k":2}}],"parameters":{"p":[1]},"outputs":[{"name":"y"}]}"#;
     let flags = ["-H", "Authorization: Bearer a:b", "-H", "odd", "-H", "X-Twice: 1", "-H", "X-Twice: 2"];
-    let ran = Infer::of(server.address, number(7, 7) + line).flags(&flags).run();
+    let ran = InferCommand::of(server.address, number(7, 7) + line).flags(&flags).run();
     assert_eq!(values(&ran.lines(0)), [Some(7), Some(1)]);
     assert!(ran.stderr.contains("warning: `odd` is no header and is left out"), "{}", ran.stderr);
     let mut received = server.received();
@@ -34,72 +34,81 @@ fn requests_carry_what_they_should() {
 }
 
 #[test]
-fn connections_are_kept() {
-    let front = Scripted::serve(Received::echo);
-    assert_eq!(Infer::of(front.address, numbers(50)).flags(&["-w", "2"]).run().lines(0).len(), 50);
+fn infer_connections_are_reused() {
+    let front = ScriptedServer::serve(Received::echo);
+    assert_eq!(InferCommand::of(front.address, numbers(50)).flags(&["-w", "2"]).run().lines(0).len(), 50);
     assert!(front.connections() <= 4, "{}", front.connections());
 }
 
 #[test]
-fn no_more_are_under_way_than_allowed() {
+fn infer_workers_limit_requests_in_flight() {
     let (now, most): (Arc<AtomicUsize>, Arc<AtomicUsize>) = Default::default();
     let peak = Arc::clone(&most);
-    let server = Scripted::serve(move |request| {
+    let server = ScriptedServer::serve(move |request| {
         most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         pause(Duration::from_millis(3));
         now.fetch_sub(1, Ordering::SeqCst);
         request.echo()
     });
-    assert_eq!(Infer::of(server.address, numbers(300)).flags(&["-w", "3"]).run().lines(0).len(), 300);
+    assert_eq!(InferCommand::of(server.address, numbers(300)).flags(&["-w", "3"]).run().lines(0).len(), 300);
     assert_eq!(peak.load(Ordering::SeqCst), 3);
 }
 
 #[test]
-fn concurrency_grows_where_that_helps() {
-    let server = Scripted::serve(|request| {
+fn infer_concurrency_grows_while_throughput_improves() {
+    let server = ScriptedServer::serve(|request| {
         pause(Duration::from_millis(20));
         request.echo()
     });
     let infer =
-        Infer::of(server.address, numbers(1500)).flags(&["-w", "2", "--max-workers", "32", "--summary", "json"]);
+        InferCommand::of(server.address, numbers(1500)).flags(&["-w", "2", "--max-workers", "32", "--summary", "json"]);
     let ran = infer.run();
     assert_eq!(ran.lines(0).len(), 1500);
     let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
-    // Two at a time would answer 100 rows in a second.
+    // With two workers, 100 rows would be answered per second.
     assert!(summary["rows_per_second"].as_f64().unwrap() > 150.0, "{summary}");
 }
 
 #[test]
-fn a_busy_server_is_given_room() {
+fn infer_overload_reduces_concurrency() {
     let now: Arc<AtomicUsize> = Arc::default();
-    let server = Scripted::serve(move |request| {
+    let server = ScriptedServer::serve(move |request| {
         let busy = now.fetch_add(1, Ordering::SeqCst) >= 4;
         pause(Duration::from_millis(5));
         now.fetch_sub(1, Ordering::SeqCst);
         if busy { Reply::error(429, "too many") } else { request.echo() }
     });
-    let infer = Infer::of(server.address, numbers(200)).flags(&["-w", "16", "-r", "8"]);
+    let infer = InferCommand::of(server.address, numbers(200)).flags(&["-w", "16", "-r", "8"]);
     assert_eq!(infer.run().lines(0).len(), 200, "none is lost to its neighbors");
 }
 
 #[test]
-fn a_rate_is_kept() {
-    let server = Scripted::serve(Received::echo);
+fn infer_rate_is_limited() {
+    let server = ScriptedServer::serve(Received::echo);
     let start = Instant::now();
-    assert_eq!(Infer::of(server.address, numbers(30)).flags(&["--rate", "50", "-s", "5"]).run().lines(0).len(), 30);
+    assert_eq!(
+        InferCommand::of(server.address, numbers(30)).flags(&["--rate", "50", "-s", "5"]).run().lines(0).len(),
+        30
+    );
     assert!(start.elapsed() >= Duration::from_millis(490), "{:?}", start.elapsed());
     let start = Instant::now();
-    let spaced =
-        Infer::of(server.address, numbers(6)).flags(&["-w", "2", "--batch-interval", "0.2", "--batch-jitter", "0.01"]);
+    let spaced = InferCommand::of(server.address, numbers(6)).flags(&[
+        "-w",
+        "2",
+        "--batch-interval",
+        "0.2",
+        "--batch-jitter",
+        "0.01",
+    ]);
     assert_eq!(spaced.run().lines(0).len(), 6);
     assert!(start.elapsed() >= Duration::from_millis(390), "{:?}", start.elapsed());
 }
 
 #[test]
-fn what_is_told_depends_on_who_asks() {
-    let server = Scripted::serve(Received::echo);
+fn infer_verbosity_flags_control_progress_output() {
+    let server = ScriptedServer::serve(Received::echo);
     let stderr = |flags: &[&str]| {
-        let ran = Infer::of(server.address, numbers(2)).flags(flags).run();
+        let ran = InferCommand::of(server.address, numbers(2)).flags(flags).run();
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""));
         ran.stderr
     };
@@ -111,10 +120,11 @@ fn what_is_told_depends_on_who_asks() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_the_run() {
-    let server = Scripted::serve(Received::echo);
+fn infer_closed_stdout_ends_the_run() {
+    let server = ScriptedServer::serve(Received::echo);
     let address = server.address.to_string();
-    let infer = Infer::new(numbers(20_000)).flags(&["-u", &address, "-m", "m", "-i", "in.jsonl", "-o", "-", "--quiet"]);
+    let infer =
+        InferCommand::new(numbers(20_000)).flags(&["-u", &address, "-m", "m", "-i", "in.jsonl", "-o", "-", "--quiet"]);
     let mut child = infer.command().stdout(Stdio::piped()).spawn().unwrap();
     let first = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
     assert!(first.contains("\"id\":\"id-0\""));

@@ -1,4 +1,4 @@
-//! `mlserver infer`, against real servers and against those that misbehave.
+//! `mlserver infer`, against real servers and scripted ones that misbehave.
 
 mod embedded;
 mod faults;
@@ -17,28 +17,28 @@ use tempfile::TempDir;
 
 use crate::support::{IRIS, TestServer};
 
-/// Irises, and the class that the model gives each.
+/// Irises, and the class that the model predicts for each.
 const IRISES: [([f64; 4], i64); 3] = [([5.1, 3.5, 1.4, 0.2], 0), ([6.7, 3.0, 5.2, 2.3], 2), ([5.9, 3.0, 4.2, 1.5], 1)];
 
-/// A command in a folder of its own.
-pub(crate) struct Infer {
+/// A command in its own folder.
+pub(crate) struct InferCommand {
     folder: TempDir,
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
 }
 
-/// How a command ended.
+/// The exit code and output of a command.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct InferExit {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    /// The output file; empty when there is none.
+    /// The content of the output file; empty if there is none.
     pub(crate) output: String,
 }
 
-impl Infer {
-    /// Asks the model `m` of a server, from `in.jsonl` to `out.jsonl`.
+impl InferCommand {
+    /// Sends requests to the model `m` of a server, from `in.jsonl` to `out.jsonl`.
     pub(crate) fn of(server: SocketAddr, input: impl AsRef<[u8]>) -> Self {
         Self::new(input).flags(&["-u", &server.to_string(), "-m", "m", "-i", "in.jsonl", "-o", "out.jsonl"])
     }
@@ -75,33 +75,33 @@ impl Infer {
         self.command().spawn().unwrap()
     }
 
-    /// Runs with this on standard input.
-    pub(crate) fn run_with(&self, stdin: &[u8]) -> Ran {
+    /// Runs the command with this standard input.
+    pub(crate) fn run_with_stdin(&self, stdin: &[u8]) -> InferExit {
         let mut child = self.command().stdin(Stdio::piped()).spawn().unwrap();
-        // It may end before it has read everything.
+        // The command may exit before it has read everything.
         let _ = child.stdin.take().unwrap().write_all(stdin);
         self.ended(child)
     }
 
-    pub(crate) fn run(&self) -> Ran {
+    pub(crate) fn run(&self) -> InferExit {
         self.ended(self.spawn())
     }
 
-    pub(crate) fn ended(&self, child: Child) -> Ran {
+    pub(crate) fn ended(&self, child: Child) -> InferExit {
         let output = child.wait_with_output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let file = fs::read_to_string(self.path("out.jsonl")).unwrap_or_default();
-        Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr), output: file }
+        InferExit { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr), output: file }
     }
 
-    /// Returns the answers that an unfinished run has left so far.
+    /// Returns the answers that an unfinished run has written so far.
     pub(crate) fn partial(&self) -> String {
         fs::read_to_string(self.path("out.jsonl.partial")).unwrap_or_default()
     }
 }
 
-impl Ran {
-    /// Returns the output's lines, after checking how the command ended and that each has the index of its place.
+impl InferExit {
+    /// Checks the exit code and that each output line has the index of its position, and returns the lines.
     #[track_caller]
     pub(crate) fn lines(&self, code: i32) -> Vec<Value> {
         assert_eq!(self.code, Some(code), "{}", self.stderr);
@@ -109,7 +109,7 @@ impl Ran {
     }
 }
 
-/// Reads answers, each of which must have the index of its place.
+/// Parses answers, each of which must have the index of its position.
 #[track_caller]
 pub(crate) fn lines(text: &str) -> Vec<Value> {
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -119,7 +119,7 @@ pub(crate) fn lines(text: &str) -> Vec<Value> {
     lines
 }
 
-/// A request with one number, which the scripted models give back.
+/// A request with one number, which the scripted models return.
 pub(crate) fn number(id: usize, value: i64) -> String {
     json!({"id": format!("id-{id}"), "inputs": [{"name": "x", "shape": [1, 1], "datatype": "INT64", "data": [value]}]})
         .to_string()
@@ -130,7 +130,7 @@ pub(crate) fn numbers(count: usize) -> String {
     (0..count).map(|index| number(index, i64::try_from(index).unwrap())).collect()
 }
 
-/// Returns the first number of each answer, or nothing for a failure.
+/// Returns the first number of each answer, or `None` for an error.
 pub(crate) fn values(lines: &[Value]) -> Vec<Option<i64>> {
     lines.iter().map(|line| line["outputs"][0]["data"][0].as_i64()).collect()
 }
@@ -152,7 +152,7 @@ fn without_inference_id(mut line: Value) -> Value {
 }
 
 #[test]
-fn every_way_to_ask_gives_the_same_lines() {
+fn infer_every_transport_gives_the_same_lines() {
     let server = TestServer::quickstart();
     let (http, grpc) = (server.http.to_string(), server.grpc.to_string());
     let ways: [&[&str]; 7] = [
@@ -166,7 +166,7 @@ fn every_way_to_ask_gives_the_same_lines() {
     ];
     let mut first = None;
     for way in ways {
-        let infer = Infer::new(irises(100)).flags(way).flags(&["-m", IRIS, "-i", "in.jsonl", "-o", "out.jsonl"]);
+        let infer = InferCommand::new(irises(100)).flags(way).flags(&["-m", IRIS, "-i", "in.jsonl", "-o", "out.jsonl"]);
         let lines: Vec<Value> = infer.run().lines(0).into_iter().map(without_inference_id).collect();
         assert_eq!(lines.len(), 100);
         for (row, line) in lines.iter().enumerate() {
@@ -184,7 +184,7 @@ fn every_way_to_ask_gives_the_same_lines() {
 }
 
 #[test]
-fn bad_lines_cost_only_themselves() {
+fn infer_bad_lines_fail_alone() {
     let server = TestServer::quickstart();
     let wrong_type = r#"{"id":"t","inputs":[{"name":"a","shape":[1],"datatype":"INT99","data":[1]}]}"#;
     let wrong_shape = r#"{"id":"s","inputs":[{"name":"a","shape":[1,2],"datatype":"FP32","data":[1,2]}]}"#;
@@ -194,8 +194,18 @@ fn bad_lines_cost_only_themselves() {
     let input = [good[0].clone(), bad.concat(), more.concat()].concat();
     for size in ["1", "100"] {
         let http = server.http.to_string();
-        let infer =
-            Infer::new(&input).flags(&["-u", &http, "-m", IRIS, "-i", "in.jsonl", "-o", "out.jsonl", "-s", size]);
+        let infer = InferCommand::new(&input).flags(&[
+            "-u",
+            &http,
+            "-m",
+            IRIS,
+            "-i",
+            "in.jsonl",
+            "-o",
+            "out.jsonl",
+            "-s",
+            size,
+        ]);
         let ran = infer.run();
         let lines = ran.lines(4);
         let shown: Vec<_> = lines.iter().map(|line| line["outputs"][0]["data"][0].as_i64()).collect();
@@ -218,11 +228,11 @@ fn bad_lines_cost_only_themselves() {
 }
 
 #[test]
-fn a_line_that_is_too_long_is_not_kept() {
+fn infer_too_long_line_is_rejected() {
     let server = TestServer::quickstart();
     let http = server.http.to_string();
     let long = format!("{}{}\n{}", iris(0), " ".repeat(100_000_000), iris(1));
-    let infer = Infer::new(long).flags(&["-u", &http, "-m", IRIS, "-i", "in.jsonl", "-o", "out.jsonl"]);
+    let infer = InferCommand::new(long).flags(&["-u", &http, "-m", IRIS, "-i", "in.jsonl", "-o", "out.jsonl"]);
     let lines = infer.run().lines(4);
     assert_eq!(values(&lines), [Some(0), None, Some(2)]);
     let message = "the line has 100000001 bytes, more than the 33554432 that are read";
@@ -230,32 +240,43 @@ fn a_line_that_is_too_long_is_not_kept() {
 }
 
 #[test]
-fn standard_input_and_output_are_files_like_others() {
+fn infer_stdin_and_stdout_work_like_files() {
     let server = TestServer::quickstart();
     let http = server.http.to_string();
-    let infer = Infer::new("").flags(&["-u", &http, "-m", IRIS, "-i", "-", "-o", "-", "--summary", "json"]);
-    let ran = infer.run_with(irises(5).as_bytes());
+    let infer = InferCommand::new("").flags(&["-u", &http, "-m", IRIS, "-i", "-", "-o", "-", "--summary", "json"]);
+    let ran = infer.run_with_stdin(irises(5).as_bytes());
     assert_eq!((ran.code, lines(&ran.stdout).len()), (Some(0), 5));
     let summary: Value = serde_json::from_str(ran.stderr.lines().last().unwrap()).unwrap();
     assert_eq!((&summary["rows"], &summary["failed"], &summary["exit_code"]), (&json!(5), &json!(0), &json!(0)));
 
-    let infer =
-        Infer::new("").flags(&["-u", &http, "-m", IRIS, "-i", "-", "-o", "out.jsonl", "--quiet", "--summary", "json"]);
-    let ran = infer.run_with(irises(5).as_bytes());
+    let infer = InferCommand::new("").flags(&[
+        "-u",
+        &http,
+        "-m",
+        IRIS,
+        "-i",
+        "-",
+        "-o",
+        "out.jsonl",
+        "--quiet",
+        "--summary",
+        "json",
+    ]);
+    let ran = infer.run_with_stdin(irises(5).as_bytes());
     assert_eq!((ran.lines(0).len(), ran.stderr.as_str()), (5, ""));
     let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(
         (&summary["answered"], &summary["output"], &summary["error"]),
         (&json!(5), &json!("out.jsonl"), &Value::Null)
     );
-    let ran = infer.run_with(b"");
+    let ran = infer.run_with_stdin(b"");
     assert_eq!((ran.code, ran.output.as_str()), (Some(0), ""), "no rows are no failure");
 }
 
 #[test]
-fn variables_stand_for_flags() {
+fn infer_environment_variables_set_flags() {
     let server = TestServer::quickstart();
-    let infer = Infer::new(irises(3))
+    let infer = InferCommand::new(irises(3))
         .env("MLSERVER_INFER_URL", &server.http.to_string())
         .env("MLSERVER_INFER_MODEL_NAME", IRIS)
         .env("MLSERVER_INFER_INPUT_DATA_PATH", "in.jsonl")
@@ -266,8 +287,8 @@ fn variables_stand_for_flags() {
 }
 
 #[test]
-fn arguments_are_checked_before_anything_is_opened() {
-    let infer = Infer::new("").flags(&["-o", "out.jsonl", "--timeout=-1"]).env("MLSERVER_INFER_WORKERS", "many");
+fn infer_invalid_arguments_open_no_file() {
+    let infer = InferCommand::new("").flags(&["-o", "out.jsonl", "--timeout=-1"]).env("MLSERVER_INFER_WORKERS", "many");
     let ran = infer.run();
     assert_eq!(ran.code, Some(2));
     insta::assert_snapshot!(ran.stderr, @r"
@@ -280,8 +301,8 @@ fn arguments_are_checked_before_anything_is_opened() {
 }
 
 #[test]
-fn help_tells_every_flag_and_variable() {
-    let ran = Infer::new("").flags(&["--help"]).run();
+fn infer_help_lists_every_flag_and_variable() {
+    let ran = InferCommand::new("").flags(&["--help"]).run();
     assert_eq!(ran.code, Some(0));
     insta::assert_snapshot!("help", ran.stdout);
     let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,4 +1,4 @@
-//! Runs that end before their last row, and those that go on behind them.
+//! Runs that are interrupted, and runs that resume them.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,28 +9,28 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use super::{Infer, lines, number, numbers, values};
-use crate::support::scripted::{Received, Reply, Scripted};
+use super::{InferCommand, lines, number, numbers, values};
+use crate::support::scripted::{Received, Reply, ScriptedServer};
 
 use crate::support::{pause, wait_until};
 
-/// A server whose answers take some milliseconds.
-fn slow() -> Scripted {
-    Scripted::serve(|request| {
+/// A server that takes some milliseconds for each answer.
+fn slow() -> ScriptedServer {
+    ScriptedServer::serve(|request| {
         pause(Duration::from_millis(10));
         request.echo()
     })
 }
 
-fn start(server: SocketAddr, count: usize) -> (Infer, Child) {
-    let infer = Infer::of(server, numbers(count)).flags(&["-w", "4"]);
+fn start(server: SocketAddr, count: usize) -> (InferCommand, Child) {
+    let infer = InferCommand::of(server, numbers(count)).flags(&["-w", "4"]);
     let child = infer.spawn();
     wait_until("no answers", || infer.partial().lines().count() >= 20);
     (infer, child)
 }
 
-/// Goes on in the same folder.
-fn resumed(infer: Infer) -> Infer {
+/// Resumes in the same folder.
+fn resumed(infer: InferCommand) -> InferCommand {
     infer.flags(&["--resume"])
 }
 
@@ -39,7 +39,7 @@ fn all(count: i64) -> Vec<Option<i64>> {
 }
 
 #[test]
-fn a_run_that_was_killed_goes_on_without_duplicates() {
+fn infer_resume_after_kill_has_no_duplicates() {
     let server = slow();
     let (infer, mut child) = start(server.address, 400);
     child.kill().unwrap();
@@ -47,7 +47,7 @@ fn a_run_that_was_killed_goes_on_without_duplicates() {
     let partial = infer.path("out.jsonl.partial");
     let before = lines(&infer.partial()).len();
     assert!(before >= 20 && !infer.path("out.jsonl").exists());
-    // As a machine that loses its power may leave it.
+    // A state that a power failure may leave.
     fs::write(&partial, infer.partial() + "{\"model_name\":\"m\",\"id").unwrap();
     let asked = server.received().len();
     let infer = resumed(infer);
@@ -67,7 +67,7 @@ fn a_run_that_was_killed_goes_on_without_duplicates() {
 }
 
 #[test]
-fn a_signal_lets_what_is_under_way_end() {
+fn infer_signal_finishes_requests_in_flight() {
     let server = slow();
     let (infer, child) = start(server.address, 400);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
@@ -80,8 +80,8 @@ fn a_signal_lets_what_is_under_way_end() {
 }
 
 #[test]
-fn a_second_signal_waits_for_nothing() {
-    let server = Scripted::serve(|request| {
+fn infer_second_signal_exits_immediately() {
+    let server = ScriptedServer::serve(|request| {
         if request.numbers() == [30] {
             pause(Duration::from_secs(20));
         }
@@ -100,8 +100,8 @@ fn a_second_signal_waits_for_nothing() {
 }
 
 #[test]
-fn failures_of_the_first_run_count() {
-    let server = Scripted::serve(|request| {
+fn infer_resume_counts_earlier_failures() {
+    let server = ScriptedServer::serve(|request| {
         pause(Duration::from_millis(10));
         if request.numbers() == [3] { Reply::error(400, "no") } else { request.echo() }
     });
@@ -114,7 +114,7 @@ fn failures_of_the_first_run_count() {
 }
 
 #[test]
-fn another_input_is_not_gone_on_with() {
+fn infer_resume_rejects_another_input() {
     let server = slow();
     let (infer, mut child) = start(server.address, 100);
     child.kill().unwrap();
@@ -129,9 +129,9 @@ fn another_input_is_not_gone_on_with() {
 }
 
 #[test]
-fn without_the_flag_a_run_starts_anew() {
-    let server = Scripted::serve(Received::echo);
-    let infer = Infer::of(server.address, numbers(3));
+fn infer_without_resume_starts_over() {
+    let server = ScriptedServer::serve(Received::echo);
+    let infer = InferCommand::of(server.address, numbers(3));
     let old = json!({"model_name": "m", "id": "", "parameters": {"batch_index": 0}}).to_string() + "\n";
     fs::write(infer.path("out.jsonl.partial"), &old).unwrap();
     fs::write(infer.path("out.jsonl"), "older\n").unwrap();
@@ -142,7 +142,7 @@ fn without_the_flag_a_run_starts_anew() {
 }
 
 #[test]
-fn two_runs_do_not_share_an_output() {
+fn infer_concurrent_runs_cannot_share_an_output() {
     let server = slow();
     let (infer, mut child) = start(server.address, 400);
     let mut second = infer.spawn();

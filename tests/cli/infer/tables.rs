@@ -1,16 +1,17 @@
-//! Rows with columns, in and out.
+//! Tables as input and output: CSV, NumPy and Parquet.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
-use super::{IRISES, Infer, values};
-use crate::support::scripted::{Received, Reply, Scripted};
+use super::{IRISES, InferCommand, values};
+use crate::support::scripted::{Received, Reply, ScriptedServer};
 use crate::support::{IRIS, TestServer};
 
-/// Asks for the irises of a file of that name.
-fn of_irises(server: &TestServer, name: &str, content: impl AsRef<[u8]>) -> Infer {
-    let infer = Infer::new("").flags(&["-u", &server.http.to_string(), "-m", IRIS, "-i", name, "-o", "out.jsonl"]);
+/// Predicts the irises of a file with that name.
+fn of_irises(server: &TestServer, name: &str, content: impl AsRef<[u8]>) -> InferCommand {
+    let infer =
+        InferCommand::new("").flags(&["-u", &server.http.to_string(), "-m", IRIS, "-i", name, "-o", "out.jsonl"]);
     fs::write(infer.path(name), content).unwrap();
     infer
 }
@@ -27,7 +28,7 @@ fn classes(rows: usize) -> Vec<Option<i64>> {
     (0..rows).map(|row| Some(IRISES[row % 3].1)).collect()
 }
 
-/// An array of single precision, as `numpy.save` writes it.
+/// A single-precision array, as `numpy.save` writes it.
 fn npy(rows: usize) -> Vec<u8> {
     let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, 4), }}\n");
     let mut file = b"\x93NUMPY\x01\x00".to_vec();
@@ -40,7 +41,7 @@ fn npy(rows: usize) -> Vec<u8> {
 }
 
 #[test]
-fn every_format_gives_the_same_answers() {
+fn infer_tables_every_format_gives_the_same_answers() {
     let server = TestServer::quickstart();
     let objects = (0..250).map(|row| {
         let [a, b, c, d] = IRISES[row % 3].0;
@@ -61,21 +62,22 @@ fn every_format_gives_the_same_answers() {
         let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(summary["requests"], 3, "{name}: a hundred rows each");
     }
-    let piped = Infer::new("").flags(&["-u", &server.http.to_string(), "-m", IRIS, "-i", "-", "-o", "out.jsonl"]);
+    let piped =
+        InferCommand::new("").flags(&["-u", &server.http.to_string(), "-m", IRIS, "-i", "-", "-o", "out.jsonl"]);
     let piped = piped.flags(&["--input-format", "csv", "-s", "7"]);
-    assert_eq!(values(&piped.run_with(csv(20).as_bytes()).lines(0)), classes(20));
+    assert_eq!(values(&piped.run_with_stdin(csv(20).as_bytes()).lines(0)), classes(20));
 }
 
 #[test]
-fn columns_have_types_and_missing_values() {
-    let server = Scripted::serve(|request| {
+fn infer_tables_columns_have_types_and_missing_values() {
+    let server = ScriptedServer::serve(|request| {
         let output = json!({"name": "y", "shape": [3, 1], "datatype": "BYTES", "data": ["a", "b,", "c"]});
         assert_eq!(request.header("content-type"), "application/json");
         Reply::Answer(200, "", json!({"model_name": "m", "id": "", "outputs": [output]}).to_string())
     });
     let input = "count,price,ok,name,code\n1,,true,\"a, b\",007\n2,2.5,false,é,008\n-3,NA,true,,009\n";
     let address = server.address.to_string();
-    let infer = Infer::new("").flags(&["-u", &address, "-m", "m", "-i", "in.csv", "-o", "out.jsonl"]);
+    let infer = InferCommand::new("").flags(&["-u", &address, "-m", "m", "-i", "in.csv", "-o", "out.jsonl"]);
     let infer = infer.flags(&["--column-type", "code=BYTES", "--column-type", "price=FP32"]);
     fs::write(infer.path("in.csv"), input).unwrap();
     assert_eq!(infer.run().lines(0).len(), 3);
@@ -98,7 +100,7 @@ fn columns_have_types_and_missing_values() {
 }
 
 #[test]
-fn a_bad_row_costs_only_itself() {
+fn infer_tables_bad_row_fails_alone() {
     let server = TestServer::quickstart();
     let mut text = csv(2000);
     text.push_str("1,2,3\n5.1,3.5,1.4,much\n5.1,3.5,1.4,0.2\n");
@@ -114,8 +116,8 @@ fn a_bad_row_costs_only_itself() {
 }
 
 #[test]
-fn files_that_are_something_else_are_named() {
-    let server = Scripted::serve(Received::echo);
+fn infer_tables_wrong_file_format_is_reported() {
+    let server = ScriptedServer::serve(Received::echo);
     let address = server.address.to_string();
     for (name, content, flags, code, message) in [
         ("in.npy", "PK", &[] as &[&str], 1, "failed to fill whole buffer"),
@@ -133,7 +135,8 @@ fn files_that_are_something_else_are_named() {
         #[cfg(feature = "parquet")]
         ("in.parquet", "PAR1", &[], 1, "cannot read `in.parquet` behind row 0"),
     ] {
-        let infer = Infer::new("").flags(&["-u", &address, "-m", "m", "-i", name, "-o", "out.jsonl"]).flags(flags);
+        let infer =
+            InferCommand::new("").flags(&["-u", &address, "-m", "m", "-i", name, "-o", "out.jsonl"]).flags(flags);
         if name != "-" {
             fs::write(infer.path(name), content).unwrap();
         }
@@ -144,9 +147,10 @@ fn files_that_are_something_else_are_named() {
 }
 
 #[test]
-fn answers_become_columns_by_the_name_of_the_output() {
+fn infer_tables_outputs_become_columns() {
     let server = TestServer::quickstart();
-    let infer = Infer::new("").flags(&["-u", &server.http.to_string(), "-m", IRIS, "-i", "in.csv", "-o", "out.csv"]);
+    let infer =
+        InferCommand::new("").flags(&["-u", &server.http.to_string(), "-m", IRIS, "-i", "in.csv", "-o", "out.csv"]);
     fs::write(infer.path("in.csv"), csv(4) + "x\n").unwrap();
     let ran = infer.run();
     assert_eq!(ran.code, Some(4), "{}", ran.stderr);
@@ -156,7 +160,7 @@ fn answers_become_columns_by_the_name_of_the_output() {
     assert_eq!(written, expected);
     assert!(!infer.path("out.csv.partial").exists() && !infer.path("out.csv.columns").exists());
 
-    // What an interrupted run leaves is lines, whatever they become.
+    // An interrupted run leaves JSON lines, whatever the output format.
     fs::remove_file(infer.path("out.csv")).unwrap();
     let line = |index: u64| json!({"model_name": "m", "id": "", "parameters": {"batch_index": index}, "outputs": [{"name": "predict", "shape": [1, 1], "datatype": "INT64", "data": [9]}]});
     fs::write(infer.path("out.csv.partial"), format!("{}\n{}\n", line(0), line(1))).unwrap();
@@ -169,12 +173,12 @@ fn answers_become_columns_by_the_name_of_the_output() {
 
 #[cfg(feature = "parquet")]
 #[test]
-fn answers_become_parquet() {
+fn infer_tables_outputs_become_parquet() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
 
     let server = TestServer::quickstart();
     let infer =
-        Infer::new("").flags(&["-u", &server.http.to_string(), "-m", IRIS, "-i", "in.csv", "-o", "out.parquet"]);
+        InferCommand::new("").flags(&["-u", &server.http.to_string(), "-m", IRIS, "-i", "in.csv", "-o", "out.parquet"]);
     fs::write(infer.path("in.csv"), csv(300)).unwrap();
     let ran = infer.run();
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
@@ -184,7 +188,7 @@ fn answers_become_parquet() {
     assert_eq!(rows[1], r#"{batch_index: 1, id: "", predict: 2, error: null}"#);
 }
 
-/// A file with one column of each precision, one of them with room for missing values, in groups of rows.
+/// A file in row groups, with one column of each precision, one of which may have missing values.
 #[cfg(feature = "parquet")]
 fn parquet(rows: usize) -> Vec<u8> {
     use std::sync::Arc;

@@ -41,7 +41,7 @@ const KEEP: HeaderValue = HeaderValue::from_static("public, max-age=31536000, im
 pub(super) async fn answer(app: &App, route: &Route<'_>, path: &str, headers: &HeaderMap) -> Response {
     let version = route.version.as_deref();
     let find = || app.inference.registry().find(&route.name, version);
-    let answer = match route.action {
+    let answer = match route.spec.action {
         Action::DocsAsset => return asset(app, path, headers).await,
         Action::OpenApi => Ok(document(Document::everything(), path)),
         Action::DocsDocument => Ok(document(Document::data_plane(), path)),
