@@ -9,6 +9,7 @@ pub mod codecs;
 pub mod commands;
 pub mod compute;
 pub mod evaluators;
+pub mod families;
 pub mod image;
 pub mod inference;
 pub mod pickle;

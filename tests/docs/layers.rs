@@ -11,7 +11,7 @@ use crate::support::repository_path;
 /// A layer is a folder or file in `src/`; if several match a file, the longest counts. Permission to use a layer covers
 /// everything inside it that has no entry of its own. Changing this table is a change of the design: see
 /// `ARCHITECTURE.md`.
-const LAYERS: [(&str, &[&str]); 28] = [
+const LAYERS: [(&str, &[&str]); 29] = [
     ("main", &["cli", "commands", "settings", "ui"]),
     ("lib", &[]),
     ("cli", &[]),
@@ -44,27 +44,28 @@ const LAYERS: [(&str, &[&str]); 28] = [
     ),
     ("ui", &[]),
     ("client", &["types"]),
-    // Inspects models as the registry's loader does, without loading them to serve.
-    ("image", &["compute", "repository", "runtimes", "settings", "templates"]),
+    // Looks at models as the loader of the registry does, and loads none of them to serve.
+    ("image", &["compute", "families", "repository", "runtimes", "settings", "templates"]),
     ("scaffold", &["templates"]),
     ("templates", &[]),
-    ("server", &["registry", "settings", "telemetry", "types"]),
-    // Siblings share code only through `server` itself.
+    ("server", &["inference", "registry", "settings", "telemetry", "types"]),
+    // Siblings: what they share is in `server` itself.
     ("server::metrics", &["server", "telemetry"]),
     ("server::grpc", &["server", "admin", "compute", "inference", "registry", "telemetry", "types"]),
     ("server::rest", &["server", "admin", "compute", "inference", "registry", "settings", "telemetry", "types"]),
     ("admin", &["inference", "registry", "repository", "settings"]),
     ("inference", &["compute", "registry", "runtimes", "settings", "telemetry", "types"]),
-    ("registry", &["compute", "repository", "runtimes", "settings", "telemetry", "types"]),
-    ("repository", &["settings"]),
+    ("registry", &["compute", "families", "repository", "runtimes", "settings", "telemetry", "types"]),
+    ("repository", &["families", "settings"]),
+    ("families", &["settings"]),
     (
         "runtimes",
         &[
             "codecs",
             "compute",
-            "evaluators",
             "evaluators::sklearn",
             "evaluators::trees",
+            "families",
             "settings",
             "telemetry",
             "types",

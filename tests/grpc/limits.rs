@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
-use mlserver::runtimes::{BoxFuture, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, RuntimeError};
 use mlserver::types::{InferenceRequest, InferenceResponse};
 use prost::Message;
 use tonic::codec::CompressionEncoding;
@@ -119,9 +119,9 @@ struct NeverAnswers {
     alive: Arc<()>,
 }
 
-impl Runtime for NeverAnswers {
-    fn backend(&self) -> &'static str {
-        "test"
+impl Predictor for NeverAnswers {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
     }
 
     fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use mlserver::runtimes::{BoxFuture, RequestStream, ResponseStream, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, RequestStream, ResponseStream, RuntimeError};
 use mlserver::types::protobuf::messages::{ModelInferRequest, ModelInferResponse};
 use mlserver::types::{InferenceRequest, InferenceResponse, Tensor};
 use prost::Message;
@@ -132,7 +132,7 @@ struct CountingRuntime {
 impl CountingRuntime {
     fn answer(&self, number: usize) -> Result<InferenceResponse, RuntimeError> {
         if self.fails_at == Some(number) {
-            return Err(RuntimeError::NoRequest);
+            return Err(RuntimeError::no_request());
         }
         self.made.fetch_add(1, Ordering::Relaxed);
         let values = vec![i64::try_from(number).unwrap(); self.width];
@@ -144,9 +144,9 @@ impl CountingRuntime {
     }
 }
 
-impl Runtime for CountingRuntime {
-    fn backend(&self) -> &'static str {
-        "test"
+impl Predictor for CountingRuntime {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
     }
 
     fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
 
-use mlserver::evaluators::sklearn::{Data, Elements, Frame, Int, Method, Model, Table};
+use mlserver::evaluators::sklearn::{
+    DataFrame, DenseTable, Elements, EstimatorMethod, FittedEstimator, IntType, TableData,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -78,12 +80,12 @@ impl Tensor {
         match self.datatype.as_str() {
             "FP32" => Elements::F32(self.numbers().iter().map(|&number| number as f32).collect()),
             "FP64" => Elements::F64(self.numbers().into()),
-            "BOOL" => integers(Int::Bool),
-            "INT8" => integers(Int::I8),
-            "INT16" => integers(Int::I16),
-            "INT32" => integers(Int::I32),
-            "INT64" => integers(Int::I64),
-            "UINT8" => integers(Int::U8),
+            "BOOL" => integers(IntType::Bool),
+            "INT8" => integers(IntType::I8),
+            "INT16" => integers(IntType::I16),
+            "INT32" => integers(IntType::I32),
+            "INT64" => integers(IntType::I64),
+            "UINT8" => integers(IntType::U8),
             "BYTES" => Elements::Text(self.data.iter().map(|text| Arc::from(text.as_str().unwrap())).collect()),
             other => unreachable!("{other}"),
         }
@@ -101,13 +103,13 @@ fn number(value: &Value) -> f64 {
 
 impl Input {
     /// Returns `count` rows, beginning with `start`.
-    fn data(&self, start: usize, count: usize) -> Data<'static> {
+    fn data(&self, start: usize, count: usize) -> TableData<'static> {
         match self {
             Self::Array(tensor) => {
                 let columns = tensor.shape[1];
                 let data = tensor.data[start * columns..(start + count) * columns].to_vec();
                 let part = Tensor { datatype: tensor.datatype.clone(), shape: vec![count, columns], data };
-                Data::Table(Table { elements: part.elements(), rows: count, columns })
+                TableData::Table(DenseTable { elements: part.elements(), rows: count, columns })
             }
             Self::Frame { frame } => {
                 let part = |column: &Column| {
@@ -115,7 +117,7 @@ impl Input {
                     Tensor { datatype: column.tensor.datatype.clone(), shape: vec![count, 1], data }.elements()
                 };
                 let names = frame.iter().map(|column| Cow::Owned(column.name.clone())).collect();
-                Data::Frame(Frame { names, columns: frame.iter().map(part).collect(), rows: count })
+                TableData::Frame(DataFrame { names, columns: frame.iter().map(part).collect(), rows: count })
             }
         }
     }
@@ -159,8 +161,9 @@ fn sklearn_golden_cases_agree() {
     let cases = golden_cases();
     let count = cases.len();
     for CaseWithModel { version, case, model } in cases {
-        let checked =
-            Model::load(model.into()).map_err(|error| error.to_string()).and_then(|model| check(&model, &case));
+        let checked = FittedEstimator::load(model.into())
+            .map_err(|error| error.to_string())
+            .and_then(|model| check(&model, &case));
         if let Err(difference) = checked {
             failures.push(format!("{} of {version}: {difference}", case.name));
         }
@@ -185,16 +188,16 @@ fn files() -> Vec<Vec<u8>> {
 
 /// Loads a file that may be a model. If it is one, it must answer or return an error.
 fn load_and_predict(bytes: Vec<u8>) {
-    let Ok(model) = Model::load(bytes.into()) else { return };
+    let Ok(model) = FittedEstimator::load(bytes.into()) else { return };
     let columns = model.n_features().unwrap_or(4);
     if columns > 1000 {
         return;
     }
     let rows = 3;
     let numbers: Vec<f64> = (0..rows * columns).map(|at| at as f64 / 7.0 - 2.0).collect();
-    for method in Method::ALL {
+    for method in EstimatorMethod::ALL {
         for elements in [Elements::F64(numbers.clone().into()), Elements::Text(vec![Arc::from("a"); rows * columns])] {
-            drop(model.call(method, &Data::Table(Table { elements, rows, columns })));
+            drop(model.call(method, &TableData::Table(DenseTable { elements, rows, columns })));
         }
     }
 }
@@ -205,7 +208,11 @@ fn sklearn_truncated_files_are_rejected() {
     for bytes in files().into_iter().filter(|bytes| bytes[0] == 0x80) {
         let step = (bytes.len() / 100).max(1);
         for length in (0..bytes.len()).rev().step_by(step) {
-            assert!(Model::load(bytes[..length].to_vec().into()).is_err(), "{length} of {} bytes", bytes.len());
+            assert!(
+                FittedEstimator::load(bytes[..length].to_vec().into()).is_err(),
+                "{length} of {} bytes",
+                bytes.len()
+            );
         }
     }
 }
@@ -236,10 +243,10 @@ fn sklearn_damaged_files_never_panic() {
 }
 
 /// Compares the model with every answer of the case, for all rows together and one by one.
-fn check(model: &Model, case: &Case) -> Result<(), String> {
+fn check(model: &FittedEstimator, case: &Case) -> Result<(), String> {
     for asked in &case.asked {
         let rows = asked.input.rows();
-        for method in Method::ALL {
+        for method in EstimatorMethod::ALL {
             let Some(expected) = asked.expect.get(method.name()) else {
                 if model.methods().contains(method) {
                     return Err(format!("has {method}, which the original has not"));
@@ -261,20 +268,20 @@ fn check(model: &Model, case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-fn compare(found: &Data<'_>, expected: &Answer, start: usize, count: usize, single: bool) -> Result<(), String> {
+fn compare(found: &TableData<'_>, expected: &Answer, start: usize, count: usize, single: bool) -> Result<(), String> {
     match (found, expected) {
-        (Data::Table(found), Answer::Array(expected)) => {
+        (TableData::Table(found), Answer::Array(expected)) => {
             let columns = expected.shape[1..].iter().product();
             if (found.rows, found.columns) != (count, columns) {
                 return Err(format!("{} x {} instead of {count} x {columns}", found.rows, found.columns));
             }
             alike(&found.elements, expected, start * columns, single)
         }
-        (Data::Sparse(found), Answer::Array(_)) => {
+        (TableData::Sparse(found), Answer::Array(_)) => {
             let dense = found.to_table(usize::MAX).unwrap();
-            compare(&Data::Table(dense), expected, start, count, single)
+            compare(&TableData::Table(dense), expected, start, count, single)
         }
-        (Data::Frame(found), Answer::Frame { frame }) => {
+        (TableData::Frame(found), Answer::Frame { frame }) => {
             let names: Vec<_> = frame.iter().map(|column| column.name.as_str()).collect();
             if found.names != names {
                 return Err(format!("columns {:?} instead of {names:?}", found.names));
@@ -291,15 +298,15 @@ fn alike(found: &Elements<'_>, expected: &Tensor, start: usize, single: bool) ->
         Elements::F64(values) => ("FP64", values.to_vec()),
         Elements::Int(values, kind) => {
             let datatype = match kind {
-                Int::Bool => "BOOL",
-                Int::I8 => "INT8",
-                Int::I16 => "INT16",
-                Int::I32 => "INT32",
-                Int::I64 => "INT64",
-                Int::U8 => "UINT8",
-                Int::U16 => "UINT16",
-                Int::U32 => "UINT32",
-                Int::U64 => "UINT64",
+                IntType::Bool => "BOOL",
+                IntType::I8 => "INT8",
+                IntType::I16 => "INT16",
+                IntType::I32 => "INT32",
+                IntType::I64 => "INT64",
+                IntType::U8 => "UINT8",
+                IntType::U16 => "UINT16",
+                IntType::U32 => "UINT32",
+                IntType::U64 => "UINT64",
             };
             (datatype, values.iter().map(|&value| value as f64).collect())
         }

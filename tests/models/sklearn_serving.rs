@@ -73,10 +73,10 @@ fn sklearn_unsuitable_inputs_are_rejected() {
     let narrow = error(json!([{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]), None);
     assert_eq!(narrow, "`LogisticRegression` takes 4 features, but each row has 2");
     let missing = error(json!([{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, null, 4]}]), None);
-    assert_eq!(missing, "`LogisticRegression` does not take missing or infinite values");
+    assert_eq!(missing, "`LogisticRegression` does not accept missing or infinite values");
     let column = |name: &str| json!({"name": name, "shape": [1], "datatype": "FP64", "data": [0.5]});
     let swapped = error(json!(["a", "b", "d", "ü c"].map(column)), Some("pd"));
-    assert_eq!(swapped, "column 2 is `d`, but `LogisticRegression` was fitted with `ü c` in that place");
+    assert_eq!(swapped, "column 2 is `d`, but `LogisticRegression` was fitted with `ü c` in that position");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn sklearn_unsupported_estimator_fails_the_load() {
     let folder = Folder::new().file("m/model.pkl", pickle).file("m/model-settings.json", settings.to_string());
     let ended = ServerBuilder::new(folder).run();
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    let reason = "expected an estimator of scikit-learn, found `nowhere.Model`";
+    let reason = "expected a scikit-learn estimator, found `nowhere.Model`";
     assert!(ended.stdout.contains(reason), "{}", ended.stdout);
 }
 
@@ -114,7 +114,7 @@ fn sklearn_texts_are_served_natively() {
         assert_eq!(answer["outputs"][1]["shape"], json!([2, 3]));
     }
     let (status, answer) = infer(&server, &format!("{{{ROW}}}"));
-    assert_eq!((status, &answer["error"]), (400, &json!("`TfidfVectorizer` takes texts, one in each row")));
+    assert_eq!((status, &answer["error"]), (400, &json!("`TfidfVectorizer` takes one text per row")));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn sklearn_data_frame_columns_match_by_name() {
     assert_eq!(answer["outputs"][0]["shape"], json!([2, 1]));
     let (status, answer) = infer(&server, &json!({"inputs": [size, grade]}).to_string());
     assert_eq!(status, 400);
-    let error = "`ColumnTransformer` needs the column `member`, which is not there";
+    let error = "`ColumnTransformer` needs the column `member`, which is missing";
     assert_eq!(answer["error"], error);
 }
 

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use mlserver::evaluators::trees::{Matrix, Model, Output, PredictError, Scores, Values};
+use mlserver::evaluators::trees::{
+    EnsembleOutput, FeatureMatrix, FeatureValues, PredictError, PredictedValues, TreeEnsemble,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -73,8 +75,9 @@ fn trees_golden_cases_agree() {
     assert!(failures.is_empty(), "{} of {count} cases:\n{}", failures.len(), failures.join("\n"));
 }
 
-fn load(library: &str, bytes: &[u8]) -> Result<Model, String> {
-    let loaded = if library == "xgboost" { Model::load_xgboost(bytes) } else { Model::load_lightgbm(bytes) };
+fn load(library: &str, bytes: &[u8]) -> Result<TreeEnsemble, String> {
+    let loaded =
+        if library == "xgboost" { TreeEnsemble::load_xgboost(bytes) } else { TreeEnsemble::load_lightgbm(bytes) };
     loaded.map_err(|error| error.to_string())
 }
 
@@ -117,8 +120,8 @@ fn load_and_predict(library: &str, bytes: &[u8]) {
     let rows = 70;
     let values: Vec<f32> =
         (0..rows * columns).map(|at| if at % 11 == 0 { f32::NAN } else { at as f32 / 7.0 - 9.0 }).collect();
-    let matrix = Matrix::new(Values::F32(&values), rows, columns).unwrap();
-    for output in [Output::Predict, Output::Margin] {
+    let matrix = FeatureMatrix::new(FeatureValues::F32(&values), rows, columns).unwrap();
+    for output in [EnsembleOutput::Predict, EnsembleOutput::Margin] {
         model.predict(matrix, output).unwrap();
     }
 }
@@ -164,13 +167,13 @@ fn trees_damaged_models_never_panic() {
 }
 
 /// Compares the model with every answer of the case, for all rows together and for the first ones one by one.
-fn check(model: &Model, case: &Case) -> Result<(), String> {
+fn check(model: &TreeEnsemble, case: &Case) -> Result<(), String> {
     let numbers = case.input.numbers();
     let [rows, columns] = case.input.shape[..] else { return Err("input is no matrix".to_owned()) };
     let expected = [
-        (Output::Predict, Some(&case.expect.predict)),
-        (Output::PredictProba, case.expect.predict_proba.as_ref()),
-        (Output::Margin, case.expect.margin.as_ref()),
+        (EnsembleOutput::Predict, Some(&case.expect.predict)),
+        (EnsembleOutput::PredictProba, case.expect.predict_proba.as_ref()),
+        (EnsembleOutput::Margin, case.expect.margin.as_ref()),
     ];
     // Integers and booleans of any width are cast to single precision before they reach a model.
     let singles: Vec<f32> = numbers.iter().map(|number| *number as f32).collect();
@@ -181,8 +184,8 @@ fn check(model: &Model, case: &Case) -> Result<(), String> {
         let width = wanted.len() / rows.max(1);
         for (start, count) in std::iter::once((0, rows)).chain((0..rows.min(20)).map(|row| (row, 1))) {
             let range = start * columns..(start + count) * columns;
-            let values = if double { Values::F64(&numbers[range]) } else { Values::F32(&singles[range]) };
-            let matrix = Matrix::new(values, count, columns).unwrap();
+            let values = if double { FeatureValues::F64(&numbers[range]) } else { FeatureValues::F32(&singles[range]) };
+            let matrix = FeatureMatrix::new(values, count, columns).unwrap();
             let found = model.predict(matrix, output).map_err(|error| format!("{output:?}: {error}"))?;
             let shape = [count, found.columns];
             let wanted = &wanted[start * width..(start + count) * width];
@@ -191,8 +194,8 @@ fn check(model: &Model, case: &Case) -> Result<(), String> {
         }
     }
     if case.expect.predict_proba_error {
-        let matrix = Matrix::new(Values::F64(&numbers), rows, columns).unwrap();
-        let error = model.predict(matrix, Output::PredictProba).err();
+        let matrix = FeatureMatrix::new(FeatureValues::F64(&numbers), rows, columns).unwrap();
+        let error = model.predict(matrix, EnsembleOutput::PredictProba).err();
         if error != Some(PredictError::NoProbabilities { kind: model.kind() }) {
             return Err(format!("PredictProba: {error:?}"));
         }
@@ -200,12 +203,12 @@ fn check(model: &Model, case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-fn compare(found: &Scores, shape: [usize; 2], expected: &Tensor, wanted: &[f64]) -> Result<(), String> {
+fn compare(found: &PredictedValues, shape: [usize; 2], expected: &Tensor, wanted: &[f64]) -> Result<(), String> {
     let (datatype, numbers): (_, Vec<f64>) = match found {
-        Scores::I32(values) => ("INT32", values.iter().map(|value| f64::from(*value)).collect()),
-        Scores::I64(values) => ("INT64", values.iter().map(|value| *value as f64).collect()),
-        Scores::F32(values) => ("FP32", values.iter().map(|value| f64::from(*value)).collect()),
-        Scores::F64(values) => ("FP64", values.clone()),
+        PredictedValues::I32(values) => ("INT32", values.iter().map(|value| f64::from(*value)).collect()),
+        PredictedValues::I64(values) => ("INT64", values.iter().map(|value| *value as f64).collect()),
+        PredictedValues::F32(values) => ("FP32", values.iter().map(|value| f64::from(*value)).collect()),
+        PredictedValues::F64(values) => ("FP64", values.clone()),
     };
     if (datatype, shape[1]) != (&expected.datatype, expected.shape[1]) {
         let (wanted, shape_wanted) = (&expected.datatype, &expected.shape);

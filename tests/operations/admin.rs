@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use mlserver::admin::{Admin, AdminError, IndexEntry, MAX_OPERATIONS};
-use mlserver::inference::Kind;
-use mlserver::registry::{LoadError, Loader, Model, Registry, State};
+use mlserver::inference::InferenceErrorKind;
+use mlserver::registry::{LoadError, Loader, ModelState, RegisteredModel, Registry};
 use mlserver::repository::Repository;
-use mlserver::runtimes::{BoxFuture, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
 use mlserver::settings::env::MapEnvironment;
 use mlserver::settings::{ModelSettings, Sources};
 use mlserver::telemetry::inference::InferenceMetrics;
@@ -47,16 +47,16 @@ impl Loader for ControlledLoader {
     }
 }
 
-impl Runtime for FixedAnswer {
-    fn backend(&self) -> &'static str {
-        "test"
+impl Predictor for FixedAnswer {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
     }
 
     /// Fails on a request for the output `bad`.
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         let bad = request.outputs.iter().any(|output| output.name == "bad");
         let answer = InferenceResponse { id: self.0.to_string(), ..InferenceResponse::default() };
-        Box::pin(async move { if bad { Err(RuntimeError::NoRequest) } else { Ok(answer) } })
+        Box::pin(async move { if bad { Err(RuntimeError::no_request()) } else { Ok(answer) } })
     }
 }
 
@@ -128,9 +128,9 @@ impl Harness {
     }
 }
 
-async fn answer(model: &Model) -> Result<String, String> {
+async fn answer(model: &RegisteredModel) -> Result<String, String> {
     match &model.state {
-        State::Ready(runtime) => Ok(runtime.predict(InferenceRequest::default()).await.unwrap().id),
+        ModelState::Ready(runtime) => Ok(runtime.predict(InferenceRequest::default(), Arc::new(())).await.unwrap().id),
         other => Err(other.name().to_owned()),
     }
 }
@@ -162,7 +162,7 @@ async fn load_replaces_the_model_with_the_one_on_disk() {
     harness.take("one");
     harness.take("ten");
     let error = harness.admin.load("m").await.unwrap_err();
-    assert_eq!((error.kind(), error.to_string().as_str()), (Kind::NotFound, "Model m not found"));
+    assert_eq!((error.kind(), error.to_string().as_str()), (InferenceErrorKind::NotFound, "Model m not found"));
     assert_eq!(harness.ask(None).await, Ok("100".to_owned()), "what is gone from disk serves until it is unloaded");
     harness.admin.unload("m").await.unwrap();
     assert_eq!(harness.admin.unload("m").await.unwrap_err().to_string(), "Model m not found");
@@ -191,7 +191,7 @@ async fn failed_first_load_leaves_only_its_reason() {
     harness.put("two", Some("2"), &json!({"fail": true}));
     let error = harness.admin.load("m").await.unwrap_err();
     let reason = "the artifact `s3://remote` is not on this machine; native runtimes read local files";
-    assert_eq!((error.kind(), error.to_string().as_str()), (Kind::LoadFailed, reason));
+    assert_eq!((error.kind(), error.to_string().as_str()), (InferenceErrorKind::LoadFailed, reason));
     assert_eq!(harness.index().await, ["m:1 UNAVAILABLE".to_owned(), format!("m:2 UNAVAILABLE {reason}")]);
     assert_eq!(harness.ask(Some("1")).await.unwrap_err(), "Model m with version 1 not found");
     assert!(harness.registry.is_ready() && harness.label_sets() == 0);
@@ -297,14 +297,14 @@ async fn unreadable_settings_unload_nothing() {
          `[DIR]/b/model-settings.json` is not valid JSON: EOF while parsing an object at line 1 column 1";
     assert_eq!(harness.index().await, ["m:1 READY".to_owned(), format!("m:2 READY {broken}")]);
     let error = harness.admin.load("m").await.unwrap_err();
-    assert_eq!(error.kind(), Kind::BadRepository, "{error}");
+    assert_eq!(error.kind(), InferenceErrorKind::BadRepository, "{error}");
     assert_eq!((harness.ask(Some("1")).await, harness.ask(Some("2")).await), (Ok("1".to_owned()), Ok("2".to_owned())));
     // Models that were never loaded are found by their folder.
     harness.write("n/1", "{}");
     let error = harness.admin.load("n").await.unwrap_err();
-    assert_eq!(error.kind(), Kind::BadRepository, "{error}");
+    assert_eq!(error.kind(), InferenceErrorKind::BadRepository, "{error}");
     assert!(harness.index().await[2].starts_with("1 UNAVAILABLE failed to load the model settings at "));
-    assert_eq!(harness.admin.load("o").await.unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(harness.admin.load("o").await.unwrap_err().kind(), InferenceErrorKind::NotFound);
     assert_eq!(harness.admin.index(true).await.unwrap().len(), 2);
 }
 
@@ -333,8 +333,8 @@ async fn repository_operations_are_limited() {
     let waiting: Vec<_> = (0..MAX_OPERATIONS).map(|_| load()).collect();
     harness.until(|harness| !harness.loader.begun.lock().unwrap().is_empty()).await;
     let error = load().await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), Kind::Overloaded, "{error}");
-    assert_eq!(harness.admin.index(false).await.unwrap_err().kind(), Kind::Overloaded);
+    assert_eq!(error.kind(), InferenceErrorKind::Overloaded, "{error}");
+    assert_eq!(harness.admin.index(false).await.unwrap_err().kind(), InferenceErrorKind::Overloaded);
     harness.admin.stop();
     for load in waiting {
         assert!(matches!(load.await.unwrap(), Err(AdminError::Stopping)));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mlserver::runtimes::{BoxFuture, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, RuntimeError};
 use mlserver::types::{InferenceRequest, InferenceResponse};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, Semaphore};
@@ -21,9 +21,9 @@ struct Gated {
     rows: Arc<Mutex<Vec<usize>>>,
 }
 
-impl Runtime for Gated {
-    fn backend(&self) -> &'static str {
-        "test"
+impl Predictor for Gated {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
     }
 
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt, stream};
 use mlserver::compute::ComputePool;
-use mlserver::inference::{CacheOptions, Inference, InferenceError, Kind, ResponseCache};
+use mlserver::inference::{Admission, CacheOptions, Inference, InferenceError, InferenceErrorKind, ResponseCache};
 use mlserver::registry::{LoadError, Loader, Registry};
-use mlserver::runtimes::{BoxFuture, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
 use mlserver::settings::ModelSettings;
 use mlserver::telemetry::inference::InferenceMetrics;
 use mlserver::telemetry::metrics::{self, Registry as MetricsRegistry};
@@ -39,9 +39,9 @@ impl Loader for Counting {
     }
 }
 
-impl Runtime for Counting {
-    fn backend(&self) -> &'static str {
-        "test"
+impl Predictor for Counting {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
     }
 
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
@@ -54,7 +54,7 @@ impl Runtime for Counting {
             drop(alive);
             self.answered.fetch_add(1, Ordering::SeqCst);
             if request.inputs.first().is_some_and(|input| input.name == "fail") {
-                return Err(RuntimeError::NoRequest);
+                return Err(RuntimeError::no_request());
             }
             Ok(InferenceResponse { outputs: request.inputs, ..InferenceResponse::default() })
         })
@@ -96,7 +96,7 @@ impl Harness {
 
     async fn ask(&self, name: &str, request: InferenceRequest) -> Result<InferenceResponse, InferenceError> {
         let target = self.inference.target(name, None).unwrap();
-        self.inference.infer(&target, request).await
+        self.inference.infer(&target, request, &mut Admission::new()).await
     }
 
     fn asked(&self) -> usize {
@@ -135,7 +135,7 @@ async fn cache_hit_uses_the_request_id() {
     assert_eq!(harness.asked(), 5);
     // Naming the default version gives the same model.
     let target = harness.inference.target("n", Some("2")).unwrap();
-    harness.inference.infer(&target, request("a", "x", 3)).await.unwrap();
+    harness.inference.infer(&target, request("a", "x", 3), &mut Admission::new()).await.unwrap();
     assert_eq!(harness.asked(), 5);
     let of = |kind: &str, labels: &str| harness.metric(&format!("model_infer_cache_{kind}_total{{{labels}}}"));
     assert_eq!((of("hits", r#"model="m",version="None""#), of("misses", r#"model="m",version="None""#)), (1, 4));
@@ -153,7 +153,7 @@ async fn cache_skips_streams_and_models_without_it() {
     let target = harness.inference.target("m", None).unwrap();
     for _ in 0..2 {
         let requests = stream::iter([request("a", "x", 3)]);
-        let answers = harness.inference.infer_stream(&target, "a".to_owned(), requests).unwrap();
+        let answers = harness.inference.infer_stream(&target, "a".to_owned(), requests, Admission::new()).unwrap();
         assert_eq!(answers.collect::<Vec<_>>().await.len(), 1);
     }
     assert_eq!((harness.asked(), harness.metric("response_cache_entries")), (4, 0));
@@ -212,7 +212,7 @@ async fn cache_error_reaches_coalesced_requests_and_is_not_cached() {
     harness.model.gate.as_ref().unwrap().notify_one();
     for answer in calls.await {
         let error = answer.unwrap_err();
-        assert_eq!(error.kind(), Kind::BadRequest);
+        assert_eq!(error.kind(), InferenceErrorKind::BadRequest);
         assert_eq!(error.to_string(), "the stream of requests is empty: expected at least one");
     }
     assert_eq!(harness.asked(), 1);

@@ -8,7 +8,7 @@ use crate::support::{Folder, ServerBuilder, TestServer};
 
 const ONE_ROW: &str = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]}"#;
 const NAMES: [&str; 4] = ["m1", "m2", "m3", "m4"];
-const OUT: &str = "not in memory; it is loaded when it is asked for";
+const OUT: &str = "evicted; loads on the next request";
 
 /// Four models of 100 bytes each, in space for two.
 fn folder() -> Folder {

@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Request;
-use mlserver::runtimes::{BoxFuture, Progress, Runtime, RuntimeError};
+use mlserver::runtimes::{
+    BoxFuture, Description, Predictor, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+};
 use mlserver::settings::ModelSettings;
-use mlserver::types::{InferenceRequest, InferenceResponse};
+use mlserver::types::{CustomCall, CustomReply, Datatype, InferenceRequest, InferenceResponse, Tensor};
 use prost::Message;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tonic::Code;
 
@@ -49,15 +52,23 @@ impl Drop for Alive {
 }
 
 impl Runtime for Gates {
-    fn backend(&self) -> &'static str {
-        "test"
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
     }
 
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        self.predict_watched(request, Arc::new(()))
+    fn status(&self) -> RuntimeStatus {
+        RuntimeStatus::AVAILABLE
     }
 
-    fn predict_watched(
+    fn parallelism(&self) -> usize {
+        1
+    }
+
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn predict(
         &self,
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
@@ -71,6 +82,14 @@ impl Runtime for Gates {
             self.end.acquire().await.unwrap().forget();
             Ok(InferenceResponse { outputs: request.inputs, ..InferenceResponse::default() })
         })
+    }
+
+    fn predict_stream(self: Arc<Self>, _: RequestStream) -> ResponseStream {
+        Box::pin(futures_util::stream::empty())
+    }
+
+    fn call(&self, _: usize, _: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        Box::pin(std::future::pending())
     }
 }
 
@@ -230,4 +249,42 @@ fn server_timing_reports_queue_and_predict() {
     ] {
         assert!(scrape.text().lines().any(|found| found == line), "{line}:\n{}", scrape.text());
     }
+}
+
+/// Answers every request with 16 MiB.
+#[derive(Debug)]
+struct LongAnswer;
+
+impl Predictor for LongAnswer {
+    fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        let zeros = vec![0_u8; 16 << 20];
+        let output = Tensor::from_raw("long", Datatype::Uint8, vec![zeros.len()], zeros.into()).unwrap();
+        Box::pin(async move { Ok(InferenceResponse { outputs: vec![output], ..InferenceResponse::default() }) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unread_response_keeps_its_slot_until_it_is_read_or_dropped() {
+    let server = EmbeddedServer::serve(LongAnswer).await;
+    let body = r#"{"parameters":{"binary_data_output":true},"inputs":[]}"#;
+    let head = format!("POST /v2/models/m/infer HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", body.len());
+    let ask = || async {
+        let mut client = tokio::net::TcpStream::connect(server.http).await.unwrap();
+        client.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        // The prediction is over when the response begins.
+        client.read_exact(&mut [0; 12]).await.unwrap();
+        client
+    };
+    let mut read = ask().await;
+    let dropped = ask().await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(server.inference.in_flight(), 2, "nobody has read the responses");
+    drop(dropped);
+    eventually("the dropped response frees its slot", || server.inference.in_flight() == 1).await;
+    let mut buffer = vec![0; 1 << 20];
+    let mut received = 0;
+    while received < 16 << 20 {
+        received += read.read(&mut buffer).await.unwrap();
+    }
+    eventually("the response that has been read frees its slot", || server.inference.in_flight() == 0).await;
 }

@@ -84,7 +84,7 @@ fn start_quickstart_serves_and_exits_with_0() {
     [TIME] [mlserver] INFO - Prometheus scraping endpoint can be accessed on http://[METRICS]/metrics
     [TIME] [mlserver][breast-cancer-lightgbm:v1.0.0] INFO - Loaded model 'breast-cancer-lightgbm' successfully. backend=native
     [TIME] [mlserver][iris-xgboost:v1.0.0] INFO - Loaded model 'iris-xgboost' successfully. backend=native
-    [TIME] [mlserver] INFO - Received SIGTERM: answering the requests under way, for at most 30 s.
+    [TIME] [mlserver] INFO - Received SIGTERM: answering the requests in flight, for at most 30 s.
     [TIME] [mlserver] INFO - Stopped.
     ");
 }
@@ -412,7 +412,7 @@ fn shutdown_answers_requests_in_flight() {
     let (first, second) = ONE_ROW.split_at(30);
     upload.write(first);
     server.signal(Signal::TERM);
-    server.wait_for_log("Received SIGTERM: answering the requests under way");
+    server.wait_for_log("Received SIGTERM: answering the requests in flight");
     upload.write(second);
     let answer = upload.answer().ok();
     assert_eq!(answer["outputs"][0]["data"], json!([2]));
@@ -464,7 +464,7 @@ fn shutdown_delay_answers_but_is_not_ready() {
     let server = TestServer::start(Folder::iris().settings(&delay));
     let signalled = Instant::now();
     server.signal(Signal::TERM);
-    server.wait_for_log("Received SIGTERM: not ready, and answering for 4 s; then the requests under way");
+    server.wait_for_log("Received SIGTERM: not ready, and answering for 4 s; then the requests in flight");
     assert_eq!(server.get("/v2/health/ready").json()["error"], "the server is shutting down");
     assert_eq!(server.get("/v2/models/iris-xgboost/ready").json()["reason"], "the server is shutting down");
     assert_eq!(server.get("/v2/health/live").status, 200);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use mlserver::runtimes::{BoxFuture, RequestStream, ResponseStream, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, RequestStream, ResponseStream, RuntimeError};
 use mlserver::types::{InferenceRequest, InferenceResponse, Tensor};
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ struct CountingRuntime {
 impl CountingRuntime {
     fn answer(&self, number: usize) -> Result<InferenceResponse, RuntimeError> {
         if self.fails_at == Some(number) {
-            return Err(RuntimeError::NoRequest);
+            return Err(RuntimeError::no_request());
         }
         self.made.fetch_add(1, Ordering::Relaxed);
         let values = vec![i64::try_from(number).unwrap(); self.width];
@@ -45,9 +45,9 @@ impl CountingRuntime {
     }
 }
 
-impl Runtime for CountingRuntime {
-    fn backend(&self) -> &'static str {
-        "test"
+impl Predictor for CountingRuntime {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
     }
 
     fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
@@ -161,7 +161,7 @@ async fn stream_error_after_events_is_the_last_event() {
     let (event, data) = last.split_once('\n').unwrap();
     assert_eq!(event, "event: error");
     let data: Value = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
-    assert_eq!(data, json!({"error": RuntimeError::NoRequest.to_string(), "status": 400}));
+    assert_eq!(data, json!({"error": RuntimeError::no_request().to_string(), "status": 400}));
     assert_eq!(events(answer.text()).len(), 3);
     assert_eq!(server.inference.in_flight(), 0);
 }
@@ -170,7 +170,7 @@ async fn stream_error_after_events_is_the_last_event() {
 async fn stream_error_as_first_answer_has_its_status() {
     let server =
         EmbeddedServer::serve(CountingRuntime { answers: 5, fails_at: Some(0), ..CountingRuntime::default() }).await;
-    assert_eq!(post(&server).await.error(400), RuntimeError::NoRequest.to_string());
+    assert_eq!(post(&server).await.error(400), RuntimeError::no_request().to_string());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -210,9 +210,9 @@ async fn stream_client_disconnect_cancels_an_idle_model() {
     #[derive(Debug)]
     struct IdleAfterFirst(Arc<()>);
 
-    impl Runtime for IdleAfterFirst {
-        fn backend(&self) -> &'static str {
-            "test"
+    impl Predictor for IdleAfterFirst {
+        fn description(&self) -> &Description {
+            &crate::support::TEST_RUNTIME
         }
 
         fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {

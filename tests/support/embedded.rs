@@ -66,13 +66,13 @@ impl EmbeddedServer {
         let header_timeout = settings.http_header_timeout;
 
         let options =
-            grpc::Options { metadata: metadata.clone(), max_message_length: settings.grpc_max_message_length };
+            grpc::GrpcOptions { metadata: metadata.clone(), max_message_length: settings.grpc_max_message_length };
         let app = grpc::service(inference.clone(), admin.clone(), compute.clone(), None, options);
         let listener = server::bind("gRPC", "127.0.0.1", 0).await.unwrap();
         let grpc = listener.local_addr().unwrap();
         tokio::spawn(server::serve(listener, app, header_timeout, CancellationToken::new()));
 
-        let options = rest::Options {
+        let options = rest::RestOptions {
             metadata,
             root_path: String::new(),
             max_body_bytes: settings.http_max_body_bytes.get(),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
-use mlserver::runtimes::{BoxFuture, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, RuntimeError};
 use mlserver::types::protobuf::messages::model_infer_request::InferInputTensor;
 use mlserver::types::protobuf::messages::{InferTensorContents, ModelInferRequest};
 use mlserver::types::{InferenceRequest, InferenceResponse};
@@ -135,12 +135,12 @@ pub(crate) fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
 #[derive(Debug)]
 pub(crate) struct UnusedRuntime;
 
-impl Runtime for UnusedRuntime {
-    fn backend(&self) -> &'static str {
-        "test"
+impl Predictor for UnusedRuntime {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
     }
 
     fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(std::future::ready(Err(RuntimeError::NoRequest)))
+        Box::pin(std::future::ready(Err(RuntimeError::no_request())))
     }
 }

@@ -22,7 +22,13 @@ pub(crate) use wait::{eventually, pause, wait_until};
 
 use std::time::Duration;
 
-/// How long a test waits for anything before it fails. A passing test never waits this long.
+use mlserver::runtimes::Description;
+
+/// The description of runtimes that tests bring along.
+pub(crate) static TEST_RUNTIME: Description =
+    Description { backend: "test", reads_headers: true, answers_warmup: false, metadata: None, routes: Vec::new() };
+
+/// How long a test waits for anything before it gives up. Never waited for in a test that passes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Reports that a test does not run, and why.

@@ -21,7 +21,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::InferenceError;
 use crate::compute::ComputePool;
-use crate::registry::Model;
+use crate::registry::RegisteredModel;
 use crate::runtimes::BoxFuture;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::types::{InferenceRequest, InferenceResponse, Tensor};
@@ -45,22 +45,22 @@ pub struct CacheOptions {
 /// The answers. Clones share them.
 #[derive(Clone)]
 pub struct ResponseCache {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<CacheState>>,
     metrics: Metrics,
     compute: ComputePool,
 }
 
-struct State {
+struct CacheState {
     /// Answers without id.
     answers: Lru<Arc<InferenceResponse>>,
     /// The work that is under way. Each ends with its last caller.
-    flights: HashMap<Key, (u64, WeakShared<Work>)>,
+    flights: HashMap<Key, (u64, WeakShared<SharedComputation>)>,
     /// How many flights have started.
     started: u64,
 }
 
 /// Asks a model, for all who wait.
-type Work = BoxFuture<'static, Result<Arc<InferenceResponse>, Arc<InferenceError>>>;
+type SharedComputation = BoxFuture<'static, Result<Arc<InferenceResponse>, Arc<InferenceError>>>;
 
 /// What the answers come to.
 #[derive(Debug, Clone, Default)]
@@ -70,12 +70,12 @@ struct Metrics {
 }
 
 /// What there is for a key.
-enum Found {
+enum Lookup {
     Answer(Arc<InferenceResponse>),
     /// Somebody has asked the model.
-    Joined(Shared<Work>),
+    Joined(Shared<SharedComputation>),
     /// The model is asked by whoever polls it first.
-    Started(Shared<Work>),
+    Started(Shared<SharedComputation>),
 }
 
 impl ResponseCache {
@@ -84,7 +84,7 @@ impl ResponseCache {
         let metrics = Metrics::default();
         registry.register("response_cache_entries", "Responses in the cache", metrics.entries.clone());
         registry.register("response_cache_bytes", "Bytes of the responses in the cache", metrics.bytes.clone());
-        let state = State { answers: Lru::new(options), flights: HashMap::new(), started: 0 };
+        let state = CacheState { answers: Lru::new(options), flights: HashMap::new(), started: 0 };
         Self { state: Arc::new(Mutex::new(state)), metrics, compute }
     }
 
@@ -97,7 +97,7 @@ impl ResponseCache {
     /// Fails as the model does; all callers that wait for it get the same error.
     pub(super) async fn answer<W, F>(
         &self,
-        model: &Model,
+        model: &RegisteredModel,
         request: InferenceRequest,
         work: W,
     ) -> (Result<InferenceResponse, InferenceError>, bool)
@@ -110,9 +110,9 @@ impl ResponseCache {
             Err(error) => return (Err(error), false),
         };
         let (flight, hit) = match self.find(key, || work(request)) {
-            Found::Answer(answer) => return (Ok(InferenceResponse::clone(&answer)), true),
-            Found::Joined(flight) => (flight, true),
-            Found::Started(flight) => (flight, false),
+            Lookup::Answer(answer) => return (Ok(InferenceResponse::clone(&answer)), true),
+            Lookup::Joined(flight) => (flight, true),
+            Lookup::Started(flight) => (flight, false),
         };
         let result = match flight.await {
             Ok(answer) => Ok(InferenceResponse::clone(&answer)),
@@ -121,7 +121,11 @@ impl ResponseCache {
         (result, hit)
     }
 
-    async fn key(&self, model: &Model, request: InferenceRequest) -> Result<(Key, InferenceRequest), InferenceError> {
+    async fn key(
+        &self,
+        model: &RegisteredModel,
+        request: InferenceRequest,
+    ) -> Result<(Key, InferenceRequest), InferenceError> {
         let mut hasher = key::of_model(&model.name, model.version.as_deref(), model.generation);
         let size: usize = request.inputs.iter().map(Tensor::byte_len).sum();
         let hash = move || {
@@ -131,20 +135,20 @@ impl ResponseCache {
         if size > LONG_INPUTS { self.compute.run(hash).await.map_err(InferenceError::Panicked) } else { Ok(hash()) }
     }
 
-    fn find<F>(&self, key: Key, work: impl FnOnce() -> F) -> Found
+    fn find<F>(&self, key: Key, work: impl FnOnce() -> F) -> Lookup
     where
         F: Future<Output = Result<InferenceResponse, InferenceError>> + Send + 'static,
     {
         let mut state = self.state.lock();
         if let Some(answer) = state.answers.get(&key, Instant::now()) {
-            return Found::Answer(answer);
+            return Lookup::Answer(answer);
         }
         if let Some(flight) = state.flights.get(&key).and_then(|(_, flight)| flight.upgrade()) {
-            return Found::Joined(flight);
+            return Lookup::Joined(flight);
         }
         state.started += 1;
         let number = state.started;
-        let landing = Landing { state: Arc::clone(&self.state), key, number };
+        let landing = ComputationGuard { state: Arc::clone(&self.state), key, number };
         let (cache, work) = (self.clone(), work());
         let flight = async move {
             let landing = landing;
@@ -156,7 +160,7 @@ impl ResponseCache {
         let flight = flight.boxed().shared();
         let weak = flight.downgrade().expect("it has not ended");
         state.flights.insert(key, (number, weak));
-        Found::Started(flight)
+        Lookup::Started(flight)
     }
 
     /// Keeps an answer, unless it is larger than all that may be kept.
@@ -185,13 +189,13 @@ impl fmt::Debug for ResponseCache {
 }
 
 /// Takes a flight out of those under way, however it ends.
-struct Landing {
-    state: Arc<Mutex<State>>,
+struct ComputationGuard {
+    state: Arc<Mutex<CacheState>>,
     key: Key,
     number: u64,
 }
 
-impl Drop for Landing {
+impl Drop for ComputationGuard {
     fn drop(&mut self) {
         let mut state = self.state.lock();
         // Another may have started between the last caller's leaving and this.

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use super::python::repr;
 use super::signature::{Input, Kind};
 use super::values::{Frame, Given, Label, Values, narrow};
-use crate::evaluators::sklearn::{Elements, Int};
+use crate::evaluators::sklearn::{Elements, IntType};
 
 /// Why a text is no data frame.
 #[derive(Debug, PartialEq, Eq)]
@@ -88,13 +88,13 @@ fn column(cells: &[&str], kind: Kind, place: usize) -> Result<Values, String> {
         Kind::Double => Elements::F64(floats(cells)?.into()),
         Kind::Float => Elements::F32(floats(cells)?.into_iter().map(narrow).collect()),
         Kind::Boolean => match truths(cells) {
-            Some(truths) => Elements::Int(truths.into(), Int::Bool),
+            Some(truths) => Elements::Int(truths.into(), IntType::Bool),
             None => match inferred(cells) {
                 Values::Known(Elements::Int(values, _)) => {
-                    Elements::Int(values.iter().map(|value| i64::from(*value != 0)).collect(), Int::Bool)
+                    Elements::Int(values.iter().map(|value| i64::from(*value != 0)).collect(), IntType::Bool)
                 }
                 Values::Known(Elements::F64(values)) if values.iter().all(|value| !value.is_nan()) => {
-                    Elements::Int(values.iter().map(|value| i64::from(*value != 0.0)).collect(), Int::Bool)
+                    Elements::Int(values.iter().map(|value| i64::from(*value != 0.0)).collect(), IntType::Bool)
                 }
                 Values::Known(Elements::F64(_)) => return Err(format!("Bool column has NA values in column {place}")),
                 _ => return unsafe_cast("object"),
@@ -118,8 +118,10 @@ fn column(cells: &[&str], kind: Kind, place: usize) -> Result<Values, String> {
             };
             #[expect(clippy::cast_possible_truncation, reason = "as pandas casts")]
             match kind {
-                Kind::Integer => Elements::Int(values.iter().map(|value| i64::from(*value as i32)).collect(), Int::I32),
-                _ => Elements::Int(values, Int::I64),
+                Kind::Integer => {
+                    Elements::Int(values.iter().map(|value| i64::from(*value as i32)).collect(), IntType::I32)
+                }
+                _ => Elements::Int(values, IntType::I64),
             }
         }
     };
@@ -132,7 +134,7 @@ fn inferred(cells: &[&str]) -> Values {
         return Values::Objects(Vec::new());
     }
     if let Some(values) = cells.iter().map(|cell| integer(cell)).collect::<Option<Vec<_>>>() {
-        return Values::Known(Elements::Int(values.into(), Int::I64));
+        return Values::Known(Elements::Int(values.into(), IntType::I64));
     }
     // Integers of more than 64 bits stay texts.
     let wide = |cell: &&str| integer(cell).is_none() && is_digits(cell);
@@ -142,7 +144,7 @@ fn inferred(cells: &[&str]) -> Values {
         return Values::Known(Elements::F64(values.into()));
     }
     match truths(cells) {
-        Some(truths) => Values::Known(Elements::Int(truths.into(), Int::Bool)),
+        Some(truths) => Values::Known(Elements::Int(truths.into(), IntType::Bool)),
         None if cells.iter().any(|cell| is_missing(cell)) => objects(cells),
         None => Values::Known(Elements::Text(cells.iter().map(|cell| (*cell).into()).collect())),
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::python::{list, repr, tuple};
 use super::signature::{Column, Input, Kind, TensorKind, dtype};
 use super::values::{Array, Frame, Given, Label, Values};
-use crate::evaluators::sklearn::{self, Data, Elements, Int, Table};
+use crate::evaluators::sklearn::{self, DenseTable, Elements, IntType, TableData};
 
 /// Why a model cannot be given something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,14 +19,14 @@ pub(super) enum Refusal {
 }
 
 /// Returns what the model gets.
-pub(super) fn enforce(given: &Given, input: &Input) -> Result<Data<'static>, Refusal> {
+pub(super) fn enforce(given: &Given, input: &Input) -> Result<TableData<'static>, Refusal> {
     match input {
         Input::Anything => anything(given),
         Input::Columns(columns) => {
             let frame = frame(given)?;
             named(&frame, columns)
         }
-        Input::Tensor { kind, shape } => tensor(given, *kind, shape).map(Data::Table),
+        Input::Tensor { kind, shape } => tensor(given, *kind, shape).map(TableData::Table),
     }
 }
 
@@ -35,12 +35,12 @@ fn not_native(reason: &str) -> Refusal {
 }
 
 /// Without a signature the model gets what came.
-fn anything(given: &Given) -> Result<Data<'static>, Refusal> {
+fn anything(given: &Given) -> Result<TableData<'static>, Refusal> {
     match given {
         Given::Array(array) => match array.shape[..] {
-            [rows, columns] => Ok(Data::Table(Table { elements: array.elements.clone(), rows, columns })),
+            [rows, columns] => Ok(TableData::Table(DenseTable { elements: array.elements.clone(), rows, columns })),
             [rows] if matches!(array.elements, Elements::Text(_)) => {
-                Ok(Data::Table(Table { elements: array.elements.clone(), rows, columns: 1 }))
+                Ok(TableData::Table(DenseTable { elements: array.elements.clone(), rows, columns: 1 }))
             }
             _ => {
                 Err(Refusal::Model(format!("it takes rows and columns, but the array has the shape {:?}", array.shape)))
@@ -59,7 +59,7 @@ fn anything(given: &Given) -> Result<Data<'static>, Refusal> {
                 return unnamed(&columns, frame.rows);
             }
             let names = frame.labels.iter().map(|label| Cow::Owned(label.text())).collect();
-            Ok(Data::Frame(sklearn::Frame { names, columns, rows: frame.rows }))
+            Ok(TableData::Frame(sklearn::DataFrame { names, columns, rows: frame.rows }))
         }
         Given::Arrays(_) | Given::Other { .. } => {
             Err(Refusal::Model("it takes an array or a data frame, not a dictionary or a list of them".to_owned()))
@@ -68,8 +68,8 @@ fn anything(given: &Given) -> Result<Data<'static>, Refusal> {
 }
 
 /// Makes one array of columns without names, of the type that holds them all.
-fn unnamed(columns: &[Elements<'static>], rows: usize) -> Result<Data<'static>, Refusal> {
-    let table = |elements| Ok(Data::Table(Table { elements, rows, columns: columns.len() }));
+fn unnamed(columns: &[Elements<'static>], rows: usize) -> Result<TableData<'static>, Refusal> {
+    let table = |elements| Ok(TableData::Table(DenseTable { elements, rows, columns: columns.len() }));
     let interleaved = |value: &dyn Fn(usize, usize) -> f64| {
         (0..rows)
             .flat_map(|row| (0..columns.len()).map(move |column| (row, column)))
@@ -82,13 +82,13 @@ fn unnamed(columns: &[Elements<'static>], rows: usize) -> Result<Data<'static>, 
     if columns.iter().any(|column| matches!(column, Elements::Text(_))) {
         return Err(not_native("columns of text have no names"));
     }
-    if columns.iter().all(|column| matches!(column, Elements::Int(_, Int::I64))) {
+    if columns.iter().all(|column| matches!(column, Elements::Int(_, IntType::I64))) {
         let cell = |row: usize, column: usize| match &columns[column] {
             Elements::Int(values, _) => values[row],
             _ => 0,
         };
         let cells = (0..rows).flat_map(|row| (0..columns.len()).map(move |column| (row, column)));
-        return table(Elements::Int(cells.map(|(row, column)| cell(row, column)).collect(), Int::I64));
+        return table(Elements::Int(cells.map(|(row, column)| cell(row, column)).collect(), IntType::I64));
     }
     #[expect(clippy::cast_precision_loss, reason = "as NumPy's cast of integers to float64")]
     table(Elements::F64(interleaved(&|row, column| match &columns[column] {
@@ -141,7 +141,7 @@ fn of_arrays(arrays: &[(String, Array)]) -> Result<Frame, Refusal> {
     })
 }
 
-fn named(frame: &Frame, columns: &[Column]) -> Result<Data<'static>, Refusal> {
+fn named(frame: &Frame, columns: &[Column]) -> Result<TableData<'static>, Refusal> {
     let place = |column: &Column| frame.labels.iter().position(|label| label.is(&column.name));
     let missing: Vec<_> = columns.iter().filter(|column| place(column).is_none()).map(|c| repr(&c.name)).collect();
     if !missing.is_empty() {
@@ -163,7 +163,7 @@ fn named(frame: &Frame, columns: &[Column]) -> Result<Data<'static>, Refusal> {
         found.push(typed(column, values)?);
     }
     let names = columns.iter().map(|column| Cow::Owned(column.name.clone())).collect();
-    Ok(Data::Frame(sklearn::Frame { names, columns: found, rows: frame.rows }))
+    Ok(TableData::Frame(sklearn::DataFrame { names, columns: found, rows: frame.rows }))
 }
 
 /// Widens a column to the type that the signature says, where no value changes by that.
@@ -199,7 +199,7 @@ fn typed(column: &Column, values: &Values) -> Result<Elements<'static>, Refusal>
     };
     // Which are the same in all types, unlike other integers of 64 bits.
     let zeros_and_ones =
-        || matches!(elements, Elements::Int(values, Int::I64) if values.iter().all(|v| matches!(v, 0 | 1)));
+        || matches!(elements, Elements::Int(values, IntType::I64) if values.iter().all(|v| matches!(v, 0 | 1)));
     if widens || (wanted_kind == b'f' && zeros_and_ones()) {
         return Ok(widened(elements, column.kind));
     }
@@ -221,14 +221,14 @@ fn widened(elements: &Elements<'_>, kind: Kind) -> Elements<'static> {
         (Elements::F32(values), _) => Elements::F64(values.iter().copied().map(f64::from).collect()),
         (Elements::Int(values, _), Kind::Double) => Elements::F64(values.iter().map(|value| *value as f64).collect()),
         (Elements::Int(values, _), Kind::Float) => Elements::F32(values.iter().map(|value| *value as f32).collect()),
-        (Elements::Int(values, _), Kind::Integer) => Elements::Int(values.to_vec().into(), Int::I32),
-        (Elements::Int(values, _), _) => Elements::Int(values.to_vec().into(), Int::I64),
+        (Elements::Int(values, _), Kind::Integer) => Elements::Int(values.to_vec().into(), IntType::I32),
+        (Elements::Int(values, _), _) => Elements::Int(values.to_vec().into(), IntType::I64),
         (Elements::F64(values), _) => Elements::F64(values.to_vec().into()),
         (Elements::Text(values), _) => Elements::Text(values.clone()),
     }
 }
 
-fn tensor(given: &Given, kind: TensorKind, shape: &[i64]) -> Result<Table<'static>, Refusal> {
+fn tensor(given: &Given, kind: TensorKind, shape: &[i64]) -> Result<DenseTable<'static>, Refusal> {
     let array = match given {
         Given::Array(array) => Cow::Borrowed(array),
         Given::Frame(frame) => Cow::Owned(of_frame(frame, shape)?),
@@ -250,7 +250,7 @@ fn tensor(given: &Given, kind: TensorKind, shape: &[i64]) -> Result<Table<'stati
         return Err(Refusal::Schema(format!("dtype of input {found} does not match expected dtype {wanted}")));
     }
     match array.shape[..] {
-        [rows, columns] => Ok(Table { elements: array.elements.clone(), rows, columns }),
+        [rows, columns] => Ok(DenseTable { elements: array.elements.clone(), rows, columns }),
         _ => Err(Refusal::Model(format!("it takes rows and columns, but the array has the shape {:?}", array.shape))),
     }
 }
@@ -278,7 +278,7 @@ fn of_frame(frame: &Frame, shape: &[i64]) -> Result<Array, Refusal> {
     let mut floats = Vec::new();
     let mut singles = Vec::new();
     let mut integers = Vec::new();
-    let mut kind = Int::I64;
+    let mut kind = IntType::I64;
     for (row, column) in cells() {
         match &frame.columns[column] {
             Values::Known(Elements::F64(values)) => floats.push(values[row]),

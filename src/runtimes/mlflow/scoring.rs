@@ -12,7 +12,7 @@ use super::evaluator::Answer;
 use super::python::{self, Json, JsonError, repr_bytes, write_float, write_text};
 use super::signature::{Input, Kind};
 use super::values::{Array, Frame, Given, Label, Values, cast_column, infer};
-use crate::evaluators::sklearn::{Elements, Int};
+use crate::evaluators::sklearn::{Elements, IntType};
 use crate::types::CustomReply;
 
 const FORMS: [&str; 4] = ["dataframe_records", "dataframe_split", "inputs", "instances"];
@@ -499,7 +499,7 @@ fn write(out: &mut String, answer: &Answer) {
         Elements::F64(values) => write_float(out, values[place]),
         // As doubles, which they become on the way.
         Elements::F32(values) => write_float(out, f64::from(values[place])),
-        Elements::Int(values, Int::Bool) => out.push_str(if values[place] == 0 { "false" } else { "true" }),
+        Elements::Int(values, IntType::Bool) => out.push_str(if values[place] == 0 { "false" } else { "true" }),
         Elements::Int(values, _) => {
             let _ = write!(out, "{}", values[place]);
         }

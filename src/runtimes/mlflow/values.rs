@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::python::{self, Json, parse_float, parse_int, repr, tuple};
 use super::signature::Kind;
-use crate::evaluators::sklearn::{Elements, Int};
+use crate::evaluators::sklearn::{Elements, IntType};
 
 /// An exception of Python.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,17 +184,17 @@ fn shape(json: &Json) -> (Vec<usize>, bool) {
 /// Makes values of a type, as NumPy does of objects.
 pub(super) fn cast(cells: &[&Json], kind: Kind) -> Result<Elements<'static>, Exception> {
     Ok(match kind {
-        Kind::Boolean => Elements::Int(cells.iter().map(|cell| i64::from(truth(cell))).collect(), Int::Bool),
+        Kind::Boolean => Elements::Int(cells.iter().map(|cell| i64::from(truth(cell))).collect(), IntType::Bool),
         Kind::Double => Elements::F64(cells.iter().map(|cell| float(cell)).collect::<Result<_, _>>()?),
         Kind::Float => Elements::F32(cells.iter().map(|cell| float(cell).map(narrow)).collect::<Result<_, _>>()?),
-        Kind::Long => Elements::Int(cells.iter().map(|cell| integer(cell)).collect::<Result<_, _>>()?, Int::I64),
+        Kind::Long => Elements::Int(cells.iter().map(|cell| integer(cell)).collect::<Result<_, _>>()?, IntType::I64),
         Kind::Integer => {
             let within = |cell: &&Json| {
                 let value = integer(cell)?;
                 let bounds = || exception("OverflowError", format!("Python integer {value} out of bounds for int32"));
                 i32::try_from(value).map(i64::from).map_err(|_| bounds())
             };
-            Elements::Int(cells.iter().map(within).collect::<Result<_, _>>()?, Int::I32)
+            Elements::Int(cells.iter().map(within).collect::<Result<_, _>>()?, IntType::I32)
         }
         Kind::String => Elements::Text(cells.iter().map(|cell| cell.text().into()).collect()),
     })
@@ -218,7 +218,7 @@ pub(super) fn cast_column(cells: &[&Json], kind: Kind) -> Result<Values, Excepti
         }
         (Values::Known(Elements::Int(values, _)), Kind::Integer | Kind::Long) => wrapped(values, kind),
         (Values::Known(Elements::F64(values)), Kind::Boolean) => {
-            Elements::Int(values.iter().map(|value| i64::from(*value != 0.0)).collect(), Int::Bool)
+            Elements::Int(values.iter().map(|value| i64::from(*value != 0.0)).collect(), IntType::Bool)
         }
         _ => {
             if cells.iter().any(|cell| matches!(cell, Json::List(_))) && matches!(kind, Kind::Double | Kind::Float) {
@@ -266,8 +266,8 @@ fn shown(cells: &[&Json]) -> Vec<String> {
 fn wrapped(values: &[i64], kind: Kind) -> Elements<'static> {
     #[expect(clippy::cast_possible_truncation, reason = "as pandas casts")]
     match kind {
-        Kind::Integer => Elements::Int(values.iter().map(|value| i64::from(*value as i32)).collect(), Int::I32),
-        _ => Elements::Int(values.to_vec().into(), Int::I64),
+        Kind::Integer => Elements::Int(values.iter().map(|value| i64::from(*value as i32)).collect(), IntType::I32),
+        _ => Elements::Int(values.to_vec().into(), IntType::I64),
     }
 }
 
@@ -354,7 +354,7 @@ impl fmt::Display for Given {
                     let text = match (array.shape.is_empty(), &array.elements) {
                         (false, _) => array.text(true),
                         (true, Elements::Text(texts)) => texts.first().map(|text| format!("np.str_({})", repr(text))),
-                        (true, Elements::Int(_, Int::Bool)) => array.text(false).map(|text| format!("np.{text}_")),
+                        (true, Elements::Int(_, IntType::Bool)) => array.text(false).map(|text| format!("np.{text}_")),
                         (true, other) => {
                             let name = super::signature::dtype(other).0;
                             array.text(false).map(|text| format!("np.{name}({text})"))
@@ -385,7 +385,7 @@ impl Array {
         }
         match &self.elements {
             _ if !repr => Some(text),
-            Elements::F64(_) | Elements::Int(_, Int::I64 | Int::Bool) => Some(format!("array({text})")),
+            Elements::F64(_) | Elements::Int(_, IntType::I64 | IntType::Bool) => Some(format!("array({text})")),
             Elements::Text(texts) => {
                 let width = texts.iter().map(|text| text.chars().count()).max().unwrap_or_default();
                 Some(format!("array({text}, dtype='<U{}')", width.max(1)))
@@ -417,7 +417,7 @@ fn texts(elements: &Elements<'_>, aligned: bool) -> Option<Vec<String>> {
         }
         Elements::F64(values) => values.iter().copied().map(python::float).collect(),
         Elements::F32(values) => values.iter().map(|value| format!("{value:?}")).collect(),
-        Elements::Int(values, Int::Bool) => {
+        Elements::Int(values, IntType::Bool) => {
             values.iter().map(|value| if *value == 0 { "False" } else { "True" }.to_owned()).collect()
         }
         Elements::Int(values, _) => values.iter().map(ToString::to_string).collect(),

@@ -13,12 +13,13 @@ use super::message::{self, Failure, FailureKind, Handler};
 use super::pool::{AddedModel, Pool, WantedModel};
 use super::stream::Answers;
 use super::{CallError, PythonLoadError};
-use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, answer_first};
+use crate::runtimes::{
+    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind,
+    RuntimeStatus, answer_first, ready,
+};
 use crate::settings::ModelSettings;
 use crate::types::json::read_request;
-use crate::types::{
-    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, PathTemplate, Priority,
-};
+use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, PathTemplate, Priority};
 
 /// A model that the workers of a pool have loaded. Dropping it unloads it.
 #[derive(Debug)]
@@ -31,9 +32,8 @@ pub(super) struct PythonModel {
     lane: Lane,
     /// It has a way of its own to answer streams.
     streams: bool,
-    metadata: ModelMetadata,
-    /// Its routes, and the handler behind each.
-    routes: Vec<CustomRoute>,
+    description: Description,
+    /// The handler behind each route of the description.
     handlers: Vec<Handler>,
     /// What its `load` returned.
     loaded: bool,
@@ -70,14 +70,19 @@ pub(super) async fn load(
         number,
         lane: if loaded.plain { Lane::Thread(number) } else { Lane::Loop },
         streams: loaded.streams,
-        metadata: loaded.metadata,
-        routes: Vec::new(),
+        description: Description {
+            backend: "python",
+            reads_headers: true,
+            answers_warmup: true,
+            metadata: Some(loaded.metadata),
+            routes: Vec::new(),
+        },
         handlers: loaded.handlers,
         loaded: loaded.ready,
         ready,
     };
     // From here on the model is unloaded when it is dropped, also when a route of it is wrong.
-    model.routes = model.handlers.iter().map(route).collect::<Result<_, _>>()?;
+    model.description.routes = model.handlers.iter().map(route).collect::<Result<_, _>>()?;
     Ok(Arc::new(model))
 }
 
@@ -157,7 +162,8 @@ impl PythonModel {
         if self.loaded {
             return Ok(());
         }
-        Err(RuntimeError::NotReady { name: self.name.clone(), version: self.version.clone() })
+        let version = self.version.as_deref().map(|version| format!(" with version {version}")).unwrap_or_default();
+        Err(RuntimeError::new(RuntimeErrorKind::NotReady, format!("Model {}{version} is not ready yet.", self.name)))
     }
 
     /// Tells an answer from a failure, whose traceback goes to the log.
@@ -172,34 +178,25 @@ impl PythonModel {
             error!(model, version, request_id = request, "The model's code failed.\n{}", traceback.trim_end());
         }
         Err(match kind {
-            FailureKind::Mlserver => RuntimeError::Model { status, message },
-            FailureKind::Model => RuntimeError::Exception { message },
-            FailureKind::Cancelled | FailureKind::Request => RuntimeError::Inconsistent(message.into()),
+            FailureKind::Mlserver => RuntimeError::rejected(status, message),
+            FailureKind::Model => RuntimeError::exception(message),
+            FailureKind::Cancelled | FailureKind::Request => RuntimeError::inconsistent(message),
         })
     }
 }
 
 impl Runtime for PythonModel {
-    fn backend(&self) -> &'static str {
-        "python"
+    fn description(&self) -> &Description {
+        &self.description
     }
 
-    fn is_warm(&self) -> bool {
-        // Each worker has answered the samples before it took a call, those that replace others, too.
-        true
-    }
-
-    fn metadata(&self) -> Option<&ModelMetadata> {
-        Some(&self.metadata)
-    }
-
-    fn not_ready(&self) -> Option<String> {
+    fn status(&self) -> RuntimeStatus {
         if !self.loaded {
-            Some("its `load` returned false".to_owned())
+            RuntimeStatus::Unavailable { reason: "its `load` returned false".to_owned() }
         } else if self.ready.load(Ordering::Acquire) == 0 {
-            Some(self.pool.trouble(self.number))
+            RuntimeStatus::Unavailable { reason: self.pool.trouble(self.number) }
         } else {
-            None
+            RuntimeStatus::AVAILABLE
         }
     }
 
@@ -208,11 +205,12 @@ impl Runtime for PythonModel {
         self.ready.load(Ordering::Acquire).max(1)
     }
 
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        self.predict_watched(request, Arc::new(()))
+    /// Workers warm up by themselves: see [`Description::answers_warmup`].
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        ready(Ok(()))
     }
 
-    fn predict_watched(
+    fn predict(
         &self,
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
@@ -233,16 +231,10 @@ impl Runtime for PythonModel {
         if self.streams { Answers::of(self, requests) } else { answer_first(self, requests) }
     }
 
-    fn custom_routes(&self) -> &[CustomRoute] {
-        &self.routes
-    }
-
     fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         Box::pin(async move {
             self.check_ready()?;
-            let handler = self.handlers.get(route).ok_or_else(|| {
-                RuntimeError::Inconsistent(format!("model `{}` has no route {route}", self.name).into())
-            })?;
+            let handler = self.handlers.get(route).ok_or_else(|| RuntimeError::no_route(route))?;
             let id = call.headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
             let frame = message::call(self.number, &handler.name, call).map_err(inconsistent)?;
             let lane = if handler.plain { Lane::Thread(self.number) } else { Lane::Loop };
@@ -250,14 +242,14 @@ impl Runtime for PythonModel {
             let frame = self.pool.call(purpose, frame, Arc::new(())).await?;
             let frame = self.outcome(&id, frame)?;
             // A status or header that HTTP does not have is the model's.
-            message::reply(&frame).map_err(|error| RuntimeError::Exception { message: error.to_string() })
+            message::reply(&frame).map_err(|error| RuntimeError::exception(error.to_string()))
         })
     }
 }
 
 /// Takes a frame that cannot be written or read for what it is: our bug.
 pub(super) fn inconsistent(error: impl std::error::Error + Send + Sync + 'static) -> RuntimeError {
-    RuntimeError::Inconsistent(error.into())
+    RuntimeError::inconsistent(error)
 }
 
 impl Drop for PythonModel {
@@ -269,9 +261,11 @@ impl Drop for PythonModel {
 impl From<CallError> for RuntimeError {
     fn from(error: CallError) -> Self {
         match error {
-            CallError::Lost(death) => Self::WorkerLost(death.to_string()),
-            CallError::NoWorker { reason } => Self::NoWorker { reason },
-            CallError::Stopping => Self::Stopping,
+            CallError::Lost(death) => Self::new(RuntimeErrorKind::WorkerLost, format!("the request was lost: {death}")),
+            CallError::NoWorker { reason } => {
+                Self::new(RuntimeErrorKind::Unavailable, format!("no worker of the model runs: {reason}"))
+            }
+            CallError::Stopping => Self::stopping(),
         }
     }
 }

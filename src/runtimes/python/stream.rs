@@ -34,7 +34,7 @@ impl Answers {
     /// Asks `model` for the answers to `requests`.
     pub(super) fn of(model: Arc<PythonModel>, mut requests: RequestStream) -> ResponseStream {
         let opened = async move {
-            let first = requests.next().await.ok_or(RuntimeError::NoRequest)?;
+            let first = requests.next().await.ok_or_else(RuntimeError::no_request)?;
             model.check_ready()?;
             let head = OpenStream { model: model.number, request: &first.id, credit: AHEAD };
             let frame = Outgoing::new(Kind::Stream, message::head(&head)).map_err(inconsistent)?;
