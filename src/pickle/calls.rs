@@ -67,7 +67,7 @@ pub(super) fn canonical(module: &str, name: &str) -> String {
 }
 
 /// Returns whether a call of a function is kept as a record.
-fn is_known(name: &str) -> bool {
+fn is_recorded_call(name: &str) -> bool {
     let library = name.split('.').next().unwrap_or_default();
     LIBRARIES.contains(&library) || BUILTINS.contains(&name)
 }
@@ -90,7 +90,7 @@ impl PickleMachine<'_> {
             "numpy.dtype" => self.dtype(&arguments)?,
             "_codecs.encode" => self.encoded(&arguments)?,
             "builtins.bytes" | "builtins.bytearray" => self.bytes(&arguments)?,
-            "builtins.set" | "builtins.frozenset" => PickleNode::Set(self.listed(&arguments)?),
+            "builtins.set" | "builtins.frozenset" => PickleNode::Set(self.list_argument(&arguments)?),
             "collections.OrderedDict" => PickleNode::Dict(self.pairs(&arguments)?),
             "collections.defaultdict" => PickleNode::Dict(Vec::new()),
             "copyreg._reconstructor" => self.instance_of(&arguments)?,
@@ -98,7 +98,7 @@ impl PickleMachine<'_> {
                 Some((class, rest)) => self.instance(*class, rest.to_vec(), None)?,
                 None => return Err(self.malformed("a class")),
             },
-            _ if is_known(&name) => PickleNode::Object(Box::new(PickleObject::new(name, arguments, None))),
+            _ if is_recorded_call(&name) => PickleNode::Object(Box::new(PickleObject::new(name, arguments, None))),
             _ => return Err(PickleError::Call { offset: self.offset(), name: name.to_string() }),
         };
         self.add(node)
@@ -283,7 +283,7 @@ impl PickleMachine<'_> {
     }
 
     /// Returns the elements of the only argument.
-    fn listed(&self, arguments: &[NodeId]) -> Result<Vec<NodeId>, PickleError> {
+    fn list_argument(&self, arguments: &[NodeId]) -> Result<Vec<NodeId>, PickleError> {
         match *arguments {
             [] => Ok(Vec::new()),
             [only] => match self.node(only) {
@@ -301,7 +301,7 @@ impl PickleMachine<'_> {
             PickleNode::Tuple(items) => <[NodeId; 2]>::try_from(&items[..]).ok(),
             _ => None,
         };
-        let pairs = self.listed(arguments)?.into_iter().map(|item| pair(item).map(|[key, value]| (key, value)));
+        let pairs = self.list_argument(arguments)?.into_iter().map(|item| pair(item).map(|[key, value]| (key, value)));
         pairs.collect::<Option<_>>().ok_or_else(|| self.malformed("pairs of key and value"))
     }
 

@@ -4,6 +4,7 @@ mod admin;
 mod batching;
 mod cache;
 mod load;
+mod logging;
 mod memory;
 mod metrics;
 mod pressure;

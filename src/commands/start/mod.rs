@@ -49,7 +49,8 @@ pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), Comman
     let options = &StartOptions::new(args, environment)?;
     let sources = Sources::read(environment)?;
     let loaded = Settings::load(&options.folder, &sources, options.strict)?;
-    logging::start(LogFormat { structured: loaded.settings.use_structured_logging, debug: loaded.settings.debug });
+    let _log =
+        logging::start(LogFormat { structured: loaded.settings.use_structured_logging, debug: loaded.settings.debug });
     let repository = Repository::new(&options.folder, sources, options.strict);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     let outcome = runtime.block_on(serve(loaded, repository, options));

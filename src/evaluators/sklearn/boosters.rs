@@ -53,7 +53,7 @@ fn xgboost_classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadEr
         Some(encoder) => Some(fitted.part(encoder)?.labels("classes_")?),
         None => None,
     };
-    let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba);
+    let methods = MethodSet::PREDICT.with(EstimatorMethod::PredictProba);
     xgboost(fitted, WrapperKind::Classifier, methods, WrapperOutput::Classes(labels))
 }
 
@@ -70,8 +70,9 @@ fn xgboost(
     if fitted.get("missing").and_then(PickleValue::as_f64).is_some_and(|missing| !missing.is_nan()) {
         return Err(fitted.unsupported("missing"));
     }
-    let booster = fitted.part(fitted.need("_Booster")?)?;
-    let bytes = booster.need("handle")?.as_bytes().ok_or_else(|| booster.unexpected("handle", "a model as bytes"))?;
+    let booster = fitted.part(fitted.require("_Booster")?)?;
+    let bytes =
+        booster.require("handle")?.as_bytes().ok_or_else(|| booster.unexpected("handle", "a model as bytes"))?;
     fitted.spend(bytes.len())?;
     let model = TreeEnsemble::load_xgboost_as(bytes, kind).map_err(|error| fitted.booster(error))?;
     let names = model.feature_names().map(<[String]>::to_vec);
@@ -81,13 +82,13 @@ fn xgboost(
 }
 
 fn lightgbm_classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    let labels = fitted.part(fitted.need("_le")?)?.labels("classes_")?;
+    let labels = fitted.part(fitted.require("_le")?)?.labels("classes_")?;
     // A model with a custom objective returns something else.
     fitted.text("_objective")?;
     // Scores came with 4.7. The attribute came with 4.6, so that only files of 4.5 and earlier are recognized.
     let scores = fitted.value().attribute("_fitted_with_feature_names").is_some();
     let methods =
-        MethodSet::PREDICT.and(EstimatorMethod::PredictProba).and_if(scores, EstimatorMethod::DecisionFunction);
+        MethodSet::PREDICT.with(EstimatorMethod::PredictProba).with_if(scores, EstimatorMethod::DecisionFunction);
     lightgbm(fitted, methods, WrapperOutput::Probabilities(labels))
 }
 
@@ -100,7 +101,7 @@ fn lightgbm(
     methods: MethodSet,
     output_kind: WrapperOutput,
 ) -> Result<EstimatorSpec, LoadError> {
-    let booster = fitted.part(fitted.need("_Booster")?)?;
+    let booster = fitted.part(fitted.require("_Booster")?)?;
     let name = if booster.get("_handle").is_some() { "_handle" } else { "handle" };
     let text = booster.text(name)?;
     fitted.spend(text.len())?;

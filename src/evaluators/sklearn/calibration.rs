@@ -52,7 +52,7 @@ fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let members: Vec<_> = all.into_iter().map(|one| calibrated(fitted, one, &labels)).collect::<Result<_, _>>()?;
     let first = members.first().ok_or_else(|| fitted.unexpected("calibrated_classifiers_", "at least one"))?;
     let features = first.estimator.info.features;
-    let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba);
+    let methods = MethodSet::PREDICT.with(EstimatorMethod::PredictProba);
     Ok(EstimatorSpec::composed(
         methods,
         features,
@@ -68,13 +68,13 @@ fn calibrated<'a>(
 ) -> Result<Calibrated, LoadError> {
     let fitted = outer.part(value)?;
     let name = if fitted.get("estimator").is_some() { "estimator" } else { "base_estimator" };
-    let value = fitted.need(name)?;
+    let value = fitted.require(name)?;
     let estimator = fitted.estimator(value)?;
     // A fold that lacks a class follows different rules, which changed between versions.
     let own = sub_estimators::labels(&fitted, value);
     let same = own.as_ref().and_then(|own| sub_estimators::positions(own, classes));
     // For temperature scaling, text labels may have been replaced by numbers.
-    let places = same.or_else(|| sub_estimators::numbered(&fitted, own, classes.len()));
+    let places = same.or_else(|| sub_estimators::numbered_labels(&fitted, own, classes.len()));
     if places.is_none_or(|places| !places.into_iter().eq(0..classes.len())) {
         return Err(fitted.unexpected(name, "a classifier of all classes"));
     }
@@ -85,11 +85,11 @@ fn calibrated<'a>(
     let scores = if classes.len() == 2 { 1 } else { classes.len() };
     let calibration = match fitted.text("method")? {
         "temperature" => {
-            fitted.count("calibrators", 1, parts.len())?;
+            fitted.check_count("calibrators", 1, parts.len())?;
             Calibration::Temperature(fitted.part(parts[0])?.number("beta_")?)
         }
         "sigmoid" | "isotonic" => {
-            fitted.count("calibrators", scores, parts.len())?;
+            fitted.check_count("calibrators", scores, parts.len())?;
             let calibrator = |part: PickleValue<'a>| {
                 let part = fitted.part(part)?;
                 match part.class().rsplit('.').next() {
@@ -126,7 +126,7 @@ impl Calibrated {
                 let logits = logits(scores.values, classes, method);
                 let mut scaled: Vec<f64> = logits.into_iter().map(|logit| beta * logit).collect();
                 scaled.chunks_exact_mut(classes).for_each(softmax);
-                scaled.iter_mut().for_each(at_most_one);
+                scaled.iter_mut().for_each(clip_to_one);
                 return Ok(scaled);
             }
         };
@@ -143,8 +143,8 @@ impl Calibrated {
             probabilities.iter_mut().skip(place).step_by(classes).zip(own).for_each(|(slot, value)| *slot = value);
         }
         for row in probabilities.chunks_exact_mut(classes) {
-            share(row, version);
-            row.iter_mut().for_each(at_most_one);
+            normalize_probabilities(row, version);
+            row.iter_mut().for_each(clip_to_one);
         }
         Ok(probabilities)
     }
@@ -152,7 +152,7 @@ impl Calibrated {
 
 /// Normalizes the probabilities of the classes so that they sum to one.
 #[expect(clippy::cast_precision_loss, reason = "classes are few")]
-fn share(row: &mut [f64], version: SklearnVersion) {
+fn normalize_probabilities(row: &mut [f64], version: SklearnVersion) {
     let uniform = 1.0 / row.len() as f64;
     if let [negative, positive] = row {
         *negative = 1.0 - *positive;
@@ -171,7 +171,7 @@ fn share(row: &mut [f64], version: SklearnVersion) {
 }
 
 /// Replaces values that exceed one because of rounding by one.
-fn at_most_one(value: &mut f64) {
+fn clip_to_one(value: &mut f64) {
     if 1.0 < *value && *value <= 1.0 + 1e-5 {
         *value = 1.0;
     }
@@ -205,7 +205,7 @@ impl Evaluate for CalibratedClassifierCv {
         let classes = self.labels.len();
         let plain;
         let data = if self.version < SklearnVersion(1, 0) {
-            plain = sub_estimators::plain(data, info)?;
+            plain = sub_estimators::check_array(data, info)?;
             &plain
         } else {
             data

@@ -135,7 +135,7 @@ fn names(fitted: &FittedObject<'_>, features: Option<usize>) -> Result<Option<Ve
     }
     let names = fitted.texts("feature_names_in_")?;
     if let Some(features) = features {
-        fitted.count("feature_names_in_", features, names.len())?;
+        fitted.check_count("feature_names_in_", features, names.len())?;
     }
     Ok(Some(names))
 }

@@ -24,7 +24,7 @@ fn means(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     }
     let features = centers.columns;
     let clusters = KMeans { centers: centers.values, features, single: centers.single };
-    Ok(EstimatorSpec::new(MethodSet::PREDICT.and(EstimatorMethod::Transform), features, clusters))
+    Ok(EstimatorSpec::new(MethodSet::PREDICT.with(EstimatorMethod::Transform), features, clusters))
 }
 
 impl KMeans {

@@ -13,7 +13,7 @@ pub(super) struct Delegate {
 }
 
 pub(super) fn delegate(fitted: &FittedObject<'_>, attribute: &'static str) -> Result<EstimatorSpec, LoadError> {
-    let estimator = fitted.estimator(fitted.need(attribute)?)?;
+    let estimator = fitted.estimator(fitted.require(attribute)?)?;
     let (methods, features) = (estimator.info.methods, estimator.info.features);
     Ok(EstimatorSpec::composed(methods, features, None, Delegate { estimator }))
 }
@@ -41,5 +41,5 @@ impl Evaluate for Delegate {
 pub(super) fn classifier_methods(estimator: &Estimator) -> MethodSet {
     [EstimatorMethod::Predict, EstimatorMethod::PredictProba, EstimatorMethod::DecisionFunction]
         .into_iter()
-        .fold(MethodSet::NONE, |methods, method| methods.and_if(estimator.info.methods.contains(method), method))
+        .fold(MethodSet::NONE, |methods, method| methods.with_if(estimator.info.methods.contains(method), method))
 }

@@ -28,7 +28,7 @@ fn linear_discriminant(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadE
         None
     } else {
         let scalings = fitted.matrix("scalings_")?;
-        fitted.count("scalings_", features, scalings.rows)?;
+        fitted.check_count("scalings_", features, scalings.rows)?;
         if scalings.columns == 0 {
             return Err(fitted.unexpected("scalings_", "at least one direction"));
         }
@@ -36,7 +36,7 @@ fn linear_discriminant(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadE
         let outputs = fitted.size("_max_components")?.min(scalings.columns);
         Some(Projection::through(&scalings.values, scalings.columns, outputs, mean))
     };
-    let methods = methods.and_if(projection.is_some(), EstimatorMethod::Transform);
+    let methods = methods.with_if(projection.is_some(), EstimatorMethod::Transform);
     Ok(EstimatorSpec::new(methods, features, LinearDiscriminant { classifier, projection }))
 }
 
@@ -80,11 +80,11 @@ fn quadratic(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let means = fitted.matrix("means_")?;
     let labels = fitted.labels("classes_")?;
     let (count, features) = (means.rows, means.columns);
-    fitted.count("classes_", count, labels.len())?;
+    fitted.check_count("classes_", count, labels.len())?;
     let priors = fitted.floats_of("priors_", count)?;
     let (rotations, scalings) = (fitted.items("rotations_")?, fitted.items("scalings_")?);
-    fitted.count("rotations_", count, rotations.len())?;
-    fitted.count("scalings_", count, scalings.len())?;
+    fitted.check_count("rotations_", count, rotations.len())?;
+    fitted.check_count("scalings_", count, scalings.len())?;
     if means.values.is_empty() || count < 2 {
         return Err(fitted.unexpected("means_", "at least two classes"));
     }
@@ -92,8 +92,8 @@ fn quadratic(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     for index in 0..count {
         let rotation = fitted.matrix_of("rotations_", rotations[index])?;
         let variances = fitted.matrix_of("scalings_", scalings[index])?.values;
-        fitted.count("scalings_", rotation.columns, variances.len())?;
-        fitted.count("rotations_", features, rotation.rows)?;
+        fitted.check_count("scalings_", rotation.columns, variances.len())?;
+        fitted.check_count("rotations_", features, rotation.rows)?;
         let columns = variances.len();
         let scales: Vec<f64> = variances.iter().map(|variance| variance.powf(-0.5)).collect();
         let axes = rotation.values.chunks_exact(columns.max(1));
@@ -106,7 +106,7 @@ fn quadratic(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
             prior: priors[index].ln(),
         });
     }
-    let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba).and(EstimatorMethod::DecisionFunction);
+    let methods = MethodSet::PREDICT.with(EstimatorMethod::PredictProba).with(EstimatorMethod::DecisionFunction);
     Ok(EstimatorSpec::new(methods, features, QuadraticDiscriminant { classes, labels, features }))
 }
 

@@ -44,17 +44,17 @@ pub struct MethodSet(u8);
 
 impl MethodSet {
     pub(super) const NONE: Self = Self(0);
-    pub(super) const PREDICT: Self = Self::NONE.and(EstimatorMethod::Predict);
-    pub(super) const TRANSFORM: Self = Self::NONE.and(EstimatorMethod::Transform);
+    pub(super) const PREDICT: Self = Self::NONE.with(EstimatorMethod::Predict);
+    pub(super) const TRANSFORM: Self = Self::NONE.with(EstimatorMethod::Transform);
 
     /// Returns the set with one more method.
-    pub(super) const fn and(self, method: EstimatorMethod) -> Self {
+    pub(super) const fn with(self, method: EstimatorMethod) -> Self {
         Self(self.0 | method.bit())
     }
 
     /// Returns the set with one more method if `there`.
-    pub(super) const fn and_if(self, there: bool, method: EstimatorMethod) -> Self {
-        if there { self.and(method) } else { self }
+    pub(super) const fn with_if(self, there: bool, method: EstimatorMethod) -> Self {
+        if there { self.with(method) } else { self }
     }
 
     pub const fn contains(self, method: EstimatorMethod) -> bool {

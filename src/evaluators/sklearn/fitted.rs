@@ -129,7 +129,7 @@ impl<'a> FittedObject<'a> {
         self.value.attribute(attribute).filter(|value| !value.is_none())
     }
 
-    pub(super) fn need(&self, attribute: &'static str) -> Result<PickleValue<'a>, LoadError> {
+    pub(super) fn require(&self, attribute: &'static str) -> Result<PickleValue<'a>, LoadError> {
         self.get(attribute).ok_or_else(|| LoadError::Missing { class: self.class.to_owned(), attribute })
     }
 
@@ -156,7 +156,7 @@ impl<'a> FittedObject<'a> {
     }
 
     pub(super) fn text(&self, attribute: &'static str) -> Result<&'a str, LoadError> {
-        self.need(attribute)?.as_str().ok_or_else(|| self.unexpected(attribute, "text"))
+        self.require(attribute)?.as_str().ok_or_else(|| self.unexpected(attribute, "text"))
     }
 
     /// Returns a text, or `None` if the attribute is something else.
@@ -175,11 +175,11 @@ impl<'a> FittedObject<'a> {
     }
 
     pub(super) fn number(&self, attribute: &'static str) -> Result<f64, LoadError> {
-        self.need(attribute)?.as_f64().ok_or_else(|| self.unexpected(attribute, "a number"))
+        self.require(attribute)?.as_f64().ok_or_else(|| self.unexpected(attribute, "a number"))
     }
 
     pub(super) fn size(&self, attribute: &'static str) -> Result<usize, LoadError> {
-        let integer = self.need(attribute)?.as_i64().and_then(|integer| usize::try_from(integer).ok());
+        let integer = self.require(attribute)?.as_i64().and_then(|integer| usize::try_from(integer).ok());
         integer.ok_or_else(|| self.unexpected(attribute, "a count"))
     }
 
@@ -199,8 +199,8 @@ impl<'a> FittedObject<'a> {
 
     /// Returns an array of `wanted` counts.
     pub(super) fn sizes(&self, attribute: &'static str, wanted: usize) -> Result<Vec<usize>, LoadError> {
-        let (numbers, _) = self.numbers(attribute, self.need(attribute)?)?;
-        self.count(attribute, wanted, numbers.len())?;
+        let (numbers, _) = self.numbers(attribute, self.require(attribute)?)?;
+        self.check_count(attribute, wanted, numbers.len())?;
         let sizes =
             numbers.to_i64().and_then(|sizes| sizes.into_iter().map(|size| usize::try_from(size).ok()).collect());
         sizes.ok_or_else(|| self.unexpected(attribute, "counts"))
@@ -238,7 +238,7 @@ impl<'a> FittedObject<'a> {
 
     /// Returns all numbers of an array of any rank, of a list or of a tuple, or the only number of a scalar.
     pub(super) fn floats(&self, attribute: &'static str) -> Result<Vec<f64>, LoadError> {
-        let value = self.need(attribute)?;
+        let value = self.require(attribute)?;
         if let Some(number) = value.as_f64() {
             return Ok(vec![number]);
         }
@@ -253,12 +253,12 @@ impl<'a> FittedObject<'a> {
     /// Returns `wanted` numbers.
     pub(super) fn floats_of(&self, attribute: &'static str, wanted: usize) -> Result<Vec<f64>, LoadError> {
         let floats = self.floats(attribute)?;
-        self.count(attribute, wanted, floats.len())?;
+        self.check_count(attribute, wanted, floats.len())?;
         Ok(floats)
     }
 
     /// Checks the length of an attribute against the rest of the estimator.
-    pub(super) fn count(&self, attribute: &'static str, wanted: usize, found: usize) -> Result<(), LoadError> {
+    pub(super) fn check_count(&self, attribute: &'static str, wanted: usize, found: usize) -> Result<(), LoadError> {
         if wanted == found {
             return Ok(());
         }
@@ -267,7 +267,7 @@ impl<'a> FittedObject<'a> {
 
     /// Returns a matrix. An array of one dimension counts as one row.
     pub(super) fn matrix(&self, attribute: &'static str) -> Result<FittedMatrix, LoadError> {
-        self.matrix_of(attribute, self.need(attribute)?)
+        self.matrix_of(attribute, self.require(attribute)?)
     }
 
     /// Returns a matrix that is a part of an attribute.
@@ -285,7 +285,7 @@ impl<'a> FittedObject<'a> {
     /// Returns all integers of an array of any rank, or of a list.
     pub(super) fn integers(&self, attribute: &'static str) -> Result<Vec<i64>, LoadError> {
         let wanted = || self.unexpected(attribute, "integers");
-        let value = self.need(attribute)?;
+        let value = self.require(attribute)?;
         if let Some(items) = value.items() {
             self.context.budget.spend(items.len())?;
             return items.into_iter().map(PickleValue::as_i64).collect::<Option<_>>().ok_or_else(wanted);
@@ -295,7 +295,7 @@ impl<'a> FittedObject<'a> {
 
     /// Returns the integers of an array, some of which may be `None`.
     pub(super) fn integers_or_none(&self, attribute: &'static str) -> Result<Vec<Option<i64>>, LoadError> {
-        let value = self.need(attribute)?;
+        let value = self.require(attribute)?;
         let Some(items) = value.items() else {
             return Ok(self.integers(attribute)?.into_iter().map(Some).collect());
         };
@@ -309,7 +309,7 @@ impl<'a> FittedObject<'a> {
 
     /// Returns the type that a parameter names: a class of NumPy or Python, a dtype, or the name of one.
     pub(super) fn dtype(&self, attribute: &'static str) -> Result<NumericType, LoadError> {
-        let value = self.need(attribute)?;
+        let value = self.require(attribute)?;
         let name = value.as_dtype().map(Dtype::name);
         let name = name.or_else(|| value.as_str().map(str::to_owned));
         let name = name.or_else(|| value.global().map(|path| path.rsplit('.').next().unwrap_or(path).to_owned()));
@@ -335,14 +335,14 @@ impl<'a> FittedObject<'a> {
 
     /// Returns the elements of a list, tuple or array of objects.
     pub(super) fn items(&self, attribute: &'static str) -> Result<Vec<PickleValue<'a>>, LoadError> {
-        let items = self.need(attribute)?.items().ok_or_else(|| self.unexpected(attribute, "a list"))?;
+        let items = self.require(attribute)?.items().ok_or_else(|| self.unexpected(attribute, "a list"))?;
         self.context.budget.spend(items.len())?;
         Ok(items)
     }
 
     /// Returns the texts of an array or list.
     pub(super) fn texts(&self, attribute: &'static str) -> Result<Vec<String>, LoadError> {
-        let value = self.need(attribute)?;
+        let value = self.require(attribute)?;
         let of_items = || value.items()?.into_iter().map(|item| item.as_str().map(str::to_owned)).collect();
         let texts: Option<Vec<String>> = value.as_array().and_then(NumpyArray::texts).or_else(of_items);
         let texts = texts.ok_or_else(|| self.unexpected(attribute, "texts"))?;
@@ -352,7 +352,7 @@ impl<'a> FittedObject<'a> {
 
     /// Returns the labels of classes, or the values of categories.
     pub(super) fn labels(&self, attribute: &'static str) -> Result<Elements<'static>, LoadError> {
-        let value = self.need(attribute)?;
+        let value = self.require(attribute)?;
         self.elements(value).ok_or_else(|| self.unexpected(attribute, "an array of labels of one type"))
     }
 

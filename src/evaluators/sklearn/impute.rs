@@ -176,7 +176,7 @@ fn simple(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     };
     let keeps =
         fitted.flag("keep_empty_features")? || strategy == "constant" && fitted.version() < SklearnVersion(1, 8);
-    let statistics = fitted.need("statistics_")?;
+    let statistics = fitted.require("statistics_")?;
     let wanted = || fitted.unexpected("statistics_", "a number or text for each column");
     let number = |number: f64| (keeps || !number.is_nan()).then_some(Fill::Number(number));
     let fill = |value: PickleValue<'_>| {
@@ -253,7 +253,7 @@ impl Evaluate for SimpleImputer {
             }
             masks.push(mask);
         }
-        let mut blocks = vec![together(columns, rows, self.objects)];
+        let mut blocks = vec![combine_columns(columns, rows, self.objects)];
         if let Some(indicator) = &self.indicator {
             blocks.push(indicator.columns(&masks, rows));
         }
@@ -266,7 +266,7 @@ impl Evaluate for SimpleImputer {
 }
 
 /// Combines columns into one array. Columns of objects keep their types.
-fn together(columns: Vec<Elements<'static>>, rows: usize, objects: bool) -> TableData<'static> {
+fn combine_columns(columns: Vec<Elements<'static>>, rows: usize, objects: bool) -> TableData<'static> {
     let frame = TableData::Frame(DataFrame { names: Vec::new(), columns, rows });
     let text = (0..frame.columns()).any(|place| matches!(frame.column(place), Elements::Text(_)));
     if objects && !text { frame } else { concatenate::hstack(&[frame], rows) }
@@ -437,7 +437,7 @@ fn iterative(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     if fitted.flag("keep_empty_features")? {
         return Err(fitted.unsupported("keep_empty_features"));
     }
-    let part = fitted.part(fitted.need("initial_imputer_")?)?;
+    let part = fitted.part(fitted.require("initial_imputer_")?)?;
     if !part.class().ends_with(".SimpleImputer") || part.text("strategy")? == "constant" {
         return Err(fitted.unsupported("initial_strategy"));
     }
@@ -446,8 +446,8 @@ fn iterative(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let features = statistics.len();
     let valid: Vec<usize> = (0..features).filter(|&feature| !statistics[feature].is_nan()).collect();
     let (low, high) = (fitted.floats("_min_value")?, fitted.floats("_max_value")?);
-    fitted.count("_min_value", valid.len(), low.len())?;
-    fitted.count("_max_value", valid.len(), high.len())?;
+    fitted.check_count("_min_value", valid.len(), low.len())?;
+    fitted.check_count("_max_value", valid.len(), high.len())?;
     let wanted = || fitted.unexpected("imputation_sequence_", "features and their models");
     let mut rounds = Vec::new();
     for round in fitted.items("imputation_sequence_")? {

@@ -82,7 +82,7 @@ impl Isotonic {
 }
 
 fn isotonic(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    Ok(EstimatorSpec::new(MethodSet::PREDICT.and(EstimatorMethod::Transform), 1, Isotonic::load(fitted)?))
+    Ok(EstimatorSpec::new(MethodSet::PREDICT.with(EstimatorMethod::Transform), 1, Isotonic::load(fitted)?))
 }
 
 impl Evaluate for Isotonic {
@@ -94,7 +94,7 @@ impl Evaluate for Isotonic {
     ) -> Result<TableData<'static>, PredictError> {
         let x = info.finite(data)?;
         let values = self.of(&x.to_f64(), &info.class)?;
-        Ok(sub_estimators::table(values, (x.rows, 1), self.single))
+        Ok(sub_estimators::table(values, x.rows, 1, self.single))
     }
 
     fn cost(&self) -> u64 {

@@ -71,7 +71,7 @@ impl Linear {
         let intercept = fitted.floats("intercept_")?;
         // Without an intercept the attribute is a single zero for any number of outputs.
         let intercept = if intercept.len() == 1 { vec![intercept[0]; outputs] } else { intercept };
-        fitted.count("intercept_", outputs, intercept.len())?;
+        fitted.check_count("intercept_", outputs, intercept.len())?;
         let weights = transpose(&coefficients.values, outputs, features);
         Ok(Self { weights, intercept, features, single: coefficients.single })
     }
@@ -240,10 +240,10 @@ fn classifier_of(
 ) -> Result<(Classifier, MethodSet, usize), LoadError> {
     let labels = labels(fitted)?;
     let classes = if linear.outputs() == 1 { 2 } else { linear.outputs() };
-    fitted.count("classes_", classes, labels.len())?;
+    fitted.check_count("classes_", classes, labels.len())?;
     let methods = MethodSet::PREDICT
-        .and(EstimatorMethod::DecisionFunction)
-        .and_if(probabilities != Probabilities::None, EstimatorMethod::PredictProba);
+        .with(EstimatorMethod::DecisionFunction)
+        .with_if(probabilities != Probabilities::None, EstimatorMethod::PredictProba);
     let features = linear.features;
     Ok((Classifier { linear, labels, probabilities }, methods, features))
 }
@@ -262,17 +262,17 @@ fn labels(fitted: &FittedObject<'_>) -> Result<Elements<'static>, LoadError> {
 fn one_class(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let coefficients = fitted.matrix("coef_")?;
     let offset = fitted.floats_of("offset_", 1)?;
-    fitted.count("coef_", coefficients.columns, coefficients.values.len())?;
+    fitted.check_count("coef_", coefficients.columns, coefficients.values.len())?;
     let features = coefficients.columns;
     let intercept = offset.iter().map(|offset| -offset).collect();
     let linear = Linear { weights: coefficients.values, intercept, features, single: coefficients.single };
-    let methods = MethodSet::PREDICT.and(EstimatorMethod::DecisionFunction);
+    let methods = MethodSet::PREDICT.with(EstimatorMethod::DecisionFunction);
     Ok(EstimatorSpec::new(methods, features, OneClass { linear }))
 }
 
 /// Loads `RANSACRegressor`, of which only `predict` is supported.
 fn ransac(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    let estimator = fitted.estimator(fitted.need("estimator_")?)?;
+    let estimator = fitted.estimator(fitted.require("estimator_")?)?;
     let features = estimator.info.features;
     Ok(EstimatorSpec::composed(MethodSet::PREDICT, features, None, Delegate { estimator }))
 }

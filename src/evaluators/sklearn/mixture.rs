@@ -48,7 +48,7 @@ fn bayesian(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let means = fitted.matrix("means_")?;
     let (count, features) = (means.rows, means.columns);
     let weights = match fitted.text("weight_concentration_prior_type")? {
-        "dirichlet_process" => process(fitted, count)?,
+        "dirichlet_process" => dirichlet_process_weights(fitted, count)?,
         "dirichlet_distribution" => {
             let concentration = fitted.floats_of("weight_concentration_", count)?;
             let whole = digamma(concentration.iter().sum());
@@ -59,7 +59,7 @@ fn bayesian(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     // If components share a covariance, there is one number of degrees of freedom.
     let freedom = fitted.floats("degrees_of_freedom_")?;
     let freedom = if freedom.len() == 1 { vec![freedom[0]; count] } else { freedom };
-    fitted.count("degrees_of_freedom_", count, freedom.len())?;
+    fitted.check_count("degrees_of_freedom_", count, freedom.len())?;
     let precision = fitted.floats_of("mean_precision_", count)?;
     fitted.spend(count.saturating_mul(features))?;
     #[expect(clippy::cast_precision_loss, reason = "a count of features")]
@@ -79,7 +79,7 @@ fn bayesian(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 }
 
 /// Returns the expected logarithms of the weights of a Dirichlet process.
-fn process(fitted: &FittedObject<'_>, count: usize) -> Result<Vec<f64>, LoadError> {
+fn dirichlet_process_weights(fitted: &FittedObject<'_>, count: usize) -> Result<Vec<f64>, LoadError> {
     let wanted = || fitted.unexpected("weight_concentration_", "two arrays with a number for each component");
     let both = fitted.items("weight_concentration_")?;
     let [first, second] = both[..] else { return Err(wanted()) };
@@ -102,7 +102,7 @@ fn process(fitted: &FittedObject<'_>, count: usize) -> Result<Vec<f64>, LoadErro
 fn family(fitted: &FittedObject<'_>, constants: Vec<f64>) -> Result<EstimatorSpec, LoadError> {
     let means = fitted.matrix("means_")?;
     let features = means.columns;
-    fitted.count("means_", constants.len(), means.rows)?;
+    fitted.check_count("means_", constants.len(), means.rows)?;
     if means.values.is_empty() {
         return Err(fitted.unexpected("means_", "at least one component"));
     }
@@ -127,7 +127,7 @@ fn family(fitted: &FittedObject<'_>, constants: Vec<f64>) -> Result<EstimatorSpe
     });
     let components = components.collect();
     let mixture = GaussianMixture { components, features, rounds: fitted.version() >= SklearnVersion(1, 7) };
-    Ok(EstimatorSpec::new(MethodSet::PREDICT.and(EstimatorMethod::PredictProba), features, mixture))
+    Ok(EstimatorSpec::new(MethodSet::PREDICT.with(EstimatorMethod::PredictProba), features, mixture))
 }
 
 /// Returns the precision of a component, and the logarithm of its determinant.

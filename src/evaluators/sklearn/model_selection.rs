@@ -40,7 +40,7 @@ struct ThresholdClassifier {
 
 fn fixed_threshold(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let estimator = threshold_estimator(fitted)?;
-    let method = response(fitted, &estimator)?;
+    let method = response_method(fitted, &estimator)?;
     let threshold = match fitted.text_if("threshold") {
         Some("auto") => {
             if method == EstimatorMethod::PredictProba {
@@ -53,22 +53,22 @@ fn fixed_threshold(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError
     };
     let label = fitted.get("pos_label");
     let positive = label.map(|label| self::label(label).ok_or_else(|| fitted.unsupported("pos_label"))).transpose()?;
-    with_threshold(fitted, (estimator, method), threshold, positive.as_ref())
+    with_threshold(fitted, estimator, method, threshold, positive.as_ref())
 }
 
 fn tuned_threshold(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let estimator = threshold_estimator(fitted)?;
-    let method = response(fitted, &estimator)?;
+    let method = response_method(fitted, &estimator)?;
     let threshold = fitted.number("best_threshold_")?;
     let labels = threshold_labels(fitted)?;
-    let positive = scored_label(&fitted.part(fitted.need("_curve_scorer")?)?, &labels)?;
-    with_threshold(fitted, (estimator, method), threshold, positive.as_ref())
+    let positive = positive_label(&fitted.part(fitted.require("_curve_scorer")?)?, &labels)?;
+    with_threshold(fitted, estimator, method, threshold, positive.as_ref())
 }
 
 /// Returns the positive class of a scorer's metric, if it has one: the one that was configured, or the metric's
 /// default.
-fn scored_label(scorer: &FittedObject<'_>, labels: &Elements<'_>) -> Result<Option<Elements<'static>>, LoadError> {
-    if let Some(configured) = scorer.need("_kwargs")?.get("pos_label").filter(|configured| !configured.is_none()) {
+fn positive_label(scorer: &FittedObject<'_>, labels: &Elements<'_>) -> Result<Option<Elements<'static>>, LoadError> {
+    if let Some(configured) = scorer.require("_kwargs")?.get("pos_label").filter(|configured| !configured.is_none()) {
         return label(configured).map(Some).ok_or_else(|| scorer.unexpected("_kwargs", "a label"));
     }
     let one = Elements::Int(vec![1].into(), IntType::I64);
@@ -76,7 +76,7 @@ fn scored_label(scorer: &FittedObject<'_>, labels: &Elements<'_>) -> Result<Opti
     if sub_estimators::positions(&one, labels).is_none_or(|places| places != [0]) {
         return Ok(None);
     }
-    let metric = scorer.need("_score_func")?.describe();
+    let metric = scorer.require("_score_func")?.describe();
     match metric.rsplit('.').next().unwrap_or_default() {
         "f1_score" | "fbeta_score" | "jaccard_score" | "precision_score" | "recall_score" => Ok(Some(one)),
         "accuracy_score" | "balanced_accuracy_score" | "cohen_kappa_score" | "matthews_corrcoef" => Ok(None),
@@ -86,18 +86,18 @@ fn scored_label(scorer: &FittedObject<'_>, labels: &Elements<'_>) -> Result<Opti
 
 fn threshold_estimator(fitted: &FittedObject<'_>) -> Result<Estimator, LoadError> {
     let name = if fitted.get("estimator_").is_some() { "estimator_" } else { "estimator" };
-    fitted.estimator(fitted.need(name)?)
+    fitted.estimator(fitted.require(name)?)
 }
 
 /// Reads the labels of the classifier that the threshold is applied to.
 fn threshold_labels(fitted: &FittedObject<'_>) -> Result<Elements<'static>, LoadError> {
     let name = if fitted.get("estimator_").is_some() { "estimator_" } else { "estimator" };
-    let labels = sub_estimators::labels(fitted, fitted.need(name)?);
+    let labels = sub_estimators::labels(fitted, fitted.require(name)?);
     labels.filter(|labels| labels.len() == 2).ok_or_else(|| fitted.unexpected(name, "a classifier of two classes"))
 }
 
 /// Returns the method that the scores are read from.
-fn response(fitted: &FittedObject<'_>, estimator: &Estimator) -> Result<EstimatorMethod, LoadError> {
+fn response_method(fitted: &FittedObject<'_>, estimator: &Estimator) -> Result<EstimatorMethod, LoadError> {
     let has = |method| estimator.info.methods.contains(method);
     match fitted.text("response_method")? {
         "auto" | "predict_proba" if has(EstimatorMethod::PredictProba) => Ok(EstimatorMethod::PredictProba),
@@ -108,7 +108,8 @@ fn response(fitted: &FittedObject<'_>, estimator: &Estimator) -> Result<Estimato
 
 fn with_threshold(
     fitted: &FittedObject<'_>,
-    (estimator, method): (Estimator, EstimatorMethod),
+    estimator: Estimator,
+    method: EstimatorMethod,
     least: f64,
     positive: Option<&Elements<'_>>,
 ) -> Result<EstimatorSpec, LoadError> {
@@ -120,7 +121,7 @@ fn with_threshold(
             place.ok_or_else(|| fitted.unexpected("pos_label", "one of the classes"))? == 0
         }
     };
-    let methods = delegate::classifier_methods(&estimator).and(EstimatorMethod::Predict);
+    let methods = delegate::classifier_methods(&estimator).with(EstimatorMethod::Predict);
     let features = estimator.info.features;
     Ok(EstimatorSpec::composed(
         methods,

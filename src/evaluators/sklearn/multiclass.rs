@@ -44,7 +44,7 @@ struct OneVsRest {
 
 fn one_vs_rest(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let estimators = sub_estimators(fitted, "estimators_")?;
-    let binarizer = fitted.part(fitted.need("label_binarizer_")?)?;
+    let binarizer = fitted.part(fitted.require("label_binarizer_")?)?;
     let labels = binarizer.labels("classes_")?;
     let target = match binarizer.text("y_type_")? {
         "multiclass" => TargetType::Several,
@@ -53,15 +53,15 @@ fn one_vs_rest(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         _ => return Err(binarizer.unsupported("y_type_")),
     };
     let wanted = if target == TargetType::Two { 1 } else { labels.len() };
-    fitted.count("estimators_", wanted, estimators.len())?;
+    fitted.check_count("estimators_", wanted, estimators.len())?;
     if target == TargetType::Two && labels.len() != 2 {
         return Err(binarizer.unexpected("classes_", "two classes"));
     }
     let first = &estimators[0];
     let methods = first.info.methods;
     let methods = MethodSet::PREDICT
-        .and_if(methods.contains(EstimatorMethod::PredictProba), EstimatorMethod::PredictProba)
-        .and_if(methods.contains(EstimatorMethod::DecisionFunction), EstimatorMethod::DecisionFunction);
+        .with_if(methods.contains(EstimatorMethod::PredictProba), EstimatorMethod::PredictProba)
+        .with_if(methods.contains(EstimatorMethod::DecisionFunction), EstimatorMethod::DecisionFunction);
     let features = first.info.features;
     let version = fitted.version();
     Ok(EstimatorSpec::composed(methods, features, None, OneVsRest { estimators, labels, target, version }))
@@ -156,12 +156,12 @@ fn one_vs_one(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     if labels.len() < 2 {
         return Err(fitted.unexpected("classes_", "at least two classes"));
     }
-    fitted.count("estimators_", labels.len().saturating_mul(labels.len() - 1) / 2, estimators.len())?;
+    fitted.check_count("estimators_", labels.len().saturating_mul(labels.len() - 1) / 2, estimators.len())?;
     if fitted.get("pairwise_indices_").is_some() {
         return Err(fitted.unsupported("pairwise_indices_"));
     }
     let features = estimators[0].info.features;
-    let methods = MethodSet::PREDICT.and(EstimatorMethod::DecisionFunction);
+    let methods = MethodSet::PREDICT.with(EstimatorMethod::DecisionFunction);
     Ok(EstimatorSpec::composed(methods, features, None, OneVsOne { estimators, labels, version: fitted.version() }))
 }
 
@@ -197,7 +197,7 @@ impl Evaluate for OneVsOne {
         data: &TableData<'_>,
         info: &EstimatorInfo,
     ) -> Result<TableData<'static>, PredictError> {
-        let sums = self.sums(&sub_estimators::plain(data, info)?)?;
+        let sums = self.sums(&sub_estimators::check_array(data, info)?)?;
         let classes = self.labels.len();
         if classes > 2 {
             return Ok(TableData::Table(match method {
@@ -236,8 +236,8 @@ fn output_code(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let estimators = sub_estimators(fitted, "estimators_")?;
     let labels = fitted.labels("classes_")?;
     let codes = fitted.matrix("code_book_")?;
-    fitted.count("code_book_", labels.len(), codes.rows)?;
-    fitted.count("estimators_", codes.columns, estimators.len())?;
+    fitted.check_count("code_book_", labels.len(), codes.rows)?;
+    fitted.check_count("estimators_", codes.columns, estimators.len())?;
     if labels.is_empty() {
         return Err(fitted.unexpected("classes_", "at least one class"));
     }
@@ -286,7 +286,7 @@ struct ConstantPredictor {
 
 fn constant(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let class = fitted.floats_of("y_", 1)?[0];
-    let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba).and(EstimatorMethod::DecisionFunction);
+    let methods = MethodSet::PREDICT.with(EstimatorMethod::PredictProba).with(EstimatorMethod::DecisionFunction);
     Ok(EstimatorSpec::composed(methods, None, None, ConstantPredictor { class }))
 }
 

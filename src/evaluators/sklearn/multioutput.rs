@@ -38,7 +38,7 @@ fn each(fitted: &FittedObject<'_>, classifier: bool) -> Result<EstimatorSpec, Lo
         return Err(fitted.unexpected("estimators_", "estimators that predict"));
     }
     let methods =
-        MethodSet::PREDICT.and_if(classifier && all(EstimatorMethod::PredictProba), EstimatorMethod::PredictProba);
+        MethodSet::PREDICT.with_if(classifier && all(EstimatorMethod::PredictProba), EstimatorMethod::PredictProba);
     let features = estimators[0].info.features;
     Ok(EstimatorSpec::composed(methods, features, None, MultiOutput { estimators }))
 }
@@ -66,7 +66,7 @@ impl Evaluate for MultiOutput {
             }
         }
         let class = || PredictError::Text { class: Arc::clone(&info.class) };
-        let elements = across(&columns, data.rows()).ok_or_else(class)?;
+        let elements = transpose_columns(&columns, data.rows()).ok_or_else(class)?;
         Ok(TableData::Table(DenseTable { elements, rows: data.rows(), columns: self.estimators.len() }))
     }
 
@@ -81,7 +81,7 @@ impl Evaluate for MultiOutput {
 
 /// Transposes columns to rows. Numbers of different types become double precision; returns `None` if only some are
 /// text.
-fn across(columns: &[Elements<'static>], rows: usize) -> Option<Elements<'static>> {
+fn transpose_columns(columns: &[Elements<'static>], rows: usize) -> Option<Elements<'static>> {
     let (first, rest) = columns.split_first()?;
     let mut all = first.clone();
     if !rest.iter().all(|column| append(&mut all, column)) {
@@ -124,8 +124,8 @@ fn classifier_chain(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadErro
 
 fn chain(fitted: &FittedObject<'_>, classifier: bool) -> Result<EstimatorSpec, LoadError> {
     let estimators = sub_estimators(fitted, "estimators_")?;
-    let order = fitted.indices("order_", fitted.need("order_")?, estimators.len())?;
-    fitted.count("order_", estimators.len(), order.len())?;
+    let order = fitted.indices("order_", fitted.require("order_")?, estimators.len())?;
+    fitted.check_count("order_", estimators.len(), order.len())?;
     let link_method = match fitted.text_if("chain_method_") {
         None => EstimatorMethod::Predict,
         Some(name) => EstimatorMethod::ALL
@@ -138,8 +138,8 @@ fn chain(fitted: &FittedObject<'_>, classifier: bool) -> Result<EstimatorSpec, L
         return Err(fitted.unexpected("estimators_", "estimators that predict"));
     }
     let methods = MethodSet::PREDICT
-        .and_if(classifier && all(EstimatorMethod::PredictProba), EstimatorMethod::PredictProba)
-        .and_if(classifier && all(EstimatorMethod::DecisionFunction), EstimatorMethod::DecisionFunction);
+        .with_if(classifier && all(EstimatorMethod::PredictProba), EstimatorMethod::PredictProba)
+        .with_if(classifier && all(EstimatorMethod::DecisionFunction), EstimatorMethod::DecisionFunction);
     let features = fitted.size("n_features_in_")?;
     Ok(EstimatorSpec::new(methods, features, Chain { estimators, order, link_method, features }))
 }

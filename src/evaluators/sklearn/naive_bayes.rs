@@ -35,11 +35,11 @@ fn family(fitted: &FittedObject<'_>, likelihood: Likelihood, features: usize) ->
     let classes = match &likelihood {
         Likelihood::Gaussian { constants, .. } | Likelihood::Linear { constants, .. } => constants.len(),
     };
-    fitted.count("classes_", classes, labels.len())?;
+    fitted.check_count("classes_", classes, labels.len())?;
     if features == 0 || classes == 0 {
         return Err(fitted.unexpected("classes_", "at least one class and feature"));
     }
-    let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba);
+    let methods = MethodSet::PREDICT.with(EstimatorMethod::PredictProba);
     Ok(EstimatorSpec::new(methods, features, NaiveBayes { likelihood, labels, features }))
 }
 

@@ -65,11 +65,11 @@ fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 }
 
 fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    let binarizer = fitted.part(fitted.need("_label_binarizer")?)?;
+    let binarizer = fitted.part(fitted.require("_label_binarizer")?)?;
     if binarizer.text_if("y_type_").is_some_and(|kind| kind.starts_with("multilabel")) {
         return Err(binarizer.unsupported("y_type_"));
     }
-    network(fitted, MethodSet::PREDICT.and(EstimatorMethod::PredictProba), Some(binarizer.labels("classes_")?))
+    network(fitted, MethodSet::PREDICT.with(EstimatorMethod::PredictProba), Some(binarizer.labels("classes_")?))
 }
 
 fn network(
@@ -82,7 +82,7 @@ fn network(
     let (hidden, last) = (activation("activation")?, activation("out_activation_")?);
     let coefficients = fitted.items("coefs_")?;
     let intercepts = fitted.items("intercepts_")?;
-    fitted.count("intercepts_", coefficients.len(), intercepts.len())?;
+    fitted.check_count("intercepts_", coefficients.len(), intercepts.len())?;
     let mut layers: Vec<Layer> = Vec::with_capacity(coefficients.len());
     let mut single = true;
     for (index, (&coefficients, &intercept)) in coefficients.iter().zip(&intercepts).enumerate() {
@@ -92,8 +92,8 @@ fn network(
             return Err(fitted.unexpected("coefs_", "layers that are not empty"));
         }
         let before = layers.last().map_or(coefficients.rows, |layer| layer.intercept.len());
-        fitted.count("coefs_", before, coefficients.rows)?;
-        fitted.count("intercepts_", coefficients.columns, intercept.values.len())?;
+        fitted.check_count("coefs_", before, coefficients.rows)?;
+        fitted.check_count("intercepts_", coefficients.columns, intercept.values.len())?;
         single &= coefficients.single;
         let activation = if index + 1 == intercepts.len() { last } else { hidden };
         layers.push(Layer {
@@ -111,7 +111,7 @@ fn network(
         if labels.len() < 2 {
             return Err(fitted.unexpected("_label_binarizer", "at least two classes"));
         }
-        fitted.count("coefs_", if labels.len() == 2 { 1 } else { labels.len() }, outputs)?;
+        fitted.check_count("coefs_", if labels.len() == 2 { 1 } else { labels.len() }, outputs)?;
     }
     Ok(EstimatorSpec::new(methods, features, Network { layers, labels, outputs, single }))
 }

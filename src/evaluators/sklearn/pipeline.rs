@@ -29,7 +29,7 @@ enum FinalStep {
 }
 
 /// Returns whether a step passes its input unchanged.
-pub(super) fn passes(step: PickleValue<'_>) -> bool {
+pub(super) fn is_passthrough(step: PickleValue<'_>) -> bool {
     step.is_none() || step.as_str() == Some("passthrough")
 }
 
@@ -37,7 +37,10 @@ pub(super) fn passes(step: PickleValue<'_>) -> bool {
 pub(super) type NamedStep<'a> = (&'a str, PickleValue<'a>, Vec<PickleValue<'a>>);
 
 /// Reads an attribute that is a list of named steps.
-pub(super) fn named<'a>(fitted: &FittedObject<'a>, attribute: &'static str) -> Result<Vec<NamedStep<'a>>, LoadError> {
+pub(super) fn named_steps<'a>(
+    fitted: &FittedObject<'a>,
+    attribute: &'static str,
+) -> Result<Vec<NamedStep<'a>>, LoadError> {
     let wanted = || fitted.unexpected(attribute, "names and estimators");
     let step = |step: PickleValue<'a>| {
         let parts = step.items().ok_or_else(wanted)?;
@@ -50,9 +53,9 @@ pub(super) fn named<'a>(fitted: &FittedObject<'a>, attribute: &'static str) -> R
 }
 
 fn pipeline(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    let mut steps = named(fitted, "steps")?;
+    let mut steps = named_steps(fitted, "steps")?;
     let (_, last, _) = steps.pop().ok_or_else(|| fitted.unexpected("steps", "at least one step"))?;
-    let steps = steps.into_iter().filter(|(_, step, _)| !passes(*step));
+    let steps = steps.into_iter().filter(|(_, step, _)| !is_passthrough(*step));
     let transformers: Vec<Estimator> = steps.map(|(_, step, _)| fitted.estimator(step)).collect::<Result<_, _>>()?;
     if let Some(step) = transformers.iter().find(|step| !step.info.methods.contains(EstimatorMethod::Transform)) {
         return Err(LoadError::Parameter {
@@ -61,7 +64,7 @@ fn pipeline(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
             value: step.info.path.to_string(),
         });
     }
-    let last = if passes(last) { FinalStep::Nothing } else { FinalStep::Estimator(fitted.estimator(last)?) };
+    let last = if is_passthrough(last) { FinalStep::Nothing } else { FinalStep::Estimator(fitted.estimator(last)?) };
     let (methods, path) = match &last {
         FinalStep::Estimator(estimator) => (estimator.info.methods, Some(estimator.info.path.as_ref().into())),
         FinalStep::Nothing => (MethodSet::TRANSFORM, None),
@@ -114,12 +117,12 @@ struct FeatureUnion {
 fn union(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let weights = fitted.get("transformer_weights");
     let mut parts = Vec::new();
-    for (name, step, _) in named(fitted, "transformer_list")? {
+    for (name, step, _) in named_steps(fitted, "transformer_list")? {
         if step.as_str() == Some("drop") || step.is_none() {
             continue;
         }
         let weight = weights.and_then(|weights| weights.get(name)).and_then(PickleValue::as_f64);
-        let part = if passes(step) { None } else { Some(fitted.estimator(step)?) };
+        let part = if is_passthrough(step) { None } else { Some(fitted.estimator(step)?) };
         parts.push((part, weight));
     }
     let whole = parts

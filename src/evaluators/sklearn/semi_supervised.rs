@@ -10,7 +10,7 @@ pub(super) const CLASSES: ClassTable = &[("semi_supervised.SelfTrainingClassifie
 /// Loads `SelfTrainingClassifier`, which has no `transform` even if the estimator inside of it has one.
 fn self_training(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let name = if fitted.get("estimator_").is_some() { "estimator_" } else { "base_estimator_" };
-    let estimator = fitted.estimator(fitted.need(name)?)?;
+    let estimator = fitted.estimator(fitted.require(name)?)?;
     let methods = classifier_methods(&estimator);
     let features = estimator.info.features;
     Ok(EstimatorSpec::composed(methods, features, None, Delegate { estimator }))

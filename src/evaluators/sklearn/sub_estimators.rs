@@ -22,12 +22,12 @@ impl NumericAnswer {
     /// Returns the numbers as a table of the same precision.
     pub(super) fn table(self) -> TableData<'static> {
         let rows = self.values.len() / self.columns.max(1);
-        table(self.values, (rows, self.columns), self.single)
+        table(self.values, rows, self.columns, self.single)
     }
 }
 
 /// Creates a table of double or single precision.
-pub(super) fn table(values: Vec<f64>, (rows, columns): (usize, usize), single: bool) -> TableData<'static> {
+pub(super) fn table(values: Vec<f64>, rows: usize, columns: usize, single: bool) -> TableData<'static> {
     let elements =
         if single { Elements::F32(values.into_iter().map(to_f32).collect()) } else { Elements::F64(values.into()) };
     TableData::Table(DenseTable { elements, rows, columns })
@@ -131,7 +131,7 @@ pub(super) fn positions(values: &Elements<'_>, labels: &Elements<'_>) -> Option<
 }
 
 /// Returns what `check_array` makes of an input: an array without names, with its numbers unchanged, sparse or dense.
-pub(super) fn plain<'d>(data: &'d TableData<'_>, info: &EstimatorInfo) -> Result<TableData<'d>, PredictError> {
+pub(super) fn check_array<'d>(data: &'d TableData<'_>, info: &EstimatorInfo) -> Result<TableData<'d>, PredictError> {
     match data {
         TableData::Table(table) => return Ok(TableData::Table(table.borrowed())),
         TableData::Sparse(sparse) => return Ok(TableData::Sparse(sparse.clone())),
@@ -193,7 +193,11 @@ pub(super) fn labels(fitted: &FittedObject<'_>, estimator: PickleValue<'_>) -> O
 }
 
 /// Returns the class labels as indices below `limit`, if they are numbers.
-pub(super) fn numbered(fitted: &FittedObject<'_>, labels: Option<Elements<'_>>, limit: usize) -> Option<Vec<usize>> {
+pub(super) fn numbered_labels(
+    fitted: &FittedObject<'_>,
+    labels: Option<Elements<'_>>,
+    limit: usize,
+) -> Option<Vec<usize>> {
     fitted.spend(limit).ok()?;
     let all: Vec<i64> = (0..i64::try_from(limit).ok()?).collect();
     positions(&labels?, &Elements::Int(all.into(), super::data::IntType::I64))

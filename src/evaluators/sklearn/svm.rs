@@ -109,7 +109,7 @@ impl SupportVectors {
             return Err(fitted.unexpected("support_vectors_", "at least one feature"));
         }
         let weights = fitted.matrix("_dual_coef_")?;
-        fitted.count("_dual_coef_", vectors.rows, weights.columns)?;
+        fitted.check_count("_dual_coef_", vectors.rows, weights.columns)?;
         let intercept = fitted.floats("_intercept_")?;
         Ok(Self {
             kernel: Kernel::load(fitted)?,
@@ -146,13 +146,13 @@ fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 }
 
 fn one_class(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    one(fitted, MethodSet::PREDICT.and(EstimatorMethod::DecisionFunction), true)
+    one(fitted, MethodSet::PREDICT.with(EstimatorMethod::DecisionFunction), true)
 }
 
 fn one(fitted: &FittedObject<'_>, methods: MethodSet, novelty: bool) -> Result<EstimatorSpec, LoadError> {
     let vectors = SupportVectors::load(fitted)?;
-    fitted.count("_dual_coef_", vectors.count, vectors.weights.len())?;
-    fitted.count("_intercept_", 1, vectors.intercept.len())?;
+    fitted.check_count("_dual_coef_", vectors.count, vectors.weights.len())?;
+    fitted.check_count("_intercept_", 1, vectors.intercept.len())?;
     Ok(EstimatorSpec::new(methods, vectors.features, SingleSum { vectors, novelty }))
 }
 
@@ -201,14 +201,14 @@ fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         return Err(fitted.unexpected("classes_", "at least two classes"));
     }
     let pairs = classes.saturating_mul(classes - 1) / 2;
-    fitted.count("_dual_coef_", (classes - 1).saturating_mul(vectors.count), vectors.weights.len())?;
-    fitted.count("_intercept_", pairs, vectors.intercept.len())?;
+    fitted.check_count("_dual_coef_", (classes - 1).saturating_mul(vectors.count), vectors.weights.len())?;
+    fitted.check_count("_intercept_", pairs, vectors.intercept.len())?;
     let mut starts = vec![0];
     for size in fitted.sizes("_n_support", classes)? {
         let next = starts.last().copied().unwrap_or(0_usize).saturating_add(size);
         starts.push(next);
     }
-    fitted.count("_n_support", vectors.count, starts.last().copied().unwrap_or(0))?;
+    fitted.check_count("_n_support", vectors.count, starts.last().copied().unwrap_or(0))?;
     // The newest version writes `deprecated` if the parameter was not set.
     let sigmoids = if fitted.text_if("probability").is_none() && fitted.flag("probability")? {
         let slopes = fitted.floats_of("_probA", pairs)?;
@@ -217,8 +217,8 @@ fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         None
     };
     let methods = MethodSet::PREDICT
-        .and(EstimatorMethod::DecisionFunction)
-        .and_if(sigmoids.is_some(), EstimatorMethod::PredictProba);
+        .with(EstimatorMethod::DecisionFunction)
+        .with_if(sigmoids.is_some(), EstimatorMethod::PredictProba);
     let one_vs_one = match fitted.text("decision_function_shape")? {
         "ovo" => true,
         "ovr" => false,

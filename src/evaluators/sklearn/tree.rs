@@ -90,17 +90,17 @@ fn round_down(threshold: f64) -> f32 {
 impl Tree {
     /// Reads the `tree_` of a fitted tree.
     fn load(fitted: &FittedObject<'_>, features: usize, leaves: LeafKind) -> Result<Self, LoadError> {
-        let tree = fitted.part(fitted.need("tree_")?)?;
+        let tree = fitted.part(fitted.require("tree_")?)?;
         let wanted = || tree.unexpected("nodes", "the nodes of a tree");
-        let nodes = tree.need("nodes")?.as_array().ok_or_else(wanted)?;
+        let nodes = tree.require("nodes")?.as_array().ok_or_else(wanted)?;
         let fields = NodeFields::read(nodes).ok_or_else(wanted)?;
         let count = nodes.len();
-        let array = tree.need("values")?.as_array();
+        let array = tree.require("values")?.as_array();
         let shape = array.map(|array| array.shape.as_slice());
         let Some(&[rows, outputs, classes]) = shape else {
             return Err(tree.unexpected("values", "an array of three dimensions"));
         };
-        tree.count("values", count, rows)?;
+        tree.check_count("values", count, rows)?;
         let width = outputs.saturating_mul(classes);
         let values = tree.floats("values")?;
         if count == 0 || width == 0 || values.len() != count.saturating_mul(width) {
@@ -111,10 +111,10 @@ impl Tree {
         } else {
             (values, width)
         };
-        Self::build(&fields, &values, width, (features, leaves)).ok_or_else(wanted)
+        Self::build(&fields, &values, width, features, leaves).ok_or_else(wanted)
     }
 
-    fn build(fields: &NodeFields, values: &[f64], width: usize, (features, leaves): (usize, LeafKind)) -> Option<Self> {
+    fn build(fields: &NodeFields, values: &[f64], width: usize, features: usize, leaves: LeafKind) -> Option<Self> {
         let count = fields.left.len();
         let mut depths = vec![0_u32; count];
         let (nodes, starts) = (Vec::with_capacity(count), vec![0; count]);
@@ -223,7 +223,7 @@ impl Trees {
         for estimator in estimators {
             let tree = Tree::load(&fitted.part(estimator)?, features, leaves)?;
             let width = trees.first().map_or(tree.width, |first| first.width);
-            fitted.count("estimators_", width, tree.width)?;
+            fitted.check_count("estimators_", width, tree.width)?;
             trees.push(tree);
         }
         let width = trees.first().ok_or_else(|| fitted.unexpected("estimators_", "at least one tree"))?.width;
@@ -391,8 +391,8 @@ pub(super) fn mean<'a>(
     let trees = Trees::load(fitted, estimators, features, leaves)?;
     let (labels, methods) = if classifier {
         let labels = fitted.labels("classes_")?;
-        fitted.count("classes_", trees.width, labels.len())?;
-        (Some(labels), MethodSet::PREDICT.and(EstimatorMethod::PredictProba))
+        fitted.check_count("classes_", trees.width, labels.len())?;
+        (Some(labels), MethodSet::PREDICT.with(EstimatorMethod::PredictProba))
     } else {
         (None, MethodSet::PREDICT)
     };

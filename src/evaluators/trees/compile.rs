@@ -188,11 +188,11 @@ impl<T: Scalar> Compiler<T> {
                 LoadedNode::Split { feature, test, children } => {
                     let mut found = [0; 2];
                     for (found, child) in found.iter_mut().zip(children) {
-                        *found = enter(&mut seen, node, child)?;
+                        *found = check_child(&mut seen, node, child)?;
                     }
                     reached += 2;
                     let first = self.reserve(2)?;
-                    if self.put_split(node, slot, first, (feature, test))? {
+                    if self.put_split(node, slot, first, feature, test)? {
                         found.swap(0, 1);
                     }
                     let children = found.into_iter().zip([first, first + 1]);
@@ -303,7 +303,8 @@ impl<T: Scalar> Compiler<T> {
         node: usize,
         slot: usize,
         first: usize,
-        (feature, test): (i64, SplitTest<'_, T>),
+        feature: i64,
+        test: SplitTest<'_, T>,
     ) -> Result<bool, CompileFault> {
         let feature = self.feature(node, feature)?;
         let (threshold, column, turned) = match test {
@@ -398,7 +399,7 @@ impl From<LoadError> for CompileFault {
 }
 
 /// Checks the index of a child, and that no other node has the child.
-fn enter(seen: &mut [bool], node: usize, child: i64) -> Result<usize, TreeFault> {
+fn check_child(seen: &mut [bool], node: usize, child: i64) -> Result<usize, TreeFault> {
     let nodes = seen.len();
     let out_of_range = TreeFault::ChildOutOfRange { node, child, nodes };
     let Some(index) = usize::try_from(child).ok().filter(|index| *index < nodes) else {

@@ -208,7 +208,7 @@ impl<T: Scalar> Forest<T> {
             let rows = block.chunks_exact(columns);
             let count = sums.len() / self.outputs;
             if let Some(planes) = self.planes.as_ref().filter(|planes| planes.cost < row_cost * count) {
-                planes.add((&block[..count * columns], columns), (sums, self.outputs), &mut scratch);
+                planes.add(&block[..count * columns], columns, sums, self.outputs, &mut scratch);
             } else if count == 1 {
                 for (row, sums) in rows.zip(sums.chunks_exact_mut(self.outputs)) {
                     self.walk(nodes, &self.groups, row, sums);

@@ -26,7 +26,7 @@ use crate::runtimes::BoxFuture;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::types::{InferenceRequest, InferenceResponse, Tensor};
 use key::Key;
-use lru::Lru;
+use lru::BoundedLru;
 
 /// Inputs with more bytes than this are hashed on the compute pool; below it, that takes less than 0.3 ms.
 const LONG_INPUTS: usize = 1 << 20;
@@ -52,10 +52,10 @@ pub struct ResponseCache {
 
 struct CacheState {
     /// Answers without id.
-    answers: Lru<Arc<InferenceResponse>>,
+    answers: BoundedLru<Arc<InferenceResponse>>,
     /// The work that is under way. Each ends with its last caller.
-    flights: HashMap<Key, (u64, WeakShared<SharedComputation>)>,
-    /// How many flights have started.
+    computations: HashMap<Key, (u64, WeakShared<SharedComputation>)>,
+    /// How many computations have started.
     started: u64,
 }
 
@@ -84,7 +84,7 @@ impl ResponseCache {
         let metrics = Metrics::default();
         registry.register("response_cache_entries", "Responses in the cache", metrics.entries.clone());
         registry.register("response_cache_bytes", "Bytes of the responses in the cache", metrics.bytes.clone());
-        let state = CacheState { answers: Lru::new(options), flights: HashMap::new(), started: 0 };
+        let state = CacheState { answers: BoundedLru::new(options), computations: HashMap::new(), started: 0 };
         Self { state: Arc::new(Mutex::new(state)), metrics, compute }
     }
 
@@ -109,12 +109,12 @@ impl ResponseCache {
             Ok(pair) => pair,
             Err(error) => return (Err(error), false),
         };
-        let (flight, hit) = match self.find(key, || work(request)) {
+        let (computation, hit) = match self.find(key, || work(request)) {
             Lookup::Answer(answer) => return (Ok(InferenceResponse::clone(&answer)), true),
-            Lookup::Joined(flight) => (flight, true),
-            Lookup::Started(flight) => (flight, false),
+            Lookup::Joined(computation) => (computation, true),
+            Lookup::Started(computation) => (computation, false),
         };
-        let result = match flight.await {
+        let result = match computation.await {
             Ok(answer) => Ok(InferenceResponse::clone(&answer)),
             Err(error) => Err(Arc::try_unwrap(error).unwrap_or_else(InferenceError::Shared)),
         };
@@ -143,24 +143,24 @@ impl ResponseCache {
         if let Some(answer) = state.answers.get(&key, Instant::now()) {
             return Lookup::Answer(answer);
         }
-        if let Some(flight) = state.flights.get(&key).and_then(|(_, flight)| flight.upgrade()) {
-            return Lookup::Joined(flight);
+        if let Some(computation) = state.computations.get(&key).and_then(|(_, computation)| computation.upgrade()) {
+            return Lookup::Joined(computation);
         }
         state.started += 1;
         let number = state.started;
-        let landing = ComputationGuard { state: Arc::clone(&self.state), key, number };
+        let guard = ComputationGuard { state: Arc::clone(&self.state), key, number };
         let (cache, work) = (self.clone(), work());
-        let flight = async move {
-            let landing = landing;
+        let computation = async move {
+            let guard = guard;
             let outcome = work.await.map(|response| cache.keep(key, response)).map_err(Arc::new);
             // From here on, who asks for the same finds the answer, or asks again after an error.
-            drop(landing);
+            drop(guard);
             outcome
         };
-        let flight = flight.boxed().shared();
-        let weak = flight.downgrade().expect("it has not ended");
-        state.flights.insert(key, (number, weak));
-        Lookup::Started(flight)
+        let computation = computation.boxed().shared();
+        let weak = computation.downgrade().expect("it has not ended");
+        state.computations.insert(key, (number, weak));
+        Lookup::Started(computation)
     }
 
     /// Keeps an answer, unless it is larger than all that may be kept.
@@ -188,7 +188,7 @@ impl fmt::Debug for ResponseCache {
     }
 }
 
-/// Takes a flight out of those under way, however it ends.
+/// Takes a computation out of those under way, however it ends.
 struct ComputationGuard {
     state: Arc<Mutex<CacheState>>,
     key: Key,
@@ -199,8 +199,8 @@ impl Drop for ComputationGuard {
     fn drop(&mut self) {
         let mut state = self.state.lock();
         // Another may have started between the last caller's leaving and this.
-        if state.flights.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
-            state.flights.remove(&self.key);
+        if state.computations.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
+            state.computations.remove(&self.key);
         }
     }
 }

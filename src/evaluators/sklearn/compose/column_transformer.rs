@@ -9,7 +9,7 @@ use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
 use crate::evaluators::sklearn::fitted::FittedObject;
 
-use crate::evaluators::sklearn::pipeline::{named, passes};
+use crate::evaluators::sklearn::pipeline::{is_passthrough, named_steps};
 use crate::pickle::{self, PickleValue};
 
 /// Transformers that are applied to some of the columns each.
@@ -32,7 +32,7 @@ enum ColumnSelection {
 pub(super) fn column_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let features = fitted.size("n_features_in_")?;
     let mut parts = Vec::new();
-    for (_, step, all) in named(fitted, "transformers_")? {
+    for (_, step, all) in named_steps(fitted, "transformers_")? {
         let &[_, _, columns, ..] = &all[..] else {
             return Err(fitted.unexpected("transformers_", "names, transformers and columns"));
         };
@@ -40,7 +40,7 @@ pub(super) fn column_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorS
         if step.as_str() == Some("drop") || selection.is_empty() {
             continue;
         }
-        let part = if passes(step) || is_identity(step) { None } else { Some(fitted.estimator(step)?) };
+        let part = if is_passthrough(step) || is_identity(step) { None } else { Some(fitted.estimator(step)?) };
         if part.as_ref().is_some_and(|part| !part.info.methods.contains(EstimatorMethod::Transform)) {
             return Err(fitted.unexpected("transformers_", "transformers"));
         }
@@ -49,7 +49,7 @@ pub(super) fn column_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorS
     let names = match fitted.get("feature_names_in_") {
         Some(_) => {
             let names = fitted.texts("feature_names_in_")?;
-            fitted.count("feature_names_in_", features, names.len())?;
+            fitted.check_count("feature_names_in_", features, names.len())?;
             Some(names)
         }
         None => None,

@@ -23,8 +23,8 @@ struct TransformedTarget {
 }
 
 pub(super) fn transformed_target(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    let regressor = fitted.estimator(fitted.need("regressor_")?)?;
-    let transformer = fitted.need("transformer_")?;
+    let regressor = fitted.estimator(fitted.require("regressor_")?)?;
+    let transformer = fitted.require("transformer_")?;
     let inverse = if transformer.class().is_some_and(|class| class.ends_with(".FunctionTransformer")) {
         let transformer = fitted.part(transformer)?;
         match transformer.get("inverse_func") {

@@ -36,8 +36,8 @@ pub(super) fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, Loa
     };
     let (features, bagging) = bagging(fitted, Some(labels))?;
     let methods = MethodSet::PREDICT
-        .and(EstimatorMethod::PredictProba)
-        .and_if(scores(&bagging), EstimatorMethod::DecisionFunction);
+        .with(EstimatorMethod::PredictProba)
+        .with_if(scores(&bagging), EstimatorMethod::DecisionFunction);
     Ok(EstimatorSpec::new(methods, features, bagging))
 }
 
@@ -50,7 +50,7 @@ fn bagging(fitted: &FittedObject<'_>, labels: Option<Elements<'static>>) -> Resu
     let features = fitted.n_features()?;
     let estimators = fitted.items("estimators_")?;
     let subsets = fitted.items("estimators_features_")?;
-    fitted.count("estimators_features_", estimators.len(), subsets.len())?;
+    fitted.check_count("estimators_features_", estimators.len(), subsets.len())?;
     if estimators.is_empty() {
         return Err(fitted.unexpected("estimators_", "at least one estimator"));
     }
@@ -60,7 +60,7 @@ fn bagging(fitted: &FittedObject<'_>, labels: Option<Elements<'static>>) -> Resu
         let classes = match &labels {
             None => None,
             Some(labels) => {
-                let own = sub_estimators::numbered(fitted, sub_estimators::labels(fitted, value), labels.len());
+                let own = sub_estimators::numbered_labels(fitted, sub_estimators::labels(fitted, value), labels.len());
                 let own = own.ok_or_else(|| fitted.unexpected("estimators_", "classifiers of numbered classes"))?;
                 Some(own).filter(|own| own.len() != labels.len())
             }
@@ -141,7 +141,7 @@ impl Evaluate for Bagging {
         data: &TableData<'_>,
         info: &EstimatorInfo,
     ) -> Result<TableData<'static>, PredictError> {
-        let data = sub_estimators::plain(data, info)?;
+        let data = sub_estimators::check_array(data, info)?;
         let Some(labels) = self.labels.as_ref().filter(|_| method != EstimatorMethod::DecisionFunction) else {
             return Ok(self.mean(method, &data)?.table());
         };

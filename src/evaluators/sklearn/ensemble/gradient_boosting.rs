@@ -70,19 +70,19 @@ fn boosting(
     let sums = if loss == Loss::Multinomial { labels.as_ref().map_or(1, Elements::len) } else { 1 };
     let estimators = fitted.items("estimators_")?;
     let stages = estimators.chunks_exact(sums);
-    fitted.count("estimators_", stages.len() * sums, estimators.len())?;
+    fitted.check_count("estimators_", stages.len() * sums, estimators.len())?;
     let mut trees = Vec::with_capacity(sums);
     for sum in 0..sums {
         let own = estimators.iter().copied().skip(sum).step_by(sums);
         let own = Trees::load(fitted, own, features, LeafKind::Values)?;
-        fitted.count("estimators_", 1, own.width)?;
+        fitted.check_count("estimators_", 1, own.width)?;
         trees.push(own);
     }
     let learning_rate = fitted.number("learning_rate")?;
     let start = start(fitted, loss, sums)?;
     let methods = match loss {
         Loss::Regression => MethodSet::PREDICT,
-        _ => MethodSet::PREDICT.and(EstimatorMethod::PredictProba).and(EstimatorMethod::DecisionFunction),
+        _ => MethodSet::PREDICT.with(EstimatorMethod::PredictProba).with(EstimatorMethod::DecisionFunction),
     };
     let version = fitted.version();
     Ok(EstimatorSpec::new(
@@ -94,7 +94,7 @@ fn boosting(
 
 /// Reads `init_`: a dummy estimator that returns a constant, any other estimator, or `zero`.
 fn start(fitted: &FittedObject<'_>, loss: Loss, sums: usize) -> Result<InitialPrediction, LoadError> {
-    let init = fitted.need("init_")?;
+    let init = fitted.require("init_")?;
     if init.as_str() == Some("zero") {
         return Ok(InitialPrediction::Zero);
     }
@@ -106,9 +106,9 @@ fn start(fitted: &FittedObject<'_>, loss: Loss, sums: usize) -> Result<InitialPr
             _ => dummy.floats("class_prior_")?,
         };
         let wanted = if loss == Loss::Multinomial { sums } else { predictions.len().min(2) };
-        fitted.count("init_", wanted, predictions.len())?;
+        fitted.check_count("init_", wanted, predictions.len())?;
         if matches!(loss, Loss::Binomial | Loss::Exponential) {
-            fitted.count("init_", 2, predictions.len())?;
+            fitted.check_count("init_", 2, predictions.len())?;
         }
         return Ok(InitialPrediction::Constant(loss.link(&predictions, fitted.version())));
     }

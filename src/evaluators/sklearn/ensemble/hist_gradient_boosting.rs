@@ -121,17 +121,17 @@ fn boosted(
         return Err(fitted.unexpected("n_features_in_", "at least one feature"));
     }
     let baseline = fitted.floats_of("_baseline_prediction", sums)?;
-    let known = known(fitted, features)?;
+    let known = known_categories(fitted, features)?;
     let mut trees = Vec::new();
     for iteration in fitted.items("_predictors")? {
         let own = iteration.items().ok_or_else(|| fitted.unexpected("_predictors", "lists of trees"))?;
-        fitted.count("_predictors", sums, own.len())?;
+        fitted.check_count("_predictors", sums, own.len())?;
         for tree in own {
             trees.push(tree_of(fitted, tree, &known)?);
         }
     }
     let methods = match link {
-        Link::Classes => MethodSet::PREDICT.and(EstimatorMethod::PredictProba).and(EstimatorMethod::DecisionFunction),
+        Link::Classes => MethodSet::PREDICT.with(EstimatorMethod::PredictProba).with(EstimatorMethod::DecisionFunction),
         Link::Identity | Link::Exp => MethodSet::PREDICT,
     };
     let negative_missing = fitted.version() >= SklearnVersion(1, 3);
@@ -143,12 +143,12 @@ fn boosted(
 }
 
 /// Reads the categories that each feature had in the fit, or `None` for a numeric feature.
-fn known(fitted: &FittedObject<'_>, features: usize) -> Result<Vec<Option<CategorySet>>, LoadError> {
+fn known_categories(fitted: &FittedObject<'_>, features: usize) -> Result<Vec<Option<CategorySet>>, LoadError> {
     let Some(mapper) = fitted.get("_bin_mapper") else { return Ok(vec![None; features]) };
     let mapper = fitted.part(mapper)?;
     let categorical = mapper.sizes("is_categorical_", features)?;
     let thresholds = mapper.items("bin_thresholds_")?;
-    mapper.count("bin_thresholds_", features, thresholds.len())?;
+    mapper.check_count("bin_thresholds_", features, thresholds.len())?;
     let set = |(flag, values): (usize, PickleValue<'_>)| {
         if flag == 0 {
             return Ok(None);
@@ -172,7 +172,7 @@ fn category(value: f64) -> u8 {
 
 /// Returns the set that goes left at a categorical split: the split's own categories, and the unknown ones if missing
 /// values go left.
-fn goes_left(left: CategorySet, known: CategorySet, missing_left: bool) -> CategorySet {
+fn left_categories(left: CategorySet, known: CategorySet, missing_left: bool) -> CategorySet {
     if missing_left { CategorySet(std::array::from_fn(|word| left.0[word] | !known.0[word])) } else { left }
 }
 
@@ -183,7 +183,7 @@ fn tree_of<'a>(
 ) -> Result<Tree, LoadError> {
     let tree = fitted.part(tree)?;
     let wanted = || tree.unexpected("nodes", "the nodes of a tree");
-    let nodes = tree.need("nodes")?.as_array().ok_or_else(wanted)?;
+    let nodes = tree.require("nodes")?.as_array().ok_or_else(wanted)?;
     tree.spend(nodes.len())?;
     let integers = |name| nodes.field(name).and_then(|numbers| numbers.to_i64()).ok_or_else(wanted);
     let floats = |name| nodes.field(name).map(|numbers| numbers.to_f64()).ok_or_else(wanted);
@@ -215,7 +215,7 @@ fn tree_of<'a>(
             let place = usize::try_from(places[index]).ok()?.checked_mul(8)?;
             let left = CategorySet::of(words.get(place..place.checked_add(8)?)?)?;
             set = u32::try_from(sets.len()).ok()?;
-            sets.push(goes_left(left, known[feature]?, missing_left));
+            sets.push(left_categories(left, known[feature]?, missing_left));
         }
         Some(Node {
             threshold: thresholds[index],

@@ -21,7 +21,7 @@ pub(super) fn isolation_forest(fitted: &FittedObject<'_>) -> Result<EstimatorSpe
     let features = fitted.n_features()?;
     let estimators = fitted.items("estimators_")?;
     let subsets = fitted.items("estimators_features_")?;
-    fitted.count("estimators_features_", estimators.len(), subsets.len())?;
+    fitted.check_count("estimators_features_", estimators.len(), subsets.len())?;
     let subsets = subsets.into_iter().map(|subset| fitted.indices("estimators_features_", subset, features));
     let subsets: Vec<Vec<usize>> = subsets.collect::<Result<_, _>>()?;
     let name = if fitted.get("_max_samples").is_some() { "_max_samples" } else { "max_samples_" };
@@ -29,7 +29,7 @@ pub(super) fn isolation_forest(fitted: &FittedObject<'_>) -> Result<EstimatorSpe
     let expected = estimators.len() as f64 * tree::average_path_length(fitted.number(name)?);
     let paths = tree::Trees::paths(fitted, estimators, &subsets, features)?;
     let (offset, version) = (fitted.number("offset_")?, fitted.version());
-    let methods = MethodSet::PREDICT.and(EstimatorMethod::DecisionFunction);
+    let methods = MethodSet::PREDICT.with(EstimatorMethod::DecisionFunction);
     Ok(EstimatorSpec::new(methods, features, IsolationForest { paths, expected, offset, version }))
 }
 

@@ -31,23 +31,23 @@ pub(super) fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, Load
 fn stacking(fitted: &FittedObject<'_>, labels: Option<Elements<'static>>) -> Result<EstimatorSpec, LoadError> {
     let all = sub_estimators(fitted, "estimators_")?;
     let asked = fitted.texts("stack_method_")?;
-    fitted.count("stack_method_", all.len(), asked.len())?;
+    fitted.check_count("stack_method_", all.len(), asked.len())?;
     let mut stacked = Vec::with_capacity(all.len());
     for (member, asked) in all.into_iter().zip(asked) {
         let method = EstimatorMethod::ALL.into_iter().find(|method| method.name() == asked);
         let method = method.filter(|&method| member.info.methods.contains(method));
         stacked.push((member, method.ok_or_else(|| fitted.unsupported("stack_method_"))?));
     }
-    let last = fitted.estimator(fitted.need("final_estimator_")?)?;
+    let last = fitted.estimator(fitted.require("final_estimator_")?)?;
     if !last.info.methods.contains(EstimatorMethod::Predict) {
         return Err(fitted.unexpected("final_estimator_", "an estimator that predicts"));
     }
     let passthrough = fitted.flag("passthrough")?;
     let own = |method| labels.is_some() && last.info.methods.contains(method);
     let methods = MethodSet::PREDICT
-        .and(EstimatorMethod::Transform)
-        .and_if(own(EstimatorMethod::PredictProba), EstimatorMethod::PredictProba)
-        .and_if(own(EstimatorMethod::DecisionFunction), EstimatorMethod::DecisionFunction);
+        .with(EstimatorMethod::Transform)
+        .with_if(own(EstimatorMethod::PredictProba), EstimatorMethod::PredictProba)
+        .with_if(own(EstimatorMethod::DecisionFunction), EstimatorMethod::DecisionFunction);
     let features = stacked.first().and_then(|(member, _)| member.info.features);
     Ok(EstimatorSpec::composed(methods, features, None, Stacking { members: stacked, last, labels, passthrough }))
 }

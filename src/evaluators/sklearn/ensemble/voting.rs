@@ -30,12 +30,12 @@ pub(super) fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, Loa
     if soft && !fitted.flag("flatten_transform")? {
         return Err(fitted.unsupported("flatten_transform"));
     }
-    let methods = MethodSet::PREDICT.and(EstimatorMethod::Transform).and_if(soft, EstimatorMethod::PredictProba);
+    let methods = MethodSet::PREDICT.with(EstimatorMethod::Transform).with_if(soft, EstimatorMethod::PredictProba);
     voting(fitted, methods, Some(labels), soft)
 }
 
 pub(super) fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    voting(fitted, MethodSet::PREDICT.and(EstimatorMethod::Transform), None, false)
+    voting(fitted, MethodSet::PREDICT.with(EstimatorMethod::Transform), None, false)
 }
 
 fn voting(
@@ -50,7 +50,7 @@ fn voting(
         return Err(fitted.unexpected("estimators_", "estimators that can vote"));
     }
     let weights = if fitted.get("weights").is_some() { weights(fitted)? } else { vec![1.0; members.len()] };
-    fitted.count("weights", members.len(), weights.len())?;
+    fitted.check_count("weights", members.len(), weights.len())?;
     let features = members.first().and_then(|member| member.info.features);
     Ok(EstimatorSpec::composed(methods, features, None, Voting { members, weights, labels, soft }))
 }
@@ -60,7 +60,7 @@ fn voting(
 fn weights(fitted: &FittedObject<'_>) -> Result<Vec<f64>, LoadError> {
     let all = fitted.floats("weights")?;
     let named = fitted.items("estimators")?;
-    fitted.count("weights", named.len(), all.len())?;
+    fitted.check_count("weights", named.len(), all.len())?;
     let dropped = |step: &PickleValue<'_>| {
         let estimator = step.items().and_then(|parts| parts.get(1).copied());
         estimator.is_some_and(|estimator| estimator.as_str() == Some("drop"))

@@ -39,7 +39,7 @@ struct Regressor {
 fn weights(fitted: &FittedObject<'_>, members: usize) -> Result<Vec<f64>, LoadError> {
     let weights = fitted.floats("estimator_weights_")?;
     if weights.len() < members {
-        fitted.count("estimator_weights_", members, weights.len())?;
+        fitted.check_count("estimator_weights_", members, weights.len())?;
     }
     Ok(weights)
 }
@@ -66,7 +66,7 @@ pub(super) fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, Loa
         return Err(fitted.unexpected("estimators_", "classifiers"));
     }
     let total = weights.iter().sum();
-    let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba).and(EstimatorMethod::DecisionFunction);
+    let methods = MethodSet::PREDICT.with(EstimatorMethod::PredictProba).with(EstimatorMethod::DecisionFunction);
     Ok(EstimatorSpec::new(methods, fitted.n_features()?, Classifier { members, weights, total, algorithm, labels }))
 }
 
@@ -124,7 +124,7 @@ impl Evaluate for Classifier {
     ) -> Result<TableData<'static>, PredictError> {
         info.check(data)?;
         let classes = self.labels.len();
-        let sums = self.sums(&sub_estimators::plain(data, info)?)?;
+        let sums = self.sums(&sub_estimators::check_array(data, info)?)?;
         Ok(match method {
             EstimatorMethod::DecisionFunction => sums.table(),
             EstimatorMethod::PredictProba => {
@@ -163,7 +163,7 @@ impl Evaluate for Regressor {
         info: &EstimatorInfo,
     ) -> Result<TableData<'static>, PredictError> {
         info.check(data)?;
-        let data = sub_estimators::plain(data, info)?;
+        let data = sub_estimators::check_array(data, info)?;
         let mut single = true;
         let mut predictions = Vec::with_capacity(self.members.len());
         for member in &self.members {
@@ -177,7 +177,7 @@ impl Evaluate for Regressor {
             own.sort_by(|one, other| one.0.total_cmp(&other.0));
             median(&own)
         });
-        Ok(sub_estimators::table(medians.collect(), (data.rows(), 1), single))
+        Ok(sub_estimators::table(medians.collect(), data.rows(), 1, single))
     }
 
     fn takes_sparse(&self) -> bool {

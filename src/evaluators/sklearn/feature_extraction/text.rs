@@ -46,7 +46,7 @@ enum TermColumns {
 struct TfidfWeights {
     logarithmic: bool,
     /// The inverse document frequency of each term.
-    rarity: Option<Vec<f64>>,
+    idf: Option<Vec<f64>>,
     norm: Option<Norm>,
 }
 
@@ -76,12 +76,12 @@ impl Norm {
 
 impl TfidfWeights {
     fn read(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
-        let rarity = if fitted.flag("use_idf")? { Some(rarity(fitted)?) } else { None };
-        Ok(Self { logarithmic: fitted.flag("sublinear_tf")?, rarity, norm: Norm::read(fitted)? })
+        let idf = if fitted.flag("use_idf")? { Some(idf(fitted)?) } else { None };
+        Ok(Self { logarithmic: fitted.flag("sublinear_tf")?, idf, norm: Norm::read(fitted)? })
     }
 
     fn columns(&self) -> Option<usize> {
-        self.rarity.as_ref().map(Vec::len)
+        self.idf.as_ref().map(Vec::len)
     }
 
     fn apply(&self, cells: &mut [(usize, f64)]) {
@@ -89,8 +89,8 @@ impl TfidfWeights {
             if self.logarithmic {
                 *value = value.ln() + 1.0;
             }
-            if let Some(rarity) = &self.rarity {
-                *value *= rarity[*column];
+            if let Some(idf) = &self.idf {
+                *value *= idf[*column];
             }
         }
         normalize(self.norm, cells);
@@ -105,15 +105,15 @@ fn normalize(norm: Option<Norm>, cells: &mut [(usize, f64)]) {
 }
 
 /// Reads the inverse document frequencies, which were the diagonal of a matrix before 1.5.
-fn rarity(fitted: &FittedObject<'_>) -> Result<Vec<f64>, LoadError> {
+fn idf(fitted: &FittedObject<'_>) -> Result<Vec<f64>, LoadError> {
     if fitted.get("idf_").is_some() {
         return fitted.floats("idf_");
     }
-    let diagonal = fitted.part(fitted.need("_idf_diag")?)?;
-    let rarity = diagonal.floats("data")?;
+    let diagonal = fitted.part(fitted.require("_idf_diag")?)?;
+    let idf = diagonal.floats("data")?;
     let sizes = diagonal.items("_shape")?.into_iter().map(PickleValue::as_i64).collect::<Vec<_>>();
-    let count = i64::try_from(rarity.len()).ok();
-    if sizes == [count, count] { Ok(rarity) } else { Err(fitted.unexpected("_idf_diag", "a diagonal without zeros")) }
+    let count = i64::try_from(idf.len()).ok();
+    if sizes == [count, count] { Ok(idf) } else { Err(fitted.unexpected("_idf_diag", "a diagonal without zeros")) }
 }
 
 fn count(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
@@ -121,7 +121,7 @@ fn count(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 }
 
 fn weighted_count(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    let weights = TfidfWeights::read(&fitted.part(fitted.need("_tfidf")?)?)?;
+    let weights = TfidfWeights::read(&fitted.part(fitted.require("_tfidf")?)?)?;
     counter(fitted, Some(weights))
 }
 
@@ -129,7 +129,7 @@ fn counter(fitted: &FittedObject<'_>, weights: Option<TfidfWeights>) -> Result<E
     let analyzer = Analyzer::read(fitted)?;
     let vocabulary = tokenizing::vocabulary(fitted)?;
     if let Some(columns) = weights.as_ref().and_then(TfidfWeights::columns) {
-        fitted.count("vocabulary_", columns, vocabulary.len())?;
+        fitted.check_count("vocabulary_", columns, vocabulary.len())?;
     }
     let numeric = fitted.dtype("dtype")?;
     let binary = fitted.flag("binary")?;
@@ -143,7 +143,7 @@ fn hashing(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         u32::try_from(fitted.size("n_features")?).ok().filter(|&count| count > 0 && i32::try_from(count).is_ok());
     let count = count.ok_or_else(|| fitted.unsupported("n_features"))?;
     let columns = TermColumns::Hashed { count, signed: fitted.flag("alternate_sign")? };
-    let weights = Some(TfidfWeights { logarithmic: false, rarity: None, norm: Norm::read(fitted)? });
+    let weights = Some(TfidfWeights { logarithmic: false, idf: None, norm: Norm::read(fitted)? });
     let (binary, numeric) = (fitted.flag("binary")?, fitted.dtype("dtype")?);
     Ok(texts(Vectorizer { analyzer, columns, binary, numeric, weights }))
 }

@@ -226,7 +226,7 @@ fn stop_words(fitted: &FittedObject<'_>) -> Result<HashSet<String>, LoadError> {
 /// Reads the columns of all terms of a vocabulary.
 pub(super) fn vocabulary(fitted: &FittedObject<'_>) -> Result<std::collections::HashMap<Box<str>, u32>, LoadError> {
     let wanted = || fitted.unexpected("vocabulary_", "a dict of terms and columns");
-    let entries = fitted.need("vocabulary_")?.entries().ok_or_else(wanted)?;
+    let entries = fitted.require("vocabulary_")?.entries().ok_or_else(wanted)?;
     fitted.spend(entries.len().saturating_mul(4))?;
     let count = entries.len();
     let entry = |(term, column): (PickleValue<'_>, PickleValue<'_>)| {

@@ -6,7 +6,7 @@ use crate::evaluators::sklearn::numerics::pairwise_sum;
 use crate::pickle::PickleValue;
 
 /// Returns the importance of each feature to `estimator`, as the selector `fitted` requests it.
-pub(super) fn of(fitted: &FittedObject<'_>, estimator: PickleValue<'_>) -> Result<Vec<f64>, LoadError> {
+pub(super) fn importances(fitted: &FittedObject<'_>, estimator: PickleValue<'_>) -> Result<Vec<f64>, LoadError> {
     let part = fitted.part(estimator)?;
     let coefficients = part.get("coef_").is_some();
     match fitted.text_if("importance_getter") {
@@ -17,10 +17,10 @@ pub(super) fn of(fitted: &FittedObject<'_>, estimator: PickleValue<'_>) -> Resul
         _ => return Err(fitted.unsupported("importance_getter")),
     }
     if !coefficients {
-        return of_trees(&part);
+        return ensemble_importances(&part);
     }
     let matrix = part.matrix("coef_")?;
-    let flat = part.need("coef_")?.as_array().is_some_and(|array| array.shape.len() == 1);
+    let flat = part.require("coef_")?.as_array().is_some_and(|array| array.shape.len() == 1);
     if flat {
         return Ok(matrix.values.into_iter().map(f64::abs).collect());
     }
@@ -42,11 +42,11 @@ pub(super) fn of(fitted: &FittedObject<'_>, estimator: PickleValue<'_>) -> Resul
 }
 
 /// Returns how much each feature lowers the impurity of trees.
-fn of_trees(part: &FittedObject<'_>) -> Result<Vec<f64>, LoadError> {
+fn ensemble_importances(part: &FittedObject<'_>) -> Result<Vec<f64>, LoadError> {
     let class = part.class().rsplit('.').next().unwrap_or_default();
     match class {
         "DecisionTreeClassifier" | "DecisionTreeRegressor" | "ExtraTreeClassifier" | "ExtraTreeRegressor" => {
-            Ok(of_tree(part, true)?.0)
+            Ok(tree_importances(part, true)?.0)
         }
         "RandomForestClassifier" | "RandomForestRegressor" | "ExtraTreesClassifier" | "ExtraTreesRegressor" => {
             average(part, part.items("estimators_")?, true)
@@ -64,7 +64,7 @@ fn of_trees(part: &FittedObject<'_>) -> Result<Vec<f64>, LoadError> {
 fn average(part: &FittedObject<'_>, trees: Vec<PickleValue<'_>>, normalized: bool) -> Result<Vec<f64>, LoadError> {
     let mut sums: Vec<f64> = Vec::new();
     for tree in trees {
-        let (importances, nodes) = of_tree(&part.part(tree)?, normalized)?;
+        let (importances, nodes) = tree_importances(&part.part(tree)?, normalized)?;
         sums.resize(sums.len().max(importances.len()), 0.0);
         if nodes > 1 {
             sums.iter_mut().zip(&importances).for_each(|(sum, importance)| *sum += importance);
@@ -84,12 +84,12 @@ fn shares(mut values: Vec<f64>) -> Vec<f64> {
 }
 
 /// Returns the importances of one tree, and how many nodes it has.
-fn of_tree(part: &FittedObject<'_>, normalized: bool) -> Result<(Vec<f64>, usize), LoadError> {
-    let tree = part.part(part.need("tree_")?)?;
+fn tree_importances(part: &FittedObject<'_>, normalized: bool) -> Result<(Vec<f64>, usize), LoadError> {
+    let tree = part.part(part.require("tree_")?)?;
     let wanted = || tree.unexpected("nodes", "the nodes of a tree");
     let features = tree.value().arguments().first().and_then(|count| count.as_i64());
     let features = features.and_then(|count| usize::try_from(count).ok()).ok_or_else(wanted)?;
-    let nodes = tree.need("nodes")?.as_array().ok_or_else(wanted)?;
+    let nodes = tree.require("nodes")?.as_array().ok_or_else(wanted)?;
     tree.spend(nodes.len().saturating_mul(5).saturating_add(features))?;
     let integers = |name| nodes.field(name).and_then(|numbers| numbers.to_i64()).ok_or_else(wanted);
     let floats = |name| nodes.field(name).map(|numbers| numbers.to_f64()).ok_or_else(wanted);

@@ -33,7 +33,7 @@ struct Selection {
 fn family(mask: &[bool], estimator: Option<Estimator>) -> EstimatorSpec {
     let places = mask.iter().enumerate().filter(|(_, kept)| **kept).map(|(place, _)| place).collect();
     let own = estimator.as_ref().map_or(MethodSet::NONE, |estimator| estimator.info.methods);
-    let methods = own.and(EstimatorMethod::Transform);
+    let methods = own.with(EstimatorMethod::Transform);
     EstimatorSpec::new(methods, mask.len(), Selection { places, estimator })
 }
 
@@ -169,7 +169,8 @@ fn generic(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 
 /// Reads the mask of the features that the fit selected.
 fn support(fitted: &FittedObject<'_>) -> Result<Vec<bool>, LoadError> {
-    let mask = fitted.need("support_")?.as_array().and_then(NumpyArray::numbers).and_then(|numbers| numbers.to_i64());
+    let mask =
+        fitted.require("support_")?.as_array().and_then(NumpyArray::numbers).and_then(|numbers| numbers.to_i64());
     let mask = mask.ok_or_else(|| fitted.unexpected("support_", "a mask of features"))?;
     fitted.spend(mask.len())?;
     Ok(mask.into_iter().map(|kept| kept != 0).collect())
@@ -177,7 +178,7 @@ fn support(fitted: &FittedObject<'_>) -> Result<Vec<bool>, LoadError> {
 
 fn recursive(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let mask = support(fitted)?;
-    let estimator = fitted.estimator(fitted.need("estimator_")?)?;
+    let estimator = fitted.estimator(fitted.require("estimator_")?)?;
     let kept = mask.iter().filter(|kept| **kept).count();
     if estimator.info.features.is_some_and(|features| features != kept) {
         return Err(fitted.unexpected("support_", "as many features as the estimator has"));
@@ -191,8 +192,8 @@ fn sequential(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 
 fn model(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let prefit = fitted.flag("prefit")? && fitted.get("estimator_").is_none();
-    let estimator = fitted.need(if prefit { "estimator" } else { "estimator_" })?;
-    let scores = importance::of(fitted, estimator)?;
+    let estimator = fitted.require(if prefit { "estimator" } else { "estimator_" })?;
+    let scores = importance::importances(fitted, estimator)?;
     let threshold = importance::threshold(fitted, estimator, &scores)?;
     let mut mask = vec![true; scores.len()];
     // Since 1.1 the number may be the result of a function, which is stored in a separate attribute.

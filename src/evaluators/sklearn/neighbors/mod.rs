@@ -93,7 +93,7 @@ fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         Neighborhood::Radius(_) => outlier(fitted)?,
         Neighborhood::Count(_) => None,
     };
-    let methods = MethodSet::PREDICT.and(EstimatorMethod::PredictProba);
+    let methods = MethodSet::PREDICT.with(EstimatorMethod::PredictProba);
     let features = points.features();
     Ok(EstimatorSpec::new(methods, features, Classifier { points, neighborhood, weights, classes, labels, outlier }))
 }
@@ -120,7 +120,7 @@ fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let targets = fitted.matrix("_y")?;
     // Targets of one dimension read as one row.
     let outputs = if targets.values.len() == points.len() { 1 } else { targets.columns };
-    fitted.count("_y", points.len() * outputs, targets.values.len())?;
+    fitted.check_count("_y", points.len() * outputs, targets.values.len())?;
     let features = points.features();
     let regressor =
         Regressor { points, neighborhood, weights, targets: targets.values, outputs, single: targets.single };
@@ -282,7 +282,7 @@ struct CentroidScores {
 fn centroids(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let centers = fitted.matrix("centroids_")?;
     let labels = fitted.labels("classes_")?;
-    fitted.count("classes_", centers.rows, labels.len())?;
+    fitted.check_count("classes_", centers.rows, labels.len())?;
     if centers.values.is_empty() {
         return Err(fitted.unexpected("centroids_", "at least one center"));
     }
@@ -300,8 +300,8 @@ fn centroids(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         scores = Some(CentroidScores { widths, priors, decide });
     }
     let methods = MethodSet::PREDICT
-        .and_if(scores.is_some(), EstimatorMethod::DecisionFunction)
-        .and_if(scores.is_some(), EstimatorMethod::PredictProba);
+        .with_if(scores.is_some(), EstimatorMethod::DecisionFunction)
+        .with_if(scores.is_some(), EstimatorMethod::PredictProba);
     let features = centers.columns;
     Ok(EstimatorSpec::new(methods, features, Centroids { centers: centers.values, features, metric, labels, scores }))
 }

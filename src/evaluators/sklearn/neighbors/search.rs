@@ -141,7 +141,7 @@ impl FittedRows {
         if x.values.is_empty() {
             return Err(fitted.unexpected("_fit_X", "rows"));
         }
-        let parameters = fitted.need("effective_metric_params_")?;
+        let parameters = fitted.require("effective_metric_params_")?;
         let p = parameters.get("p").and_then(PickleValue::as_f64).unwrap_or(2.0);
         let weighted = parameters.get("w").is_some_and(|weights| !weights.is_none());
         let metric = fitted.text_if("effective_metric_").and_then(|name| Metric::of(name, p));
@@ -162,7 +162,7 @@ impl FittedRows {
     }
 
     fn read_tree(&self, fitted: &FittedObject<'_>) -> Result<Tree, LoadError> {
-        let tree = fitted.part(fitted.need("_tree")?)?;
+        let tree = fitted.part(fitted.require("_tree")?)?;
         let wanted = || fitted.unexpected("_tree", "a search tree over the rows of the fit");
         let state = tree.value().state().and_then(PickleValue::items).ok_or_else(wanted)?;
         let [_, order, nodes, bounds, ..] = state[..] else { return Err(wanted()) };

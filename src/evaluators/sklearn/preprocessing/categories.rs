@@ -141,7 +141,7 @@ pub(super) fn integers_of_columns(
         return Ok(vec![None; columns]);
     }
     let items = fitted.items(attribute)?;
-    fitted.count(attribute, columns, items.len())?;
+    fitted.check_count(attribute, columns, items.len())?;
     let integers = |item: PickleValue<'_>| {
         if item.is_none() {
             return Ok(None);

@@ -107,7 +107,7 @@ fn dropped(fitted: &FittedObject<'_>, columns: usize) -> Result<Vec<(Option<usiz
     }
     let wanted = || fitted.unexpected(attribute, "indices of categories");
     let items = fitted.integers_or_none(attribute)?;
-    fitted.count(attribute, columns, items.len())?;
+    fitted.check_count(attribute, columns, items.len())?;
     let drop = |item: Option<i64>| match item {
         None => Ok((None, after_grouping)),
         Some(place) => Ok((Some(usize::try_from(place).map_err(|_| wanted())?), after_grouping)),
@@ -249,10 +249,10 @@ pub(super) fn target(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadErr
     if means.is_empty() {
         return Err(fitted.unexpected("target_mean_", "an average"));
     }
-    fitted.count("encodings_", columns.len().saturating_mul(means.len()), encodings.len())?;
+    fitted.check_count("encodings_", columns.len().saturating_mul(means.len()), encodings.len())?;
     let encoding = |(index, value): (usize, crate::pickle::PickleValue<'_>)| {
         let encoding = fitted.matrix_of("encodings_", value)?.values;
-        fitted.count("encodings_", columns[index / means.len()].len(), encoding.len())?;
+        fitted.check_count("encodings_", columns[index / means.len()].len(), encoding.len())?;
         Ok::<_, LoadError>(encoding)
     };
     let encodings = encodings.into_iter().enumerate().map(encoding).collect::<Result<_, LoadError>>()?;

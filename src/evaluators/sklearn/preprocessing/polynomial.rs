@@ -19,7 +19,7 @@ struct PolynomialFeatures {
 
 pub(super) fn polynomial_features(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let features = fitted.size("n_features_in_")?;
-    let degree = fitted.need("degree")?;
+    let degree = fitted.require("degree")?;
     let (least, most) = match degree.items() {
         Some(both) => match both[..] {
             [least, most] => (least.as_i64(), most.as_i64()),

@@ -27,7 +27,7 @@ pub(super) fn power_transformer(fitted: &FittedObject<'_>) -> Result<EstimatorSp
     };
     let lambdas = fitted.floats("lambdas_")?;
     let features = lambdas.len();
-    let scaler = if fitted.flag("standardize")? { Some(fitted.estimator(fitted.need("_scaler")?)?) } else { None };
+    let scaler = if fitted.flag("standardize")? { Some(fitted.estimator(fitted.require("_scaler")?)?) } else { None };
     if scaler.as_ref().is_some_and(|scaler| {
         !scaler.info.methods.contains(EstimatorMethod::Transform) || scaler.info.features != Some(features)
     }) {

@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(link("tweedie"), Ok(Link::Exp));
         assert_eq!(link("cross_entropy_lambda"), Ok(Link::Softplus { precise: true }));
         assert_eq!(link("loss9"), Err("objective `loss9` is not supported".to_owned()));
-        let classes = "field `objective`: expected as many classes as there are trees in an iteration, \
+        let classes = "field `objective`: expected one class for each tree of an iteration, \
                        found `multiclass num_class:4`";
         assert_eq!(link("multiclass num_class:4"), Err(classes.to_owned()));
     }

@@ -61,9 +61,9 @@ impl<T: Scalar> Planes<T> {
                     }
                 }
             }
-            if !drafts.last_mut()?.admit(&tree) {
+            if !drafts.last_mut()?.add_thresholds(&tree) {
                 drafts.push(StageDraft::default());
-                drafts.last_mut()?.admit(&tree);
+                drafts.last_mut()?.add_thresholds(&tree);
             }
             drafts.last_mut()?.trees.push(tree);
         }
@@ -88,7 +88,7 @@ impl<T> Default for StageDraft<T> {
 
 impl<T: Scalar> StageDraft<T> {
     /// Adds the thresholds of a tree. If they do not fit, changes nothing and returns false.
-    fn admit(&mut self, tree: &TreeShape<T>) -> bool {
+    fn add_thresholds(&mut self, tree: &TreeShape<T>) -> bool {
         let mut added = Vec::new();
         for split in &tree.splits {
             let SplitCondition::AtMost(threshold) = split.condition else { continue };

@@ -113,12 +113,7 @@ pub(super) struct Scratch {
 
 impl<T: Scalar> Planes<T> {
     /// Adds the trees' sums for up to [`ROWS`] rows of `columns` values to `sums`, which has `outputs` values a row.
-    pub(super) fn add(
-        &self,
-        (rows, columns): (&[T], usize),
-        (sums, outputs): (&mut [T], usize),
-        scratch: &mut Scratch,
-    ) {
+    pub(super) fn add(&self, rows: &[T], columns: usize, sums: &mut [T], outputs: usize, scratch: &mut Scratch) {
         self.note_categories(rows, columns, scratch);
         for stage in &self.stages {
             stage.rank(rows, columns, &mut scratch.ranks);

@@ -76,7 +76,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a count of items of `size` bytes, and their bytes.
-    fn counted(&mut self, size: usize, reading: &'static str) -> Result<&'a [u8], LoadError> {
+    fn counted_items(&mut self, size: usize, reading: &'static str) -> Result<&'a [u8], LoadError> {
         let count = self.count(reading)?;
         let bytes = count.saturating_mul(size);
         self.take(bytes, reading)
@@ -88,11 +88,11 @@ impl<'a> Cursor<'a> {
     }
 
     fn text(&mut self, reading: &'static str) -> Result<String, LoadError> {
-        Ok(String::from_utf8_lossy(self.counted(1, reading)?).into_owned())
+        Ok(String::from_utf8_lossy(self.counted_items(1, reading)?).into_owned())
     }
 
     fn floats(&mut self, reading: &'static str) -> Result<Vec<f32>, LoadError> {
-        Ok(self.counted(4, reading)?.chunks_exact(4).map(|bytes| Block(bytes).f32(0)).collect())
+        Ok(self.counted_items(4, reading)?.chunks_exact(4).map(|bytes| Block(bytes).f32(0)).collect())
     }
 
     fn trees(&mut self, dart: bool) -> Result<RawTrees, LoadError> {
