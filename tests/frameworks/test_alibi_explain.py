@@ -6,13 +6,13 @@ import shutil
 import sys
 
 from blackbox import serving
-from support import GOLDENS, need, reasons, run_example, serve, settings, suite
+from support import golden_models, need, reasons, run_example, serve, settings, suite
 
 suite("alibi_explain")
 
 from alibi_explain_cases import FLOWERS, IMPLEMENTATION, ONE, TWO
 
-MODELS = GOLDENS / "alibi_explain"
+MODELS = golden_models("alibi_explain")
 PIXELS = {"name": "x", "datatype": "FP32", "shape": [1, 4, 4, 1], "data": [float(number) for number in range(16)]}
 
 

@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support import GOLDENS, need, reasons, run_example, serve, settings, suite
+from support import golden_models, need, reasons, run_example, serve, settings, suite
 
 suite("huggingface")
 
 IMPLEMENTATION = "mlserver_huggingface.HuggingFaceRuntime"
-MODELS = GOLDENS / "huggingface"
+MODELS = golden_models("huggingface")
 TEXTS = [
     "the cat was good",
     "i hate it",

@@ -8,6 +8,7 @@ use std::process::Command;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::support::goldens::framework_models;
 use crate::support::{Folder, ServerBuilder, TestServer, repository_path};
 
 const IMPLEMENTATION: &str = "mlserver_mlflow.MLflowRuntime";
@@ -219,7 +220,10 @@ fn mlflow_inspect_prints_the_signature() {
     let native = inspect(goldens().join("column/model"));
     assert!(native.contains("signature: ['a': double (required), 'b': double (required), 'c': double (required)]"));
     assert!(native.ends_with("served natively: yes\n"), "{native}");
-    let python = inspect(repository_path("tests/frameworks/goldens/mlflow/free/model"));
+    let models = framework_models("mlflow");
+    let free = models.names().filter(|name| name.starts_with("free/"));
+    let folder = free.fold(Folder::new(), |folder, name| folder.file(name, models.file(name)));
+    let python = inspect(folder.path("free/model"));
     let reason = "served natively: no, models of `mlflow.pyfunc.loaders.code_model` are not evaluated natively\n";
     assert!(python.ends_with(reason), "{python}");
 }
