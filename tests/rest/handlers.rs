@@ -116,7 +116,8 @@ fn custom_route_follows_load_and_unload() {
 #[test]
 fn custom_route_conflict_fails_the_load() {
     let cases = [
-        ("Collides", "the model's route `/v2/models/{model}/infer` is one of the server's own"),
+        ("Collides", "the model's route `/v2/models/{model}/infer` is reserved by the server"),
+        ("Reserved", "the model's route `/v1/models/{model}` is reserved by the server"),
         ("NoPath", "the route `words/{x:slug}` of the handler `words` cannot be served: it does not begin with `/`"),
         ("Unreadable", "the arguments of the handler `other` cannot be read: name 'Undefined' is not defined"),
     ];
