@@ -117,7 +117,7 @@ fn routes_come_and_go_with_their_model() {
 fn a_route_that_cannot_be_served_is_refused_at_load() {
     let cases = [
         ("Collides", "the model's route `/v2/models/{model}/infer` is one of the server's own"),
-        ("NoPath", "the route `words/{x:slug}` of the handler `words` cannot be served: it does not begin with `/`"),
+        ("NoPath", "cannot serve route `words/{x:slug}` of handler `words`: it does not begin with `/`"),
         ("Unreadable", "the arguments of the handler `other` cannot be read: name 'Undefined' is not defined"),
     ];
     for (class, reason) in cases {

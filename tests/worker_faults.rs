@@ -115,7 +115,7 @@ fn a_kill_under_load_loses_what_was_inside_and_nothing_else() {
         let killed = Instant::now();
         kill_process(victim, Signal::KILL).unwrap();
         load.wait_for(4 * clients);
-        let lost = lost(&load.end(), killed, "was ended by SIGKILL");
+        let lost = lost(&load.end(), killed, "was terminated by SIGKILL");
         assert!(lost <= inside, "{class}: {lost} were lost, {inside} may have been inside");
         assert!(is_ready(&server), "one worker is enough");
         assert!(!workers(&server, 2).contains(&victim));
@@ -138,7 +138,7 @@ fn the_death_of_all_workers_under_load_is_seen_and_survived() {
     load.wait_for(32);
     wait_until("ready again", || is_ready(&server));
     let outcomes = load.end();
-    assert!(lost(&outcomes, killed, "was ended by SIGKILL") <= victims.len());
+    assert!(lost(&outcomes, killed, "was terminated by SIGKILL") <= victims.len());
     assert!(victims.is_disjoint(&workers(&server, 2)));
     let metrics = server.scrape();
     assert!(metrics.text().contains("worker_restarts_total{pool=\"default\",reason=\"signal\"} 2"), "{metrics:?}");
@@ -152,7 +152,7 @@ fn a_hang_under_load_costs_the_calls_inside() {
     load.wait_for(8);
     let started = Instant::now();
     let error = infer(&server, "m", 600_000).error(503);
-    assert!(error.contains("answered nothing for more than 1 s"), "{error}");
+    assert!(error.contains("unresponsive for more than 1 s"), "{error}");
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     let failed = load.end().into_iter().filter(|outcome| outcome.answer.status != 200).count();
     assert_eq!(failed, 0, "others do not pay for it");
@@ -179,7 +179,7 @@ fn a_model_that_dies_whenever_it_loads_again_does_not_hold_up_others() {
     });
     wait_until("this one is given up", || server.get("/v2/models/once/ready").status == 400);
     let error = infer(&server, "once", 0).error(503);
-    assert!(error.contains("ended with exit code 6"), "{error}");
+    assert!(error.contains("exited with code 6"), "{error}");
     assert_eq!(server.get("/v2/models/m/ready").status, 200);
     assert!(!is_ready(&server), "one of the models cannot answer");
     fs::remove_file(server.folder.path("loaded")).unwrap();
@@ -242,7 +242,7 @@ fn a_death_is_one_line_that_says_all() {
     let Some(server) = starting(&[("m", "Trouble"), ("n", "Plain")], &settings).map(Starting::start) else { return };
     let error = infer(&server, "m", "exit").error(503);
     assert!(error.starts_with("the request was lost: worker default-0 (process "), "{error}");
-    let line = server.wait_for_log("A worker ended with exit code 3.");
+    let line = server.wait_for_log("A worker exited with code 3.");
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(line["worker"], "default-0", "{line}");
     let models: HashSet<&str> = line["models"].as_str().unwrap().split(", ").collect();
@@ -329,7 +329,7 @@ fn a_worker_that_the_kernel_kills_for_its_memory_is_named_and_replaced() {
     group.add(i64::from(server.process_id()));
     group.add(worker);
     let message = infer(&server, "m", "eat").error(503);
-    let expected = "was ended by SIGKILL, while the kernel killed processes for want of memory";
+    let expected = "was terminated by SIGKILL, while the kernel killed processes to free memory";
     assert!(message.contains(expected), "{message}");
     wait_until("another worker answers", || {
         let answer = infer(&server, "m", "pid");

@@ -148,7 +148,7 @@ fn failures_of_the_model_s_code_are_told_apart() {
 fn a_worker_that_dies_fails_its_calls_with_the_cause() {
     let Some(server) = server(&[("m", "Trouble")], &json!({})) else { return };
     let cases =
-        [("exit", "ended with exit code 3"), ("sys.exit", "ended with exit code 4"), ("segv", "was ended by SIGSEGV")];
+        [("exit", "exited with code 3"), ("sys.exit", "exited with code 4"), ("segv", "was terminated by SIGSEGV")];
     for (what, cause) in cases {
         // Waits for the next worker when there is none.
         assert_eq!(value(&infer(&server, "m", "metrics")), 1);
@@ -160,7 +160,7 @@ fn a_worker_that_dies_fails_its_calls_with_the_cause() {
     }
     assert_eq!(value(&infer(&server, "m", "metrics")), 1);
     let log = server.log();
-    assert!(log.contains("A worker was ended by SIGSEGV. worker=default-0 models=m"), "{log}");
+    assert!(log.contains("A worker was terminated by SIGSEGV. worker=default-0 models=m"), "{log}");
     let metrics = server.scrape();
     let metrics = metrics.text();
     assert!(metrics.contains("worker_restarts_total{pool=\"default\",reason=\"exit\"} 2"), "{metrics}");
@@ -213,7 +213,7 @@ fn readiness_is_false_while_no_worker_lives() {
 fn a_worker_that_hangs_is_replaced() {
     let Some(server) = server(&[("m", "Trouble")], &json!({"worker_hang_timeout": 1})) else { return };
     let error = infer(&server, "m", "hang").error(503);
-    assert!(error.contains("answered nothing for more than 1 s (`worker_hang_timeout`) and was killed"), "{error}");
+    assert!(error.contains("was killed: unresponsive for more than 1 s (`worker_hang_timeout`)"), "{error}");
     assert_eq!(value(&infer(&server, "m", "metrics")), 1);
 }
 
@@ -229,7 +229,7 @@ fn running_out_of_memory_is_an_exception_or_a_death_but_never_silence() {
 fn what_does_not_load_says_why() {
     let cases = [
         ("models.FailsToLoad", "Couldn't load model 'm': builtins.RuntimeError: load boom"),
-        ("models.ExitsInLoad", "loading ended with its worker: worker default-0"),
+        ("models.ExitsInLoad", "the worker exited while it loaded the model: worker default-0"),
         ("models.Absent", "implementation `models.Absent` cannot be imported: module `models`"),
         ("nowhere.Model", "implementation `nowhere.Model` needs the module `nowhere`, which"),
         ("Model", "cannot be imported: `Model` is no import path"),
@@ -426,7 +426,7 @@ fn a_prediction_past_its_limit_costs_the_worker_its_life() {
         let message = infer(&server, "m", 60_000).error(504);
         assert_eq!(message, "the prediction took longer than the 0.2 s that `predict_timeout` lets");
         assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
-        server.wait_for_log("did not end a prediction within 0.2 s (`predict_timeout`) and was killed");
+        server.wait_for_log("was killed: a prediction took more than 0.2 s (`predict_timeout`)");
         let second = value(&infer(&server, "m", 1));
         assert_ne!(first, second, "another process");
         let restarts = r#"worker_restarts_total{pool="default",reason="timeout"} 1"#;
