@@ -118,7 +118,7 @@ fn a_route_that_cannot_be_served_is_refused_at_load() {
     let cases = [
         ("Collides", "the model's route `/v2/models/{model}/infer` is one of the server's own"),
         ("NoPath", "cannot serve route `words/{x:slug}` of handler `words`: it does not begin with `/`"),
-        ("Unreadable", "the arguments of the handler `other` cannot be read: name 'Undefined' is not defined"),
+        ("Unreadable", "cannot read the arguments of handler `other`: name 'Undefined' is not defined"),
     ];
     for (class, reason) in cases {
         let Some(starting) = starting(folder(&[("m", class)]), &json!({})) else { return };

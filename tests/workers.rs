@@ -230,9 +230,9 @@ fn what_does_not_load_says_why() {
     let cases = [
         ("models.FailsToLoad", "Couldn't load model 'm': builtins.RuntimeError: load boom"),
         ("models.ExitsInLoad", "the worker exited while it loaded the model: worker default-0"),
-        ("models.Absent", "implementation `models.Absent` cannot be imported: module `models`"),
+        ("models.Absent", "cannot import implementation `models.Absent`: module `models`"),
         ("nowhere.Model", "implementation `nowhere.Model` needs the module `nowhere`, which"),
-        ("Model", "cannot be imported: `Model` is no import path"),
+        ("Model", "cannot import implementation `Model`: `Model` is not an import path"),
     ];
     for (implementation, reason) in cases {
         let settings = json!({"name": "m", "implementation": implementation});

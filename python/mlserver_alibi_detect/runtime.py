@@ -47,7 +47,7 @@ class AlibiDetectRuntime(MLModel):
 
     async def load(self) -> bool:
         """Reads the detector, and its state if it has one."""
-        self._own = self._settings_of_detector()
+        self._detect_settings = self._read_settings()
         uri = await get_model_uri(self.settings)
         saving = import_framework("alibi_detect.saving", "alibi-detect")
         try:
@@ -59,7 +59,7 @@ class AlibiDetectRuntime(MLModel):
         self._state = os.path.join(uri, _STATE)
         self._is_online = hasattr(self._detector, "save_state")
         self._steps = 0
-        self._waiting: List[Any] = []
+        self._queued: List[Any] = []
         self._headers = {
             "x-seldon-alibi-type": _TYPES.get(type(self._detector).__module__.split(".")[1], "unknown"),
             "x-seldon-alibi-method": type(self._detector).__module__.split(".")[-1],
@@ -74,7 +74,7 @@ class AlibiDetectRuntime(MLModel):
         self._thread.shutdown(wait=False)
         return True
 
-    def _settings_of_detector(self) -> AlibiDetectSettings:
+    def _read_settings(self) -> AlibiDetectSettings:
         parameters = self.settings.parameters
         extra = parameters.extra if parameters is not None else None
         own = runtime_settings(AlibiDetectSettings, extra or {})
@@ -118,12 +118,12 @@ class AlibiDetectRuntime(MLModel):
 
         data = numpy.asarray(data)
         if self._is_online:
-            found = [self._step(row) for row in data]
+            found = [self._detect_row(row) for row in data]
         else:
-            together = self._together(data)
-            if together is None:
+            batch = self._collect_batch(data)
+            if batch is None:
                 return None
-            found = [self._detector.predict(together, **self._own.predict_parameters)["data"]]
+            found = [self._detector.predict(batch, **self._detect_settings.predict_parameters)["data"]]
         outputs: Dict[str, List[Any]] = {}
         for each in found:
             for name, value in each.items():
@@ -133,31 +133,31 @@ class AlibiDetectRuntime(MLModel):
                 mlserver.log(**{_METRIC: float(one)})
         return outputs
 
-    def _step(self, row: Any) -> Any:
+    def _detect_row(self, row: Any) -> Any:
         """Shows an online detector one row."""
-        found = self._detector.predict(row, **self._own.predict_parameters)["data"]
+        found = self._detector.predict(row, **self._detect_settings.predict_parameters)["data"]
         self._steps += 1
-        if self._steps % self._own.state_save_freq == 0:
+        if self._steps % self._detect_settings.state_save_freq == 0:
             try:
                 self._detector.save_state(self._state)
             except OSError as error:  # of a read-only folder, say; the detector goes on without
                 logger.warning("The state of the detector cannot be saved in `%s`: %s", self._state, error)
         return found
 
-    def _together(self, data: Any) -> Any:
+    def _collect_batch(self, data: Any) -> Any:
         """Returns the data of all requests that were waited for, or nothing while some are missing."""
-        if self._own.batch_size is None or self._own.batch_size == 1:
+        if self._detect_settings.batch_size is None or self._detect_settings.batch_size == 1:
             return data
         import numpy
 
-        if self._waiting and self._waiting[0].shape[1:] != data.shape[1:]:
-            expected, found = list(self._waiting[0].shape[1:]), list(data.shape[1:])
+        if self._queued and self._queued[0].shape[1:] != data.shape[1:]:
+            expected, found = list(self._queued[0].shape[1:]), list(data.shape[1:])
             raise InferenceError(f"a row has the shape {found}, but {expected} in the requests that it is seen with")
-        self._waiting.append(data)
-        if len(self._waiting) < self._own.batch_size:
+        self._queued.append(data)
+        if len(self._queued) < self._detect_settings.batch_size:
             return None
-        waiting, self._waiting = self._waiting, []
-        return numpy.concatenate(waiting)
+        queued, self._queued = self._queued, []
+        return numpy.concatenate(queued)
 
 
 def _output(name: str, values: List[Any]) -> ResponseOutput:

@@ -6,12 +6,18 @@ from mlserver._frameworks import runtime_settings
 from mlserver.errors import MLServerError
 from mlserver.settings import BaseSettings, ModelSettings
 
-__all__ = ["ENV_PREFIX_ALIBI_EXPLAIN_SETTINGS", "KINDS", "AlibiExplainSettings", "Kind", "get_explain_settings"]
+__all__ = [
+    "ENV_PREFIX_ALIBI_EXPLAIN_SETTINGS",
+    "EXPLAINER_KINDS",
+    "AlibiExplainSettings",
+    "ExplainerKind",
+    "get_explain_settings",
+]
 
 ENV_PREFIX_ALIBI_EXPLAIN_SETTINGS = "MLSERVER_MODEL_ALIBI_EXPLAIN_"
 
 
-class Kind(NamedTuple):
+class ExplainerKind(NamedTuple):
     """One of alibi's explainers."""
 
     #: Its class in `alibi.explainers`.
@@ -21,15 +27,15 @@ class Kind(NamedTuple):
 
 
 #: The explainers, by `explainer_type`.
-KINDS = {
-    "anchor_image": Kind("AnchorImage", asks=True),
-    "anchor_tabular": Kind("AnchorTabular", asks=True),
-    "anchor_text": Kind("AnchorText", asks=True),
-    "kernel_shap": Kind("KernelShap", asks=True),
-    "integrated_gradients": Kind("IntegratedGradients", asks=False),
-    "tree_shap": Kind("TreeShap", asks=False),
-    "tree_partial_dependence": Kind("TreePartialDependence", asks=False),
-    "tree_partial_dependence_variance": Kind("PartialDependenceVariance", asks=False),
+EXPLAINER_KINDS = {
+    "anchor_image": ExplainerKind("AnchorImage", asks=True),
+    "anchor_tabular": ExplainerKind("AnchorTabular", asks=True),
+    "anchor_text": ExplainerKind("AnchorText", asks=True),
+    "kernel_shap": ExplainerKind("KernelShap", asks=True),
+    "integrated_gradients": ExplainerKind("IntegratedGradients", asks=False),
+    "tree_shap": ExplainerKind("TreeShap", asks=False),
+    "tree_partial_dependence": ExplainerKind("TreePartialDependence", asks=False),
+    "tree_partial_dependence_variance": ExplainerKind("PartialDependenceVariance", asks=False),
 }
 
 
@@ -60,8 +66,8 @@ def get_explain_settings(model_settings: ModelSettings) -> AlibiExplainSettings:
     """
     extra = model_settings.parameters.extra if model_settings.parameters is not None else None
     found = runtime_settings(AlibiExplainSettings, extra or {})
-    if found.explainer_type not in KINDS:
-        expected = ", ".join(KINDS)
+    if found.explainer_type not in EXPLAINER_KINDS:
+        expected = ", ".join(EXPLAINER_KINDS)
         raise MLServerError(
             f"`parameters.extra.explainer_type` is `{found.explainer_type}`, expected one of {expected}", 500
         )

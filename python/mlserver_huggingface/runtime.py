@@ -6,7 +6,7 @@ from contextvars import copy_context
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from mlserver import MLModel
-from mlserver._frameworks import import_framework, refusing
+from mlserver._frameworks import import_framework, inference_errors
 from mlserver.errors import InferenceError, MLServerError
 from mlserver.logging import logger
 from mlserver.types import InferenceRequest, InferenceResponse
@@ -65,7 +65,7 @@ class HuggingFaceRuntime(MLModel):
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Answers with what the pipeline makes of the inputs."""
-        with refusing(self._error):
+        with inference_errors(self._error):
             arguments: Dict[str, Any] = self.decode_request(payload, default_codec=HuggingfaceRequestCodec)
             if not isinstance(arguments, dict):  # the request asks for another codec
                 arguments = {_FIRST: arguments}

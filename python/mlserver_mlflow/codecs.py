@@ -20,7 +20,7 @@ class TensorDictCodec(RequestCodec):
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
-        """Tells whether `payload` is a dictionary of arrays."""
+        """Returns whether `payload` is a dictionary of arrays."""
         return isinstance(payload, dict) and all(is_array(value) for value in payload.values())
 
     @classmethod

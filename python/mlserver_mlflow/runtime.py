@@ -11,7 +11,7 @@ from contextvars import copy_context
 from typing import Any, Callable, Dict, Optional
 
 from mlserver import MLModel
-from mlserver._frameworks import import_framework, loading, refusing
+from mlserver._frameworks import import_framework, inference_errors, loading
 from mlserver.codecs import PandasCodec
 from mlserver.errors import InferenceError, MLServerError
 from mlserver.handlers import custom_handler
@@ -74,7 +74,7 @@ class MLflowRuntime(MLModel):
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Answers with what the model returns; parameters of the request are the model's params."""
         try:
-            with refusing():
+            with inference_errors():
                 data = self._decoded(payload)
                 returned = await self._run(self._model.predict, data, _params(payload))
         except self._mlflow_error as error:

@@ -5,7 +5,7 @@ import typing
 from typing import Any, List
 
 from mlserver import MLModel
-from mlserver._frameworks import artifact, encode_array, import_framework, loading, refusing
+from mlserver._frameworks import artifact, encode_array, import_framework, inference_errors, loading
 from mlserver.codecs import NumpyRequestCodec, PandasCodec
 from mlserver.errors import InferenceError, MLServerError
 from mlserver.types import InferenceRequest, InferenceResponse, RequestOutput, ResponseOutput
@@ -43,7 +43,7 @@ class SKLearnModel(MLModel):
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Answers with one output for each that is asked for, or with the columns of a frame."""
         wanted = self._wanted(payload)
-        with refusing():
+        with inference_errors():
             data = self.decode_request(payload, default_codec=NumpyRequestCodec)
             outputs = self._predict_outputs(data, wanted)
         return InferenceResponse(model_name=self.name, model_version=self.version, outputs=outputs)

@@ -3,7 +3,7 @@
 from typing import Any, List
 
 from mlserver import MLModel
-from mlserver._frameworks import artifact, encode_array, import_framework, loading, refusing
+from mlserver._frameworks import artifact, encode_array, import_framework, inference_errors, loading
 from mlserver.codecs import NumpyRequestCodec
 from mlserver.errors import InferenceError
 from mlserver.types import InferenceRequest, InferenceResponse, RequestOutput
@@ -34,7 +34,7 @@ class XGBoostModel(MLModel):
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Answers with one output for each that is asked for."""
         wanted = self._wanted(payload)
-        with refusing():
+        with inference_errors():
             data = self.decode_request(payload, default_codec=NumpyRequestCodec)
             outputs = [encode_array(self, output, getattr(self._model, output.name)(data)) for output in wanted]
         return InferenceResponse(model_name=self.name, model_version=self.version, outputs=outputs)

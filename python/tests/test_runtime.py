@@ -198,7 +198,7 @@ def test_each_folder_has_its_own_modules(tmp_path: pathlib.Path) -> None:
 
 def test_imports_that_fail_say_why(tmp_path: pathlib.Path) -> None:
     file = model_folder(tmp_path, "a", "x")
-    for path, told in (("models.Missing", "has no `Missing`"), ("nowhere.M", "nowhere"), ("M", "no import path")):
+    for path, told in (("models.Missing", "has no `Missing`"), ("nowhere.M", "nowhere"), ("M", "not an import path")):
         found = ModelSettings.from_source({"implementation": path}, str(file))
         with pytest.raises(ImportError, match=told):
             _ = found.implementation
@@ -211,7 +211,7 @@ def test_settings_read_the_env_file(tmp_path: pathlib.Path) -> None:
     found = Settings(grpc_port=5)
     assert (found.http_port, found.server_name, found.extensions, found.grpc_port) == (81, "a b", ["x"], 5)
     (tmp_path / ".env").write_text("MLSERVER_EXTENSIONS=a,b\n")
-    with pytest.raises(ValueError, match="MLSERVER_EXTENSIONS is no JSON"):
+    with pytest.raises(ValueError, match="MLSERVER_EXTENSIONS is not valid JSON"):
         Settings()
 
 

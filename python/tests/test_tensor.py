@@ -83,12 +83,12 @@ def test_values_of_other_kinds_are_converted_where_nothing_is_lost() -> None:
 @pytest.mark.parametrize(
     ("values", "datatype", "told"),
     [
-        ([1, 2.5], "INT32", "element 1, 2.5, is no INT32"),
+        ([1, 2.5], "INT32", "element 1, 2.5, is not a valid INT32"),
         ([1, 300], "UINT8", "element 1, 300, does not fit UINT8"),
         ([-1], "UINT64", "does not fit UINT64"),
-        ([1, "x"], "FP32", "element 1, 'x', is no FP32"),
-        ([None], "INT8", "is no INT8"),
-        ([math.nan], "INT8", "is no INT8"),
+        ([1, "x"], "FP32", "element 1, 'x', is not a valid FP32"),
+        ([None], "INT8", "is not a valid INT8"),
+        ([math.nan], "INT8", "is not a valid INT8"),
         ([1], "INT128", "'INT128' is not a datatype"),
         ([object()], "BYTES", "cannot be an element of a BYTES tensor"),
     ],
@@ -252,7 +252,7 @@ def test_an_echoed_tensor_is_not_copied() -> None:
 
 
 def test_outputs_that_are_no_tensor_are_named() -> None:
-    with pytest.raises(TensorError, match="output 'o': element 0, 'a', is no INT8"):
+    with pytest.raises(TensorError, match="output 'o': element 0, 'a', is not a valid INT8"):
         wire_outputs(answer(ResponseOutput(name="o", shape=[1], datatype="INT8", data=["a"])))
     odd = ResponseOutput.construct(name="o", shape=[None], datatype="INT8", data=TensorData([1]))
     with pytest.raises(TensorError, match="output 'o'"):

@@ -266,7 +266,7 @@ def test_a_stream_makes_no_more_than_it_has_credit_for():
     [
         ("nowhere.Model", "needs the module `nowhere`"),
         ("frame_models.Absent", "has no `Absent`"),
-        ("Echo", "`Echo` is no import path"),
+        ("Echo", "`Echo` is not an import path"),
     ],
 )
 def test_a_model_that_is_not_there_says_what_was_looked_for(implementation: str, message: str):

@@ -102,7 +102,7 @@ class Worker:
         return self.receive()
 
     def begun(self, id: int) -> bool:
-        """Tells whether the page says that user code has begun for a call."""
+        """Returns whether the page says that user code has begun for a call."""
         return struct.unpack_from("<Q", self.page, 8 * (id % 256))[0] == id
 
     def _take(self, size: int) -> bytes:

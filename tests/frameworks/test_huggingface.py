@@ -145,7 +145,7 @@ def test_what_cannot_be_loaded_says_why(tmp_path):
     assert found.pop("nothing") == "Missing HuggingFace Runtime settings."
     assert found.pop("missing") == f"Invalid URI specified for model missing ({tmp_path}/missing/nope)"
     assert found.pop("mistyped").startswith(
-        "`parameters.extra` is wrong: `optimum_model`: Input should be a valid boolean"
+        "invalid `parameters.extra`: `optimum_model`: Input should be a valid boolean"
     )
     assert found.pop("labels") == (
         "`zero-shot-classification` cannot be batched: the labels of several requests would be mixed; "

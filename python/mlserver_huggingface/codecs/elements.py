@@ -19,7 +19,7 @@ class ElementsCodec(InputCodec):
 
     @classmethod
     def is_item(cls, value: Any) -> bool:
-        """Tells whether a list of values like this one is encoded."""
+        """Returns whether a list of values like this one is encoded."""
         return False
 
     @classmethod
@@ -34,7 +34,7 @@ class ElementsCodec(InputCodec):
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
-        """Tells whether `payload` is a list of such values, and not empty."""
+        """Returns whether `payload` is a list of such values, and not empty."""
         return isinstance(payload, list) and bool(payload) and all(map(cls.is_item, payload))
 
     @classmethod

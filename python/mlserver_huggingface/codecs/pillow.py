@@ -16,7 +16,7 @@ _FORMAT = "png"
 
 
 def is_image(value: Any) -> bool:
-    """Tells whether a value is one of Pillow's images; nobody has one before Pillow is imported."""
+    """Returns whether a value is one of Pillow's images; nobody has one before Pillow is imported."""
     pillow = sys.modules.get("PIL.Image")
     return pillow is not None and isinstance(value, pillow.Image)
 

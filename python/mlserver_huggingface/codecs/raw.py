@@ -19,7 +19,7 @@ class RawCodec(SingleElementCodec):
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
-        """Tells whether `payload` is a number, a truth value or a text."""
+        """Returns whether `payload` is a number, a truth value or a text."""
         return type(payload) in _DATATYPES
 
     @classmethod

@@ -23,7 +23,7 @@ class HuggingfaceRequestCodec(RequestCodec):
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
-        """Tells whether `payload` is a dictionary or a list."""
+        """Returns whether `payload` is a dictionary or a list."""
         return isinstance(payload, (dict, list))
 
     @classmethod

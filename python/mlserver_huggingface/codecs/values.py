@@ -77,7 +77,7 @@ def _conversation_class() -> Any:
 
 
 def is_conversation(value: Any) -> bool:
-    """Tells whether a value is a conversation, which transformers had up to 4.41."""
+    """Returns whether a value is a conversation, which transformers had up to 4.41."""
     return type(value).__name__ == "Conversation" and hasattr(value, "generated_responses")
 
 
