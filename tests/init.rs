@@ -82,7 +82,8 @@ fn the_files_of_a_project_are_these() {
     insta::assert_snapshot!(fs::read_to_string(folder.path("churn/README.md")).unwrap(), @r#"
     # churn
 
-    A model in Python: [`models.py`](models.py) holds the class, `line.json` what it loads, `requirements.txt` what it imports.
+    A model in Python: [`models.py`](models.py) contains the class, `line.json` the data that it loads, and `requirements.txt` the
+    packages that it imports.
 
     ```sh
     python -m pip install --requirement requirements.txt
@@ -94,26 +95,26 @@ fn the_files_of_a_project_are_these() {
     mlserver start .
     ```
 
-    Ask it, once `curl --fail localhost:8080/v2/health/ready` succeeds:
+    Send a request, once `curl --fail localhost:8080/v2/health/ready` succeeds:
 
     ```sh
     curl localhost:8080/v2/models/churn/infer --header 'Content-Type: application/json' --data @request.json
     ```
 
-    Test it, with a server of its own on free ports:
+    Test it. The tests start their own server on free ports:
 
     ```sh
     python -m unittest
     ```
 
-    Make an image of it, and try that:
+    Build an image, and run it:
 
     ```sh
     mlserver build . --tag churn --check
     docker run --rm --publish 8080:8080 churn
     ```
 
-    `.github/workflows/test.yml` tests every push; it says what it wants to be told first.
+    `.github/workflows/test.yml` tests every push; the comment at its start describes how to set it up.
     "#);
     insta::assert_snapshot!(fs::read_to_string(folder.path("churn/model-settings.json")).unwrap(), @r#"
     {

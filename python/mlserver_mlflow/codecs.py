@@ -13,7 +13,7 @@ TensorDict = Dict[str, Any]
 
 @register_request_codec
 class TensorDictCodec(RequestCodec):
-    """A request or response as a dictionary: an array for each tensor, or what its own content type makes of it."""
+    """A request or response as a dictionary of tensors, decoded by their own content types, else as arrays."""
 
     ContentType = "dict"
     TypeHint = TensorDict
@@ -55,5 +55,5 @@ class TensorDictCodec(RequestCodec):
 def _decoded(tensor: Any) -> Any:
     if has_decoded(tensor):
         return get_decoded(tensor)
-    # Arrays of both kinds of tensors are read alike.
+    # Inputs and outputs are decoded in the same way.
     return NumpyCodec.decode_input(tensor) if isinstance(tensor, RequestInput) else NumpyCodec.decode_output(tensor)

@@ -154,7 +154,7 @@ def test_what_cannot_be_loaded_says_why(tmp_path):
     for name, start in {
         "untold": r"Invalid transformer task: \. Available tasks: \[.*'fill-mask'",
         "unknown": r"Invalid transformer task: cooking\. Available tasks: \[.*'fill-mask'",
-        "framework": r"(cannot load `.*`: |the installed transformers knows no framework `jax`)",
+        "framework": r"(cannot load `.*`: |the installed transformers does not support framework `jax`)",
         "empty": rf"cannot load `{tmp_path}/empty/empty`: \w+: .*",
     }.items():
         assert re.match(start, found.pop(name), re.DOTALL), name
