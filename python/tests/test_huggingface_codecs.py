@@ -85,5 +85,5 @@ def test_single_element_codecs_reject_empty_tensor(codec, codecs):
 
 def test_conversation_codec_requires_supporting_transformers(codecs):
     described = {"uuid": "1", "past_user_inputs": [], "generated_responses": [], "new_user_input": "hi"}
-    with pytest.raises(CodecError, match="no conversations"):
+    with pytest.raises(CodecError, match="does not support conversations"):
         codecs.HuggingfaceListJSONCodec.decode_input(tensor([json.dumps(described)]))

@@ -188,7 +188,7 @@ def test_hello_frame_has_expected_fields():
 def test_invalid_frame_ends_worker(wrong: bytes):
     with Worker() as worker:
         worker.send(wrong)
-        with pytest.raises(AssertionError, match=r"the worker has gone"):
+        with pytest.raises(AssertionError, match=r"the worker has exited"):
             worker.receive()
         assert worker.process.wait(10) != 0
 

@@ -40,7 +40,7 @@ impl Pool {
         let name = self.worker_name(worker);
         match (frame.read_head::<ExpositionHead>(), pid) {
             (Ok(ExpositionHead { families }), Some(pid)) => {
-                self.options.metrics.expositions().set(&name, pid, families)
+                self.options.metrics.expositions().set(&name, pid, families);
             }
             (Ok(_), None) => {}
             (Err(error), _) => tracing::error!("{name}: {error}"),
