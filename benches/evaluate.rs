@@ -1,18 +1,18 @@
-//! Tree ensembles: loading, one row and 10,000 rows, on made-up models of usual shapes.
+//! Tree ensembles: loading, one row and 10,000 rows, on synthetic models of typical shapes.
 //!
-//! `cargo bench --bench evaluate`. Splits and rows are drawn from the same range, so paths are as mixed as they can be.
+//! `cargo bench --bench evaluate`. Splits and rows are drawn from the same range, so paths vary as much as possible.
 //! `benches/serving/evaluate.py` compares with the C++ libraries on trained models.
 
 use std::fmt::{Display, Write as _};
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use mlserver::evaluators::trees::{Matrix, Model, Output, Values};
+use mlserver::evaluators::trees::{EnsembleOutput, FeatureMatrix, FeatureValues, TreeEnsemble};
 
 const FEATURES: usize = 28;
 const ROWS: usize = 10_000;
 
-/// Numbers that look random and are the same in every run.
+/// Pseudorandom numbers that are the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -27,7 +27,7 @@ impl Random {
         usize::try_from(self.next() >> 33).unwrap_or_default() % limit
     }
 
-    /// From -1 to 1, with as few different values as a histogram has bins.
+    /// Returns a number from -1 to 1, with as few distinct values as a histogram has bins.
     #[expect(clippy::cast_precision_loss, reason = "few bits are needed")]
     fn number(&mut self) -> f64 {
         self.below(250) as f64 / 125.0 - 1.0
@@ -38,7 +38,7 @@ fn list<T: Display>(items: impl IntoIterator<Item = T>, separator: &str) -> Stri
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(separator)
 }
 
-/// A model of full trees of depth 6, in JSON.
+/// Creates a JSON model of full trees of depth 6.
 fn xgboost(trees: usize) -> String {
     const SPLITS: usize = 63;
     const NODES: usize = 2 * SPLITS + 1;
@@ -61,7 +61,7 @@ fn xgboost(trees: usize) -> String {
     )
 }
 
-/// A model of trees with 31 leaves, each grown at random leaves, as text.
+/// Creates a text model of trees with 31 leaves, each grown at random leaves.
 fn lightgbm(trees: usize) -> String {
     const SPLITS: usize = 30;
     let mut random = Random(11);
@@ -101,24 +101,26 @@ fn lightgbm(trees: usize) -> String {
 fn evaluate(criterion: &mut Criterion) {
     let mut random = Random(13);
     let doubles: Vec<f64> = (0..ROWS * FEATURES).map(|_| random.number()).collect();
-    #[expect(clippy::cast_possible_truncation, reason = "the numbers are made up")]
+    #[expect(clippy::cast_possible_truncation, reason = "the numbers are synthetic")]
     let singles: Vec<f32> = doubles.iter().map(|number| *number as f32).collect();
     for trees in [100, 500] {
         let (json, text) = (xgboost(trees), lightgbm(trees));
-        let load_xgboost = || Model::load_xgboost(json.as_bytes()).expect("the model is well formed");
-        let load_lightgbm = || Model::load_lightgbm(text.as_bytes()).expect("the model is well formed");
-        let loaders: [(_, _, &dyn Fn() -> Model); 2] =
-            [("xgboost", Values::F32(&singles), &load_xgboost), ("lightgbm", Values::F64(&doubles), &load_lightgbm)];
+        let load_xgboost = || TreeEnsemble::load_xgboost(json.as_bytes()).expect("the model is well formed");
+        let load_lightgbm = || TreeEnsemble::load_lightgbm(text.as_bytes()).expect("the model is well formed");
+        let loaders: [(_, _, &dyn Fn() -> TreeEnsemble); 2] = [
+            ("xgboost", FeatureValues::F32(&singles), &load_xgboost),
+            ("lightgbm", FeatureValues::F64(&doubles), &load_lightgbm),
+        ];
         for (library, values, load) in loaders {
             let mut group = criterion.benchmark_group(format!("{library}, {trees} trees"));
             group.sample_size(20);
             group.bench_function("load", |bencher| bencher.iter_batched(|| (), |()| load(), BatchSize::LargeInput));
             let model = load();
             for rows in [1, ROWS] {
-                let matrix = Matrix::new(first(values, rows), rows, FEATURES).expect("there are so many rows");
+                let matrix = FeatureMatrix::new(first(values, rows), rows, FEATURES).expect("there are enough rows");
                 group.throughput(Throughput::Elements(rows as u64));
                 group.bench_function(format!("{rows} rows"), |bencher| {
-                    bencher.iter(|| model.predict(black_box(matrix), Output::Predict));
+                    bencher.iter(|| model.predict(black_box(matrix), EnsembleOutput::Predict));
                 });
             }
             group.finish();
@@ -126,10 +128,10 @@ fn evaluate(criterion: &mut Criterion) {
     }
 }
 
-fn first(values: Values<'_>, rows: usize) -> Values<'_> {
+fn first(values: FeatureValues<'_>, rows: usize) -> FeatureValues<'_> {
     match values {
-        Values::F32(values) => Values::F32(&values[..rows * FEATURES]),
-        Values::F64(values) => Values::F64(&values[..rows * FEATURES]),
+        FeatureValues::F32(values) => FeatureValues::F32(&values[..rows * FEATURES]),
+        FeatureValues::F64(values) => FeatureValues::F64(&values[..rows * FEATURES]),
     }
 }
 

@@ -1,6 +1,6 @@
-//! JSON tensors: our reader and writer beside `serde_json`'s, in one run.
+//! JSON tensors: our reader and writer compared with those of `serde_json`, in one run.
 //!
-//! `cargo bench --bench tensor_json`; the ratio of two lines of one group is the figure that counts.
+//! `cargo bench --bench tensor_json`. The ratio of two lines of one group is the figure that matters.
 
 use std::hint::black_box;
 
@@ -11,7 +11,7 @@ use mlserver::types::{InferenceResponse, Tensor};
 /// 1000 rows of 256 features.
 const ELEMENTS: usize = 256_000;
 
-/// Numbers from -1 to 1 that look random and are the same in every run.
+/// Returns pseudorandom numbers from -1 to 1 that are the same in every run.
 fn numbers() -> Vec<f32> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let next = |_| {
@@ -35,7 +35,7 @@ fn read(criterion: &mut Criterion) {
     let rows: Vec<_> = numbers.chunks(256).collect();
     let forms = [
         ("shortest f32", serde_json::to_string(&numbers)),
-        // What Python writes for a float32 array: every number as a double.
+        // How Python writes a float32 array: every number as a double.
         ("17 digits", serde_json::to_string(&doubles)),
     ];
     for (form, data) in forms {

@@ -16,12 +16,12 @@ use crate::types::{Line, Place, Priority, Turns};
 /// that has started runs to its end.
 #[derive(Debug, Clone)]
 pub struct ComputePool {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ComputeState>>,
     width: NonZeroUsize,
 }
 
 #[derive(Debug)]
-struct State {
+struct ComputeState {
     free: usize,
     line: Line<oneshot::Sender<Permit>>,
     turns: Turns,
@@ -30,11 +30,11 @@ struct State {
 
 /// One of the threads, until it is dropped.
 #[derive(Debug)]
-struct Permit(Arc<Mutex<State>>);
+struct Permit(Arc<Mutex<ComputeState>>);
 
 /// A caller that waits for a thread; when it is dropped before, it leaves.
-struct Waiting {
-    state: Arc<Mutex<State>>,
+struct WaitingJob {
+    state: Arc<Mutex<ComputeState>>,
     place: Place,
     permit: oneshot::Receiver<Permit>,
 }
@@ -42,7 +42,7 @@ struct Waiting {
 impl ComputePool {
     /// Makes a pool that runs `width` computations at once.
     pub fn new(width: NonZeroUsize) -> Self {
-        let state = State { free: width.get(), line: Line::default(), turns: Turns::default(), arrivals: 0 };
+        let state = ComputeState { free: width.get(), line: Line::default(), turns: Turns::default(), arrivals: 0 };
         Self { state: Arc::new(Mutex::new(state)), width }
     }
 
@@ -95,13 +95,13 @@ impl ComputePool {
             let place = Place { priority, order: state.arrivals };
             let (sender, permit) = oneshot::channel();
             state.line.push(place, sender);
-            Waiting { state: Arc::clone(&self.state), place, permit }
+            WaitingJob { state: Arc::clone(&self.state), place, permit }
         };
         (&mut waiting.permit).await.expect("who waits stays in the line until it gets a permit")
     }
 }
 
-impl State {
+impl ComputeState {
     /// Finds who is next; without anybody, there is one more free thread.
     fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
         let next = self.turns.choose(self.line.heads().map(|(place, _)| place));
@@ -121,7 +121,7 @@ impl Drop for Permit {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingJob {
     fn drop(&mut self) {
         let left = self.state.lock().line.remove(self.place);
         drop(left);

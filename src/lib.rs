@@ -1,6 +1,6 @@
 //! Serves machine-learning models over the Open Inference (V2) protocol.
 //!
-//! The modules from the outside in; which may use which is in `ARCHITECTURE.md`, and `tests/layers.rs` holds it.
+//! The modules from the outside in; which may use which is in `ARCHITECTURE.md`, and `tests/docs/layers.rs` holds it.
 
 pub mod admin;
 pub mod cli;
@@ -9,6 +9,7 @@ pub mod codecs;
 pub mod commands;
 pub mod compute;
 pub mod evaluators;
+pub mod families;
 pub mod image;
 pub mod inference;
 pub mod pickle;

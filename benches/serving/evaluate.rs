@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use mlserver::evaluators::trees::{Matrix, Model, Output, Scores, Values};
+use mlserver::evaluators::trees::{EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, TreeEnsemble};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -51,15 +51,15 @@ fn main() -> Result<()> {
 fn run(folder: &Path, case: &Case) -> Result<()> {
     let bytes = fs::read(folder.join(&case.model))?;
     let model = match case.library.as_str() {
-        "xgboost" => Model::load_xgboost(&bytes)?,
-        "lightgbm" => Model::load_lightgbm(&bytes)?,
+        "xgboost" => TreeEnsemble::load_xgboost(&bytes)?,
+        "lightgbm" => TreeEnsemble::load_lightgbm(&bytes)?,
         other => bail!("unknown library {other}"),
     };
     let data = Data::read(&folder.join(&case.input), &case.dtype)?;
-    check(&model.predict(data.rows(case, case.rows)?, Output::Predict)?.values, &folder.join(&case.expected))?;
+    check(&model.predict(data.rows(case, case.rows)?, EnsembleOutput::Predict)?.values, &folder.join(&case.expected))?;
     for rows in [1, case.rows] {
         let matrix = data.rows(case, rows)?;
-        let median = median(|| model.predict(matrix, Output::Predict).map(drop))?;
+        let median = median(|| model.predict(matrix, EnsembleOutput::Predict).map(drop))?;
         let estimate = model.estimate(rows).as_nanos();
         println!("{}", json!({"case": case.name, "rows": rows, "median_ns": median, "estimate_ns": estimate}));
     }
@@ -77,22 +77,22 @@ impl Data {
     }
 
     /// The first rows.
-    fn rows(&self, case: &Case, rows: usize) -> Result<Matrix<'_>> {
+    fn rows(&self, case: &Case, rows: usize) -> Result<FeatureMatrix<'_>> {
         let count = rows * case.cols;
         let values = match self {
-            Self::F32(values) => Values::F32(values.get(..count).context("the matrix file is too short")?),
-            Self::F64(values) => Values::F64(values.get(..count).context("the matrix file is too short")?),
+            Self::F32(values) => FeatureValues::F32(values.get(..count).context("the matrix file is too short")?),
+            Self::F64(values) => FeatureValues::F64(values.get(..count).context("the matrix file is too short")?),
         };
-        Ok(Matrix::new(values, rows, case.cols)?)
+        Ok(FeatureMatrix::new(values, rows, case.cols)?)
     }
 }
 
 /// Compares with what the library answered, in the datatype of the answer.
-fn check(scores: &Scores, path: &Path) -> Result<()> {
+fn check(scores: &PredictedValues, path: &Path) -> Result<()> {
     let bytes = fs::read(path)?;
     let (found, expected): (Vec<f64>, Vec<f64>) = match scores {
-        Scores::F32(values) => (widen(values), widen(&singles(&bytes))),
-        Scores::F64(values) => (values.clone(), doubles(&bytes)),
+        PredictedValues::F32(values) => (widen(values), widen(&singles(&bytes))),
+        PredictedValues::F64(values) => (values.clone(), doubles(&bytes)),
         other => bail!("expected scores, found {other:?}"),
     };
     ensure!(found.len() == expected.len(), "{} values instead of {}", found.len(), expected.len());

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use mlserver::evaluators::sklearn::{Data, Elements, Method, Model, Table};
+use mlserver::evaluators::sklearn::{DenseTable, Elements, EstimatorMethod, FittedEstimator, TableData};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -45,18 +45,18 @@ fn run(folder: &Path, case: &Case) -> Result<()> {
     let bytes = fs::read(folder.join(&case.model))?;
     let size = bytes.len();
     let began = Instant::now();
-    let model = Model::load(bytes.into())?;
+    let model = FittedEstimator::load(bytes.into())?;
     let load = began.elapsed().as_nanos();
     let bytes = fs::read(folder.join(&case.input))?;
     let numbers: Vec<f64> = bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
-    let table = |rows: usize| -> Result<Data<'_>> {
+    let table = |rows: usize| -> Result<TableData<'_>> {
         let values = numbers.get(..rows * case.cols).context("the file of rows is too short")?;
-        Ok(Data::Table(Table { elements: Elements::F64(values.into()), rows, columns: case.cols }))
+        Ok(TableData::Table(DenseTable { elements: Elements::F64(values.into()), rows, columns: case.cols }))
     };
-    check(&model.call(Method::Predict, &table(case.rows)?)?, &folder.join(&case.expected))?;
+    check(&model.call(EstimatorMethod::Predict, &table(case.rows)?)?, &folder.join(&case.expected))?;
     for rows in [1, case.rows] {
         let data = table(rows)?;
-        let time = time(|| model.call(Method::Predict, &data).map(drop))?;
+        let time = time(|| model.call(EstimatorMethod::Predict, &data).map(drop))?;
         let estimate = model.estimate(rows).as_nanos();
         let (name, load) = (&case.name, if rows == 1 { Some(load) } else { None });
         let line = json!({"case": name, "rows": rows, "cpu_ns": time, "estimate_ns": estimate, "load_ns": load,
@@ -67,17 +67,17 @@ fn run(folder: &Path, case: &Case) -> Result<()> {
 }
 
 /// Compares with what scikit-learn predicts: labels have to be equal, numbers almost.
-fn check(found: &Data<'_>, path: &Path) -> Result<()> {
+fn check(found: &TableData<'_>, path: &Path) -> Result<()> {
     let bytes = fs::read(path)?;
     let words = bytes.as_chunks::<8>().0.iter();
     match found {
-        Data::Table(Table { elements: Elements::Int(values, _), .. }) => {
+        TableData::Table(DenseTable { elements: Elements::Int(values, _), .. }) => {
             let wanted: Vec<i64> = words.map(|bytes| i64::from_le_bytes(*bytes)).collect();
             ensure!(values.len() == wanted.len(), "{} labels instead of {}", values.len(), wanted.len());
             let wrong = values.iter().zip(&wanted).filter(|(found, wanted)| found != wanted).count();
             ensure!(wrong == 0, "{wrong} of {} labels differ", wanted.len());
         }
-        Data::Table(Table { elements: Elements::F64(values), .. }) => {
+        TableData::Table(DenseTable { elements: Elements::F64(values), .. }) => {
             let wanted: Vec<f64> = words.map(|bytes| f64::from_le_bytes(*bytes)).collect();
             ensure!(values.len() == wanted.len(), "{} numbers instead of {}", values.len(), wanted.len());
             for (row, (found, wanted)) in values.iter().zip(&wanted).enumerate() {

@@ -1,26 +1,27 @@
-//! Any bytes are a LightGBM model or are refused, and what is a model can answer.
+//! Loading any bytes as a LightGBM model succeeds or fails cleanly, and a loaded model can predict.
 //!
-//! `cargo +nightly fuzz run lightgbm_model CORPUS -- -malloc_limit_mb=256`, with golden models as the corpus.
+//! `cargo +nightly fuzz run lightgbm_model CORPUS -- -malloc_limit_mb=256`, with golden models as the corpus
+//! (`tests/goldens/archive.py unpack`).
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mlserver::evaluators::trees::{Matrix, Model, Output, Values};
+use mlserver::evaluators::trees::{EnsembleOutput, FeatureMatrix, FeatureValues, TreeEnsemble};
 
-/// Wide enough for every golden model, and cheap.
+/// Enough for every golden model, and cheap.
 const FEATURES: usize = 64;
 /// More than one block.
 const ROWS: usize = 70;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(model) = Model::load_lightgbm(bytes) else { return };
+    let Ok(model) = TreeEnsemble::load_lightgbm(bytes) else { return };
     let columns = model.n_features();
     if columns > FEATURES {
         return;
     }
     let numbers: Vec<f32> =
         (0..ROWS * columns).map(|at| if at % 11 == 0 { f32::NAN } else { at as f32 / 7.0 - 9.0 }).collect();
-    let matrix = Matrix::new(Values::F32(&numbers), ROWS, columns).expect("there are so many");
-    for output in [Output::Predict, Output::Margin] {
-        model.predict(matrix, output).expect("the shape is the model's");
+    let matrix = FeatureMatrix::new(FeatureValues::F32(&numbers), ROWS, columns).expect("the matrix has this many values");
+    for output in [EnsembleOutput::Predict, EnsembleOutput::Margin] {
+        model.predict(matrix, output).expect("the shape matches the model");
     }
 });

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Failures;
-use crate::registry::{Model, State, chain};
+use crate::registry::{ModelState, RegisteredModel, RuntimeStatus, chain};
 use crate::repository::{Discovery, DiscoveryError};
 
 /// What a version of a model is doing.
@@ -42,7 +42,7 @@ pub struct IndexEntry {
 
 /// Lists every version on disk, in the order of the files, then what is loaded and not on disk any more, then settings
 /// files that cannot be read, under the name of their folder.
-pub(super) fn index(discovery: &Discovery, models: &[Arc<Model>], failures: &Failures) -> Vec<IndexEntry> {
+pub(super) fn index(discovery: &Discovery, models: &[Arc<RegisteredModel>], failures: &Failures) -> Vec<IndexEntry> {
     let mut entries = Vec::new();
     let mut seen = BTreeSet::new();
     for found in &discovery.models {
@@ -76,14 +76,14 @@ pub(super) fn index(discovery: &Discovery, models: &[Arc<Model>], failures: &Fai
     entries
 }
 
-fn entry(name: &str, version: Option<&str>, loaded: Option<&Model>, note: Option<String>) -> IndexEntry {
+fn entry(name: &str, version: Option<&str>, loaded: Option<&RegisteredModel>, note: Option<String>) -> IndexEntry {
     let (state, reason) = match loaded.map(|model| &model.state) {
-        Some(State::Ready(runtime)) => match runtime.not_ready() {
-            Some(reason) => (IndexState::Unavailable, reason),
-            None => (IndexState::Ready, note.or_else(|| runtime.remark()).unwrap_or_default()),
+        Some(ModelState::Ready(runtime)) => match runtime.status() {
+            RuntimeStatus::Unavailable { reason } => (IndexState::Unavailable, reason),
+            RuntimeStatus::Available { remark } => (IndexState::Ready, note.or(remark).unwrap_or_default()),
         },
-        Some(State::Loading) => (IndexState::Loading, String::new()),
-        Some(State::Failed { reason }) => (IndexState::Unavailable, reason.clone()),
+        Some(ModelState::Loading) => (IndexState::Loading, String::new()),
+        Some(ModelState::Failed { reason }) => (IndexState::Unavailable, reason.clone()),
         None => (IndexState::Unavailable, note.unwrap_or_default()),
     };
     IndexEntry { name: name.to_owned(), version: version.map(str::to_owned), state, reason }
@@ -91,7 +91,7 @@ fn entry(name: &str, version: Option<&str>, loaded: Option<&Model>, note: Option
 
 /// Tells whether a load of `name` must not go by what was found, because of what could not be read: settings that it is
 /// loaded from, or that stand below a folder of that name.
-pub(super) fn concerns(error: &DiscoveryError, name: &str, root: &Path, loaded: &[Arc<Model>]) -> bool {
+pub(super) fn concerns(error: &DiscoveryError, name: &str, root: &Path, loaded: &[Arc<RegisteredModel>]) -> bool {
     if let DiscoveryError::Listed { name: of, .. } = error {
         return of == name;
     }
@@ -103,6 +103,6 @@ pub(super) fn concerns(error: &DiscoveryError, name: &str, root: &Path, loaded: 
 }
 
 /// Tells whether the settings file of a model is what could not be read, or lies behind it.
-fn hides(error: &DiscoveryError, model: &Model) -> bool {
+fn hides(error: &DiscoveryError, model: &RegisteredModel) -> bool {
     error.path().zip(model.source.as_deref()).is_some_and(|(path, source)| source.starts_with(path))
 }

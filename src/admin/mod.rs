@@ -21,7 +21,7 @@ use tracing::{error, info, warn};
 
 pub use index::{IndexEntry, IndexState};
 
-use crate::inference::Kind;
+use crate::inference::InferenceErrorKind;
 use crate::registry::{LoadError, NotFound, Registry, chain};
 use crate::repository::{Discovery, DiscoveryError, Repository};
 use crate::settings::ModelSettings;
@@ -53,14 +53,14 @@ pub enum AdminError {
 
 impl AdminError {
     /// Returns the kind, which decides the status.
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> InferenceErrorKind {
         match self {
-            Self::NotFound(_) => Kind::NotFound,
-            Self::Repository(_) | Self::Load { error: LoadError::Artifact(_), .. } => Kind::BadRepository,
-            Self::Load { .. } => Kind::LoadFailed,
-            Self::Overloaded { .. } => Kind::Overloaded,
-            Self::Stopping => Kind::Stopping,
-            Self::Panicked(_) => Kind::Internal,
+            Self::NotFound(_) => InferenceErrorKind::NotFound,
+            Self::Repository(_) | Self::Load { error: LoadError::Artifact(_), .. } => InferenceErrorKind::BadRepository,
+            Self::Load { .. } => InferenceErrorKind::LoadFailed,
+            Self::Overloaded { .. } => InferenceErrorKind::Overloaded,
+            Self::Stopping => InferenceErrorKind::Stopping,
+            Self::Panicked(_) => InferenceErrorKind::Internal,
         }
     }
 }

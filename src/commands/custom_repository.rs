@@ -46,7 +46,7 @@ impl InPython {
     }
 
     async fn ask(&self, path: &str, name: Option<&str>) -> Result<Vec<Listed>, CustomError> {
-        let place = self.0.custom_routes().iter().position(|route| route.template.as_str() == path);
+        let place = self.0.description().routes.iter().position(|route| route.template.as_str() == path);
         let place = place.ok_or_else(|| CustomError { reason: format!("the SDK's repository has no `{path}`") })?;
         let call = CustomCall {
             method: Method::GET,

@@ -4,7 +4,7 @@ use anyhow::Context;
 
 use super::CommandError;
 use crate::cli::inspect::InspectArgs;
-use crate::evaluators::sklearn::Report;
+use crate::evaluators::sklearn::ArtifactReport;
 use crate::runtimes;
 use crate::ui::Ui;
 
@@ -14,7 +14,7 @@ pub fn run(args: &InspectArgs, ui: &mut Ui) -> Result<(), CommandError> {
         return Ok(ui.line(runtimes::inspect_mlflow(&args.path)?)?);
     }
     let bytes = runtimes::read_sklearn(&args.path)?;
-    let report = Report::read(&bytes.into());
+    let report = ArtifactReport::read(&bytes.into());
     let report = report.with_context(|| format!("`{}` cannot be read as a pickle", args.path.display()))?;
     Ok(ui.line(report)?)
 }

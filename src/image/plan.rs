@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::compute::ComputePool;
+use crate::families::NativeEvaluator;
 use crate::repository::{Artifact, DiscoveryError, Repository};
 use crate::runtimes::{self, Backend, Implementation};
 use crate::settings::env::MapEnvironment;
@@ -145,31 +146,24 @@ impl Why {
         let model = || settings.name.clone();
         let failed = |source| PlanError::Model { model: model(), source };
         let implementation = Implementation::of(settings).map_err(|error| failed(error.into()))?;
-        if implementation == Implementation::Python {
-            return Ok(Some(Self::Model(model())));
-        }
-        if implementation == Implementation::Identity {
+        let Implementation::Native(evaluator) = implementation else { return Ok(Some(Self::Model(model()))) };
+        if !evaluator.needs_artifact() {
             return Ok(None);
         }
         let path = match Artifact::resolve(settings, folder).map_err(|error| failed(error.into()))? {
             Artifact::Path(path) => path,
             // MLflow resolves URIs of its own.
             Artifact::Remote(_)
-                if implementation == Implementation::Mlflow && matches!(Backend::of(settings), Ok(Backend::Auto)) =>
+                if evaluator == NativeEvaluator::Mlflow && matches!(Backend::of(settings), Ok(Backend::Auto)) =>
             {
                 return Ok(Some(Self::Model(model())));
             }
             Artifact::Remote(uri) => return Err(failed(format!("its artifact `{uri}` is not in the folder").into())),
         };
         let compute = ComputePool::for_this_machine();
-        let loaded = match implementation {
-            Implementation::Trees(family) => runtimes::load_trees(family, settings, &path, &compute),
-            Implementation::Mlflow => runtimes::load_mlflow(settings, &path, &compute),
-            _ => runtimes::load_sklearn(settings, &path, &compute),
-        };
-        match loaded {
+        match runtimes::load_native(evaluator, settings, &path, &compute) {
             Ok(_) => Ok(None),
-            Err(error) if error.is_refusal() && matches!(Backend::of(settings), Ok(Backend::Auto)) => {
+            Err(error) if error.is_unsupported() && matches!(Backend::of(settings), Ok(Backend::Auto)) => {
                 let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
                 Ok(Some(Self::Refused { model: model(), reason }))
             }

@@ -3,10 +3,11 @@
 //! Find the model, take a permit, look whether the answer is known, ask the runtime, record. A caller that drops the future leaves the path wherever it is,
 //! and its permit is free again.
 
+mod admission;
 mod batch;
 mod cache;
+mod queued;
 mod stream;
-mod ticket;
 mod validation;
 
 use std::num::NonZeroUsize;
@@ -14,23 +15,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+pub use admission::Admission;
 pub use batch::{BatchOptions, Batched, BatchingLoader};
 pub use cache::{CacheOptions, ResponseCache};
 pub use validation::InvalidInput;
 
 use futures_core::Stream;
 use http::{HeaderName, HeaderValue};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinError;
 use tokio::time::Instant;
 use tracing::{debug, error};
 
-use crate::registry::{Model, NotFound, QueueFull, Registry, State, chain};
-use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError};
+use crate::registry::{ModelState, NotFound, QueueFull, RegisteredModel, Registry, chain};
+use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::Traces;
 use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
-use ticket::Timing;
+use admission::Slots;
+use queued::RequestTiming;
 
 /// Times of the server, as browsers and proxies read them.
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -72,7 +74,7 @@ pub enum InferenceError {
 
 /// The kinds of failure. Each transport has one table from these to its own statuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum InferenceErrorKind {
     NotFound,
     NotReady,
     /// The request cannot be answered by this model, however often it is sent.
@@ -99,32 +101,24 @@ pub enum Kind {
 
 impl InferenceError {
     /// Returns the kind, which decides the status.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> InferenceErrorKind {
         match self {
-            Self::NotFound(_) => Kind::NotFound,
+            Self::NotFound(_) => InferenceErrorKind::NotFound,
             Self::Shared(error) => error.kind(),
-            Self::Panicked(_) => Kind::Internal,
-            Self::NotReady { .. } => Kind::NotReady,
-            Self::InvalidInput(_) => Kind::BadRequest,
-            Self::Overloaded { .. } | Self::QueueFull(_) | Self::QueueTimeout { .. } => Kind::Overloaded,
-            Self::PredictTimeout { .. } | Self::RequestTimeout { .. } | Self::Deadline => Kind::Late,
-            Self::Stopping => Kind::Stopping,
-            Self::Runtime(error) => match error {
-                RuntimeError::Codec(_)
-                | RuntimeError::UnsupportedOutput { .. }
-                | RuntimeError::ModelWithoutOutput { .. }
-                | RuntimeError::OutputType { .. }
-                | RuntimeError::Estimator(_)
-                | RuntimeError::Columns { .. }
-                | RuntimeError::NoRequest => Kind::BadRequest,
-                RuntimeError::NotReady { .. } => Kind::NotReady,
-                RuntimeError::Model { status, .. } => Kind::Model { status: *status },
-                RuntimeError::Exception { .. } => Kind::ModelFailed,
-                RuntimeError::WorkerLost(_) | RuntimeError::NoWorker { .. } | RuntimeError::NotLoaded { .. } => {
-                    Kind::WorkerLost
-                }
-                RuntimeError::Stopping => Kind::Stopping,
-                RuntimeError::Panicked(_) | RuntimeError::Inconsistent(_) => Kind::Internal,
+            Self::Panicked(_) => InferenceErrorKind::Internal,
+            Self::NotReady { .. } => InferenceErrorKind::NotReady,
+            Self::InvalidInput(_) => InferenceErrorKind::BadRequest,
+            Self::Overloaded { .. } | Self::QueueFull(_) | Self::QueueTimeout { .. } => InferenceErrorKind::Overloaded,
+            Self::PredictTimeout { .. } | Self::RequestTimeout { .. } | Self::Deadline => InferenceErrorKind::Late,
+            Self::Stopping => InferenceErrorKind::Stopping,
+            Self::Runtime(error) => match error.kind() {
+                RuntimeErrorKind::InvalidRequest => InferenceErrorKind::BadRequest,
+                RuntimeErrorKind::NotReady => InferenceErrorKind::NotReady,
+                RuntimeErrorKind::Rejected { status } => InferenceErrorKind::Model { status },
+                RuntimeErrorKind::Exception => InferenceErrorKind::ModelFailed,
+                RuntimeErrorKind::WorkerLost | RuntimeErrorKind::Unavailable => InferenceErrorKind::WorkerLost,
+                RuntimeErrorKind::Stopping => InferenceErrorKind::Stopping,
+                RuntimeErrorKind::Internal => InferenceErrorKind::Internal,
             },
         }
     }
@@ -161,8 +155,7 @@ mod phase {
 #[derive(Debug, Clone)]
 pub struct Inference {
     registry: Registry,
-    admission: Arc<Semaphore>,
-    max_in_flight: usize,
+    slots: Slots,
     phase: Arc<AtomicU8>,
     cache: Option<ResponseCache>,
     server_timing: bool,
@@ -171,8 +164,8 @@ pub struct Inference {
 
 /// A model that a request has found, and how it asked.
 #[derive(Debug, Clone)]
-pub struct Target {
-    pub model: Arc<Model>,
+pub struct ModelTarget {
+    pub model: Arc<RegisteredModel>,
     /// The request named the version, rather than taking the default.
     with_version: bool,
     /// When the client stops waiting, if it says so.
@@ -183,11 +176,10 @@ pub struct Target {
 impl Inference {
     /// Makes the path to the models of `registry`, for at most `max_in_flight` requests at once.
     pub fn new(registry: Registry, max_in_flight: NonZeroUsize) -> Self {
-        let max_in_flight = max_in_flight.get().min(Semaphore::MAX_PERMITS);
         let phase = Arc::new(AtomicU8::new(phase::SERVING));
-        let admission = Arc::new(Semaphore::new(max_in_flight));
+        let slots = Slots::new(max_in_flight.get());
         let traces = Traces::default();
-        Self { registry, admission, max_in_flight, phase, cache: None, server_timing: false, traces }
+        Self { registry, slots, phase, cache: None, server_timing: false, traces }
     }
 
     /// Keeps the answers of the models whose settings ask for it.
@@ -245,7 +237,7 @@ impl Inference {
 
     /// Returns the number of requests under way.
     pub fn in_flight(&self) -> usize {
-        self.max_in_flight - self.admission.available_permits()
+        self.slots.in_use()
     }
 
     /// Finds the model that a request asks for, before its body is read.
@@ -255,31 +247,46 @@ impl Inference {
     /// # Errors
     ///
     /// Fails when there is no such model, and once the server stops.
-    pub fn target(&self, name: &str, version: Option<&str>) -> Result<Target, InferenceError> {
+    pub fn target(&self, name: &str, version: Option<&str>) -> Result<ModelTarget, InferenceError> {
         if self.is_stopping() {
             return Err(InferenceError::Stopping);
         }
         let model = self.registry.find(name, version).inspect_err(|_| self.registry.count_unknown_model())?;
-        Ok(Target { model, with_version: version.is_some(), deadline: None, traces: self.traces.clone() })
+        Ok(ModelTarget { model, with_version: version.is_some(), deadline: None, traces: self.traces.clone() })
     }
 
-    /// Answers a request.
+    /// Waits until the server has a slot for a request, for callers that would rather wait than be rejected.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server stops first.
+    pub async fn wait_for_slot(&self, admission: &mut Admission) -> Result<(), InferenceError> {
+        self.slots.wait(admission).await
+    }
+
+    /// Answers a request. It takes a slot of the server unless `admission` has one; keep `admission` until the response has
+    /// been sent.
     ///
     /// # Errors
     ///
     /// [`InferenceError::kind`] tells the kinds of failure apart.
-    pub async fn infer(&self, target: &Target, request: InferenceRequest) -> Result<InferenceResponse, InferenceError> {
+    pub async fn infer(
+        &self,
+        target: &ModelTarget,
+        request: InferenceRequest,
+        admission: &mut Admission,
+    ) -> Result<InferenceResponse, InferenceError> {
         let model = &target.model;
         let id = request.id.clone();
-        let underway = Underway::start(model.metrics(target.with_version));
-        let result = match target.latest(underway.started) {
-            None => self.predict(target, request).await,
+        let in_flight = InFlightRequest::start(model.metrics(target.with_version));
+        let result = match target.latest(in_flight.started) {
+            None => self.predict(target, request, admission).await,
             Some((latest, late)) => {
-                let in_time = tokio::time::timeout_at(latest, self.predict(target, request)).await;
+                let in_time = tokio::time::timeout_at(latest, self.predict(target, request, admission)).await;
                 in_time.unwrap_or(Err(late))
             }
         };
-        let total = underway.end(&result);
+        let total = in_flight.end(&result);
         match result {
             Ok((mut response, timing)) => {
                 target.sign(&id, &mut response);
@@ -304,14 +311,15 @@ impl Inference {
     /// Fails, and reads none of the requests, when the model cannot answer now. What fails later is an item of the stream.
     pub fn infer_stream(
         &self,
-        target: &Target,
+        target: &ModelTarget,
         id: String,
         requests: impl Stream<Item = InferenceRequest> + Send + 'static,
+        mut admission: Admission,
     ) -> Result<AnswerStream, InferenceError> {
         let started = Instant::now();
         let model = &target.model;
-        let admitted = target.runtime().and_then(|runtime| Ok((runtime, self.admit()?)));
-        let (runtime, permit) = admitted.inspect_err(|failure| {
+        let admitted = target.runtime().and_then(|runtime| self.slots.admit(&mut admission).map(|()| runtime));
+        let runtime = admitted.inspect_err(|failure| {
             model.metrics(target.with_version).record(started.elapsed(), false);
             log_failure(model, &id, failure);
         })?;
@@ -321,7 +329,7 @@ impl Inference {
             requests = Box::pin(validation::Validated::new(Arc::clone(model), requests, Arc::clone(&refusal)));
         }
         let answers = Arc::clone(runtime).predict_stream(requests);
-        Ok(Box::pin(stream::Answers::new(target.clone(), id, answers, refusal, permit)))
+        Ok(Box::pin(stream::StreamedAnswers::new(target.clone(), id, answers, refusal, admission)))
     }
 
     /// Answers a call of a model's own route, which `place` is the place of.
@@ -331,15 +339,21 @@ impl Inference {
     /// # Errors
     ///
     /// [`InferenceError::kind`] tells the kinds of failure apart.
-    pub async fn call(&self, model: &Model, place: usize, call: CustomCall) -> Result<CustomReply, InferenceError> {
+    pub async fn call(
+        &self,
+        model: &RegisteredModel,
+        place: usize,
+        call: CustomCall,
+        admission: &mut Admission,
+    ) -> Result<CustomReply, InferenceError> {
         let answer = async {
             if self.is_stopping() {
                 return Err(InferenceError::Stopping);
             }
-            let State::Ready(runtime) = &model.state else {
+            let ModelState::Ready(runtime) = &model.state else {
                 return Err(InferenceError::NotReady { name: model.name.clone(), version: model.version.clone() });
             };
-            let _permit = self.admit()?;
+            self.slots.admit(admission)?;
             Ok(runtime.call(place, call).await?)
         };
         answer.await.inspect_err(|failure| log_failure(model, "", failure))
@@ -347,34 +361,30 @@ impl Inference {
 
     async fn predict(
         &self,
-        target: &Target,
+        target: &ModelTarget,
         request: InferenceRequest,
-    ) -> Result<(InferenceResponse, Timing), InferenceError> {
+        admission: &mut Admission,
+    ) -> Result<(InferenceResponse, RequestTiming), InferenceError> {
         let runtime = target.runtime()?;
         if target.model.validated {
             validation::check(&target.model.metadata.inputs, &request.inputs)?;
         }
-        let _permit = self.admit()?;
+        self.slots.admit(admission)?;
         match &self.cache {
             Some(cache) if target.model.cached => {
                 let (runtime, for_work) = (Arc::clone(runtime), target.clone());
-                let work = |request| async move { Ok(ticket::predict(&for_work, runtime.as_ref(), request).await?.0) };
+                let work = |request| async move { Ok(queued::predict(&for_work, runtime.as_ref(), request).await?.0) };
                 // Boxed, so that requests without the cache do not carry its state.
                 let (result, hit) = Box::pin(cache.answer(&target.model, request, work)).await;
                 target.model.metrics(target.with_version).record_cache(hit);
-                Ok((result?, Timing::default()))
+                Ok((result?, RequestTiming::default()))
             }
-            _ => ticket::predict(target, runtime.as_ref(), request).await,
+            _ => queued::predict(target, runtime.as_ref(), request).await,
         }
-    }
-
-    fn admit(&self) -> Result<OwnedSemaphorePermit, InferenceError> {
-        let admission = Arc::clone(&self.admission);
-        admission.try_acquire_owned().map_err(|_| InferenceError::Overloaded { limit: self.max_in_flight })
     }
 }
 
-impl Target {
+impl ModelTarget {
     /// Gives the request a time after which its client does not wait any more.
     #[must_use]
     pub fn with_deadline(self, deadline: Option<Instant>) -> Self {
@@ -392,8 +402,8 @@ impl Target {
     fn runtime(&self) -> Result<&Arc<dyn Runtime>, InferenceError> {
         let Self { model, with_version, .. } = self;
         match &model.state {
-            State::Ready(runtime) => Ok(runtime),
-            State::Loading | State::Failed { .. } => {
+            ModelState::Ready(runtime) => Ok(runtime),
+            ModelState::Loading | ModelState::Failed { .. } => {
                 let version = model.version.clone().filter(|_| *with_version);
                 Err(InferenceError::NotReady { name: model.name.clone(), version })
             }
@@ -409,13 +419,13 @@ impl Target {
 }
 
 /// A request that is being answered; when it is dropped before its end, the client has left.
-struct Underway<'a> {
+struct InFlightRequest<'a> {
     metrics: &'a ModelMetrics,
     started: Instant,
     ended: bool,
 }
 
-impl<'a> Underway<'a> {
+impl<'a> InFlightRequest<'a> {
     fn start(metrics: &'a ModelMetrics) -> Self {
         metrics.begin();
         Self { metrics, started: Instant::now(), ended: false }
@@ -433,7 +443,7 @@ impl<'a> Underway<'a> {
     }
 }
 
-impl Drop for Underway<'_> {
+impl Drop for InFlightRequest<'_> {
     fn drop(&mut self) {
         self.metrics.end();
         if !self.ended {
@@ -443,7 +453,7 @@ impl Drop for Underway<'_> {
 }
 
 /// Tells how long the request took, in milliseconds.
-fn add_server_timing(response: &mut InferenceResponse, timing: Timing, total: Duration) {
+fn add_server_timing(response: &mut InferenceResponse, timing: RequestTiming, total: Duration) {
     let milliseconds = |duration: Duration| duration.as_secs_f64() * 1e3;
     let (queue, predict, total) = (milliseconds(timing.queue), milliseconds(timing.predict), milliseconds(total));
     let text = format!("queue;dur={queue:.3}, predict;dur={predict:.3}, total;dur={total:.3}");
@@ -452,10 +462,10 @@ fn add_server_timing(response: &mut InferenceResponse, timing: Timing, total: Du
     }
 }
 
-fn log_failure(model: &Model, id: &str, failure: &InferenceError) {
+fn log_failure(model: &RegisteredModel, id: &str, failure: &InferenceError) {
     let (name, version) = (model.name.as_str(), model.version.as_deref());
     let reason = chain(failure);
-    if matches!(failure.kind(), Kind::BadRequest | Kind::Model { status: ..500 }) {
+    if matches!(failure.kind(), InferenceErrorKind::BadRequest | InferenceErrorKind::Model { status: ..500 }) {
         debug!(model = name, version, request_id = id, reason, "Refused a request.");
     } else {
         error!(model = name, version, request_id = id, reason, "Failed to answer a request.");

@@ -5,17 +5,16 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use futures_core::Stream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep_until};
 
 use super::validation::Refusal;
-use super::{InferenceError, Target, log_failure};
+use super::{Admission, InferenceError, ModelTarget, log_failure};
 use crate::runtimes::ResponseStream;
 use crate::types::InferenceResponse;
 
 /// Names, counts and ends the answers of a runtime.
-pub(super) struct Answers {
-    target: Target,
+pub(super) struct StreamedAnswers {
+    target: ModelTarget,
     id: String,
     started: Instant,
     /// Ends when the client has stopped waiting, if it has said when.
@@ -23,23 +22,23 @@ pub(super) struct Answers {
     /// Holds why the last request was not handed on, when it was not.
     refusal: Refusal,
     /// Nothing once the stream has ended.
-    source: Option<(ResponseStream, OwnedSemaphorePermit)>,
+    source: Option<(ResponseStream, Admission)>,
 }
 
-impl Answers {
+impl StreamedAnswers {
     pub(super) fn new(
-        target: Target,
+        target: ModelTarget,
         id: String,
         answers: ResponseStream,
         refusal: Refusal,
-        permit: OwnedSemaphorePermit,
+        admission: Admission,
     ) -> Self {
         target.model.metrics(target.with_version).begin();
         let deadline = target.deadline.map(|deadline| Box::pin(sleep_until(deadline)));
-        Self { target, id, started: Instant::now(), deadline, refusal, source: Some((answers, permit)) }
+        Self { target, id, started: Instant::now(), deadline, refusal, source: Some((answers, admission)) }
     }
 
-    /// Ends the stream: the runtime stops, the permit is free.
+    /// Ends the stream: the runtime stops, and the slot is free.
     fn end(&mut self, failure: Option<&InferenceError>) {
         self.source = None;
         let metrics = self.target.model.metrics(self.target.with_version);
@@ -56,7 +55,7 @@ impl Answers {
     }
 }
 
-impl Drop for Answers {
+impl Drop for StreamedAnswers {
     fn drop(&mut self) {
         let metrics = self.target.model.metrics(self.target.with_version);
         metrics.end();
@@ -66,7 +65,7 @@ impl Drop for Answers {
     }
 }
 
-impl Stream for Answers {
+impl Stream for StreamedAnswers {
     type Item = Result<InferenceResponse, InferenceError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

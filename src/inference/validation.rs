@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use crate::registry::Model;
+use crate::registry::RegisteredModel;
 use crate::runtimes::RequestStream;
 use crate::types::{InferenceRequest, Tensor, TensorMetadata};
 
@@ -73,13 +73,13 @@ pub(super) type Refusal = Arc<OnceLock<InvalidInput>>;
 
 /// Hands a stream's requests on until one does not suit the model, and remembers why.
 pub(super) struct Validated {
-    model: Arc<Model>,
+    model: Arc<RegisteredModel>,
     requests: RequestStream,
     refusal: Refusal,
 }
 
 impl Validated {
-    pub(super) fn new(model: Arc<Model>, requests: RequestStream, refusal: Refusal) -> Self {
+    pub(super) fn new(model: Arc<RegisteredModel>, requests: RequestStream, refusal: Refusal) -> Self {
         Self { model, requests, refusal }
     }
 }

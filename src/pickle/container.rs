@@ -1,4 +1,4 @@
-//! The compressed forms in which joblib writes pickles.
+//! The compression formats in which joblib writes pickles.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -9,8 +9,8 @@ use super::PickleError;
 
 /// How a file is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// Not at all.
+pub enum CompressionFormat {
+    /// Not compressed.
     Plain,
     Zlib,
     Gzip,
@@ -20,7 +20,7 @@ pub enum Format {
     Lz4,
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for CompressionFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Plain => "plain",
@@ -34,17 +34,18 @@ impl fmt::Display for Format {
     }
 }
 
-/// A small file may hold a large model that compresses well, but not this many bytes more for each of its own.
+/// How many decompressed bytes are allowed for each byte of a file. A model may compress well, but not better than
+/// this.
 const RATIO: usize = 200;
-/// What every file may have when decompressed.
+/// The decompressed size that every file may have.
 const FLOOR: usize = 256 << 20;
-/// What none may.
+/// The decompressed size that no file may exceed.
 const CEILING: usize = 8 << 30;
-/// Memory that an LZMA dictionary may take, in KiB: that of the highest preset, 9, and some.
+/// The limit on the memory of an LZMA dictionary, in KiB: slightly above that of the highest preset, 9.
 const LZMA_MEMORY: u32 = 128 << 10;
 
-impl Format {
-    /// Tells the format by a file's first bytes, as joblib does; names say nothing.
+impl CompressionFormat {
+    /// Detects the format from the first bytes of a file, as joblib does. File names are unreliable.
     pub fn of(bytes: &[u8]) -> Self {
         match bytes {
             [0x78, ..] => Self::Zlib,
@@ -58,25 +59,25 @@ impl Format {
     }
 }
 
-/// Decompresses a file, or returns it as it is.
-pub(super) fn open(file: Bytes) -> Result<(Bytes, Format), PickleError> {
+/// Decompresses a file, or returns it unchanged.
+pub(super) fn open(file: Bytes) -> Result<(Bytes, CompressionFormat), PickleError> {
     if file.starts_with(b"ZF") {
         return Err(PickleError::OldJoblib);
     }
-    let format = Format::of(&file);
+    let format = CompressionFormat::of(&file);
     let limit = file.len().saturating_mul(RATIO).saturating_add(FLOOR).min(CEILING);
     let failed = |source| PickleError::Decompress { format, source };
     let inner = match format {
-        Format::Plain => return Ok((file, format)),
-        Format::Zlib => read(flate2::read::ZlibDecoder::new(&file[..]), limit),
-        Format::Gzip => read(flate2::read::MultiGzDecoder::new(&file[..]), limit),
-        Format::Bzip2 => read(bzip2::read::MultiBzDecoder::new(&file[..]), limit),
-        Format::Xz => read(lzma_rust2::XzReader::new_mem_limit(&file[..], true, LZMA_MEMORY), limit),
-        Format::Lzma => {
+        CompressionFormat::Plain => return Ok((file, format)),
+        CompressionFormat::Zlib => read(flate2::read::ZlibDecoder::new(&file[..]), limit),
+        CompressionFormat::Gzip => read(flate2::read::MultiGzDecoder::new(&file[..]), limit),
+        CompressionFormat::Bzip2 => read(bzip2::read::MultiBzDecoder::new(&file[..]), limit),
+        CompressionFormat::Xz => read(lzma_rust2::XzReader::new_mem_limit(&file[..], true, LZMA_MEMORY), limit),
+        CompressionFormat::Lzma => {
             let reader = lzma_rust2::LzmaReader::new_mem_limit(&file[..], LZMA_MEMORY, None).map_err(failed)?;
             read(reader, limit)
         }
-        Format::Lz4 => read(lz4_flex::frame::FrameDecoder::new(&file[..]), limit),
+        CompressionFormat::Lz4 => read(lz4_flex::frame::FrameDecoder::new(&file[..]), limit),
     };
     match inner.map_err(failed)? {
         Some(bytes) => Ok((bytes, format)),
@@ -84,7 +85,7 @@ pub(super) fn open(file: Bytes) -> Result<(Bytes, Format), PickleError> {
     }
 }
 
-/// Reads to the end, or returns nothing when that is further away than `limit`.
+/// Reads to the end, or returns `None` if there are more than `limit` bytes.
 fn read(reader: impl Read, limit: usize) -> io::Result<Option<Bytes>> {
     let mut bytes = Vec::new();
     reader.take(limit as u64 + 1).read_to_end(&mut bytes)?;

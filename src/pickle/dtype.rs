@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::graph::Id;
+use super::graph::NodeId;
 
-/// What an element is.
+/// The kind of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ElementKind {
     Bool,
     Int,
     Uint,
@@ -19,32 +19,32 @@ pub enum Kind {
     Bytes,
     /// Any Python object.
     Object,
-    /// A structure, or something without a meaning here.
+    /// A structure, or a type that is not interpreted here.
     Void,
 }
 
 /// An element type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dtype {
-    pub kind: Kind,
-    /// Bytes from one element to the next.
+    pub kind: ElementKind,
+    /// The number of bytes of an element.
     pub size: usize,
     pub big_endian: bool,
-    /// Of a structure; empty otherwise.
-    pub fields: Vec<Field>,
+    /// The fields of a structure; otherwise empty.
+    pub fields: Vec<DtypeField>,
 }
 
 /// A field of a structure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Field {
+pub struct DtypeField {
     pub name: Arc<str>,
     pub dtype: Arc<Dtype>,
-    /// From the start of the structure, in bytes.
+    /// The offset from the start of the structure, in bytes.
     pub offset: usize,
 }
 
 impl Dtype {
-    /// Reads a code such as `f8`, `<i4` or `U12`.
+    /// Parses a code such as `f8`, `<i4` or `U12`.
     pub(super) fn parse(code: &str) -> Option<Self> {
         let (big_endian, code) = match code.as_bytes().first()? {
             b'>' => (true, &code[1..]),
@@ -58,15 +58,15 @@ impl Dtype {
             digits => Some(digits.parse::<usize>().ok()?),
         };
         let (kind, size) = match (letter, size) {
-            ('b', Some(1)) | ('?', None) => (Kind::Bool, 1),
-            ('i', Some(size @ (1 | 2 | 4 | 8))) => (Kind::Int, size),
-            ('u', Some(size @ (1 | 2 | 4 | 8))) => (Kind::Uint, size),
-            ('f', Some(size @ (2 | 4 | 8))) => (Kind::Float, size),
-            // Complex and extended numbers, times and spans of time: known by their size only.
-            ('f' | 'c' | 'M' | 'm' | 'V', Some(size)) => (Kind::Void, size),
-            ('U', size) => (Kind::Text, size.unwrap_or(0).checked_mul(4)?),
-            ('S', size) => (Kind::Bytes, size.unwrap_or(0)),
-            ('O', _) => (Kind::Object, 8),
+            ('b', Some(1)) | ('?', None) => (ElementKind::Bool, 1),
+            ('i', Some(size @ (1 | 2 | 4 | 8))) => (ElementKind::Int, size),
+            ('u', Some(size @ (1 | 2 | 4 | 8))) => (ElementKind::Uint, size),
+            ('f', Some(size @ (2 | 4 | 8))) => (ElementKind::Float, size),
+            // Complex and extended-precision numbers, times and time spans: only their size matters.
+            ('f' | 'c' | 'M' | 'm' | 'V', Some(size)) => (ElementKind::Void, size),
+            ('U', size) => (ElementKind::Text, size.unwrap_or(0).checked_mul(4)?),
+            ('S', size) => (ElementKind::Bytes, size.unwrap_or(0)),
+            ('O', _) => (ElementKind::Object, 8),
             _ => return None,
         };
         Some(Self { kind, size, big_endian, fields: Vec::new() })
@@ -76,39 +76,39 @@ impl Dtype {
     pub fn name(&self) -> String {
         let bits = self.size * 8;
         match self.kind {
-            Kind::Bool => "bool".to_owned(),
-            Kind::Int => format!("int{bits}"),
-            Kind::Uint => format!("uint{bits}"),
-            Kind::Float => format!("float{bits}"),
-            Kind::Text => format!("<U{}", self.size / 4),
-            Kind::Bytes => format!("S{}", self.size),
-            Kind::Object => "object".to_owned(),
-            Kind::Void => format!("V{}", self.size),
+            ElementKind::Bool => "bool".to_owned(),
+            ElementKind::Int => format!("int{bits}"),
+            ElementKind::Uint => format!("uint{bits}"),
+            ElementKind::Float => format!("float{bits}"),
+            ElementKind::Text => format!("<U{}", self.size / 4),
+            ElementKind::Bytes => format!("S{}", self.size),
+            ElementKind::Object => "object".to_owned(),
+            ElementKind::Void => format!("V{}", self.size),
         }
     }
 }
 
-/// An array of any rank. Its elements are as many as its shape says.
+/// An array of any rank. The number of elements matches the shape.
 #[derive(Debug, Clone)]
-pub struct Array {
+pub struct NumpyArray {
     pub dtype: Arc<Dtype>,
     pub shape: Vec<usize>,
-    /// Whether the first dimension runs fastest.
+    /// Whether the first dimension varies fastest.
     pub(super) fortran: bool,
-    pub(super) data: Data,
+    pub(super) data: ArrayData,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Data {
+pub(super) enum ArrayData {
     Raw(Bytes),
-    Objects(Vec<Id>),
+    Objects(Vec<NodeId>),
 }
 
-/// The numbers of an array, or of one field of it, where they stand in the file.
+/// The numbers of an array, or of one of its fields, as a view of the file.
 #[derive(Debug, Clone)]
-pub struct Numbers<'a> {
+pub struct ArrayNumbers<'a> {
     bytes: &'a [u8],
-    kind: Kind,
+    kind: ElementKind,
     size: usize,
     big_endian: bool,
     stride: usize,
@@ -117,15 +117,15 @@ pub struct Numbers<'a> {
     fortran: bool,
 }
 
-/// Elements without bytes take no memory, so that a file can claim any number of them: it may claim so many.
+/// The limit on elements of zero bytes. They take no memory, so a file could claim any number of them.
 const MAX_EMPTY_ELEMENTS: usize = 1 << 16;
 
-/// Returns the number of elements of a shape, where it is one that `dtype` allows.
+/// Returns the number of elements of a shape, or `None` if `dtype` does not allow as many.
 pub(super) fn count(shape: &[usize], dtype: &Dtype) -> Option<usize> {
     product(shape).filter(|&count| dtype.size > 0 || count <= MAX_EMPTY_ELEMENTS)
 }
 
-/// Multiplies dimensions. A shape with a zero holds nothing, however large the others are.
+/// Multiplies the dimensions. A shape with a zero is empty, however large the others are.
 fn product(shape: &[usize]) -> Option<usize> {
     if shape.contains(&0) {
         return Some(0);
@@ -133,29 +133,34 @@ fn product(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1_usize, |count, &dimension| count.checked_mul(dimension))
 }
 
-impl Array {
-    /// Makes an array of elements as they stand in memory.
+impl NumpyArray {
+    /// Creates an array of elements in their memory layout.
     ///
-    /// Returns `None` when the bytes are not what dtype and shape need, or when the elements are objects.
+    /// Returns `None` if the number of bytes does not match dtype and shape, or if the elements are objects.
     pub(super) fn from_raw(dtype: Arc<Dtype>, shape: Vec<usize>, fortran: bool, bytes: Bytes) -> Option<Self> {
         let needed = count(&shape, &dtype)?.checked_mul(dtype.size)?;
-        let fits = dtype.kind != Kind::Object && bytes.len() == needed;
-        fits.then_some(Self { dtype, shape, fortran, data: Data::Raw(bytes) })
+        let fits = dtype.kind != ElementKind::Object && bytes.len() == needed;
+        fits.then_some(Self { dtype, shape, fortran, data: ArrayData::Raw(bytes) })
     }
 
-    /// Makes an array of objects.
-    pub(super) fn from_objects(dtype: Arc<Dtype>, shape: Vec<usize>, fortran: bool, objects: Vec<Id>) -> Option<Self> {
-        let fits = dtype.kind == Kind::Object && count(&shape, &dtype)? == objects.len();
-        fits.then_some(Self { dtype, shape, fortran, data: Data::Objects(objects) })
+    /// Creates an array of objects.
+    pub(super) fn from_objects(
+        dtype: Arc<Dtype>,
+        shape: Vec<usize>,
+        fortran: bool,
+        objects: Vec<NodeId>,
+    ) -> Option<Self> {
+        let fits = dtype.kind == ElementKind::Object && count(&shape, &dtype)? == objects.len();
+        fits.then_some(Self { dtype, shape, fortran, data: ArrayData::Objects(objects) })
     }
 
-    /// What NumPy reserves for an array before its state is known.
+    /// Creates the array that NumPy allocates before its state is set.
     pub(super) fn empty() -> Self {
-        let dtype = Dtype { kind: Kind::Void, size: 1, big_endian: false, fields: Vec::new() };
-        Self { dtype: Arc::new(dtype), shape: vec![0], fortran: false, data: Data::Raw(Bytes::new()) }
+        let dtype = Dtype { kind: ElementKind::Void, size: 1, big_endian: false, fields: Vec::new() };
+        Self { dtype: Arc::new(dtype), shape: vec![0], fortran: false, data: ArrayData::Raw(Bytes::new()) }
     }
 
-    /// How many elements there are.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         product(&self.shape).unwrap_or(0)
     }
@@ -164,32 +169,33 @@ impl Array {
         self.len() == 0
     }
 
-    /// The elements, if they are numbers or booleans.
-    pub fn numbers(&self) -> Option<Numbers<'_>> {
+    /// Returns the elements, if they are numbers or booleans.
+    pub fn numbers(&self) -> Option<ArrayNumbers<'_>> {
         self.view(&self.dtype, 0)
     }
 
-    /// One field of each element, if the elements are structures that have it and it is a number.
-    pub fn field(&self, name: &str) -> Option<Numbers<'_>> {
+    /// Returns one field of each element, if the elements are structures with a numeric field of this name.
+    pub fn field(&self, name: &str) -> Option<ArrayNumbers<'_>> {
         let field = self.dtype.fields.iter().find(|field| &*field.name == name)?;
         let inside = field.offset.checked_add(field.dtype.size)? <= self.dtype.size;
         if inside { self.view(&field.dtype, field.offset) } else { None }
     }
 
-    fn view(&self, dtype: &Dtype, offset: usize) -> Option<Numbers<'_>> {
-        let numeric = matches!(dtype.kind, Kind::Bool | Kind::Int | Kind::Uint | Kind::Float);
-        let Data::Raw(bytes) = &self.data else { return None };
+    fn view(&self, dtype: &Dtype, offset: usize) -> Option<ArrayNumbers<'_>> {
+        let numeric =
+            matches!(dtype.kind, ElementKind::Bool | ElementKind::Int | ElementKind::Uint | ElementKind::Float);
+        let ArrayData::Raw(bytes) = &self.data else { return None };
         let (kind, size, big_endian, stride) = (dtype.kind, dtype.size, dtype.big_endian, self.dtype.size);
         let (shape, fortran) = (&self.shape[..], self.fortran);
-        numeric.then_some(Numbers { bytes, kind, size, big_endian, stride, offset, shape, fortran })
+        numeric.then_some(ArrayNumbers { bytes, kind, size, big_endian, stride, offset, shape, fortran })
     }
 
-    /// The elements as text, if they are that, in C order.
+    /// Returns the elements in C order, if they are text.
     ///
-    /// Returns `None` too when one of them is no text that Unicode allows.
+    /// Also returns `None` if one of them is not valid Unicode.
     pub fn texts(&self) -> Option<Vec<String>> {
-        let Data::Raw(bytes) = &self.data else { return None };
-        if self.dtype.kind != Kind::Text {
+        let ArrayData::Raw(bytes) = &self.data else { return None };
+        if self.dtype.kind != ElementKind::Text {
             return None;
         }
         if self.dtype.size == 0 {
@@ -207,26 +213,28 @@ impl Array {
         Order::new(&self.shape, self.fortran).map(element).collect()
     }
 
-    /// The objects that the elements are, in C order.
-    pub(super) fn objects(&self) -> Option<Vec<Id>> {
+    /// Returns the objects in C order, if the elements are objects.
+    pub(super) fn objects(&self) -> Option<Vec<NodeId>> {
         match &self.data {
-            Data::Objects(objects) => Some(Order::new(&self.shape, self.fortran).map(|index| objects[index]).collect()),
-            Data::Raw(_) => None,
+            ArrayData::Objects(objects) => {
+                Some(Order::new(&self.shape, self.fortran).map(|index| objects[index]).collect())
+            }
+            ArrayData::Raw(_) => None,
         }
     }
 }
 
-impl<'a> Numbers<'a> {
-    pub const fn kind(&self) -> Kind {
+impl<'a> ArrayNumbers<'a> {
+    pub const fn kind(&self) -> ElementKind {
         self.kind
     }
 
-    /// Bytes of one number.
+    /// Returns the number of bytes of a number.
     pub const fn size(&self) -> usize {
         self.size
     }
 
-    /// How many there are.
+    /// Returns the number of numbers.
     pub fn len(&self) -> usize {
         product(self.shape).unwrap_or(0)
     }
@@ -243,31 +251,31 @@ impl<'a> Numbers<'a> {
         })
     }
 
-    /// The numbers in C order; integers of more than 53 bits are rounded.
+    /// Returns the numbers in C order. Integers of more than 53 bits are rounded.
     #[expect(clippy::cast_precision_loss, reason = "as NumPy's cast to float64")]
     pub fn to_f64(&self) -> Vec<f64> {
         match (self.kind, self.size) {
-            (Kind::Float, 8) => self.collect(f64::from_le_bytes),
-            (Kind::Float, 4) => self.collect(|bytes| f64::from(f32::from_le_bytes(bytes))),
-            (Kind::Float, _) => self.collect(|bytes| half::f16::from_le_bytes(bytes).to_f64()),
-            (Kind::Uint, 8) => self.collect(|bytes| u64::from_le_bytes(bytes) as f64),
+            (ElementKind::Float, 8) => self.collect(f64::from_le_bytes),
+            (ElementKind::Float, 4) => self.collect(|bytes| f64::from(f32::from_le_bytes(bytes))),
+            (ElementKind::Float, _) => self.collect(|bytes| half::f16::from_le_bytes(bytes).to_f64()),
+            (ElementKind::Uint, 8) => self.collect(|bytes| u64::from_le_bytes(bytes) as f64),
             _ => self.integers().map(|integer| integer as f64).collect(),
         }
     }
 
-    /// The numbers in C order, or `None` where they are no integers, or do not fit.
+    /// Returns the numbers in C order, or `None` if they are not integers or do not fit.
     pub fn to_i64(&self) -> Option<Vec<i64>> {
-        if self.kind == Kind::Float {
+        if self.kind == ElementKind::Float {
             return None;
         }
         let integers: Vec<i64> = self.integers().collect();
-        let wrapped = self.kind == Kind::Uint && self.size == 8 && integers.iter().any(|&integer| integer < 0);
+        let wrapped = self.kind == ElementKind::Uint && self.size == 8 && integers.iter().any(|&integer| integer < 0);
         (!wrapped).then_some(integers)
     }
 
-    /// Integers and booleans, sign-extended; unsigned ones of 64 bits wrap.
+    /// Returns integers and booleans, sign-extended. Unsigned ones of 64 bits wrap.
     fn integers(&self) -> impl Iterator<Item = i64> {
-        let signed = self.kind == Kind::Int;
+        let signed = self.kind == ElementKind::Int;
         let big_endian = self.big_endian;
         self.raw().map(move |raw| {
             let most_significant = if big_endian { raw.first() } else { raw.last() };
@@ -280,7 +288,7 @@ impl<'a> Numbers<'a> {
         })
     }
 
-    /// Reads numbers of `N` bytes, which the caller has checked.
+    /// Reads numbers of `N` bytes. The caller has checked the size.
     fn collect<const N: usize, T>(&self, read: impl Fn([u8; N]) -> T) -> Vec<T> {
         let big_endian = self.big_endian;
         let raw = self.raw().filter_map(|raw| <[u8; N]>::try_from(raw).ok());
@@ -294,7 +302,7 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// Where the elements of an array stand, in C order.
+/// The offsets of the elements of an array, in C order.
 struct Order<'a> {
     shape: &'a [usize],
     index: Vec<usize>,
@@ -305,7 +313,7 @@ struct Order<'a> {
 
 impl<'a> Order<'a> {
     fn new(shape: &'a [usize], fortran: bool) -> Self {
-        // Of up to one dimension both orders are the same.
+        // For up to one dimension both orders are the same.
         let fortran = fortran && shape.len() > 1;
         Self { shape, index: vec![0; shape.len()], fortran, next: 0, count: product(shape).unwrap_or(0) }
     }
@@ -343,27 +351,27 @@ impl Iterator for Order<'_> {
 mod tests {
     use super::*;
 
-    fn array(code: &str, shape: &[usize], fortran: bool, bytes: &[u8]) -> Option<Array> {
+    fn array(code: &str, shape: &[usize], fortran: bool, bytes: &[u8]) -> Option<NumpyArray> {
         let dtype = Arc::new(Dtype::parse(code)?);
-        Array::from_raw(dtype, shape.to_vec(), fortran, Bytes::copy_from_slice(bytes))
+        NumpyArray::from_raw(dtype, shape.to_vec(), fortran, Bytes::copy_from_slice(bytes))
     }
 
     #[test]
-    fn codes_are_read() {
+    fn dtype_codes_are_parsed() {
         let read = |code: &str| Dtype::parse(code).map(|dtype| (dtype.kind, dtype.size, dtype.big_endian));
-        assert_eq!(read("f8"), Some((Kind::Float, 8, false)));
-        assert_eq!(read(">i4"), Some((Kind::Int, 4, true)));
-        assert_eq!(read("b1"), Some((Kind::Bool, 1, false)));
-        assert_eq!(read("U3"), Some((Kind::Text, 12, false)));
-        assert_eq!(read("O8"), Some((Kind::Object, 8, false)));
-        assert_eq!(read("M8"), Some((Kind::Void, 8, false)));
+        assert_eq!(read("f8"), Some((ElementKind::Float, 8, false)));
+        assert_eq!(read(">i4"), Some((ElementKind::Int, 4, true)));
+        assert_eq!(read("b1"), Some((ElementKind::Bool, 1, false)));
+        assert_eq!(read("U3"), Some((ElementKind::Text, 12, false)));
+        assert_eq!(read("O8"), Some((ElementKind::Object, 8, false)));
+        assert_eq!(read("M8"), Some((ElementKind::Void, 8, false)));
         for unknown in ["", "<", "f", "i16", "x8", "U-1", "U99999999999999999999", "é"] {
             assert_eq!(read(unknown), None, "{unknown}");
         }
     }
 
     #[test]
-    fn numbers_come_in_c_order() {
+    fn numbers_are_in_c_order() {
         let bytes: Vec<u8> = (0..6).collect();
         assert_eq!(array("u1", &[2, 3], false, &bytes).unwrap().numbers().unwrap().to_f64(), [0., 1., 2., 3., 4., 5.]);
         let fortran = array("u1", &[2, 3], true, &bytes).unwrap();
@@ -371,14 +379,14 @@ mod tests {
         let wide = array(">i2", &[2], false, &[0xff, 0xfe, 1, 0]).unwrap();
         assert_eq!(wide.numbers().unwrap().to_i64(), Some(vec![-2, 256]));
         assert!(array("f8", &[2], false, &bytes).is_none(), "too few bytes");
-        assert!(array("U0", &[1 << 40], false, b"").is_none(), "elements without bytes");
+        assert!(array("U0", &[1 << 40], false, b"").is_none(), "elements of zero bytes");
         assert!(array("f8", &[usize::MAX, 2], false, b"").is_none(), "a size that overflows");
         let nothing = array("f8", &[usize::MAX, 2, 0], true, b"").unwrap();
         assert!(nothing.numbers().unwrap().to_f64().is_empty());
     }
 
     #[test]
-    fn texts_lose_their_padding() {
+    fn texts_are_read_without_padding() {
         let text = array(">U2", &[2], false, b"\0\0\0a\0\0\0\0\0\0\0b\0\0\0c").unwrap();
         assert_eq!(text.texts(), Some(vec!["a".to_owned(), "bc".to_owned()]));
         assert_eq!(array("U1", &[1], false, &[0, 0xd8, 0, 0]).unwrap().texts(), None, "a lone surrogate");

@@ -1,54 +1,54 @@
-//! What a pickle holds, as inert data.
+//! The content of a pickle, as inert data.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::dtype::{Array, Dtype};
+use super::dtype::{Dtype, NumpyArray};
 
-/// The place of a node in its graph.
+/// The index of a node in its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Id(pub(super) u32);
+pub(super) struct NodeId(pub(super) u32);
 
-/// One Python object. Objects refer to one another by place, so that they may be shared and may form cycles.
+/// One Python object. Objects refer to one another by index, so that they can be shared and form cycles.
 #[derive(Debug)]
-pub(super) enum Node {
+pub(super) enum PickleNode {
     None,
     Bool(bool),
     Int(i64),
-    /// An integer of more than 64 bits, whose value nothing here needs.
+    /// An integer of more than 64 bits. Its value is never needed.
     LargeInt,
     Float(f64),
     Text(Arc<str>),
     Bytes(Box<Bytes>),
-    List(Vec<Id>),
-    Tuple(Box<[Id]>),
-    Set(Vec<Id>),
-    /// Entries in the order in which they were set; of equal keys the last counts.
-    Dict(Vec<(Id, Id)>),
-    /// A class or function, by its full name.
+    List(Vec<NodeId>),
+    Tuple(Box<[NodeId]>),
+    Set(Vec<NodeId>),
+    /// Entries in the order in which they were set. Of equal keys the last counts.
+    Dict(Vec<(NodeId, NodeId)>),
+    /// A class or function, by its full path.
     Global(Arc<str>),
     Dtype(Arc<Dtype>),
-    Array(Box<Array>),
-    Object(Box<Object>),
+    Array(Box<NumpyArray>),
+    Object(Box<PickleObject>),
 }
 
-/// An instance of a class that is known by name only.
+/// An instance of a class, of which only the name is known.
 #[derive(Debug)]
-pub(super) struct Object {
+pub(super) struct PickleObject {
     pub(super) class: Arc<str>,
-    /// What it was constructed with.
-    pub(super) arguments: Vec<Id>,
-    /// Constructor arguments by name, a dict.
-    pub(super) keywords: Option<Id>,
-    pub(super) state: Option<Id>,
-    /// What was set or appended after construction: a subclass of `dict` or `list`.
-    pub(super) entries: Vec<(Id, Id)>,
-    pub(super) appended: Vec<Id>,
+    /// The constructor's positional arguments.
+    pub(super) arguments: Vec<NodeId>,
+    /// The constructor's keyword arguments, a dict.
+    pub(super) keywords: Option<NodeId>,
+    pub(super) state: Option<NodeId>,
+    /// Entries and elements that were set or appended after construction, of a subclass of `dict` or `list`.
+    pub(super) entries: Vec<(NodeId, NodeId)>,
+    pub(super) appended: Vec<NodeId>,
 }
 
-impl Object {
-    pub(super) fn new(class: Arc<str>, arguments: Vec<Id>, keywords: Option<Id>) -> Self {
+impl PickleObject {
+    pub(super) fn new(class: Arc<str>, arguments: Vec<NodeId>, keywords: Option<NodeId>) -> Self {
         Self { class, arguments, keywords, state: None, entries: Vec::new(), appended: Vec::new() }
     }
 }
@@ -56,18 +56,18 @@ impl Object {
 /// The objects of one file.
 #[derive(Debug)]
 pub struct Pickle {
-    pub(super) nodes: Vec<Node>,
-    pub(super) root: Id,
+    pub(super) nodes: Vec<PickleNode>,
+    pub(super) root: NodeId,
     pub(super) bytes: usize,
 }
 
 impl Pickle {
-    /// The object that was pickled.
-    pub const fn root(&self) -> Value<'_> {
-        Value { pickle: self, id: self.root }
+    /// Returns the object that was pickled.
+    pub const fn root(&self) -> PickleValue<'_> {
+        PickleValue { pickle: self, id: self.root }
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub const fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -76,119 +76,121 @@ impl Pickle {
         self.nodes.is_empty()
     }
 
-    /// How many bytes the file had when decompressed.
+    /// Returns the decompressed size of the file in bytes.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// An object of a pickle. Cheap to copy.
+/// An object of a pickle. It is cheap to copy.
 ///
-/// Objects may contain themselves: whoever descends has to count.
+/// Objects may contain themselves, so callers that descend must limit the depth.
 #[derive(Debug, Clone, Copy)]
-pub struct Value<'a> {
+pub struct PickleValue<'a> {
     pickle: &'a Pickle,
-    id: Id,
+    id: NodeId,
 }
 
-impl<'a> Value<'a> {
-    fn node(self) -> &'a Node {
-        // Ids are made by the machine only, for nodes that are there.
+impl<'a> PickleValue<'a> {
+    fn node(self) -> &'a PickleNode {
+        // Only the machine creates ids, for nodes that exist.
         &self.pickle.nodes[self.id.0 as usize]
     }
 
-    const fn at(self, id: Id) -> Self {
+    const fn at(self, id: NodeId) -> Self {
         Self { pickle: self.pickle, id }
     }
 
-    fn all(self, ids: &'a [Id]) -> impl ExactSizeIterator<Item = Self> + use<'a> {
+    fn all(self, ids: &'a [NodeId]) -> impl ExactSizeIterator<Item = Self> + use<'a> {
         ids.iter().map(move |&id| self.at(id))
     }
 
     pub fn is_none(self) -> bool {
-        matches!(self.node(), Node::None)
+        matches!(self.node(), PickleNode::None)
     }
 
     pub fn as_bool(self) -> Option<bool> {
         match *self.node() {
-            Node::Bool(value) => Some(value),
+            PickleNode::Bool(value) => Some(value),
             _ => None,
         }
     }
 
-    /// The integer; booleans count, as in Python.
+    /// Returns the integer. Booleans count as integers, as in Python.
     pub fn as_i64(self) -> Option<i64> {
         match *self.node() {
-            Node::Int(value) => Some(value),
-            Node::Bool(value) => Some(i64::from(value)),
+            PickleNode::Int(value) => Some(value),
+            PickleNode::Bool(value) => Some(i64::from(value)),
             _ => None,
         }
     }
 
-    /// The number, from an array of one element too.
+    /// Returns the number, which may also be in an array of one element.
     #[expect(clippy::cast_precision_loss, reason = "as Python's float(int)")]
     pub fn as_f64(self) -> Option<f64> {
         match self.node() {
-            Node::Float(value) => Some(*value),
-            Node::Array(array) if array.len() == 1 => array.numbers()?.to_f64().first().copied(),
+            PickleNode::Float(value) => Some(*value),
+            PickleNode::Array(array) if array.len() == 1 => array.numbers()?.to_f64().first().copied(),
             _ => self.as_i64().map(|value| value as f64),
         }
     }
 
     pub fn as_str(self) -> Option<&'a str> {
         match self.node() {
-            Node::Text(text) => Some(text),
+            PickleNode::Text(text) => Some(text),
             _ => None,
         }
     }
 
     pub fn as_bytes(self) -> Option<&'a [u8]> {
         match self.node() {
-            Node::Bytes(bytes) => Some(bytes),
+            PickleNode::Bytes(bytes) => Some(bytes),
             _ => None,
         }
     }
 
-    pub fn as_array(self) -> Option<&'a Array> {
+    pub fn as_array(self) -> Option<&'a NumpyArray> {
         match self.node() {
-            Node::Array(array) => Some(array),
+            PickleNode::Array(array) => Some(array),
             _ => None,
         }
     }
 
     pub fn as_dtype(self) -> Option<&'a Dtype> {
         match self.node() {
-            Node::Dtype(dtype) => Some(dtype),
+            PickleNode::Dtype(dtype) => Some(dtype),
             _ => None,
         }
     }
 
-    /// The elements of a list, tuple, set, or array of objects.
+    /// Returns the elements of a list, tuple, set, or array of objects.
     pub fn items(self) -> Option<Vec<Self>> {
         let ids = match self.node() {
-            Node::List(items) | Node::Set(items) => items,
-            Node::Tuple(items) => &items[..],
-            Node::Array(array) => return array.objects().map(|ids| ids.into_iter().map(|id| self.at(id)).collect()),
-            Node::Object(object) if !object.appended.is_empty() => &object.appended,
+            PickleNode::List(items) | PickleNode::Set(items) => items,
+            PickleNode::Tuple(items) => &items[..],
+            PickleNode::Array(array) => {
+                return array.objects().map(|ids| ids.into_iter().map(|id| self.at(id)).collect());
+            }
+            PickleNode::Object(object) if !object.appended.is_empty() => &object.appended,
             _ => return None,
         };
         Some(self.all(ids).collect())
     }
 
-    /// The entries of a dict, in the order in which they were set.
+    /// Returns the entries of a dict, in the order in which they were set.
     pub fn entries(self) -> Option<Vec<(Self, Self)>> {
         let entries = match self.node() {
-            Node::Dict(entries) => entries,
-            Node::Object(object) if !object.entries.is_empty() => &object.entries,
+            PickleNode::Dict(entries) => entries,
+            PickleNode::Object(object) if !object.entries.is_empty() => &object.entries,
             _ => return None,
         };
         Some(entries.iter().map(|&(key, value)| (self.at(key), self.at(value))).collect())
     }
 
-    /// The value under a key of a dict.
+    /// Returns the value of a key of a dict.
     pub fn get(self, key: &str) -> Option<Self> {
         match self.node() {
-            Node::Dict(entries) => {
+            PickleNode::Dict(entries) => {
                 let found = entries.iter().rev().find(|&&(name, _)| self.at(name).as_str() == Some(key));
                 found.map(|&(_, value)| self.at(value))
             }
@@ -196,53 +198,53 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The class of an instance, in full: `sklearn.svm._classes.SVC`.
+    /// Returns the full path of an instance's class: `sklearn.svm._classes.SVC`.
     pub fn class(self) -> Option<&'a str> {
         match self.node() {
-            Node::Object(object) => Some(&object.class),
+            PickleNode::Object(object) => Some(&object.class),
             _ => None,
         }
     }
 
-    /// The full name, if this is a class or function itself.
+    /// Returns the full path, if this is a class or function itself.
     pub fn global(self) -> Option<&'a str> {
         match self.node() {
-            Node::Global(name) => Some(name),
+            PickleNode::Global(name) => Some(name),
             _ => None,
         }
     }
 
-    /// What an instance was constructed with.
+    /// Returns the constructor arguments of an instance.
     pub fn arguments(self) -> Vec<Self> {
         match self.node() {
-            Node::Object(object) => self.all(&object.arguments).collect(),
+            PickleNode::Object(object) => self.all(&object.arguments).collect(),
             _ => Vec::new(),
         }
     }
 
-    /// The state of an instance, of whatever type.
+    /// Returns the state of an instance, of any type.
     pub fn state(self) -> Option<Self> {
         match self.node() {
-            Node::Object(object) => object.state.map(|id| self.at(id)),
+            PickleNode::Object(object) => object.state.map(|id| self.at(id)),
             _ => None,
         }
     }
 
-    /// An attribute of an instance: from its `__dict__`, its slots, or the names it was constructed with.
+    /// Returns an attribute of an instance: from its `__dict__`, its slots, or its constructor's keyword arguments.
     pub fn attribute(self, name: &str) -> Option<Self> {
-        let Node::Object(object) = self.node() else { return None };
+        let PickleNode::Object(object) = self.node() else { return None };
         let state = object.state.map(|id| self.at(id));
         let from_state = state.and_then(|state| match state.node() {
-            Node::Tuple(parts) => self.all(parts).find_map(|part| part.get(name)),
+            PickleNode::Tuple(parts) => self.all(parts).find_map(|part| part.get(name)),
             _ => state.get(name),
         });
         from_state.or_else(|| self.at(object.keywords?).get(name))
     }
 
-    /// The attributes of an instance, in the order of the file.
+    /// Returns the attributes of an instance, in the order of the file.
     pub fn attributes(self) -> Vec<(&'a str, Self)> {
         let parts = match self.state().map(|state| (state, state.node())) {
-            Some((state, Node::Tuple(parts))) => state.all(parts).collect(),
+            Some((state, PickleNode::Tuple(parts))) => state.all(parts).collect(),
             Some((state, _)) => vec![state],
             None => Vec::new(),
         };
@@ -250,23 +252,23 @@ impl<'a> Value<'a> {
         entries.filter_map(|(name, value)| Some((name.as_str()?, value))).collect()
     }
 
-    /// Names what this is, for messages: the class of an instance, the Python type of everything else.
+    /// Describes the object for messages: the class of an instance, or the Python type of everything else.
     pub fn describe(self) -> &'a str {
         match self.node() {
-            Node::None => "None",
-            Node::Bool(_) => "bool",
-            Node::Int(_) | Node::LargeInt => "int",
-            Node::Float(_) => "float",
-            Node::Text(_) => "str",
-            Node::Bytes(_) => "bytes",
-            Node::List(_) => "list",
-            Node::Tuple(_) => "tuple",
-            Node::Set(_) => "set",
-            Node::Dict(_) => "dict",
-            Node::Global(name) => name,
-            Node::Dtype(_) => "numpy.dtype",
-            Node::Array(_) => "numpy.ndarray",
-            Node::Object(object) => &object.class,
+            PickleNode::None => "None",
+            PickleNode::Bool(_) => "bool",
+            PickleNode::Int(_) | PickleNode::LargeInt => "int",
+            PickleNode::Float(_) => "float",
+            PickleNode::Text(_) => "str",
+            PickleNode::Bytes(_) => "bytes",
+            PickleNode::List(_) => "list",
+            PickleNode::Tuple(_) => "tuple",
+            PickleNode::Set(_) => "set",
+            PickleNode::Dict(_) => "dict",
+            PickleNode::Global(name) => name,
+            PickleNode::Dtype(_) => "numpy.dtype",
+            PickleNode::Array(_) => "numpy.ndarray",
+            PickleNode::Object(object) => &object.class,
         }
     }
 }

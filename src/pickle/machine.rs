@@ -1,4 +1,4 @@
-//! The machine that pickles are programs of.
+//! The stack machine that executes pickles.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,55 +7,55 @@ use bytes::Bytes;
 
 use super::PickleError;
 use super::calls::canonical;
-use super::graph::{Id, Node};
+use super::graph::{NodeId, PickleNode};
 use super::reader::Reader;
 
-/// Objects that a file may hold; a gigabyte of them.
+/// The limit on objects in a file: a gigabyte of them.
 const MAX_OBJECTS: usize = 1 << 25;
-/// Pickles within pickles: joblib writes an array of objects as one.
+/// The limit on nested pickles. Joblib writes an array of objects as a nested pickle.
 const MAX_NESTING: usize = 8;
-/// Globals by name, so that a class is kept once.
+/// Globals by name, so that each name is stored once.
 type Names = HashMap<String, Arc<str>>;
 
-/// What all pickles of one file share.
+/// The state that all pickles of one file share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct FileState {
     pub(super) reader: Reader,
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<PickleNode>,
     names: Names,
-    /// How many elements may still be looked at again after they have been read. Reading is linear in the file's size, but a
-    /// call may name an object that was read before, and copies or searches it.
+    /// How many elements may still be read a second time. Reading is linear in the size of the file, but a call may
+    /// refer to an object that was read before, and copies or searches it.
     revisits: usize,
 }
 
-impl Shared {
+impl FileState {
     pub(super) fn new(file: Bytes) -> Self {
         let revisits = file.len().saturating_mul(16).saturating_add(1 << 20);
         Self { reader: Reader::new(file), nodes: Vec::new(), names: Names::new(), revisits }
     }
 }
 
-/// One pickle under way.
+/// The execution of one pickle.
 #[derive(Debug)]
-pub(super) struct Machine<'a> {
-    shared: &'a mut Shared,
+pub(super) struct PickleMachine<'a> {
+    shared: &'a mut FileState,
     depth: usize,
-    stack: Vec<Id>,
-    /// Where on the stack each mark is.
+    stack: Vec<NodeId>,
+    /// The stack position of each mark.
     marks: Vec<usize>,
-    memo: HashMap<u32, Id>,
-    /// Where the opcode under way starts.
+    memo: HashMap<u32, NodeId>,
+    /// Where the current opcode starts.
     offset: usize,
 }
 
-impl<'a> Machine<'a> {
-    pub(super) fn new(shared: &'a mut Shared, depth: usize) -> Self {
+impl<'a> PickleMachine<'a> {
+    pub(super) fn new(shared: &'a mut FileState, depth: usize) -> Self {
         let offset = shared.reader.position();
         Self { shared, depth, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new(), offset }
     }
 
-    /// Runs to the end of the pickle and returns what it leaves.
-    pub(super) fn run(mut self) -> Result<Id, PickleError> {
+    /// Runs to the end of the pickle and returns the resulting object.
+    pub(super) fn run(mut self) -> Result<NodeId, PickleError> {
         loop {
             self.offset = self.shared.reader.position();
             let opcode = self.shared.reader.byte("an opcode")?;
@@ -74,20 +74,20 @@ impl<'a> Machine<'a> {
         self.offset
     }
 
-    pub(super) fn node(&self, id: Id) -> &Node {
+    pub(super) fn node(&self, id: NodeId) -> &PickleNode {
         &self.shared.nodes[id.0 as usize]
     }
 
-    pub(super) fn node_mut(&mut self, id: Id) -> &mut Node {
+    pub(super) fn node_mut(&mut self, id: NodeId) -> &mut PickleNode {
         &mut self.shared.nodes[id.0 as usize]
     }
 
-    pub(super) fn add(&mut self, node: Node) -> Result<Id, PickleError> {
+    pub(super) fn add(&mut self, node: PickleNode) -> Result<NodeId, PickleError> {
         let id = self.shared.nodes.len();
         match u32::try_from(id) {
             Ok(id) if self.shared.nodes.len() < MAX_OBJECTS => {
                 self.shared.nodes.push(node);
-                Ok(Id(id))
+                Ok(NodeId(id))
             }
             _ => Err(PickleError::TooMany { offset: self.offset, what: "objects", limit: MAX_OBJECTS }),
         }
@@ -97,28 +97,28 @@ impl<'a> Machine<'a> {
         PickleError::Malformed { offset: self.offset, wanted }
     }
 
-    /// Reads the pickle that stands here, with its own stack and memo.
-    pub(super) fn nested(&mut self) -> Result<Id, PickleError> {
+    /// Reads a nested pickle at the current position, with its own stack and memo.
+    pub(super) fn nested(&mut self) -> Result<NodeId, PickleError> {
         if self.depth == MAX_NESTING {
-            let (offset, what) = (self.offset, "pickles in one another");
+            let (offset, what) = (self.offset, "nested pickles");
             return Err(PickleError::TooMany { offset, what, limit: MAX_NESTING });
         }
-        Machine::new(self.shared, self.depth + 1).run()
+        PickleMachine::new(self.shared, self.depth + 1).run()
     }
 
-    /// Counts the elements of what a call is given, before it looks at them.
-    fn revisit(&mut self, id: Id) -> Result<(), PickleError> {
-        let size = |node: &Node| match node {
-            Node::List(items) | Node::Set(items) => items.len(),
-            Node::Tuple(items) => items.len(),
-            Node::Dict(entries) => entries.len(),
-            Node::Text(text) => text.len(),
-            Node::Dtype(dtype) => dtype.fields.len(),
+    /// Counts the elements of an argument before a call reads them.
+    fn revisit(&mut self, id: NodeId) -> Result<(), PickleError> {
+        let size = |node: &PickleNode| match node {
+            PickleNode::List(items) | PickleNode::Set(items) => items.len(),
+            PickleNode::Tuple(items) => items.len(),
+            PickleNode::Dict(entries) => entries.len(),
+            PickleNode::Text(text) => text.len(),
+            PickleNode::Dtype(dtype) => dtype.fields.len(),
             _ => 0,
         };
         let own = self.node(id);
         let parts = match own {
-            Node::Tuple(items) => items.iter().map(|&id| size(self.node(id))).sum(),
+            PickleNode::Tuple(items) => items.iter().map(|&id| size(self.node(id))).sum(),
             _ => 0_usize,
         };
         let elements = size(own).saturating_add(parts).saturating_add(1);
@@ -131,14 +131,14 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn push(&mut self, node: Node) -> Result<(), PickleError> {
+    fn push(&mut self, node: PickleNode) -> Result<(), PickleError> {
         let id = self.add(node)?;
         self.stack.push(id);
         Ok(())
     }
 
-    /// Takes the topmost object; marks cannot be taken so.
-    fn pop(&mut self) -> Result<Id, PickleError> {
+    /// Pops the topmost object. Fails at a mark.
+    fn pop(&mut self) -> Result<NodeId, PickleError> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() > floor {
             self.stack.pop().ok_or(PickleError::Malformed { offset: self.offset, wanted: "an object on the stack" })
@@ -147,12 +147,12 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn top(&self) -> Result<Id, PickleError> {
+    fn top(&self) -> Result<NodeId, PickleError> {
         self.stack.last().copied().ok_or_else(|| self.malformed("an object on the stack"))
     }
 
-    /// Takes all objects above the last mark, and the mark.
-    fn pop_marked(&mut self) -> Result<Vec<Id>, PickleError> {
+    /// Pops all objects above the last mark, and the mark.
+    fn pop_marked(&mut self) -> Result<Vec<NodeId>, PickleError> {
         let mark = self.marks.pop().ok_or(PickleError::Malformed { offset: self.offset, wanted: "a mark" })?;
         Ok(self.stack.split_off(mark))
     }
@@ -163,13 +163,13 @@ impl<'a> Machine<'a> {
             items.push(self.pop()?);
         }
         items.reverse();
-        self.push(Node::Tuple(items.into()))
+        self.push(PickleNode::Tuple(items.into()))
     }
 
     fn step(&mut self, opcode: u8) -> Result<(), PickleError> {
         match opcode {
             0x80 => self.protocol(),
-            // The length of a frame is a hint only.
+            // The length of a frame is only a hint.
             0x95 => self.shared.reader.array::<8>("a frame").map(drop),
             b'(' => {
                 self.marks.push(self.stack.len());
@@ -185,9 +185,9 @@ impl<'a> Machine<'a> {
                 self.stack.push(top);
                 Ok(())
             }
-            b'N' => self.push(Node::None),
-            0x88 => self.push(Node::Bool(true)),
-            0x89 => self.push(Node::Bool(false)),
+            b'N' => self.push(PickleNode::None),
+            0x88 => self.push(PickleNode::Bool(true)),
+            0x89 => self.push(PickleNode::Bool(false)),
             b'I' | b'L' | b'J' | b'K' | b'M' | 0x8a | 0x8b => {
                 let node = self.read_integer(opcode)?;
                 self.push(node)
@@ -207,31 +207,31 @@ impl<'a> Machine<'a> {
                     _ => u64::from_le_bytes(self.shared.reader.array("bytes")?),
                 };
                 let bytes = self.shared.reader.take_long(length, "bytes")?;
-                self.push(Node::Bytes(Box::new(bytes)))
+                self.push(PickleNode::Bytes(Box::new(bytes)))
             }
-            b')' => self.push(Node::Tuple(Box::default())),
+            b')' => self.push(PickleNode::Tuple(Box::default())),
             0x85 => self.pop_tuple(1),
             0x86 => self.pop_tuple(2),
             0x87 => self.pop_tuple(3),
             b't' => {
                 let items = self.pop_marked()?;
-                self.push(Node::Tuple(items.into()))
+                self.push(PickleNode::Tuple(items.into()))
             }
-            b']' => self.push(Node::List(Vec::new())),
+            b']' => self.push(PickleNode::List(Vec::new())),
             b'l' => {
                 let items = self.pop_marked()?;
-                self.push(Node::List(items))
+                self.push(PickleNode::List(items))
             }
-            b'}' => self.push(Node::Dict(Vec::new())),
+            b'}' => self.push(PickleNode::Dict(Vec::new())),
             b'd' => {
                 let items = self.pop_marked()?;
                 let entries = self.entries(&items)?;
-                self.push(Node::Dict(entries))
+                self.push(PickleNode::Dict(entries))
             }
-            0x8f => self.push(Node::Set(Vec::new())),
+            0x8f => self.push(PickleNode::Set(Vec::new())),
             0x91 => {
                 let items = self.pop_marked()?;
-                self.push(Node::Set(items))
+                self.push(PickleNode::Set(items))
             }
             b'a' => {
                 let item = self.pop()?;
@@ -270,13 +270,13 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn read_integer(&mut self, opcode: u8) -> Result<Node, PickleError> {
+    fn read_integer(&mut self, opcode: u8) -> Result<PickleNode, PickleError> {
         let reading = "an integer";
         let reader = &mut self.shared.reader;
         Ok(match opcode {
-            b'J' => Node::Int(i64::from(i32::from_le_bytes(reader.array(reading)?))),
-            b'K' => Node::Int(i64::from(reader.byte(reading)?)),
-            b'M' => Node::Int(i64::from(u16::from_le_bytes(reader.array(reading)?))),
+            b'J' => PickleNode::Int(i64::from(i32::from_le_bytes(reader.array(reading)?))),
+            b'K' => PickleNode::Int(i64::from(reader.byte(reading)?)),
+            b'M' => PickleNode::Int(i64::from(u16::from_le_bytes(reader.array(reading)?))),
             0x8a | 0x8b => {
                 let length = if opcode == 0x8a {
                     u64::from(reader.byte(reading)?)
@@ -285,26 +285,26 @@ impl<'a> Machine<'a> {
                 };
                 let digits = reader.take_long(length, reading)?;
                 if digits.len() > 8 {
-                    return Ok(Node::LargeInt);
+                    return Ok(PickleNode::LargeInt);
                 }
                 let negative = digits.last().is_some_and(|byte| byte & 0x80 != 0);
                 let mut bytes = [if negative { 0xff } else { 0 }; 8];
                 bytes[..digits.len()].copy_from_slice(&digits);
-                Node::Int(i64::from_le_bytes(bytes))
+                PickleNode::Int(i64::from_le_bytes(bytes))
             }
             _ => {
                 let line = reader.line(reading)?;
                 match &line[..] {
-                    b"00" if opcode == b'I' => return Ok(Node::Bool(false)),
-                    b"01" if opcode == b'I' => return Ok(Node::Bool(true)),
+                    b"00" if opcode == b'I' => return Ok(PickleNode::Bool(false)),
+                    b"01" if opcode == b'I' => return Ok(PickleNode::Bool(true)),
                     _ => {}
                 }
                 let digits = std::str::from_utf8(&line).unwrap_or_default().trim_end_matches('L');
                 let sign = usize::from(digits.starts_with('-'));
                 match digits.parse() {
-                    Ok(integer) => Node::Int(integer),
+                    Ok(integer) => PickleNode::Int(integer),
                     Err(_) if digits.len() > sign && digits[sign..].bytes().all(|byte| byte.is_ascii_digit()) => {
-                        Node::LargeInt
+                        PickleNode::LargeInt
                     }
                     Err(_) => return Err(self.malformed("an integer")),
                 }
@@ -312,16 +312,16 @@ impl<'a> Machine<'a> {
         })
     }
 
-    fn read_float(&mut self, opcode: u8) -> Result<Node, PickleError> {
+    fn read_float(&mut self, opcode: u8) -> Result<PickleNode, PickleError> {
         if opcode == b'G' {
-            return Ok(Node::Float(f64::from_be_bytes(self.shared.reader.array("a number")?)));
+            return Ok(PickleNode::Float(f64::from_be_bytes(self.shared.reader.array("a number")?)));
         }
         let line = self.shared.reader.line("a number")?;
         let number = std::str::from_utf8(&line).ok().and_then(|text| text.parse().ok());
-        number.map(Node::Float).ok_or_else(|| self.malformed("a number"))
+        number.map(PickleNode::Float).ok_or_else(|| self.malformed("a number"))
     }
 
-    fn read_text(&mut self, opcode: u8) -> Result<Node, PickleError> {
+    fn read_text(&mut self, opcode: u8) -> Result<PickleNode, PickleError> {
         let reading = "text";
         let reader = &mut self.shared.reader;
         let length = match opcode {
@@ -331,15 +331,15 @@ impl<'a> Machine<'a> {
             _ => {
                 let line = reader.line(reading)?;
                 let text = if opcode == b'V' { unescape(&line) } else { quoted(&line) };
-                return text.map(|text| Node::Text(text.into())).ok_or_else(|| self.malformed("text"));
+                return text.map(|text| PickleNode::Text(text.into())).ok_or_else(|| self.malformed("text"));
             }
         };
         let bytes = reader.take_long(length, reading)?;
         let text = std::str::from_utf8(&bytes).map_err(|_| self.malformed("text in UTF-8"))?;
-        Ok(Node::Text(text.into()))
+        Ok(PickleNode::Text(text.into()))
     }
 
-    fn entries(&self, items: &[Id]) -> Result<Vec<(Id, Id)>, PickleError> {
+    fn entries(&self, items: &[NodeId]) -> Result<Vec<(NodeId, NodeId)>, PickleError> {
         let pairs = items.chunks_exact(2);
         if !pairs.remainder().is_empty() {
             return Err(self.malformed("a value for each key"));
@@ -347,23 +347,23 @@ impl<'a> Machine<'a> {
         Ok(pairs.map(|pair| (pair[0], pair[1])).collect())
     }
 
-    fn append(&mut self, items: &[Id]) -> Result<(), PickleError> {
+    fn append(&mut self, items: &[NodeId]) -> Result<(), PickleError> {
         let target = self.top()?;
         let list = match self.node_mut(target) {
-            Node::List(list) | Node::Set(list) => list,
-            Node::Object(object) => &mut object.appended,
+            PickleNode::List(list) | PickleNode::Set(list) => list,
+            PickleNode::Object(object) => &mut object.appended,
             _ => return Err(self.malformed("a list or set")),
         };
         list.extend_from_slice(items);
         Ok(())
     }
 
-    fn set(&mut self, items: &[Id]) -> Result<(), PickleError> {
+    fn set(&mut self, items: &[NodeId]) -> Result<(), PickleError> {
         let entries = self.entries(items)?;
         let target = self.top()?;
         let dict = match self.node_mut(target) {
-            Node::Dict(dict) => dict,
-            Node::Object(object) => &mut object.entries,
+            PickleNode::Dict(dict) => dict,
+            PickleNode::Object(object) => &mut object.entries,
             _ => return Err(self.malformed("a dict")),
         };
         dict.extend(entries);
@@ -371,7 +371,7 @@ impl<'a> Machine<'a> {
     }
 
     fn memo(&mut self, opcode: u8) -> Result<(), PickleError> {
-        let reading = "the place of an object";
+        let reading = "an index of the memo";
         let reader = &mut self.shared.reader;
         let place = match opcode {
             b'q' | b'h' => u32::from(reader.byte(reading)?),
@@ -380,12 +380,12 @@ impl<'a> Machine<'a> {
             _ => {
                 let line = reader.line(reading)?;
                 let place = std::str::from_utf8(&line).ok().and_then(|text| text.parse().ok());
-                place.ok_or_else(|| self.malformed("the place of an object"))?
+                place.ok_or_else(|| self.malformed("an index of the memo"))?
             }
         };
         if matches!(opcode, b'g' | b'h' | b'j') {
             let id = self.memo.get(&place).copied();
-            self.stack.push(id.ok_or_else(|| self.malformed("an object that was seen before"))?);
+            self.stack.push(id.ok_or_else(|| self.malformed("an object in the memo"))?);
         } else {
             let top = self.top()?;
             self.memo.insert(place, top);
@@ -393,7 +393,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Names of classes and functions, and what is made of them.
+    /// Executes opcodes that name classes and functions, or call them.
     fn construct(&mut self, opcode: u8) -> Result<(), PickleError> {
         match opcode {
             b'c' => {
@@ -404,7 +404,7 @@ impl<'a> Machine<'a> {
             0x93 => {
                 let name = self.pop()?;
                 let module = self.pop()?;
-                let (Node::Text(module), Node::Text(name)) = (self.node(module), self.node(name)) else {
+                let (PickleNode::Text(module), PickleNode::Text(name)) = (self.node(module), self.node(name)) else {
                     return Err(self.malformed("the name of a class or function"));
                 };
                 let name = canonical(module, name);
@@ -432,7 +432,7 @@ impl<'a> Machine<'a> {
                 let arguments = self.pop()?;
                 let class = self.pop()?;
                 self.revisit(arguments)?;
-                let Node::Tuple(arguments) = self.node(arguments) else {
+                let PickleNode::Tuple(arguments) = self.node(arguments) else {
                     return Err(self.malformed("a tuple of arguments"));
                 };
                 let node = self.instance(class, arguments.to_vec(), keywords)?;
@@ -457,7 +457,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn global_of_lines(&mut self) -> Result<Id, PickleError> {
+    fn global_of_lines(&mut self) -> Result<NodeId, PickleError> {
         let module = self.shared.reader.line("the name of a module")?;
         let name = self.shared.reader.line("the name of a class or function")?;
         let (Ok(module), Ok(name)) = (std::str::from_utf8(&module), std::str::from_utf8(&name)) else {
@@ -466,9 +466,9 @@ impl<'a> Machine<'a> {
         self.global(canonical(module, name))
     }
 
-    fn global(&mut self, name: String) -> Result<Id, PickleError> {
+    fn global(&mut self, name: String) -> Result<NodeId, PickleError> {
         let shared = self.shared.names.entry(name).or_insert_with_key(|name| name.as_str().into());
-        let node = Node::Global(Arc::clone(shared));
+        let node = PickleNode::Global(Arc::clone(shared));
         self.add(node)
     }
 }
@@ -494,7 +494,7 @@ fn unescape(line: &[u8]) -> Option<String> {
     Some(text)
 }
 
-/// Reads a string of Python 2 that needs no escapes; names of attributes are such.
+/// Reads a string of Python 2 that needs no escapes, such as the name of an attribute.
 fn quoted(line: &[u8]) -> Option<String> {
     let (&quote, rest) = line.split_first()?;
     let inner = rest.strip_suffix(&[quote])?;
@@ -502,5 +502,5 @@ fn quoted(line: &[u8]) -> Option<String> {
     plain.then(|| String::from_utf8_lossy(inner).into_owned())
 }
 
-/// The bound on objects counts on it.
-const _: () = assert!(size_of::<Node>() <= 32);
+/// The limit on objects relies on this size.
+const _: () = assert!(size_of::<PickleNode>() <= 32);

@@ -1,14 +1,14 @@
-//! Pickles, read as data.
+//! Reads pickles as data.
 //!
-//! A pickle is a program: it names functions of Python and calls them. Here nothing is called. The machine understands the
-//! opcodes of protocols 0 to 5 and makes a graph of inert objects; the few functions that only build data (NumPy's arrays and
-//! dtypes, sets, ordered dicts) it knows by name, instances of classes it keeps as a class name with a state, and a call of
-//! anything else it refuses by name (`calls`). Joblib's form is understood too: arrays that interrupt the pickle, in files
-//! compressed or not.
+//! A pickle is a program that names Python functions and calls them. Here nothing is called. The machine understands
+//! the opcodes of protocols 0 to 5 and creates a graph of inert objects. It implements the few functions that only
+//! build data (NumPy's arrays and dtypes, sets, ordered dicts), keeps instances of classes as a class name with a
+//! state, and rejects a call of anything else by name (`calls`). It also reads joblib's format: arrays between the
+//! opcodes of the pickle, in files that may be compressed.
 //!
-//! Files are untrusted. Reading one ends in a [`Pickle`] or in a [`PickleError`], with time and memory in proportion to its
-//! size; how far a compressed file may grow is bounded as well (`container`). Lengths in the file are held against the bytes
-//! that are there before anything is allocated. Arrays are slices of the file.
+//! Files are untrusted. Reading one returns a [`Pickle`] or a [`PickleError`], with time and memory in proportion to
+//! its size; the decompressed size is limited as well (`container`). Lengths in the file are checked against the
+//! remaining bytes before anything is allocated. Arrays are slices of the file.
 
 mod calls;
 mod container;
@@ -20,23 +20,23 @@ mod reader;
 
 use bytes::Bytes;
 
-use self::machine::{Machine, Shared};
+use self::machine::{FileState, PickleMachine};
 
-pub use self::container::Format;
-pub use self::dtype::{Array, Dtype, Field, Kind, Numbers};
+pub use self::container::CompressionFormat;
+pub use self::dtype::{ArrayNumbers, Dtype, DtypeField, ElementKind, NumpyArray};
 pub use self::error::PickleError;
-pub use self::graph::{Pickle, Value};
+pub use self::graph::{Pickle, PickleValue};
 
-/// Reads a file that `pickle` or `joblib` wrote. What follows the pickle in it is ignored, as Python does.
+/// Reads a file that `pickle` or `joblib` wrote. As in Python, what follows the pickle is ignored.
 ///
 /// # Errors
 ///
-/// [`PickleError`] says where the file is damaged, or what it asks for that is not data.
+/// Returns a [`PickleError`] if the file is damaged, or contains something that is not data.
 pub fn read(file: Bytes) -> Result<Pickle, PickleError> {
     let (file, _) = container::open(file)?;
     let bytes = file.len();
-    let mut shared = Shared::new(file);
-    let root = Machine::new(&mut shared, 0).run()?;
+    let mut shared = FileState::new(file);
+    let root = PickleMachine::new(&mut shared, 0).run()?;
     Ok(Pickle { nodes: shared.nodes, root, bytes })
 }
 

@@ -1,10 +1,10 @@
-//! A file and how much of it has been read.
+//! A file and the current position in it.
 
 use bytes::Bytes;
 
 use super::PickleError;
 
-/// Reads forwards; what it returns shares the file's memory.
+/// Reads forwards. The returned bytes share the memory of the file.
 #[derive(Debug)]
 pub(super) struct Reader {
     file: Bytes,
@@ -24,7 +24,7 @@ impl Reader {
         self.file.len() - self.position
     }
 
-    /// Takes the next `count` bytes, of what `reading` names.
+    /// Takes the next `count` bytes. `reading` names them in errors.
     pub(super) fn take(&mut self, count: usize, reading: &'static str) -> Result<Bytes, PickleError> {
         if count > self.left() {
             return Err(PickleError::Truncated { offset: self.file.len(), reading });
@@ -34,7 +34,7 @@ impl Reader {
         Ok(self.file.slice(start..self.position))
     }
 
-    /// Takes as many bytes as a length in the file says.
+    /// Takes as many bytes as a length field specifies.
     pub(super) fn take_long(&mut self, count: u64, reading: &'static str) -> Result<Bytes, PickleError> {
         self.take(usize::try_from(count).unwrap_or(usize::MAX), reading)
     }
@@ -51,7 +51,7 @@ impl Reader {
         self.array::<1>(reading).map(|[byte]| byte)
     }
 
-    /// Takes a line, without its end.
+    /// Takes a line without its line break.
     pub(super) fn line(&mut self, reading: &'static str) -> Result<Bytes, PickleError> {
         let rest = &self.file[self.position..];
         let end = rest.iter().position(|&byte| byte == b'\n');

@@ -1,13 +1,14 @@
 //! From a model's settings to its runtime.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tracing::info;
 
 use super::{LoadError, chain};
 use crate::compute::ComputePool;
+use crate::families::NativeEvaluator;
 use crate::repository::Artifact;
 use crate::runtimes::python::Python;
 use crate::runtimes::{self, Backend, BoxFuture, Implementation, Runtime};
@@ -38,24 +39,12 @@ impl Loader for RuntimeLoader {
     fn load(&self, settings: ModelSettings) -> Loading<'_> {
         Box::pin(async move {
             match Implementation::of(&settings)? {
-                Implementation::Identity => Ok(runtimes::identity()),
                 Implementation::Python => {
                     let python = self.python.load(&settings, None).await.map_err(runtimes::LoadError::from)?;
                     self.reachable(python)
                 }
-                Implementation::Trees(family) => {
-                    let load = move |settings: &_, path: &_, compute: &_| {
-                        runtimes::load_trees(family, settings, path, compute)
-                    };
-                    let native = self.native(settings.clone(), load).await;
-                    self.native_or_python(native, &settings).await
-                }
-                Implementation::Sklearn => {
-                    let native = self.native(settings.clone(), runtimes::load_sklearn).await;
-                    self.native_or_python(native, &settings).await
-                }
-                Implementation::Mlflow => {
-                    let native = self.native(settings.clone(), runtimes::load_mlflow).await;
+                Implementation::Native(evaluator) => {
+                    let native = self.native(evaluator, settings.clone()).await;
                     self.native_or_python(native, &settings).await
                 }
             }
@@ -65,17 +54,17 @@ impl Loader for RuntimeLoader {
 
 impl RuntimeLoader {
     /// Loads a model that the server evaluates itself, from its artifact.
-    async fn native<F>(&self, settings: ModelSettings, load: F) -> Result<Arc<dyn Runtime>, LoadError>
-    where
-        F: FnOnce(&ModelSettings, &Path, &ComputePool) -> Result<Arc<dyn Runtime>, runtimes::LoadError>,
-        F: Send + 'static,
-    {
-        let path = match Artifact::resolve(&settings, &self.working_directory)? {
-            Artifact::Path(path) => path,
-            Artifact::Remote(uri) => return Err(LoadError::Remote { uri }),
+    async fn native(&self, evaluator: NativeEvaluator, settings: ModelSettings) -> Result<Arc<dyn Runtime>, LoadError> {
+        let path = if evaluator.needs_artifact() {
+            match Artifact::resolve(&settings, &self.working_directory)? {
+                Artifact::Path(path) => path,
+                Artifact::Remote(uri) => return Err(LoadError::Remote { uri }),
+            }
+        } else {
+            PathBuf::new()
         };
         let compute = self.compute.clone();
-        let load = move || load(&settings, &path, &compute);
+        let load = move || runtimes::load_native(evaluator, &settings, &path, &compute);
         Ok(self.compute.run(load).await.map_err(LoadError::Panicked)??)
     }
 
@@ -86,12 +75,12 @@ impl RuntimeLoader {
         settings: &ModelSettings,
     ) -> Result<Arc<dyn Runtime>, LoadError> {
         let refusal = match native {
-            Err(LoadError::Runtime(error)) if error.is_refusal() && Backend::of(settings)? == Backend::Auto => {
+            Err(LoadError::Runtime(error)) if error.is_unsupported() && Backend::of(settings)? == Backend::Auto => {
                 chain(&error)
             }
             // MLflow resolves URIs of its own.
             Err(error @ LoadError::Remote { .. })
-                if Implementation::of(settings)? == Implementation::Mlflow
+                if Implementation::of(settings)? == Implementation::Native(NativeEvaluator::Mlflow)
                     && Backend::of(settings)? == Backend::Auto =>
             {
                 chain(&error)
@@ -102,13 +91,13 @@ impl RuntimeLoader {
         info!(model, version, reason = refusal, "Model '{model}' is served in Python: {refusal}.");
         match self.python.load(settings, Some(&refusal)).await {
             Ok(python) => self.reachable(python),
-            Err(source) => Err(LoadError::Neither { refusal, source: Box::new(source) }),
+            Err(source) => Err(LoadError::Neither { refusal, source: source.into() }),
         }
     }
 
     /// Refuses a model of which a route could never be reached.
     fn reachable(&self, model: Arc<dyn Runtime>) -> Result<Arc<dyn Runtime>, LoadError> {
-        match model.custom_routes().iter().find(|route| (self.is_reserved)(&route.template)) {
+        match model.description().routes.iter().find(|route| (self.is_reserved)(&route.template)) {
             Some(route) => Err(LoadError::Reserved { route: route.template.to_string() }),
             None => Ok(model),
         }

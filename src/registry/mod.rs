@@ -23,15 +23,15 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use crate::repository::{self, ArtifactError};
-use crate::runtimes::python::PythonLoadError;
 use crate::runtimes::{self, Runtime};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
 use crate::types::{ModelMetadata, Parameters, TensorMetadata};
 
+pub use crate::runtimes::RuntimeStatus;
 pub use budget::{BudgetLoader, TooLarge};
 pub use loader::{Loader, Loading, RuntimeLoader};
-pub use queue::{Queue, QueueFull};
+pub use queue::{QueueFull, RequestQueue};
 pub use routes::{CustomMatch, CustomTarget};
 pub use warm_up::SampleError;
 
@@ -60,7 +60,7 @@ pub enum LoadError {
     Runtime(#[from] runtimes::LoadError),
     /// The native runtime refuses the artifact, and Python cannot serve it either.
     #[error("{refusal}; nor does Python serve it")]
-    Neither { refusal: String, source: Box<PythonLoadError> },
+    Neither { refusal: String, source: runtimes::LoadError },
     /// There is no room for it in the memory of models.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
@@ -78,18 +78,18 @@ pub enum LoadError {
 
 /// What a model is doing.
 #[derive(Debug, Clone)]
-pub enum State {
+pub enum ModelState {
     Loading,
     Ready(Arc<dyn Runtime>),
     Failed { reason: String },
 }
 
-impl State {
+impl ModelState {
     /// Returns the name that readiness shows.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Loading => "LOADING",
-            Self::Ready(runtime) if runtime.not_ready().is_none() => "READY",
+            Self::Ready(runtime) if runtime.status().is_available() => "READY",
             Self::Ready(_) => "UNAVAILABLE",
             Self::Failed { .. } => "FAILED",
         }
@@ -97,7 +97,7 @@ impl State {
 
     /// Tells whether the model can answer now.
     pub fn is_ready(&self) -> bool {
-        matches!(self, Self::Ready(runtime) if runtime.not_ready().is_none())
+        matches!(self, Self::Ready(runtime) if runtime.status().is_available())
     }
 }
 
@@ -123,10 +123,10 @@ impl Timeouts {
 
 /// One version of a model.
 #[derive(Debug)]
-pub struct Model {
+pub struct RegisteredModel {
     pub name: String,
     pub version: Option<String>,
-    pub state: State,
+    pub state: ModelState,
     pub metadata: ModelMetadata,
     /// The server is ready only when this model is. A model that it was told to load, and that is not there yet, is not
     /// required: a load that takes long, or fails, is no reason to take the others out of service.
@@ -138,7 +138,7 @@ pub struct Model {
     /// Its requests are held against the inputs of its metadata.
     pub validated: bool,
     /// What waits for it.
-    pub queue: Queue,
+    pub queue: RequestQueue,
     pub timeouts: Timeouts,
     /// The settings file; nothing for a model of the environment.
     pub source: Option<PathBuf>,
@@ -150,7 +150,7 @@ pub struct Model {
     pub answer_headers: OnceLock<HeaderMap>,
 }
 
-impl Model {
+impl RegisteredModel {
     /// Returns the metrics of requests that asked for this model with or without its version.
     pub const fn metrics(&self, with_version: bool) -> &ModelMetrics {
         if with_version { &self.metrics } else { &self.metrics_as_default }
@@ -168,7 +168,7 @@ impl Model {
 
     /// Tells whether the model looks at the headers of requests.
     pub fn reads_headers(&self) -> bool {
-        matches!(&self.state, State::Ready(runtime) if runtime.reads_headers())
+        matches!(&self.state, ModelState::Ready(runtime) if runtime.description().reads_headers)
     }
 
     /// Returns how log lines and messages call it: the name, or name and version.
@@ -178,10 +178,11 @@ impl Model {
 }
 
 /// What the settings say, or the model itself where it has something to say.
-fn metadata(settings: &ModelSettings, state: &State) -> ModelMetadata {
-    let State::Ready(runtime) = state else { return metadata_of(settings) };
-    let mut metadata = runtime.metadata().cloned().unwrap_or_else(|| metadata_of(settings));
-    metadata.parameters.others.insert("backend".to_owned(), runtime.backend().into());
+fn metadata(settings: &ModelSettings, state: &ModelState) -> ModelMetadata {
+    let ModelState::Ready(runtime) = state else { return metadata_of(settings) };
+    let description = runtime.description();
+    let mut metadata = description.metadata.clone().unwrap_or_else(|| metadata_of(settings));
+    metadata.parameters.others.insert("backend".to_owned(), description.backend.into());
     metadata
 }
 
@@ -209,13 +210,13 @@ fn metadata_of(settings: &ModelSettings) -> ModelMetadata {
 }
 
 /// The versions of one name.
-type ByVersion = BTreeMap<Option<String>, Arc<Model>>;
+type ByVersion = BTreeMap<Option<String>, Arc<RegisteredModel>>;
 
 /// The versions of one name, and the one that answers when none is asked for.
 #[derive(Debug, Clone, Default)]
 struct Versions {
     all: ByVersion,
-    default: Option<Arc<Model>>,
+    default: Option<Arc<RegisteredModel>>,
 }
 
 impl From<ByVersion> for Versions {
@@ -236,7 +237,7 @@ struct Snapshot {
 
 /// A model that is loaded and warm, and that nobody can reach yet. Dropped, it is gone.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedModel {
     settings: ModelSettings,
     runtime: Arc<dyn Runtime>,
 }
@@ -283,7 +284,7 @@ impl Registry {
     /// # Errors
     ///
     /// Fails in the original's words when there is none.
-    pub fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, NotFound> {
+    pub fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<RegisteredModel>, NotFound> {
         let snapshot = self.shared.snapshot.load();
         let versions = snapshot.models.get(name);
         let found = match version {
@@ -299,7 +300,7 @@ impl Registry {
     }
 
     /// Returns every version of every model, by name and version.
-    pub fn models(&self) -> Vec<Arc<Model>> {
+    pub fn models(&self) -> Vec<Arc<RegisteredModel>> {
         self.shared.snapshot.load().models.values().flat_map(|versions| versions.all.values().cloned()).collect()
     }
 
@@ -314,7 +315,7 @@ impl Registry {
     }
 
     /// Returns the versions of one name.
-    pub fn versions(&self, name: &str) -> Vec<Arc<Model>> {
+    pub fn versions(&self, name: &str) -> Vec<Arc<RegisteredModel>> {
         let snapshot = self.shared.snapshot.load();
         snapshot.models.get(name).map(|versions| versions.all.values().cloned().collect()).unwrap_or_default()
     }
@@ -339,14 +340,14 @@ impl Registry {
     fn list(&self, settings: &ModelSettings, required: bool) {
         self.edit(&settings.name, |versions| {
             let version = settings.parameters.version.clone();
-            versions.entry(version).or_insert_with(|| Arc::new(self.model(settings, State::Loading, required)));
+            versions.entry(version).or_insert_with(|| Arc::new(self.model(settings, ModelState::Loading, required)));
         });
     }
 
     /// Takes back what [`Registry::announce_optional`] listed.
     pub fn withdraw(&self, settings: &ModelSettings) {
         self.edit(&settings.name, |versions| {
-            let unused = |model: &Arc<Model>| !model.required && matches!(model.state, State::Loading);
+            let unused = |model: &Arc<RegisteredModel>| !model.required && matches!(model.state, ModelState::Loading);
             if versions.get(&settings.parameters.version).is_some_and(unused) {
                 versions.remove(&settings.parameters.version);
             }
@@ -360,15 +361,15 @@ impl Registry {
     /// # Errors
     ///
     /// [`LoadError`] says what is wrong with it. Nothing that serves is touched.
-    pub async fn prepare(&self, settings: ModelSettings) -> Result<Prepared, LoadError> {
+    pub async fn prepare(&self, settings: ModelSettings) -> Result<PreparedModel, LoadError> {
         let runtime = self.shared.loader.load(settings.clone()).await?;
         warm_up::warm_up(runtime.as_ref(), &settings).await?;
-        Ok(Prepared { settings, runtime })
+        Ok(PreparedModel { settings, runtime })
     }
 
     /// Makes the prepared models the versions of `name`, all at once: those that it has and that are not among them are
     /// gone, and requests that hold one of them finish with it.
-    pub fn replace(&self, name: &str, prepared: Vec<Prepared>) {
+    pub fn replace(&self, name: &str, prepared: Vec<PreparedModel>) {
         self.edit(name, |versions| {
             *versions = prepared.into_iter().map(|prepared| self.ready(prepared)).collect();
         });
@@ -385,7 +386,7 @@ impl Registry {
     /// # Errors
     ///
     /// A model that was ready stays as it was. Any other is listed as failed, with the reason.
-    pub async fn load(&self, settings: ModelSettings) -> Result<Arc<Model>, LoadError> {
+    pub async fn load(&self, settings: ModelSettings) -> Result<Arc<RegisteredModel>, LoadError> {
         self.announce(&settings);
         match self.prepare(settings.clone()).await {
             Ok(prepared) => Ok(self.edit(&settings.name, |versions| {
@@ -405,16 +406,16 @@ impl Registry {
         self.edit(&settings.name, |versions| {
             let listed = versions.get(&settings.parameters.version);
             if listed.is_some_and(|model| model.delays_readiness()) {
-                let model = Arc::new(self.model(settings, State::Failed { reason }, true));
+                let model = Arc::new(self.model(settings, ModelState::Failed { reason }, true));
                 versions.insert(model.version.clone(), model);
             }
         });
     }
 
-    fn ready(&self, prepared: Prepared) -> (Option<String>, Arc<Model>) {
-        let Prepared { settings, runtime } = prepared;
+    fn ready(&self, prepared: PreparedModel) -> (Option<String>, Arc<RegisteredModel>) {
+        let PreparedModel { settings, runtime } = prepared;
         let snapshot = self.shared.snapshot.load();
-        for route in runtime.custom_routes() {
+        for route in &runtime.description().routes {
             if let Some(other) = snapshot.routes.same_of_other(&settings.name, route) {
                 let (method, path, other) = (route.method.as_str(), route.template.as_str(), other.label());
                 warn!(
@@ -423,20 +424,20 @@ impl Registry {
                 );
             }
         }
-        let model = self.model(&settings, State::Ready(runtime), true);
+        let model = self.model(&settings, ModelState::Ready(runtime), true);
         (model.version.clone(), Arc::new(model))
     }
 
-    fn model(&self, settings: &ModelSettings, state: State, required: bool) -> Model {
+    fn model(&self, settings: &ModelSettings, state: ModelState, required: bool) -> RegisteredModel {
         let metrics = &self.shared.metrics;
         let (version, cached) = (settings.parameters.version.clone(), settings.cache_enabled);
-        Model {
+        RegisteredModel {
             metadata: metadata(settings, &state),
             required,
             generation: self.shared.generations.fetch_add(1, Ordering::Relaxed),
             cached,
             validated: settings.parameters.validate_inputs,
-            queue: Queue::new(settings),
+            queue: RequestQueue::new(settings),
             timeouts: Timeouts::of(settings),
             source: settings.source.clone(),
             metrics: metrics.of_model(&settings.name, version.as_deref(), cached),

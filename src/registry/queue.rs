@@ -6,7 +6,7 @@ use crate::settings::ModelSettings;
 
 /// Counts the requests of a model that wait for their prediction to begin.
 #[derive(Debug)]
-pub struct Queue {
+pub struct RequestQueue {
     requests: AtomicUsize,
     bytes: AtomicUsize,
     max_requests: usize,
@@ -34,7 +34,7 @@ impl QueueFull {
     }
 }
 
-impl Queue {
+impl RequestQueue {
     pub(super) fn new(settings: &ModelSettings) -> Self {
         let max_requests = settings.parameters.max_queue_requests.unwrap_or(usize::MAX);
         let max_bytes = settings.parameters.max_queue_bytes;
@@ -90,11 +90,11 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn queue(max_requests: usize, max_bytes: usize) -> Queue {
+    fn queue(max_requests: usize, max_bytes: usize) -> RequestQueue {
         let mut settings = ModelSettings::new("m", "tests.Model");
         settings.parameters.max_queue_requests = Some(max_requests);
         settings.parameters.max_queue_bytes = max_bytes;
-        Queue::new(&settings)
+        RequestQueue::new(&settings)
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Method;
 
-use super::{Model, State, Versions};
+use super::{ModelState, RegisteredModel, Versions};
 use crate::types::CustomRoute;
 
 /// What a path and a method mean to the models.
@@ -22,7 +22,7 @@ pub enum CustomMatch {
 /// The route that a call has found.
 #[derive(Debug, Clone)]
 pub struct CustomTarget {
-    pub model: Arc<Model>,
+    pub model: Arc<RegisteredModel>,
     /// Its place among the model's routes.
     pub place: usize,
     /// What stands for the parameters of its path.
@@ -38,11 +38,11 @@ impl CustomTarget {
 
 /// The routes in the order in which they are tried: those of default versions first, then by the time of loading.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Routes(Vec<(Arc<Model>, usize)>);
+pub(super) struct Routes(Vec<(Arc<RegisteredModel>, usize)>);
 
 impl Routes {
     pub(super) fn of<'a>(models: impl Iterator<Item = &'a Versions>) -> Self {
-        let mut routes: Vec<(bool, Arc<Model>, usize)> = Vec::new();
+        let mut routes: Vec<(bool, Arc<RegisteredModel>, usize)> = Vec::new();
         for versions in models {
             for model in versions.all.values() {
                 let other = versions.default.as_ref().is_none_or(|default| !Arc::ptr_eq(default, model));
@@ -68,8 +68,8 @@ impl Routes {
     }
 
     /// Finds a model of another name that has the same route.
-    pub(super) fn same_of_other(&self, name: &str, wanted: &CustomRoute) -> Option<&Model> {
-        let same = |model: &Model, place| {
+    pub(super) fn same_of_other(&self, name: &str, wanted: &CustomRoute) -> Option<&RegisteredModel> {
+        let same = |model: &RegisteredModel, place| {
             let found = route(model, place);
             found.is_some_and(|route| {
                 route.method == wanted.method && route.template.as_str() == wanted.template.as_str()
@@ -80,13 +80,13 @@ impl Routes {
     }
 }
 
-pub(super) fn routes_of(model: &Model) -> &[CustomRoute] {
+pub(super) fn routes_of(model: &RegisteredModel) -> &[CustomRoute] {
     match &model.state {
-        State::Ready(runtime) => runtime.custom_routes(),
-        State::Loading | State::Failed { .. } => &[],
+        ModelState::Ready(runtime) => &runtime.description().routes,
+        ModelState::Loading | ModelState::Failed { .. } => &[],
     }
 }
 
-fn route(model: &Model, place: usize) -> Option<&CustomRoute> {
+fn route(model: &RegisteredModel, place: usize) -> Option<&CustomRoute> {
     routes_of(model).get(place)
 }

@@ -1,5 +1,7 @@
 //! What a model does before it is ready, so that its first callers do not pay for it.
 
+use std::sync::Arc;
+
 use super::LoadError;
 use crate::runtimes::{Runtime, RuntimeError};
 use crate::settings::ModelSettings;
@@ -17,7 +19,7 @@ pub enum SampleError {
 /// Warms a runtime as it likes, then with the requests of the setting `warmup`, one after the other.
 pub(super) async fn warm_up(runtime: &dyn Runtime, settings: &ModelSettings) -> Result<(), LoadError> {
     runtime.warm_up().await.map_err(LoadError::WarmUp)?;
-    if runtime.is_warm() {
+    if runtime.description().answers_warmup {
         return Ok(());
     }
     for (index, sample) in settings.warmup.iter().enumerate() {
@@ -28,6 +30,6 @@ pub(super) async fn warm_up(runtime: &dyn Runtime, settings: &ModelSettings) -> 
 
 async fn answer(runtime: &dyn Runtime, sample: &serde_json::Value) -> Result<(), SampleError> {
     let sample = json::read_request(sample.to_string().as_bytes(), None)?;
-    runtime.predict(sample.request).await?;
+    runtime.predict(sample.request, Arc::new(())).await?;
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::families::ModelFamily;
 use crate::settings::ModelSettings;
 
 /// What a model's `uri` leads to.
@@ -40,7 +41,7 @@ impl Artifact {
         // Made absolute by its parts only: resolving `..` here would go astray behind a symbolic link.
         let path: PathBuf = working_directory.join(base).join(relative).components().collect();
         if path.is_dir() {
-            let known = well_known_names(&settings.implementation).iter().map(|name| path.join(name));
+            let known = ModelFamily::artifact_names(settings).iter().map(|name| path.join(name));
             let found = known.into_iter().find(|candidate| candidate.is_file());
             return Ok(Self::Path(found.unwrap_or(path)));
         }
@@ -49,18 +50,6 @@ impl Artifact {
             return Ok(Self::Path(path));
         }
         Err(ArtifactError::Missing { model: model(), path })
-    }
-}
-
-/// Returns the file names for which a runtime looks in a folder, in its order.
-pub fn well_known_names(implementation: &str) -> &'static [&'static str] {
-    let package = implementation.split('.').next().unwrap_or_default();
-    match package {
-        "mlserver_sklearn" => &["model.joblib", "model.pickle", "model.pkl"],
-        "mlserver_xgboost" => &["model.bst", "model.json", "model.ubj"],
-        "mlserver_lightgbm" => &["model.bst"],
-        "mlserver_catboost" => &["model.cbm", "model.bin"],
-        _ => &[],
     }
 }
 

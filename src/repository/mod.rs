@@ -8,7 +8,7 @@ mod custom;
 mod discovery;
 mod version;
 
-pub use artifact::{Artifact, ArtifactError, well_known_names};
+pub use artifact::{Artifact, ArtifactError};
 pub use custom::{CustomError, CustomRepository, Listed};
 pub use discovery::{Discovery, DiscoveryError, Repository};
 pub use version::{compare_versions, default_version};

@@ -7,23 +7,15 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 
-use super::{BoxFuture, RequestStream, ResponseStream, Runtime, RuntimeError};
+use super::{BoxFuture, OutputError, Predictor, RequestStream, ResponseStream, RuntimeError, ready};
 use crate::types::{InferenceRequest, InferenceResponse, RequestedOutput, Tensor};
 
 #[derive(Debug)]
 pub(super) struct Identity;
 
-impl Runtime for Identity {
-    fn backend(&self) -> &'static str {
-        "native"
-    }
-
-    fn reads_headers(&self) -> bool {
-        false
-    }
-
+impl Predictor for Identity {
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(std::future::ready(answer(request)))
+        ready(answer(request))
     }
 
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
@@ -41,11 +33,12 @@ fn answer(request: InferenceRequest) -> Result<InferenceResponse, RuntimeError> 
 }
 
 fn find(inputs: &[Tensor], output: &RequestedOutput) -> Result<Tensor, RuntimeError> {
-    inputs.iter().find(|input| input.name == output.name).cloned().ok_or_else(|| RuntimeError::UnsupportedOutput {
+    let found = inputs.iter().find(|input| input.name == output.name).cloned();
+    Ok(found.ok_or_else(|| OutputError::Unsupported {
         runtime: "IdentityModel",
         supported: "the names of its inputs",
         found: output.name.clone(),
-    })
+    })?)
 }
 
 #[cfg(test)]

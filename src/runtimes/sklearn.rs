@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{BoxFuture, Runtime, RuntimeError};
+use super::{BoxFuture, OutputError, Predictor, RuntimeError};
 use crate::codecs::{self, Decoded};
 use crate::compute::ComputePool;
-use crate::evaluators::sklearn::{Data, Elements, Frame, Int, Method, Model, PredictError, Table};
+use crate::evaluators::sklearn::{
+    DataFrame, DenseTable, Elements, EstimatorMethod, FittedEstimator, IntType, LoadError, PredictError, TableData,
+};
 use crate::settings::ModelSettings;
 use crate::types::{
     BytesElements, Datatype, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor, TensorData,
@@ -24,16 +26,13 @@ const INLINE: Duration = Duration::from_micros(50);
 /// a large vocabulary would fill the memory. 128 MiB.
 const MAX_CELLS: usize = 1 << 24;
 
-/// The files for which the runtime looks in a folder.
-pub(super) const WELL_KNOWN_NAMES: &str = "model.joblib, model.pickle, model.pkl";
-
 /// What numbers cannot be sent as, and texts only as the first.
 const TEXT_CODECS: [&str; 3] = ["str", "base64", "datetime"];
 
 /// A loaded estimator. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct SklearnModel {
-    model: Arc<Model>,
+    model: Arc<FittedEstimator>,
     content_type: Option<Arc<str>>,
     /// What is answered when a request asks for nothing by name.
     default_output: Arc<str>,
@@ -43,63 +42,72 @@ pub(super) struct SklearnModel {
 }
 
 impl SklearnModel {
-    pub(super) fn new(model: Model, settings: &ModelSettings, compute: ComputePool) -> Self {
+    /// Loads what `pickle` or `joblib` wrote.
+    pub(super) fn load(file: Bytes, settings: &ModelSettings, compute: ComputePool) -> Result<Self, LoadError> {
+        let model = FittedEstimator::load(file)?;
         let predict_fn = settings.parameters.extra.get("predict_fn").and_then(|name| name.as_str());
         let output_types = settings.outputs.iter().filter_map(|output| {
             let content_type = output.parameters.get("content_type")?.as_str()?;
             Some((output.name.clone(), content_type.to_owned()))
         });
-        Self {
+        Ok(Self {
             model: Arc::new(model),
             content_type: settings.parameters.content_type.as_deref().map(Arc::from),
-            default_output: predict_fn.unwrap_or(Method::Predict.name()).into(),
+            default_output: predict_fn.unwrap_or(EstimatorMethod::Predict.name()).into(),
             output_types: Arc::new(output_types.collect()),
             compute,
-        }
+        })
     }
 
     /// Returns the methods whose answers are asked for, in that order.
-    fn methods(&self, outputs: &[RequestedOutput]) -> Result<Vec<Method>, RuntimeError> {
+    fn methods(&self, outputs: &[RequestedOutput]) -> Result<Vec<EstimatorMethod>, RuntimeError> {
         if outputs.is_empty() {
             return Ok(vec![self.method(&self.default_output)?]);
         }
         outputs.iter().map(|output| self.method(&output.name)).collect()
     }
 
-    fn method(&self, name: &str) -> Result<Method, RuntimeError> {
-        let Some(method) = Method::ALL.into_iter().find(|method| method.name() == name) else {
-            return Err(RuntimeError::UnsupportedOutput {
+    fn method(&self, name: &str) -> Result<EstimatorMethod, RuntimeError> {
+        let Some(method) = EstimatorMethod::ALL.into_iter().find(|method| method.name() == name) else {
+            return Err(OutputError::Unsupported {
                 runtime: "SKLearnModel",
                 supported: "'predict', 'predict_proba' and 'transform'",
                 found: name.to_owned(),
-            });
+            }
+            .into());
         };
         if self.model.methods().contains(method) {
             return Ok(method);
         }
         let model = format!("<class '{}'>", self.model.class_path());
-        Err(RuntimeError::ModelWithoutOutput { model: model.into(), output: method.name() })
+        Err(OutputError::Missing { model: model.into(), output: method.name() }.into())
     }
 
-    fn answer(&self, request: &InferenceRequest, methods: &[Method]) -> Result<InferenceResponse, RuntimeError> {
+    fn answer(
+        &self,
+        request: &InferenceRequest,
+        methods: &[EstimatorMethod],
+    ) -> Result<InferenceResponse, RuntimeError> {
         let decoded = codecs::decode_with_text(request, self.content_type.as_deref())?;
         let data = data(&decoded, self.model.n_features())?;
         let mut outputs = Vec::with_capacity(methods.len());
         for (index, &method) in methods.iter().enumerate() {
             let table = match self.model.call(method, &data)? {
-                Data::Table(table) => table,
-                Data::Sparse(sparse) => {
+                TableData::Table(table) => table,
+                TableData::Sparse(sparse) => {
                     let (rows, columns) = (sparse.rows(), sparse.columns());
                     let error = PredictError::Sparse { method, rows, columns, most: MAX_CELLS };
                     sparse.to_table(MAX_CELLS).ok_or(error)?
                 }
-                Data::Frame(frame) if frame.names.is_empty() => return Err(PredictError::Objects { method }.into()),
-                // The columns of a data frame take the place of all outputs.
-                Data::Frame(_) if methods.len() > 1 => {
-                    let names = methods.iter().map(|method| method.name()).collect();
-                    return Err(RuntimeError::Columns { method: method.name(), requested: names });
+                TableData::Frame(frame) if frame.names.is_empty() => {
+                    return Err(PredictError::Objects { method }.into());
                 }
-                Data::Frame(frame) => {
+                // The columns of a data frame take the place of all outputs.
+                TableData::Frame(_) if methods.len() > 1 => {
+                    let names = methods.iter().map(|method| method.name()).collect();
+                    return Err(AnswerError::Columns { method: method.name(), requested: names }.into());
+                }
+                TableData::Frame(frame) => {
                     for (name, column) in frame.names.into_iter().zip(frame.columns) {
                         outputs.push(tensor(&name, vec![frame.rows, 1], column)?);
                     }
@@ -119,9 +127,9 @@ impl SklearnModel {
     /// which everything is sent that no codec is meant for.
     fn content_type_of(
         &self,
-        method: Method,
+        method: EstimatorMethod,
         requested: Option<&RequestedOutput>,
-        table: &Table<'_>,
+        table: &DenseTable<'_>,
     ) -> Result<&'static str, RuntimeError> {
         let of_metadata = || self.output_types.get(method.name()).map(String::as_str);
         let wanted = requested.and_then(|output| output.parameters.content_type()).or_else(of_metadata);
@@ -129,17 +137,13 @@ impl SklearnModel {
         if codec == "str" && table.columns == 1 && matches!(table.elements, Elements::Text(_)) {
             return Ok(codec);
         }
-        Err(RuntimeError::OutputType { output: method.name(), content_type: codec })
+        Err(AnswerError::ContentType { output: method.name(), content_type: codec }.into())
     }
 }
 
-impl Runtime for SklearnModel {
-    fn backend(&self) -> &'static str {
-        "native"
-    }
-
-    fn reads_headers(&self) -> bool {
-        false
+impl Predictor for SklearnModel {
+    fn parallelism(&self) -> usize {
+        self.compute.width()
     }
 
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
@@ -154,13 +158,37 @@ impl Runtime for SklearnModel {
             self.compute
                 .run_at(priority, move || model.answer(&request, &methods))
                 .await
-                .map_err(RuntimeError::Panicked)?
+                .map_err(RuntimeError::panicked)?
         })
     }
 }
 
+/// Why an estimator's answer cannot be sent as the request asks.
+#[derive(Debug, thiserror::Error)]
+enum AnswerError {
+    #[error("output `{output}` cannot be sent as `{content_type}`: expected `np`, or `str` for a column of texts")]
+    ContentType { output: &'static str, content_type: &'static str },
+    /// Several outputs were asked for, one of which is a data frame.
+    #[error(
+        "{method} returned columnar data of type <class 'pandas.core.frame.DataFrame'> and {requested:?} were requested. Cannot encode multiple columnar data responses into one response."
+    )]
+    Columns { method: &'static str, requested: Vec<&'static str> },
+}
+
+impl From<AnswerError> for RuntimeError {
+    fn from(error: AnswerError) -> Self {
+        Self::invalid_request(error)
+    }
+}
+
+impl From<PredictError> for RuntimeError {
+    fn from(error: PredictError) -> Self {
+        Self::invalid_request(error)
+    }
+}
+
 /// What a request's tensors are to estimators; numbers of the types that most compute in are borrowed.
-fn data<'a>(decoded: &Decoded<'a>, features: Option<usize>) -> Result<Data<'a>, RuntimeError> {
+fn data<'a>(decoded: &Decoded<'a>, features: Option<usize>) -> Result<TableData<'a>, RuntimeError> {
     match decoded {
         Decoded::Array(tensor) => {
             // A list of texts is a column of them.
@@ -172,12 +200,12 @@ fn data<'a>(decoded: &Decoded<'a>, features: Option<usize>) -> Result<Data<'a>, 
                     return Err(codecs::CodecError::Shape { input, found, features: features.unwrap_or(1) }.into());
                 }
             };
-            Ok(Data::Table(Table { elements: elements(tensor), rows, columns }))
+            Ok(TableData::Table(DenseTable { elements: elements(tensor), rows, columns }))
         }
         Decoded::Frame(columns) => {
             let names = columns.iter().map(|column| Cow::Borrowed(column.name.as_str())).collect();
             let elements = columns.iter().map(|column| elements(column)).collect();
-            Ok(Data::Frame(Frame { names, columns: elements, rows: decoded.rows() }))
+            Ok(TableData::Frame(DataFrame { names, columns: elements, rows: decoded.rows() }))
         }
     }
 }
@@ -189,15 +217,15 @@ pub(super) fn elements(tensor: &Tensor) -> Elements<'_> {
         Datatype::Fp16 => return halves(tensor, half::f16::to_f64),
         Datatype::Bf16 => return halves(tensor, half::bf16::to_f64),
         Datatype::Bytes => return texts(tensor),
-        Datatype::Bool => Int::Bool,
-        Datatype::Int8 => Int::I8,
-        Datatype::Int16 => Int::I16,
-        Datatype::Int32 => Int::I32,
-        Datatype::Int64 => Int::I64,
-        Datatype::Uint8 => Int::U8,
-        Datatype::Uint16 => Int::U16,
-        Datatype::Uint32 => Int::U32,
-        Datatype::Uint64 => Int::U64,
+        Datatype::Bool => IntType::Bool,
+        Datatype::Int8 => IntType::I8,
+        Datatype::Int16 => IntType::I16,
+        Datatype::Int32 => IntType::I32,
+        Datatype::Int64 => IntType::I64,
+        Datatype::Uint8 => IntType::U8,
+        Datatype::Uint16 => IntType::U16,
+        Datatype::Uint32 => IntType::U32,
+        Datatype::Uint64 => IntType::U64,
     };
     integers(tensor, int)
 }
@@ -216,20 +244,20 @@ fn texts(tensor: &Tensor) -> Elements<'_> {
     }
 }
 
-fn integers(tensor: &Tensor, int: Int) -> Elements<'_> {
+fn integers(tensor: &Tensor, int: IntType) -> Elements<'_> {
     fn widen<T: crate::types::Element + Into<i64>>(tensor: &Tensor) -> Cow<'_, [i64]> {
         tensor.elements::<T>().unwrap_or_default().iter().copied().map(Into::into).collect()
     }
     let values = match int {
-        Int::I64 => tensor.elements().unwrap_or_default(),
-        Int::I8 => widen::<i8>(tensor),
-        Int::I16 => widen::<i16>(tensor),
-        Int::I32 => widen::<i32>(tensor),
-        Int::U8 => widen::<u8>(tensor),
-        Int::U16 => widen::<u16>(tensor),
-        Int::U32 => widen::<u32>(tensor),
+        IntType::I64 => tensor.elements().unwrap_or_default(),
+        IntType::I8 => widen::<i8>(tensor),
+        IntType::I16 => widen::<i16>(tensor),
+        IntType::I32 => widen::<i32>(tensor),
+        IntType::U8 => widen::<u8>(tensor),
+        IntType::U16 => widen::<u16>(tensor),
+        IntType::U32 => widen::<u32>(tensor),
         // Beyond what an `i64` holds no estimator tells integers apart, so that a rounded number does.
-        Int::U64 => {
+        IntType::U64 => {
             let values = tensor.elements::<u64>().unwrap_or_default();
             let narrowed: Option<_> = values.iter().map(|&value| i64::try_from(value).ok()).collect();
             match narrowed {
@@ -237,7 +265,7 @@ fn integers(tensor: &Tensor, int: Int) -> Elements<'_> {
                 None => return Elements::F64(values.iter().map(|&value| to_f64(value)).collect()),
             }
         }
-        Int::Bool => match &tensor.data {
+        IntType::Bool => match &tensor.data {
             TensorData::Fixed(bytes) => bytes.iter().map(|&byte| i64::from(byte)).collect(),
             TensorData::Variable(_) => Cow::default(),
         },
@@ -254,7 +282,7 @@ pub(super) fn tensor(name: &str, shape: Vec<usize>, elements: Elements<'_>) -> R
     let tensor = match elements {
         Elements::F32(values) => Tensor::from_elements(name, shape, &values),
         Elements::F64(values) => Tensor::from_elements(name, shape, &values),
-        Elements::Int(values, Int::I64) => Tensor::from_elements(name, shape, &values),
+        Elements::Int(values, IntType::I64) => Tensor::from_elements(name, shape, &values),
         Elements::Int(values, int) => {
             let (datatype, width) = width(int);
             // Results have the values of labels, which fit the type they were read from.
@@ -267,20 +295,20 @@ pub(super) fn tensor(name: &str, shape: Vec<usize>, elements: Elements<'_>) -> R
             Ok(Tensor { name: name.to_owned(), datatype: Datatype::Bytes, shape, parameters: Parameters::new(), data })
         }
     };
-    tensor.map_err(|error| RuntimeError::Inconsistent(Box::new(error)))
+    tensor.map_err(RuntimeError::inconsistent)
 }
 
 /// The datatype of integers, and the bytes of each.
-const fn width(int: Int) -> (Datatype, usize) {
+const fn width(int: IntType) -> (Datatype, usize) {
     match int {
-        Int::Bool => (Datatype::Bool, 1),
-        Int::I8 => (Datatype::Int8, 1),
-        Int::I16 => (Datatype::Int16, 2),
-        Int::I32 => (Datatype::Int32, 4),
-        Int::I64 => (Datatype::Int64, 8),
-        Int::U8 => (Datatype::Uint8, 1),
-        Int::U16 => (Datatype::Uint16, 2),
-        Int::U32 => (Datatype::Uint32, 4),
-        Int::U64 => (Datatype::Uint64, 8),
+        IntType::Bool => (Datatype::Bool, 1),
+        IntType::I8 => (Datatype::Int8, 1),
+        IntType::I16 => (Datatype::Int16, 2),
+        IntType::I32 => (Datatype::Int32, 4),
+        IntType::I64 => (Datatype::Int64, 8),
+        IntType::U8 => (Datatype::Uint8, 1),
+        IntType::U16 => (Datatype::Uint16, 2),
+        IntType::U32 => (Datatype::Uint32, 4),
+        IntType::U64 => (Datatype::Uint64, 8),
     }
 }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BoxFuture, Runtime, RuntimeError};
+use super::{BoxFuture, OutputError, Predictor, RuntimeError};
 use crate::codecs::{self, Decoded, Matrix};
 use crate::compute::ComputePool;
 use crate::evaluators::trees::{
-    Kind, LoadError, Matrix as Rows, Model, Output, PredictError, Prediction, Scores, Values,
+    EnsembleOutput, FeatureMatrix, FeatureValues, LoadError, PredictError, PredictedValues, Prediction, TreeEnsemble,
+    WrapperKind,
 };
+use crate::families::TreeLibrary;
 use crate::settings::ModelSettings;
 use crate::types::{InferenceRequest, InferenceResponse, Parameters, Tensor};
 
@@ -19,65 +21,54 @@ const INLINE: Duration = Duration::from_micros(50);
 /// Models with more features are not warmed up: a row of theirs takes memory that their file only declares.
 const WARM_UP_FEATURES: usize = 1 << 20;
 
-/// Which library's rules apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    XgBoost,
-    LightGbm,
-}
-
-impl Family {
-    pub(super) fn load(self, bytes: &[u8]) -> Result<Model, LoadError> {
-        match self {
-            Self::XgBoost => Model::load_xgboost(bytes),
-            Self::LightGbm => Model::load_lightgbm(bytes),
-        }
-    }
-
-    pub(super) const fn well_known_names(self) -> &'static str {
-        match self {
-            Self::XgBoost => "model.bst, model.json, model.ubj",
-            Self::LightGbm => "model.bst",
-        }
-    }
-}
-
 /// A loaded tree ensemble. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct TreeModel {
-    family: Family,
-    model: Arc<Model>,
+    library: TreeLibrary,
+    model: Arc<TreeEnsemble>,
     content_type: Option<Arc<str>>,
     compute: ComputePool,
 }
 
 impl TreeModel {
-    pub(super) fn new(family: Family, model: Model, settings: &ModelSettings, compute: ComputePool) -> Self {
-        Self {
-            family,
-            model: Arc::new(model),
+    /// Loads a model from the bytes of its file. `library` decides whose rules apply: XGBoost's or LightGBM's.
+    pub(super) fn load(
+        library: TreeLibrary,
+        bytes: &[u8],
+        settings: &ModelSettings,
+        compute: ComputePool,
+    ) -> Result<Self, LoadError> {
+        let model = if library == TreeLibrary::LightGbm {
+            TreeEnsemble::load_lightgbm(bytes)
+        } else {
+            TreeEnsemble::load_xgboost(bytes)
+        };
+        Ok(Self {
+            library,
+            model: Arc::new(model?),
             content_type: settings.parameters.content_type.as_deref().map(Arc::from),
             compute,
-        }
+        })
     }
 
     /// Returns the outputs to compute, in the order asked.
-    fn outputs(&self, request: &InferenceRequest) -> Result<Vec<Output>, RuntimeError> {
+    fn outputs(&self, request: &InferenceRequest) -> Result<Vec<EnsembleOutput>, RuntimeError> {
         // LightGBM's runtime answers `predict` whatever is asked for; so the original.
-        if self.family == Family::LightGbm || request.outputs.is_empty() {
-            return Ok(vec![Output::Predict]);
+        if self.library == TreeLibrary::LightGbm || request.outputs.is_empty() {
+            return Ok(vec![EnsembleOutput::Predict]);
         }
         let named = request.outputs.iter().map(|output| match output.name.as_str() {
-            "predict" => Ok(Output::Predict),
-            "predict_proba" if self.model.kind() == Kind::Classifier => Ok(Output::PredictProba),
+            "predict" => Ok(EnsembleOutput::Predict),
+            "predict_proba" if self.model.kind() == WrapperKind::Classifier => Ok(EnsembleOutput::PredictProba),
             "predict_proba" => {
-                Err(RuntimeError::ModelWithoutOutput { model: "XGBRegressor".into(), output: "predict_proba" })
+                Err(OutputError::Missing { model: "XGBRegressor".into(), output: "predict_proba" }.into())
             }
-            other => Err(RuntimeError::UnsupportedOutput {
+            other => Err(OutputError::Unsupported {
                 runtime: "XGBoostModel",
                 supported: "'predict' and 'predict_proba'",
                 found: other.to_owned(),
-            }),
+            }
+            .into()),
         });
         named.collect()
     }
@@ -85,29 +76,25 @@ impl TreeModel {
     /// Decodes a request and checks that the model can take it.
     fn decode<'r>(&self, request: &'r InferenceRequest) -> Result<Decoded<'r>, RuntimeError> {
         let decoded = codecs::decode(request, self.content_type.as_deref())?;
-        let names = match self.family {
-            Family::XgBoost => self.model.feature_names(),
+        let names = match self.library {
+            TreeLibrary::XgBoost => self.model.feature_names(),
             // LightGBM takes a frame's columns by their place.
-            Family::LightGbm => None,
+            TreeLibrary::LightGbm => None,
         };
         decoded.check(self.model.n_features(), names)?;
         Ok(decoded)
     }
 
-    fn answer(&self, request: &InferenceRequest, outputs: &[Output]) -> Result<InferenceResponse, RuntimeError> {
-        evaluate(&self.model, self.family, &self.decode(request)?, outputs)
+    fn answer(
+        &self,
+        request: &InferenceRequest,
+        outputs: &[EnsembleOutput],
+    ) -> Result<InferenceResponse, RuntimeError> {
+        evaluate(&self.model, self.library, &self.decode(request)?, outputs)
     }
 }
 
-impl Runtime for TreeModel {
-    fn backend(&self) -> &'static str {
-        "native"
-    }
-
-    fn reads_headers(&self) -> bool {
-        false
-    }
-
+impl Predictor for TreeModel {
     /// Evaluates a row of zeros, which walks every tree.
     fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
         let model = Arc::clone(&self.model);
@@ -115,7 +102,7 @@ impl Runtime for TreeModel {
             if model.n_features() > WARM_UP_FEATURES {
                 return Ok(());
             }
-            self.compute.run(move || evaluate_zeros(&model)).await.map_err(RuntimeError::Panicked)?
+            self.compute.run(move || evaluate_zeros(&model)).await.map_err(RuntimeError::panicked)?
         })
     }
 
@@ -129,46 +116,46 @@ impl Runtime for TreeModel {
             let decoded = self.decode(&request)?;
             let outputs_count = u32::try_from(outputs.len()).unwrap_or(u32::MAX);
             if self.model.estimate(decoded.rows()).saturating_mul(outputs_count) <= INLINE {
-                return evaluate(&self.model, self.family, &decoded, &outputs);
+                return evaluate(&self.model, self.library, &decoded, &outputs);
             }
             let (model, priority) = (self.clone(), request.priority);
             self.compute
                 .run_at(priority, move || model.answer(&request, &outputs))
                 .await
-                .map_err(RuntimeError::Panicked)?
+                .map_err(RuntimeError::panicked)?
         })
     }
 }
 
-fn evaluate_zeros(model: &Model) -> Result<(), RuntimeError> {
-    let inconsistent = |error: PredictError| RuntimeError::Inconsistent(Box::new(error));
+fn evaluate_zeros(model: &TreeEnsemble) -> Result<(), RuntimeError> {
+    let inconsistent = |error: PredictError| RuntimeError::inconsistent(error);
     let columns = model.n_features();
     let zeros = vec![0.0; columns];
-    let row = Rows::new(Values::F32(&zeros), 1, columns).map_err(inconsistent)?;
-    model.predict(row, Output::Predict).map_err(inconsistent)?;
+    let row = FeatureMatrix::new(FeatureValues::F32(&zeros), 1, columns).map_err(inconsistent)?;
+    model.predict(row, EnsembleOutput::Predict).map_err(inconsistent)?;
     Ok(())
 }
 
 fn evaluate(
-    model: &Model,
-    family: Family,
+    model: &TreeEnsemble,
+    library: TreeLibrary,
     decoded: &Decoded<'_>,
-    outputs: &[Output],
+    outputs: &[EnsembleOutput],
 ) -> Result<InferenceResponse, RuntimeError> {
-    let matrix = match family {
-        Family::XgBoost => Matrix::F32(decoded.to_f32()),
-        Family::LightGbm => decoded.to_widest(),
+    let matrix = match library {
+        TreeLibrary::XgBoost => Matrix::F32(decoded.to_f32()),
+        TreeLibrary::LightGbm => decoded.to_widest(),
     };
-    let inconsistent = |error: PredictError| RuntimeError::Inconsistent(Box::new(error));
+    let inconsistent = |error: PredictError| RuntimeError::inconsistent(error);
     let rows = match &matrix {
-        Matrix::F32(array) => Rows::new(Values::F32(&array.values), array.rows, array.columns),
-        Matrix::F64(array) => Rows::new(Values::F64(&array.values), array.rows, array.columns),
+        Matrix::F32(array) => FeatureMatrix::new(FeatureValues::F32(&array.values), array.rows, array.columns),
+        Matrix::F64(array) => FeatureMatrix::new(FeatureValues::F64(&array.values), array.rows, array.columns),
     }
     .map_err(inconsistent)?;
     let mut tensors = Vec::with_capacity(outputs.len());
     for &output in outputs {
         let prediction = model.predict(rows, output).map_err(inconsistent)?;
-        let name = if output == Output::PredictProba { "predict_proba" } else { "predict" };
+        let name = if output == EnsembleOutput::PredictProba { "predict_proba" } else { "predict" };
         tensors.push(tensor(name, rows.rows(), &prediction)?);
     }
     Ok(InferenceResponse { outputs: tensors, ..InferenceResponse::default() })
@@ -177,12 +164,12 @@ fn evaluate(
 fn tensor(name: &str, rows: usize, prediction: &Prediction) -> Result<Tensor, RuntimeError> {
     let shape = vec![rows, prediction.columns];
     let tensor = match &prediction.values {
-        Scores::I32(values) => Tensor::from_elements(name, shape, values),
-        Scores::I64(values) => Tensor::from_elements(name, shape, values),
-        Scores::F32(values) => Tensor::from_elements(name, shape, values),
-        Scores::F64(values) => Tensor::from_elements(name, shape, values),
+        PredictedValues::I32(values) => Tensor::from_elements(name, shape, values),
+        PredictedValues::I64(values) => Tensor::from_elements(name, shape, values),
+        PredictedValues::F32(values) => Tensor::from_elements(name, shape, values),
+        PredictedValues::F64(values) => Tensor::from_elements(name, shape, values),
     };
-    let mut tensor = tensor.map_err(|error| RuntimeError::Inconsistent(Box::new(error)))?;
+    let mut tensor = tensor.map_err(RuntimeError::inconsistent)?;
     tensor.parameters = Parameters::with_content_type("np");
     Ok(tensor)
 }

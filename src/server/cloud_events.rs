@@ -5,7 +5,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tracing::warn;
 
-use crate::registry::Model;
+use crate::registry::RegisteredModel;
 use crate::types::{InferenceRequest, InferenceResponse};
 
 /// The file in which Kubernetes tells a pod its namespace.
@@ -58,7 +58,7 @@ impl CloudEvents {
     }
 
     /// Gives a request the headers of its transport and our own, if its model looks at them.
-    pub(super) fn give_headers(&self, request: &mut InferenceRequest, headers: &HeaderMap, model: &Model) {
+    pub(super) fn give_headers(&self, request: &mut InferenceRequest, headers: &HeaderMap, model: &RegisteredModel) {
         if request.parameters.others.shift_remove("headers").is_some() {
             warn!(
                 model = model.name,
@@ -74,7 +74,7 @@ impl CloudEvents {
     }
 
     /// Takes the headers out of an answer and adds our own, with room for a content type.
-    pub(super) fn take_headers(&self, response: &mut InferenceResponse, model: &Model) -> HeaderMap {
+    pub(super) fn take_headers(&self, response: &mut InferenceResponse, model: &RegisteredModel) -> HeaderMap {
         let mut headers = self.of_answer(model, &response.id);
         if !response.headers.is_empty() {
             // Ours replace those of the model that have the same name.
@@ -85,13 +85,13 @@ impl CloudEvents {
     }
 
     /// Adds the headers of a request, over any of the same names. Names and ids that no header can hold are left out.
-    fn add_to_request(&self, headers: &mut HeaderMap, model: &Model, id: &str) {
+    fn add_to_request(&self, headers: &mut HeaderMap, model: &RegisteredModel, id: &str) {
         headers.extend(self.common("io.seldon.serving.inference.request", model));
         add_id(headers, id);
     }
 
     /// Returns our headers of an answer, with a place for its content type.
-    fn of_answer(&self, model: &Model, id: &str) -> HeaderMap {
+    fn of_answer(&self, model: &RegisteredModel, id: &str) -> HeaderMap {
         let common = || {
             let mut headers = self.common("io.seldon.serving.inference.response", model);
             // Places for what differs, so that a copy of the map need not grow.
@@ -111,7 +111,7 @@ impl CloudEvents {
 
     /// Returns the headers of an answer that has no place for headers of its own, under the names that the original
     /// gives them in a body.
-    pub(super) fn in_body(&self, model: &Model, id: &str) -> impl Iterator<Item = (&'static str, String)> {
+    pub(super) fn in_body(&self, model: &RegisteredModel, id: &str) -> impl Iterator<Item = (&'static str, String)> {
         let headers = self.of_answer(model, id);
         IN_BODY.into_iter().filter_map(move |(name, written)| {
             let value = headers.get(name)?.to_str().ok()?.to_owned();
@@ -120,7 +120,7 @@ impl CloudEvents {
     }
 
     /// The headers that do not depend on the message.
-    fn common(&self, kind: &'static str, model: &Model) -> HeaderMap {
+    fn common(&self, kind: &'static str, model: &RegisteredModel) -> HeaderMap {
         let optional = [
             (SPEC_VERSION, Some(HeaderValue::from_static("0.3"))),
             (TYPE, Some(HeaderValue::from_static(kind))),
@@ -167,7 +167,7 @@ mod tests {
         headers
     }
 
-    fn model() -> std::sync::Arc<Model> {
+    fn model() -> std::sync::Arc<RegisteredModel> {
         let mut metrics = crate::telemetry::metrics::Registry::default();
         let metrics = crate::telemetry::inference::InferenceMetrics::register(&mut metrics);
         let registry = crate::registry::Registry::new(NoLoader, metrics);

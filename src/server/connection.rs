@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -33,12 +32,12 @@ pub(super) struct Activity {
 
 /// A request that is being answered, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Underway(Arc<Activity>);
+pub(super) struct ActiveRequest(Arc<Activity>);
 
 impl Activity {
-    pub(super) fn begin(self: &Arc<Self>) -> Underway {
+    pub(super) fn begin(self: &Arc<Self>) -> ActiveRequest {
         self.requests.fetch_add(1, Ordering::AcqRel);
-        Underway(Arc::clone(self))
+        ActiveRequest(Arc::clone(self))
     }
 
     /// Returns once the server has left and nothing has happened for [`PATIENCE`]: no request, and no byte that was sent.
@@ -59,7 +58,7 @@ impl Activity {
     }
 }
 
-impl Drop for Underway {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.requests.fetch_sub(1, Ordering::AcqRel);
     }
@@ -67,18 +66,18 @@ impl Drop for Underway {
 
 /// The body of an answer, whose request is under way until all of it has been taken.
 #[derive(Debug)]
-pub(super) struct Answering<B> {
+pub(super) struct TrackedBody<B> {
     body: B,
-    _underway: Underway,
+    _request: ActiveRequest,
 }
 
-impl<B> Answering<B> {
-    pub(super) const fn new(body: B, underway: Underway) -> Self {
-        Self { body, _underway: underway }
+impl<B> TrackedBody<B> {
+    pub(super) const fn new(body: B, active: ActiveRequest) -> Self {
+        Self { body, _request: active }
     }
 }
 
-impl<B: Body + Unpin> Body for Answering<B> {
+impl<B: Body + Unpin> Body for TrackedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -99,16 +98,16 @@ impl<B: Body + Unpin> Body for Answering<B> {
     }
 }
 
-/// A socket that notes what is sent.
+/// A connection's stream, which counts the bytes that it sends. `I` is a socket, or TLS over one.
 #[derive(Debug)]
-pub(super) struct Watched {
-    socket: TcpStream,
+pub(super) struct CountedStream<I> {
+    stream: I,
     activity: Arc<Activity>,
 }
 
-impl Watched {
-    pub(super) const fn new(socket: TcpStream, activity: Arc<Activity>) -> Self {
-        Self { socket, activity }
+impl<I> CountedStream<I> {
+    pub(super) const fn new(stream: I, activity: Arc<Activity>) -> Self {
+        Self { stream, activity }
     }
 
     fn note(&self, sent: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -119,19 +118,19 @@ impl Watched {
     }
 }
 
-impl AsyncRead for Watched {
+impl<I: AsyncRead + Unpin> AsyncRead for CountedStream<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_read(context, buffer)
+        Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 
-impl AsyncWrite for Watched {
+impl<I: AsyncWrite + Unpin> AsyncWrite for CountedStream<I> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let sent = Pin::new(&mut self.socket).poll_write(context, bytes);
+        let sent = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.note(sent)
     }
 
@@ -140,20 +139,20 @@ impl AsyncWrite for Watched {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let sent = Pin::new(&mut self.socket).poll_write_vectored(context, parts);
+        let sent = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
         self.note(sent)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.socket.is_write_vectored()
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(context)
+        Pin::new(&mut self.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(context)
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

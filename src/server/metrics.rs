@@ -20,7 +20,7 @@ pub struct Metrics {
 }
 
 /// Serves the text form of `metrics` at `endpoint`.
-pub fn service<B: Send + 'static>(endpoint: &str, metrics: Metrics) -> impl HttpService<B, Body = respond::Parts> {
+pub fn service<B: Send + 'static>(endpoint: &str, metrics: Metrics) -> impl HttpService<B, Body = respond::BodyChunks> {
     let path: Arc<str> = endpoint.into();
     let metrics = Arc::new(metrics);
     tower::service_fn(move |request: Request<B>| {

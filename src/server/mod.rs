@@ -3,10 +3,12 @@
 mod cloud_events;
 mod connection;
 pub mod grpc;
+mod listener;
 pub mod metrics;
 mod priority;
 mod respond;
 pub mod rest;
+pub mod scope;
 
 use std::convert::Infallible;
 use std::io;
@@ -16,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -24,12 +27,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 use tracing::debug;
 
-use connection::{Activity, Answering, Watched};
+use connection::{Activity, CountedStream, TrackedBody};
+pub use listener::{DrainStage, Listener, RunningListeners};
 
 /// How long to wait before accepting again when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -98,14 +103,15 @@ pub async fn bind(purpose: &'static str, host: &str, port: u16) -> Result<TcpLis
 /// served too, for one request, so that the late are told to go elsewhere rather than find nobody. The caller bounds the wait.
 /// A connection that has no request and to which nothing is sent for 5 s is cut, because its client may never agree to the end.
 /// `header_timeout` bounds how long a connection may take to send a request's head.
-pub async fn serve<S>(listener: TcpListener, app: S, header_timeout: Duration, stop: CancellationToken)
+pub async fn serve<A, S>(listener: A, app: S, header_timeout: Duration, stop: CancellationToken)
 where
+    A: Accept,
     S: HttpService<Incoming>,
 {
     let mut builder = builder(header_timeout);
     let connections = GracefulShutdown::new();
-    while let Some((stream, peer)) = stop.run_until_cancelled(accept(&listener)).await {
-        spawn(&builder, &connections, &app, (stream, peer), &stop);
+    while let Some(accepted) = stop.run_until_cancelled(accept(&listener)).await {
+        spawn(&builder, &connections, &app, accepted, &stop);
     }
     let late = GracefulShutdown::new();
     builder.http1().keep_alive(false);
@@ -113,7 +119,7 @@ where
     loop {
         tokio::select! {
             () = &mut drained => break,
-            (stream, peer) = accept(&listener) => spawn(&builder, &late, &app, (stream, peer), &stop),
+            accepted = accept(&listener) => spawn(&builder, &late, &app, accepted, &stop),
         }
     }
     drop(listener);
@@ -136,8 +142,36 @@ fn builder(header_timeout: Duration) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// Takes the next connection, whatever it takes.
-async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+/// A bound socket from which connections come.
+pub trait Accept: Send + Sync + 'static {
+    /// What requests are read from: a socket, or TLS over one.
+    type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Takes the next connection from the system. What it takes to be able to talk, such as a TLS handshake, is left to the
+    /// future that it returns, so that a slow client does not hold up the others.
+    fn accept(&self) -> impl Future<Output = io::Result<Accepted<Self::Io>>> + Send;
+}
+
+/// A connection that the system has accepted.
+pub struct Accepted<I> {
+    pub peer: SocketAddr,
+    /// Makes the connection ready for requests.
+    pub ready: BoxFuture<'static, io::Result<I>>,
+}
+
+impl Accept for TcpListener {
+    type Io = TcpStream;
+
+    async fn accept(&self) -> io::Result<Accepted<TcpStream>> {
+        let (stream, peer) = Self::accept(self).await?;
+        // Answers are written whole, so waiting to fill packets only delays them. A failure costs nothing else.
+        let _ = stream.set_nodelay(true);
+        Ok(Accepted { peer, ready: Box::pin(std::future::ready(Ok(stream))) })
+    }
+}
+
+/// Takes the next connection, and retries if the system fails to give one.
+async fn accept<A: Accept>(listener: &A) -> Accepted<A::Io> {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
@@ -150,31 +184,34 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 }
 
 /// Serves one connection until it ends, or `connections` are told to, or it does nothing after `stop`.
-fn spawn<S>(
+fn spawn<I, S>(
     builder: &auto::Builder<TokioExecutor>,
     connections: &GracefulShutdown,
     app: &S,
-    (stream, peer): (TcpStream, SocketAddr),
+    accepted: Accepted<I>,
     stop: &CancellationToken,
 ) where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: HttpService<Incoming>,
 {
-    // Answers are written whole, so waiting to fill packets only delays them. Without it, too, all is served.
-    let _ = stream.set_nodelay(true);
+    let Accepted { peer, ready } = accepted;
     let activity = Arc::new(Activity::default());
     let app = TowerToHyperService::new(app.clone());
     let of_requests = Arc::clone(&activity);
     let service = service_fn(move |request| {
-        let underway = of_requests.begin();
+        let active = of_requests.begin();
         let answer = app.call(request);
         async move {
             let response = answer.await?;
-            Ok::<_, Infallible>(response.map(|body| Answering::new(body, underway)))
+            Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, active)))
         }
     });
-    let socket = Watched::new(stream, Arc::clone(&activity));
-    let connection = builder.serve_connection(TokioIo::new(socket), service).into_owned();
-    let connection = connections.watch(connection);
+    let (builder, watcher) = (builder.clone(), connections.watcher());
+    let of_stream = Arc::clone(&activity);
+    let connection = async move {
+        let stream = CountedStream::new(ready.await?, of_stream);
+        watcher.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned()).await
+    };
     // One of its own, so that busy connections do not share a lock.
     let stop = stop.child_token();
     tokio::spawn(async move {

@@ -12,18 +12,20 @@ use http_body::{Frame, SizeHint};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::inference::Admission;
+
 /// An answer whose body is there as a whole.
-pub(super) type Response = http::Response<Parts>;
+pub(super) type Response = http::Response<BodyChunks>;
 
 /// A body that is there as a whole, in one part or several, which are sent as they are.
 #[derive(Debug, Clone, Default)]
-pub struct Parts {
+pub struct BodyChunks {
     first: Bytes,
     /// Mostly none, which allocates nothing.
     others: std::vec::IntoIter<Bytes>,
 }
 
-impl Parts {
+impl BodyChunks {
     pub(super) fn new(first: impl Into<Bytes>, others: Vec<Bytes>) -> Self {
         Self { first: first.into(), others: others.into_iter() }
     }
@@ -32,6 +34,13 @@ impl Parts {
     pub(super) fn from_all(parts: Vec<Bytes>) -> Self {
         let mut others = parts.into_iter();
         Self { first: others.next().unwrap_or_default(), others }
+    }
+
+    /// Keeps the admission of the request until the last part has been sent or dropped.
+    pub(super) fn with_admission(mut self, admission: Admission) -> Self {
+        let last = self.others.as_mut_slice().last_mut().unwrap_or(&mut self.first);
+        *last = admission.attach(std::mem::take(last));
+        self
     }
 
     /// Returns the parts that are not sent yet, of which some may be empty.
@@ -45,13 +54,13 @@ impl Parts {
     }
 }
 
-impl<T: Into<Bytes>> From<T> for Parts {
+impl<T: Into<Bytes>> From<T> for BodyChunks {
     fn from(bytes: T) -> Self {
         Self::new(bytes, Vec::new())
     }
 }
 
-impl http_body::Body for Parts {
+impl http_body::Body for BodyChunks {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -71,26 +80,26 @@ impl http_body::Body for Parts {
 }
 
 /// The body of an answer on its way to the client.
-pub enum Body {
+pub enum ResponseBody {
     /// Everything is there already.
-    Whole(Parts),
+    Whole(BodyChunks),
     /// The next part is made when the connection has room for it.
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
 
-impl Default for Body {
+impl Default for ResponseBody {
     fn default() -> Self {
-        Self::Whole(Parts::default())
+        Self::Whole(BodyChunks::default())
     }
 }
 
-impl From<Parts> for Body {
-    fn from(parts: Parts) -> Self {
+impl From<BodyChunks> for ResponseBody {
+    fn from(parts: BodyChunks) -> Self {
         Self::Whole(parts)
     }
 }
 
-impl http_body::Body for Body {
+impl http_body::Body for ResponseBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -132,7 +141,7 @@ pub(super) fn empty(status: StatusCode) -> Response {
 }
 
 /// Answers with a body and all its headers.
-pub(super) fn whole(status: StatusCode, headers: HeaderMap, parts: Parts) -> Response {
+pub(super) fn whole(status: StatusCode, headers: HeaderMap, parts: BodyChunks) -> Response {
     let mut response = Response::new(parts);
     *response.status_mut() = status;
     *response.headers_mut() = headers;

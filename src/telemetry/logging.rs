@@ -3,7 +3,7 @@
 //! Plain: `2026-11-20 18:07:08,437 [mlserver][iris:v1] INFO - Loaded model 'iris' successfully.`; the second bracket names
 //! the model and its version and is absent outside of a model's work. JSON has the keys `time`, `name`, `level`,
 //! `message`, `model_name`, `model_version` and every further field of the event. Lines go to standard output, as the
-//! original's do; a closed standard output is the end of logging and of nothing else.
+//! original's do. A closed standard output ends logging and nothing else; if its reader is stuck, lines are dropped.
 //!
 //! Events name their model through the fields `model` and `version`, on themselves or on a span around them. Further
 //! fields (`request_id`, `error`, …) follow the message as `key=value`.
@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber, span};
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, SubscriberExt};
@@ -34,15 +35,31 @@ pub struct LogFormat {
     pub debug: bool,
 }
 
+/// The most lines that wait to be written. Beyond it lines are dropped, because a log that nobody reads must not stop the
+/// server.
+const MAX_WAITING_LINES: usize = 8192;
+
+/// Writes the lines that wait when it is dropped, for at most a second.
+#[derive(Debug)]
+#[must_use = "log lines are lost if the guard is dropped before the end of the process"]
+pub struct LogGuard(#[expect(dead_code, reason = "kept for its destructor")] Option<WorkerGuard>);
+
 /// Starts logging to standard output for the rest of the process. A second call has no effect.
-pub fn start(format: LogFormat) {
+///
+/// Lines are written by a thread of their own, so that no other thread waits for a reader that is slow or stuck.
+pub fn start(format: LogFormat) -> LogGuard {
     let ours = if format.debug { LevelFilter::DEBUG } else { LevelFilter::INFO };
     // Libraries are heard when something is wrong; our targets all start with the crate's name.
     let levels = Targets::new().with_default(LevelFilter::WARN).with_target("mlserver", ours);
     let levels = levels.with_target(MODELS, LevelFilter::TRACE);
-    let lines = Lines { structured: format.structured };
-    // Fails only when logging has been started already.
-    let _ = tracing_subscriber::registry().with(lines.with_filter(levels)).try_init();
+    let (writer, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(MAX_WAITING_LINES)
+        .lossy(true)
+        .thread_name("log")
+        .finish(io::stdout());
+    let lines = LineLayer { structured: format.structured, writer };
+    let started = tracing_subscriber::registry().with(lines.with_filter(levels)).try_init();
+    LogGuard(started.is_ok().then_some(guard))
 }
 
 /// The fields of an event or span.
@@ -109,11 +126,12 @@ impl Visit for Fields {
 }
 
 /// Writes one line for each event.
-struct Lines {
+struct LineLayer {
     structured: bool,
+    writer: NonBlocking,
 }
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LineLayer {
     fn on_new_span(&self, attributes: &span::Attributes<'_>, id: &span::Id, context: Context<'_, S>) {
         if let Some(span) = context.span(id) {
             let mut fields = Fields::default();
@@ -133,10 +151,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
         let name = event.metadata().target().split("::").next().unwrap_or_default();
         let level = level_name(*event.metadata().level());
         let time = Local::now().format("%Y-%m-%d %H:%M:%S,%3f").to_string();
-        let line = Line { time, name, level, fields };
+        let line = LogLine { time, name, level, fields };
         let line = if self.structured { line.structured() } else { line.plain() };
-        // A reader that has gone must not take the server with it, nor make it complain without end.
-        let _ = io::stdout().lock().write_all(line.as_bytes());
+        // Fails only if the writing thread has ended, and then there is nowhere to report it.
+        let _ = self.writer.clone().write_all(line.as_bytes());
     }
 }
 
@@ -150,14 +168,14 @@ fn level_name(level: Level) -> &'static str {
     }
 }
 
-struct Line<'a> {
+struct LogLine<'a> {
     time: String,
     name: &'a str,
     level: &'static str,
     fields: Fields,
 }
 
-impl Line<'_> {
+impl LogLine<'_> {
     fn plain(self) -> String {
         let Self { time, name, level, fields } = self;
         let model = match (&fields.model, &fields.version) {
@@ -211,8 +229,8 @@ fn one_line(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn line(fields: Fields) -> Line<'static> {
-        Line { time: "2026-11-20 18:07:08,437".to_owned(), name: "mlserver", level: "INFO", fields }
+    fn line(fields: Fields) -> LogLine<'static> {
+        LogLine { time: "2026-11-20 18:07:08,437".to_owned(), name: "mlserver", level: "INFO", fields }
     }
 
     fn fields() -> Fields {

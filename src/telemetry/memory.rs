@@ -13,7 +13,7 @@ pub struct MemoryMetrics {
     budget: Gauge<u64, AtomicU64>,
     used: Gauge<u64, AtomicU64>,
     loaded: Counter,
-    put_out: Counter,
+    evicted: Counter,
 }
 
 impl MemoryMetrics {
@@ -23,7 +23,11 @@ impl MemoryMetrics {
         registry.register("models_memory_budget_bytes", "Memory that models may take", metrics.budget.clone());
         registry.register("models_memory_bytes", "Memory of the models that are loaded", metrics.used.clone());
         registry.register("models_loaded_on_demand", "Loads because of a request", metrics.loaded.clone());
-        registry.register("models_put_out", "Models that made room for others", metrics.put_out.clone());
+        registry.register(
+            "models_evicted",
+            "Models evicted from memory to make room for others",
+            metrics.evicted.clone(),
+        );
         metrics
     }
 
@@ -39,7 +43,7 @@ impl MemoryMetrics {
         self.loaded.inc();
     }
 
-    pub fn count_put_out(&self, models: usize) {
-        self.put_out.inc_by(models as u64);
+    pub fn count_evicted(&self, models: usize) {
+        self.evicted.inc_by(models as u64);
     }
 }

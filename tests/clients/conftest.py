@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# Absolute: servers run elsewhere.
+# Absolute, because servers run in another folder.
 BINARY = Path(os.environ.get("MLSERVER_BIN", ROOT / "target/debug/mlserver")).resolve()
-# How long to wait for anything before giving up. Never waited for in a test that passes.
+# How long to wait for anything before failing. A passing test never waits this long.
 PATIENCE = 60
 
 
@@ -34,14 +34,14 @@ class Server:
             )
         try:
             self.url = self.announced("HTTP")
-            # As gRPC clients take it.
+            # The form that gRPC clients expect.
             self.grpc = self.announced("gRPC").removeprefix("http://")
         except BaseException:
             self.stop()
             raise
 
     def wait_for(self, question, patience=PATIENCE):
-        """Asks until the answer is something."""
+        """Polls until `question` returns something truthy, and returns it."""
         end = time.monotonic() + patience
         while time.monotonic() < end and self.process.poll() is None:
             if answer := question():
@@ -50,7 +50,7 @@ class Server:
         raise AssertionError(f"the server did not come up, or ended:\n{self.log.read_text()}")
 
     def announced(self, what):
-        """The address that the log gives one of the servers."""
+        """Returns the address of a listener from the log."""
         return self.wait_for(lambda: re.search(rf"{what} server running on (http://\S+)", self.log.read_text()))[1]
 
     def wait_until_ready(self, patience=PATIENCE):
@@ -78,7 +78,7 @@ class Server:
 
 
 class Answer:
-    """What came back."""
+    """A response."""
 
     def __init__(self, response):
         self.status = response.status
@@ -90,14 +90,14 @@ class Answer:
 
 
 def quickstart(folder):
-    """Puts the models of the quickstart into a folder."""
+    """Copies the models of the quickstart to a folder."""
     for name in ["iris-xgboost", "breast-cancer-lightgbm"]:
         shutil.copytree(ROOT / "examples/quickstart" / name, folder / name)
     return folder
 
 
 def model(folder, name, **settings):
-    """Puts a model that answers with its inputs into a folder, unless the settings say otherwise."""
+    """Adds a model to a folder; it answers with its inputs, unless the settings override the implementation."""
     settings = {"name": name, "implementation": "mlserver_identity.IdentityModel", **settings}
     target = folder / str(sum(1 for _ in folder.iterdir()))
     target.mkdir()

@@ -1,4 +1,4 @@
-"""Arrays of every datatype, with the values that get lost first."""
+"""Arrays of every datatype, with the values that are easily lost."""
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +12,7 @@ DATATYPES = ["BOOL", *INTEGERS, *FLOATS, "BYTES"]
 
 
 def array(datatype: str) -> np.ndarray:
-    """Returns an array of shape [2, n] that holds the edges of the datatype."""
+    """Returns an array of shape [2, n] with the edge cases of the datatype."""
     if datatype == "BOOL":
         row = np.array([True, False, True])
     elif datatype in INTEGERS:
@@ -33,7 +33,7 @@ def assert_same(found: np.ndarray | None, sent: np.ndarray) -> None:
     assert found is not None
     assert found.shape == sent.shape
     if sent.dtype == np.object_:
-        # JSON brings text back, binary data bytes.
+        # JSON returns text, binary data returns bytes.
         decoded = [item.encode() if isinstance(item, str) else item for item in found.flatten()]
         assert decoded == list(sent.flatten())
         return

@@ -1,4 +1,4 @@
-"""The documentation pages in a real browser, which may reach nothing but this machine."""
+"""The documentation pages in a real browser, which cannot reach any other machine."""
 
 import json
 import os
@@ -68,12 +68,12 @@ class Page:
         element.click()
 
     def show(self, name):
-        """Saves a picture of the page for people to look at."""
+        """Saves a screenshot of the page for manual review."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         self.browser.save_screenshot(str(SCREENSHOTS / f"{name}.png"))
 
     def check(self, base):
-        """Checks that the page has asked this server only, and that the browser had nothing to complain about."""
+        """Checks that the page has requested only this server, and that the browser logged no errors."""
         messages = [json.loads(entry["message"])["message"] for entry in self.browser.get_log("performance")]
         urls = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
         assert urls
@@ -81,7 +81,7 @@ class Page:
         assert self.browser.get_log("browser") == []
 
 
-def test_try_it_out_asks_the_model(browser, pages):
+def test_try_it_out_calls_the_model(browser, pages):
     page = Page(browser, f"{pages}/v2/models/iris-xgboost/docs")
     title = page.find(".info .title").text
     assert title.startswith("Data Plane for Model iris-xgboost"), title
@@ -115,8 +115,8 @@ def test_pages_show_every_operation(browser, pages, path):
     page.check(pages)
 
 
-def test_pages_may_ask_nobody_else(browser, pages):
-    """Also shows that what a page may not do is seen by the other tests."""
+def test_pages_content_security_policy_blocks_other_hosts(browser, pages):
+    """Also shows that the other tests would notice a blocked request."""
     Page(browser, f"{pages}/v2/docs").find(".opblock")
     fetch = "const [url, done] = arguments; fetch(url).then(() => done('asked'), () => done('refused'))"
     assert browser.execute_async_script(fetch, "http://127.0.0.1:9/") == "refused"

@@ -1,4 +1,4 @@
-"""`tritonclient.grpc` and `tritonclient.grpc.aio`, as they come from PyPI, and grpcio with the messages they bring."""
+"""`tritonclient.grpc` and `tritonclient.grpc.aio` from PyPI, and grpcio with their message classes."""
 
 import asyncio
 import inspect
@@ -30,7 +30,7 @@ def server(tmp_path_factory) -> Iterator[Server]:
 
 @pytest.fixture(params=["grpc", "grpc.aio"])
 def call(request, server) -> Call:
-    """Calls a method of a new client by its name, whether it is a coroutine or not."""
+    """Calls a method of a new client by name, whether or not it is a coroutine."""
     if request.param == "grpc":
 
         def blocking(method: str, *args: Any, **keywords: Any) -> Any:
@@ -72,7 +72,7 @@ def wanted(name: str) -> triton.InferRequestedOutput:
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
-def test_every_datatype_comes_back(call: Call, datatype: str) -> None:
+def test_every_datatype_round_trips(call: Call, datatype: str) -> None:
     sent = array(datatype)
     answer = call("infer", "echo", [tensor("x", sent, datatype)], outputs=[wanted("x")])
     assert_same(answer.as_numpy("x"), sent)
@@ -81,17 +81,17 @@ def test_every_datatype_comes_back(call: Call, datatype: str) -> None:
 
 @pytest.mark.parametrize("datatype", DATATYPES)
 @pytest.mark.parametrize("shape", [(0,), (2, 0), ()], ids=str)
-def test_empty_tensors_and_scalars_come_back(call: Call, datatype: str, shape: tuple[int, ...]) -> None:
+def test_empty_tensors_and_scalars_round_trip(call: Call, datatype: str, shape: tuple[int, ...]) -> None:
     sent = array(datatype).flatten()[: int(np.prod(shape))].reshape(shape)
     assert_same(call("infer", "echo", [tensor("x", sent, datatype)]).as_numpy("x"), sent)
 
 
-def test_bytes_need_not_be_text(call: Call) -> None:
+def test_bytes_that_are_not_text_round_trip(call: Call) -> None:
     sent = np.array([b"\xff\x00\xfe", b"", b"text"], dtype=np.object_)
     assert_same(call("infer", "echo", [tensor("x", sent, "BYTES")]).as_numpy("x"), sent)
 
 
-def test_several_tensors_come_back_in_the_order_asked_for(call: Call) -> None:
+def test_requested_outputs_are_answered_in_order(call: Call) -> None:
     sent = {datatype: array(datatype) for datatype in DATATYPES}
     inputs = [tensor(datatype, data, datatype) for datatype, data in sent.items()]
     answer = call("infer", "echo", inputs, outputs=[wanted(datatype) for datatype in reversed(DATATYPES)])
@@ -100,7 +100,7 @@ def test_several_tensors_come_back_in_the_order_asked_for(call: Call) -> None:
         assert_same(answer.as_numpy(datatype), data)
 
 
-def test_ids_and_parameters_pass(call: Call) -> None:
+def test_ids_and_parameters_round_trip(call: Call) -> None:
     parameters = {"text": "é", "truth": True, "number": -(2**63), "fraction": 0.1}
     # The client sends the priority as an unsigned number.
     answer = call(
@@ -112,25 +112,25 @@ def test_ids_and_parameters_pass(call: Call) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
-def test_requests_may_be_compressed(call: Call, algorithm: str) -> None:
+def test_compressed_requests_are_read(call: Call, algorithm: str) -> None:
     sent = np.arange(300_000, dtype=np.float32).reshape(300, 1000)
     answer = call("infer", "echo", [tensor("x", sent, "FP32")], compression_algorithm=algorithm)
     assert_same(answer.as_numpy("x"), sent)
 
 
-def test_large_tensors_come_back(call: Call) -> None:
-    # More than the 4 MiB that gRPC servers take by default.
+def test_large_tensors_round_trip(call: Call) -> None:
+    # More than the 4 MiB that gRPC servers accept by default.
     sent = np.arange(4 << 20, dtype=np.float32).reshape(1024, 4096)
     assert_same(call("infer", "echo", [tensor("x", sent, "FP32")]).as_numpy("x"), sent)
 
 
-def test_many_requests_of_one_client_at_once(server) -> None:
+def test_concurrent_requests_of_one_client_are_answered(server) -> None:
     answers: queue.Queue[tuple[int, Any, Any]] = queue.Queue()
     sent = [np.full((4, 4), number, dtype=np.int32) for number in range(50)]
     with triton.InferenceServerClient(server.grpc) as client:
         for number, data in enumerate(sent):
-            tell = lambda result, error, number=number: answers.put((number, result, error))  # noqa: E731
-            client.async_infer("echo", [tensor("x", data, "INT32")], callback=tell)
+            callback = lambda result, error, number=number: answers.put((number, result, error))  # noqa: E731
+            client.async_infer("echo", [tensor("x", data, "INT32")], callback=callback)
         found = [answers.get(timeout=PATIENCE) for _ in sent]
     assert sorted(number for number, _, _ in found) == list(range(50))
     for number, result, error in found:
@@ -138,7 +138,7 @@ def test_many_requests_of_one_client_at_once(server) -> None:
         assert_same(result.as_numpy("x"), sent[number])
 
 
-def test_a_native_model_answers(call: Call) -> None:
+def test_native_model_answers(call: Call) -> None:
     rows = np.array([[5.1, 3.5, 1.4, 0.2], [6.7, 3.0, 5.2, 2.3]], dtype=np.float32)
     outputs = [wanted("predict"), wanted("predict_proba")]
     answer = call("infer", "iris-xgboost", [tensor("input-0", rows, "FP32")], model_version="v1.0.0", outputs=outputs)
@@ -165,12 +165,12 @@ def typed(data: np.ndarray, datatype: str, name: str = "x") -> messages.ModelInf
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
-def test_typed_contents_come_back(stub, datatype: str) -> None:
+def test_typed_contents_round_trip(stub, datatype: str) -> None:
     sent = array(datatype)
     answer = stub.ModelInfer(messages.ModelInferRequest(model_name="echo", inputs=[typed(sent, datatype)]))
     (output,) = answer.outputs
     if datatype in ("FP16", "BF16"):
-        # They have no field of their own.
+        # These datatypes have no field of their own.
         assert_same(triton.InferResult(answer).as_numpy("x"), sent)
         return
     assert not answer.raw_output_contents
@@ -179,17 +179,17 @@ def test_typed_contents_come_back(stub, datatype: str) -> None:
     assert_same(np.array(values, dtype=sent.dtype).reshape(output.shape), sent)
 
 
-def test_typed_contents_must_suit_the_datatype(stub) -> None:
+def test_typed_contents_of_another_datatype_are_rejected(stub) -> None:
     request = messages.ModelInferRequest(model_name="echo", inputs=[typed(np.array([300]), "UINT8")])
     with pytest.raises(grpc.RpcError, match="element 0 is not a valid UINT8") as failure:
         stub.ModelInfer(request)
     assert failure.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
-# ----------------------------------------------------------------------------------------- what a call brings with it
+# ----------------------------------------------------------------------------------------- metadata of calls
 
 
-def test_metadata_come_and_go(stub) -> None:
+def test_metadata_become_headers_and_trailers(stub) -> None:
     request = messages.ModelInferRequest(model_name="echo", id="my-id", inputs=[typed(array("INT8"), "INT8")])
     metadata = (("x-text", "a"), ("x-bytes-bin", b"\x00\xff"), ("ce-source", "me"))
     _, done = stub.ModelInfer.with_call(request, metadata=metadata)
@@ -198,13 +198,13 @@ def test_metadata_come_and_go(stub) -> None:
     assert (trailers["ce-id"], trailers["ce-modelid"], trailers["ce-specversion"]) == ("my-id", "echo", "0.3")
 
 
-def test_tritonclient_s_headers_pass(call: Call) -> None:
+def test_tritonclient_headers_are_accepted(call: Call) -> None:
     headers = {"x-own": "1"}
     answer = call("infer", "echo", [tensor("x", array("INT8"), "INT8")], headers=headers, client_timeout=PATIENCE)
     assert_same(answer.as_numpy("x"), array("INT8"))
 
 
-def test_failures_keep_their_message_and_status(call: Call) -> None:
+def test_errors_have_message_and_status(call: Call) -> None:
     data = tensor("x", array("INT8"), "INT8")
     with pytest.raises(InferenceServerException, match="Model nobody not found") as failure:
         call("infer", "nobody", [data])
@@ -219,7 +219,7 @@ def test_failures_keep_their_message_and_status(call: Call) -> None:
     with pytest.raises(InferenceServerException, match="Model nobody") as failure:
         call("get_model_metadata", "nobody")
     assert failure.value.status() == "StatusCode.NOT_FOUND"
-    # What only Triton has.
+    # Features that only Triton has.
     with pytest.raises(InferenceServerException, match="there is no method") as failure:
         call("get_model_config", "echo")
     assert failure.value.status() == "StatusCode.UNIMPLEMENTED"
@@ -241,7 +241,7 @@ def test_health_and_metadata(call: Call) -> None:
     assert (metadata.name, declared.datatype, list(declared.shape)) == ("iris-xgboost", "FP32", [-1, 4])
 
 
-def test_the_repository_is_managed(call: Call) -> None:
+def test_repository_loads_and_unloads(call: Call) -> None:
     def states() -> dict[str, str]:
         return {model.name: model.state for model in call("get_model_repository_index").models}
 
@@ -265,7 +265,7 @@ def test_the_repository_is_managed(call: Call) -> None:
 
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 REQUEST = messages.ModelInferRequest.SerializeToString
-# MLServer's answers come bare; Triton's, which its clients expect, come in a wrapper.
+# MLServer streams bare responses; Triton's clients expect its wrapper message.
 RESPONSE = messages.ModelInferResponse.FromString
 
 
@@ -274,20 +274,20 @@ def numbered(number: int) -> messages.ModelInferRequest:
     return messages.ModelInferRequest(model_name="echo", id=f"i{number}", inputs=[data])
 
 
-def test_a_stream_answers_each_request(channel) -> None:
+def test_stream_answers_each_request(channel) -> None:
     stream = channel.stream_stream(STREAM, REQUEST, RESPONSE)
     answers = list(stream(iter([numbered(number) for number in range(20)]), timeout=PATIENCE))
     assert [answer.outputs[0].contents.int_contents[0] for answer in answers] == list(range(20))
     assert {answer.id for answer in answers} == {"i0"}
 
 
-def test_a_stream_is_a_conversation(server) -> None:
+def test_stream_answers_while_requests_arrive(server) -> None:
     async def talk() -> list[int]:
         async with grpc.aio.insecure_channel(server.grpc) as channel:
             stream = channel.stream_stream(STREAM, REQUEST, RESPONSE)(timeout=PATIENCE)
             found = []
             for number in range(5):
-                # Each answer comes before the next request goes.
+                # Each answer arrives before the next request is sent.
                 await stream.write(numbered(number))
                 found.append((await stream.read()).outputs[0].contents.int_contents[0])
             await stream.done_writing()
@@ -298,7 +298,7 @@ def test_a_stream_is_a_conversation(server) -> None:
     assert asyncio.run(talk()) == list(range(5))
 
 
-def test_a_stream_ends_with_what_was_wrong(channel) -> None:
+def test_stream_error_ends_the_stream(channel) -> None:
     wrong = numbered(2)
     wrong.inputs[0].shape[0] = 7
     answers = channel.stream_stream(STREAM, REQUEST, RESPONSE)(iter([numbered(1), wrong]), timeout=PATIENCE)
@@ -308,7 +308,7 @@ def test_a_stream_ends_with_what_was_wrong(channel) -> None:
     assert failure.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_stream_may_be_left(channel, stub) -> None:
+def test_stream_client_disconnect_is_accepted(channel, stub) -> None:
     requests: queue.Queue[Any] = queue.Queue()
     requests.put(numbered(1))
     answers = channel.stream_stream(STREAM, REQUEST, RESPONSE)(iter(requests.get, None), timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""What only models in Python show over gRPC: metadata, streams of their own making, and calls that are given up."""
+"""Features of gRPC that need models in Python: metadata, generated streams, and cancelled calls."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ from mlserver import MLModel
 
 
 class Slow(MLModel):
-    """Writes down when a call begins, and when it is given up."""
+    """Logs when a call begins, and when it is cancelled."""
 
     async def predict(self, payload):
         Path(__file__).with_name("begun").touch()
@@ -41,7 +41,7 @@ def server(tmp_path_factory) -> Iterator[Server]:
     (model(folder, "slow", implementation="slow.Slow") / "0" / "slow.py").write_text(SLOW)
     for example in ("headers", "streaming-text"):
         shutil.copytree(ROOT / "examples" / example, folder / example)
-    # The interpreter of the tests.
+    # The tests' own interpreter.
     server = Server(folder, VIRTUAL_ENV=sys.prefix, PATH=os.environ["PATH"]).wait_until_ready()
     yield server
     server.stop()
@@ -59,11 +59,11 @@ def text(name: str, value: str) -> messages.ModelInferRequest:
     return messages.ModelInferRequest(model_name=name, inputs=[data])
 
 
-def test_metadata_reach_the_model_and_its_headers_come_back(channel) -> None:
+def test_metadata_reach_the_model_and_its_headers_return(channel) -> None:
     stub = GRPCInferenceServiceStub(channel)
     metadata = (("x-one", "1"), ("x-binary-bin", b"\x00\xff"), ("other", "unseen"))
     answer, call = stub.ModelInfer.with_call(text("headers", ""), metadata=metadata, timeout=PATIENCE)
-    # Metadata whose values are bytes have the form of the wire, which is text.
+    # Binary metadata keep their wire format, which is text.
     assert list(answer.outputs[0].contents.bytes_contents) == [b"x-binary-bin: AP8", b"x-one: 1"]
     assert answer.parameters["count"].int64_param == 2
     trailers = dict(call.trailing_metadata())
@@ -71,7 +71,7 @@ def test_metadata_reach_the_model_and_its_headers_come_back(channel) -> None:
     assert "other" not in trailers
 
 
-def test_a_model_streams_its_answer(channel) -> None:
+def test_stream_of_python_model_is_answered(channel) -> None:
     path = "/inference.GRPCInferenceService/ModelStreamInfer"
     stream = channel.stream_stream(
         path, messages.ModelInferRequest.SerializeToString, messages.ModelInferResponse.FromString
@@ -82,7 +82,7 @@ def test_a_model_streams_its_answer(channel) -> None:
     assert found == [b"one ", b"two ", b"three ", b"four "]
 
 
-def test_a_deadline_ends_the_model_s_work(server) -> None:
+def test_deadline_cancels_predict(server) -> None:
     folder = server.log.parent / "0"
     tensor = triton.InferInput("x", [1], "INT32").set_data_from_numpy(np.zeros(1, dtype=np.int32))
     with triton.InferenceServerClient(server.grpc) as client:

@@ -1,4 +1,4 @@
-"""The standard services beside inference, asked by grpcio's own clients: health and reflection."""
+"""The standard services besides inference, called with grpcio's own clients: health and reflection."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ def channel(server) -> Iterator[grpc.Channel]:
         yield channel
 
 
-def test_health_of_the_server_its_services_and_each_model(channel) -> None:
+def test_health_check_knows_server_services_and_models(channel) -> None:
     health = HealthStub(channel)
     for service in ["", INFERENCE, REPOSITORY, "echo", "iris-xgboost"]:
         assert health.Check(of(service), timeout=PATIENCE).status == SERVING, service
@@ -43,7 +43,7 @@ def test_health_of_the_server_its_services_and_each_model(channel) -> None:
     assert failure.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-def test_watchers_see_a_model_come_and_go_and_the_server_end(server, channel) -> None:
+def test_health_watch_reports_load_unload_and_shutdown(server, channel) -> None:
     health = HealthStub(channel)
     whole = health.Watch(of(""), timeout=PATIENCE)
     echo = health.Watch(of("echo"), timeout=PATIENCE)
@@ -51,7 +51,7 @@ def test_watchers_see_a_model_come_and_go_and_the_server_end(server, channel) ->
     assert server.post("/v2/repository/models/echo/unload", {}).status == 200
     assert next(echo).status == HealthCheckResponse.SERVICE_UNKNOWN
     assert server.post("/v2/repository/models/echo/load", {}).status == 200
-    # That it was loading meanwhile is seen only by those who look at the right time.
+    # The loading state is too short to be seen reliably.
     assert next(answer.status for answer in echo if answer.status != NOT_SERVING) == SERVING
     server.process.terminate()
     for watch in (whole, echo):
@@ -62,7 +62,7 @@ def test_watchers_see_a_model_come_and_go_and_the_server_end(server, channel) ->
     assert server.process.wait(PATIENCE) == 0
 
 
-def test_a_client_without_schema_finds_and_calls_everything(channel) -> None:
+def test_reflection_client_calls_every_method(channel) -> None:
     database = ProtoReflectionDescriptorDatabase(channel)
     assert {INFERENCE, REPOSITORY, HEALTH} <= set(database.get_services())
     pool = DescriptorPool(database)

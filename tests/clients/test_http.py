@@ -1,4 +1,4 @@
-"""`tritonclient.http` and `tritonclient.http.aio`, as they come from PyPI."""
+"""`tritonclient.http` and `tritonclient.http.aio` from PyPI."""
 
 import asyncio
 import inspect
@@ -19,9 +19,9 @@ Call = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """The address of a server, as these clients take it."""
+    """Returns the address of a server in the form that these clients expect."""
     folder = model(quickstart(tmp_path_factory.mktemp("models")), "echo")
-    # Where JSON has no number, the client reads the name.
+    # JSON has no such numbers; the client reads their names.
     server = Server(folder, MLSERVER_NON_FINITE_JSON="string").wait_until_ready()
     yield server.url.removeprefix("http://")
     server.stop()
@@ -29,7 +29,7 @@ def address(tmp_path_factory):
 
 @pytest.fixture(params=["http", "http.aio"])
 def call(request, address) -> Call:
-    """Calls a method of a new client by its name, whether it is a coroutine or not."""
+    """Calls a method of a new client by name, whether or not it is a coroutine."""
     if request.param == "http":
 
         def blocking(method: str, *args: Any, **keywords: Any) -> Any:
@@ -59,14 +59,14 @@ def wanted(name: str, binary: bool) -> http.InferRequestedOutput:
 @pytest.mark.parametrize("datatype", DATATYPES)
 @pytest.mark.parametrize("binary_in", [True, False], ids=["binary", "JSON"])
 @pytest.mark.parametrize("binary_out", [True, False], ids=["to binary", "to JSON"])
-def test_every_datatype_comes_back(call: Call, datatype: str, binary_in: bool, binary_out: bool) -> None:
+def test_every_datatype_round_trips(call: Call, datatype: str, binary_in: bool, binary_out: bool) -> None:
     sent = array(datatype)
     if not binary_in and datatype == "BF16":
         with pytest.raises(InferenceServerException, match="BF16 inputs must be sent as binary"):
             tensor("x", sent, datatype, binary_in)
         return
     if (not binary_in and datatype in ("FP16", "FP32", "FP64")) or (not binary_out and datatype == "BF16"):
-        # It writes NaN and infinities as words that JSON does not have, and its BF16 does not read names.
+        # It writes NaN and infinities as words that JSON does not have, and cannot read their names as BF16.
         sent = np.ascontiguousarray(sent[:, np.isfinite(sent).all(axis=0)])
     answer = call("infer", "echo", [tensor("x", sent, datatype, binary_in)], outputs=[wanted("x", binary_out)])
     assert_same(answer.as_numpy("x"), sent)
@@ -76,7 +76,7 @@ def test_every_datatype_comes_back(call: Call, datatype: str, binary_in: bool, b
 
 @pytest.mark.parametrize("datatype", DATATYPES)
 @pytest.mark.parametrize("shape", [(0,), (2, 0), ()], ids=str)
-def test_empty_tensors_and_scalars_come_back(call: Call, datatype: str, shape: tuple[int, ...]) -> None:
+def test_empty_tensors_and_scalars_round_trip(call: Call, datatype: str, shape: tuple[int, ...]) -> None:
     sent = array(datatype).flatten()[: int(np.prod(shape))].reshape(shape)
     for binary in (True, False):
         answer = call("infer", "echo", [tensor("x", sent, datatype)], outputs=[wanted("x", binary)])
@@ -92,7 +92,7 @@ def test_bytes_that_are_not_text_need_binary_data(call: Call) -> None:
     assert failure.value.status() == "500"
 
 
-def test_json_and_binary_data_are_mixed(call: Call) -> None:
+def test_json_and_binary_data_mix(call: Call) -> None:
     a, b, c = array("FP32"), array("INT64"), array("BYTES")
     inputs = [tensor("a", a, "FP32"), tensor("b", b, "INT64", binary=False), tensor("c", c, "BYTES")]
     answer = call("infer", "echo", inputs, outputs=[wanted("c", True), wanted("a", False), wanted("b", True)])
@@ -101,7 +101,7 @@ def test_json_and_binary_data_are_mixed(call: Call) -> None:
         assert_same(answer.as_numpy(name), sent)
 
 
-def test_all_outputs_are_binary_when_none_is_asked_for(call: Call) -> None:
+def test_binary_output_covers_all_outputs_by_default(call: Call) -> None:
     # The client then sends `binary_data_output`, also when its inputs are JSON.
     inputs = [tensor("a", array("INT8"), "INT8", binary=False), tensor("b", array("BOOL"), "BOOL", binary=False)]
     answer = call("infer", "echo", inputs, request_id="q")
@@ -112,7 +112,7 @@ def test_all_outputs_are_binary_when_none_is_asked_for(call: Call) -> None:
         assert_same(answer.as_numpy(name), sent)
 
 
-def test_parameters_pass(call: Call) -> None:
+def test_parameters_round_trip(call: Call) -> None:
     answer = call("infer", "echo", [tensor("x", array("INT8"), "INT8")], parameters={"text": "a", "number": 3})
     assert answer.get_response()["parameters"] == {"text": "a", "number": 3}
 
@@ -120,7 +120,7 @@ def test_parameters_pass(call: Call) -> None:
 @pytest.mark.parametrize("request_algorithm", [None, "gzip", "deflate"])
 @pytest.mark.parametrize("response_algorithm", [None, "gzip", "deflate"])
 @pytest.mark.parametrize("binary", [True, False], ids=["binary", "JSON"])
-def test_compression(
+def test_compressed_requests_and_responses_are_read(
     call: Call, request_algorithm: str | None, response_algorithm: str | None, binary: bool
 ) -> None:
     sent = np.arange(30_000, dtype=np.float32).reshape(300, 100)
@@ -131,7 +131,7 @@ def test_compression(
     assert_same(answer.as_numpy("x"), sent)
 
 
-def test_many_requests_of_one_client_at_once(address) -> None:
+def test_concurrent_requests_of_one_client_are_answered(address) -> None:
     sent = [np.full((4, 4), number, dtype=np.int32) for number in range(50)]
     with http.InferenceServerClient(address, concurrency=8) as client:
         pending = [client.async_infer("echo", [tensor("x", data, "INT32")]) for data in sent]
@@ -139,7 +139,7 @@ def test_many_requests_of_one_client_at_once(address) -> None:
             assert_same(answer.get_result().as_numpy("x"), data)
 
 
-def test_a_native_model_takes_binary_data(call: Call) -> None:
+def test_native_model_takes_binary_data(call: Call) -> None:
     rows = np.array([[5.1, 3.5, 1.4, 0.2], [6.7, 3.0, 5.2, 2.3]], dtype=np.float32)
     outputs = [wanted("predict", True), wanted("predict_proba", True)]
     answer = call("infer", "iris-xgboost", [tensor("input-0", rows, "FP32")], model_version="v1.0.0", outputs=outputs)
@@ -160,7 +160,7 @@ def test_health_and_metadata(call: Call) -> None:
     assert call("get_model_metadata", "iris-xgboost", "v1.0.0")["name"] == "iris-xgboost"
 
 
-def test_failures_keep_their_message_and_status(call: Call) -> None:
+def test_errors_have_message_and_status(call: Call) -> None:
     data = tensor("x", array("INT8"), "INT8")
     with pytest.raises(InferenceServerException, match="Model nobody not found") as failure:
         call("infer", "nobody", [data])
@@ -177,7 +177,7 @@ def test_failures_keep_their_message_and_status(call: Call) -> None:
     assert failure.value.status() == "404"
 
 
-def test_the_repository_is_managed(call: Call) -> None:
+def test_repository_loads_and_unloads(call: Call) -> None:
     def states() -> dict[str, str]:
         return {model["name"]: model["state"] for model in call("get_model_repository_index")}
 

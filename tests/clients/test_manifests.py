@@ -1,5 +1,4 @@
-"""The manifests are what clusters understand: Kubernetes' own client knows every field, and those of KServe and Seldon that are
-used are in their sources."""
+"""Clusters understand the manifests: every field is known to Kubernetes' own client, or to the sources of KServe and Seldon."""
 
 import subprocess
 
@@ -8,9 +7,8 @@ import yaml
 from conftest import BINARY, ROOT
 from kubernetes import client
 
-#: The fields of the objects that Kubernetes does not know, of those in the models of KServe's package 0.21.0 on PyPI (v1alpha1,
-#: v1beta1) and in Seldon Core's `seldondeployment_types.go` (v1); other names are refused.
-#: A name in capitals is an object of Kubernetes.
+#: The fields of custom resources, from the models of KServe's package 0.21.0 on PyPI (v1alpha1, v1beta1) and from Seldon Core's
+#: `seldondeployment_types.go` (v1); other names are rejected. A capitalized name is an object of Kubernetes.
 FIELDS = {
     "ClusterServingRuntime.spec": {
         "annotations": {str: str},
@@ -34,7 +32,7 @@ FIELDS = {
 
 
 def check(value, kind, where):
-    """Fails unless a value is of a kind: a type, a list, a dictionary of fields, or an object of Kubernetes by its name."""
+    """Fails unless a value matches a type, a list, a dictionary of fields, or the name of a Kubernetes object."""
     if isinstance(kind, list):
         assert isinstance(value, list), where
         for index, item in enumerate(value):
@@ -51,7 +49,7 @@ def check(value, kind, where):
 
 
 def check_known(value, kind, where):
-    """Checks what Kubernetes' client describes as `List[V1Container]`, `Dict[str, str]`, `V1Pod`, `str` and their like."""
+    """Checks a value against a type of Kubernetes' client, such as `List[V1Container]`, `Dict[str, str]`, `V1Pod` or `str`."""
     plain = {"str": str, "int": int, "bool": bool, "object": object}
     if kind.startswith("List["):
         assert isinstance(value, list), where
@@ -62,7 +60,7 @@ def check_known(value, kind, where):
         for name, item in value.items():
             check_known(item, kind[5:-1].split(", ", 1)[1], f"{where}.{name}")
     elif kind in plain:
-        # A number or a text, such as a port or its name.
+        # A number or a string, such as a port or its name.
         assert plain[kind] is object or type(value) is plain[kind], f"{where} is {value!r}, not {kind}"
     else:
         model = getattr(client, kind)
@@ -70,7 +68,7 @@ def check_known(value, kind, where):
         for name, item in value.items():
             assert name in fields, f"{where}: {kind} has no field {name}"
             check_known(item, fields[name], f"{where}.{name}")
-        # Says which of the required ones are missing.
+        # Reports which required fields are missing.
         model.from_dict(value)
 
 
@@ -92,13 +90,13 @@ def check_document(document):
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "deploy").glob("*.yaml")), ids=lambda path: path.name)
-def test_a_manifest_has_only_fields_that_there_are(path):
+def test_manifest_has_only_known_fields(path):
     for document in documents(path.read_text()):
         check_document(document)
 
 
 @pytest.mark.parametrize("kind", ["kubernetes", "kserve", "seldon"])
-def test_manifests_follow_the_folder_s_settings(kind, tmp_path):
+def test_manifest_follows_the_settings_of_the_folder(kind, tmp_path):
     (tmp_path / "settings.json").write_text('{"http_port": 9090, "metrics_endpoint": null, "shutdown_grace_period": 90}')
     command = [BINARY, "manifest", tmp_path, "--image", "r.io/m:1", "--kind", kind, "--name", "m", "--replicas", "3"]
     printed = documents(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -113,7 +111,7 @@ def test_manifests_follow_the_folder_s_settings(kind, tmp_path):
         assert pod["terminationGracePeriodSeconds"] > 90
 
 
-def test_what_is_no_field_is_found():
+def test_unknown_field_is_detected():
     with pytest.raises(AssertionError, match="V1Container has no field imagePolicy"):
         check([{"name": "c", "imagePolicy": "x"}], ["V1Container"], "containers")
     with pytest.raises(AssertionError, match="is '80', not int"):

@@ -1,4 +1,4 @@
-"""Metrics that a model keeps with `prometheus_client` itself, through real workers."""
+"""Metrics that a model records with `prometheus_client`, through real workers."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def server(tmp_path: Path):
 
 
 def scrape(server: Server) -> Dict[str, Dict[str, float]]:
-    """Returns the values by name and labels, read with the client's own parser."""
+    """Returns the values by name and labels, parsed with the client's own parser."""
     url = re.search(r"scraping endpoint can be accessed on (http://\S+)", server.log.read_text())[1]
     with urllib.request.urlopen(url, timeout=10) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
@@ -82,7 +82,7 @@ def predict(server: Server, word: str = "x") -> Optional[int]:
 
 
 def until_both(server: Server) -> Dict[int, int]:
-    """Predicts until both workers have, and returns how often each did."""
+    """Predicts until both workers have answered, and returns how often each did."""
     calls: Dict[int, int] = {}
     while len(calls) < 2:
         pid = predict(server)
@@ -90,7 +90,7 @@ def until_both(server: Server) -> Dict[int, int]:
     return calls
 
 
-def test_a_scrape_tells_what_all_workers_have_counted(server: Server):
+def test_scrape_sums_all_workers(server: Server):
     calls = until_both(server)
     count = sum(calls.values())
     told = scrape(server)
@@ -103,7 +103,7 @@ def test_a_scrape_tells_what_all_workers_have_counted(server: Server):
     assert told["model_infer_request_success_total"] == {"model=counting,version=None": count}, "the server's own"
 
 
-def test_what_a_worker_counted_outlives_it(server: Server):
+def test_counts_outlive_their_worker(server: Server):
     calls = until_both(server)
     assert scrape(server)["open_files"] == {"": 6}
     victim = next(iter(calls))
@@ -117,7 +117,7 @@ def test_what_a_worker_counted_outlives_it(server: Server):
     assert told["rows_seen_total"] == {"kind=a": 2 * sum(calls.values())}, "counters stay"
 
 
-def test_a_busy_worker_does_not_hold_up_a_scrape(server: Server):
+def test_busy_worker_does_not_delay_a_scrape(server: Server):
     until_both(server)
     before = scrape(server)["rows_seen_total"]
     sleepers = [threading.Thread(target=predict, args=(server, "sleep")) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""The OpenAPI documents: valid, true to what the server answers, and with examples that work."""
+"""The OpenAPI documents: valid, consistent with the server's responses, and with examples that work."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ from schemathesis.core.failures import FailureGroup
 from conftest import Server, model, quickstart
 
 DATATYPES = "BOOL UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FP16 BF16 FP32 FP64 BYTES".split()
-# Finds its place in no path, page or document by accident.
+# A name that would break careless escaping in paths, pages and documents.
 ODD_NAME = 'a "b" <c> {d} ü%2F'
 BODY_LIMIT = 100_000
 IRIS = {"inputs": [{"name": "input-0", "shape": [1, 4], "datatype": "FP32", "data": [6.2, 2.8, 4.8, 1.8]}]}
@@ -75,7 +75,7 @@ def load(server, path):
 
 
 def ask(server, operation, expected, **parts):
-    """Sends a request and holds its answer against the document: status, content type, body."""
+    """Sends a request and checks the response against the document: status, content type, body."""
     if "body" in parts:
         parts.setdefault("media_type", "application/json")
     case = operation.Case(**parts)
@@ -89,7 +89,7 @@ def operations(schema):
     return [result.ok() for result in schema.get_all_operations()]
 
 
-def test_answers_are_as_described(server):
+def test_responses_match_the_document(server):
     page = server.get("/v2/docs").body.decode()
     for operation in operations(load(server, "/openapi.json")):
         known = {"model_name": "iris-xgboost", "model_version": "v1.0.0", "file": re.search(r"\w+-start.js", page)[0]}
@@ -123,7 +123,7 @@ def test_answers_are_as_described(server):
             ask(server, operation, 413, **path, body={"x": "x" * BODY_LIMIT})
 
 
-def test_answers_of_a_server_that_is_not_ready_are_as_described(broken):
+def test_responses_of_an_unready_server_match_the_document(broken):
     schema = load(broken, "/openapi.json")
     ask(broken, schema["/v2/health/ready"]["GET"], 400)
     ask(broken, schema["/v2/models/{model_name}/ready"]["GET"], 400, path_parameters={"model_name": "broken"})
@@ -136,7 +136,7 @@ def test_answers_of_a_server_that_is_not_ready_are_as_described(broken):
     ask(broken, schema["/v2/health/ready"]["GET"], 400)
 
 
-def test_a_model_that_is_not_ready_is_documented(broken):
+def test_unready_model_is_documented(broken):
     document = broken.get(of_model("broken")).json()
     assert example(document)["inputs"][0]["shape"] == [1, 4]
     assert broken.get("/v2/models/broken/docs").status == 200
@@ -151,32 +151,32 @@ MODELS = [("iris-xgboost", None), ("iris-xgboost", "v1.0.0"), ("breast-cancer-li
 
 
 @pytest.mark.parametrize(("name", "version"), MODELS)
-def test_examples_of_models_work(server, name, version):
+def test_documented_examples_are_answered(server, name, version):
     body = example(server.get(of_model(name, version)).json())
     seen = set()
     for operation in operations(load(server, of_model(name, version))):
         parts = {"body": body} if operation.method == "post" else {}
         answer = ask(server, operation, 200, **parts)
         if parts and not operation.path.endswith("_stream"):
-            # The answer is described by this model's own outputs, and they are there.
+            # The response is described by this model's own outputs, which must be present.
             assert answer.json()["model_name"] == name
             assert answer.json()["outputs"]
         seen.add(operation.path.rpartition("/")[2])
     assert {"infer", "generate", "infer_stream", "generate_stream", "ready"} < seen
 
 
-def test_examples_show_what_models_declare(server):
+def test_documented_examples_follow_declared_inputs(server):
     iris = example(server.get(of_model("iris-xgboost")).json())
     assert iris == {"inputs": [{"name": "input-0", "shape": [1, 4], "datatype": "FP32", "data": [0.5] * 4}]}
     odd = example(server.get(of_model(ODD_NAME)).json())
     assert [(tensor["datatype"], tensor["shape"]) for tensor in odd["inputs"]] == [(name, [1, 2]) for name in DATATYPES]
-    # As for any model, when nothing is declared, and nothing at all rather than 150528 numbers.
+    # The generic example if nothing is declared, and none at all instead of 150528 numbers.
     assert example(server.get(of_model("undeclared")).json()) == example(server.get("/openapi.json").json())
     assert example(server.get(of_model("image")).json()) is None
 
 
-def test_wrong_answers_would_be_noticed(server):
-    """The documents are not so loose that anything conforms to them."""
+def test_wrong_responses_are_detected(server):
+    """The documents are strict enough to reject wrong responses."""
     operation = load(server, of_model("iris-xgboost"))["/v2/models/iris-xgboost/infer"]["POST"]
     case = operation.Case(body=IRIS, media_type="application/json")
     for right, wrong in [("INT64", "INT32"), ("predict", "other"), ("[1,1]", "[1]"), ("[2]", "[2.5]"), ("id", "ID")]:
@@ -191,12 +191,12 @@ def test_wrong_answers_would_be_noticed(server):
     [
         ("/openapi.json", "iris-xgboost", "all"),
         ("/openapi.json", "undeclared", "all"),
-        # A model's own document says what the model declares, which is less than what the server lets through to it.
+        # A model's own document lists the declared inputs, which is less than what the server passes on.
         (of_model("iris-xgboost"), "", "positive"),
         (of_model(ODD_NAME), "", "positive"),
     ],
 )
-def test_schemathesis_finds_nothing(server, tmp_path, document, name, mode):
+def test_schemathesis_finds_no_failure(server, tmp_path, document, name, mode):
     config = tmp_path / "schemathesis.toml"
     version = "v1.0.0" if name == "iris-xgboost" else "nope"
     config.write_text(
@@ -211,7 +211,7 @@ def test_schemathesis_finds_nothing(server, tmp_path, document, name, mode):
     )
     command = [sys.executable, "-m", "schemathesis.cli", "--config-file", config, "run", server.url + document]
     command += ["--url", server.url, "--mode", mode, "--seed", "1", "--max-examples", "20"]
-    # No schema can say that data fits its shape, or that a model has such inputs and outputs.
+    # No schema can express that data fits its shape, or which inputs and outputs a model has.
     command += ["--exclude-checks", "positive_data_acceptance", "--warnings", "off", "--no-color"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout[-10_000:] + run.stderr

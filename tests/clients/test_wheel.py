@@ -34,7 +34,7 @@ def run(*command, **variables):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel that pip builds: without a network beyond crates, and like the executable under test, which cargo has built."""
+    """Returns the wheel that pip builds: with no network except for crates, and like the executable under test from cargo."""
     out = tmp_path_factory.mktemp("wheel")
     profile = {"debug": "dev"}.get(BINARY.parent.name, BINARY.parent.name)
     path = os.pathsep.join([os.path.join(sys.prefix, "bin"), os.environ["PATH"]])
@@ -47,7 +47,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def environment(wheel, tmp_path_factory):
-    """A fresh virtual environment with the wheel in it."""
+    """Returns a new virtual environment with the wheel installed."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=True)
     run(folder / "bin/python", "-m", "pip", "install", "--no-index", wheel)
@@ -55,7 +55,7 @@ def environment(wheel, tmp_path_factory):
 
 
 def where(folder, **options):
-    """Serves a model and asks it where it runs."""
+    """Serves a model and returns the interpreter that it reports."""
     (folder / "models.py").write_text(MODEL)
     (folder / "model-settings.json").write_text(json.dumps({"name": "m", "implementation": "models.Where"}))
     server = Server(folder, **options).wait_until_ready()
@@ -68,7 +68,7 @@ def where(folder, **options):
         server.stop()
 
 
-def test_the_wheel_holds_the_executable_and_the_package(wheel):
+def test_wheel_contains_executable_and_package(wheel):
     assert re.fullmatch(rf"mlserver-{re.escape(VERSION)}-py3-none-\w+\.whl", wheel.name)
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -79,8 +79,8 @@ def test_the_wheel_holds_the_executable_and_the_package(wheel):
     assert f"mlserver-{VERSION}.data/scripts/mlserver" in names
 
 
-def test_every_runtime_has_an_extra(wheel):
-    """The metadata alone say so: installing frameworks takes gigabytes (`tests/frameworks/run`)."""
+def test_wheel_has_an_extra_for_every_runtime(wheel):
+    """Only the metadata are checked: installing frameworks takes gigabytes (`tests/frameworks/run`)."""
     with zipfile.ZipFile(wheel) as archive:
         lines = archive.read(f"mlserver-{VERSION}.dist-info/METADATA").decode().splitlines()
     extras = {line.partition(": ")[2] for line in lines if line.startswith("Provides-Extra: ")}
@@ -94,19 +94,19 @@ def test_every_runtime_has_an_extra(wheel):
     assert set(re.search(r"mlserver\[(.+?)\]", together)[1].split(",")) == {each for each in runtimes if not each.startswith("alibi-")}
 
 
-def test_models_run_in_the_environment_that_the_server_is_installed_in(environment, tmp_path):
+def test_wheel_models_run_in_the_server_s_environment(environment, tmp_path):
     prefix, version = where(tmp_path, executable=environment / "bin/mlserver", PATH="/usr/bin:/bin")
     assert (prefix, version) == (str(environment), VERSION)
 
 
-def test_the_package_can_be_imported_beside_the_server(environment):
+def test_wheel_package_can_be_imported(environment):
     program = "import mlserver, mlserver.codecs; print(mlserver.__version__, mlserver.MLModel.__module__)"
     assert run(environment / "bin/python", "-c", program) == f"{VERSION} mlserver.model\n"
     assert run(environment / "bin/mlserver", "--version").split()[-1] == VERSION
 
 
-def test_the_executable_alone_carries_the_package(environment, tmp_path):
-    """It needs an interpreter and nothing else: no package `mlserver` is installed for this one."""
+def test_executable_alone_contains_the_package(environment, tmp_path):
+    """It needs only an interpreter: no package `mlserver` is installed for this one."""
     alone = tmp_path / "alone"
     alone.mkdir()
     shutil.copy2(environment / "bin/mlserver", alone)
@@ -121,8 +121,8 @@ def test_the_executable_alone_carries_the_package(environment, tmp_path):
     assert list(cache.rglob("mlserver/__init__.py"))
 
 
-def test_a_missing_framework_is_brought_by_an_extra(environment, tmp_path):
-    """Where the wheel is installed, its extra brings all that the runtime needs; elsewhere pip knows another `mlserver`."""
+def test_missing_framework_names_the_extra(environment, tmp_path):
+    """Where the wheel is installed, its extra installs what the runtime needs; elsewhere pip finds another `mlserver`."""
     models = {"alibi_detect": "drift", "alibi_explain": "shap", "catboost": "classes", "huggingface": "feelings"}
     models.update({"lightgbm": "classes", "mlflow": "free", "sklearn": "iris", "xgboost": "classes"})
     for name, model in models.items():

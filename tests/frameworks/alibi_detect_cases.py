@@ -1,4 +1,4 @@
-"""Detectors of alibi-detect, and what is asked of them."""
+"""Detectors of alibi-detect, and the requests to them."""
 
 import pathlib
 from typing import List
@@ -9,7 +9,7 @@ IMPLEMENTATION = "mlserver_alibi_detect.AlibiDetectRuntime"
 
 
 def models(folder: pathlib.Path) -> None:
-    """Makes and writes the detectors."""
+    """Creates and saves the detectors."""
     import numpy
     from alibi_detect.cd import ChiSquareDrift, CVMDrift, KSDrift, TabularDrift
     from alibi_detect.od import IForest, Mahalanobis, SpectralResidual
@@ -63,7 +63,7 @@ CASES: List[Case] = [
     infer("ellipse", "both", tensor("x", "FP64", [2, 3], [0.1, 0.2, 0.3, 9.0, -9.0, 9.0])),
     infer("ellipse", "again", tensor("x", "FP64", [2, 3], [0.1, 0.2, 0.3, 9.0, -9.0, 9.0])),
     infer("series", "a peak", tensor("x", "FP64", [30], [*WAVE[:20], 40.0, *WAVE[21:]])),
-    # The client's mistakes.
+    # Invalid requests.
     infer("drift", "too few columns", tensor("x", "FP64", [2, 2], X[:4])),
     infer("drift", "text", tensor("x", "BYTES", [1, 3], ["a", "b", "c"]), ours={"status": 400}),
     infer("drift", "no inputs"),

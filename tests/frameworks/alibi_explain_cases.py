@@ -1,4 +1,4 @@
-"""Explainers of alibi, and what is asked of them."""
+"""Explainers of alibi, and the requests to them."""
 
 import pathlib
 from typing import Any, Dict, List
@@ -13,7 +13,7 @@ FLOWERS = f"{ADDRESS}/v2/models/flowers/infer"
 
 
 def models(folder: pathlib.Path) -> None:
-    """Makes and writes the explainers, and the models that those look into."""
+    """Creates and saves the explainers, and the models that they inspect."""
     import joblib
     import numpy
     from alibi.explainers import AnchorTabular, KernelShap, TreePartialDependence, TreeShap
@@ -69,7 +69,7 @@ CASES: List[Case] = [
     explain("together", "two", TWO),
     explain("trees", "two", THREE),
     explain("dependence", "of rows", THREE, features=[0], grid_resolution=3),
-    # The client's mistakes.
+    # Invalid requests.
     explain("shap", "no such argument", ONE, nonsense=1),
     explain("shap", "no inputs"),
 ]  # fmt: skip

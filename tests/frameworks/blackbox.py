@@ -1,4 +1,4 @@
-"""Models that explainers ask: a server of the V2 protocol, whose answers are simple rules."""
+"""Models for black-box explainers: a server of the V2 protocol that answers by simple rules."""
 
 import json
 import pathlib
@@ -7,23 +7,23 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Dict, Iterator, List
 
-#: Stands in settings for where the models answer.
+#: Placeholder in settings for the address of the models.
 ADDRESS = "http://blackbox"
 
 
 def flowers(rows: List[List[float]]) -> List[List[float]]:
-    """Returns the probabilities of three classes, which hang on the last two of four numbers."""
+    """Returns the probabilities of three classes, which depend on the last two of four numbers."""
     return [[0.8, 0.1, 0.1] if row[2] < 2.5 else [0.1, 0.8, 0.1] if row[3] < 1.7 else [0.1, 0.2, 0.7] for row in rows]
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers for the models, and keeps what it was asked."""
+    """Answers for the models, and records the requests."""
 
     protocol_version = "HTTP/1.1"
     asked: List[Dict[str, Any]] = []
 
     def log_message(self, *args: Any) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
     def do_GET(self) -> None:
         self._answer(
@@ -63,7 +63,7 @@ def _flat(values: Any) -> List[float]:
 
 @contextmanager
 def serving(folder: pathlib.Path) -> Iterator[List[Dict[str, Any]]]:
-    """Serves the models, tells the settings in a folder where, and yields what is asked of them."""
+    """Serves the models, writes their address to the settings in a folder, and yields the requests."""
     _Handler.asked = []
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     thread = threading.Thread(target=server.serve_forever)

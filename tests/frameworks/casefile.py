@@ -1,4 +1,4 @@
-"""What the modules of cases share: writing models' folders, and requests."""
+"""Helpers that the case modules share: writing model folders, and requests."""
 
 import json
 import pathlib
@@ -8,7 +8,7 @@ Case = Dict[str, Any]
 
 
 def settings(folder: pathlib.Path, implementation: str, uri: str = ".", **extra: Any) -> pathlib.Path:
-    """Makes the folder of a model, which is named like it, and returns it."""
+    """Creates the folder of a model, with the model's name, and returns it."""
     folder.mkdir(parents=True)
     parameters: Dict[str, Any] = {"uri": uri}
     if extra:
@@ -56,11 +56,11 @@ def metadata(model: str) -> Case:
 
 
 def refused(error: str) -> Dict[str, Any]:
-    """Returns our answer to a request that is the client's mistake."""
+    """Returns our answer to an invalid request."""
     return {"status": 400, "body": {"error": error}}
 
 
 def answered(model: str, *outputs: Dict[str, Any]) -> Dict[str, Any]:
-    """Returns our answer to what the original cannot answer: outputs as the framework itself computes them."""
+    """Returns our answer if the original cannot answer: outputs as the framework itself computes them."""
     named = [{**output, "parameters": {"content_type": "np"}} for output in outputs]
     return {"status": 200, "body": {"model_name": model, "id": "1", "parameters": {}, "outputs": named}}

@@ -1,4 +1,4 @@
-"""Models of CatBoost, and what is asked of them."""
+"""Models of CatBoost, and the requests to them."""
 
 import pathlib
 
@@ -8,7 +8,7 @@ IMPLEMENTATION = "mlserver_catboost.CatboostModel"
 
 
 def models(folder: pathlib.Path) -> None:
-    """Trains and writes the models."""
+    """Trains and saves the models."""
     import catboost
     import pandas
     from sklearn.datasets import load_iris

@@ -1,4 +1,4 @@
-"""Trains the models of a runtime, asks MLServer 1.7.1 the cases about them, and writes both to `goldens/`.
+"""Trains the models of a runtime, sends the cases to MLServer 1.7.1, and writes models and answers to `goldens/`.
 
 python tests/frameworks/generate.py sklearn            # in an environment as the README says
 python tests/frameworks/generate.py sklearn --answers  # keeps the models
@@ -35,7 +35,7 @@ def free_port() -> int:
 
 
 def record(folder: pathlib.Path, cases: List[Dict[str, Any]], serving: Callable[..., Any]) -> None:
-    """Asks the original, and puts its answers into the cases; `serving` is in force meanwhile."""
+    """Sends the cases to the original, within the context `serving`, and adds its answers to them."""
     port = free_port()
     with tempfile.TemporaryDirectory() as scratch:
         models = pathlib.Path(scratch) / "models"
@@ -58,7 +58,7 @@ def record(folder: pathlib.Path, cases: List[Dict[str, Any]], serving: Callable[
             try:
                 url = f"http://127.0.0.1:{port}"
                 wait(url, process)
-                # One by one: at start, a model that cannot be loaded would end the server.
+                # One by one: at startup, a model that cannot be loaded would stop the server.
                 for settings in sorted(models.glob("*/model-settings.json")):
                     load(url, settings.parent.name)
                 for case in cases:

@@ -1,4 +1,4 @@
-"""Pipelines of transformers, and what is asked of them; `huggingface_models.py` makes the models."""
+"""Pipelines of transformers, and the requests to them; `huggingface_models.py` creates the models."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from casefile import Case, infer, metadata, refused, settings, tensor
 
 IMPLEMENTATION = "mlserver_huggingface.HuggingFaceRuntime"
 
-#: The task of each model, the function that makes it, and further settings.
+#: The task of each model, the function that creates it, and additional settings.
 MODELS: Dict[str, Dict[str, Any]] = {
     "feelings": {"task": "text-classification"},
     "entities": {"task": "token-classification"},
@@ -32,23 +32,23 @@ MODELS: Dict[str, Dict[str, Any]] = {
 
 
 def absent() -> List[str]:
-    """Returns the models whose tasks the installed transformers does not have, and the cases that it answers otherwise."""
+    """Returns the models whose tasks the installed transformers lacks, and the cases that it answers differently."""
     import transformers
     from transformers.pipelines import PIPELINE_REGISTRY
 
     tasks = PIPELINE_REGISTRY.get_supported_tasks()
     gone = [name for name, described in MODELS.items() if described["task"] not in tasks]
-    # From 5 on, what is no argument of a pipeline is ignored.
+    # Since version 5, unknown arguments of a pipeline are ignored.
     return gone if transformers.__version__.startswith("4.") else [*gone, "feelings: no such argument"]
 
 
 def models(folder: pathlib.Path) -> None:
-    """Makes and writes the models."""
+    """Creates and saves the models."""
     import huggingface_models as make
 
     for name, described in MODELS.items():
         extra = {key: value for key, value in described.items() if key != "model"}
-        # The original takes it from where the server runs; ours does, too.
+        # The original resolves it in the server's working directory; so does ours.
         extra["pretrained_model"] = f"./{described.get('model', name)}/model"
         settings(folder / name, IMPLEMENTATION, "./model", **extra)
     two = {"id2label": make.LABELS, "label2id": {label: index for index, label in make.LABELS.items()}}
@@ -70,7 +70,7 @@ def models(folder: pathlib.Path) -> None:
 
 
 def png(red: int) -> str:
-    """Returns base64 of an image of 16 by 16 points that go from black to a color, as a file."""
+    """Returns the base64 of an image file of 16 by 16 pixels with a gradient from black to a color."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -106,7 +106,7 @@ GOOD, BAD = "this movie was great !", "it was very bad"
 QUESTION, CONTEXT = "who lives in town ?", "the cat lives in the house . the dog lives in town ."
 TALK = {"uuid": "8c1ad8fe-f0a8-4b6a-8d0f-6d1f0c0e1a55", "past_user_inputs": [], "generated_responses": []}
 SHORT = raw("max_new_tokens", "INT64", 4)
-#: Takes the likeliest word each time.
+#: Greedy decoding.
 SURE = raw("do_sample", "BOOL", False)
 
 CASES: List[Case] = [
@@ -149,7 +149,7 @@ CASES: List[Case] = [
     infer("sounds", "two", tensor("array_inputs", "FP32", [2, 200], WAVE, "nplist")),
     infer("sounds", "as they are by metadata", tensor("inputs", "FP32", [1, 400], WAVE), same_as="sounds: one"),
     infer("dictation", "one", tensor("array_inputs", "FP32", [1, 400], WAVE, "nplist")),
-    # The client's mistakes.
+    # Invalid requests.
     infer("feelings", "no such argument", text("args", GOOD), text("foo", "bar"), ours={"status": 400}),
     infer("feelings", "no inputs", ours=refused("the request has no inputs: expected the arguments of a pipeline")),
     infer("feelings", "too long", text("args", "cat " * 60), ours=refused(

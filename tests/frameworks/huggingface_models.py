@@ -1,4 +1,4 @@
-"""Makes tiny models of transformers, with random weights and tokenizers of a few words."""
+"""Creates tiny models of transformers, with random weights and tokenizers of a few words."""
 
 import json
 import pathlib
@@ -10,7 +10,7 @@ _TEXT = (
 )
 WORDS = _TEXT.split()
 LABELS = {0: "NEGATIVE", 1: "POSITIVE"}
-#: Sizes that all the models of texts share.
+#: Sizes that all text models share.
 SMALL: Dict[str, Any] = {
     "vocab_size": len(WORDS),
     "hidden_size": 16,
@@ -22,7 +22,7 @@ SMALL: Dict[str, Any] = {
 
 
 def seeded(kind: Any, config: Any) -> Any:
-    """Returns a model with weights that tell inputs apart, the same ones each time."""
+    """Returns a model with deterministic weights that distinguish inputs."""
     import torch
 
     torch.manual_seed(7)
@@ -44,12 +44,12 @@ def bert_tokenizer(folder: pathlib.Path) -> Any:
 
 
 def word_tokenizer(pad: bool) -> Any:
-    """Returns a tokenizer of whole words for models that generate."""
+    """Returns a tokenizer of whole words for generative models."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
 
-    # Words carry the space before them, so that pieces of a text can be put together.
+    # Words include the space before them, so that pieces of a text can be joined.
     spaced = {word if word[0] in "[<" else f"\u0120{word}": index for index, word in enumerate(WORDS)}
     tokenizer = Tokenizer(models.WordLevel(spaced, "[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -63,7 +63,7 @@ def word_tokenizer(pad: bool) -> Any:
 
 
 def bert(folder: pathlib.Path, head: str, **settings: Any) -> None:
-    """Writes a model of the BERT family with one of its heads."""
+    """Saves a model of the BERT family with one of its heads."""
     import transformers
 
     bert_tokenizer(folder).save_pretrained(folder)
@@ -72,7 +72,7 @@ def bert(folder: pathlib.Path, head: str, **settings: Any) -> None:
 
 
 def gpt(folder: pathlib.Path) -> None:
-    """Writes a model that goes on with a text; its tokenizer has nothing to pad with."""
+    """Saves a model that continues a text; its tokenizer has no padding token."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     end = WORDS.index("</s>")
@@ -83,7 +83,7 @@ def gpt(folder: pathlib.Path) -> None:
 
 
 def bart(folder: pathlib.Path) -> None:
-    """Writes a model that answers one text with another."""
+    """Saves a text-to-text model."""
     from transformers import BartConfig, BartForConditionalGeneration
 
     end = WORDS.index("</s>")
@@ -97,7 +97,7 @@ def bart(folder: pathlib.Path) -> None:
 
 
 def vit(folder: pathlib.Path) -> None:
-    """Writes a classifier of images of 16 by 16 points."""
+    """Saves a classifier of images of 16 by 16 pixels."""
     from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
     config = ViTConfig(
@@ -108,7 +108,7 @@ def vit(folder: pathlib.Path) -> None:
 
 
 def segformer(folder: pathlib.Path) -> None:
-    """Writes a model that says what each point of an image belongs to."""
+    """Saves a model that segments images."""
     from transformers import SegformerConfig, SegformerForSemanticSegmentation, SegformerImageProcessor
 
     config = SegformerConfig(
@@ -120,7 +120,7 @@ def segformer(folder: pathlib.Path) -> None:
 
 
 def wav2vec(folder: pathlib.Path, ctc: bool) -> None:
-    """Writes a model of sounds that classifies them, or writes down what they say."""
+    """Saves an audio model that classifies or transcribes."""
     from transformers import (
         Wav2Vec2Config,
         Wav2Vec2CTCTokenizer,

@@ -1,4 +1,4 @@
-"""Models of LightGBM, and what is asked of them; all are served in Python."""
+"""Models of LightGBM, and the requests to them; all are served in Python."""
 
 import pathlib
 
@@ -8,7 +8,7 @@ IMPLEMENTATION = "mlserver_lightgbm.LightGBMModel"
 
 
 def models(folder: pathlib.Path) -> None:
-    """Trains and writes the models."""
+    """Trains and saves the models."""
     import lightgbm
     from sklearn.datasets import load_iris
 

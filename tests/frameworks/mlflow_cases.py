@@ -1,4 +1,4 @@
-"""Models of MLflow, and what is asked of them over V2; `mlflow_scoring.py` has what MLflow's own protocol asks."""
+"""Models of MLflow, and V2 requests to them; `mlflow_scoring.py` has the requests of MLflow's own protocol."""
 
 import pathlib
 
@@ -9,7 +9,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def models(folder: pathlib.Path) -> None:
-    """Trains and writes the models."""
+    """Trains and saves the models."""
     import mlflow.pyfunc
     import mlflow.sklearn
     import numpy
@@ -84,7 +84,7 @@ REFUSED = {"status": 400}
 
 
 def returned(content_type, *outputs):
-    """Returns our answer to what the original cannot encode."""
+    """Returns our answer if the original cannot encode its own."""
     parameters = {"content_type": content_type} if content_type else {}
     body = {"model_name": "kinds", "id": "1", "parameters": parameters, "outputs": list(outputs)}
     return {"status": 200, "body": body}
@@ -95,7 +95,7 @@ def array(name, datatype, shape, data):
     return tensor(name, datatype, shape, data, "np")
 
 
-#: What the model `kinds` may return, and our answer where the original has none.
+#: The values that the model `kinds` may return, and our answer if the original has none.
 RETURNED = {
     "array": None,
     "integers": None,
@@ -132,7 +132,7 @@ RETURNED = {
 
 
 def described(model, text):
-    """Returns our answer of a model that describes what it was given."""
+    """Returns our answer of a model that describes its input."""
     output = tensor("output-1", "BYTES", [1, 1], [text], "str")
     body = {"model_name": model, "id": "1", "parameters": {"content_type": "str"}, "outputs": [output]}
     return {"status": 200, "body": body}

@@ -1,4 +1,4 @@
-"""Models of scikit-learn, and what is asked of them."""
+"""Models of scikit-learn, and the requests to them."""
 
 import pathlib
 import pickle
@@ -9,7 +9,7 @@ IMPLEMENTATION = "mlserver_sklearn.SKLearnModel"
 
 
 def models(folder: pathlib.Path) -> None:
-    """Trains and writes the models."""
+    """Trains and saves the models."""
     import joblib
     import numpy
     import pandas

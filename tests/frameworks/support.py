@@ -1,4 +1,4 @@
-"""What the tests share."""
+"""Helpers that the tests share."""
 
 import importlib.util
 import json
@@ -14,22 +14,22 @@ import pytest
 from conftest import BINARY, Server
 
 GOLDENS = Path(__file__).resolve().parent / "goldens"
-#: Those with answers of the original.
+#: Frameworks with answers of the original.
 WITH_GOLDENS = sorted(path.name for path in GOLDENS.iterdir())
-#: All of them, or those that the variable names.
+#: All frameworks, or those in the environment variable.
 FRAMEWORKS = os.environ.get("FRAMEWORKS", "").split() or [*WITH_GOLDENS, "mllib", "tempo"]
-#: What is imported where that is not the framework's name.
+#: Modules whose name is not the framework's name.
 MODULES = {"alibi_explain": "alibi", "huggingface": "transformers", "mllib": "pyspark"}
 
 
 def suite(framework):
-    """Skips a module of tests, before it imports anything of its own, when its framework is not wanted."""
+    """Skips a test module, before it imports its framework, if the framework is not requested."""
     if framework not in FRAMEWORKS:
         pytest.skip(f"{framework} is not asked for", allow_module_level=True)
 
 
 def need(framework):
-    """Skips a test whose framework is not wanted or not there; in CI, what is wanted has to be there."""
+    """Skips a test whose framework is not requested or not installed; in CI, a requested framework must be installed."""
     if framework not in FRAMEWORKS:
         pytest.skip(f"{framework} is not asked for")
     module = MODULES.get(framework, framework)
@@ -46,7 +46,7 @@ def serve(folder, python, **variables):
 
 
 def settings(folder: Path, implementation: str, uri: str = ".", **extra) -> Path:
-    """Makes the folder of a model, which is named like it, and returns it."""
+    """Creates the folder of a model, with the model's name, and returns it."""
     folder.mkdir(parents=True)
     text = {"name": folder.name, "implementation": implementation, "parameters": {"uri": uri, "extra": extra}}
     (folder / "model-settings.json").write_text(json.dumps(text))
@@ -74,7 +74,7 @@ def free_port():
 
 
 def run_example(tmp_path, name, probe="/v2/health/ready"):
-    """Does what an example's README says, and compares with the answers that it and `cases.json` show."""
+    """Runs the commands of an example's README, and checks the answers in the README and in `cases.json`."""
     examples = Path(__file__).resolve().parents[2] / "examples"
     folder = tmp_path / name
     shutil.copytree(examples / name, folder)

@@ -1,4 +1,4 @@
-"""Detectors of alibi-detect: what goldens do not show."""
+"""Detectors of alibi-detect: behavior that the goldens do not cover."""
 
 import re
 import shutil
@@ -31,7 +31,7 @@ def outputs(answer):
     return {output["name"]: output for output in answer.json()["outputs"]}
 
 
-def test_headers_and_metrics_tell_what_was_found(tmp_path):
+def test_drift_is_reported_in_headers_and_metrics(tmp_path):
     need("alibi_detect")
     for name in ("drift", "features", "outliers"):
         shutil.copytree(MODELS / name, tmp_path / name)
@@ -59,7 +59,7 @@ def test_headers_and_metrics_tell_what_was_found(tmp_path):
         server.stop()
 
 
-def test_online_detectors_take_rows_one_by_one_and_keep_their_state(tmp_path):
+def test_online_detector_takes_single_rows_and_keeps_state(tmp_path):
     need("alibi_detect")
     settings(tmp_path / "online", IMPLEMENTATION, "./detector", state_save_freq=6)
     subprocess.run([sys.executable, "-c", ONLINE, tmp_path / "online/detector"], check=True, capture_output=True)
@@ -75,7 +75,7 @@ def test_online_detectors_take_rows_one_by_one_and_keep_their_state(tmp_path):
         assert (tmp_path / "online/detector/state").is_dir()
     finally:
         server.stop()
-    # What it saw since it was last saved is gone.
+    # The state since the last save is lost.
     server = serve(tmp_path, sys.executable)
     try:
         server.wait_until_ready()
@@ -84,7 +84,7 @@ def test_online_detectors_take_rows_one_by_one_and_keep_their_state(tmp_path):
         server.stop()
 
 
-def test_requests_of_other_shapes_do_not_disturb_those_that_wait(tmp_path):
+def test_batch_ignores_requests_of_other_shapes(tmp_path):
     need("alibi_detect")
     shutil.copytree(MODELS / "batches", tmp_path / "batches")
     server = serve(tmp_path, sys.executable)
@@ -100,7 +100,7 @@ def test_requests_of_other_shapes_do_not_disturb_those_that_wait(tmp_path):
         server.stop()
 
 
-def test_what_cannot_be_loaded_says_why(tmp_path):
+def test_failed_load_reports_the_reason(tmp_path):
     need("alibi_detect")
     settings(tmp_path / "empty", IMPLEMENTATION)
     settings(tmp_path / "missing", IMPLEMENTATION, "./nope")
@@ -113,6 +113,6 @@ def test_what_cannot_be_loaded_says_why(tmp_path):
     assert found["never"] == "`parameters.extra.batch_size` is 0, expected at least 1"
 
 
-def test_the_example_works_as_its_readme_says(tmp_path):
+def test_example_readme_commands_work(tmp_path):
     need("alibi_detect")
     run_example(tmp_path, "alibi-detect")

@@ -1,4 +1,4 @@
-"""Explainers of alibi: what goldens do not show."""
+"""Explainers of alibi: behavior that the goldens do not cover."""
 
 import json
 import re
@@ -30,8 +30,8 @@ def ask(server, model, tensor, **arguments):
     return server.post(f"/v2/models/{model}/infer", body)
 
 
-def test_anchors_name_the_rule_of_the_model(tmp_path):
-    """The model, which is asked over HTTP, says `setosa` of flowers whose third number is below 2.5."""
+def test_anchors_explain_the_model_rule(tmp_path):
+    """The model, which is called over HTTP, predicts `setosa` for flowers whose third number is below 2.5."""
     need("alibi_explain")
     shutil.copytree(MODELS / "anchors", tmp_path / "anchors")
     with serving(tmp_path) as asked:
@@ -46,7 +46,7 @@ def test_anchors_name_the_rule_of_the_model(tmp_path):
             assert found["data"]["precision"] >= 0.9
             assert answer.headers["x-seldon-alibi-type"] == "explanation"
             assert answer.headers["x-seldon-alibi-method"] == "anchor_tabular"
-            # The custom route answers with the explanation alone.
+            # The custom route answers with only the explanation.
             alone = server.post("/explain", {"inputs": [TWO]})
             assert (alone.status, alone.headers.get_content_type()) == (200, "application/json")
             assert alone.json()["meta"]["name"] == "AnchorTabular"
@@ -54,12 +54,12 @@ def test_anchors_name_the_rule_of_the_model(tmp_path):
             server.stop()
     assert all(call["headers"]["Seldon-Skip-Logging"] == "true" for call in asked)
     ids = {call["body"]["id"] for call in asked}
-    # Each of two explanations asks about the row, and about samples; chance decides how often about those.
+    # Each of two explanations predicts the row, and a random number of samples.
     assert len(ids) == len(asked) >= 4
     assert asked[0]["body"]["inputs"][0]["name"] == "x", "the name that the model's metadata have"
 
 
-def test_explainers_are_made_of_their_arguments(tmp_path):
+def test_explainer_is_built_from_its_arguments(tmp_path):
     need("alibi_explain")
     picture = {"image_shape": [4, 4, 1], "segmentation_fn": "slic", "segmentation_kwargs": {"n_segments": 2}}
     extra = {"infer_uri": FLOWERS, "explainer_type": "anchor_image", "init_parameters": {**picture, "seed": 1}}
@@ -76,7 +76,7 @@ def test_explainers_are_made_of_their_arguments(tmp_path):
             server.stop()
 
 
-def test_a_model_that_cannot_be_asked_is_said(tmp_path):
+def test_unreachable_model_is_reported(tmp_path):
     need("alibi_explain")
     shutil.copytree(MODELS / "shap", tmp_path / "shap")
     with serving(tmp_path):
@@ -97,7 +97,7 @@ def test_a_model_that_cannot_be_asked_is_said(tmp_path):
         server.stop()
 
 
-def test_what_cannot_be_loaded_says_why(tmp_path):
+def test_failed_load_reports_the_reason(tmp_path):
     need("alibi_explain")
     settings(tmp_path / "untold", IMPLEMENTATION)
     settings(tmp_path / "unknown", IMPLEMENTATION, infer_uri=FLOWERS, explainer_type="magic")
@@ -115,6 +115,6 @@ def test_what_cannot_be_loaded_says_why(tmp_path):
     assert found["missing"] == f"Invalid URI specified for model missing ({tmp_path}/missing/nope)"
 
 
-def test_the_example_works_as_its_readme_says(tmp_path):
+def test_example_readme_commands_work(tmp_path):
     need("alibi_explain")
     run_example(tmp_path, "alibi-explain")

@@ -1,4 +1,4 @@
-"""The runtimes of frameworks answer as those of MLServer 1.7.1 do; where not, as their cases say on purpose."""
+"""The runtimes of frameworks answer as those of MLServer 1.7.1, except for the intended differences in their cases."""
 
 import importlib
 import json
@@ -10,7 +10,7 @@ import pytest
 from cases import ask, differences
 from support import FRAMEWORKS, GOLDENS, WITH_GOLDENS, need, serve
 
-#: The metadata of models that the server evaluates itself.
+#: The metadata of native models.
 NATIVE = ["flowers: metadata"]
 
 
@@ -20,7 +20,7 @@ def runtime(request, tmp_path_factory):
     need(request.param)
     folder = tmp_path_factory.mktemp(request.param) / "models"
     shutil.copytree(GOLDENS / request.param, folder)
-    # What the installed version of the framework does not have.
+    # Models and cases that the installed version of the framework does not support.
     module = importlib.import_module(f"{request.param}_cases")
     absent = set(getattr(module, "absent", list)())
     for name in absent:
@@ -34,7 +34,7 @@ def runtime(request, tmp_path_factory):
             server.stop()
 
 
-def test_answers_are_those_of_the_original(runtime):
+def test_golden_answers_match_the_original(runtime):
     cases, server = runtime
     told = []
     answers = {case["name"]: case["answer"] for case in cases}
@@ -42,14 +42,14 @@ def test_answers_are_those_of_the_original(runtime):
         answer = ask(server.url, case)
         answer.pop("headers", None)
         if case["path"].endswith(_model(case)):
-            # Which backend answers, and why, is an addition of ours.
+            # The backend, and the reason for it, are our additions.
             parameters = answer["body"]["parameters"]
             assert parameters.pop("backend") == ("native" if case["name"] in NATIVE else "python")
             parameters.pop("backend_reason", None)
         expected = case.get("ours", answers[case.get("same_as", case["name"])])
         for output in expected.get("body", {}).get("outputs", ()):
             if output["datatype"] == "BYTES" and "data" in output:
-                # Which hold bytes: what is no text is told as its JSON.
+                # These hold bytes: values that are not text are sent as their JSON.
                 output["data"] = ["null" if value is None else value for value in output["data"]]
         if "body" not in expected:
             assert "body" in answer, case["name"]

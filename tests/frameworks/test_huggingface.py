@@ -1,4 +1,4 @@
-"""Pipelines of transformers: their settings, and that every element of a batch gets its own answer."""
+"""Pipelines of transformers: their settings, and the answers to each element of a batch."""
 
 import json
 import os
@@ -27,7 +27,7 @@ TEXTS = [
 
 
 def described(folder, name, task="text-classification", model="feelings", extra=None, **top):
-    """Puts a model into a folder, under another name and with other settings."""
+    """Copies a model to a folder, with another name and other settings."""
     target = folder / name
     shutil.copytree(MODELS / model, target)
     text = {"name": name, "implementation": IMPLEMENTATION, **top}
@@ -36,7 +36,7 @@ def described(folder, name, task="text-classification", model="feelings", extra=
 
 
 def ask(server, model, name, *texts, few=False):
-    """Returns the shape and the data of the answer about some texts, which may be no longer than a few words."""
+    """Returns the shape and the data of the answer to some texts, which may be only a few words long."""
     body = {"inputs": [{"name": name, "datatype": "BYTES", "shape": [len(texts)], "data": list(texts)}]}
     if few:
         raw = {"datatype": "INT64", "shape": [1], "data": [3], "parameters": {"content_type": "raw"}}
@@ -48,11 +48,11 @@ def ask(server, model, name, *texts, few=False):
 
 
 def close(first, second):
-    """Tells whether two answers have the same labels and, to the rounding of batches, the same scores."""
+    """Returns whether two answers have the same labels and, except for rounding in batches, the same scores."""
     return first["label"] == second["label"] and abs(first["score"] - second["score"]) < 1e-5
 
 
-def test_every_element_gets_its_own_answer_in_order(tmp_path):
+def test_batch_answers_every_element_in_order(tmp_path):
     need("huggingface")
     described(tmp_path, "alone")
     described(tmp_path, "batched", max_batch_size=8, max_batch_time=0.5)
@@ -70,12 +70,12 @@ def test_every_element_gets_its_own_answer_in_order(tmp_path):
             answers = list(threads.map(lambda text: ask(server, "batched", "args", text), TEXTS))
         assert [shape for shape, _ in answers] == [[1, 1]] * len(TEXTS)
         assert all(close(items[0], one) for (_, items), one in zip(answers, expected))
-        # What several requests of several texts get is theirs, too.
+        # Concurrent requests of several texts get their own answers, too.
         with ThreadPoolExecutor(2) as threads:
             first, second = threads.map(lambda texts: ask(server, "batched", "args", *texts), [TEXTS[:3], TEXTS[3:]])
         assert (first[0], second[0]) == ([3, 1], [4, 1])
         assert all(map(close, first[1] + second[1], expected))
-        # A single text would be answered with one row for each word that may fill it in.
+        # A single text would be answered with one row for each candidate word.
         shape, found = ask(server, "blanks", "array_inputs", "the [MASK] sat")
         assert shape == [1, 1]
         assert [word["token_str"] for word in found[0]] != []
@@ -84,7 +84,7 @@ def test_every_element_gets_its_own_answer_in_order(tmp_path):
         server.stop()
 
 
-def test_requests_do_share_batches(tmp_path):
+def test_concurrent_requests_share_batches(tmp_path):
     need("huggingface")
     described(tmp_path, "batched", max_batch_size=8, max_batch_time=0.5)
     server = serve(tmp_path, sys.executable, MLSERVER_METRICS_ENDPOINT="/metrics", MLSERVER_METRICS_PORT="0")
@@ -105,7 +105,7 @@ def test_requests_do_share_batches(tmp_path):
         server.stop()
 
 
-def test_settings_come_from_the_environment_and_from_seldon_core(tmp_path):
+def test_settings_from_environment_and_seldon_core(tmp_path):
     need("huggingface")
     shutil.copytree(MODELS / "feelings/model", tmp_path / "m/model")
     text = {"name": "m", "implementation": IMPLEMENTATION, "parameters": {"extra": {"task": "nonsense"}}}
@@ -129,7 +129,7 @@ def test_settings_come_from_the_environment_and_from_seldon_core(tmp_path):
         assert reasons(tmp_path, sys.executable, **variables) == {"m": expected}
 
 
-def test_what_cannot_be_loaded_says_why(tmp_path):
+def test_failed_load_reports_the_reason(tmp_path):
     need("huggingface")
     described(tmp_path, "untold", task="")
     described(tmp_path, "unknown", task="cooking")
@@ -161,8 +161,8 @@ def test_what_cannot_be_loaded_says_why(tmp_path):
     assert found == {}
 
 
-def test_a_model_that_cannot_pad_takes_one_text_at_a_time(tmp_path):
-    """Its tokenizer has no token to pad with, and its settings no end of texts that could be taken instead."""
+def test_model_without_padding_takes_single_texts(tmp_path):
+    """Its tokenizer has no padding token, and its settings have no end-of-text token to use instead."""
     need("huggingface")
     described(tmp_path, "stories", "text-generation", "stories", max_batch_size=4)
     described(tmp_path, "endless", "text-generation", "stories", max_batch_size=4)
@@ -179,14 +179,14 @@ def test_a_model_that_cannot_pad_takes_one_text_at_a_time(tmp_path):
         server.stop()
 
 
-def test_the_example_works_as_its_readme_says(tmp_path):
+def test_example_readme_commands_work(tmp_path):
     need("huggingface")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     run_example(tmp_path, "huggingface")
 
 
-def test_optimum_answers_as_transformers_does(tmp_path):
-    """What `optimum_model` makes of a model is the same model on the ONNX runtime."""
+def test_optimum_answers_match_transformers(tmp_path):
+    """`optimum_model` runs the same model on the ONNX runtime."""
     need("huggingface")
     pytest.importorskip("optimum.pipelines", exc_type=ImportError)
     described(tmp_path, "torch")

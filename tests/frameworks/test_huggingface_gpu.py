@@ -14,7 +14,7 @@ if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
 
-# Where some machines keep the driver's libraries.
+# The folders of the driver's libraries on some machines.
 DRIVER = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
 
 
@@ -22,7 +22,7 @@ def free_memory():
     return torch.cuda.mem_get_info(0)[0]
 
 
-def test_a_pipeline_on_a_gpu_answers_as_on_the_cpu(tmp_path):
+def test_gpu_answers_match_the_cpu(tmp_path):
     """By number and by name of the device, alone and in batches."""
     before = free_memory()
     devices = {"cpu": None, "number": 0, "digits": "0", "name": "cuda:0", "any": "cuda"}
@@ -32,7 +32,7 @@ def test_a_pipeline_on_a_gpu_answers_as_on_the_cpu(tmp_path):
     server = serve(tmp_path, sys.executable, **DRIVER)
     try:
         server.wait_until_ready()
-        # What CUDA itself takes for a process.
+        # The memory that CUDA itself uses per process.
         assert before - free_memory() > 100 << 20, "nothing is on the GPU"
         shape, expected = ask(server, "cpu", "args", *TEXTS)
         assert len({answer["score"] for answer in expected}) == len(TEXTS)
@@ -45,7 +45,7 @@ def test_a_pipeline_on_a_gpu_answers_as_on_the_cpu(tmp_path):
         server.stop()
 
 
-def test_a_gpu_that_is_not_there_is_a_load_error(tmp_path):
+def test_missing_gpu_fails_the_load(tmp_path):
     described(tmp_path, "missing", extra={"device": "cuda:99"})
     (reason,) = reasons(tmp_path, sys.executable, **DRIVER).values()
     assert "99" in reason or "device" in reason, reason

@@ -1,4 +1,4 @@
-"""What is said when a runtime of a framework cannot load its model."""
+"""The errors of framework runtimes that cannot load their model."""
 
 import json
 import pickle
@@ -34,7 +34,7 @@ def bare(tmp_path_factory):
     return folder / "bin/python"
 
 
-def test_a_missing_framework_says_what_to_install(tmp_path, bare):
+def test_missing_framework_names_the_package(tmp_path, bare):
     for name, (_, model, _) in ALL.items():
         shutil.copytree(GOLDENS / name / model, tmp_path / name)
         file = tmp_path / name / "model-settings.json"
@@ -42,7 +42,7 @@ def test_a_missing_framework_says_what_to_install(tmp_path, bare):
     found = reasons(tmp_path, bare)
     version = ".".join(map(str, sys.version_info[:3]))
     for name, (_, _, package) in ALL.items():
-        # What MLflow saved could have been evaluated natively: the reason that it is not comes first.
+        # A model of MLflow could be native: the reason why it is not comes first.
         reason = found[name].rpartition("; nor does Python serve it: ")[2] if name == "mlflow" else found[name]
         assert reason == (
             f"the model needs `{package}`, which {bare} (Python {version}) does not have; "
@@ -50,7 +50,7 @@ def test_a_missing_framework_says_what_to_install(tmp_path, bare):
         )
 
 
-def test_what_native_refuses_needs_the_framework(tmp_path, bare):
+def test_unsupported_native_model_needs_the_framework(tmp_path, bare):
     shutil.copytree(GOLDENS / "xgboost/ranks", tmp_path / "ranks")
     reason = reasons(tmp_path, bare)["ranks"]
     artifact = tmp_path / "ranks/model.json"
@@ -61,7 +61,7 @@ def test_what_native_refuses_needs_the_framework(tmp_path, bare):
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_a_wrong_artifact_is_named_with_the_reason(name, tmp_path):
+def test_invalid_artifact_is_reported_with_the_reason(name, tmp_path):
     need(name)
     implementation = PACKAGES[name][0]
     (settings(tmp_path / "nonsense", implementation, "./a file", backend="python") / "a file").write_text("no model")
@@ -73,7 +73,7 @@ def test_a_wrong_artifact_is_named_with_the_reason(name, tmp_path):
     assert found["missing"] == f"Invalid URI specified for model missing ({tmp_path}/missing/nope)"
 
 
-def test_a_folder_without_a_model_of_mlflow_is_named(tmp_path):
+def test_folder_without_mlmodel_is_reported(tmp_path):
     need("mlflow")
     settings(tmp_path / "empty", ALL["mlflow"][0])
     reason = reasons(tmp_path, Path(sys.executable))["empty"]
@@ -81,13 +81,13 @@ def test_a_folder_without_a_model_of_mlflow_is_named(tmp_path):
 
 
 class Elsewhere:
-    """Pickled as something of a module that is not there."""
+    """Pickled as an object of a module that does not exist."""
 
     def __reduce__(self):
         return (eval, ("__import__('gone_since').model",))
 
 
-def test_a_pickle_that_needs_another_package_names_it(tmp_path):
+def test_pickle_with_missing_module_names_it(tmp_path):
     need("sklearn")
     implementation = PACKAGES["sklearn"][0]
     (settings(tmp_path / "moved", implementation, backend="python") / "model.pkl").write_bytes(

@@ -24,7 +24,7 @@ IMPLEMENTATION = "mlserver_mlflow.MLflowRuntime"
 
 
 def serve_alone(tmp_path, model, python=sys.executable, **variables):
-    """Serves a model's folder as MLflow does: the environment alone describes the model."""
+    """Serves a model's folder as MLflow does: only environment variables describe the model."""
     folder = tmp_path / model
     shutil.copytree(GOLDENS / "mlflow" / model / "model", folder)
     described = {"NAME": model, "IMPLEMENTATION": IMPLEMENTATION, "URI": str(folder)}
@@ -36,12 +36,12 @@ def ask(server, method, path, body="", content_type="application/json"):
     return answer(server.url, {"method": method, "path": path, "body": body, "content_type": content_type})
 
 
-#: Models, and the backend that answers; those that the server evaluates itself are asked of both.
+#: Models and their backends; native models are tested with both.
 SERVED = [*((model, "auto") for model in dict.fromkeys(case["model"] for case in CASES)), ("flowers", "python")]
 
 
 @pytest.mark.parametrize(("model", "backend"), SERVED)
-def test_answers_are_those_of_mlflows_own_server(model, backend, tmp_path):
+def test_scoring_answers_match_mlflow(model, backend, tmp_path):
     need("mlflow")
     server = serve_alone(tmp_path, model, MLSERVER_MODEL_EXTRA=json.dumps({"backend": backend}))
     try:
@@ -55,7 +55,7 @@ def test_answers_are_those_of_mlflows_own_server(model, backend, tmp_path):
         server.stop()
 
 
-def test_bytes_are_read_or_refused_without_a_traceback(tmp_path):
+def test_unreadable_body_is_rejected_without_traceback(tmp_path):
     need("mlflow")
     server = serve_alone(tmp_path, "kinds")
     try:
@@ -79,7 +79,7 @@ def test_bytes_are_read_or_refused_without_a_traceback(tmp_path):
         server.stop()
 
 
-def test_the_probe_is_answered_during_a_prediction_which_has_a_limit(tmp_path):
+def test_ping_answers_during_prediction_with_timeout(tmp_path):
     need("mlflow")
     server = serve_alone(tmp_path, "kinds", MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT="2")
     try:
@@ -112,7 +112,7 @@ def test_mlflow_models_serve_starts_the_executable(tmp_path):
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", model, "-h", "127.0.0.1", "-p", str(port)]
     command += ["-w", "2", "--enable-mlserver", "--env-manager", "local"]
     log = (tmp_path / "log").open("w+")
-    # A group of its own: mlflow starts the server through a shell.
+    # A process group of its own: mlflow starts the server through a shell.
     mlflow = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log, start_new_session=True)
     url = f"http://127.0.0.1:{port}"
     try:
@@ -146,6 +146,6 @@ def answers(url):
         return False
 
 
-def test_the_example_works_as_its_readme_says(tmp_path):
+def test_example_readme_commands_work(tmp_path):
     need("mlflow")
     run_example(tmp_path, "mlflow", "/ping")

@@ -1,4 +1,4 @@
-"""Models of MLlib answer as PySpark itself does; MLServer 1.7.1 answers all of them with 500."""
+"""Models of MLlib answer as PySpark itself; MLServer 1.7.1 answers all of them with 500."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ FORMATS += ["RidgeRegression", "DecisionTree", "GradientBoostedTrees", "RandomFo
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Yields a folder with a model of each format, and what PySpark says of some rows."""
+    """Yields a folder with a model of each format, and PySpark's predictions for some rows."""
     need("mllib")
     folder = tmp_path_factory.mktemp("mllib") / "models"
     folder.mkdir()
@@ -31,7 +31,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(trained):
-    """Yields a server with all of the models, once they have loaded."""
+    """Yields a server with all models, once they are loaded."""
     server = serve(trained, sys.executable, MLSERVER_PARALLEL_WORKERS="1")
     try:
         yield server.wait_until_ready(300)
@@ -48,7 +48,7 @@ def tensor(shape, data, datatype="FP64"):
 
 
 @pytest.mark.parametrize("model", FORMATS)
-def test_answers_are_those_of_pyspark(model, trained, server):
+def test_answers_match_pyspark(model, trained, server):
     told = json.loads((trained / "told.json").read_text())[model]
     rows = [row[:1] for row in ASKED] if model == "IsotonicRegression" else ASKED
     for row, expected in zip(rows, told):
@@ -61,11 +61,11 @@ def test_answers_are_those_of_pyspark(model, trained, server):
 
 
 @pytest.mark.parametrize("model", FORMATS)
-def test_what_a_model_cannot_take_is_refused(model, server):
+def test_unsuitable_inputs_are_rejected(model, server):
     for wrong in ([tensor([1, 3], ["a", "b", "c"], "BYTES")], [tensor([1, 2], [1, 2])], []):
         answer = ask(server, model, *wrong)
         if answer.status == 200:
-            # A tree may never look at what is not there.
+            # A tree may never use a missing column.
             assert model in ("DecisionTree", "GradientBoostedTrees", "RandomForest")
             continue
         assert answer.status == 400, answer.body
@@ -77,7 +77,7 @@ def test_what_a_model_cannot_take_is_refused(model, server):
     }
 
 
-def test_what_cannot_be_loaded_says_why(tmp_path):
+def test_failed_load_reports_the_reason(tmp_path):
     need("mllib")
     for name, parameters in {
         "untold": {"uri": "."},
@@ -100,6 +100,6 @@ def test_what_cannot_be_loaded_says_why(tmp_path):
     assert "\n" not in found["empty"]
 
 
-def test_the_example_works_as_its_readme_says(tmp_path):
+def test_example_readme_commands_work(tmp_path):
     need("mllib")
     run_example(tmp_path, "mllib")

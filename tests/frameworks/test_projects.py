@@ -10,7 +10,7 @@ from support import need
 
 
 @pytest.mark.parametrize(("template", "framework"), [("mlflow", "mlflow"), ("huggingface", "huggingface")])
-def test_a_new_project_passes_its_own_tests(template, framework, tmp_path):
+def test_init_project_passes_its_own_tests(template, framework, tmp_path):
     need(framework)
     subprocess.run([BINARY, "init", "churn", "--template", template], cwd=tmp_path, check=True, capture_output=True)
     variables = {"MLSERVER": str(BINARY), "VIRTUAL_ENV": sys.prefix, "PATH": os.environ["PATH"], "HOME": str(tmp_path)}

@@ -1,4 +1,4 @@
-"""Tempo's runtime, which is Tempo's own, runs on our SDK."""
+"""Tempo's own runtime runs on our SDK."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from support import need, serve, suite
 
 suite("tempo")
 
-#: As the manual has it: functions that are pickled with what they need, a pipeline among them.
+#: As in Tempo's manual: functions that are pickled with their dependencies, including a pipeline.
 SCRIPT = """
 import sys
 import numpy as np
@@ -41,7 +41,7 @@ def ask(server, model, shape, data):
     return output["shape"], output["data"]
 
 
-def test_models_and_pipelines_of_tempo_are_served(tmp_path):
+def test_tempo_models_and_pipelines_are_served(tmp_path):
     need("tempo")
     for name in ("double", "inference-pipeline"):
         (tmp_path / name / "artifacts").mkdir(parents=True)
@@ -54,7 +54,7 @@ def test_models_and_pipelines_of_tempo_are_served(tmp_path):
     try:
         server.wait_until_ready()
         assert ask(server, "double", [2], [1, 2.5]) == ([2], [2.0, 5.0])
-        # Nested data, as in the manual.
+        # Nested data, as in Tempo's manual.
         assert ask(server, "inference-pipeline", [2, 2], [[1, 3], [7, 5]]) == ([2], [3.0, 7.0])
     finally:
         server.stop()

@@ -1,4 +1,4 @@
-"""Models of XGBoost, and what is asked of them; all are served in Python, and some only there."""
+"""Models of XGBoost, and the requests to them; all are served in Python, and some only there."""
 
 import pathlib
 
@@ -8,7 +8,7 @@ IMPLEMENTATION = "mlserver_xgboost.XGBoostModel"
 
 
 def models(folder: pathlib.Path) -> None:
-    """Trains and writes the models."""
+    """Trains and saves the models."""
     import numpy
     import pandas
     import xgboost

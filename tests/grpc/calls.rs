@@ -1,4 +1,4 @@
-//! Every call but inference.
+//! Every call except inference.
 
 use mlserver::types::protobuf::messages::infer_parameter::ParameterChoice;
 use mlserver::types::protobuf::messages::model_repository as old;
@@ -10,7 +10,7 @@ use serde_json::json;
 use tonic::{Code, Status};
 
 use crate::support::grpc::{RepositoryClient, channel, inference_client};
-use crate::support::{Folder, IRIS, Starting, TestServer};
+use crate::support::{Folder, IRIS, ServerBuilder, TestServer};
 
 #[track_caller]
 fn fails(result: Result<impl Sized, Status>, code: Code, message: &str) {
@@ -19,7 +19,7 @@ fn fails(result: Result<impl Sized, Status>, code: Code, message: &str) {
 }
 
 #[tokio::test]
-async fn the_server_says_what_it_is() {
+async fn server_metadata_is_answered() {
     let folder = Folder::iris().settings(&json!({"server_name": "mine", "server_version": "7", "extensions": ["a"]}));
     let server = TestServer::start(folder);
     let mut client = inference_client(server.grpc).await;
@@ -32,7 +32,7 @@ async fn the_server_says_what_it_is() {
 }
 
 #[tokio::test]
-async fn models_say_what_they_are() {
+async fn model_metadata_is_answered() {
     let settings = json!({
         "name": "m", "implementation": "mlserver_identity.IdentityModel", "platform": "p", "versions": ["one"],
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4], "parameters": {"content_type": "np", "f": 1.5}}],
@@ -58,9 +58,9 @@ async fn models_say_what_they_are() {
 }
 
 #[tokio::test]
-async fn readiness_is_that_of_rest() {
+async fn readiness_matches_rest() {
     let folder = Folder::iris().with_iris("broken", &json!({"name": "broken", "parameters": {"uri": "nowhere"}}));
-    let server = Starting::new(folder).env("MLSERVER_EXIT_ON_LOAD_FAILURE", "false").listen();
+    let server = ServerBuilder::new(folder).env("MLSERVER_EXIT_ON_LOAD_FAILURE", "false").listen();
     server.wait_for_log("Couldn't load model 'broken'");
     server.wait_for_log("Loaded model 'iris-xgboost'");
     let mut client = inference_client(server.grpc).await;
@@ -74,7 +74,7 @@ async fn readiness_is_that_of_rest() {
 }
 
 #[tokio::test]
-async fn models_are_listed_loaded_and_unloaded() {
+async fn repository_lists_loads_and_unloads_models() {
     let server = TestServer::start(Folder::iris().with_identity("echo"));
     let mut client = inference_client(server.grpc).await;
     let unload = |name: &str| RepositoryModelUnloadRequest { model_name: name.to_owned(), ..Default::default() };
@@ -98,7 +98,7 @@ async fn models_are_listed_loaded_and_unloaded() {
 }
 
 #[tokio::test]
-async fn the_deprecated_service_still_serves() {
+async fn deprecated_repository_service_still_answers() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut client = RepositoryClient::new(channel(server.grpc).await);
     let unload = old::RepositoryModelUnloadRequest { model_name: "echo".to_owned(), ..Default::default() };

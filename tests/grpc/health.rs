@@ -11,7 +11,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_reflection::pb::{v1, v1alpha};
 
 use crate::support::grpc::channel;
-use crate::support::{Embedded, Folder, IRIS, Starting, TestServer};
+use crate::support::{EmbeddedServer, Folder, IRIS, ServerBuilder, TestServer};
 
 const INFERENCE: &str = "inference.GRPCInferenceService";
 const REPOSITORY: &str = "inference.model_repository.ModelRepositoryService";
@@ -25,9 +25,9 @@ async fn next(watch: &mut Streaming<HealthCheckResponse>) -> ServingStatus {
 }
 
 #[tokio::test]
-async fn the_server_its_services_and_each_model_have_a_health() {
+async fn health_check_knows_server_services_and_models() {
     let folder = Folder::iris().with_iris("broken", &json!({"name": "broken", "parameters": {"uri": "nowhere"}}));
-    let server = Starting::new(folder).env("MLSERVER_EXIT_ON_LOAD_FAILURE", "false").listen();
+    let server = ServerBuilder::new(folder).env("MLSERVER_EXIT_ON_LOAD_FAILURE", "false").listen();
     server.wait_for_log("Couldn't load model 'broken'");
     server.wait_for_log("Loaded model 'iris-xgboost'");
     let mut client = HealthClient::new(channel(server.grpc).await);
@@ -46,7 +46,7 @@ async fn the_server_its_services_and_each_model_have_a_health() {
 }
 
 #[tokio::test]
-async fn watchers_see_models_come_and_go() {
+async fn health_watch_reports_loads_and_unloads() {
     let server = TestServer::start(Folder::iris().with_identity("echo"));
     let mut client = HealthClient::new(channel(server.grpc).await);
     let mut whole = client.watch(of("")).await.unwrap().into_inner();
@@ -56,7 +56,7 @@ async fn watchers_see_models_come_and_go() {
     server.post("/v2/repository/models/echo/unload", "");
     assert_eq!(next(&mut echo).await, ServingStatus::ServiceUnknown);
     server.post("/v2/repository/models/echo/load", "");
-    // That it is being loaded is seen only by those who look at the right time.
+    // The loading state is too short to be seen reliably.
     let mut status = next(&mut echo).await;
     if status == ServingStatus::NotServing {
         status = next(&mut echo).await;
@@ -73,8 +73,8 @@ async fn watchers_see_models_come_and_go() {
 }
 
 #[tokio::test]
-async fn a_watcher_sees_a_model_become_ready() {
-    let server = Embedded::serve(crate::support::grpc::Nothing).await;
+async fn health_watch_reports_model_ready() {
+    let server = EmbeddedServer::serve(crate::support::grpc::UnusedRuntime).await;
     let registry = server.inference.registry().clone();
     let mut client = HealthClient::new(channel(server.grpc).await);
     let mut late = client.watch(of("late")).await.unwrap().into_inner();
@@ -91,7 +91,7 @@ async fn a_watcher_sees_a_model_become_ready() {
 }
 
 #[tokio::test]
-async fn reflection_knows_every_service_in_both_versions() {
+async fn reflection_lists_every_service_in_both_versions() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let channel = channel(server.grpc).await;
 

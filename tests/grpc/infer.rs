@@ -15,7 +15,7 @@ const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 const ROW: [f32; 4] = [6.2, 2.8, 4.8, 1.8];
 
 #[tokio::test]
-async fn a_model_answers_as_over_rest() {
+async fn infer_answer_matches_rest() {
     let server = TestServer::start(Folder::iris());
     let over_rest = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]}"#;
     let over_rest = server.post(&format!("/v2/models/{IRIS}/infer"), over_rest).ok();
@@ -47,7 +47,7 @@ async fn a_model_answers_as_over_rest() {
 }
 
 #[tokio::test]
-async fn large_tensors_of_any_kind_come_back() {
+async fn infer_large_tensors_round_trip() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut client = inference_client(server.grpc).await;
     let values: Vec<f32> = (0..60_000_u16).cycle().take(300_000).map(f32::from).collect();
@@ -70,7 +70,7 @@ async fn large_tensors_of_any_kind_come_back() {
 }
 
 #[tokio::test]
-async fn parameters_and_requested_outputs_reach_the_model() {
+async fn infer_parameters_and_requested_outputs_reach_the_model() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut client = inference_client(server.grpc).await;
     let choice = |choice| InferParameter { parameter_choice: Some(choice) };
@@ -103,7 +103,7 @@ async fn parameters_and_requested_outputs_reach_the_model() {
 }
 
 #[tokio::test]
-async fn headers_of_answers_are_trailers() {
+async fn infer_response_headers_become_trailers() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let connection = Http2::connect(server.grpc).await;
     let mut request = infer_request("echo", "INT32", &[1], ints(&[1]));
@@ -140,7 +140,7 @@ async fn headers_of_answers_are_trailers() {
 }
 
 #[tokio::test]
-async fn bad_requests_are_told_apart() {
+async fn infer_bad_requests_have_distinct_status_codes() {
     let server = TestServer::start(Folder::iris());
     let mut client = inference_client(server.grpc).await;
     let mut version = infer_request(IRIS, "FP32", &[1, 4], floats(&ROW));

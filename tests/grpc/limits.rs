@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
-use mlserver::runtimes::{BoxFuture, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, RuntimeError};
 use mlserver::types::{InferenceRequest, InferenceResponse};
 use prost::Message;
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request};
 
-use crate::support::grpc::{Http2, eventually, framed, infer_request, inference_client, ints, raw_request};
-use crate::support::{Embedded, Folder, Starting, TestServer};
+use crate::support::grpc::{Http2, framed, infer_request, inference_client, ints, raw_request};
+use crate::support::{EmbeddedServer, Folder, ServerBuilder, TestServer, eventually};
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
 #[tokio::test]
-async fn messages_have_one_limit_in_both_directions() {
+async fn message_size_limit_applies_in_both_directions() {
     let server =
-        Starting::new(Folder::new().with_identity("echo")).env("MLSERVER_GRPC_MAX_MESSAGE_LENGTH", "1000").start();
+        ServerBuilder::new(Folder::new().with_identity("echo")).env("MLSERVER_GRPC_MAX_MESSAGE_LENGTH", "1000").start();
     let mut client = inference_client(server.grpc).await;
     let request = |bytes: usize| raw_request("echo", "UINT8", &[i64::try_from(bytes).unwrap()], vec![7; bytes]);
     assert!(client.model_infer(request(900)).await.is_ok());
@@ -30,7 +30,8 @@ async fn messages_have_one_limit_in_both_directions() {
         format!("the message has {found} bytes, more than the 1000 that the setting `grpc_max_message_length` allows");
     assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, expected.as_str()));
 
-    // The answer is longer than the request: its negative numbers are not packed as tightly, and it names the model twice.
+    // The response is longer than the request: its negative numbers are not packed as tightly, and it names the model
+    // twice.
     let mut request = infer_request("echo", "INT8", &[90], ints(&[-1; 90]));
     request.inputs[0].name = "n".repeat(20);
     assert!(client.model_infer(request.clone()).await.is_ok());
@@ -48,7 +49,7 @@ async fn messages_have_one_limit_in_both_directions() {
 }
 
 #[tokio::test]
-async fn the_limit_is_64_mib_unless_it_is_set() {
+async fn message_size_limit_defaults_to_64_mib() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut client = inference_client(server.grpc).await;
     let request = |bytes: usize| raw_request("echo", "UINT8", &[-1], vec![7; bytes]);
@@ -56,13 +57,13 @@ async fn the_limit_is_64_mib_unless_it_is_set() {
     assert_eq!(client.model_infer(request(64 << 20)).await.unwrap_err().code(), Code::ResourceExhausted);
 
     let server =
-        Starting::new(Folder::new().with_identity("echo")).env("MLSERVER_GRPC_MAX_MESSAGE_LENGTH", "-1").start();
+        ServerBuilder::new(Folder::new().with_identity("echo")).env("MLSERVER_GRPC_MAX_MESSAGE_LENGTH", "-1").start();
     let mut client = inference_client(server.grpc).await;
     assert!(client.model_infer(request(65 << 20)).await.is_ok());
 }
 
 #[tokio::test]
-async fn requests_may_be_compressed() {
+async fn compressed_requests_are_read() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let request = raw_request("echo", "UINT8", &[-1], vec![7; 200_000]);
     let mut client = inference_client(server.grpc).await.send_compressed(CompressionEncoding::Gzip);
@@ -83,7 +84,7 @@ async fn requests_may_be_compressed() {
 }
 
 #[tokio::test]
-async fn a_gzip_bomb_is_refused_without_being_unpacked() {
+async fn gzip_bomb_is_rejected_without_decompression() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     for _ in 0..512 {
@@ -99,7 +100,7 @@ async fn a_gzip_bomb_is_refused_without_being_unpacked() {
 }
 
 #[tokio::test]
-async fn an_announced_length_takes_no_memory() {
+async fn announced_length_allocates_no_memory() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let connection = Http2::connect(server.grpc).await;
     let before = server.memory();
@@ -113,14 +114,14 @@ async fn an_announced_length_takes_no_memory() {
 
 /// Never answers.
 #[derive(Debug)]
-struct Stuck {
-    /// Alive as long as a request waits.
+struct NeverAnswers {
+    /// Cloned for as long as a request waits.
     alive: Arc<()>,
 }
 
-impl Runtime for Stuck {
-    fn backend(&self) -> &'static str {
-        "test"
+impl Predictor for NeverAnswers {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
     }
 
     fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
@@ -134,12 +135,12 @@ impl Runtime for Stuck {
 }
 
 #[tokio::test]
-async fn a_deadline_ends_the_work() {
+async fn deadline_cancels_the_prediction() {
     let alive = Arc::new(());
-    let server = Embedded::serve(Stuck { alive: Arc::clone(&alive) }).await;
+    let server = EmbeddedServer::serve(NeverAnswers { alive: Arc::clone(&alive) }).await;
     let mut request = Request::new(infer_request("m", "INT32", &[1], ints(&[1])));
     request.set_timeout(Duration::from_millis(100));
-    // A client that would wait longer, so that it is the server who gives up.
+    // The client would wait longer, so that the server gives up first.
     let timeout = request.metadata_mut().remove("grpc-timeout").unwrap();
     let connection = Http2::connect(server.grpc).await;
     let message = framed(0, &request.into_inner().encode_to_vec());
@@ -154,9 +155,9 @@ async fn a_deadline_ends_the_work() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_the_work() {
+async fn client_disconnect_cancels_the_prediction() {
     let alive = Arc::new(());
-    let server = Embedded::serve(Stuck { alive: Arc::clone(&alive) }).await;
+    let server = EmbeddedServer::serve(NeverAnswers { alive: Arc::clone(&alive) }).await;
     let client = inference_client(server.grpc).await;
     let call = tokio::spawn(async move {
         let mut client = client;

@@ -1,4 +1,4 @@
-//! The V2 protocol over gRPC, with clients that know it and connections that do not.
+//! The V2 protocol over gRPC, with generated clients and with raw connections.
 
 mod calls;
 mod health;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use mlserver::runtimes::{BoxFuture, RequestStream, ResponseStream, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, RequestStream, ResponseStream, RuntimeError};
 use mlserver::types::protobuf::messages::{ModelInferRequest, ModelInferResponse};
 use mlserver::types::{InferenceRequest, InferenceResponse, Tensor};
 use prost::Message;
@@ -13,10 +13,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use crate::support::grpc::{
-    Http2, InferenceClient, eventually, framed, infer_request, inference_client, ints, raw_request,
-};
-use crate::support::{Embedded, Folder, TestServer};
+use crate::support::grpc::{Http2, InferenceClient, framed, infer_request, inference_client, ints, raw_request};
+use crate::support::{EmbeddedServer, Folder, TestServer, eventually};
 
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
@@ -26,7 +24,7 @@ fn numbered(id: &str, number: i32) -> ModelInferRequest {
     request
 }
 
-/// Sends all requests and returns the answers up to the end, and the end.
+/// Sends all requests, and returns all answers and the final status.
 async fn exchange(
     client: &mut InferenceClient,
     requests: Vec<ModelInferRequest>,
@@ -43,11 +41,11 @@ async fn exchange(
 }
 
 #[tokio::test]
-async fn every_request_of_a_stream_is_answered_under_the_first_id() {
+async fn stream_answers_every_request_under_the_first_id() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut client = inference_client(server.grpc).await;
     let mut requests = vec![numbered("i1", 1), numbered("i2", 2), numbered("", 3)];
-    // Only the first message says which model.
+    // Only the first message names the model.
     "nope".clone_into(&mut requests[1].model_name);
     let (answers, end) = exchange(&mut client, requests).await;
     end.unwrap();
@@ -65,11 +63,11 @@ async fn every_request_of_a_stream_is_answered_under_the_first_id() {
 }
 
 #[tokio::test]
-async fn answers_come_while_requests_still_come() {
+async fn stream_answers_while_requests_arrive() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut client = inference_client(server.grpc).await;
     let (sender, receiver) = mpsc::channel(1);
-    // The answer starts before the first request is there.
+    // The response starts before the first request arrives.
     let mut answers = client.model_stream_infer(ReceiverStream::new(receiver)).await.unwrap().into_inner();
     for number in 0..3 {
         sender.send(numbered("a", number)).await.unwrap();
@@ -84,7 +82,7 @@ async fn answers_come_while_requests_still_come() {
 }
 
 #[tokio::test]
-async fn streams_fail_as_calls_do() {
+async fn stream_errors_match_unary_calls() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let mut client = inference_client(server.grpc).await;
     let mut unknown = numbered("", 1);
@@ -107,7 +105,7 @@ async fn streams_fail_as_calls_do() {
         let status = end.unwrap_err();
         assert_eq!((answers.len(), status.code(), status.message()), (answered, code, message));
     }
-    // A message that breaks off, behind one that is whole.
+    // A truncated message after a complete one.
     let bytes = [framed(0, &numbered("", 1).encode_to_vec()), vec![0, 0, 0, 0, 9, 1]].concat();
     let answer = Http2::connect(server.grpc).await.call(STREAM, &[], &bytes).await;
     let message = "the message ended early: 9 bytes are announced, but 1 came".to_owned();
@@ -115,26 +113,26 @@ async fn streams_fail_as_calls_do() {
     assert!(!answer.body.is_empty());
 }
 
-/// Answers any stream with numbers from 0 on.
+/// Answers any stream with numbers that count up from 0.
 #[derive(Debug, Default, Clone)]
-struct Count {
+struct CountingRuntime {
     answers: usize,
     /// Fails instead of giving the answer with this number.
     fails_at: Option<usize>,
-    /// How many elements an answer has.
+    /// The number of elements in an answer.
     width: usize,
-    /// How many answers were made.
+    /// The number of answers generated so far.
     made: Arc<AtomicUsize>,
-    /// How many requests were read.
+    /// The number of requests read so far.
     read: Arc<AtomicUsize>,
-    /// Alive as long as a stream is.
+    /// Cloned for as long as a stream exists.
     alive: Arc<()>,
 }
 
-impl Count {
+impl CountingRuntime {
     fn answer(&self, number: usize) -> Result<InferenceResponse, RuntimeError> {
         if self.fails_at == Some(number) {
-            return Err(RuntimeError::NoRequest);
+            return Err(RuntimeError::no_request());
         }
         self.made.fetch_add(1, Ordering::Relaxed);
         let values = vec![i64::try_from(number).unwrap(); self.width];
@@ -146,16 +144,16 @@ impl Count {
     }
 }
 
-impl Runtime for Count {
-    fn backend(&self) -> &'static str {
-        "test"
+impl Predictor for CountingRuntime {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
     }
 
     fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async { self.answer(0) })
     }
 
-    /// As many answers as are wanted, or, when none are, one answer for each request.
+    /// Sends the configured number of answers or, if none is configured, one answer for each request.
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
         let alive = Arc::clone(&self.alive);
         if self.answers > 0 {
@@ -171,15 +169,15 @@ impl Runtime for Count {
     }
 }
 
-async fn open(server: &Embedded) -> Streaming<ModelInferResponse> {
+async fn open(server: &EmbeddedServer) -> Streaming<ModelInferResponse> {
     let mut client = inference_client(server.grpc).await;
     let request = infer_request("m", "INT32", &[1], ints(&[1]));
     client.model_stream_infer(stream::iter([request])).await.unwrap().into_inner()
 }
 
 #[tokio::test]
-async fn one_request_may_have_many_answers_and_the_last_one_s_headers() {
-    let server = Embedded::serve(Count { answers: 5, width: 1, ..Count::default() }).await;
+async fn stream_many_answers_send_the_last_headers() {
+    let server = EmbeddedServer::serve(CountingRuntime { answers: 5, width: 1, ..CountingRuntime::default() }).await;
     let mut answers = open(&server).await;
     for number in 0..5 {
         let answer = answers.message().await.unwrap().unwrap();
@@ -192,8 +190,14 @@ async fn one_request_may_have_many_answers_and_the_last_one_s_headers() {
 }
 
 #[tokio::test]
-async fn a_failure_comes_after_the_answers_before_it() {
-    let server = Embedded::serve(Count { answers: 5, fails_at: Some(2), width: 1, ..Count::default() }).await;
+async fn stream_error_follows_earlier_answers() {
+    let server = EmbeddedServer::serve(CountingRuntime {
+        answers: 5,
+        fails_at: Some(2),
+        width: 1,
+        ..CountingRuntime::default()
+    })
+    .await;
     let mut answers = open(&server).await;
     assert!(answers.message().await.unwrap().is_some());
     assert!(answers.message().await.unwrap().is_some());
@@ -203,14 +207,14 @@ async fn a_failure_comes_after_the_answers_before_it() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_holds_the_model_back() {
+async fn stream_slow_reader_applies_backpressure_to_the_model() {
     const WIDTH: usize = 64 << 10;
-    let runtime = Count { answers: 10_000, width: WIDTH, ..Count::default() };
-    let server = Embedded::serve(runtime.clone()).await;
+    let runtime = CountingRuntime { answers: 10_000, width: WIDTH, ..CountingRuntime::default() };
+    let server = EmbeddedServer::serve(runtime.clone()).await;
     let mut answers = open(&server).await;
     answers.message().await.unwrap().unwrap();
     let mut before = 0;
-    // Until nothing more is made.
+    // Wait until no more answers are generated.
     loop {
         tokio::time::sleep(Duration::from_millis(200)).await;
         let made = runtime.made.load(Ordering::Relaxed);
@@ -225,9 +229,9 @@ async fn a_slow_reader_holds_the_model_back() {
 }
 
 #[tokio::test]
-async fn requests_wait_for_the_reader_of_their_answers() {
-    let runtime = Count { width: 64 << 10, ..Count::default() };
-    let server = Embedded::serve(runtime.clone()).await;
+async fn stream_slow_reader_applies_backpressure_to_requests() {
+    let runtime = CountingRuntime { width: 64 << 10, ..CountingRuntime::default() };
+    let server = EmbeddedServer::serve(runtime.clone()).await;
     let mut client = inference_client(server.grpc).await;
     let request = raw_request("m", "UINT8", &[-1], vec![0; 512 << 10]);
     let sent = Arc::new(AtomicUsize::new(0));
@@ -250,14 +254,14 @@ async fn requests_wait_for_the_reader_of_their_answers() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_the_stream() {
-    let runtime = Count { answers: usize::MAX, width: 64 << 10, ..Count::default() };
-    let server = Embedded::serve(runtime.clone()).await;
+async fn stream_client_disconnect_cancels_the_stream() {
+    let runtime = CountingRuntime { answers: usize::MAX, width: 64 << 10, ..CountingRuntime::default() };
+    let server = EmbeddedServer::serve(runtime.clone()).await;
     let mut answers = open(&server).await;
     answers.message().await.unwrap().unwrap();
     assert_eq!(server.inference.in_flight(), 1);
     drop(answers);
     eventually("the stream ends", || server.inference.in_flight() == 0).await;
-    // The runtime itself, ours and the registered one.
+    // Two references remain: ours and the registered one.
     eventually("the model stops", || Arc::strong_count(&runtime.alive) == 2).await;
 }

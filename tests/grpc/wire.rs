@@ -1,4 +1,4 @@
-//! What no client would send.
+//! Requests that no client would send.
 
 use mlserver::types::protobuf::messages::ModelReadyRequest;
 use prost::Message;
@@ -11,7 +11,7 @@ const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 const READY: &str = "/inference.GRPCInferenceService/ModelReady";
 
 #[tokio::test]
-async fn what_is_no_grpc_is_told_so() {
+async fn non_grpc_request_is_rejected() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let message = "this port speaks gRPC: HTTP/2, POST, content type application/grpc";
     assert_eq!(Client::new(server.grpc).get("/v2/health/live").error(415), message);
@@ -28,7 +28,7 @@ async fn what_is_no_grpc_is_told_so() {
 }
 
 #[tokio::test]
-async fn methods_that_do_not_exist_are_unimplemented() {
+async fn unknown_method_is_unimplemented() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let connection = Http2::connect(server.grpc).await;
     for path in ["/", "/x", "/inference.GRPCInferenceService/", "/inference.GRPCInferenceService/Nope", "/a/b/c"] {
@@ -38,7 +38,7 @@ async fn methods_that_do_not_exist_are_unimplemented() {
 }
 
 #[tokio::test]
-async fn malformed_messages_end_in_an_answer() {
+async fn malformed_messages_are_answered() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let connection = Http2::connect(server.grpc).await;
     let good = infer_request("echo", "INT32", &[2], ints(&[1, 2])).encode_to_vec();
@@ -73,7 +73,7 @@ async fn malformed_messages_end_in_an_answer() {
     let too_long = "the message has 1048577 bytes, more than the 1048576 that this call takes".to_owned();
     assert_eq!(connection.call(READY, &[], &long).await.end(), (Code::ResourceExhausted as i32, too_long));
 
-    // The connection is as good as before.
+    // The connection still works.
     let answer = connection.call(INFER, &[], &framed(0, &good)).await;
     assert_eq!(answer.end(), (0, String::new()));
     assert_eq!(
@@ -88,7 +88,7 @@ async fn malformed_messages_end_in_an_answer() {
 }
 
 #[tokio::test]
-async fn a_long_name_does_not_make_a_long_header() {
+async fn long_model_name_is_truncated_in_headers() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let connection = Http2::connect(server.grpc).await;
     let request = infer_request(&"é".repeat(1 << 20), "INT32", &[1], ints(&[1])).encode_to_vec();

@@ -18,33 +18,28 @@ use futures_util::StreamExt;
 use mlserver::image::{Context, Engine, Ignore, Request};
 use serde_json::json;
 
-use crate::support::{Client, Folder, repository_path};
+use crate::support::{Client, Folder, announced_address, mlserver_command, repository_path, skipped};
 
 /// Debian with Python; see `tests/image/engine`.
 const BASE: &str = "mlserver-test-base";
 
-/// How long a container may take to be ready: others are built and started beside it.
+/// How long a container may take to become ready: others are built and started concurrently.
 const START: Duration = Duration::from_mins(3);
 
-/// Where the engine listens, unless there is none.
+/// Returns the address of the engine, or `None` if there is none.
 fn engine() -> Option<String> {
     let named = std::env::vars_os().find(|(name, _)| name == "MLSERVER_TEST_ENGINE").map(|(_, host)| host);
     if named.is_none() {
-        #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
-        {
-            eprintln!("SKIPPED: no Docker engine is named in MLSERVER_TEST_ENGINE; see tests/image/engine");
-        }
+        skipped("no Docker engine is named in MLSERVER_TEST_ENGINE; see tests/image/engine");
     }
     named.map(|host| host.into_string().unwrap())
 }
 
 fn mlserver(engine: &str, folder: &Folder, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mlserver"));
-    command.args(arguments).current_dir(folder.root()).env_clear().env("DOCKER_HOST", engine);
-    command.output().unwrap()
+    mlserver_command(folder.root(), arguments).env("DOCKER_HOST", engine).output().unwrap()
 }
 
-/// Builds a project, and returns what was said meanwhile.
+/// Builds a project and returns the output on standard error.
 #[track_caller]
 fn build(engine: &str, folder: &Folder, project: &str, tag: &str, flags: &[&str]) -> String {
     let arguments = [&["build", project, "--tag", tag, "--network", "host"], flags].concat();
@@ -68,20 +63,21 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(work)
 }
 
-/// The executable's size, and that of the libraries that come with it where nothing else is.
+/// Returns the size of the executable, with that of the libraries in an image that contains nothing else.
 fn server_size(with_libraries: bool) -> i64 {
     let executable = fs::metadata(env!("CARGO_BIN_EXE_mlserver")).unwrap().len();
     let libraries = if with_libraries { 8 << 20 } else { 0 };
     i64::try_from(executable).unwrap() + libraries
 }
 
-/// Runs an image as a user that it has never heard of, and checks that the model `churn` answers a request.
+/// Runs an image as a user that does not exist in it, and checks that the model `churn` answers a request.
 fn serves_as(engine: &str, tag: &str, user: &str, request: &[u8]) {
-    serves(engine, tag, user, (&[], None), request);
+    serves(engine, tag, user, &[], None, request);
 }
 
-/// Runs an image with further variables, and a folder in `/mnt/models`, and checks that the model `churn` answers a request.
-fn serves(engine: &str, tag: &str, user: &str, (own, mounted): (&[&str], Option<&Path>), request: &[u8]) {
+/// Runs an image with additional variables and a folder mounted at `/mnt/models`, and checks that the model `churn`
+/// answers a request.
+fn serves(engine: &str, tag: &str, user: &str, own: &[&str], mounted: Option<&Path>, request: &[u8]) {
     block_on(async {
         let docker = connect(engine);
         let variables =
@@ -101,17 +97,14 @@ fn serves(engine: &str, tag: &str, user: &str, (own, mounted): (&[&str], Option<
         docker.start_container(&id, None::<StartContainerOptions>).await.unwrap();
         let options = LogsOptions { follow: true, stdout: true, stderr: true, ..LogsOptions::default() };
         let mut logs = docker.logs(&id, Some(options));
-        let mut said = String::new();
+        let mut log = String::new();
         let address = loop {
             let Ok(Some(Ok(piece))) = tokio::time::timeout(START, logs.next()).await else {
-                unreachable!("the container does not listen: {said}")
+                unreachable!("the container does not listen: {log}")
             };
-            said += &piece.to_string();
-            if let Some((_, rest)) = said.split_once("HTTP server running on http://") {
-                let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':');
-                if let Some(Ok(address)) = end.map(|end| rest[..end].parse::<SocketAddr>()) {
-                    break address;
-                }
+            log += &piece.to_string();
+            if let Some(address) = announced_address(&log, "HTTP") {
+                break address;
             }
         };
         let client = Client::new(address);
@@ -130,7 +123,7 @@ fn serves(engine: &str, tag: &str, user: &str, (own, mounted): (&[&str], Option<
         let force = RemoveContainerOptions { force: true, ..RemoveContainerOptions::default() };
         docker.remove_container(&id, Some(force)).await.unwrap();
         assert_eq!(top.config.unwrap().user.as_deref(), Some(user));
-        assert_eq!(answered.unwrap().status, 200, "{said}");
+        assert_eq!(answered.unwrap().status, 200, "{log}");
     });
 }
 
@@ -142,20 +135,20 @@ fn project(engine: &str, template: &str, name: &str) -> Folder {
 }
 
 #[test]
-fn a_native_project_becomes_an_image_of_the_server_alone() {
+fn build_native_project_contains_only_the_server() {
     let Some(engine) = engine() else { return };
     let folder = project(&engine, "xgboost", "a folder");
     let tag = "mlserver-test-native:1";
-    let said = build(&engine, &folder, "a folder", tag, &["--check"]);
-    assert!(said.starts_with("Building `mlserver-test-native:1` for a native model, so without Python\n#1 "), "{said}");
-    assert!(said.ends_with("Checked: the image serves, and answers 1 of its samples\n"), "{said}");
+    let log = build(&engine, &folder, "a folder", tag, &["--check"]);
+    assert!(log.starts_with("Building `mlserver-test-native:1` for a native model, so without Python\n#1 "), "{log}");
+    assert!(log.ends_with("Checked: the image serves, and answers 1 of its samples\n"), "{log}");
     let size = size(&engine, tag);
     assert!(size < server_size(true), "{size} bytes");
     serves_as(&engine, tag, "4242:4243", &fs::read(folder.path("a folder/request.json")).unwrap());
 }
 
 #[test]
-fn an_image_is_built_as_the_documentation_says() {
+fn build_documented_commands_work() {
     let Some(engine) = engine() else { return };
     let folder = project(&engine, "sklearn", "my-model");
     let text = fs::read_to_string(repository_path("docs/images.md")).unwrap();
@@ -163,46 +156,46 @@ fn an_image_is_built_as_the_documentation_says() {
     // The tests' engine has no network of its own.
     let arguments: Vec<_> = command.split(' ').chain(["--network", "host"]).collect();
     let output = mlserver(&engine, &folder, &arguments);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("Checked: the image serves"), "{command}: {said}");
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && log.contains("Checked: the image serves"), "{command}: {log}");
     assert_eq!(output.stdout, b"my-model:1\n");
 }
 
 #[test]
-fn the_classic_builder_makes_the_same() {
+fn build_classic_builder_makes_the_same_image() {
     let Some(engine) = engine() else { return };
     let folder = project(&engine, "sklearn", "p");
     let tag = "mlserver-test-classic:1";
-    let said = build(&engine, &folder, "p", tag, &["--check", "--classic"]);
-    assert!(said.contains("\nStep 1/"), "{said}");
-    assert!(said.ends_with("Checked: the image serves, and answers 1 of its samples\n"), "{said}");
+    let log = build(&engine, &folder, "p", tag, &["--check", "--classic"]);
+    assert!(log.contains("\nStep 1/"), "{log}");
+    assert!(log.ends_with("Checked: the image serves, and answers 1 of its samples\n"), "{log}");
     assert!(size(&engine, tag) < server_size(true));
 }
 
 #[test]
-fn a_project_in_python_becomes_an_image_with_its_packages() {
+fn build_python_project_contains_its_packages() {
     let Some(engine) = engine() else { return };
     let folder = project(&engine, "custom", "p");
     let tag = "mlserver-test-custom:1";
-    let said = build(&engine, &folder, "p", tag, &["--base", BASE, "--check"]);
-    assert!(said.ends_with("Checked: the image serves, and answers 1 of its samples\n"), "{said}");
+    let log = build(&engine, &folder, "p", tag, &["--base", BASE, "--check"]);
+    assert!(log.ends_with("Checked: the image serves, and answers 1 of its samples\n"), "{log}");
     let added = size(&engine, tag) - size(&engine, BASE) - server_size(false);
-    assert!(added < 100_000_000, "{added} bytes beside the server");
-    // OpenShift makes users up, and puts them into group 0.
+    assert!(added < 100_000_000, "{added} bytes in addition to the server");
+    // OpenShift assigns arbitrary user ids in group 0.
     let request = fs::read(folder.path("p/request.json")).unwrap();
     serves_as(&engine, tag, "1000650000:0", &request);
     serves_as(&engine, tag, "4242:4243", &request);
 
-    // A change in the code leaves the packages alone.
+    // A change in the code does not reinstall the packages.
     let code = fs::read_to_string(folder.path("p/models.py")).unwrap();
     fs::write(folder.path("p/models.py"), code.replace("self._slope * inputs", "1 + self._slope * inputs")).unwrap();
-    let said = build(&engine, &folder, "p", tag, &["--base", BASE]);
-    let step = said.lines().find(|line| line.contains("pip install")).unwrap().split(' ').next().unwrap().to_owned();
-    assert!(said.lines().any(|line| line == format!("{step} unchanged")), "{said}");
+    let log = build(&engine, &folder, "p", tag, &["--base", BASE]);
+    let step = log.lines().find(|line| line.contains("pip install")).unwrap().split(' ').next().unwrap().to_owned();
+    assert!(log.lines().any(|line| line == format!("{step} unchanged")), "{log}");
 }
 
 #[test]
-fn an_error_in_the_requirements_is_the_last_thing_said() {
+fn build_requirements_error_is_printed_last() {
     let Some(engine) = engine() else { return };
     let folder =
         project(&engine, "custom", "p").file("p/requirements.txt", "numpy\nno-such-package-of-mlserver==1.0\n");
@@ -220,7 +213,7 @@ fn an_error_in_the_requirements_is_the_last_thing_said() {
 }
 
 #[test]
-fn an_image_that_does_not_serve_fails_its_check() {
+fn build_check_rejects_an_image_that_does_not_serve() {
     let Some(engine) = engine() else { return };
     let folder = project(&engine, "streaming", "p");
     let code = fs::read_to_string(folder.path("p/models.py")).unwrap();
@@ -237,16 +230,16 @@ fn an_image_that_does_not_serve_fails_its_check() {
     assert!(stderr.contains("no_such_module"), "{stderr}");
 }
 
-/// The packages are left out: they are gigabytes, and tested with the frameworks.
+/// The packages are left out: they take gigabytes, and are tested with the frameworks.
 #[test]
-fn the_image_of_the_server_serves_what_kserve_mounts() {
+fn server_image_serves_kserve_mount() {
     let Some(engine) = engine() else { return };
     let (server, tag) = ("mlserver-test-server:1", "mlserver-test-all:1");
     build(&engine, &Folder::new(), ".", server, &[]);
     let dockerfile = fs::read_to_string(repository_path("docker/all.Dockerfile")).unwrap();
     let folder = Folder::new().file("docker/requirements.txt", "");
     let context = Context {
-        // Contexts of ours have the folder in `project`.
+        // Our build contexts have the folder in `project`.
         dockerfile: dockerfile.replace("COPY docker/", "COPY project/docker/"),
         folder: folder.root().to_owned(),
         ignore: Ignore::default(),
@@ -263,7 +256,7 @@ fn the_image_of_the_server_serves_what_kserve_mounts() {
         let variables = HashMap::from([("DOCKER_HOST".to_owned(), engine.clone())]);
         Engine::connect(&variables).await.unwrap().build(&request, context, drop).await.unwrap();
     });
-    // What KServe and Seldon set for a model without settings of its own.
+    // The variables that KServe and Seldon set for a model without its own settings.
     let variables = [
         "MODELS_DIR=/mnt/models",
         "MLSERVER_MODEL_NAME=churn",
@@ -275,10 +268,10 @@ fn the_image_of_the_server_serves_what_kserve_mounts() {
     fs::set_permissions(models.root(), fs::Permissions::from_mode(0o755)).unwrap();
     let inputs = json!([{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [5.1, 3.5, 1.4, 0.2]}]);
     let request = json!({"inputs": inputs}).to_string();
-    serves(&engine, tag, "1000", (&variables, Some(models.root())), request.as_bytes());
+    serves(&engine, tag, "1000", &variables, Some(models.root()), request.as_bytes());
 }
 
-/// A registry of images, of the package that `tests/image/engine` installs.
+/// An image registry, from the package that `tests/image/engine` installs.
 struct Registry {
     process: Child,
     address: SocketAddr,
@@ -305,7 +298,7 @@ impl Registry {
             rest.split('"').next().unwrap().parse().ok()
         });
         let address = address.expect("the registry listens");
-        // It must be able to say more.
+        // The pipe has to stay open for further output.
         std::thread::spawn(move || lines.for_each(drop));
         Self { process, address, _folder: folder }
     }
@@ -319,7 +312,7 @@ impl Drop for Registry {
 }
 
 #[test]
-fn an_image_is_sent_to_the_registry_that_its_name_leads_to() {
+fn build_push_sends_to_the_registry_in_the_tag() {
     let Some(engine) = engine() else { return };
     let registry = Registry::start();
     let folder = project(&engine, "xgboost", "p");
@@ -338,10 +331,10 @@ fn an_image_is_sent_to_the_registry_that_its_name_leads_to() {
 }
 
 #[test]
-fn an_image_for_another_platform_takes_the_server_from_an_image_of_it() {
+fn build_other_platform_takes_the_server_from_an_image() {
     let Some(engine) = engine() else { return };
     let (platform, server, tag) = ("linux/arm64", "mlserver-test-server:arm64", "mlserver-test-arm64:1");
-    // Nothing runs in it, so that any file will do for the server.
+    // Nothing runs in this image, so any file can stand in for the server.
     let folder = Folder::new().file("mlserver", "an executable for arm64");
     let context = Context {
         dockerfile: "FROM scratch\nCOPY project/mlserver /usr/local/bin/mlserver\n".to_owned(),
@@ -365,7 +358,7 @@ fn an_image_for_another_platform_takes_the_server_from_an_image_of_it() {
 }
 
 #[test]
-fn without_an_engine_nothing_is_built() {
+fn build_without_engine_fails() {
     let folder = Folder::iris();
     let output = mlserver("unix:///no/such/engine.sock", &folder, &["build", ".", "--tag", "x"]);
     assert_eq!(output.status.code(), Some(1));

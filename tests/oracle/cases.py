@@ -20,17 +20,17 @@ class Request:
     path: str
     body: bytes = b""
     headers: dict = field(default_factory=dict)
-    # Part ("status", "body", or a header's name) -> why it may differ.
+    # Part ("status", "body", or a header's name) -> the reason why it may differ.
     intended: dict = field(default_factory=dict)
 
 
-# Every failure of ours is {"error": ...}; the original has {"detail": ...} or plain text beside it.
+# All our errors are {"error": ...}; the original also has {"detail": ...} and plain text.
 ERROR = {"body": "one error shape"}
 ERROR_TYPE = {**ERROR, "content-type": "one error shape"}
-# The original hands tensors to the model unchecked and fails there with 500.
+# The original passes unchecked tensors to the model, which fails with 500.
 CHECKED = {"status": "checked before the model", **ERROR_TYPE}
 CE = ["ce-specversion", "ce-source", "ce-type", "ce-modelid", "ce-inferenceservicename", "ce-endpoint", "ce-id", "ce-requestid"]
-# Answered by the original, whatever it may have understood.
+# Answered by the original, however it interprets the request.
 REFUSED = {"status": "refused rather than guessed", **ERROR, **dict.fromkeys(CE, "refused rather than guessed")}
 HEALTH = {"body": "health routes answer with JSON", "content-type": "health routes answer with JSON"}
 BACKEND = {"body": "metadata names the backend"}
@@ -66,7 +66,7 @@ def post(name, path, body=b"", **rest):
 
 
 def repository():
-    """The repository API, in this order: each request finds what those before it have left."""
+    """Returns the requests of the repository API, in order: each depends on those before it."""
     index, model = "/v2/repository/index", "/v2/repository/models/iris-xgboost"
     ready = [("true", {}), ("false", {}), ("null", {}), ('"yes"', {}), ("1", {}), ("5", ERROR), ("[]", ERROR)]
     return [
@@ -97,7 +97,7 @@ def repository():
 
 
 def quickstart(folder):
-    """The requests to the quickstart's models."""
+    """Returns the requests to the quickstart's models."""
     iris = (folder / "iris-request.json").read_bytes()
     cancer = (folder / "breast-cancer-request.json").read_bytes()
     json_type = {"content-type": "application/json"}

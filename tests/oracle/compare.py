@@ -3,7 +3,7 @@
 
 Usage: compare.py VENV [--server PATH] [--workers N] [--goldens LIBRARY-VERSION ...] [--all]
 
-Exits with 1 when there is a difference that nobody intended. See the README beside it.
+Exits with 1 when there is a unintended difference. See README.md.
 """
 
 import argparse
@@ -25,6 +25,10 @@ import time
 from cases import CE, Request, infer, quickstart, repository
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/goldens"))
+
+from archive import unpack  # noqa: E402
+
 HEADERS = ["content-type", "content-encoding", "vary", "location", "allow", *CE]
 # Scores of one model may differ by rounding between builds of its library.
 TOLERANCE = 1e-6
@@ -81,7 +85,7 @@ class Server:
         self.log.close()
 
     def send(self, request):
-        """Returns status, headers and body of an answer."""
+        """Returns the status, headers and body of a response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.putrequest(request.method, request.path, skip_accept_encoding=True)
@@ -113,7 +117,7 @@ def numbers_agree(left, right, datatype):
 
 
 def differences(theirs, ours, path=""):
-    """Yields where two JSON values differ, order of keys included."""
+    """Yields the differences of two JSON values, including the order of keys."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         if list(theirs) != list(ours):
             yield f"{path or 'body'}: keys {list(theirs)} | {list(ours)}"
@@ -145,7 +149,7 @@ def parse(headers, body):
         body = gzip.decompress(body)
     if body and headers.get("content-type", "").startswith("application/json"):
         body = json.loads(body)
-        # An index: the original lists models as the file system does.
+        # An index: the original lists models in the order of the file system.
         if isinstance(body, list):
             body.sort(key=lambda entry: (entry["name"], entry.get("version", "")))
     return body
@@ -159,7 +163,7 @@ def generated_id(request):
 
 
 def compare(request, theirs, ours):
-    """Yields each difference as part and text."""
+    """Yields each difference as its part and a description."""
     if theirs[0] != ours[0]:
         yield "status", f"{theirs[0]} | {ours[0]}"
     their_body, our_body = parse(*theirs[1:]), parse(*ours[1:])
@@ -172,7 +176,7 @@ def compare(request, theirs, ours):
             for name in ("ce-id", "ce-requestid"):
                 if name in headers:
                     headers[name] = "generated"
-    # FP32 is shorter as FP32, and may be below the length from which answers are compressed.
+    # FP32 takes fewer digits as FP32, so a response may be below the length from which it is compressed.
     if (len(theirs[2]) < COMPRESSED_FROM) != (len(ours[2]) < COMPRESSED_FROM):
         their_headers.pop("vary", None)
         our_headers.pop("vary", None)
@@ -187,11 +191,12 @@ def compare(request, theirs, ours):
             yield "body", difference
 
 
-def goldens(names, models):
+def goldens(names, models, scratch):
     """Adds the models of golden cases to the folder and returns their requests."""
     requests = []
     for name in names:
-        for path in sorted((ROOT / "tests/goldens/trees" / name).glob("*.case.json")):
+        unpack(ROOT / f"tests/goldens/trees/{name}.tar.gz", scratch / name)
+        for path in sorted((scratch / name).glob("*.case.json")):
             case = json.loads(path.read_text())
             family = {"xgboost": "xgboost.XGBoostModel", "lightgbm": "lightgbm.LightGBMModel"}[case["library"]]
             for file in case["models"]:
@@ -214,7 +219,7 @@ def main():
     parser.add_argument("venv", type=pathlib.Path, help="virtual environment with MLServer 1.7.1")
     parser.add_argument("--server", type=pathlib.Path, default=ROOT / "target/release/mlserver", help="our executable")
     parser.add_argument("--workers", default="0", help="parallel_workers of the original (default 0)")
-    parser.add_argument("--goldens", nargs="*", default=[], metavar="FOLDER", help="folders of tests/goldens/trees to compare too")
+    parser.add_argument("--goldens", nargs="*", default=[], metavar="NAME", help="archives of tests/goldens/trees to compare too, such as xgboost-3.2.0")
     parser.add_argument("--all", action="store_true", help="print intended differences too")
     arguments = parser.parse_args()
 
@@ -223,14 +228,14 @@ def main():
         models = folder / "models"
         shutil.copytree(ROOT / "examples/quickstart", models)
         requests = quickstart(ROOT / "examples/quickstart")
-        golden = goldens(arguments.goldens, models)
+        golden = goldens(arguments.goldens, models, folder / "goldens")
         original = [str(arguments.venv.absolute() / "bin/mlserver")]
         theirs = Server(
             "original", original, folder, {"MLSERVER_PARALLEL_WORKERS": arguments.workers, "MLSERVER_LOAD_MODELS_AT_STARTUP": "false", "MLSERVER_DEBUG": "false"}
         )
         ours = Server("ours", [str(arguments.server.absolute())], folder, {"MLSERVER_EXIT_ON_LOAD_FAILURE": "false"})
         with theirs, ours:
-            # One model that cannot be loaded would stop the original, so each is loaded by itself.
+            # One model that cannot be loaded would stop the original, so each is loaded separately.
             unloadable = set()
             for settings in sorted(models.rglob("model-settings.json")):
                 name = json.loads(settings.read_text())["name"]

@@ -49,12 +49,12 @@ ALONE = [
     {"inputs": [tensor("x", [1, 3], "INT32", [4, 5, 6])]},
     {"id": "chosen", "inputs": [tensor("x", [1, 1], "INT64", [7])], "outputs": [{"name": "x"}]},
 ]
-# Requests that differ in nothing but their rows.
+# Requests that differ only in their rows.
 ALIKE = [
     {"id": f"row {row}", "inputs": [tensor("x", [1 + row % 2, 2], "FP32", [[row + 0.1, -row]] * (1 + row % 2))]}
     for row in range(10)
 ]
-# Lines that neither can send, and what both say of them in some way.
+# Lines that neither can send, and a part of both error messages.
 BAD = [json.dumps({"id": "type", "inputs": [tensor("x", [1], "INT99", [1])]})]
 
 
@@ -67,7 +67,7 @@ def models(folder):
 
 
 def ready(server):
-    """Waits until the model is there."""
+    """Waits until the model is ready."""
     deadline = time.monotonic() + PATIENCE
     while server.send(Request("", "GET", "/v2/health/ready"))[0] != 200:
         if time.monotonic() > deadline:
@@ -76,7 +76,7 @@ def ready(server):
 
 
 def answers(program, port, folder, lines, size):
-    """The lines that a client writes, by index."""
+    """Returns the lines that a client writes, by index."""
     source, target = folder / "in.jsonl", folder / "out.jsonl"
     source.write_text("\n".join(lines) + "\n")
     command = [program, "infer", "-u", f"127.0.0.1:{port}", "-m", "identity", "-i", source, "-o", target, "-s", str(size)]
@@ -88,19 +88,19 @@ def answers(program, port, folder, lines, size):
 
 
 def plain(answer, request):
-    """An answer without what is made up for each run, and without what is meant to differ."""
+    """Returns an answer without generated values and without intended differences."""
     answer = json.loads(json.dumps(answer))
     answer["parameters"].pop("inference_id", None)
     if "id" not in request:
         answer.pop("id", None)
     for output in answer.get("outputs", []):
-        # NumPy's view of a list is a column.
+        # NumPy treats a list as a column.
         if len(output["shape"]) == 1:
             output["shape"].append(1)
         if output["datatype"] == "FP32":
-            # One prints the double behind it, the other the number.
+            # One prints the double, the other the shortest form of the number.
             output["data"] = list(map(float32, output["data"]))
-        # That codec names itself, and the transport what it sends.
+        # That codec adds its own content type, and the transport adds the data's.
         output.pop("parameters", None)
     if "error" in answer:
         answer = {"parameters": answer["parameters"], "error": answer["error"]["status"]}

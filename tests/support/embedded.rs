@@ -1,4 +1,4 @@
-//! The server inside of the test's process, with a runtime that the test brings.
+//! The server inside the test's process, with a runtime that the test defines.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -23,36 +23,38 @@ use super::Client;
 
 /// Loads the same runtime for every model.
 #[derive(Debug)]
-struct Given(Arc<dyn Runtime>);
+struct FixedLoader(Arc<dyn Runtime>);
 
-impl Loader for Given {
+impl Loader for FixedLoader {
     fn load(&self, _: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
         let runtime = Arc::clone(&self.0);
         Box::pin(async move { Ok(runtime) })
     }
 }
 
-/// A server that answers as long as the test's runtime runs.
+/// A server that runs until the test's async runtime ends.
 #[derive(Clone)]
-pub(crate) struct Embedded {
+pub(crate) struct EmbeddedServer {
     pub(crate) inference: Inference,
     pub(crate) http: SocketAddr,
     pub(crate) grpc: SocketAddr,
 }
 
-impl Embedded {
+impl EmbeddedServer {
     /// Serves one model, `m`.
     pub(crate) async fn serve(runtime: impl Runtime) -> Self {
         Self::serve_as(runtime, |_| {}).await
     }
 
-    /// Serves one model, `m`, with settings of its own.
+    /// Serves one model, `m`, with changed settings.
     pub(crate) async fn serve_as(runtime: impl Runtime, change: impl FnOnce(&mut ModelSettings)) -> Self {
         let settings = Settings::default();
         let compute = ComputePool::for_this_machine();
         let metrics = InferenceMetrics::register(&mut MetricsRegistry::default());
-        let registry =
-            Registry::new(BatchingLoader::new(Given(Arc::new(runtime)), metrics.clone(), Traces::default()), metrics);
+        let registry = Registry::new(
+            BatchingLoader::new(FixedLoader(Arc::new(runtime)), metrics.clone(), Traces::default()),
+            metrics,
+        );
         let mut model = ModelSettings::new("m", "tests.Model");
         change(&mut model);
         registry.load(model).await.unwrap();
@@ -64,13 +66,13 @@ impl Embedded {
         let header_timeout = settings.http_header_timeout;
 
         let options =
-            grpc::Options { metadata: metadata.clone(), max_message_length: settings.grpc_max_message_length };
+            grpc::GrpcOptions { metadata: metadata.clone(), max_message_length: settings.grpc_max_message_length };
         let app = grpc::service(inference.clone(), admin.clone(), compute.clone(), None, options);
         let listener = server::bind("gRPC", "127.0.0.1", 0).await.unwrap();
         let grpc = listener.local_addr().unwrap();
         tokio::spawn(server::serve(listener, app, header_timeout, CancellationToken::new()));
 
-        let options = rest::Options {
+        let options = rest::RestOptions {
             metadata,
             root_path: String::new(),
             max_body_bytes: settings.http_max_body_bytes.get(),
@@ -86,7 +88,7 @@ impl Embedded {
         Self { inference, http, grpc }
     }
 
-    /// Returns a client of the REST server; it blocks.
+    /// Returns a blocking client of the REST server.
     pub(crate) fn client(&self) -> Client {
         Client::new(self.http)
     }

@@ -15,7 +15,7 @@ pub(crate) fn repository_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// A private model folder, gone with the test.
+/// A private model folder, deleted when the test ends.
 pub(crate) struct Folder(TempDir);
 
 impl Folder {
@@ -23,12 +23,12 @@ impl Folder {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// A copy of `examples/quickstart`: the models alone.
+    /// A copy of `examples/quickstart` with only the models.
     pub(crate) fn quickstart() -> Self {
         Self::new().with_copy(IRIS).with_copy(BREAST_CANCER)
     }
 
-    /// The iris model alone, with the version `v1.0.0`.
+    /// Only the iris model, with the version `v1.0.0`.
     pub(crate) fn iris() -> Self {
         Self::new().with_copy(IRIS)
     }
@@ -44,7 +44,7 @@ impl Folder {
         self
     }
 
-    /// Adds the iris model in a folder of its own, under other settings.
+    /// Adds the iris model in its own folder, with other settings.
     pub(crate) fn with_iris(self, folder: &str, settings: &Value) -> Self {
         let artifact = repository_path("examples/quickstart").join(IRIS).join("model.json");
         let folder_path = self.path(folder);

@@ -1,11 +1,10 @@
-//! Clients of the gRPC server: generated ones, and bare connections for what they would never send.
+//! Clients of the gRPC server: generated ones, and raw connections for requests that they would never send.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
-use mlserver::runtimes::{BoxFuture, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, RuntimeError};
 use mlserver::types::protobuf::messages::model_infer_request::InferInputTensor;
 use mlserver::types::protobuf::messages::{InferTensorContents, ModelInferRequest};
 use mlserver::types::{InferenceRequest, InferenceResponse};
@@ -28,7 +27,7 @@ pub(crate) type InferenceClient = clients::grpc_inference_service_client::GrpcIn
 pub(crate) type RepositoryClient =
     clients::model_repository::model_repository_service_client::ModelRepositoryServiceClient<Channel>;
 
-/// The most that these clients receive, in bytes.
+/// The largest message that these clients send or receive, in bytes.
 const CLIENT_LIMIT: usize = 256 << 20;
 
 pub(crate) async fn channel(address: SocketAddr) -> Channel {
@@ -74,10 +73,10 @@ pub(crate) fn floats(values: &[f32]) -> InferTensorContents {
     InferTensorContents { fp32_contents: values.to_vec(), ..InferTensorContents::default() }
 }
 
-/// A connection on which tests send what they like.
+/// A raw HTTP/2 connection.
 pub(crate) struct Http2(h2::client::SendRequest<Bytes>);
 
-/// What came back, with the trailers among the headers.
+/// A response, with the trailers among the headers.
 #[derive(Debug)]
 pub(crate) struct Http2Answer {
     pub(crate) status: u16,
@@ -89,12 +88,12 @@ impl Http2 {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
         let (sender, connection) = h2::client::handshake(stream).await.unwrap();
-        // It ends with the connection.
+        // The task ends with the connection.
         tokio::spawn(connection);
         Self(sender)
     }
 
-    /// Sends a call whose body is `bytes`, with headers over the usual ones, and reads the answer.
+    /// Sends a call whose body is `bytes`, with headers that override the usual ones, and reads the response.
     pub(crate) async fn call(&self, path: &str, headers: &[(&'static str, &str)], bytes: &[u8]) -> Http2Answer {
         let mut request = Request::post(format!("http://test{path}")).body(()).unwrap();
         let usual = [("content-type", "application/grpc"), ("te", "trailers")];
@@ -103,7 +102,7 @@ impl Http2 {
         }
         let mut sender = self.0.clone().ready().await.unwrap();
         let (response, mut stream) = sender.send_request(request, false).unwrap();
-        // Fails when the server has refused the call before it came.
+        // Fails if the server has rejected the call before the body arrives.
         let _ = stream.send_data(Bytes::copy_from_slice(bytes), true);
         let response = tokio::time::timeout(PATIENCE, response).await.unwrap().unwrap();
         let (parts, mut incoming) = response.into_parts();
@@ -126,31 +125,22 @@ impl Http2Answer {
     }
 }
 
-/// Puts the five bytes before a message.
+/// Puts the five-byte gRPC prefix in front of a message.
 pub(crate) fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     [&[flag], length.as_slice(), message].concat()
 }
 
-/// Asks again until the answer is there.
-pub(crate) async fn eventually(what: &str, mut question: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while !question() {
-        assert!(tokio::time::Instant::now() < deadline, "{what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
-/// A runtime that nobody asks anything.
+/// A runtime that is never used to predict.
 #[derive(Debug)]
-pub(crate) struct Nothing;
+pub(crate) struct UnusedRuntime;
 
-impl Runtime for Nothing {
-    fn backend(&self) -> &'static str {
-        "test"
+impl Predictor for UnusedRuntime {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
     }
 
     fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(std::future::ready(Err(RuntimeError::NoRequest)))
+        Box::pin(std::future::ready(Err(RuntimeError::no_request())))
     }
 }

@@ -1,4 +1,4 @@
-//! Clients: one that behaves, and bare connections for what it would never send.
+//! HTTP clients: a well-behaved one, and raw connections for requests that it would never send.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::PATIENCE;
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -26,12 +26,12 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| unreachable!("{error} in {self:?}"))
     }
 
-    /// Returns a header's value, or nothing when it is absent.
+    /// Returns a header's value, or an empty string if the header is absent.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// Checks that this is a failure in the one shape that failures have, and returns its message.
+    /// Checks that this is an error in the common format of errors, and returns its message.
     #[track_caller]
     pub(crate) fn error(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
@@ -51,7 +51,7 @@ impl Answer {
     }
 }
 
-/// A client that keeps its connections and sends no header of its own beyond those HTTP needs.
+/// A client that reuses its connections and sends only the headers that HTTP needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     agent: ureq::Agent,
@@ -107,7 +107,7 @@ impl Client {
     }
 }
 
-/// A connection on which anything may be written.
+/// A raw connection.
 pub(crate) struct Connection(TcpStream);
 
 impl Connection {
@@ -123,12 +123,12 @@ impl Connection {
         self.0.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Writes as much as the server takes: it may answer and close before it has read everything.
+    /// Writes as much as the server reads: it may answer and close the connection before it has read everything.
     pub(crate) fn write_if_taken(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.0.write_all(bytes.as_ref());
     }
 
-    /// Says that nothing more will be written.
+    /// Closes the write half of the connection.
     pub(crate) fn finish(&mut self) {
         // Fails when the server has closed the connection already.
         let _ = self.0.shutdown(Shutdown::Write);
@@ -143,7 +143,7 @@ impl Connection {
         assert_eq!(self.head(), "HTTP/1.1 100 Continue\r\n\r\n");
     }
 
-    /// Reads one answer.
+    /// Reads one response.
     #[track_caller]
     pub(crate) fn answer(&mut self) -> Answer {
         let head = self.head();
@@ -184,12 +184,12 @@ impl Connection {
         }
     }
 
-    /// Reads all that comes until the server closes the connection, however it does.
+    /// Reads text until the server closes or resets the connection.
     pub(crate) fn rest(&mut self) -> String {
         String::from_utf8(self.rest_bytes()).unwrap()
     }
 
-    /// Reads what need not be text until the server closes the connection, however it does.
+    /// Reads bytes until the server closes or resets the connection.
     pub(crate) fn rest_bytes(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if let Err(error) = self.0.read_to_end(&mut bytes) {
@@ -202,7 +202,7 @@ impl Connection {
         self.until(b"\r\n\r\n")
     }
 
-    /// Reads up to and with `end`; what is there when the connection ends before.
+    /// Reads up to and including `end`, or everything if the connection ends before.
     fn until(&mut self, end: &[u8]) -> String {
         let mut bytes = Vec::new();
         let mut byte = [0];

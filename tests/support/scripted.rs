@@ -1,11 +1,10 @@
-//! A server of HTTP/1.1 whose answers the test makes up, for what a real one rarely does.
+//! An HTTP/1.1 server whose responses the test scripts, for behavior that is rare in a real server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -14,28 +13,28 @@ use serde_json::{Value, json};
 
 use super::repository_path;
 
-/// A request as it came.
+/// A request as it was received.
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
-    /// How many came before it.
+    /// How many requests came before it.
     pub(crate) number: usize,
     pub(crate) path: String,
-    /// With names in lower case.
+    /// Names are in lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
 
-/// What is to be answered.
+/// The scripted response to a request.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// Status, a header's line or nothing, body.
+    /// Status, a header line or an empty string, and body.
     Answer(u16, &'static str, String),
-    /// The connection ends.
-    HangUp,
+    /// The server closes the connection.
+    CloseConnection,
 }
 
-/// Answers until the test ends.
-pub(crate) struct Scripted {
+/// A server that answers until the test ends.
+pub(crate) struct ScriptedServer {
     pub(crate) address: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,
     connections: Arc<AtomicUsize>,
@@ -56,7 +55,7 @@ impl Received {
         body["inputs"][0]["data"].as_array().unwrap().iter().map(|value| value.as_i64().unwrap()).collect()
     }
 
-    /// Answers as a model does that gives back its first input.
+    /// Answers as a model that returns its first input.
     pub(crate) fn echo(&self) -> Reply {
         let input = &self.json()["inputs"][0];
         let output =
@@ -71,7 +70,7 @@ impl Reply {
     }
 }
 
-impl Scripted {
+impl ScriptedServer {
     pub(crate) fn serve(reply: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
         Self::start(reply, None)
     }
@@ -112,12 +111,12 @@ impl Scripted {
         Self { address, received, connections }
     }
 
-    /// Returns how many connections have been made so far.
+    /// Returns how many connections have been accepted so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 
-    /// Returns the requests so far, in the order in which they came.
+    /// Returns the requests received so far, in order of arrival.
     pub(crate) fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap().clone()
     }
@@ -145,7 +144,7 @@ fn connection(
     }
 }
 
-/// Reads a request; nothing when the client has gone.
+/// Reads a request; `None` if the client has closed the connection.
 fn read(stream: &mut impl BufRead) -> Option<Received> {
     let mut line = String::new();
     let mut next = |stream: &mut dyn BufRead| {
@@ -165,10 +164,4 @@ fn read(stream: &mut impl BufRead) -> Option<Received> {
     let mut body = vec![0; length];
     stream.read_exact(&mut body).ok()?;
     Some(Received { number: 0, path, headers, body })
-}
-
-/// Waits on a thread of the server.
-pub(crate) fn pause(milliseconds: u64) {
-    let (_sender, receiver) = std::sync::mpsc::channel::<()>();
-    let _ = receiver.recv_timeout(Duration::from_millis(milliseconds));
 }

@@ -13,40 +13,48 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Answer, Client, Connection, Folder, PATIENCE};
 
-/// How long to wait for a log line before asking again whether the server is ready.
+/// How long to wait for a log line before checking again whether the server is ready.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(5);
 
 /// A server that is about to be started.
-pub(crate) struct Starting {
+pub(crate) struct ServerBuilder {
     folder: Folder,
-    /// The folder as it is given on the command line.
+    /// The folder argument on the command line.
     argument: String,
     flags: Vec<&'static str>,
     variables: Vec<(String, String)>,
-    /// The log is read up to the line with this text, and then closed.
+    /// Standard output is read up to the line with this text, and then closed.
     last_line: Option<&'static str>,
 }
 
-/// A server that runs until it is dropped, and answers requests as a [`Client`] of it does.
+/// A server that runs until it is dropped. It dereferences to a [`Client`] of its REST listener.
 pub(crate) struct TestServer {
     process: Process,
     client: Client,
     pub(crate) http: SocketAddr,
     pub(crate) grpc: SocketAddr,
-    /// Where metrics are, unless they are switched off.
+    /// The address of the metrics listener, unless metrics are disabled.
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) folder: Folder,
 }
 
-/// How a server ended, and all that it said.
+/// The exit code and complete output of a server.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct ServerExit {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Starting {
+/// Returns the address that the log gives for a listener (`HTTP`, `gRPC`, `Metrics`); `None` if the log does not
+/// contain all of it yet.
+pub(crate) fn announced_address(log: &str, listener: &str) -> Option<SocketAddr> {
+    let (_, address) = log.split_once(&format!("{listener} server running on http://"))?;
+    let end = address.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':')?;
+    address[..end].parse().ok()
+}
+
+impl ServerBuilder {
     pub(crate) fn new(folder: Folder) -> Self {
         let argument = folder.root().to_str().unwrap().to_owned();
         let ports = ["MLSERVER_HTTP_PORT", "MLSERVER_GRPC_PORT", "MLSERVER_METRICS_PORT"].map(|name| (name, "0"));
@@ -55,7 +63,7 @@ impl Starting {
         Self { folder, argument, flags: Vec::new(), variables, last_line: None }
     }
 
-    /// Sets a variable of the otherwise empty environment.
+    /// Sets a variable in the otherwise empty environment.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
@@ -67,42 +75,39 @@ impl Starting {
     }
 
     /// Closes the server's standard output after the line with this text.
-    pub(crate) fn hang_up_after(mut self, text: &'static str) -> Self {
+    pub(crate) fn close_stdout_after(mut self, text: &'static str) -> Self {
         self.last_line = Some(text);
         self
     }
 
-    /// Starts another folder than the one with the files; with an empty argument, the one that a variable names.
+    /// Passes another folder argument; an empty one leaves the argument out.
     pub(crate) fn argument(mut self, argument: &str) -> Self {
         argument.clone_into(&mut self.argument);
         self
     }
 
-    /// Runs a server that is expected to end by itself.
+    /// Runs a server that is expected to exit by itself.
     #[track_caller]
-    pub(crate) fn run(self) -> Ended {
+    pub(crate) fn run(self) -> ServerExit {
         self.spawn().ended()
     }
 
-    /// Starts the server and returns when it listens.
+    /// Starts the server and returns once it listens.
     #[track_caller]
     pub(crate) fn listen(self) -> TestServer {
         let process = self.spawn();
-        let announced = |what: &str| {
-            let line = process.log.wait_for(what);
-            let address = line.split(&format!("{what}http://")).nth(1).unwrap();
-            let end = address.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':').unwrap_or(address.len());
-            address[..end].parse::<SocketAddr>().unwrap()
+        let announced = |listener: &str| {
+            let line = process.log.wait_for(&format!("{listener} server running on "));
+            announced_address(&(line + "\n"), listener).unwrap()
         };
-        let http = announced("HTTP server running on ");
-        let grpc = announced("gRPC server running on ");
+        let (http, grpc) = (announced("HTTP"), announced("gRPC"));
         let variable = |name: &str| self.variables.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value);
         let with_metrics = variable("MLSERVER_METRICS_ENDPOINT").is_none_or(|endpoint| !endpoint.is_empty());
-        let metrics = with_metrics.then(|| announced("Metrics server running on "));
+        let metrics = with_metrics.then(|| announced("Metrics"));
         TestServer { process, client: Client::new(http), http, grpc, metrics, folder: self.folder }
     }
 
-    /// Starts the server and returns when it is ready.
+    /// Starts the server and returns once it is ready.
     #[track_caller]
     pub(crate) fn start(self) -> TestServer {
         let server = self.listen();
@@ -120,10 +125,10 @@ impl Starting {
 }
 
 impl TestServer {
-    /// Serves a folder with the defaults.
+    /// Serves a folder with default settings.
     #[track_caller]
     pub(crate) fn start(folder: Folder) -> Self {
-        Starting::new(folder).start()
+        ServerBuilder::new(folder).start()
     }
 
     /// Serves the quickstart's models.
@@ -147,7 +152,7 @@ impl TestServer {
         Connection::open(self.http)
     }
 
-    /// Asks the metrics server.
+    /// Scrapes the metrics server.
     #[track_caller]
     pub(crate) fn scrape(&self) -> Answer {
         Client::new(self.metrics.unwrap()).get("/metrics")
@@ -164,7 +169,7 @@ impl TestServer {
         self.process.log.text()
     }
 
-    /// Returns the most memory that the process has had so far, in KiB.
+    /// Returns the peak resident memory of the process so far, in KiB.
     pub(crate) fn peak_memory(&self) -> u64 {
         self.status("VmHWM:")
     }
@@ -173,7 +178,7 @@ impl TestServer {
         self.process.child.id()
     }
 
-    /// Returns the memory that the process has now, in KiB.
+    /// Returns the current resident memory of the process, in KiB.
     pub(crate) fn memory(&self) -> u64 {
         self.status("VmRSS:")
     }
@@ -193,15 +198,15 @@ impl TestServer {
         kill_process(Pid::from_child(&self.process.child), signal).unwrap();
     }
 
-    /// Waits until the process has ended.
+    /// Waits for the process to exit.
     #[track_caller]
-    pub(crate) fn ended(self) -> Ended {
+    pub(crate) fn ended(self) -> ServerExit {
         self.process.ended()
     }
 
-    /// Ends the server as an operator does.
+    /// Stops the server as an operator does, with SIGTERM.
     #[track_caller]
-    pub(crate) fn terminate(self) -> Ended {
+    pub(crate) fn terminate(self) -> ServerExit {
         self.signal(Signal::TERM);
         self.ended()
     }
@@ -215,7 +220,7 @@ impl Deref for TestServer {
     }
 }
 
-/// A child that is killed and reaped with its owner.
+/// A child process that is killed and reaped on drop.
 struct Process {
     child: Child,
     log: Log,
@@ -242,20 +247,20 @@ impl Process {
     }
 
     #[track_caller]
-    fn ended(mut self) -> Ended {
+    fn ended(mut self) -> ServerExit {
         self.log.wait_for_end();
         for reader in self.readers.drain(..) {
             reader.join().unwrap();
         }
         let code = self.child.wait().unwrap().code();
         let stderr = self.stderr.lock().unwrap().clone();
-        Ended { code, stdout: self.log.text(), stderr }
+        ServerExit { code, stdout: self.log.text(), stderr }
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Fails when the process has ended already.
+        // Fails if the process has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -290,7 +295,7 @@ impl Log {
         changed.notify_all();
     }
 
-    /// Waits until `found` finds something, for a limited time. `None` when it has not.
+    /// Waits until `found` returns something; `None` after `limit`.
     fn wait<T>(&self, limit: Duration, mut found: impl FnMut(&Lines) -> Option<T>) -> Option<T> {
         let (lines, changed) = &*self.0;
         let mut result = None;
@@ -312,7 +317,7 @@ impl Log {
         found.flatten().unwrap_or_else(|| unreachable!("no `{text}` in the log:\n{}", self.text()))
     }
 
-    /// Waits for a line beyond the first `seen` and returns how many there are.
+    /// Waits for more than `seen` lines and returns how many there are.
     fn wait_for_more(&self, seen: usize, limit: Duration) -> usize {
         self.wait(limit, |lines| (lines.lines.len() > seen).then_some(lines.lines.len())).unwrap_or(seen)
     }

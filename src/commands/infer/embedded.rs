@@ -14,7 +14,7 @@ use crate::client::{Failure, FailureKind, Target};
 use crate::commands::CommandError;
 use crate::commands::start::python_options;
 use crate::compute::ComputePool;
-use crate::inference::{Inference, InferenceError, Kind};
+use crate::inference::{Admission, Inference, InferenceError, InferenceErrorKind};
 use crate::registry::{Registry, RuntimeLoader, chain};
 use crate::repository::Repository;
 use crate::runtimes::python::Python;
@@ -120,7 +120,8 @@ impl Target for Embedded {
         async move {
             let target =
                 self.inference.target(&self.model, self.version.as_deref()).map_err(|error| failure(&error))?;
-            self.inference.infer(&target, request.clone()).await.map_err(|error| failure(&error))
+            let mut admission = Admission::new();
+            self.inference.infer(&target, request.clone(), &mut admission).await.map_err(|error| failure(&error))
         }
         .boxed()
     }
@@ -148,10 +149,10 @@ impl Target for Embedded {
 /// Says what a failure means for the next request.
 fn failure(error: &InferenceError) -> Failure {
     let kind = match error.kind() {
-        Kind::Overloaded => FailureKind::Overloaded,
-        Kind::Late | Kind::NotReady => FailureKind::Unavailable,
-        Kind::Stopping | Kind::WorkerLost => FailureKind::Lost,
-        Kind::NotFound => FailureKind::Everyone,
+        InferenceErrorKind::Overloaded => FailureKind::Overloaded,
+        InferenceErrorKind::Late | InferenceErrorKind::NotReady => FailureKind::Unavailable,
+        InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => FailureKind::Lost,
+        InferenceErrorKind::NotFound => FailureKind::Everyone,
         _ => FailureKind::Refused,
     };
     Failure::new(kind, chain(error))

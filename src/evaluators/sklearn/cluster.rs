@@ -1,34 +1,34 @@
-//! Clusters around centers.
+//! K-means clustering.
 
-use super::classes::{Classes, Family};
-use super::data::{Data, Elements, Int, Table, to_f32};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, IntType, TableData, to_f32};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Evaluate, Method, Methods};
-use super::fitted::Fitted;
-use super::nearest::Metric;
+use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::FittedObject;
+use super::neighbors::Metric;
 
-pub(super) const CLASSES: Classes = &[("cluster.KMeans", means), ("cluster.MiniBatchKMeans", means)];
+pub(super) const CLASSES: ClassTable = &[("cluster.KMeans", means), ("cluster.MiniBatchKMeans", means)];
 
 #[derive(Debug)]
-struct Clusters {
+struct KMeans {
     centers: Vec<f64>,
     features: usize,
-    /// Whether the file has single precision, so that distances of inputs of single precision have it too.
+    /// Whether the centers have single precision; if the input has it too, distances are returned in single precision.
     single: bool,
 }
 
-fn means(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn means(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let centers = fitted.matrix("cluster_centers_")?;
     if centers.values.is_empty() || i32::try_from(centers.rows).is_err() {
         return Err(fitted.unexpected("cluster_centers_", "centers"));
     }
     let features = centers.columns;
-    let clusters = Clusters { centers: centers.values, features, single: centers.single };
-    Ok(Family::new(Methods::PREDICT.and(Method::Transform), features, clusters))
+    let clusters = KMeans { centers: centers.values, features, single: centers.single };
+    Ok(EstimatorSpec::new(MethodSet::PREDICT.with(EstimatorMethod::Transform), features, clusters))
 }
 
-impl Clusters {
-    /// The squared distance to each center.
+impl KMeans {
+    /// Returns the squared distance to each center.
     fn distances(&self, row: &[f64]) -> impl Iterator<Item = f64> {
         self.centers.chunks_exact(self.features).map(|center| Metric::SquaredEuclidean.reduced(row, center))
     }
@@ -44,14 +44,19 @@ impl Clusters {
     }
 }
 
-impl Evaluate for Clusters {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
+impl Evaluate for KMeans {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.finite(data)?;
         let values = x.to_f64();
         let rows = values.chunks_exact(self.features);
-        if method == Method::Predict {
+        if method == EstimatorMethod::Predict {
             let nearest = rows.map(|row| self.nearest(row)).collect();
-            return Ok(Data::Table(Table::of_column(Elements::Int(nearest, Int::I32))));
+            return Ok(TableData::Table(DenseTable::of_column(Elements::Int(nearest, IntType::I32))));
         }
         let distances = rows.flat_map(|row| self.distances(row)).map(f64::sqrt);
         let elements = if self.single && x.is_single() {
@@ -59,7 +64,7 @@ impl Evaluate for Clusters {
         } else {
             Elements::F64(distances.collect())
         };
-        Ok(Data::Table(Table { elements, rows: x.rows, columns: self.centers.len() / self.features }))
+        Ok(TableData::Table(DenseTable { elements, rows: x.rows, columns: self.centers.len() / self.features }))
     }
 
     fn cost(&self) -> u64 {

@@ -1,10 +1,10 @@
-//! What goes into estimators and comes out of them: tables and data frames.
+//! The input and output of estimators: tables and data frames.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::error::PredictError;
-use super::sparse::Sparse;
+use super::sparse::SparseRows;
 
 /// Values of one type.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,13 +12,13 @@ pub enum Elements<'a> {
     F32(Cow<'a, [f32]>),
     F64(Cow<'a, [f64]>),
     /// Integers and booleans, with the type that they have in NumPy.
-    Int(Cow<'a, [i64]>, Int),
+    Int(Cow<'a, [i64]>, IntType),
     Text(Vec<Arc<str>>),
 }
 
-/// The type of integers.
+/// The type of integers in NumPy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Int {
+pub enum IntType {
     Bool,
     I8,
     I16,
@@ -30,41 +30,41 @@ pub enum Int {
     U64,
 }
 
-/// Rows and columns of values of one type, row by row. A list is a table of one column.
+/// A table of values of one type, in row-major order. A list is a table of one column.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Table<'a> {
+pub struct DenseTable<'a> {
     pub elements: Elements<'a>,
     pub rows: usize,
     pub columns: usize,
 }
 
-/// Columns, each of its own type, all of the same length. Without names it is what NumPy calls an array of objects.
+/// Columns of the same length, each with its own type. Without names it is what NumPy calls an array of objects.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Frame<'a> {
+pub struct DataFrame<'a> {
     pub names: Vec<Cow<'a, str>>,
     pub columns: Vec<Elements<'a>>,
     pub rows: usize,
 }
 
-/// An input or a result.
+/// An input or output of an estimator.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Data<'a> {
-    Table(Table<'a>),
-    Frame(Frame<'a>),
-    Sparse(Sparse),
+pub enum TableData<'a> {
+    Table(DenseTable<'a>),
+    Frame(DataFrame<'a>),
+    Sparse(SparseRows),
 }
 
-/// Rows and columns of floating-point numbers, row by row.
+/// A matrix of floating-point numbers, in row-major order.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Matrix<'a> {
-    pub(super) floats: Floats<'a>,
+pub(super) struct FloatMatrix<'a> {
+    pub(super) floats: FloatValues<'a>,
     pub(super) rows: usize,
     pub(super) columns: usize,
 }
 
-/// Numbers of one of the types in which estimators compute.
+/// Numbers of one of the types that estimators compute with.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Floats<'a> {
+pub(super) enum FloatValues<'a> {
     F32(Cow<'a, [f32]>),
     F64(Cow<'a, [f64]>),
 }
@@ -83,7 +83,7 @@ impl Elements<'_> {
         self.len() == 0
     }
 
-    /// Returns the elements at `indices`, each of which is there.
+    /// Returns the elements at `indices`, which must be in range.
     pub(super) fn take(&self, indices: impl Iterator<Item = usize>) -> Elements<'static> {
         match self {
             Self::F32(values) => Elements::F32(indices.map(|index| values[index]).collect()),
@@ -93,7 +93,7 @@ impl Elements<'_> {
         }
     }
 
-    /// These and, behind them, others of the same type; of another type none are added.
+    /// Returns these elements followed by others of the same type. Elements of another type are ignored.
     pub(super) fn followed_by(&self, others: &Elements<'_>) -> Elements<'static> {
         match (self, others) {
             (Self::F32(values), Elements::F32(others)) => Elements::F32([&values[..], &others[..]].concat().into()),
@@ -106,12 +106,12 @@ impl Elements<'_> {
         }
     }
 
-    /// Whether NumPy's `result_type` of these and floats of single precision is double precision.
+    /// Returns whether NumPy's `result_type` of these elements and single-precision floats is double precision.
     const fn is_wide(&self) -> bool {
         match self {
             Self::F32(_) | Self::Text(_) => false,
             Self::F64(_) => true,
-            Self::Int(_, kind) => matches!(kind, Int::I32 | Int::I64 | Int::U32 | Int::U64),
+            Self::Int(_, kind) => matches!(kind, IntType::I32 | IntType::I64 | IntType::U32 | IntType::U64),
         }
     }
 }
@@ -132,30 +132,30 @@ pub(super) const fn to_f64(integer: i64) -> f64 {
     integer as f64
 }
 
-impl Table<'static> {
-    /// A table of double precision, whose rows follow from its columns.
+impl DenseTable<'static> {
+    /// Creates a table of double precision. The number of rows follows from the number of columns.
     pub(super) fn of_f64(values: Vec<f64>, columns: usize) -> Self {
         let rows = values.len() / columns.max(1);
         Self { elements: Elements::F64(values.into()), rows, columns }
     }
 
-    /// The same numbers.
-    pub(super) fn of_matrix(matrix: &Matrix<'_>) -> Self {
+    /// Creates a table of the numbers of a matrix.
+    pub(super) fn of_matrix(matrix: &FloatMatrix<'_>) -> Self {
         let elements = match &matrix.floats {
-            Floats::F32(values) => Elements::F32(values.to_vec().into()),
-            Floats::F64(values) => Elements::F64(values.to_vec().into()),
+            FloatValues::F32(values) => Elements::F32(values.to_vec().into()),
+            FloatValues::F64(values) => Elements::F64(values.to_vec().into()),
         };
         Self { elements, rows: matrix.rows, columns: matrix.columns }
     }
 
-    /// A table of one column.
+    /// Creates a table of one column.
     pub(super) fn of_column(elements: Elements<'static>) -> Self {
         let rows = elements.len();
         Self { elements, rows, columns: 1 }
     }
 }
 
-impl Data<'_> {
+impl TableData<'_> {
     pub const fn rows(&self) -> usize {
         match self {
             Self::Table(table) => table.rows,
@@ -172,38 +172,46 @@ impl Data<'_> {
         }
     }
 
-    /// The same data, of its own.
-    pub(super) fn into_static(self) -> Data<'static> {
+    /// Returns the same data without borrows.
+    pub(super) fn into_static(self) -> TableData<'static> {
         match self {
-            Self::Table(Table { elements, rows, columns }) => {
-                Data::Table(Table { elements: elements.into_static(), rows, columns })
+            Self::Table(DenseTable { elements, rows, columns }) => {
+                TableData::Table(DenseTable { elements: elements.into_static(), rows, columns })
             }
-            Self::Frame(Frame { names, columns, rows }) => {
+            Self::Frame(DataFrame { names, columns, rows }) => {
                 let names = names.into_iter().map(|name| Cow::Owned(name.into_owned())).collect();
-                Data::Frame(Frame { names, columns: columns.into_iter().map(Elements::into_static).collect(), rows })
+                TableData::Frame(DataFrame {
+                    names,
+                    columns: columns.into_iter().map(Elements::into_static).collect(),
+                    rows,
+                })
             }
-            Self::Sparse(sparse) => Data::Sparse(sparse),
+            Self::Sparse(sparse) => TableData::Sparse(sparse),
         }
     }
 
-    /// The columns at `places`, each of which is there.
-    pub(super) fn select(&self, places: &[usize]) -> Data<'_> {
+    /// Returns the columns at `places`, which must be in range.
+    pub(super) fn select(&self, places: &[usize]) -> TableData<'_> {
         match self {
             Self::Table(table) => {
                 let cells = (0..table.rows).flat_map(|row| places.iter().map(move |place| row * table.columns + place));
-                Data::Table(Table { elements: table.elements.take(cells), rows: table.rows, columns: places.len() })
+                TableData::Table(DenseTable {
+                    elements: table.elements.take(cells),
+                    rows: table.rows,
+                    columns: places.len(),
+                })
             }
             Self::Frame(frame) => {
                 let name = |&place: &usize| frame.names.get(place).map(|name| Cow::Borrowed(&**name));
                 let names = places.iter().filter_map(name).collect();
                 let columns = places.iter().map(|&place| frame.columns[place].clone()).collect();
-                Data::Frame(Frame { names, columns, rows: frame.rows })
+                TableData::Frame(DataFrame { names, columns, rows: frame.rows })
             }
-            Self::Sparse(sparse) => Data::Sparse(sparse.select(places)),
+            Self::Sparse(sparse) => TableData::Sparse(sparse.select(places)),
         }
     }
 
-    /// One column, which is there.
+    /// Returns one column, which must be in range.
     pub(super) fn column(&self, place: usize) -> Elements<'_> {
         match self {
             Self::Table(table) if table.columns == 1 => table.elements.clone(),
@@ -213,19 +221,19 @@ impl Data<'_> {
         }
     }
 
-    /// Whether columns have names.
+    /// Returns whether columns have names.
     pub(super) const fn is_named(&self) -> bool {
         matches!(self, Self::Frame(frame) if !frame.names.is_empty())
     }
 
-    fn named(&self) -> Option<&Frame<'_>> {
+    fn named(&self) -> Option<&DataFrame<'_>> {
         match self {
             Self::Frame(frame) if self.is_named() => Some(frame),
             _ => None,
         }
     }
 
-    /// Where the columns of these names are. An array has none.
+    /// Returns the positions of the columns with these names. Fails for arrays, whose columns have no names.
     pub(super) fn places(&self, names: &[String], class: &Arc<str>) -> Result<Vec<usize>, PredictError> {
         let Some(frame) = self.named() else { return Err(PredictError::NotFrame { class: Arc::clone(class) }) };
         let place = |name: &String| {
@@ -235,27 +243,28 @@ impl Data<'_> {
         names.iter().map(place).collect()
     }
 
-    /// The data as numbers, as scikit-learn's `check_array` reads them: single precision stays, all else becomes double.
+    /// Returns the data as numbers, as scikit-learn's `check_array` reads them: single precision stays, everything else
+    /// becomes double.
     ///
-    /// Returns `None` when some of it is text.
-    pub(super) fn matrix(&self) -> Option<Matrix<'_>> {
+    /// Returns `None` if some of it is text.
+    pub(super) fn matrix(&self) -> Option<FloatMatrix<'_>> {
         let (rows, columns) = (self.rows(), self.columns());
         let floats = match self {
             Self::Table(table) => match &table.elements {
-                Elements::F32(values) => Floats::F32(Cow::Borrowed(values)),
-                Elements::F64(values) => Floats::F64(Cow::Borrowed(values)),
-                Elements::Int(values, _) => Floats::F64(values.iter().copied().map(to_f64).collect()),
+                Elements::F32(values) => FloatValues::F32(Cow::Borrowed(values)),
+                Elements::F64(values) => FloatValues::F64(Cow::Borrowed(values)),
+                Elements::Int(values, _) => FloatValues::F64(values.iter().copied().map(to_f64).collect()),
                 Elements::Text(_) => return None,
             },
             Self::Frame(frame) => frame.floats()?,
             Self::Sparse(sparse) => sparse.floats(),
         };
-        Some(Matrix { floats, rows, columns })
+        Some(FloatMatrix { floats, rows, columns })
     }
 }
 
-impl Frame<'_> {
-    fn floats(&self) -> Option<Floats<'static>> {
+impl DataFrame<'_> {
+    fn floats(&self) -> Option<FloatValues<'static>> {
         let single = self.columns.iter().any(|column| matches!(column, Elements::F32(_)))
             && !self.columns.iter().any(Elements::is_wide);
         let width = self.columns.len();
@@ -269,38 +278,42 @@ impl Frame<'_> {
                 Elements::Text(_) => return None,
             }
         }
-        Some(if single { Floats::F32(values.into_iter().map(to_f32).collect()) } else { Floats::F64(values.into()) })
+        Some(if single {
+            FloatValues::F32(values.into_iter().map(to_f32).collect())
+        } else {
+            FloatValues::F64(values.into())
+        })
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "rounding is what is asked for")]
+#[expect(clippy::cast_possible_truncation, reason = "rounding is intended")]
 pub(super) const fn to_f32(value: f64) -> f32 {
     value as f32
 }
 
-/// Whether all values pass a test; they are looked at in blocks, without a branch for each.
+/// Returns whether all values pass a test. Values are tested in blocks, without a branch for each.
 fn all<T: Copy>(values: &[T], passes: impl Fn(T) -> bool) -> bool {
     values.chunks(256).all(|block| block.iter().fold(true, |so_far, &value| so_far & passes(value)))
 }
 
-impl Matrix<'_> {
+impl FloatMatrix<'_> {
     pub(super) const fn is_single(&self) -> bool {
-        matches!(self.floats, Floats::F32(_))
+        matches!(self.floats, FloatValues::F32(_))
     }
 
-    /// The numbers in double precision.
+    /// Returns the numbers in double precision.
     pub(super) fn to_f64(&self) -> Cow<'_, [f64]> {
         match &self.floats {
-            Floats::F32(values) => values.iter().copied().map(f64::from).collect(),
-            Floats::F64(values) => Cow::Borrowed(values),
+            FloatValues::F32(values) => values.iter().copied().map(f64::from).collect(),
+            FloatValues::F64(values) => Cow::Borrowed(values),
         }
     }
 
-    /// Whether every number is finite, or, where `nan` is allowed, not infinite.
+    /// Returns whether every number is finite or, if `nan` is set, NaN.
     pub(super) fn is_finite(&self, nan: bool) -> bool {
         match &self.floats {
-            Floats::F32(values) => all(values, |value| value.is_finite() | (nan & value.is_nan())),
-            Floats::F64(values) => all(values, |value| value.is_finite() | (nan & value.is_nan())),
+            FloatValues::F32(values) => all(values, |value| value.is_finite() | (nan & value.is_nan())),
+            FloatValues::F64(values) => all(values, |value| value.is_finite() | (nan & value.is_nan())),
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use super::classes::{Classes, Family};
-use super::data::{Data, Elements, Table, to_f32};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, TableData, to_f32};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Evaluate, Method, Methods};
-use super::fitted::{Fitted, Version};
+use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::{FittedObject, SklearnVersion};
 use super::numerics::{affine, transpose};
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("decomposition.FastICA", independent),
     ("decomposition.IncrementalPCA", principal),
     ("decomposition.PCA", principal),
@@ -19,21 +19,21 @@ pub(super) const CLASSES: Classes = &[
 /// `(x - mean) @ weights - offset`, divided by a scale.
 #[derive(Debug)]
 pub(super) struct Projection {
-    /// What is subtracted from rows, and whether the difference keeps their precision.
+    /// The mean that is subtracted from rows, and whether the difference is rounded to the precision of the rows.
     mean: Option<(Vec<f64>, bool)>,
-    /// A row for each feature.
+    /// One row for each feature.
     weights: Vec<f64>,
-    /// What is subtracted from projected rows, negative.
+    /// The negated offset, which is added to projected rows.
     offset: Vec<f64>,
     scale: Option<Vec<f64>>,
     features: usize,
-    /// Whether the file has single precision, so that inputs of single precision have answers of that.
+    /// Whether the weights have single precision; if the input has it too, results are returned in single precision.
     single: bool,
 }
 
 impl Projection {
-    /// `x @ components.T`; the components are rows.
-    fn onto(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+    /// Projects onto `components_`, whose rows are the components: `x @ components.T`.
+    fn onto(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let components = fitted.matrix("components_")?;
         let (outputs, features) = (components.rows, components.columns);
         if outputs == 0 || features == 0 {
@@ -44,7 +44,7 @@ impl Projection {
         Ok(Self { mean: None, weights, offset, scale: None, features, single })
     }
 
-    /// `(x - mean) @ weights`, of which the first `outputs` columns count.
+    /// Projects with the first `outputs` columns of `(x - mean) @ weights`.
     pub(super) fn through(weights: &[f64], columns: usize, outputs: usize, mean: Option<Vec<f64>>) -> Self {
         let features = weights.len() / columns.max(1);
         let kept = weights.chunks_exact(columns.max(1)).flat_map(|row| &row[..outputs]).copied().collect();
@@ -52,12 +52,15 @@ impl Projection {
         Self { mean, weights: kept, offset: vec![0.0; outputs], scale: None, features, single: false }
     }
 
-    pub(super) fn apply(&self, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        if let Data::Sparse(sparse) = data {
-            about.finite_sparse(sparse)?;
-            return Ok(Data::Table(Table::of_f64(sparse.affine(&self.weights, &self.offset), self.offset.len())));
+    pub(super) fn apply(&self, data: &TableData<'_>, info: &EstimatorInfo) -> Result<TableData<'static>, PredictError> {
+        if let TableData::Sparse(sparse) = data {
+            info.finite_sparse(sparse)?;
+            return Ok(TableData::Table(DenseTable::of_f64(
+                sparse.affine(&self.weights, &self.offset),
+                self.offset.len(),
+            )));
         }
-        let x = about.finite(data)?;
+        let x = info.finite(data)?;
         let mut rows = x.to_f64();
         if let Some((mean, rounds)) = &self.mean {
             let rounds = *rounds && x.is_single();
@@ -79,21 +82,21 @@ impl Projection {
         } else {
             Elements::F64(values.into())
         };
-        Ok(Data::Table(Table { elements, rows: x.rows, columns }))
+        Ok(TableData::Table(DenseTable { elements, rows: x.rows, columns }))
     }
 }
 
-fn family(projection: Projection) -> Family {
-    Family::new(Methods::TRANSFORM, projection.features, projection)
+fn family(projection: Projection) -> EstimatorSpec {
+    EstimatorSpec::new(MethodSet::TRANSFORM, projection.features, projection)
 }
 
-fn principal(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn principal(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let mut projection = Projection::onto(fitted)?;
     let features = projection.features;
-    // What is made of two numbers of single precision has it too.
+    // The result of two single-precision operands has single precision, too.
     let single = projection.single;
     let round = |value: f64| if single { f64::from(to_f32(value)) } else { value };
-    let newer = fitted.version() >= Version(1, 5);
+    let newer = fitted.version() >= SklearnVersion(1, 5);
     if fitted.get("mean_").is_some() {
         let mean = fitted.floats_of("mean_", features)?;
         if newer {
@@ -115,11 +118,11 @@ fn principal(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     Ok(family(projection))
 }
 
-fn truncated(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn truncated(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     Ok(family(Projection::onto(fitted)?))
 }
 
-fn independent(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn independent(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let mut projection = Projection::onto(fitted)?;
     if fitted.get("mean_").is_some() {
         projection.mean = Some((fitted.floats_of("mean_", projection.features)?, true));
@@ -128,8 +131,13 @@ fn independent(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
 }
 
 impl Evaluate for Projection {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        self.apply(data, about)
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        self.apply(data, info)
     }
 
     fn takes_sparse(&self) -> bool {

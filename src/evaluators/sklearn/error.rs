@@ -1,46 +1,46 @@
-//! Why an artifact is not served natively, and why a request cannot be answered.
+//! Why an artifact is not evaluated natively, and why a request cannot be answered.
 
 use std::fmt;
 use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::Method;
+use super::EstimatorMethod;
 use crate::evaluators::trees;
 use crate::pickle::PickleError;
 
-/// An artifact that is damaged, or that holds something which is not evaluated natively.
+/// An artifact that is damaged, or that contains something that is not evaluated natively.
 #[derive(Debug, Error)]
 pub enum LoadError {
     #[error(transparent)]
     Pickle(#[from] PickleError),
-    /// The file, or a place in it where an estimator belongs, holds something else.
-    #[error("expected an estimator of scikit-learn, found `{found}`")]
+    /// The file is not an estimator, or an object that has to be an estimator is something else.
+    #[error("expected a scikit-learn estimator, found `{found}`")]
     Class { found: String },
-    /// Older files are untested, and what newer ones mean is not known yet.
+    /// Older files are untested, and the format of newer ones is not known yet.
     #[error("`{class}` was written by scikit-learn {found}; versions 0.24 to 1.9 are evaluated natively")]
     Version { class: String, found: String },
     #[error("`{class}` has no attribute `{attribute}`: it was not fitted, or the file is damaged")]
     Missing { class: String, attribute: &'static str },
     #[error("`{attribute}` of `{class}`: expected {wanted}, found `{found}`")]
     Attribute { class: String, attribute: &'static str, wanted: &'static str, found: String },
-    #[error("`{attribute}` of `{class}` has {found} values where {wanted} belong")]
+    #[error("`{attribute}` of `{class}` has {found} values instead of {wanted}")]
     Count { class: String, attribute: &'static str, wanted: usize, found: usize },
-    /// A parameter has a value that would be answered inexactly, or not at all.
+    /// A parameter has a value that would be evaluated inexactly, or not at all.
     #[error("`{class}` with `{parameter}` = `{value}` is not evaluated natively")]
     Parameter { class: String, parameter: &'static str, value: String },
-    /// The model of another library that the estimator holds.
+    /// The booster of another library inside of the estimator was rejected.
     #[error("`{class}`: {error}")]
     Booster { class: String, error: Box<trees::LoadError> },
-    #[error("estimators are nested more than {limit} deep")]
+    #[error("estimators are nested more than {limit} levels deep")]
     Nesting { limit: usize },
-    /// The same arrays are used again and again, more than the size of the file allows for.
-    #[error("the model would take much more memory than its file has bytes")]
+    /// The same arrays are referenced again and again, more often than the size of the file allows.
+    #[error("the model would need much more memory than the size of its file")]
     TooLarge,
 }
 
 impl LoadError {
-    /// Tells whether Python may be able to load the artifact: it is not damaged, only more than is evaluated natively.
+    /// Returns whether Python may be able to load the artifact: it is not damaged, only not supported natively.
     pub const fn is_refusal(&self) -> bool {
         let damaged = matches!(
             self,
@@ -55,53 +55,53 @@ impl LoadError {
 pub enum PredictError {
     #[error("`{class}` takes {wanted} features, but each row has {found}")]
     Features { class: Arc<str>, wanted: usize, found: usize },
-    #[error("column {index} is `{found}`, but `{class}` was fitted with `{wanted}` in that place")]
+    #[error("column {index} is `{found}`, but `{class}` was fitted with `{wanted}` in that position")]
     FeatureName { class: Arc<str>, index: usize, found: String, wanted: String },
-    #[error("`{class}` needs the column `{name}`, which is not there")]
+    #[error("`{class}` needs the column `{name}`, which is missing")]
     MissingColumn { class: Arc<str>, name: String },
-    /// Columns are chosen by name, which an array has not.
+    /// Columns are selected by name, and an array has no names.
     #[error("`{class}` finds columns by name: send a data frame, with the content type `pd`")]
     NotFrame { class: Arc<str> },
-    #[error("`{class}` does not take missing or infinite values")]
+    #[error("`{class}` does not accept missing or infinite values")]
     NotFinite { class: Arc<str> },
     #[error("`{class}` takes numbers, but the input has text")]
     Text { class: Arc<str> },
-    /// A sparse result is sent with all its zeros.
-    #[error("`{method}` gives {rows} rows of {columns} numbers, more than {most} together: ask for fewer rows at once")]
-    Sparse { method: Method, rows: usize, columns: usize, most: usize },
-    #[error("`{method}` gives text and numbers side by side, which no tensor can hold")]
-    Objects { method: Method },
-    #[error("`{class}` was not fitted with a value that column {column} has")]
+    /// A sparse result is sent as a dense tensor.
+    #[error("`{method}` returns {rows} rows of {columns} numbers, more than {most} in total: send fewer rows at once")]
+    Sparse { method: EstimatorMethod, rows: usize, columns: usize, most: usize },
+    #[error("`{method}` returns both text and numbers, which a tensor cannot hold")]
+    Objects { method: EstimatorMethod },
+    #[error("column {column} has a value that `{class}` was not fitted with")]
     UnknownCategory { class: Arc<str>, column: usize },
-    #[error("column {column} has missing values, which it had not when `{class}` was fitted")]
+    #[error("column {column} has missing values, but had none when `{class}` was fitted")]
     NewMissing { class: Arc<str>, column: usize },
     #[error("column {column} has values beyond the knots of `{class}`")]
     BeyondKnots { class: Arc<str>, column: usize },
-    #[error("`{class}` takes positive numbers only")]
+    #[error("`{class}` accepts only positive numbers")]
     NotPositive { class: Arc<str> },
-    #[error("`{class}` takes texts, one in each row")]
+    #[error("`{class}` takes one text per row")]
     NotText { class: Arc<str> },
     #[error("`{class}` is not evaluated natively for sparse rows")]
     NotDense { class: Arc<str> },
-    #[error("a row has no neighbor within the radius of `{class}`, which has no label for that")]
+    #[error("a row has no neighbors within the radius of `{class}`, which has no outlier label")]
     NoNeighbors { class: Arc<str> },
-    /// An estimator within another one does not answer what the other needs: the file does not fit together.
-    #[error("`{class}` answers with {found} columns where the model that it is a part of needs {wanted}")]
+    /// A nested estimator does not return what the outer one needs: the parts of the file do not fit together.
+    #[error("`{class}` returns {found} columns, but the model that contains it needs {wanted}")]
     Part { class: Arc<str>, wanted: usize, found: usize },
-    /// An estimator within another one predicts a class that the other does not know.
-    #[error("`{class}` predicts a class that the model it is a part of does not know")]
+    /// A nested estimator predicts a class that the outer one does not know.
+    #[error("`{class}` predicts a class that the model that contains it does not know")]
     Label { class: Arc<str> },
-    /// The estimator was told to fail outside the range that it was fitted on.
-    #[error("`{class}` was fitted on a range that the input is not in")]
+    /// The estimator is configured to fail outside of the range that it was fitted on.
+    #[error("the input is outside of the range that `{class}` was fitted on")]
     Range { class: Arc<str> },
-    /// The answer is a list of tables.
-    #[error("`{method}` of `{class}` is a list of tables, which no response can hold")]
-    Several { class: Arc<str>, method: Method },
+    /// The result is a list of tables.
+    #[error("`{method}` of `{class}` returns a list of tables, which a response cannot hold")]
+    Several { class: Arc<str>, method: EstimatorMethod },
     #[error("`{class}` models do not support `{method}`")]
-    Method { class: Arc<str>, method: Method },
+    Method { class: Arc<str>, method: EstimatorMethod },
 }
 
-impl fmt::Display for Method {
+impl fmt::Display for EstimatorMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

@@ -3,27 +3,27 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::data::{Data, Matrix};
+use super::concatenate;
+use super::data::{FloatMatrix, TableData};
 use super::error::PredictError;
-use super::sparse::Sparse;
-use super::stack;
+use super::sparse::SparseRows;
 
-/// How many numbers of sparse rows are made dense at once: 8 MiB.
+/// How many numbers of sparse rows are made dense at once (8 MiB).
 const DENSE_CELLS: usize = 1 << 20;
 
-/// What an estimator can be asked for.
+/// A method of an estimator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
+pub enum EstimatorMethod {
     Predict,
     PredictProba,
     DecisionFunction,
     Transform,
 }
 
-impl Method {
+impl EstimatorMethod {
     pub const ALL: [Self; 4] = [Self::Predict, Self::PredictProba, Self::DecisionFunction, Self::Transform];
 
-    /// Returns the name of the method in Python, and of the output in requests.
+    /// Returns the name of the method in Python, which is also the name of the output in requests.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Predict => "predict",
@@ -40,95 +40,104 @@ impl Method {
 
 /// A set of methods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Methods(u8);
+pub struct MethodSet(u8);
 
-impl Methods {
+impl MethodSet {
     pub(super) const NONE: Self = Self(0);
-    pub(super) const PREDICT: Self = Self::NONE.and(Method::Predict);
-    pub(super) const TRANSFORM: Self = Self::NONE.and(Method::Transform);
+    pub(super) const PREDICT: Self = Self::NONE.with(EstimatorMethod::Predict);
+    pub(super) const TRANSFORM: Self = Self::NONE.with(EstimatorMethod::Transform);
 
-    /// The set with one method more.
-    pub(super) const fn and(self, method: Method) -> Self {
+    /// Returns the set with one more method.
+    pub(super) const fn with(self, method: EstimatorMethod) -> Self {
         Self(self.0 | method.bit())
     }
 
-    /// The set with one method more, if `there`.
-    pub(super) const fn and_if(self, there: bool, method: Method) -> Self {
-        if there { self.and(method) } else { self }
+    /// Returns the set with one more method if `there`.
+    pub(super) const fn with_if(self, there: bool, method: EstimatorMethod) -> Self {
+        if there { self.with(method) } else { self }
     }
 
-    pub const fn contains(self, method: Method) -> bool {
+    pub const fn contains(self, method: EstimatorMethod) -> bool {
         self.0 & method.bit() != 0
     }
 
-    pub fn iter(self) -> impl Iterator<Item = Method> {
-        Method::ALL.into_iter().filter(move |&method| self.contains(method))
+    pub fn iter(self) -> impl Iterator<Item = EstimatorMethod> {
+        EstimatorMethod::ALL.into_iter().filter(move |&method| self.contains(method))
     }
 }
 
-/// The arithmetic of one family of estimators.
+/// The computation of one family of estimators.
 pub(super) trait Evaluate: fmt::Debug + Send + Sync {
-    /// Answers `method`, one of those that the estimator has, for rows of as many features as it was fitted with.
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError>;
+    /// Calls `method`, which the estimator has, for rows with as many features as it was fitted with.
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError>;
 
-    /// Whether sparse rows are taken as they are; others get them a few at a time, with all their zeros.
+    /// Returns whether sparse rows are passed as they are. Otherwise, a few rows at a time are made dense.
     fn takes_sparse(&self) -> bool {
         false
     }
 
-    /// What stands for the numbers that sparse rows do not have: zero, or NaN where these count as missing.
+    /// Returns the value of cells that sparse rows do not store: zero, or NaN if they count as missing.
     fn absent(&self) -> f64 {
         0.0
     }
 
-    /// Estimates the work for one row, in nanoseconds on one thread, within a factor of a few.
+    /// Estimates the time for one row in nanoseconds on one thread, within a factor of a few.
     fn cost(&self) -> u64;
 
-    /// How a transformation is undone, where that is known.
-    fn inverse(&self) -> Option<&dyn Inverse> {
+    /// Returns the inverse of the transformation, if it is supported.
+    fn inverse(&self) -> Option<&dyn InverseTransform> {
         None
     }
 }
 
-/// The way back from what a transformer answers.
-pub(super) trait Inverse {
-    /// Undoes the transformation of rows of so many numbers, as many as the transformer answers.
+/// The inverse of a transformation.
+pub(super) trait InverseTransform {
+    /// Undoes the transformation of rows with `columns` numbers, as many as the transformer returns.
     fn undo(&self, values: &mut [f64], columns: usize);
 }
 
-/// What an estimator says about itself.
+/// What errors and checks need to know about an estimator.
 #[derive(Debug)]
-pub(super) struct About {
-    /// The class without its module: `LogisticRegression`.
+pub(super) struct EstimatorInfo {
+    /// The class without its module, such as `LogisticRegression`.
     pub(super) class: Arc<str>,
-    /// The class in full: `sklearn.linear_model._logistic.LogisticRegression`.
+    /// The full path of the class, such as `sklearn.linear_model._logistic.LogisticRegression`.
     pub(super) path: Arc<str>,
     pub(super) features: Option<usize>,
-    /// What the features were called, if this matters to the version that wrote the file.
+    /// The names of the features, if the version that wrote the file checks them.
     pub(super) names: Option<Vec<String>>,
-    pub(super) methods: Methods,
+    pub(super) methods: MethodSet,
 }
 
 /// An estimator of any family.
 #[derive(Debug)]
 pub(super) struct Estimator {
-    pub(super) about: About,
+    pub(super) info: EstimatorInfo,
     pub(super) evaluate: Box<dyn Evaluate>,
 }
 
 impl Estimator {
-    /// Answers `method` for every row.
-    pub(super) fn call(&self, method: Method, data: &Data<'_>) -> Result<Data<'static>, PredictError> {
-        let class = || Arc::clone(&self.about.class);
-        if !self.about.methods.contains(method) {
+    /// Calls `method` for every row.
+    pub(super) fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+    ) -> Result<TableData<'static>, PredictError> {
+        let class = || Arc::clone(&self.info.class);
+        if !self.info.methods.contains(method) {
             return Err(PredictError::Method { class: class(), method });
         }
-        if let Some(wanted) = self.about.features
+        if let Some(wanted) = self.info.features
             && wanted != data.columns()
         {
             return Err(PredictError::Features { class: class(), wanted, found: data.columns() });
         }
-        if let (Some(names), Data::Frame(frame)) = (&self.about.names, data) {
+        if let (Some(names), TableData::Frame(frame)) = (&self.info.names, data) {
             let mut pairs = names.iter().zip(&frame.names).enumerate();
             if let Some((index, (wanted, found))) = pairs.find(|(_, (wanted, found))| *wanted != found.as_ref()) {
                 let (found, wanted) = (found.clone().into_owned(), wanted.clone());
@@ -136,57 +145,57 @@ impl Estimator {
             }
         }
         match data {
-            Data::Sparse(sparse) if !self.evaluate.takes_sparse() => self.call_dense(method, sparse),
-            _ => self.evaluate.call(method, data, &self.about),
+            TableData::Sparse(sparse) if !self.evaluate.takes_sparse() => self.call_dense(method, sparse),
+            _ => self.evaluate.call(method, data, &self.info),
         }
     }
 
-    /// Answers for sparse rows, of which only so many are made dense at once as memory is good for.
-    fn call_dense(&self, method: Method, sparse: &Sparse) -> Result<Data<'static>, PredictError> {
+    /// Calls `method` for sparse rows. Only [`DENSE_CELLS`] numbers are made dense at once, to bound the memory.
+    fn call_dense(&self, method: EstimatorMethod, sparse: &SparseRows) -> Result<TableData<'static>, PredictError> {
         let step = (DENSE_CELLS / sparse.columns().max(1)).max(1);
         let starts = (0..sparse.rows().max(1)).step_by(step);
         let parts = starts.map(|start| {
             let dense = sparse.filled(start..sparse.rows().min(start + step), self.evaluate.absent());
-            self.evaluate.call(method, &Data::Table(dense), &self.about)
+            self.evaluate.call(method, &TableData::Table(dense), &self.info)
         });
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
-        Ok(stack::below(parts).unwrap_or_else(|| Data::Sparse(sparse.clone())))
+        Ok(concatenate::vstack(parts).unwrap_or_else(|| TableData::Sparse(sparse.clone())))
     }
 }
 
-impl About {
-    /// Checks that numbers of sparse rows are finite.
-    pub(super) fn finite_sparse(&self, sparse: &Sparse) -> Result<(), PredictError> {
+impl EstimatorInfo {
+    /// Checks that all numbers of sparse rows are finite.
+    pub(super) fn finite_sparse(&self, sparse: &SparseRows) -> Result<(), PredictError> {
         if sparse.is_finite() { Ok(()) } else { Err(PredictError::NotFinite { class: Arc::clone(&self.class) }) }
     }
 
-    /// Checks that the data is finite numbers.
-    pub(super) fn check(&self, data: &Data<'_>) -> Result<(), PredictError> {
+    /// Checks that the data consists of finite numbers.
+    pub(super) fn check(&self, data: &TableData<'_>) -> Result<(), PredictError> {
         match data {
-            Data::Sparse(sparse) => self.finite_sparse(sparse),
+            TableData::Sparse(sparse) => self.finite_sparse(sparse),
             _ => self.finite(data).map(drop),
         }
     }
 
-    /// The data as finite numbers.
-    pub(super) fn finite<'d>(&self, data: &'d Data<'_>) -> Result<Matrix<'d>, PredictError> {
+    /// Returns the data as finite numbers.
+    pub(super) fn finite<'d>(&self, data: &'d TableData<'_>) -> Result<FloatMatrix<'d>, PredictError> {
         self.numbers(data, false)
     }
 
-    /// The data as numbers of which some may be infinite or missing.
-    pub(super) fn unchecked<'d>(&self, data: &'d Data<'_>) -> Result<Matrix<'d>, PredictError> {
+    /// Returns the data as numbers, some of which may be infinite or missing.
+    pub(super) fn unchecked<'d>(&self, data: &'d TableData<'_>) -> Result<FloatMatrix<'d>, PredictError> {
         data.matrix().ok_or_else(|| PredictError::Text { class: Arc::clone(&self.class) })
     }
 
-    /// The data as numbers that are not infinite, and not missing either unless `nan`.
-    pub(super) fn numbers<'d>(&self, data: &'d Data<'_>, nan: bool) -> Result<Matrix<'d>, PredictError> {
+    /// Returns the data as numbers that are not infinite and, unless `nan` is set, not missing.
+    pub(super) fn numbers<'d>(&self, data: &'d TableData<'_>, nan: bool) -> Result<FloatMatrix<'d>, PredictError> {
         let matrix = self.unchecked(data)?;
         self.check_finite(&matrix, nan)?;
         Ok(matrix)
     }
 
-    /// Checks that numbers are not infinite, and not missing either unless `nan`.
-    pub(super) fn check_finite(&self, matrix: &Matrix<'_>, nan: bool) -> Result<(), PredictError> {
+    /// Checks that numbers are not infinite and, unless `nan` is set, not missing.
+    pub(super) fn check_finite(&self, matrix: &FloatMatrix<'_>, nan: bool) -> Result<(), PredictError> {
         if matrix.is_finite(nan) { Ok(()) } else { Err(PredictError::NotFinite { class: Arc::clone(&self.class) }) }
     }
 }

@@ -1,33 +1,33 @@
-//! Imputers: what stands in the place of missing values.
+//! Imputers, which replace missing values.
 
 use std::sync::Arc;
 
-use super::classes::{Classes, Family};
-use super::data::{Data, Elements, Frame, Int, Table};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::concatenate;
+use super::data::{DataFrame, DenseTable, Elements, IntType, TableData};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Estimator, Evaluate, Method, Methods};
-use super::fitted::{Fitted, Version};
-use super::sparse::{Numeric, Sparse};
-use super::stack;
-use crate::pickle::Value;
+use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::{FittedObject, SklearnVersion};
+use super::sparse::{NumericType, SparseRows};
+use crate::pickle::PickleValue;
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("impute.IterativeImputer", iterative),
     ("impute.KNNImputer", nearest),
     ("impute.MissingIndicator", indicator),
     ("impute.SimpleImputer", simple),
 ];
 
-/// What counts as missing.
+/// The value that counts as missing.
 #[derive(Debug, Clone)]
-enum Missing {
+enum MissingValue {
     Nan,
     Number(f64),
     Text(Arc<str>),
 }
 
-impl Missing {
-    fn read(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+impl MissingValue {
+    fn read(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let Some(value) = fitted.get("missing_values") else { return Err(fitted.unsupported("missing_values")) };
         match (value.as_f64(), value.as_str()) {
             (Some(number), _) if number.is_nan() => Ok(Self::Nan),
@@ -45,7 +45,7 @@ impl Missing {
         }
     }
 
-    /// Which values of a column are missing.
+    /// Returns which values of a column are missing.
     fn mask(&self, column: &Elements<'_>) -> Vec<bool> {
         match (column, self) {
             (Elements::Text(values), Self::Text(missing)) => values.iter().map(|value| value == missing).collect(),
@@ -54,74 +54,79 @@ impl Missing {
         }
     }
 
-    /// Checks that numbers are finite but for those that are missing.
-    fn check(&self, column: &Elements<'_>, about: &About) -> Result<(), PredictError> {
+    /// Checks that all numbers are finite, except for those that are missing.
+    fn check(&self, column: &Elements<'_>, info: &EstimatorInfo) -> Result<(), PredictError> {
         let fine = |value: f64| value.is_finite() || value.is_nan() && matches!(self, Self::Nan);
         let finite = match column {
             Elements::F32(values) => values.iter().all(|&value| fine(value.into())),
             Elements::F64(values) => values.iter().all(|&value| fine(value)),
             Elements::Int(..) | Elements::Text(_) => true,
         };
-        if finite { Ok(()) } else { Err(PredictError::NotFinite { class: Arc::clone(&about.class) }) }
+        if finite { Ok(()) } else { Err(PredictError::NotFinite { class: Arc::clone(&info.class) }) }
     }
 }
 
-/// Columns that say whether a value was missing.
+/// Adds columns that flag missing values.
 #[derive(Debug)]
-struct Indicator {
-    missing: Missing,
+struct MissingIndicator {
+    missing: MissingValue,
     features: Vec<usize>,
-    /// Whether a feature that was never missing in the fit may be.
+    /// Whether a missing value is an error in a feature that had none in the fit.
     strict: bool,
     sparse: bool,
 }
 
-impl Indicator {
-    fn read(fitted: &Fitted<'_>, columns: usize) -> Result<Self, LoadError> {
-        let missing = Missing::read(fitted)?;
-        let wanted = || fitted.unexpected("features_", "places of features");
+impl MissingIndicator {
+    fn read(fitted: &FittedObject<'_>, columns: usize) -> Result<Self, LoadError> {
+        let missing = MissingValue::read(fitted)?;
+        let wanted = || fitted.unexpected("features_", "indices of features");
         let features = fitted.integers("features_")?;
         let place = |place: i64| usize::try_from(place).ok().filter(|&place| place < columns);
         let features = features.into_iter().map(place).collect::<Option<_>>().ok_or_else(wanted)?;
         let strict = fitted.text("features")? == "missing-only" && fitted.flag("error_on_new")?;
-        let sparse = fitted.get("sparse").and_then(Value::as_bool) == Some(true);
+        let sparse = fitted.get("sparse").and_then(PickleValue::as_bool) == Some(true);
         Ok(Self { missing, features, strict, sparse })
     }
 
-    /// The indicator that an imputer adds to its result, if it does.
-    fn of(fitted: &Fitted<'_>, columns: usize) -> Result<Option<Self>, LoadError> {
+    /// Returns the indicator that an imputer adds to its result, if it has one.
+    fn of(fitted: &FittedObject<'_>, columns: usize) -> Result<Option<Self>, LoadError> {
         match fitted.get("indicator_") {
             Some(indicator) => Self::read(&fitted.part(indicator)?, columns).map(Some),
             None => Ok(None),
         }
     }
 
-    fn columns(&self, masks: &[Vec<bool>], rows: usize) -> Data<'static> {
+    fn columns(&self, masks: &[Vec<bool>], rows: usize) -> TableData<'static> {
         let width = self.features.len();
         let mut values = vec![0; rows * width];
         for (index, &feature) in self.features.iter().enumerate() {
             let slots = values.iter_mut().skip(index).step_by(width);
             slots.zip(&masks[feature]).for_each(|(slot, &missing)| *slot = i64::from(missing));
         }
-        Data::Table(Table { elements: Elements::Int(values.into(), Int::Bool), rows, columns: width })
+        TableData::Table(DenseTable { elements: Elements::Int(values.into(), IntType::Bool), rows, columns: width })
     }
 }
 
-fn indicator(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn indicator(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let columns = fitted.size("n_features_in_")?;
-    let indicator = Indicator::read(fitted, columns)?;
-    Ok(Family::new(Methods::TRANSFORM, columns, indicator))
+    let indicator = MissingIndicator::read(fitted, columns)?;
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, columns, indicator))
 }
 
-impl Evaluate for Indicator {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+impl Evaluate for MissingIndicator {
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let mut masks = Vec::with_capacity(data.columns());
         for place in 0..data.columns() {
             let column = data.column(place);
-            self.missing.check(&column, about)?;
+            self.missing.check(&column, info)?;
             let mask = self.missing.mask(&column);
             if self.strict && mask.contains(&true) && !self.features.contains(&place) {
-                return Err(PredictError::NewMissing { class: Arc::clone(&about.class), column: place });
+                return Err(PredictError::NewMissing { class: Arc::clone(&info.class), column: place });
             }
             masks.push(mask);
         }
@@ -129,12 +134,12 @@ impl Evaluate for Indicator {
         if !self.sparse {
             return Ok(dense);
         }
-        let mut sparse = Sparse::new(self.features.len(), Numeric::Int(Int::Bool));
+        let mut sparse = SparseRows::new(self.features.len(), NumericType::Int(IntType::Bool));
         let values = dense.matrix().map(|matrix| matrix.to_f64().into_owned()).unwrap_or_default();
         for row in values.chunks_exact(self.features.len().max(1)) {
             sparse.push_row(row.iter().copied().enumerate());
         }
-        Ok(Data::Sparse(sparse))
+        Ok(TableData::Sparse(sparse))
     }
 
     fn cost(&self) -> u64 {
@@ -142,17 +147,17 @@ impl Evaluate for Indicator {
     }
 }
 
-/// One value for each column.
+/// Replaces missing values by one value for each column.
 #[derive(Debug)]
-struct Simple {
-    missing: Missing,
-    /// What stands for missing values; columns without are left out.
+struct SimpleImputer {
+    missing: MissingValue,
+    /// The replacements. Columns without one are dropped.
     fills: Vec<Option<Fill>>,
-    /// Whether numbers become floats, whatever they were.
+    /// Whether numbers of any type become floats.
     floats: bool,
-    /// Whether the fit had objects, whose types columns keep.
+    /// Whether the fit had an array of objects, so that columns keep their types.
     objects: bool,
-    indicator: Option<Indicator>,
+    indicator: Option<MissingIndicator>,
 }
 
 #[derive(Debug, Clone)]
@@ -161,19 +166,20 @@ enum Fill {
     Text(Arc<str>),
 }
 
-fn simple(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    let missing = Missing::read(fitted)?;
+fn simple(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    let missing = MissingValue::read(fitted)?;
     let strategy = fitted.text("strategy")?;
     let floats = match strategy {
         "mean" | "median" => true,
         "most_frequent" | "constant" => false,
         _ => return Err(fitted.unsupported("strategy")),
     };
-    let keeps = fitted.flag("keep_empty_features")? || strategy == "constant" && fitted.version() < Version(1, 8);
-    let statistics = fitted.need("statistics_")?;
+    let keeps =
+        fitted.flag("keep_empty_features")? || strategy == "constant" && fitted.version() < SklearnVersion(1, 8);
+    let statistics = fitted.require("statistics_")?;
     let wanted = || fitted.unexpected("statistics_", "a number or text for each column");
     let number = |number: f64| (keeps || !number.is_nan()).then_some(Fill::Number(number));
-    let fill = |value: Value<'_>| {
+    let fill = |value: PickleValue<'_>| {
         let text = || value.as_str().map(|text| Some(Fill::Text(text.into())));
         value.as_f64().map(number).or_else(text).ok_or_else(wanted)
     };
@@ -183,17 +189,22 @@ fn simple(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     } else {
         (fitted.floats("statistics_")?.into_iter().map(number).collect(), false)
     };
-    // A constant is an object, whatever columns are: then the type of the fit tells.
+    // A constant is always an object, so the dtype of the fit decides.
     let objects = objects || fitted.is_object_dtype("_fit_dtype");
     let columns = fills.len();
-    let indicator = Indicator::of(fitted, columns)?;
-    Ok(Family::new(Methods::TRANSFORM, columns, Simple { missing, fills, floats, objects, indicator }))
+    let indicator = MissingIndicator::of(fitted, columns)?;
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, columns, SimpleImputer { missing, fills, floats, objects, indicator }))
 }
 
 impl Fill {
-    /// A column with its gaps filled.
-    fn fill(&self, column: &Elements<'_>, mask: &[bool], about: &About) -> Result<Elements<'static>, PredictError> {
-        let misfit = || PredictError::Text { class: Arc::clone(&about.class) };
+    /// Returns a column with its missing values replaced.
+    fn fill(
+        &self,
+        column: &Elements<'_>,
+        mask: &[bool],
+        info: &EstimatorInfo,
+    ) -> Result<Elements<'static>, PredictError> {
+        let misfit = || PredictError::Text { class: Arc::clone(&info.class) };
         if !mask.contains(&true) {
             return Ok(column.clone().into_static());
         }
@@ -213,35 +224,40 @@ impl Fill {
     }
 }
 
-impl Evaluate for Simple {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
+impl Evaluate for SimpleImputer {
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let rows = data.rows();
         let array;
         let data = if self.floats {
-            let matrix = about.unchecked(data)?;
-            array = Data::Table(Table::of_matrix(&matrix));
+            let matrix = info.unchecked(data)?;
+            array = TableData::Table(DenseTable::of_matrix(&matrix));
             &array
         } else if self.objects {
             data
         } else {
-            array = stack::beside(std::slice::from_ref(data), rows);
+            array = concatenate::hstack(std::slice::from_ref(data), rows);
             &array
         };
         let (mut masks, mut columns) = (Vec::with_capacity(self.fills.len()), Vec::new());
         for (place, fill) in self.fills.iter().enumerate() {
             let column = data.column(place);
-            self.missing.check(&column, about)?;
+            self.missing.check(&column, info)?;
             let mask = self.missing.mask(&column);
             if let Some(fill) = fill {
-                columns.push(fill.fill(&column, &mask, about)?);
+                columns.push(fill.fill(&column, &mask, info)?);
             }
             masks.push(mask);
         }
-        let mut blocks = vec![together(columns, rows, self.objects)];
+        let mut blocks = vec![combine_columns(columns, rows, self.objects)];
         if let Some(indicator) = &self.indicator {
             blocks.push(indicator.columns(&masks, rows));
         }
-        Ok(stack::beside(&blocks, rows))
+        Ok(concatenate::hstack(&blocks, rows))
     }
 
     fn cost(&self) -> u64 {
@@ -249,18 +265,18 @@ impl Evaluate for Simple {
     }
 }
 
-/// Columns as one array; as objects each keeps its type.
-fn together(columns: Vec<Elements<'static>>, rows: usize, objects: bool) -> Data<'static> {
-    let frame = Data::Frame(Frame { names: Vec::new(), columns, rows });
+/// Combines columns into one array. Columns of objects keep their types.
+fn combine_columns(columns: Vec<Elements<'static>>, rows: usize, objects: bool) -> TableData<'static> {
+    let frame = TableData::Frame(DataFrame { names: Vec::new(), columns, rows });
     let text = (0..frame.columns()).any(|place| matches!(frame.column(place), Elements::Text(_)));
-    if objects && !text { frame } else { stack::beside(&[frame], rows) }
+    if objects && !text { frame } else { concatenate::hstack(&[frame], rows) }
 }
 
-/// The average of the nearest rows that have the value.
+/// Replaces missing values by the average of the nearest rows that have the value.
 #[derive(Debug)]
-struct Nearest {
-    missing: Missing,
-    /// The rows of the fit, NaN where a value was missing.
+struct KnnImputer {
+    missing: MissingValue,
+    /// The rows of the fit, with NaN for missing values.
     rows: Vec<f64>,
     features: usize,
     /// Which features had any value in the fit.
@@ -268,15 +284,15 @@ struct Nearest {
     keeps_empty: bool,
     count: usize,
     by_distance: bool,
-    indicator: Option<Indicator>,
+    indicator: Option<MissingIndicator>,
 }
 
-fn nearest(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    let missing = Missing::read(fitted)?;
+fn nearest(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    let missing = MissingValue::read(fitted)?;
     let fit = fitted.matrix("_fit_X")?;
     let features = fit.columns;
     let mask = fitted.floats_of("_mask_fit_X", fit.values.len())?;
-    // Features of which the fit had no value are left out.
+    // Features without any value in the fit are dropped.
     let valid = |feature: usize| mask.iter().skip(feature).step_by(features.max(1)).any(|mask| *mask == 0.0);
     let valid: Vec<bool> = (0..features).map(valid).collect();
     let by_distance = match fitted.text_if("weights") {
@@ -292,15 +308,15 @@ fn nearest(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
         return Err(fitted.unexpected("_fit_X", "at least one feature and neighbor"));
     }
     let rows = fit.values.into_iter().zip(mask).map(|(value, mask)| if mask == 0.0 { value } else { f64::NAN });
-    let indicator = Indicator::of(fitted, features)?;
+    let indicator = MissingIndicator::of(fitted, features)?;
     let rows = rows.collect();
     let keeps_empty = fitted.flag("keep_empty_features")?;
-    let imputer = Nearest { missing, rows, features, valid, keeps_empty, count, by_distance, indicator };
-    Ok(Family::new(Methods::TRANSFORM, features, imputer))
+    let imputer = KnnImputer { missing, rows, features, valid, keeps_empty, count, by_distance, indicator };
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features, imputer))
 }
 
-impl Nearest {
-    /// The distance over the features that both rows have, as if the others were as far; NaN without any.
+impl KnnImputer {
+    /// Returns the distance over the features that both rows have, scaled up to all features; NaN if they share none.
     fn distance(&self, row: &[f64], other: &[f64]) -> f64 {
         let (mut sum, mut present) = (0.0, 0.0);
         for (x, y) in row.iter().zip(other) {
@@ -314,7 +330,7 @@ impl Nearest {
         if present == 0.0 { f64::NAN } else { (sum / present * all).sqrt() }
     }
 
-    /// What stands for a missing value of a row whose distances to the rows of the fit are known.
+    /// Returns the replacement for a missing value of a row with these distances to the rows of the fit.
     fn value(&self, distances: &[f64], feature: usize) -> f64 {
         let rows = self.rows.chunks_exact(self.features).zip(distances);
         let donors = rows.map(|(row, &distance)| (distance, row[feature])).filter(|(_, value)| !value.is_nan());
@@ -342,11 +358,16 @@ impl Nearest {
     }
 }
 
-impl Evaluate for Nearest {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.unchecked(data)?;
-        let table = Table::of_matrix(&x);
-        self.missing.check(&table.elements, about)?;
+impl Evaluate for KnnImputer {
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.unchecked(data)?;
+        let table = DenseTable::of_matrix(&x);
+        self.missing.check(&table.elements, info)?;
         let mut values = x.to_f64().into_owned();
         let mut masks = vec![Vec::with_capacity(x.rows); self.features];
         let mut kept = Vec::with_capacity(values.len());
@@ -374,13 +395,13 @@ impl Evaluate for Nearest {
                 }
             }
         }
-        let numeric = if x.is_single() { Numeric::F32 } else { Numeric::F64 };
+        let numeric = if x.is_single() { NumericType::F32 } else { NumericType::F64 };
         let columns = kept.len() / x.rows.max(1);
-        let mut blocks = vec![Data::Table(Table { elements: numeric.elements(kept), rows: x.rows, columns })];
+        let mut blocks = vec![TableData::Table(DenseTable { elements: numeric.elements(kept), rows: x.rows, columns })];
         if let Some(indicator) = &self.indicator {
             blocks.push(indicator.columns(&masks, x.rows));
         }
-        Ok(stack::beside(&blocks, x.rows))
+        Ok(concatenate::hstack(&blocks, x.rows))
     }
 
     fn cost(&self) -> u64 {
@@ -388,35 +409,35 @@ impl Evaluate for Nearest {
     }
 }
 
-/// Models of each feature, one after another, each of all the others.
+/// Predicts each feature with missing values from all others, one feature after another.
 #[derive(Debug)]
-struct Iterative {
+struct IterativeImputer {
     initial: Estimator,
-    missing: Missing,
-    /// Which features the first imputer keeps.
+    missing: MissingValue,
+    /// The features that the initial imputer keeps.
     valid: Vec<usize>,
-    rounds: Vec<Round>,
+    rounds: Vec<ImputationStep>,
     low: Vec<f64>,
     high: Vec<f64>,
-    indicator: Option<Indicator>,
+    indicator: Option<MissingIndicator>,
 }
 
-/// One model: of which feature, and of which others.
+/// One step: predicts one feature from others.
 #[derive(Debug)]
-struct Round {
+struct ImputationStep {
     feature: usize,
     others: Vec<usize>,
     model: Estimator,
 }
 
-fn iterative(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn iterative(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     if fitted.flag("sample_posterior")? {
         return Err(fitted.unsupported("sample_posterior"));
     }
     if fitted.flag("keep_empty_features")? {
         return Err(fitted.unsupported("keep_empty_features"));
     }
-    let part = fitted.part(fitted.need("initial_imputer_")?)?;
+    let part = fitted.part(fitted.require("initial_imputer_")?)?;
     if !part.class().ends_with(".SimpleImputer") || part.text("strategy")? == "constant" {
         return Err(fitted.unsupported("initial_strategy"));
     }
@@ -425,12 +446,12 @@ fn iterative(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     let features = statistics.len();
     let valid: Vec<usize> = (0..features).filter(|&feature| !statistics[feature].is_nan()).collect();
     let (low, high) = (fitted.floats("_min_value")?, fitted.floats("_max_value")?);
-    fitted.count("_min_value", valid.len(), low.len())?;
-    fitted.count("_max_value", valid.len(), high.len())?;
+    fitted.check_count("_min_value", valid.len(), low.len())?;
+    fitted.check_count("_max_value", valid.len(), high.len())?;
     let wanted = || fitted.unexpected("imputation_sequence_", "features and their models");
     let mut rounds = Vec::new();
     for round in fitted.items("imputation_sequence_")? {
-        // A named tuple is an instance that was made of its parts.
+        // A named tuple is pickled as an instance with its elements as arguments.
         let parts = round.items().unwrap_or_else(|| round.arguments());
         let [feature, others, model] = parts[..] else { return Err(wanted()) };
         let place = |place: i64| usize::try_from(place).ok().filter(|&place| place < valid.len());
@@ -439,48 +460,57 @@ fn iterative(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
         fitted.spend(others.len())?;
         let others: Vec<usize> = others.into_iter().map(place).collect::<Option<_>>().ok_or_else(wanted)?;
         let model = fitted.estimator(model)?;
-        if !model.about.methods.contains(Method::Predict) || model.about.features.is_some_and(|n| n != others.len()) {
+        if !model.info.methods.contains(EstimatorMethod::Predict)
+            || model.info.features.is_some_and(|n| n != others.len())
+        {
             return Err(wanted());
         }
-        rounds.push(Round { feature, others, model });
+        rounds.push(ImputationStep { feature, others, model });
     }
-    let missing = Missing::read(fitted)?;
-    let indicator = Indicator::of(fitted, features)?;
-    let imputer = Iterative { initial, missing, valid, rounds, low, high, indicator };
-    Ok(Family::new(Methods::TRANSFORM, features, imputer))
+    let missing = MissingValue::read(fitted)?;
+    let indicator = MissingIndicator::of(fitted, features)?;
+    let imputer = IterativeImputer { initial, missing, valid, rounds, low, high, indicator };
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features, imputer))
 }
 
-impl Evaluate for Iterative {
-    fn call(&self, _: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.unchecked(data)?;
+impl Evaluate for IterativeImputer {
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.unchecked(data)?;
         let rows = x.rows;
-        let table = Data::Table(Table::of_matrix(&x));
+        let table = TableData::Table(DenseTable::of_matrix(&x));
         let masks: Vec<Vec<bool>> = (0..x.columns).map(|place| self.missing.mask(&table.column(place))).collect();
-        let filled = self.initial.call(Method::Transform, &table)?;
+        let filled = self.initial.call(EstimatorMethod::Transform, &table)?;
         let width = self.valid.len();
-        let matrix = about.unchecked(&filled)?;
+        let matrix = info.unchecked(&filled)?;
         let mut values = matrix.to_f64().into_owned();
-        // Of rows without any value there is nothing to go by.
+        // If no row has any value, there is nothing to predict from.
         let blank = masks.iter().all(|mask| !mask.contains(&false));
-        for Round { feature, others, model } in self.rounds.iter().filter(|_| !blank) {
+        for ImputationStep { feature, others, model } in self.rounds.iter().filter(|_| !blank) {
             let gaps: Vec<usize> = (0..rows).filter(|&row| masks[self.valid[*feature]][row]).collect();
             if gaps.is_empty() {
                 continue;
             }
             let inputs = gaps.iter().flat_map(|row| others.iter().map(move |other| row * width + other));
             let inputs: Vec<f64> = inputs.map(|place| values[place]).collect();
-            let answer = model.call(Method::Predict, &Data::Table(Table::of_f64(inputs, others.len())))?;
-            let answer = model.about.unchecked(&answer)?.to_f64().into_owned();
+            let answer =
+                model.call(EstimatorMethod::Predict, &TableData::Table(DenseTable::of_f64(inputs, others.len())))?;
+            let answer = model.info.unchecked(&answer)?.to_f64().into_owned();
             for (row, value) in gaps.into_iter().zip(answer) {
                 values[row * width + feature] = value.max(self.low[*feature]).min(self.high[*feature]);
             }
         }
-        let numeric = if matrix.is_single() { Numeric::F32 } else { Numeric::F64 };
-        let mut blocks = vec![Data::Table(Table { elements: numeric.elements(values), rows, columns: width })];
+        let numeric = if matrix.is_single() { NumericType::F32 } else { NumericType::F64 };
+        let mut blocks =
+            vec![TableData::Table(DenseTable { elements: numeric.elements(values), rows, columns: width })];
         if let Some(indicator) = &self.indicator {
             blocks.push(indicator.columns(&masks, rows));
         }
-        Ok(stack::beside(&blocks, rows))
+        Ok(concatenate::hstack(&blocks, rows))
     }
 
     fn cost(&self) -> u64 {

@@ -1,57 +1,57 @@
-//! What an artifact holds, for people: estimators within estimators, their parameters and what was fitted.
+//! Describes the content of an artifact: nested estimators, their parameters and what was fitted.
 
 use std::fmt;
 
 use bytes::Bytes;
 
 use super::error::LoadError;
-use super::{Method, Model};
-use crate::pickle::{self, PickleError, Value};
+use super::{EstimatorMethod, FittedEstimator};
+use crate::pickle::{self, PickleError, PickleValue};
 
-/// Estimators that are told one by one; a file may hold any number, and may hold itself.
+/// How many estimators are described. A file may contain any number, and an object may contain itself.
 const MAX_PARTS: usize = 200;
-/// How deep they are followed.
+/// How deeply nested estimators are followed.
 const MAX_DEPTH: usize = 12;
-/// The longest text that is shown of a parameter, in characters.
+/// The longest text of a parameter that is shown, in characters.
 const MAX_TEXT: usize = 60;
 
-/// What an artifact of scikit-learn holds.
+/// A description of an artifact of scikit-learn.
 #[derive(Debug)]
-pub struct Report {
-    root: Part,
+pub struct ArtifactReport {
+    root: ObjectReport,
     /// The model, or why it is not evaluated natively.
-    native: Result<Model, LoadError>,
+    native: Result<FittedEstimator, LoadError>,
 }
 
-/// One object of a library.
+/// One object of a Python library.
 #[derive(Debug)]
-struct Part {
-    /// Where it is in what it belongs to.
+struct ObjectReport {
+    /// Its attribute or index in the object that contains it.
     place: String,
     class: String,
     version: Option<String>,
     parameters: Vec<(String, String)>,
     fitted: Vec<(String, String)>,
     parts: Vec<Self>,
-    /// How many more of the same class follow this one in a list.
+    /// How many more objects of the same class follow this one in a list.
     alike: usize,
 }
 
-impl Report {
+impl ArtifactReport {
     /// Reads an artifact.
     ///
     /// # Errors
     ///
-    /// Fails when the file is no pickle that can be read as data.
+    /// Fails if the file is not a pickle that can be read as data.
     pub fn read(file: &Bytes) -> Result<Self, PickleError> {
         let pickle = pickle::read(file.clone())?;
         let mut left = MAX_PARTS;
-        let root = Part::of(String::new(), pickle.root(), 0, &mut left);
-        Ok(Self { root, native: Model::load(file.clone()) })
+        let root = ObjectReport::of(String::new(), pickle.root(), 0, &mut left);
+        Ok(Self { root, native: FittedEstimator::load(file.clone()) })
     }
 
-    /// Tells whether `predict` of an estimator with one target returns a list of numbers, as nearly all do. The others were
-    /// fitted with a column as their target, and their class keeps that.
+    /// Returns whether `predict` of an estimator with one target returns a list of numbers, as nearly all do. The
+    /// others were fitted with a column as their target, and their class keeps that shape.
     pub fn predicts_list(file: &Bytes) -> bool {
         let Ok(pickle) = pickle::read(file.clone()) else { return true };
         let mut estimator = pickle.root();
@@ -65,18 +65,18 @@ impl Report {
                 None => break,
             }
         }
-        let rank = |name| estimator.attribute(name).and_then(Value::as_array).map(|array| array.shape.len());
+        let rank = |name| estimator.attribute(name).and_then(PickleValue::as_array).map(|array| array.shape.len());
         estimator.attribute("classes_").is_some() || (rank("coef_") != Some(2) && rank("_y") != Some(2))
     }
 }
 
-impl Part {
-    fn of(place: String, value: Value<'_>, depth: usize, left: &mut usize) -> Self {
+impl ObjectReport {
+    fn of(place: String, value: PickleValue<'_>, depth: usize, left: &mut usize) -> Self {
         *left = left.saturating_sub(1);
         let mut part = Self {
             place,
             class: value.describe().to_owned(),
-            version: value.attribute("_sklearn_version").and_then(Value::as_str).map(str::to_owned),
+            version: value.attribute("_sklearn_version").and_then(PickleValue::as_str).map(str::to_owned),
             parameters: Vec::new(),
             fitted: Vec::new(),
             parts: Vec::new(),
@@ -89,7 +89,7 @@ impl Part {
             if name.starts_with('_') {
                 continue;
             }
-            // By convention what was fitted ends in an underscore.
+            // By convention, names of fitted attributes end in an underscore.
             let shown = if name.ends_with('_') { &mut part.fitted } else { &mut part.parameters };
             if let Some(text) = show(value) {
                 shown.push((name.to_owned(), text));
@@ -101,7 +101,7 @@ impl Part {
     }
 
     /// Adds the estimators that an attribute holds.
-    fn add(&mut self, name: &str, value: Value<'_>, depth: usize, left: &mut usize) {
+    fn add(&mut self, name: &str, value: PickleValue<'_>, depth: usize, left: &mut usize) {
         if *left == 0 {
             return;
         }
@@ -113,7 +113,7 @@ impl Part {
             if *left == 0 {
                 return;
             }
-            // A step has a name before its estimator.
+            // A step is a name followed by its estimator.
             let named = item.items().unwrap_or_default();
             let estimator = named.iter().copied().find(|part| part.class().is_some());
             match (item.class(), estimator, named.first().and_then(|name| name.as_str())) {
@@ -150,8 +150,8 @@ impl Part {
     }
 }
 
-/// Shows a value on one line, if it is no estimator and holds none.
-fn show(value: Value<'_>) -> Option<String> {
+/// Formats a value on one line. Returns `None` if it is or contains an estimator.
+fn show(value: PickleValue<'_>) -> Option<String> {
     if let Some(array) = value.as_array() {
         let objects = value.items().is_some_and(|items| items.iter().any(|item| item.class().is_some()));
         return (!objects).then(|| format!("{} {:?}", array.dtype.name(), array.shape));
@@ -179,7 +179,7 @@ fn show(value: Value<'_>) -> Option<String> {
     value.entries().map(|entries| format!("dict of {}", entries.len()))
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ArtifactReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.root.write(f, 0)?;
         match &self.native {
@@ -187,7 +187,7 @@ impl fmt::Display for Report {
                 if let Some(features) = model.n_features() {
                     writeln!(f, "features: {features}")?;
                 }
-                let outputs: Vec<_> = model.methods().iter().map(Method::name).collect();
+                let outputs: Vec<_> = model.methods().iter().map(EstimatorMethod::name).collect();
                 writeln!(f, "outputs: {}", outputs.join(", "))?;
                 write!(f, "served natively: yes")
             }

@@ -1,54 +1,54 @@
-//! Mixtures of Gaussians.
+//! Gaussian mixtures.
 
-use super::classes::{Classes, Family};
-use super::data::{Data, Elements, Int, Table, to_f32};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, IntType, TableData, to_f32};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Evaluate, Method, Methods};
-use super::fitted::{Fitted, Version};
+use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::{FittedObject, SklearnVersion};
 use super::numerics::{argmax, digamma, dot, exp_normalize, transpose};
 
-pub(super) const CLASSES: Classes =
+pub(super) const CLASSES: ClassTable =
     &[("mixture.BayesianGaussianMixture", bayesian), ("mixture.GaussianMixture", plain)];
 
 #[derive(Debug)]
-struct Mixture {
+struct GaussianMixture {
     components: Vec<Component>,
     features: usize,
-    /// Whether sums of squares of inputs of single precision are rounded to that.
+    /// Whether sums of squares are rounded to single precision if the input has it.
     rounds: bool,
 }
 
 #[derive(Debug)]
 struct Component {
-    shape: Shape,
-    /// The determinant's part of the logarithm.
+    shape: Precision,
+    /// The logarithm of the determinant.
     determinant: f64,
-    /// What else is added: the logarithm of the weight, and corrections of variational inference.
+    /// The remaining terms: the logarithm of the weight, and the corrections of variational inference.
     constant: f64,
 }
 
-/// How wide a component is: what the sum of squares of a row is made of.
+/// The precision of a component, from which the squared distance of a row is computed.
 #[derive(Debug)]
-enum Shape {
-    /// A square matrix, column by column, and the mean times it.
+enum Precision {
+    /// A square matrix, in column-major order, and the mean times the matrix.
     Matrix { columns: Vec<f64>, center: Vec<f64> },
     /// `constant - 2 x . linear + x^2 . squares`, as scikit-learn computes it.
     Diagonal { constant: f64, linear: Vec<f64>, squares: Vec<f64> },
-    /// The same where all squares are one.
+    /// The same with one square for all features.
     Sphere { constant: f64, linear: Vec<f64>, square: f64 },
 }
 
-fn plain(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn plain(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let weights = fitted.floats("weights_")?;
     let constants = weights.iter().map(|weight| weight.ln()).collect();
     family(fitted, constants)
 }
 
-fn bayesian(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn bayesian(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let means = fitted.matrix("means_")?;
     let (count, features) = (means.rows, means.columns);
     let weights = match fitted.text("weight_concentration_prior_type")? {
-        "dirichlet_process" => process(fitted, count)?,
+        "dirichlet_process" => dirichlet_process_weights(fitted, count)?,
         "dirichlet_distribution" => {
             let concentration = fitted.floats_of("weight_concentration_", count)?;
             let whole = digamma(concentration.iter().sum());
@@ -56,10 +56,10 @@ fn bayesian(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
         }
         _ => return Err(fitted.unsupported("weight_concentration_prior_type")),
     };
-    // Components that are tied have one number of degrees of freedom.
+    // If components share a covariance, there is one number of degrees of freedom.
     let freedom = fitted.floats("degrees_of_freedom_")?;
     let freedom = if freedom.len() == 1 { vec![freedom[0]; count] } else { freedom };
-    fitted.count("degrees_of_freedom_", count, freedom.len())?;
+    fitted.check_count("degrees_of_freedom_", count, freedom.len())?;
     let precision = fitted.floats_of("mean_precision_", count)?;
     fitted.spend(count.saturating_mul(features))?;
     #[expect(clippy::cast_precision_loss, reason = "a count of features")]
@@ -78,9 +78,9 @@ fn bayesian(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     family(fitted, (0..count).map(constant).collect())
 }
 
-/// The expected logarithms of the weights of a Dirichlet process.
-fn process(fitted: &Fitted<'_>, count: usize) -> Result<Vec<f64>, LoadError> {
-    let wanted = || fitted.unexpected("weight_concentration_", "two arrays, a number for each component");
+/// Returns the expected logarithms of the weights of a Dirichlet process.
+fn dirichlet_process_weights(fitted: &FittedObject<'_>, count: usize) -> Result<Vec<f64>, LoadError> {
+    let wanted = || fitted.unexpected("weight_concentration_", "two arrays with a number for each component");
     let both = fitted.items("weight_concentration_")?;
     let [first, second] = both[..] else { return Err(wanted()) };
     let (first, second) =
@@ -98,11 +98,11 @@ fn process(fitted: &Fitted<'_>, count: usize) -> Result<Vec<f64>, LoadError> {
     Ok(weights)
 }
 
-/// Reads means and widths; `constants` has a number for each component.
-fn family(fitted: &Fitted<'_>, constants: Vec<f64>) -> Result<Family, LoadError> {
+/// Reads means and precisions. `constants` has one number for each component.
+fn family(fitted: &FittedObject<'_>, constants: Vec<f64>) -> Result<EstimatorSpec, LoadError> {
     let means = fitted.matrix("means_")?;
     let features = means.columns;
-    fitted.count("means_", constants.len(), means.rows)?;
+    fitted.check_count("means_", constants.len(), means.rows)?;
     if means.values.is_empty() {
         return Err(fitted.unexpected("means_", "at least one component"));
     }
@@ -116,7 +116,7 @@ fn family(fitted: &Fitted<'_>, constants: Vec<f64>) -> Result<Family, LoadError>
     let total = each.and_then(|each| each.checked_mul(if kind == "tied" { 1 } else { means.rows }));
     let total = total.ok_or_else(|| fitted.unexpected("precisions_cholesky_", "as many numbers as components need"))?;
     let precisions = fitted.floats_of("precisions_cholesky_", total)?;
-    // A tied matrix is kept for each component.
+    // A tied matrix is copied for each component.
     fitted.spend(means.rows.saturating_mul(total))?;
     let size = total / if kind == "tied" { 1 } else { means.rows };
     let components = means.values.chunks_exact(features).zip(constants).enumerate();
@@ -126,18 +126,18 @@ fn family(fitted: &Fitted<'_>, constants: Vec<f64>) -> Result<Family, LoadError>
         Component { shape, determinant, constant }
     });
     let components = components.collect();
-    let mixture = Mixture { components, features, rounds: fitted.version() >= Version(1, 7) };
-    Ok(Family::new(Methods::PREDICT.and(Method::PredictProba), features, mixture))
+    let mixture = GaussianMixture { components, features, rounds: fitted.version() >= SklearnVersion(1, 7) };
+    Ok(EstimatorSpec::new(MethodSet::PREDICT.with(EstimatorMethod::PredictProba), features, mixture))
 }
 
-/// The shape of a component, and the logarithm of its determinant.
-fn shape(kind: &str, mean: &[f64], precision: &[f64]) -> (Shape, f64) {
+/// Returns the precision of a component, and the logarithm of its determinant.
+fn shape(kind: &str, mean: &[f64], precision: &[f64]) -> (Precision, f64) {
     let features = mean.len();
     if let "full" | "tied" = kind {
         let columns = transpose(precision, features, features);
         let center = columns.chunks_exact(features).map(|column| dot(mean, column)).collect();
         let determinant = precision.iter().step_by(features + 1).map(|value| value.ln()).sum();
-        return (Shape::Matrix { columns, center }, determinant);
+        return (Precision::Matrix { columns, center }, determinant);
     }
     let precision = if kind == "spherical" { vec![precision[0]; features] } else { precision.to_vec() };
     let squares: Vec<f64> = precision.iter().map(|value| value * value).collect();
@@ -145,29 +145,29 @@ fn shape(kind: &str, mean: &[f64], precision: &[f64]) -> (Shape, f64) {
     let constant = mean.iter().zip(&squares).map(|(mean, square)| mean * mean * square).sum();
     let determinant = precision.iter().map(|value| value.ln()).sum();
     if kind == "spherical" {
-        return (Shape::Sphere { constant, linear, square: squares[0] }, determinant);
+        return (Precision::Sphere { constant, linear, square: squares[0] }, determinant);
     }
-    (Shape::Diagonal { constant, linear, squares }, determinant)
+    (Precision::Diagonal { constant, linear, squares }, determinant)
 }
 
 impl Component {
-    /// The logarithm of the component's weight and of its density at a row.
+    /// Returns the logarithm of the component's weight plus that of its density at a row.
     fn log(&self, row: &[f64], single: bool, rounds: bool) -> f64 {
         let square = |x: &f64| if single { f64::from(to_f32(x * x)) } else { x * x };
         #[expect(clippy::cast_precision_loss, reason = "a count of features")]
         let normal = row.len() as f64 * std::f64::consts::TAU.ln();
         let half = match &self.shape {
-            Shape::Matrix { columns, center } => {
+            Precision::Matrix { columns, center } => {
                 let each =
                     columns.chunks_exact(row.len()).zip(center).map(|(column, center)| dot(row, column) - center);
                 let sum: f64 = each.map(|value| value * value).sum();
                 if rounds { f64::from(-0.5 * (to_f32(normal) + to_f32(sum))) } else { -0.5 * (normal + sum) }
             }
-            Shape::Diagonal { constant, linear, squares } => {
+            Precision::Diagonal { constant, linear, squares } => {
                 let squared: f64 = row.iter().zip(squares).map(|(x, by)| square(x) * by).sum();
                 -0.5 * (normal + (constant - 2.0 * dot(row, linear) + squared))
             }
-            Shape::Sphere { constant, linear, square: by } => {
+            Precision::Sphere { constant, linear, square: by } => {
                 let squared: f64 = row.iter().map(square).sum();
                 -0.5 * (normal + (constant - 2.0 * dot(row, linear) + squared * by))
             }
@@ -176,9 +176,14 @@ impl Component {
     }
 }
 
-impl Evaluate for Mixture {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
+impl Evaluate for GaussianMixture {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.finite(data)?;
         let single = x.is_single();
         let rounds = self.rounds && single;
         let values = x.to_f64();
@@ -186,20 +191,20 @@ impl Evaluate for Mixture {
         let logs = rows.flat_map(|row| self.components.iter().map(move |component| component.log(row, single, rounds)));
         let mut logs: Vec<f64> = logs.collect();
         let count = self.components.len();
-        if method == Method::Predict {
+        if method == EstimatorMethod::Predict {
             let nearest = logs.chunks_exact(count).map(|row| i64::try_from(argmax(row)).unwrap_or(i64::MAX));
-            return Ok(Data::Table(Table::of_column(Elements::Int(nearest.collect(), Int::I64))));
+            return Ok(TableData::Table(DenseTable::of_column(Elements::Int(nearest.collect(), IntType::I64))));
         }
         for row in logs.chunks_exact_mut(count) {
             exp_normalize(row);
         }
-        Ok(Data::Table(Table::of_f64(logs, count)))
+        Ok(TableData::Table(DenseTable::of_f64(logs, count)))
     }
 
     fn cost(&self) -> u64 {
         let component = |component: &Component| match &component.shape {
-            Shape::Matrix { columns, .. } => columns.len() as u64,
-            Shape::Diagonal { linear, .. } | Shape::Sphere { linear, .. } => 2 * linear.len() as u64,
+            Precision::Matrix { columns, .. } => columns.len() as u64,
+            Precision::Diagonal { linear, .. } | Precision::Sphere { linear, .. } => 2 * linear.len() as u64,
         };
         50 + self.components.iter().map(component).sum::<u64>()
     }

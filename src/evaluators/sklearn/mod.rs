@@ -1,129 +1,124 @@
 //! scikit-learn's estimators, evaluated natively.
 //!
-//! A [`Model`] is made from the bytes of a pickle or joblib file and answers tables of numbers or data frames; requests are
-//! other modules' business. `classes` lists what is evaluated; each family has a module that reads the attributes of its
-//! classes and computes. An artifact answers as the version of scikit-learn that wrote it would have. What cannot be
-//! answered so is refused by name.
+//! A [`FittedEstimator`] is loaded from the bytes of a pickle or joblib file and makes predictions from tables of
+//! numbers or data frames. It knows nothing about requests. Each module of scikit-learn has a module here, with a table
+//! of its classes (see `classes`), that reads the attributes of the estimators and computes. Predictions are those of
+//! the scikit-learn version that wrote the file; what cannot be reproduced exactly is rejected by name.
 //!
-//! Files are untrusted: whatever they hold, loading ends in a model or in a [`LoadError`], with memory in proportion to the
-//! file's size, and a model that has loaded can be asked for anything.
+//! Files are untrusted: loading any file returns a model or a [`LoadError`], with memory in proportion to the size of
+//! the file, and every method of a loaded model can be called safely.
 
-mod bayes;
-mod boosted;
-mod calibrate;
-mod categories;
+mod boosters;
+mod calibration;
 mod classes;
 mod cluster;
 mod compose;
+mod concatenate;
 mod data;
 mod decomposition;
-mod discretize;
-mod discriminant;
-mod encode;
+mod delegate;
+mod discriminant_analysis;
 mod ensemble;
 mod error;
 mod estimator;
-mod expand;
+mod feature_extraction;
+mod feature_selection;
 mod fitted;
-mod function;
-mod functions;
-mod histogram;
-mod importance;
+mod frozen;
 mod impute;
 mod inspect;
-mod linear;
-mod members;
-mod meta;
+mod isotonic;
+mod linear_model;
 mod mixture;
+mod model_selection;
 mod multiclass;
 mod multioutput;
-mod nearest;
+mod naive_bayes;
 mod neighbors;
-mod neural;
+mod neural_network;
 mod numerics;
-mod scale;
-mod screen;
-mod select;
+mod numpy_functions;
+mod pipeline;
+mod preprocessing;
+mod semi_supervised;
 mod sparse;
-mod spline;
-mod stack;
+mod sub_estimators;
 mod svm;
 mod tree;
-mod vectorize;
-mod words;
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use self::data::{Data, Elements, Frame, Int, Table};
+pub use self::data::{DataFrame, DenseTable, Elements, IntType, TableData};
 pub use self::error::{LoadError, PredictError};
 use self::estimator::Estimator;
-pub use self::estimator::{Method, Methods};
-use self::fitted::{Budget, Context};
-pub use self::inspect::Report;
-pub use self::sparse::{Numeric, Sparse};
-use crate::pickle::{self, Value};
+pub use self::estimator::{EstimatorMethod, MethodSet};
+use self::fitted::{LoadBudget, LoadContext};
+pub use self::inspect::ArtifactReport;
+pub use self::sparse::{NumericType, SparseRows};
+use crate::pickle::{self, PickleValue};
 
 /// A loaded estimator.
 #[derive(Debug)]
-pub struct Model {
+pub struct FittedEstimator {
     root: Estimator,
 }
 
-impl Model {
-    /// Loads what `pickle` or `joblib` wrote.
+impl FittedEstimator {
+    /// Loads a file that `pickle` or `joblib` wrote.
     ///
     /// # Errors
     ///
-    /// [`LoadError`] says where the file is damaged, or names what is not evaluated natively.
+    /// Returns a [`LoadError`] if the file is damaged, or contains something that is not evaluated natively.
     pub fn load(file: Bytes) -> Result<Self, LoadError> {
         let pickle = pickle::read(file)?;
-        let budget = Budget::new(pickle.bytes());
-        let context = Context { budget: &budget, depth: 0 };
+        let budget = LoadBudget::new(pickle.bytes());
+        let context = LoadContext { budget: &budget, depth: 0 };
         let root = classes::estimator(pickle.root(), context, None)?;
-        let answers_frames = root.about.methods.contains(Method::Transform);
+        let answers_frames = root.info.methods.contains(EstimatorMethod::Transform);
         if let Some(library) = frames(pickle.root()).filter(|_| answers_frames) {
-            let (class, value) = (root.about.path.to_string(), library.to_owned());
+            let (class, value) = (root.info.path.to_string(), library.to_owned());
             return Err(LoadError::Parameter { class, parameter: "set_output", value });
         }
         Ok(Self { root })
     }
 
-    /// The class in full, such as `sklearn.linear_model._logistic.LogisticRegression`.
+    /// Returns the full path of the class, such as `sklearn.linear_model._logistic.LogisticRegression`.
     pub fn class_path(&self) -> &str {
-        &self.root.about.path
+        &self.root.info.path
     }
 
-    /// How many features a row has, where that matters.
+    /// Returns how many features a row has, or `None` if any number is accepted.
     pub const fn n_features(&self) -> Option<usize> {
-        self.root.about.features
+        self.root.info.features
     }
 
-    /// What the model can be asked for.
-    pub const fn methods(&self) -> Methods {
-        self.root.about.methods
+    /// Returns the methods that can be called.
+    pub const fn methods(&self) -> MethodSet {
+        self.root.info.methods
     }
 
-    /// Estimates how long the answer for so many rows takes on one thread, within a factor of a few.
+    /// Estimates how long a call with this many rows takes on one thread, within a factor of a few.
     pub fn estimate(&self, rows: usize) -> Duration {
         let rows = u64::try_from(rows).unwrap_or(u64::MAX);
         Duration::from_nanos(self.root.evaluate.cost().saturating_mul(rows))
     }
 
-    /// Answers `method` for every row.
+    /// Calls `method` for every row.
     ///
     /// # Errors
     ///
-    /// Fails when the model does not have the method, or cannot take the data.
-    pub fn call(&self, method: Method, data: &Data<'_>) -> Result<Data<'static>, PredictError> {
+    /// Fails if the model does not have the method, or cannot take the data.
+    pub fn call(&self, method: EstimatorMethod, data: &TableData<'_>) -> Result<TableData<'static>, PredictError> {
         self.root.call(method, data)
     }
 }
 
-/// The library of the data frames that `set_output` makes of what an estimator transforms, if it was asked to.
-fn frames(mut estimator: Value<'_>) -> Option<&str> {
-    // Pipelines transform as their last step does, searches as the best estimator. The nesting is limited where they are built.
+/// Returns the library of the data frames that an estimator transforms to, if `set_output` requests one.
+fn frames(mut estimator: PickleValue<'_>) -> Option<&str> {
+    // A pipeline transforms as its last step, a search as its best estimator. The nesting was limited when they were
+    // built.
     while let Some(inner) = estimator.attribute("best_estimator_").or_else(|| last_step(estimator)) {
         estimator = inner;
     }
@@ -131,8 +126,8 @@ fn frames(mut estimator: Value<'_>) -> Option<&str> {
     Some(library).filter(|library| *library != "default")
 }
 
-/// The last step of a pipeline that is an estimator.
-fn last_step(pipeline: Value<'_>) -> Option<Value<'_>> {
+/// Returns the last step of a pipeline that is an estimator.
+fn last_step(pipeline: PickleValue<'_>) -> Option<PickleValue<'_>> {
     let steps = pipeline.attribute("steps")?.items()?.into_iter().rev();
     steps.filter_map(|step| step.items()?.get(1).copied()).find(|step| step.class().is_some())
 }

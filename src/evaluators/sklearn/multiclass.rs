@@ -1,36 +1,36 @@
-//! Classifiers of two classes that tell several apart: one against the rest, one against one, and by codes.
+//! Multiclass classifiers made of binary ones: one-vs-rest, one-vs-one, and output codes.
 
-use super::classes::{Classes, Family};
-use super::data::{Data, Elements, Int, Table};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, IntType, TableData};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Estimator, Evaluate, Method, Methods};
-use super::fitted::{Fitted, Version};
-use super::members::{self, Answer, members};
+use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::{FittedObject, SklearnVersion};
 use super::numerics::{argmax, divide};
+use super::sub_estimators::{self, NumericAnswer, sub_estimators};
 
-pub(super) const CLASSES: Classes = &[
+pub(super) const CLASSES: ClassTable = &[
     ("multiclass.OneVsOneClassifier", one_vs_one),
     ("multiclass.OneVsRestClassifier", one_vs_rest),
     ("multiclass.OutputCodeClassifier", output_code),
     ("multiclass._ConstantPredictor", constant),
 ];
 
-/// Above what a score speaks for the second class.
+/// Returns the score above which an estimator predicts the second class.
 fn threshold(estimator: &Estimator) -> f64 {
-    if estimator.about.methods.contains(Method::DecisionFunction) { 0.0 } else { 0.5 }
+    if estimator.info.methods.contains(EstimatorMethod::DecisionFunction) { 0.0 } else { 0.5 }
 }
 
-/// The score of every estimator, estimator by estimator.
-fn scores(estimators: &[Estimator], data: &Data<'_>) -> Result<Vec<Answer>, PredictError> {
+/// Returns the scores of every estimator, estimator by estimator.
+fn scores(estimators: &[Estimator], data: &TableData<'_>) -> Result<Vec<NumericAnswer>, PredictError> {
     estimators.iter().map(|estimator| estimator.score(estimator.scoring(), data)).collect()
 }
 
-/// How targets were told apart.
+/// The type of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
+enum TargetType {
     Two,
     Several,
-    /// Any of the classes, or none.
+    /// Any number of the classes.
     Labels,
 }
 
@@ -38,76 +38,76 @@ enum Target {
 struct OneVsRest {
     estimators: Vec<Estimator>,
     labels: Elements<'static>,
-    target: Target,
-    version: Version,
+    target: TargetType,
+    version: SklearnVersion,
 }
 
-fn one_vs_rest(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    let estimators = members(fitted, "estimators_")?;
-    let binarizer = fitted.part(fitted.need("label_binarizer_")?)?;
+fn one_vs_rest(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    let estimators = sub_estimators(fitted, "estimators_")?;
+    let binarizer = fitted.part(fitted.require("label_binarizer_")?)?;
     let labels = binarizer.labels("classes_")?;
     let target = match binarizer.text("y_type_")? {
-        "multiclass" => Target::Several,
-        "binary" => Target::Two,
-        "multilabel-indicator" if !binarizer.flag("sparse_input_")? => Target::Labels,
+        "multiclass" => TargetType::Several,
+        "binary" => TargetType::Two,
+        "multilabel-indicator" if !binarizer.flag("sparse_input_")? => TargetType::Labels,
         _ => return Err(binarizer.unsupported("y_type_")),
     };
-    let wanted = if target == Target::Two { 1 } else { labels.len() };
-    fitted.count("estimators_", wanted, estimators.len())?;
-    if target == Target::Two && labels.len() != 2 {
+    let wanted = if target == TargetType::Two { 1 } else { labels.len() };
+    fitted.check_count("estimators_", wanted, estimators.len())?;
+    if target == TargetType::Two && labels.len() != 2 {
         return Err(binarizer.unexpected("classes_", "two classes"));
     }
     let first = &estimators[0];
-    let methods = first.about.methods;
-    let methods = Methods::PREDICT
-        .and_if(methods.contains(Method::PredictProba), Method::PredictProba)
-        .and_if(methods.contains(Method::DecisionFunction), Method::DecisionFunction);
-    let features = first.about.features;
+    let methods = first.info.methods;
+    let methods = MethodSet::PREDICT
+        .with_if(methods.contains(EstimatorMethod::PredictProba), EstimatorMethod::PredictProba)
+        .with_if(methods.contains(EstimatorMethod::DecisionFunction), EstimatorMethod::DecisionFunction);
+    let features = first.info.features;
     let version = fitted.version();
-    Ok(Family::composed(methods, features, None, OneVsRest { estimators, labels, target, version }))
+    Ok(EstimatorSpec::composed(methods, features, None, OneVsRest { estimators, labels, target, version }))
 }
 
 impl OneVsRest {
-    fn predict(&self, data: &Data<'_>) -> Result<Data<'static>, PredictError> {
+    fn predict(&self, data: &TableData<'_>) -> Result<TableData<'static>, PredictError> {
         let scores = scores(&self.estimators, data)?;
-        if self.target == Target::Several {
+        if self.target == TargetType::Several {
             let best = (0..data.rows()).map(|row| self.best(scores.iter().map(|scores| scores.values[row])));
-            return Ok(Data::Table(Table::of_column(self.labels.take(best))));
+            return Ok(TableData::Table(DenseTable::of_column(self.labels.take(best))));
         }
         let threshold = threshold(&self.estimators[0]);
-        if self.target == Target::Two {
+        if self.target == TargetType::Two {
             let positive = scores[0].values.iter().map(|&score| usize::from(score > threshold));
-            return Ok(Data::Table(Table::of_column(self.labels.take(positive))));
+            return Ok(TableData::Table(DenseTable::of_column(self.labels.take(positive))));
         }
-        let flags = members::beside(&scores, data.rows());
+        let flags = sub_estimators::hstack(&scores, data.rows());
         let (rows, columns) = (data.rows(), flags.columns);
         let flags = flags.values.iter().map(|&score| i64::from(score > threshold)).collect();
-        Ok(Data::Table(Table { elements: Elements::Int(flags, Int::I64), rows, columns }))
+        Ok(TableData::Table(DenseTable { elements: Elements::Int(flags, IntType::I64), rows, columns }))
     }
 
-    /// The best of equals was the last one until 1.7, and is the first one since.
+    /// Returns the class with the highest score. Of equal ones it was the last until 1.7, and has been the first since.
     fn best(&self, scores: impl Iterator<Item = f64>) -> usize {
         let (mut best, mut largest) = (0, f64::NEG_INFINITY);
         for (class, score) in scores.enumerate() {
-            if score > largest || score >= largest && self.version < Version(1, 8) {
+            if score > largest || score >= largest && self.version < SklearnVersion(1, 8) {
                 (best, largest) = (class, score);
             }
         }
         best
     }
 
-    fn probabilities(&self, data: &Data<'_>) -> Result<Data<'static>, PredictError> {
-        let own = self.estimators.iter().map(|estimator| estimator.score(Method::PredictProba, data));
-        let own: Vec<Answer> = own.collect::<Result<_, _>>()?;
-        let mut all = members::beside(&own, data.rows());
-        if self.target == Target::Two {
+    fn probabilities(&self, data: &TableData<'_>) -> Result<TableData<'static>, PredictError> {
+        let own = self.estimators.iter().map(|estimator| estimator.score(EstimatorMethod::PredictProba, data));
+        let own: Vec<NumericAnswer> = own.collect::<Result<_, _>>()?;
+        let mut all = sub_estimators::hstack(&own, data.rows());
+        if self.target == TargetType::Two {
             all.values = all.values.iter().flat_map(|&positive| [1.0 - positive, positive]).collect();
             all.columns = 2;
         }
-        if self.target != Target::Labels {
+        if self.target != TargetType::Labels {
             for row in all.values.chunks_exact_mut(all.columns) {
                 let sum: f64 = row.iter().sum();
-                if sum != 0.0 || self.version < Version(1, 7) {
+                if sum != 0.0 || self.version < SklearnVersion(1, 7) {
                     divide(row, sum);
                 }
             }
@@ -117,12 +117,17 @@ impl OneVsRest {
 }
 
 impl Evaluate for OneVsRest {
-    fn call(&self, method: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        _: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         match method {
-            Method::PredictProba => self.probabilities(data),
-            Method::DecisionFunction => {
+            EstimatorMethod::PredictProba => self.probabilities(data),
+            EstimatorMethod::DecisionFunction => {
                 let own = self.estimators.iter().map(|estimator| estimator.score(method, data));
-                Ok(members::beside(&own.collect::<Result<Vec<_>, _>>()?, data.rows()).table())
+                Ok(sub_estimators::hstack(&own.collect::<Result<Vec<_>, _>>()?, data.rows()).table())
             }
             _ => self.predict(data),
         }
@@ -133,7 +138,7 @@ impl Evaluate for OneVsRest {
     }
 
     fn cost(&self) -> u64 {
-        members::cost(&self.estimators)
+        sub_estimators::cost(&self.estimators)
     }
 }
 
@@ -142,35 +147,35 @@ struct OneVsOne {
     /// One for each pair, in the order (0, 1), (0, 2), …
     estimators: Vec<Estimator>,
     labels: Elements<'static>,
-    version: Version,
+    version: SklearnVersion,
 }
 
-fn one_vs_one(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    let estimators = members(fitted, "estimators_")?;
+fn one_vs_one(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    let estimators = sub_estimators(fitted, "estimators_")?;
     let labels = fitted.labels("classes_")?;
     if labels.len() < 2 {
         return Err(fitted.unexpected("classes_", "at least two classes"));
     }
-    fitted.count("estimators_", labels.len().saturating_mul(labels.len() - 1) / 2, estimators.len())?;
+    fitted.check_count("estimators_", labels.len().saturating_mul(labels.len() - 1) / 2, estimators.len())?;
     if fitted.get("pairwise_indices_").is_some() {
         return Err(fitted.unsupported("pairwise_indices_"));
     }
-    let features = estimators[0].about.features;
-    let methods = Methods::PREDICT.and(Method::DecisionFunction);
-    Ok(Family::composed(methods, features, None, OneVsOne { estimators, labels, version: fitted.version() }))
+    let features = estimators[0].info.features;
+    let methods = MethodSet::PREDICT.with(EstimatorMethod::DecisionFunction);
+    Ok(EstimatorSpec::composed(methods, features, None, OneVsOne { estimators, labels, version: fitted.version() }))
 }
 
 impl OneVsOne {
-    /// Votes for each class, and how clear they were.
-    fn sums(&self, data: &Data<'_>) -> Result<Vec<f64>, PredictError> {
+    /// Returns the votes for each class, with the confidence as a tie-breaker.
+    fn sums(&self, data: &TableData<'_>) -> Result<Vec<f64>, PredictError> {
         let classes = self.labels.len();
         let mut votes = vec![0.0; data.rows() * classes];
         let mut confidences = vec![0.0; data.rows() * classes];
         let pairs = (0..classes).flat_map(|one| (one + 1..classes).map(move |other| (one, other)));
-        let both = Elements::Int(vec![0, 1].into(), Int::I64);
+        let both = Elements::Int(vec![0, 1].into(), IntType::I64);
         for ((one, other), estimator) in pairs.zip(&self.estimators) {
             let scores = estimator.score(estimator.scoring(), data)?.values;
-            let places = estimator.places(data, &both)?;
+            let places = estimator.predicted_positions(data, &both)?;
             for (row, (score, place)) in scores.into_iter().zip(places).enumerate() {
                 let at = row * classes;
                 confidences[at + one] -= score;
@@ -186,21 +191,28 @@ impl OneVsOne {
 }
 
 impl Evaluate for OneVsOne {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let sums = self.sums(&members::plain(data, about)?)?;
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let sums = self.sums(&sub_estimators::check_array(data, info)?)?;
         let classes = self.labels.len();
         if classes > 2 {
-            return Ok(Data::Table(match method {
-                Method::DecisionFunction => Table::of_f64(sums, classes),
-                _ => Table::of_column(self.labels.take(sums.chunks_exact(classes).map(argmax))),
+            return Ok(TableData::Table(match method {
+                EstimatorMethod::DecisionFunction => DenseTable::of_f64(sums, classes),
+                _ => DenseTable::of_column(self.labels.take(sums.chunks_exact(classes).map(argmax))),
             }));
         }
         let scores = sums.chunks_exact(2).map(|pair| pair[1]);
-        if method == Method::DecisionFunction {
-            return Ok(Data::Table(Table::of_f64(scores.collect(), 1)));
+        if method == EstimatorMethod::DecisionFunction {
+            return Ok(TableData::Table(DenseTable::of_f64(scores.collect(), 1)));
         }
-        let threshold = if self.version < Version(1, 1) { 0.0 } else { threshold(&self.estimators[0]) };
-        Ok(Data::Table(Table::of_column(self.labels.take(scores.map(|score| usize::from(score > threshold))))))
+        let threshold = if self.version < SklearnVersion(1, 1) { 0.0 } else { threshold(&self.estimators[0]) };
+        Ok(TableData::Table(DenseTable::of_column(
+            self.labels.take(scores.map(|score| usize::from(score > threshold))),
+        )))
     }
 
     fn takes_sparse(&self) -> bool {
@@ -208,7 +220,7 @@ impl Evaluate for OneVsOne {
     }
 
     fn cost(&self) -> u64 {
-        members::cost(&self.estimators)
+        sub_estimators::cost(&self.estimators)
     }
 }
 
@@ -216,32 +228,44 @@ impl Evaluate for OneVsOne {
 struct OutputCode {
     estimators: Vec<Estimator>,
     labels: Elements<'static>,
-    /// A row of scores for each class.
+    /// One row for each class.
     codes: Vec<f64>,
 }
 
-fn output_code(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    let estimators = members(fitted, "estimators_")?;
+fn output_code(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    let estimators = sub_estimators(fitted, "estimators_")?;
     let labels = fitted.labels("classes_")?;
     let codes = fitted.matrix("code_book_")?;
-    fitted.count("code_book_", labels.len(), codes.rows)?;
-    fitted.count("estimators_", codes.columns, estimators.len())?;
+    fitted.check_count("code_book_", labels.len(), codes.rows)?;
+    fitted.check_count("estimators_", codes.columns, estimators.len())?;
     if labels.is_empty() {
         return Err(fitted.unexpected("classes_", "at least one class"));
     }
-    let features = estimators[0].about.features;
-    Ok(Family::composed(Methods::PREDICT, features, None, OutputCode { estimators, labels, codes: codes.values }))
+    let features = estimators[0].info.features;
+    Ok(EstimatorSpec::composed(
+        MethodSet::PREDICT,
+        features,
+        None,
+        OutputCode { estimators, labels, codes: codes.values },
+    ))
 }
 
 impl Evaluate for OutputCode {
-    fn call(&self, _: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
-        let scores = members::beside(&scores(&self.estimators, data)?, data.rows());
+    fn call(
+        &self,
+        _: EstimatorMethod,
+        data: &TableData<'_>,
+        _: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let scores = sub_estimators::hstack(&scores(&self.estimators, data)?, data.rows());
         let nearest = |row: &[f64]| {
             let distance = |code: &[f64]| -> f64 { row.iter().zip(code).map(|(x, y)| (x - y) * (x - y)).sum() };
             let distances: Vec<f64> = self.codes.chunks_exact(scores.columns).map(|code| -distance(code)).collect();
             argmax(&distances)
         };
-        Ok(Data::Table(Table::of_column(self.labels.take(scores.values.chunks_exact(scores.columns).map(nearest)))))
+        Ok(TableData::Table(DenseTable::of_column(
+            self.labels.take(scores.values.chunks_exact(scores.columns).map(nearest)),
+        )))
     }
 
     fn takes_sparse(&self) -> bool {
@@ -249,29 +273,34 @@ impl Evaluate for OutputCode {
     }
 
     fn cost(&self) -> u64 {
-        members::cost(&self.estimators)
+        sub_estimators::cost(&self.estimators)
     }
 }
 
-/// What stands for a classifier where there was one class only.
+/// A classifier that was fitted with only one class.
 #[derive(Debug)]
-struct Constant {
-    /// The class as a number, 0 or 1, or a bit of a code.
+struct ConstantPredictor {
+    /// The class as a number, 0 or 1, or a bit of an output code.
     class: f64,
 }
 
-fn constant(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+fn constant(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let class = fitted.floats_of("y_", 1)?[0];
-    let methods = Methods::PREDICT.and(Method::PredictProba).and(Method::DecisionFunction);
-    Ok(Family::composed(methods, None, None, Constant { class }))
+    let methods = MethodSet::PREDICT.with(EstimatorMethod::PredictProba).with(EstimatorMethod::DecisionFunction);
+    Ok(EstimatorSpec::composed(methods, None, None, ConstantPredictor { class }))
 }
 
-impl Evaluate for Constant {
-    fn call(&self, method: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
+impl Evaluate for ConstantPredictor {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        _: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         let rows = data.rows();
-        Ok(Data::Table(match method {
-            Method::PredictProba => Table::of_f64([1.0 - self.class, self.class].repeat(rows), 2),
-            _ => Table::of_f64(vec![self.class; rows], 1),
+        Ok(TableData::Table(match method {
+            EstimatorMethod::PredictProba => DenseTable::of_f64([1.0 - self.class, self.class].repeat(rows), 2),
+            _ => DenseTable::of_f64(vec![self.class; rows], 1),
         }))
     }
 

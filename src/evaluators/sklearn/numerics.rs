@@ -1,11 +1,12 @@
-//! The arithmetic that several families share.
+//! Numerical routines that several families share.
 
-/// The logistic function.
+/// Returns the logistic function of a number.
 pub(super) fn expit(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// The index of the first of the largest values, NaN being larger than all, as NumPy has it; 0 of none.
+/// Returns the index of the first of the largest values, or 0 if there are none. As in NumPy, NaN is larger than all
+/// others.
 pub(super) fn argmax(values: &[f64]) -> usize {
     let mut best = 0;
     for (index, &value) in values.iter().enumerate() {
@@ -25,7 +26,7 @@ pub(super) fn softmax(row: &mut [f64]) {
     normalize(row);
 }
 
-/// Divides by the sum.
+/// Divides all numbers by their sum.
 pub(super) fn normalize(row: &mut [f64]) {
     divide(row, row.iter().sum());
 }
@@ -37,7 +38,7 @@ pub(super) fn divide(values: &mut [f64], by: f64) {
     }
 }
 
-/// Turns logarithms into shares of their sum, in place.
+/// Turns logarithms into shares of the sum of their exponentials, in place.
 pub(super) fn exp_normalize(row: &mut [f64]) {
     let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let total = row.iter().map(|log| (log - largest).exp()).sum::<f64>().ln() + largest;
@@ -46,7 +47,7 @@ pub(super) fn exp_normalize(row: &mut [f64]) {
     }
 }
 
-/// The sum, in the order in which NumPy adds what lies side by side.
+/// Returns the sum, added in the order in which NumPy adds contiguous numbers.
 pub(super) fn pairwise_sum(values: &[f64]) -> f64 {
     const LANES: usize = 8;
     const BLOCK: usize = 128;
@@ -68,12 +69,12 @@ pub(super) fn pairwise_sum(values: &[f64]) -> f64 {
     rest.iter().fold(quarter(0) + quarter(4), |sum, value| sum + value)
 }
 
-/// The logarithmic derivative of the gamma function, for positive numbers.
+/// Returns the logarithmic derivative of the gamma function. Negative numbers and zero give NaN.
 pub(super) fn digamma(x: f64) -> f64 {
     if x.is_nan() || x <= 0.0 {
         return f64::NAN;
     }
-    // Ten steps up, the series has as many digits as a number.
+    // From 10 on, the series has full double precision.
     let (mut x, mut sum) = (x, 0.0);
     while x < 10.0 {
         sum -= 1.0 / x;
@@ -86,9 +87,9 @@ pub(super) fn digamma(x: f64) -> f64 {
     sum + x.ln() - 0.5 / x - series
 }
 
-/// NumPy's `interp`: the height at `x` of the lines between points, of which there are `count` with ascending places.
+/// NumPy's `interp`: interpolates at `x` between `count` points with ascending x-coordinates.
 pub(super) fn interpolate(x: f64, count: usize, point: impl Fn(usize) -> (f64, f64)) -> f64 {
-    // How many points are not beyond `x`.
+    // The number of points that are not beyond `x`.
     let (mut low, mut high) = (0, count);
     while low < high {
         let middle = low.midpoint(high);
@@ -108,7 +109,7 @@ pub(super) fn interpolate(x: f64, count: usize, point: impl Fn(usize) -> (f64, f
     slope * (x - left) + bottom
 }
 
-/// The quantile of the normal distribution, by the approximation of Cephes that `SciPy` uses.
+/// Returns the quantile of the normal distribution, by the approximation of Cephes that `SciPy` uses.
 pub(super) fn normal_quantile(share: f64) -> f64 {
     const NEAR: [f64; 5] = [
         -5.996_335_010_141_079e1,
@@ -170,7 +171,7 @@ pub(super) fn normal_quantile(share: f64) -> f64 {
         6.790_194_080_099_813e-9,
     ];
     let polynomial = |x: f64, terms: &[f64]| terms.iter().fold(0.0, |sum, term| sum * x + term);
-    // The highest power of what is divided by has no coefficient.
+    // The leading coefficient of the denominator is one and is not stored.
     let monic = |x: f64, terms: &[f64]| terms.iter().fold(1.0, |sum, term| sum * x + term);
     if share <= 0.0 || share >= 1.0 || share.is_nan() {
         return if share == 0.0 {
@@ -205,7 +206,7 @@ pub(super) fn normal_quantile(share: f64) -> f64 {
     if upper { x } else { -x }
 }
 
-/// Swaps rows and columns.
+/// Transposes a matrix.
 pub(super) fn transpose(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
     let mut transposed = Vec::with_capacity(values.len());
     for column in 0..columns {
@@ -214,12 +215,13 @@ pub(super) fn transpose(values: &[f64], rows: usize, columns: usize) -> Vec<f64>
     transposed
 }
 
-/// Rows and outputs whose sums are kept in registers together.
+/// How many rows and outputs have their sums in registers at the same time.
 const TILE: (usize, usize) = (8, 4);
 
-/// Returns `x @ weights + intercept` row by row.
+/// Returns `x @ weights + intercept`, row by row.
 ///
-/// `weights` has a row for each feature; a row of `x` has `features` numbers, a row of the result as many as `intercept`.
+/// `weights` has one row for each feature. A row of `x` has `features` numbers, and a row of the result has as many as
+/// `intercept`.
 pub(super) fn affine<T: Copy + Into<f64>>(x: &[T], features: usize, weights: &[f64], intercept: &[f64]) -> Vec<f64> {
     let outputs = intercept.len();
     let rows = x.len() / features.max(1);
@@ -235,7 +237,7 @@ pub(super) fn affine<T: Copy + Into<f64>>(x: &[T], features: usize, weights: &[f
         );
         return scores;
     }
-    // Weights are laid out for tiles once; a few rows are done before that is.
+    // Laying out the weights for tiles does not pay off for a few rows.
     let tiled = if rows < TILE.0 { 0 } else { rows / TILE.0 * TILE.0 };
     if tiled > 0 {
         let (x, scores) = (&x[..tiled * features], &mut scores[..tiled * outputs]);
@@ -261,22 +263,23 @@ pub(super) fn affine<T: Copy + Into<f64>>(x: &[T], features: usize, weights: &[f
     scores
 }
 
-/// Runs a loop with the widest instructions that the processor has. They round as the narrow ones do: nothing is fused.
+/// Runs a loop with the widest instructions of the processor. They round like the narrow ones: nothing is fused.
 ///
-/// Whatever is to be compiled for them has to be inlined, closures too.
+/// Everything that is compiled for these instructions has to be inlined, including closures.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "what is not inlined is compiled for every processor")]
+#[expect(clippy::inline_always, reason = "code that is not inlined is compiled for the baseline processor")]
 pub(super) fn wide<R>(run: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(run)
 }
 
 /// Computes whole tiles of sums, each in the order of the features.
-// Inlined: instructions are chosen where `wide` is called.
+// Inlined, because `wide` selects the instruction set.
 #[inline(always)]
 fn tiles<T: Copy + Into<f64>>(x: &[T], features: usize, weights: &[f64], scores: &mut [f64], outputs: usize) {
     const ROWS: usize = TILE.0;
     const WIDTH: usize = TILE.1;
-    // Both sides are laid out as they are read: by feature, so many rows or outputs side by side.
+    // Both sides are laid out in the order in which they are read: by feature, with several rows or outputs side by
+    // side.
     let mut columns = vec![[0.0; WIDTH]; outputs.div_ceil(WIDTH) * features];
     for (first, columns) in (0..outputs).step_by(WIDTH).zip(columns.chunks_exact_mut(features)) {
         let width = WIDTH.min(outputs - first);
@@ -308,10 +311,10 @@ fn tiles<T: Copy + Into<f64>>(x: &[T], features: usize, weights: &[f64], scores:
     }
 }
 
-/// Rows that stand side by side in a panel: four registers of AVX2.
+/// How many rows are side by side in a panel: four registers of AVX2.
 pub(super) const PANEL: usize = 16;
 
-/// Lays rows out by panels, and in each feature by feature. The last panel is filled up with zeros.
+/// Lays out rows by panel and, within a panel, by feature. The last panel is padded with zeros.
 pub(super) fn panels(rows: &[f64], features: usize) -> Vec<[f64; PANEL]> {
     let mut panels = Vec::with_capacity(rows.len().div_ceil(PANEL * features.max(1)) * features);
     for rows in rows.chunks(PANEL * features.max(1)) {
@@ -326,13 +329,14 @@ pub(super) fn panels(rows: &[f64], features: usize) -> Vec<[f64; PANEL]> {
     panels
 }
 
-/// For each row of panels the sum of what a function makes of pairs with `x`, in the order of the features.
-// Inlined: instructions are chosen where `wide` is called.
+/// Computes a sum for each row of the panels: of `of` for each feature's value in `x` and in the row, in the order of
+/// the features.
+// Inlined, because `wide` selects the instruction set.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "what is not inlined is compiled for every processor")]
+#[expect(clippy::inline_always, reason = "code that is not inlined is compiled for the baseline processor")]
 pub(super) fn down(x: &[f64], panels: &[[f64; PANEL]], sums: &mut [[f64; PANEL]], of: impl Fn(f64, f64) -> f64) {
     for (panel, sums) in panels.chunks_exact(x.len().max(1)).zip(sums) {
-        // Of its own, so that it is kept in registers.
+        // A local variable, so that it is kept in registers.
         let mut found = [0.0; PANEL];
         for (&x, values) in x.iter().zip(panel) {
             for lane in 0..PANEL {
@@ -343,10 +347,10 @@ pub(super) fn down(x: &[f64], panels: &[[f64; PANEL]], sums: &mut [[f64; PANEL]]
     }
 }
 
-/// Raises e to each number, in place, right but for the last bit or two.
+/// Raises e to each number in place, correct to the last bit or two.
 pub(super) fn exp(values: &mut [f64]) {
     const BLOCK: usize = 64;
-    // Beyond, results are not normal numbers.
+    // Beyond this, results are not normal numbers.
     const MOST: f64 = 708.0;
     for block in values.chunks_mut(BLOCK) {
         if block.iter().fold(true, |all, value| all & (value.abs() < MOST)) {
@@ -362,14 +366,14 @@ pub(super) fn exp(values: &mut [f64]) {
     }
 }
 
-/// Without branches and tables, so that several are computed at once: 2^n by the bits, times what Taylor's series gives for
-/// the rest, which is at most half the logarithm of two.
-// Inlined: instructions are chosen where `wide` is called.
+/// Works without branches and tables, so that several numbers are computed at once: 2^n by its bits, times the Taylor
+/// series of the remainder, which is at most half the logarithm of two.
+// Inlined, because `wide` selects the instruction set.
 #[inline(always)]
 fn exp_of_moderate(x: f64) -> f64 {
-    // 1.5 * 2^52: adding it rounds to a whole number, in the lowest bits.
+    // 1.5 * 2^52: adding it rounds to an integer, in the lowest bits.
     const SHIFT: f64 = 6_755_399_441_055_744.0;
-    // The logarithm of two in two parts, of which products of the first with whole numbers are exact.
+    // The logarithm of two in two parts. Products of the first part with integers are exact.
     const LN_2: (f64, f64) = (6.931_471_803_691_238e-1, 1.908_214_929_270_587_7e-10);
     const INVERSE_FACTORIALS: [f64; 14] = [
         1.0 / 6_227_020_800.0,
@@ -397,16 +401,16 @@ fn exp_of_moderate(x: f64) -> f64 {
     series * f64::from_bits((shifted.to_bits() << 52).wrapping_add(1.0_f64.to_bits()))
 }
 
-/// The sum of products.
+/// Returns the sum of the products.
 pub(super) fn dot<T: Copy + Into<f64>>(x: &[T], y: &[f64]) -> f64 {
     lanes(x, y, |x, y| x * y)
 }
 
-/// The sum of what a function makes of pairs.
-// Inlined: instructions are chosen where `wide` is called.
+/// Returns the sum of `of` for each pair.
+// Inlined, because `wide` selects the instruction set.
 #[inline(always)]
 pub(super) fn lanes<T: Copy + Into<f64>>(x: &[T], y: &[f64], of: impl Fn(f64, f64) -> f64) -> f64 {
-    // Several sums at once, so that one addition need not wait for another.
+    // Several independent sums, so that one addition does not wait for another.
     const LANES: usize = 8;
     let mut sums = [0.0; LANES];
     let (xs, ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
@@ -424,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn powers_of_e_are_those_of_the_library() {
+    fn exp_matches_std_within_two_ulps() {
         let numbers: Vec<f64> = (-720_000..720_000).map(|step| f64::from(step) * 1e-3 + 1.7e-5).collect();
         let mut found = numbers.clone();
         exp(&mut found);
@@ -443,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_down_panels_are_those_of_rows() {
+    fn panel_sums_match_row_sums() {
         for rows in [1, 15, 16, 17, 40] {
             let values: Vec<f64> = (0..rows * 3).map(f64::from).collect();
             let panels = panels(&values, 3);

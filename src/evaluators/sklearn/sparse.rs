@@ -1,17 +1,17 @@
-//! Rows of which most values are zero.
+//! Sparse rows, in which most values are zero.
 
-use super::data::{Elements, Floats, Int, Table, to_f32};
+use super::data::{DenseTable, Elements, FloatValues, IntType, to_f32};
 
-/// The type of numbers.
+/// A numeric type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Numeric {
+pub enum NumericType {
     F32,
     F64,
-    Int(Int),
+    Int(IntType),
 }
 
-impl Numeric {
-    /// Makes elements of this type of numbers that it holds, or of what single precision rounds them to.
+impl NumericType {
+    /// Converts numbers to elements of this type, which must be able to hold them. Single precision rounds.
     #[expect(clippy::cast_possible_truncation, reason = "integers were integers before")]
     pub(super) fn elements(self, values: Vec<f64>) -> Elements<'static> {
         match self {
@@ -21,7 +21,7 @@ impl Numeric {
         }
     }
 
-    /// The type that NumPy finds for both.
+    /// Returns the common type of both, as NumPy's `result_type`.
     pub(super) fn with(self, other: Self) -> Self {
         match (self, other) {
             (Self::Int(one), Self::Int(other)) => one.with(other),
@@ -38,7 +38,7 @@ impl Numeric {
     }
 }
 
-impl Int {
+impl IntType {
     const fn bits(self) -> u8 {
         match self {
             Self::Bool => 1,
@@ -53,18 +53,18 @@ impl Int {
         matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
 
-    /// The type that NumPy finds for both: one that holds the values of either.
-    fn with(self, other: Self) -> Numeric {
+    /// Returns the common type of both, as NumPy's `result_type`: one that holds the values of either.
+    fn with(self, other: Self) -> NumericType {
         if self == other {
-            return Numeric::Int(self);
+            return NumericType::Int(self);
         }
         let wider = self.bits().max(other.bits());
         let same = self.is_signed() == other.is_signed() || self == Self::Bool || other == Self::Bool;
         let signed = self.is_signed() || other.is_signed();
-        // An unsigned type needs a signed one that is twice as wide.
+        // An unsigned type needs a signed one of twice its width.
         let unsigned = if self.is_signed() { other } else { self }.bits();
         let bits = if same { wider } else { wider.max(unsigned.saturating_mul(2)) };
-        Numeric::Int(match (bits, signed) {
+        NumericType::Int(match (bits, signed) {
             (..=8, true) => Self::I8,
             (..=8, false) => Self::U8,
             (..=16, true) => Self::I16,
@@ -73,29 +73,29 @@ impl Int {
             (..=32, false) => Self::U32,
             (..=64, true) => Self::I64,
             (..=64, false) => Self::U64,
-            _ => return Numeric::F64,
+            _ => return NumericType::F64,
         })
     }
 }
 
-/// Rows of numbers, of which those that are not zero are kept.
+/// Rows of which only the nonzero numbers are stored.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sparse {
-    /// Column and value, row after row, columns ascending within each.
+pub struct SparseRows {
+    /// Column and value of each cell, row by row, with ascending columns.
     cells: Vec<(u32, f64)>,
-    /// Where each row ends among the cells.
+    /// The end of each row in `cells`.
     ends: Vec<usize>,
     columns: usize,
-    numeric: Numeric,
+    numeric: NumericType,
 }
 
-impl Sparse {
-    /// No rows yet. Columns beyond what 32 bits hold are never there.
-    pub(super) const fn new(columns: usize, numeric: Numeric) -> Self {
+impl SparseRows {
+    /// Creates an empty table. Columns beyond 32 bits are never stored.
+    pub(super) const fn new(columns: usize, numeric: NumericType) -> Self {
         Self { cells: Vec::new(), ends: Vec::new(), columns, numeric }
     }
 
-    /// Adds a row, whose columns ascend.
+    /// Appends a row. Its columns must ascend.
     pub(super) fn push_row(&mut self, cells: impl Iterator<Item = (usize, f64)>) {
         let narrow = |(column, value): (usize, f64)| Some((u32::try_from(column).ok()?, value));
         self.cells.extend(cells.filter(|&(_, value)| value != 0.0).filter_map(narrow));
@@ -110,23 +110,23 @@ impl Sparse {
         self.columns
     }
 
-    pub(super) const fn numeric(&self) -> Numeric {
+    pub(super) const fn numeric(&self) -> NumericType {
         self.numeric
     }
 
-    /// Whether every number is finite.
+    /// Returns whether every number is finite.
     pub(super) fn is_finite(&self) -> bool {
         self.cells.iter().all(|(_, value)| value.is_finite())
     }
 
-    /// Columns and values of a row.
+    /// Returns the columns and values of a row.
     pub(super) fn row(&self, row: usize) -> impl ExactSizeIterator<Item = (usize, f64)> + Clone {
         let start = if row == 0 { 0 } else { self.ends[row - 1] };
         self.cells[start..self.ends[row]].iter().map(|&(column, value)| (column as usize, value))
     }
 
-    /// The same cells with other values, of which each is made of one value.
-    pub(super) fn map(&self, numeric: Numeric, apply: impl Fn(f64) -> f64) -> Self {
+    /// Applies a function to every stored value.
+    pub(super) fn map(&self, numeric: NumericType, apply: impl Fn(f64) -> f64) -> Self {
         let mut mapped = Self::new(self.columns, numeric);
         for row in 0..self.rows() {
             mapped.push_row(self.row(row).map(|(column, value)| (column, apply(value))));
@@ -134,9 +134,9 @@ impl Sparse {
         mapped
     }
 
-    /// Some of the columns.
+    /// Returns some of the columns.
     pub(super) fn select(&self, places: &[usize]) -> Self {
-        // Where each column goes; a column may be named twice.
+        // The new positions of each column, which may be selected more than once.
         let mut wanted: Vec<Vec<usize>> = vec![Vec::new(); self.columns];
         for (target, &place) in places.iter().enumerate() {
             wanted[place].push(target);
@@ -151,23 +151,23 @@ impl Sparse {
         selected
     }
 
-    /// All numbers with all zeros, in the type in which estimators compute.
-    pub(super) fn floats(&self) -> Floats<'static> {
+    /// Returns the dense numbers, in the type that estimators compute with.
+    pub(super) fn floats(&self) -> FloatValues<'static> {
         let table = self.table(0..self.rows());
         match table.elements {
-            Elements::F32(values) => Floats::F32(values),
-            other => Floats::F64(other.floats().unwrap_or_default().into_owned().into()),
+            Elements::F32(values) => FloatValues::F32(values),
+            other => FloatValues::F64(other.floats().unwrap_or_default().into_owned().into()),
         }
     }
 
-    /// Some of the rows with all their zeros.
-    pub(super) fn table(&self, rows: std::ops::Range<usize>) -> Table<'static> {
+    /// Returns some of the rows as a dense table.
+    pub(super) fn table(&self, rows: std::ops::Range<usize>) -> DenseTable<'static> {
         self.filled(rows, 0.0)
     }
 
-    /// Some of the rows, with `absent` in place of what they do not have.
-    pub(super) fn filled(&self, rows: std::ops::Range<usize>, absent: f64) -> Table<'static> {
-        let numeric = if absent.is_nan() { self.numeric.with(Numeric::F32) } else { self.numeric };
+    /// Returns some of the rows as a dense table, with `absent` for cells that are not stored.
+    pub(super) fn filled(&self, rows: std::ops::Range<usize>, absent: f64) -> DenseTable<'static> {
+        let numeric = if absent.is_nan() { self.numeric.with(NumericType::F32) } else { self.numeric };
         let mut values = vec![absent; rows.len() * self.columns];
         let count = rows.len();
         for (slots, row) in values.chunks_exact_mut(self.columns.max(1)).zip(rows) {
@@ -175,23 +175,23 @@ impl Sparse {
                 slots[column] = value;
             }
         }
-        Table { elements: numeric.elements(values), rows: count, columns: self.columns }
+        DenseTable { elements: numeric.elements(values), rows: count, columns: self.columns }
     }
 
-    /// All rows with all their zeros, unless these are more than `most` numbers.
-    pub fn to_table(&self, most: usize) -> Option<Table<'static>> {
+    /// Returns all rows as a dense table, or `None` if it has more than `most` numbers.
+    pub fn to_table(&self, most: usize) -> Option<DenseTable<'static>> {
         let cells = self.rows().checked_mul(self.columns)?;
         (cells <= most).then(|| self.table(0..self.rows()))
     }
 
-    /// Adds the rows of another one, which has as many columns.
+    /// Appends the rows of another table with the same number of columns.
     pub(super) fn append(&mut self, other: &Self) {
         for row in 0..other.rows() {
             self.push_row(other.row(row));
         }
     }
 
-    /// `x @ weights + intercept` row by row; `weights` has a row for each column of these.
+    /// Returns `x @ weights + intercept`, row by row. `weights` has one row for each column.
     pub(super) fn affine(&self, weights: &[f64], intercept: &[f64]) -> Vec<f64> {
         let outputs = intercept.len();
         let mut scores = Vec::with_capacity(self.rows() * outputs);

@@ -1,13 +1,24 @@
-//! Support vector machines as LIBSVM evaluates them.
+//! Support vector machines, as LIBSVM evaluates them.
 
-use super::classes::Family;
-use super::data::{Data, Elements, Int, Table};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, IntType, TableData};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Evaluate, Method, Methods};
-use super::fitted::Fitted;
+use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::FittedObject;
+use super::linear_model;
 use super::numerics::{PANEL, argmax, dot, down, exp, lanes, panels, wide};
 
-/// How alike two rows are.
+pub(super) const CLASSES: ClassTable = &[
+    ("svm.LinearSVC", linear_model::classifier),
+    ("svm.LinearSVR", linear_model::regressor),
+    ("svm.NuSVC", classifier),
+    ("svm.NuSVR", regressor),
+    ("svm.OneClassSVM", one_class),
+    ("svm.SVC", classifier),
+    ("svm.SVR", regressor),
+];
+
+/// The kernel function.
 #[derive(Debug, Clone, Copy)]
 enum Kernel {
     Linear,
@@ -17,14 +28,14 @@ enum Kernel {
 }
 
 impl Kernel {
-    fn load(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+    fn load(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let gamma = || fitted.number("_gamma");
         let coef0 = || fitted.number("coef0");
         match fitted.text_if("kernel") {
             Some("linear") => Ok(Self::Linear),
             Some("poly") => {
                 let degree = fitted.number("degree")?;
-                #[expect(clippy::cast_possible_truncation, reason = "whole numbers in range are not changed by it")]
+                #[expect(clippy::cast_possible_truncation, reason = "integers in range are unchanged")]
                 let whole = degree as i32;
                 if f64::from(whole).to_bits() != degree.to_bits() {
                     return Err(fitted.unsupported("degree"));
@@ -37,7 +48,7 @@ impl Kernel {
         }
     }
 
-    /// The kernels of a row with those of panels, and with whatever fills the last of these.
+    /// Returns the kernels of a row with the rows of panels, including the padding of the last panel.
     fn of(self, x: &[f64], panels: &[[f64; PANEL]]) -> Vec<f64> {
         let mut kernels = vec![0.0; panels.len() / x.len().max(1) * PANEL];
         let (sums, _) = kernels.as_chunks_mut();
@@ -75,21 +86,21 @@ impl Kernel {
     }
 }
 
-/// The common part: kernels with each support vector, and their weights.
+/// Kernels with each support vector, and their weights.
 #[derive(Debug)]
-struct Machine {
+struct SupportVectors {
     kernel: Kernel,
     /// The support vectors.
     panels: Vec<[f64; PANEL]>,
     count: usize,
     features: usize,
-    /// A row for each class but one, a column for each support vector.
+    /// One row for each class but one, one column for each support vector.
     weights: Vec<f64>,
     intercept: Vec<f64>,
 }
 
-impl Machine {
-    fn load(fitted: &Fitted<'_>) -> Result<Self, LoadError> {
+impl SupportVectors {
+    fn load(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         if fitted.flag("_sparse")? {
             return Err(fitted.unsupported("_sparse"));
         }
@@ -98,7 +109,7 @@ impl Machine {
             return Err(fitted.unexpected("support_vectors_", "at least one feature"));
         }
         let weights = fitted.matrix("_dual_coef_")?;
-        fitted.count("_dual_coef_", vectors.rows, weights.columns)?;
+        fitted.check_count("_dual_coef_", vectors.rows, weights.columns)?;
         let intercept = fitted.floats("_intercept_")?;
         Ok(Self {
             kernel: Kernel::load(fitted)?,
@@ -110,7 +121,7 @@ impl Machine {
         })
     }
 
-    /// The kernels of a row with every support vector.
+    /// Returns the kernels of a row with every support vector.
     fn kernels(&self, row: &[f64]) -> Vec<f64> {
         let mut kernels = self.kernel.of(row, &self.panels);
         kernels.truncate(self.count);
@@ -122,111 +133,118 @@ impl Machine {
     }
 }
 
-/// `SVR`, `NuSVR` and `OneClassSVM`: one sum.
+/// `SVR`, `NuSVR` and `OneClassSVM`, which have one sum.
 #[derive(Debug)]
-struct One {
-    machine: Machine,
-    /// Whether the sum is asked for its sign.
+struct SingleSum {
+    vectors: SupportVectors,
+    /// Whether `predict` returns the sign of the sum.
     novelty: bool,
 }
 
-pub(super) fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    one(fitted, Methods::PREDICT, false)
+fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    one(fitted, MethodSet::PREDICT, false)
 }
 
-pub(super) fn one_class(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    one(fitted, Methods::PREDICT.and(Method::DecisionFunction), true)
+fn one_class(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    one(fitted, MethodSet::PREDICT.with(EstimatorMethod::DecisionFunction), true)
 }
 
-fn one(fitted: &Fitted<'_>, methods: Methods, novelty: bool) -> Result<Family, LoadError> {
-    let machine = Machine::load(fitted)?;
-    fitted.count("_dual_coef_", machine.count, machine.weights.len())?;
-    fitted.count("_intercept_", 1, machine.intercept.len())?;
-    Ok(Family::new(methods, machine.features, One { machine, novelty }))
+fn one(fitted: &FittedObject<'_>, methods: MethodSet, novelty: bool) -> Result<EstimatorSpec, LoadError> {
+    let vectors = SupportVectors::load(fitted)?;
+    fitted.check_count("_dual_coef_", vectors.count, vectors.weights.len())?;
+    fitted.check_count("_intercept_", 1, vectors.intercept.len())?;
+    Ok(EstimatorSpec::new(methods, vectors.features, SingleSum { vectors, novelty }))
 }
 
-impl Evaluate for One {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
-        let machine = &self.machine;
-        let sum = |row| dot(&machine.kernels(row), &machine.weights) + machine.intercept[0];
-        let sums: Vec<f64> = x.to_f64().chunks_exact(machine.features).map(sum).collect();
-        if self.novelty && method == Method::Predict {
+impl Evaluate for SingleSum {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.finite(data)?;
+        let vectors = &self.vectors;
+        let sum = |row| dot(&vectors.kernels(row), &vectors.weights) + vectors.intercept[0];
+        let sums: Vec<f64> = x.to_f64().chunks_exact(vectors.features).map(sum).collect();
+        if self.novelty && method == EstimatorMethod::Predict {
             let inside = sums.iter().map(|&sum| if sum > 0.0 { 1 } else { -1 }).collect();
-            return Ok(Data::Table(Table::of_column(Elements::Int(inside, Int::I64))));
+            return Ok(TableData::Table(DenseTable::of_column(Elements::Int(inside, IntType::I64))));
         }
-        Ok(Data::Table(Table::of_f64(sums, 1)))
+        Ok(TableData::Table(DenseTable::of_f64(sums, 1)))
     }
 
     fn cost(&self) -> u64 {
-        self.machine.cost()
+        self.vectors.cost()
     }
 }
 
-/// `SVC` and `NuSVC`: a sum for each pair of classes.
+/// `SVC` and `NuSVC`, which have a sum for each pair of classes.
 #[derive(Debug)]
-struct Pairs {
-    machine: Machine,
+struct ClassPairs {
+    vectors: SupportVectors,
     /// Where the support vectors of each class start, and where the last ones end.
     starts: Vec<usize>,
     labels: Elements<'static>,
-    /// Whether scores are those of pairs, of more than two classes.
+    /// Whether `decision_function` returns the scores of pairs if there are more than two classes.
     one_vs_one: bool,
     break_ties: bool,
-    /// Slope and offset of each pair's probability.
+    /// The slope and offset of each pair's probability.
     sigmoids: Option<Vec<(f64, f64)>>,
 }
 
-pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    let machine = Machine::load(fitted)?;
+fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    let vectors = SupportVectors::load(fitted)?;
     let labels = fitted.labels("classes_")?;
     let classes = labels.len();
     if classes < 2 {
         return Err(fitted.unexpected("classes_", "at least two classes"));
     }
     let pairs = classes.saturating_mul(classes - 1) / 2;
-    fitted.count("_dual_coef_", (classes - 1).saturating_mul(machine.count), machine.weights.len())?;
-    fitted.count("_intercept_", pairs, machine.intercept.len())?;
+    fitted.check_count("_dual_coef_", (classes - 1).saturating_mul(vectors.count), vectors.weights.len())?;
+    fitted.check_count("_intercept_", pairs, vectors.intercept.len())?;
     let mut starts = vec![0];
     for size in fitted.sizes("_n_support", classes)? {
         let next = starts.last().copied().unwrap_or(0_usize).saturating_add(size);
         starts.push(next);
     }
-    fitted.count("_n_support", machine.count, starts.last().copied().unwrap_or(0))?;
-    // The newest version writes the word `deprecated` where nothing was asked for.
+    fitted.check_count("_n_support", vectors.count, starts.last().copied().unwrap_or(0))?;
+    // The newest version writes `deprecated` if the parameter was not set.
     let sigmoids = if fitted.text_if("probability").is_none() && fitted.flag("probability")? {
         let slopes = fitted.floats_of("_probA", pairs)?;
         Some(slopes.into_iter().zip(fitted.floats_of("_probB", pairs)?).collect())
     } else {
         None
     };
-    let methods = Methods::PREDICT.and(Method::DecisionFunction).and_if(sigmoids.is_some(), Method::PredictProba);
+    let methods = MethodSet::PREDICT
+        .with(EstimatorMethod::DecisionFunction)
+        .with_if(sigmoids.is_some(), EstimatorMethod::PredictProba);
     let one_vs_one = match fitted.text("decision_function_shape")? {
         "ovo" => true,
         "ovr" => false,
         _ => return Err(fitted.unsupported("decision_function_shape")),
     };
     let break_ties = fitted.flag("break_ties")? && !one_vs_one && classes > 2;
-    let features = machine.features;
-    Ok(Family::new(methods, features, Pairs { machine, starts, labels, one_vs_one, break_ties, sigmoids }))
+    let features = vectors.features;
+    Ok(EstimatorSpec::new(methods, features, ClassPairs { vectors, starts, labels, one_vs_one, break_ties, sigmoids }))
 }
 
-impl Pairs {
+impl ClassPairs {
     const fn classes(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// Both classes of each pair, in the order of LIBSVM.
+    /// Returns the classes of each pair, in LIBSVM's order.
     fn pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let classes = self.classes();
         (0..classes).flat_map(move |one| (one + 1..classes).map(move |other| (one, other)))
     }
 
-    /// A sum for each pair; above zero it speaks for the first class.
+    /// Returns the sum of each pair. A positive sum is a vote for the first class.
     fn sums(&self, row: &[f64]) -> Vec<f64> {
-        let kernels = self.machine.kernels(row);
+        let kernels = self.vectors.kernels(row);
         let count = kernels.len();
-        let mut sums = self.machine.intercept.clone();
+        let mut sums = self.vectors.intercept.clone();
         wide(
             #[inline(always)]
             || {
@@ -234,7 +252,7 @@ impl Pairs {
                     let mut both = 0.0;
                     for (class, weights) in [(one, other - 1), (other, one)] {
                         let range = self.starts[class]..self.starts[class + 1];
-                        let weights = &self.machine.weights[weights * count..(weights + 1) * count];
+                        let weights = &self.vectors.weights[weights * count..(weights + 1) * count];
                         both += lanes(&kernels[range.clone()], &weights[range], |x, y| x * y);
                     }
                     *sum += both;
@@ -244,7 +262,7 @@ impl Pairs {
         sums
     }
 
-    /// The class that most pairs speak for.
+    /// Returns the class with the most votes.
     fn vote(&self, sums: &[f64]) -> usize {
         let mut votes = vec![0_u32; self.classes()];
         for ((one, other), &sum) in self.pairs().zip(sums) {
@@ -259,7 +277,7 @@ impl Pairs {
         best
     }
 
-    /// A score for each class: its votes, and how clear they were.
+    /// Returns a score for each class: its votes, with the confidence as a tie-breaker.
     fn one_vs_rest(&self, sums: &[f64]) -> Vec<f64> {
         let mut votes = vec![0.0; self.classes()];
         let mut confidences = vec![0.0; self.classes()];
@@ -291,12 +309,12 @@ impl Pairs {
     }
 }
 
-/// The logistic function of `-x`.
+/// Returns the logistic function of `-x`.
 fn sigmoid(x: f64) -> f64 {
     if x >= 0.0 { (-x).exp() / (1.0 + (-x).exp()) } else { 1.0 / (1.0 + x.exp()) }
 }
 
-/// Finds the probabilities of classes that suit those of pairs best, step by step as LIBSVM does.
+/// Finds the class probabilities that fit those of the pairs best, by LIBSVM's iteration.
 #[expect(clippy::cast_precision_loss, reason = "classes are few")]
 fn couple(pairwise: &[f64], classes: usize) -> Vec<f64> {
     let r = |one: usize, other: usize| pairwise[one * classes + other];
@@ -329,31 +347,36 @@ fn couple(pairwise: &[f64], classes: usize) -> Vec<f64> {
     p
 }
 
-impl Evaluate for Pairs {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = about.finite(data)?;
+impl Evaluate for ClassPairs {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = info.finite(data)?;
         let x = x.to_f64();
-        let sums = x.chunks_exact(self.machine.features).map(|row| self.sums(row));
-        Ok(Data::Table(match (method, &self.sigmoids) {
-            (Method::DecisionFunction, _) => {
+        let sums = x.chunks_exact(self.vectors.features).map(|row| self.sums(row));
+        Ok(TableData::Table(match (method, &self.sigmoids) {
+            (EstimatorMethod::DecisionFunction, _) => {
                 let columns = match self.classes() {
                     2 => 1,
                     classes if self.one_vs_one => classes * (classes - 1) / 2,
                     classes => classes,
                 };
-                Table::of_f64(sums.flat_map(|sums| self.scores(sums)).collect(), columns)
+                DenseTable::of_f64(sums.flat_map(|sums| self.scores(sums)).collect(), columns)
             }
-            (Method::PredictProba, Some(sigmoids)) => {
-                Table::of_f64(sums.flat_map(|sums| self.probabilities(&sums, sigmoids)).collect(), self.classes())
+            (EstimatorMethod::PredictProba, Some(sigmoids)) => {
+                DenseTable::of_f64(sums.flat_map(|sums| self.probabilities(&sums, sigmoids)).collect(), self.classes())
             }
             _ if self.break_ties => {
-                Table::of_column(self.labels.take(sums.map(|sums| argmax(&self.one_vs_rest(&sums)))))
+                DenseTable::of_column(self.labels.take(sums.map(|sums| argmax(&self.one_vs_rest(&sums)))))
             }
-            _ => Table::of_column(self.labels.take(sums.map(|sums| self.vote(&sums)))),
+            _ => DenseTable::of_column(self.labels.take(sums.map(|sums| self.vote(&sums)))),
         }))
     }
 
     fn cost(&self) -> u64 {
-        self.machine.cost()
+        self.vectors.cost()
     }
 }

@@ -1,69 +1,77 @@
-//! Decision trees, and ensembles that average them or add them up.
+//! Decision trees, and sums and means over several trees for ensembles.
 
 use std::borrow::Cow;
 use std::hint::select_unpredictable;
 use std::sync::Arc;
 
-use super::classes::Family;
-use super::data::{Data, Elements, Table};
+use super::classes::{ClassTable, EstimatorSpec};
+use super::data::{DenseTable, Elements, FloatValues, TableData, to_f32};
 use super::error::{LoadError, PredictError};
-use super::estimator::{About, Estimator, Evaluate, Method, Methods};
-use super::fitted::{Fitted, Version};
-use super::numerics::{argmax, expit, normalize, softmax};
-use crate::pickle::{Array, Value};
+use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::{FittedObject, SklearnVersion};
+use super::numerics::{argmax, normalize};
+use crate::pickle::{NumpyArray, PickleValue};
 
-/// Set beside a feature when missing values go left.
+pub(super) const CLASSES: ClassTable = &[
+    ("tree.DecisionTreeClassifier", classifier),
+    ("tree.DecisionTreeRegressor", regressor),
+    ("tree.ExtraTreeClassifier", classifier),
+    ("tree.ExtraTreeRegressor", regressor),
+];
+
+/// Set in a node's feature if missing values go left.
 const MISSING_LEFT: u32 = 1 << 31;
-/// Rows that go through one tree before the next one is looked at.
+/// How many rows go through a tree before the next tree is evaluated.
 const BLOCK: usize = 64;
-/// Walks that go on side by side, so that one need not wait for another's memory.
+/// How many rows or trees are walked in lockstep, so that their memory accesses overlap.
 const LANES: usize = 8;
 
-/// A split, or a leaf.
+/// A split or a leaf.
 #[derive(Debug, Clone, Copy)]
 struct Node {
-    /// Values up to this one go left. The file has double precision; among single ones this is the same test.
+    /// The largest value that goes left. The file has double precision; for single-precision values the test is the
+    /// same.
     threshold: f32,
     /// The feature, and whether missing values go left.
     feature: u32,
-    /// The nodes on the left and on the right; a leaf has itself.
+    /// The left and the right child. Both children of a leaf are the leaf itself.
     children: [u32; 2],
 }
 
-/// One tree. Each child stands behind its parent, so that a walk ends.
+/// One tree. Each child comes after its parent, so every walk ends.
 #[derive(Debug)]
 pub(super) struct Tree {
     nodes: Vec<Node>,
-    /// Where the values of each node start, if it is a leaf.
+    /// For each node that is a leaf, where its values start.
     starts: Vec<u32>,
     /// `width` numbers for each leaf.
     values: Vec<f64>,
     width: usize,
-    /// How deep the tree is.
+    /// The depth of the tree.
     depth: usize,
 }
 
-/// Trees of the same features and the same width.
+/// Trees with the same features and the same width.
 #[derive(Debug)]
 pub(super) struct Trees {
     all: Vec<Tree>,
     features: usize,
-    width: usize,
+    pub(super) width: usize,
 }
 
-/// What the leaves of classifiers hold.
+/// What leaves contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Leaves {
-    /// Numbers that are what they are.
+pub(super) enum LeafKind {
+    /// Values that are used unchanged.
     Values,
-    /// Weights of samples, which become fractions.
+    /// Sample weights, which are converted to fractions.
     Weights,
-    /// How far a row has come, and how far it would go among as many samples as the leaf has.
+    /// Path lengths: the depth of the leaf, plus the expected depth of a tree of its samples.
     Paths,
 }
 
-/// How many splits so many samples need on average until each is alone, as isolation forests reckon.
-pub(super) fn expected_path(samples: f64) -> f64 {
+/// Returns the average path length of a tree that isolates this many samples, by the formula of isolation forests.
+pub(super) fn average_path_length(samples: f64) -> f64 {
     if samples <= 1.0 {
         return 0.0;
     }
@@ -73,40 +81,40 @@ pub(super) fn expected_path(samples: f64) -> f64 {
     2.0 * ((samples - 1.0).ln() + std::f64::consts::EULER_GAMMA) - 2.0 * (samples - 1.0) / samples
 }
 
-/// Rounds down to single precision: `x <= threshold` stays the same for every single-precision `x`.
+/// Rounds down to single precision, so that `x <= threshold` is the same for every single-precision `x`.
 fn round_down(threshold: f64) -> f32 {
-    let rounded = super::data::to_f32(threshold);
+    let rounded = to_f32(threshold);
     if f64::from(rounded) > threshold { rounded.next_down() } else { rounded }
 }
 
 impl Tree {
     /// Reads the `tree_` of a fitted tree.
-    fn load(fitted: &Fitted<'_>, features: usize, leaves: Leaves) -> Result<Self, LoadError> {
-        let tree = fitted.part(fitted.need("tree_")?)?;
+    fn load(fitted: &FittedObject<'_>, features: usize, leaves: LeafKind) -> Result<Self, LoadError> {
+        let tree = fitted.part(fitted.require("tree_")?)?;
         let wanted = || tree.unexpected("nodes", "the nodes of a tree");
-        let nodes = tree.need("nodes")?.as_array().ok_or_else(wanted)?;
-        let fields = Fields::read(nodes).ok_or_else(wanted)?;
+        let nodes = tree.require("nodes")?.as_array().ok_or_else(wanted)?;
+        let fields = NodeFields::read(nodes).ok_or_else(wanted)?;
         let count = nodes.len();
-        let array = tree.need("values")?.as_array();
+        let array = tree.require("values")?.as_array();
         let shape = array.map(|array| array.shape.as_slice());
         let Some(&[rows, outputs, classes]) = shape else {
             return Err(tree.unexpected("values", "an array of three dimensions"));
         };
-        tree.count("values", count, rows)?;
+        tree.check_count("values", count, rows)?;
         let width = outputs.saturating_mul(classes);
         let values = tree.floats("values")?;
         if count == 0 || width == 0 || values.len() != count.saturating_mul(width) {
             return Err(wanted());
         }
-        let (values, width) = if leaves == Leaves::Paths {
+        let (values, width) = if leaves == LeafKind::Paths {
             (nodes.field("n_node_samples").ok_or_else(wanted)?.to_f64(), 1)
         } else {
             (values, width)
         };
-        Self::build(&fields, &values, width, (features, leaves)).ok_or_else(wanted)
+        Self::build(&fields, &values, width, features, leaves).ok_or_else(wanted)
     }
 
-    fn build(fields: &Fields, values: &[f64], width: usize, (features, leaves): (usize, Leaves)) -> Option<Self> {
+    fn build(fields: &NodeFields, values: &[f64], width: usize, features: usize, leaves: LeafKind) -> Option<Self> {
         let count = fields.left.len();
         let mut depths = vec![0_u32; count];
         let (nodes, starts) = (Vec::with_capacity(count), vec![0; count]);
@@ -117,14 +125,14 @@ impl Tree {
                 let start = u32::try_from(tree.values.len()).ok()?;
                 let own = &values[index * width..(index + 1) * width];
                 tree.values.extend_from_slice(own);
-                if leaves == Leaves::Weights && own.iter().sum::<f64>() != 0.0 {
+                if leaves == LeafKind::Weights && own.iter().sum::<f64>() != 0.0 {
                     normalize(&mut tree.values[start as usize..]);
                 }
                 let own_place = u32::try_from(index).ok()?;
                 tree.nodes.push(Node { threshold: 0.0, feature: 0, children: [own_place; 2] });
                 tree.starts[index] = start;
-                if leaves == Leaves::Paths {
-                    let length = f64::from(depths[index] + 1) + expected_path(own[0]) - 1.0;
+                if leaves == LeafKind::Paths {
+                    let length = f64::from(depths[index] + 1) + average_path_length(own[0]) - 1.0;
                     tree.values[start as usize] = length;
                 }
                 tree.depth = tree.depth.max(depths[index] as usize);
@@ -148,7 +156,7 @@ impl Tree {
         Some(tree)
     }
 
-    /// The values of a leaf.
+    /// Returns the values of a leaf.
     fn values(&self, leaf: u32) -> &[f64] {
         let start = self.starts[leaf as usize] as usize;
         &self.values[start..start + self.width]
@@ -156,8 +164,8 @@ impl Tree {
 }
 
 impl Node {
-    /// Where a value goes from here.
-    #[expect(clippy::needless_bitwise_bool, reason = "a branch would be guessed wrong at every other node")]
+    /// Returns the child that a row goes to.
+    #[expect(clippy::needless_bitwise_bool, reason = "a branch would be mispredicted at every other node")]
     fn next(&self, row: &[f32]) -> u32 {
         let value = row[(self.feature & !MISSING_LEFT) as usize];
         let left = (value <= self.threshold) | (value.is_nan() & (self.feature & MISSING_LEFT != 0));
@@ -165,7 +173,7 @@ impl Node {
     }
 }
 
-/// The leaf that each row ends in, each in its own tree.
+/// Returns the leaf that each row ends in, each in its own tree.
 fn leaves<const N: usize>(trees: [&Tree; N], rows: [&[f32]; N]) -> [u32; N] {
     let mut places = [0; N];
     loop {
@@ -182,7 +190,7 @@ fn leaves<const N: usize>(trees: [&Tree; N], rows: [&[f32]; N]) -> [u32; N] {
 }
 
 /// The fields of all nodes.
-struct Fields {
+struct NodeFields {
     left: Vec<i64>,
     right: Vec<i64>,
     feature: Vec<i64>,
@@ -190,8 +198,8 @@ struct Fields {
     missing_left: Option<Vec<i64>>,
 }
 
-impl Fields {
-    fn read(nodes: &Array) -> Option<Self> {
+impl NodeFields {
+    fn read(nodes: &NumpyArray) -> Option<Self> {
         let integers = |name| nodes.field(name)?.to_i64();
         Some(Self {
             left: integers("left_child")?,
@@ -204,36 +212,36 @@ impl Fields {
 }
 
 impl Trees {
-    /// Reads trees, each the `tree_` of an estimator.
-    fn load<'a>(
-        fitted: &Fitted<'a>,
-        estimators: impl IntoIterator<Item = Value<'a>>,
+    /// Reads the `tree_` of every estimator.
+    pub(super) fn load<'a>(
+        fitted: &FittedObject<'a>,
+        estimators: impl IntoIterator<Item = PickleValue<'a>>,
         features: usize,
-        leaves: Leaves,
+        leaves: LeafKind,
     ) -> Result<Self, LoadError> {
         let mut trees: Vec<Tree> = Vec::new();
         for estimator in estimators {
             let tree = Tree::load(&fitted.part(estimator)?, features, leaves)?;
             let width = trees.first().map_or(tree.width, |first| first.width);
-            fitted.count("estimators_", width, tree.width)?;
+            fitted.check_count("estimators_", width, tree.width)?;
             trees.push(tree);
         }
         let width = trees.first().ok_or_else(|| fitted.unexpected("estimators_", "at least one tree"))?.width;
         Ok(Self { all: trees, features, width })
     }
 
-    /// Reads the trees of an isolation forest, whose values are lengths of paths. Each tree knows its features by their
-    /// places in its subset.
+    /// Reads the trees of an isolation forest, whose values are path lengths. A tree refers to features by their
+    /// positions in its subset.
     pub(super) fn paths<'a>(
-        fitted: &Fitted<'a>,
-        estimators: Vec<Value<'a>>,
+        fitted: &FittedObject<'a>,
+        estimators: Vec<PickleValue<'a>>,
         subsets: &[Vec<usize>],
         features: usize,
     ) -> Result<Self, LoadError> {
         let mut trees = Self { all: Vec::with_capacity(estimators.len()), features, width: 1 };
         for (estimator, subset) in estimators.into_iter().zip(subsets) {
-            let mut tree = Tree::load(&fitted.part(estimator)?, subset.len(), Leaves::Paths)?;
-            // A tree that was given all features was given them in their order.
+            let mut tree = Tree::load(&fitted.part(estimator)?, subset.len(), LeafKind::Paths)?;
+            // A tree with all features has them in their original order.
             if subset.len() != features {
                 for place in 0..tree.nodes.len() {
                     let node = tree.nodes[place];
@@ -254,7 +262,7 @@ impl Trees {
         Ok(trees)
     }
 
-    /// Adds the values of every tree, `scale` times, to the row's `width` sums.
+    /// Adds the values of every tree, times `scale`, to the `width` sums of each row.
     pub(super) fn add(&self, x: &[f32], sums: &mut [f64], scale: f64) {
         let blocks = x.chunks(BLOCK * self.features).zip(sums.chunks_mut(BLOCK * self.width));
         for (x, sums) in blocks {
@@ -277,7 +285,7 @@ impl Trees {
         }
     }
 
-    /// Adds the values of every tree for one row, which goes through several trees at once.
+    /// Adds the values of every tree for one row, which is walked through several trees in lockstep.
     fn add_one(&self, row: &[f32], sums: &mut [f64], scale: f64) {
         let (groups, rest) = self.all.as_chunks::<LANES>();
         for group in groups {
@@ -292,7 +300,7 @@ impl Trees {
         }
     }
 
-    /// The mean over all trees.
+    /// Returns the mean over all trees.
     fn mean(&self, x: &[f32], rows: usize) -> Vec<f64> {
         let mut sums = vec![0.0; rows * self.width];
         self.add(x, &mut sums, 1.0);
@@ -318,314 +326,97 @@ fn add_scaled(sums: &mut [f64], values: &[f64], scale: f64) {
     }
 }
 
-/// Reads `n_features_in_`, which older trees call otherwise.
-fn features(fitted: &Fitted<'_>) -> Result<usize, LoadError> {
-    let name = if fitted.get("n_features_in_").is_some() { "n_features_in_" } else { "n_features_" };
-    match fitted.size(name)? {
-        0 => Err(fitted.unexpected(name, "at least one feature")),
-        features => Ok(features),
-    }
-}
-
-/// Rows in the precision of trees, in which they have to be finite; some versions and parameters take missing values.
-pub(super) fn rows<'d>(data: &'d Data<'_>, about: &About, missing: bool) -> Result<Cow<'d, [f32]>, PredictError> {
-    let rows = unchecked(data, about)?;
+/// Returns rows in the precision of trees. They must be finite; some versions and parameters allow missing values.
+pub(super) fn rows<'d>(
+    data: &'d TableData<'_>,
+    info: &EstimatorInfo,
+    missing: bool,
+) -> Result<Cow<'d, [f32]>, PredictError> {
+    let rows = unchecked(data, info)?;
     let fits = rows.iter().all(|value| value.is_finite() || missing && value.is_nan());
-    if fits { Ok(rows) } else { Err(PredictError::NotFinite { class: Arc::clone(&about.class) }) }
+    if fits { Ok(rows) } else { Err(PredictError::NotFinite { class: Arc::clone(&info.class) }) }
 }
 
-/// Rows in the precision of trees, whatever numbers they have.
-pub(super) fn unchecked<'d>(data: &'d Data<'_>, about: &About) -> Result<Cow<'d, [f32]>, PredictError> {
-    let matrix = about.unchecked(data)?;
+/// Returns rows in the precision of trees, without checking them.
+pub(super) fn unchecked<'d>(data: &'d TableData<'_>, info: &EstimatorInfo) -> Result<Cow<'d, [f32]>, PredictError> {
+    let matrix = info.unchecked(data)?;
     Ok(match matrix.floats {
-        super::data::Floats::F32(values) => values,
-        super::data::Floats::F64(values) => values.iter().copied().map(super::data::to_f32).collect(),
+        FloatValues::F32(values) => values,
+        FloatValues::F64(values) => values.iter().copied().map(to_f32).collect(),
     })
 }
 
-/// Whether a tree of these parameters takes missing values.
-fn takes_missing(tree: &Fitted<'_>, random: Version, best: Version) -> bool {
+/// Returns whether a tree with these parameters accepts missing values.
+pub(super) fn takes_missing(tree: &FittedObject<'_>, random: SklearnVersion, best: SklearnVersion) -> bool {
     let since = if tree.text_if("splitter") == Some("random") { random } else { best };
     let criterion = tree.text_if("criterion").unwrap_or_default();
     let suits = ["gini", "entropy", "log_loss", "squared_error", "friedman_mse", "poisson"].contains(&criterion);
     tree.version() >= since && suits && tree.get("monotonic_cst").is_none()
 }
 
-/// A tree or a mean of trees.
+/// A tree, or the mean of several trees.
 #[derive(Debug)]
-struct Mean {
+struct MeanOfTrees {
     trees: Trees,
-    /// Of classifiers.
+    /// Classifiers only.
     labels: Option<Elements<'static>>,
     missing: bool,
 }
 
-/// `DecisionTreeClassifier` and `ExtraTreeClassifier`.
-pub(super) fn tree_classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    let missing = takes_missing(fitted, Version(1, 6), Version(1, 3));
+/// Loads `DecisionTreeClassifier` and `ExtraTreeClassifier`.
+fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    let missing = takes_missing(fitted, SklearnVersion(1, 6), SklearnVersion(1, 3));
     mean(fitted, vec![fitted.value()], true, missing)
 }
 
-/// `DecisionTreeRegressor` and `ExtraTreeRegressor`.
-pub(super) fn tree_regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    let missing = takes_missing(fitted, Version(1, 6), Version(1, 3));
+/// Loads `DecisionTreeRegressor` and `ExtraTreeRegressor`.
+fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    let missing = takes_missing(fitted, SklearnVersion(1, 6), SklearnVersion(1, 3));
     mean(fitted, vec![fitted.value()], false, missing)
 }
 
-/// Random forests and extremely randomised trees that classify.
-pub(super) fn forest_classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    forest(fitted, true)
-}
-
-/// Random forests and extremely randomised trees of numbers.
-pub(super) fn forest_regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    forest(fitted, false)
-}
-
-fn forest(fitted: &Fitted<'_>, classifier: bool) -> Result<Family, LoadError> {
-    let estimators = fitted.items("estimators_")?;
-    let first = estimators.first().ok_or_else(|| fitted.unexpected("estimators_", "at least one tree"))?;
-    let missing = takes_missing(&fitted.part(*first)?, Version(1, 6), Version(1, 4));
-    mean(fitted, estimators, classifier, missing)
-}
-
-fn mean<'a>(
-    fitted: &Fitted<'a>,
-    estimators: Vec<Value<'a>>,
+pub(super) fn mean<'a>(
+    fitted: &FittedObject<'a>,
+    estimators: Vec<PickleValue<'a>>,
     classifier: bool,
     missing: bool,
-) -> Result<Family, LoadError> {
-    let features = features(fitted)?;
+) -> Result<EstimatorSpec, LoadError> {
+    let features = fitted.n_features()?;
     let outputs = fitted.size("n_outputs_")?;
     if classifier && outputs != 1 {
         return Err(fitted.unsupported("n_outputs_"));
     }
-    let leaves = if classifier && fitted.version() < Version(1, 4) { Leaves::Weights } else { Leaves::Values };
+    let leaves =
+        if classifier && fitted.version() < SklearnVersion(1, 4) { LeafKind::Weights } else { LeafKind::Values };
     let trees = Trees::load(fitted, estimators, features, leaves)?;
     let (labels, methods) = if classifier {
         let labels = fitted.labels("classes_")?;
-        fitted.count("classes_", trees.width, labels.len())?;
-        (Some(labels), Methods::PREDICT.and(Method::PredictProba))
+        fitted.check_count("classes_", trees.width, labels.len())?;
+        (Some(labels), MethodSet::PREDICT.with(EstimatorMethod::PredictProba))
     } else {
-        (None, Methods::PREDICT)
+        (None, MethodSet::PREDICT)
     };
-    Ok(Family::new(methods, features, Mean { trees, labels, missing }))
+    Ok(EstimatorSpec::new(methods, features, MeanOfTrees { trees, labels, missing }))
 }
 
-impl Evaluate for Mean {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = rows(data, about, self.missing)?;
+impl Evaluate for MeanOfTrees {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        let x = rows(data, info, self.missing)?;
         let means = self.trees.mean(&x, data.rows());
-        Ok(Data::Table(match &self.labels {
-            Some(labels) if method == Method::Predict => {
-                Table::of_column(labels.take(means.chunks_exact(self.trees.width).map(argmax)))
+        Ok(TableData::Table(match &self.labels {
+            Some(labels) if method == EstimatorMethod::Predict => {
+                DenseTable::of_column(labels.take(means.chunks_exact(self.trees.width).map(argmax)))
             }
-            _ => Table::of_f64(means, self.trees.width),
+            _ => DenseTable::of_f64(means, self.trees.width),
         }))
     }
 
     fn cost(&self) -> u64 {
         self.trees.cost()
-    }
-}
-
-/// How gradient boosting turns sums into answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Loss {
-    /// Numbers.
-    Regression,
-    /// Two classes, one sum.
-    Binomial,
-    /// Two classes by the exponential loss of `AdaBoost`.
-    Exponential,
-    /// A sum for each class.
-    Multinomial,
-}
-
-/// `GradientBoostingClassifier` and `GradientBoostingRegressor`.
-#[derive(Debug)]
-struct Boosted {
-    /// Those that add to each sum.
-    trees: Vec<Trees>,
-    learning_rate: f64,
-    start: Start,
-    loss: Loss,
-    labels: Option<Elements<'static>>,
-    version: Version,
-    features: usize,
-}
-
-/// What the sums start from.
-#[derive(Debug)]
-enum Start {
-    Zero,
-    /// The same for each row.
-    Constant(Vec<f64>),
-    /// What another estimator answers.
-    Estimator(Box<Estimator>),
-}
-
-pub(super) fn boosting_classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    let labels = fitted.labels("classes_")?;
-    let loss = match fitted.text("loss")? {
-        "deviance" | "log_loss" if labels.len() == 2 => Loss::Binomial,
-        "deviance" | "log_loss" if labels.len() > 2 => Loss::Multinomial,
-        "exponential" if labels.len() == 2 => Loss::Exponential,
-        _ => return Err(fitted.unsupported("loss")),
-    };
-    boosting(fitted, loss, Some(labels))
-}
-
-pub(super) fn boosting_regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    boosting(fitted, Loss::Regression, None)
-}
-
-fn boosting(fitted: &Fitted<'_>, loss: Loss, labels: Option<Elements<'static>>) -> Result<Family, LoadError> {
-    let features = features(fitted)?;
-    let sums = if loss == Loss::Multinomial { labels.as_ref().map_or(1, Elements::len) } else { 1 };
-    let estimators = fitted.items("estimators_")?;
-    let stages = estimators.chunks_exact(sums);
-    fitted.count("estimators_", stages.len() * sums, estimators.len())?;
-    let mut trees = Vec::with_capacity(sums);
-    for sum in 0..sums {
-        let own = estimators.iter().copied().skip(sum).step_by(sums);
-        let own = Trees::load(fitted, own, features, Leaves::Values)?;
-        fitted.count("estimators_", 1, own.width)?;
-        trees.push(own);
-    }
-    let learning_rate = fitted.number("learning_rate")?;
-    let start = start(fitted, loss, sums)?;
-    let methods = match loss {
-        Loss::Regression => Methods::PREDICT,
-        _ => Methods::PREDICT.and(Method::PredictProba).and(Method::DecisionFunction),
-    };
-    let version = fitted.version();
-    Ok(Family::new(methods, features, Boosted { trees, learning_rate, start, loss, labels, version, features }))
-}
-
-/// Reads `init_`: a dummy that always answers the same, any other estimator, or nothing.
-fn start(fitted: &Fitted<'_>, loss: Loss, sums: usize) -> Result<Start, LoadError> {
-    let init = fitted.need("init_")?;
-    if init.as_str() == Some("zero") {
-        return Ok(Start::Zero);
-    }
-    let class = init.class().unwrap_or_default();
-    if class.starts_with("sklearn.dummy.Dummy") {
-        let dummy = fitted.part(init)?;
-        let predictions = match loss {
-            Loss::Regression => dummy.floats_of("constant_", 1)?,
-            _ => dummy.floats("class_prior_")?,
-        };
-        let wanted = if loss == Loss::Multinomial { sums } else { predictions.len().min(2) };
-        fitted.count("init_", wanted, predictions.len())?;
-        if matches!(loss, Loss::Binomial | Loss::Exponential) {
-            fitted.count("init_", 2, predictions.len())?;
-        }
-        return Ok(Start::Constant(loss.link(&predictions, fitted.version())));
-    }
-    let estimator = fitted.estimator(init)?;
-    let method = if loss == Loss::Regression { Method::Predict } else { Method::PredictProba };
-    if estimator.about.methods.contains(method) {
-        Ok(Start::Estimator(Box::new(estimator)))
-    } else {
-        Err(fitted.unsupported("init_"))
-    }
-}
-
-impl Loss {
-    /// What the sums of a row start from, when another estimator answers `predictions`.
-    fn link(self, predictions: &[f64], version: Version) -> Vec<f64> {
-        let epsilon = if version < Version(1, 6) { f64::from(f32::EPSILON) } else { f64::EPSILON };
-        let clip = |probability: f64| probability.clamp(epsilon, 1.0 - epsilon);
-        let logit = |probability: f64| (probability / (1.0 - probability)).ln();
-        match self {
-            Self::Regression => predictions.to_vec(),
-            Self::Binomial => predictions.iter().skip(1).map(|&p| logit(clip(p))).collect(),
-            Self::Exponential => predictions.iter().skip(1).map(|&p| 0.5 * logit(clip(p))).collect(),
-            Self::Multinomial => {
-                let mut logs: Vec<f64> = predictions.iter().map(|&p| clip(p).ln()).collect();
-                if version >= Version(1, 4) {
-                    #[expect(clippy::cast_precision_loss, reason = "as NumPy's mean")]
-                    let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-                    for log in &mut logs {
-                        *log -= mean;
-                    }
-                }
-                logs
-            }
-        }
-    }
-}
-
-impl Boosted {
-    /// The sums of every row.
-    fn sums(&self, x: &[f32], rows: usize) -> Result<Vec<f64>, PredictError> {
-        let width = self.trees.len();
-        let mut sums = match &self.start {
-            Start::Zero => vec![0.0; rows * width],
-            Start::Constant(start) => start.repeat(rows),
-            Start::Estimator(estimator) => self.ask(estimator, x, rows)?,
-        };
-        if width == 1 {
-            self.trees[0].add(x, &mut sums, self.learning_rate);
-            return Ok(sums);
-        }
-        let mut own = vec![0.0; rows];
-        for (index, trees) in self.trees.iter().enumerate() {
-            own.iter_mut().zip(sums.iter().skip(index).step_by(width)).for_each(|(own, &sum)| *own = sum);
-            trees.add(x, &mut own, self.learning_rate);
-            sums.iter_mut().skip(index).step_by(width).zip(&own).for_each(|(sum, &own)| *sum = own);
-        }
-        Ok(sums)
-    }
-
-    fn ask(&self, estimator: &Estimator, x: &[f32], rows: usize) -> Result<Vec<f64>, PredictError> {
-        let columns = self.features;
-        let table = Data::Table(Table { elements: Elements::F32(x.into()), rows, columns });
-        let method = if self.loss == Loss::Regression { Method::Predict } else { Method::PredictProba };
-        let answer = estimator.call(method, &table)?;
-        let class = || Arc::clone(&estimator.about.class);
-        let matrix = answer.matrix().ok_or_else(|| PredictError::Text { class: class() })?;
-        let wanted = self.labels.as_ref().map_or(1, Elements::len);
-        if matrix.columns != wanted {
-            return Err(PredictError::Features { class: class(), wanted, found: matrix.columns });
-        }
-        let predictions = matrix.to_f64();
-        Ok(predictions.chunks_exact(matrix.columns).flat_map(|row| self.loss.link(row, self.version)).collect())
-    }
-}
-
-impl Evaluate for Boosted {
-    fn call(&self, method: Method, data: &Data<'_>, about: &About) -> Result<Data<'static>, PredictError> {
-        let x = rows(data, about, false)?;
-        let mut sums = self.sums(&x, data.rows())?;
-        let width = self.trees.len();
-        let Some(labels) = &self.labels else { return Ok(Data::Table(Table::of_f64(sums, width))) };
-        Ok(Data::Table(match (method, self.loss) {
-            (Method::DecisionFunction, _) => Table::of_f64(sums, width),
-            (Method::PredictProba, Loss::Multinomial) => {
-                sums.chunks_exact_mut(width).for_each(softmax);
-                Table::of_f64(sums, width)
-            }
-            (Method::PredictProba, loss) => {
-                let scale = if loss == Loss::Exponential { 2.0 } else { 1.0 };
-                let both = sums.iter().map(|sum| expit(scale * sum)).flat_map(|positive| [1.0 - positive, positive]);
-                Table::of_f64(both.collect(), 2)
-            }
-            (_, Loss::Multinomial) => Table::of_column(labels.take(sums.chunks_exact(width).map(argmax))),
-            // Zero was the first class until 1.3, and is the second since.
-            _ if self.version < Version(1, 4) => {
-                Table::of_column(labels.take(sums.iter().map(|&sum| usize::from(sum > 0.0))))
-            }
-            _ => Table::of_column(labels.take(sums.iter().map(|&sum| usize::from(sum >= 0.0)))),
-        }))
-    }
-
-    fn cost(&self) -> u64 {
-        let start = match &self.start {
-            Start::Estimator(estimator) => estimator.evaluate.cost(),
-            Start::Zero | Start::Constant(_) => 0,
-        };
-        start + self.trees.iter().map(Trees::cost).sum::<u64>()
     }
 }

@@ -1,35 +1,37 @@
-//! From a loader's trees to the compiled form.
+//! Compiles the trees of a loader.
 //!
-//! The loaders describe one node at a time and the compiler walks from the root. This is the only place where the
-//! structure of a tree is followed before it has been checked, so it finds children out of range, cycles and shared nodes
-//! for every format.
+//! Loaders describe one node at a time, and the compiler walks from the root. This is the only place that follows a
+//! tree before its structure is checked, so it finds children out of range, cycles and shared nodes for every format.
 
 use std::collections::HashMap;
 
 use super::error::{LoadError, TreeFault};
-use super::forest::{Categories, Column, Forest, Group, Index, LinearLeaf, LinearLeaves, NONE, Node, Nodes, Set, View};
-use super::planes::{Asks, Planes, SplitShape, TreeShape};
+use super::forest::{
+    Categories, FeatureView, Forest, ForestColumn, LinearLeaf, LinearLeaves, NONE, Node, NodeIndex, Nodes,
+    SplitCategories, TreeGroup,
+};
+use super::planes::{Planes, SplitCondition, SplitShape, TreeShape};
 use super::scalar::Scalar;
 
-/// The offset of a leaf: one back, because its test fails and that leads one on.
+/// The offset of a leaf. The test of a leaf fails, which adds one, so minus one leads back to the leaf.
 const LEAF: u32 = u32::MAX;
 
-/// A node as a loader sees it.
-pub(super) enum Source<'a, T> {
+/// A node as a loader describes it.
+pub(super) enum LoadedNode<'a, T> {
     /// Goes to `children[0]` if `test` holds.
     Split {
         feature: i64,
-        test: Test<'a, T>,
+        test: SplitTest<'a, T>,
         children: [i64; 2],
     },
-    Leaf(Leaf<'a, T>),
+    Leaf(LeafValue<'a, T>),
 }
 
-/// What a split asks.
-pub(super) enum Test<'a, T> {
+/// The test of a split.
+pub(super) enum SplitTest<'a, T> {
     /// Whether the value is at most the threshold.
-    AtMost { threshold: T, view: View, missing: bool },
-    /// Whether the value, truncated, is one of the categories. Values below `lowest` are none.
+    AtMost { threshold: T, view: FeatureView, missing: bool },
+    /// Whether the value, truncated, is one of the categories. Values below `lowest` are in no category.
     Among { categories: CategorySet<'a>, lowest: T, missing: bool },
 }
 
@@ -37,17 +39,17 @@ pub(super) enum Test<'a, T> {
 pub(super) enum CategorySet<'a> {
     /// A list in any order.
     List(Vec<u32>),
-    /// A bit for each category from 0.
+    /// One bit for each category, starting at 0.
     Bits(&'a [u32]),
 }
 
-/// What a leaf gives.
-pub(super) enum Leaf<'a, T> {
+/// The value of a leaf.
+pub(super) enum LeafValue<'a, T> {
     /// A number for the tree's output.
     Value(T),
     /// A number for every output.
     Vector(&'a [T]),
-    /// A linear model, and a value for rows that it cannot be used on.
+    /// A linear model, and a fallback for rows that it cannot be applied to.
     Linear { constant: T, terms: Vec<(i64, T)>, fallback: T },
 }
 
@@ -59,10 +61,10 @@ pub(super) struct Compiler<T> {
     tiny: T,
     nodes: Vec<Node<T, u32>>,
     values: Vec<T>,
-    columns: Vec<Column<T>>,
-    column_of: HashMap<(u32, View, bool), u32>,
+    columns: Vec<ForestColumn<T>>,
+    column_of: HashMap<(u32, FeatureView, bool), u32>,
     set_of: Vec<u32>,
-    sets: Vec<Set<T>>,
+    sets: Vec<SplitCategories<T>>,
     words: Vec<u32>,
     leaf_of: Vec<u32>,
     leaves: Vec<LinearLeaf<T>>,
@@ -70,15 +72,15 @@ pub(super) struct Compiler<T> {
     trees: Vec<Tree>,
 }
 
-/// What a forest is, beside its trees.
-pub(super) struct Shape<T> {
-    /// Features of a row.
+/// The properties of a forest, apart from its trees.
+pub(super) struct ForestShape<T> {
+    /// The number of features of a row.
     pub(super) features: usize,
-    /// Sums that the trees add to.
+    /// The number of sums that the trees add to.
     pub(super) outputs: usize,
-    /// Values in a leaf: one, or as many as outputs.
+    /// The number of values in a leaf: one, or the number of outputs.
     pub(super) width: usize,
-    /// Values up to this size count as zero.
+    /// Values up to this magnitude count as zero.
     pub(super) tiny: T,
 }
 
@@ -89,7 +91,7 @@ struct Tree {
     categorical: bool,
 }
 
-/// A node that has a slot, but no contents yet.
+/// A node that has a slot but no content yet.
 struct Pending {
     node: usize,
     slot: usize,
@@ -97,8 +99,8 @@ struct Pending {
 }
 
 impl<T: Scalar> Compiler<T> {
-    /// Starts a forest.
-    pub(super) fn new(shape: &Shape<T>) -> Self {
+    /// Starts a forest without trees.
+    pub(super) fn new(shape: &ForestShape<T>) -> Self {
         Self {
             features: shape.features,
             outputs: shape.outputs,
@@ -123,16 +125,16 @@ impl<T: Scalar> Compiler<T> {
         &mut self,
         count: usize,
         output: i64,
-        mut describe: impl FnMut(usize) -> Result<Source<'a, T>, TreeFault>,
+        mut describe: impl FnMut(usize) -> Result<LoadedNode<'a, T>, TreeFault>,
     ) -> Result<usize, LoadError> {
         let index = self.trees.len();
         self.add_tree(count, output, &mut describe).map_err(|fault| match fault {
-            Fault::Tree(fault) => fault.in_tree(index),
-            Fault::Whole(error) => error,
+            CompileFault::Tree(fault) => fault.in_tree(index),
+            CompileFault::Whole(error) => error,
         })
     }
 
-    /// Packs everything.
+    /// Packs the trees into a forest.
     pub(super) fn finish(self) -> Forest<T> {
         let planes = Planes::new(self.trees.iter().map(|tree| self.shape(tree)));
         let groups = self.trees.chunks(Forest::<T>::LANES).map(group).collect();
@@ -161,8 +163,8 @@ impl<T: Scalar> Compiler<T> {
         &mut self,
         count: usize,
         output: i64,
-        describe: &mut impl FnMut(usize) -> Result<Source<'a, T>, TreeFault>,
-    ) -> Result<usize, Fault> {
+        describe: &mut impl FnMut(usize) -> Result<LoadedNode<'a, T>, TreeFault>,
+    ) -> Result<usize, CompileFault> {
         if count == 0 {
             return Err(TreeFault::Empty.into());
         }
@@ -179,18 +181,18 @@ impl<T: Scalar> Compiler<T> {
         let mut pending = std::collections::VecDeque::from([Pending { node: 0, slot: root, depth: 0 }]);
         while let Some(Pending { node, slot, depth }) = pending.pop_front() {
             match describe(node)? {
-                Source::Leaf(leaf) => {
+                LoadedNode::Leaf(leaf) => {
                     self.put_leaf(node, slot, leaf)?;
                     deep = deep.max(depth);
                 }
-                Source::Split { feature, test, children } => {
+                LoadedNode::Split { feature, test, children } => {
                     let mut found = [0; 2];
                     for (found, child) in found.iter_mut().zip(children) {
-                        *found = enter(&mut seen, node, child)?;
+                        *found = check_child(&mut seen, node, child)?;
                     }
                     reached += 2;
                     let first = self.reserve(2)?;
-                    if self.put_split(node, slot, first, (feature, test))? {
+                    if self.put_split(node, slot, first, feature, test)? {
                         found.swap(0, 1);
                     }
                     let children = found.into_iter().zip([first, first + 1]);
@@ -207,11 +209,11 @@ impl<T: Scalar> Compiler<T> {
         Ok(reached)
     }
 
-    /// The form of a tree for many rows, if it has one.
+    /// Returns the form of a tree for many rows, if it has one.
     fn shape(&self, tree: &Tree) -> Option<TreeShape<T>> {
         enum Step {
             Enter(usize),
-            /// The first child of a split has been passed.
+            /// The first child of a split is finished.
             Passed(usize),
         }
         if self.width != 1 || !self.leaves.is_empty() {
@@ -231,20 +233,20 @@ impl<T: Scalar> Compiler<T> {
                     let first = slot + offset as usize;
                     steps.extend([Step::Enter(first + 1), Step::Passed(shape.splits.len()), Step::Enter(first)]);
                     let leaves = shape.values.len();
-                    let asks = self.asks(slot, threshold);
-                    shape.splits.push(SplitShape { column, asks, first: leaves..leaves });
+                    let condition = self.split_condition(slot, threshold);
+                    shape.splits.push(SplitShape { column, condition, first: leaves..leaves });
                 }
             }
         }
         Some(shape)
     }
 
-    /// What the split at a slot asks.
-    fn asks(&self, slot: usize, threshold: T) -> Asks<T> {
+    /// Returns the condition of the split at a slot.
+    fn split_condition(&self, slot: usize, threshold: T) -> SplitCondition<T> {
         let Some(set) = self.sets.get(self.set_of[slot] as usize) else {
-            // A test that never holds is that for a member of the empty set.
-            let never = Asks::Among { categories: Vec::new(), missing: false, lowest: T::ZERO };
-            return if threshold.is_nan() { never } else { Asks::AtMost(threshold) };
+            // A test that never holds is membership in the empty set.
+            let never = SplitCondition::Among { categories: Vec::new(), missing: false, lowest: T::ZERO };
+            return if threshold.is_nan() { never } else { SplitCondition::AtMost(threshold) };
         };
         let words = &self.words[set.start as usize..][..set.len as usize];
         let bits = words.iter().zip(0..).flat_map(|(word, index)| {
@@ -252,10 +254,10 @@ impl<T: Scalar> Compiler<T> {
             set_bits.map(move |bit| set.base + index * 32 + bit)
         });
         let categories = if set.sparse { words.to_vec() } else { bits.collect() };
-        Asks::Among { categories, missing: set.missing, lowest: set.lowest }
+        SplitCondition::Among { categories, missing: set.missing, lowest: set.lowest }
     }
 
-    /// Makes room for `count` neighboring nodes, and returns the slot of the first.
+    /// Reserves `count` adjacent nodes, and returns the slot of the first.
     fn reserve(&mut self, count: usize) -> Result<usize, LoadError> {
         let first = self.nodes.len();
         let end = first + count;
@@ -269,19 +271,20 @@ impl<T: Scalar> Compiler<T> {
         Ok(first)
     }
 
-    fn put_leaf(&mut self, node: usize, slot: usize, leaf: Leaf<'_, T>) -> Result<(), Fault> {
-        // The slot was reserved as a node that never holds and leads to itself; only its value is missing.
+    fn put_leaf(&mut self, node: usize, slot: usize, leaf: LeafValue<'_, T>) -> Result<(), CompileFault> {
+        // The slot was reserved as a node whose test never holds and that leads to itself, so only its value is
+        // missing.
         let value = match leaf {
-            Leaf::Value(value) => value,
-            Leaf::Vector(vector) => {
+            LeafValue::Value(value) => value,
+            LeafValue::Vector(vector) => {
                 self.values[slot * self.width..][..self.width].copy_from_slice(vector);
                 return Ok(());
             }
-            Leaf::Linear { constant, terms, fallback } => {
+            LeafValue::Linear { constant, terms, fallback } => {
                 let start = index_of(self.terms.len(), "linear terms")?;
                 for (feature, coefficient) in terms {
                     let feature = self.feature(node, feature)?;
-                    let column = self.column(feature, View::Plain, false)?;
+                    let column = self.column(feature, FeatureView::Plain, false)?;
                     self.terms.push((column, coefficient));
                 }
                 let end = index_of(self.terms.len(), "linear terms")?;
@@ -300,21 +303,22 @@ impl<T: Scalar> Compiler<T> {
         node: usize,
         slot: usize,
         first: usize,
-        (feature, test): (i64, Test<'_, T>),
-    ) -> Result<bool, Fault> {
+        feature: i64,
+        test: SplitTest<'_, T>,
+    ) -> Result<bool, CompileFault> {
         let feature = self.feature(node, feature)?;
         let (threshold, column, turned) = match test {
-            Test::AtMost { threshold, view, missing } => {
-                let turned = missing && view != View::MissingIsZero;
-                // x > t sends the row to the second child: so does -x < -t, which a missing value fails.
+            SplitTest::AtMost { threshold, view, missing } => {
+                let turned = missing && view != FeatureView::MissingIsZero;
+                // x > t sends the row to the second child. So does -x < -t, which a missing value fails.
                 let threshold = if turned { (-threshold).below() } else { threshold };
                 (threshold, self.column(feature, view, turned)?, turned)
             }
-            Test::Among { categories, lowest, missing } => {
+            SplitTest::Among { categories, lowest, missing } => {
                 let set = self.set(categories, lowest, missing)?;
                 self.set_of[slot] = index_of(self.sets.len(), "sets of categories")?;
                 self.sets.push(set);
-                (T::NAN, self.column(feature, View::Plain, false)?, false)
+                (T::NAN, self.column(feature, FeatureView::Plain, false)?, false)
             }
         };
         let offset = u32::from_offset(i64::try_from(first - slot).unwrap_or(i64::MAX)).ok_or(LoadError::TooLarge {
@@ -333,20 +337,20 @@ impl<T: Scalar> Compiler<T> {
             .ok_or(TreeFault::FeatureOutOfRange { node, feature, features: self.features })
     }
 
-    /// Finds or makes a column.
-    fn column(&mut self, feature: u32, view: View, turned: bool) -> Result<u32, LoadError> {
+    /// Finds or adds a column.
+    fn column(&mut self, feature: u32, view: FeatureView, turned: bool) -> Result<u32, LoadError> {
         if let Some(column) = self.column_of.get(&(feature, view, turned)) {
             return Ok(*column);
         }
         let column = index_of(self.columns.len(), "columns")?;
         let sign = if turned { -T::ONE } else { T::ONE };
-        self.columns.push(Column { feature, view, sign });
+        self.columns.push(ForestColumn { feature, view, sign });
         self.column_of.insert((feature, view, turned), column);
         Ok(column)
     }
 
-    /// Stores a set: as bits, unless so few are spread so far that a list is shorter.
-    fn set(&mut self, categories: CategorySet<'_>, lowest: T, missing: bool) -> Result<Set<T>, LoadError> {
+    /// Stores a set as bits or, if it has few and distant members, as a list.
+    fn set(&mut self, categories: CategorySet<'_>, lowest: T, missing: bool) -> Result<SplitCategories<T>, LoadError> {
         let start = self.words.len();
         let mut base = 0;
         let mut sparse = false;
@@ -355,7 +359,7 @@ impl<T: Scalar> Compiler<T> {
             CategorySet::List(mut list) => {
                 list.sort_unstable();
                 let (Some(lowest_category), Some(highest)) = (list.first().copied(), list.last().copied()) else {
-                    return Ok(Set { start: 0, len: 0, base: 0, sparse: false, missing, lowest });
+                    return Ok(SplitCategories { start: 0, len: 0, base: 0, sparse: false, missing, lowest });
                 };
                 base = lowest_category / 32 * 32;
                 let span = ((highest - base) / 32 + 1) as usize;
@@ -372,30 +376,30 @@ impl<T: Scalar> Compiler<T> {
             }
         }
         let len = index_of(self.words.len() - start, "categories")?;
-        Ok(Set { start: index_of(start, "categories")?, len, base, sparse, missing, lowest })
+        Ok(SplitCategories { start: index_of(start, "categories")?, len, base, sparse, missing, lowest })
     }
 }
 
 /// A damaged tree, or a model that is too large.
-enum Fault {
+enum CompileFault {
     Tree(TreeFault),
     Whole(LoadError),
 }
 
-impl From<TreeFault> for Fault {
+impl From<TreeFault> for CompileFault {
     fn from(fault: TreeFault) -> Self {
         Self::Tree(fault)
     }
 }
 
-impl From<LoadError> for Fault {
+impl From<LoadError> for CompileFault {
     fn from(error: LoadError) -> Self {
         Self::Whole(error)
     }
 }
 
-/// Checks a child's index and that it is met for the first time.
-fn enter(seen: &mut [bool], node: usize, child: i64) -> Result<usize, TreeFault> {
+/// Checks the index of a child, and that no other node has the child.
+fn check_child(seen: &mut [bool], node: usize, child: i64) -> Result<usize, TreeFault> {
     let nodes = seen.len();
     let out_of_range = TreeFault::ChildOutOfRange { node, child, nodes };
     let Some(index) = usize::try_from(child).ok().filter(|index| *index < nodes) else {
@@ -407,15 +411,15 @@ fn enter(seen: &mut [bool], node: usize, child: i64) -> Result<usize, TreeFault>
     Ok(index)
 }
 
-/// An index in its stored form, which leaves [`NONE`] free.
+/// Converts an index to its stored form, which excludes [`NONE`].
 fn index_of(index: usize, what: &'static str) -> Result<u32, LoadError> {
     let limit = NONE as usize - 1;
     u32::try_from(index).ok().filter(|index| *index != NONE).ok_or(LoadError::TooLarge { what, count: index, limit })
 }
 
-fn group(trees: &[Tree]) -> Group {
+fn group(trees: &[Tree]) -> TreeGroup {
     let lane = |index: usize| trees.get(index).unwrap_or(&trees[0]);
-    Group {
+    TreeGroup {
         roots: std::array::from_fn(|index| lane(index).root),
         outputs: std::array::from_fn(|index| lane(index).output),
         trees: trees.len(),
@@ -424,7 +428,7 @@ fn group(trees: &[Tree]) -> Group {
     }
 }
 
-/// The same nodes in half the index width, if they fit.
+/// Returns the same nodes with half the index width, if they fit.
 fn narrow<T: Scalar>(nodes: &[Node<T, u32>]) -> Option<Vec<Node<T, u16>>> {
     nodes
         .iter()
@@ -440,37 +444,37 @@ fn narrow<T: Scalar>(nodes: &[Node<T, u32>]) -> Option<Vec<Node<T, u16>>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CategorySet, Compiler, Leaf, Shape, Source, Test};
-    use crate::evaluators::trees::forest::{Nodes, View};
+    use super::{CategorySet, Compiler, ForestShape, LeafValue, LoadedNode, SplitTest};
+    use crate::evaluators::trees::forest::{FeatureView, Nodes};
 
     type Node = Option<(i64, [i64; 2])>;
 
-    /// Compiles a tree of splits and, where there is none, leaves.
+    /// Compiles a tree of splits; `None` is a leaf.
     fn add(nodes: &[Node], output: i64) -> Result<usize, String> {
-        let mut compiler = Compiler::new(&Shape { features: 2, outputs: 1, width: 1, tiny: 0.0 });
+        let mut compiler = Compiler::new(&ForestShape { features: 2, outputs: 1, width: 1, tiny: 0.0 });
         let describe = |node: usize| {
             Ok(match nodes[node] {
                 Some((feature, children)) => {
-                    let test = Test::AtMost { threshold: 0.5_f32, view: View::Plain, missing: false };
-                    Source::Split { feature, test, children }
+                    let test = SplitTest::AtMost { threshold: 0.5_f32, view: FeatureView::Plain, missing: false };
+                    LoadedNode::Split { feature, test, children }
                 }
-                None => Source::Leaf(Leaf::Value(1.0)),
+                None => LoadedNode::Leaf(LeafValue::Value(1.0)),
             })
         };
         compiler.add(nodes.len(), output, describe).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn damaged_trees_are_refused() {
+    fn damaged_tree_is_rejected() {
         assert_eq!(add(&[Some((1, [1, 2])), None, None], 0), Ok(3));
         assert_eq!(add(&[None, None, None], 0), Ok(1));
         let error = |nodes: &[Node]| add(nodes, 0).unwrap_err();
-        assert_eq!(error(&[]), "tree 0: it has no node");
+        assert_eq!(error(&[]), "tree 0: it has no nodes");
         assert_eq!(error(&[Some((0, [1, 3])), None, None]), "tree 0: node 0 has child 3, but there are 3 nodes");
         assert_eq!(error(&[Some((0, [1, -7])), None]), "tree 0: node 0 has child -7, but there are 2 nodes");
-        assert_eq!(error(&[Some((0, [1, 1])), None]), "tree 0: node 1 is reached twice, at last from node 0");
+        assert_eq!(error(&[Some((0, [1, 1])), None]), "tree 0: node 1 is reached twice, the second time from node 0");
         let cycle = [Some((0, [1, 2])), Some((0, [0, 2])), None];
-        assert_eq!(error(&cycle), "tree 0: node 0 is reached twice, at last from node 1");
+        assert_eq!(error(&cycle), "tree 0: node 0 is reached twice, the second time from node 1");
         assert_eq!(error(&[Some((2, [1, 2])), None, None]), "tree 0: node 0 tests feature 2, but there are 2 features");
         assert_eq!(
             error(&[Some((-1, [1, 2])), None, None]),
@@ -480,26 +484,30 @@ mod tests {
     }
 
     #[test]
-    fn a_long_chain_needs_wide_nodes() {
+    fn long_chain_fits_narrow_nodes() {
         let depth = 40_000;
-        let mut compiler = Compiler::new(&Shape { features: 1, outputs: 1, width: 1, tiny: 0.0 });
+        let mut compiler = Compiler::new(&ForestShape { features: 1, outputs: 1, width: 1, tiny: 0.0 });
         let describe = |node: usize| {
             let child = i64::try_from(node + 1).unwrap();
-            let test = Test::AtMost { threshold: 0.5_f32, view: View::Plain, missing: true };
+            let test = SplitTest::AtMost { threshold: 0.5_f32, view: FeatureView::Plain, missing: true };
             let children = [child, child + depth];
             let leaf = node >= usize::try_from(depth).unwrap();
-            Ok(if leaf { Source::Leaf(Leaf::Value(1.0)) } else { Source::Split { feature: 0, test, children } })
+            Ok(if leaf {
+                LoadedNode::Leaf(LeafValue::Value(1.0))
+            } else {
+                LoadedNode::Split { feature: 0, test, children }
+            })
         };
         assert_eq!(compiler.add(2 * 40_000 + 1, 0, describe).unwrap(), 80_001);
-        // The nodes stand in the order of their depth, so even here a child is near.
+        // Nodes are stored by depth, so even here a child is close to its parent.
         let forest = compiler.finish();
         assert!(matches!(forest.nodes, Nodes::Narrow(_)));
         assert!(forest.planes.is_none());
     }
 
     #[test]
-    fn far_categories_are_listed() {
-        let mut compiler = Compiler::new(&Shape { features: 1, outputs: 1, width: 1, tiny: 0.0_f32 });
+    fn distant_categories_are_stored_as_list() {
+        let mut compiler = Compiler::new(&ForestShape { features: 1, outputs: 1, width: 1, tiny: 0.0_f32 });
         let mut set = |list: &[u32]| compiler.set(CategorySet::List(list.to_vec()), 0.0, false).unwrap();
         let near = set(&[70, 64, 99]);
         assert_eq!((near.sparse, near.base, near.len), (false, 64, 2));

@@ -1,31 +1,30 @@
-//! Rows that go in, and predictions that come out.
+//! Input rows and predictions.
 
 use super::error::PredictError;
 
 /// A borrowed matrix in row-major order.
 #[derive(Debug, Clone, Copy)]
-pub struct Matrix<'a> {
-    values: Values<'a>,
+pub struct FeatureMatrix<'a> {
+    values: FeatureValues<'a>,
     rows: usize,
     columns: usize,
 }
 
 /// The elements of a matrix.
 ///
-/// Integers and booleans of any width are to be cast to `f32` before: both libraries read them so. A missing value is a
-/// NaN.
+/// Integers and booleans of any width must be cast to `f32` first, as both libraries do. NaN is a missing value.
 #[derive(Debug, Clone, Copy)]
-pub enum Values<'a> {
+pub enum FeatureValues<'a> {
     /// Single precision.
     F32(&'a [f32]),
     /// Double precision.
     F64(&'a [f64]),
 }
 
-/// Which of a model's answers is wanted.
+/// Which output of a model is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Output {
-    /// What `predict` of the Python runtime answers.
+pub enum EnsembleOutput {
+    /// What `predict` of the Python library returns.
     Predict,
     /// Class probabilities.
     PredictProba,
@@ -33,18 +32,18 @@ pub enum Output {
     Margin,
 }
 
-/// A model's answer, in row-major order.
+/// The output of a model, in row-major order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prediction {
-    /// One row of values for each row that went in.
-    pub values: Scores,
-    /// Values to a row.
+    /// One row of values for each input row.
+    pub values: PredictedValues,
+    /// Number of values in a row.
     pub columns: usize,
 }
 
-/// The elements of a prediction; the variant is the datatype.
+/// The values of a prediction. The variant is the datatype.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Scores {
+pub enum PredictedValues {
     /// `INT32`
     I32(Vec<i32>),
     /// `INT64`
@@ -55,18 +54,18 @@ pub enum Scores {
     F64(Vec<f64>),
 }
 
-/// Rows as an evaluator reads them.
+/// Rows in the form that an evaluator reads.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Input<'a, S, F> {
+pub(super) struct InputRows<'a, S, F> {
     pub(super) values: &'a [S],
-    /// Values in a row.
+    /// Number of values in a row.
     pub(super) features: usize,
     pub(super) convert: F,
 }
 
-impl<'a> Matrix<'a> {
-    /// Makes a matrix of `rows` times `columns` values.
-    pub fn new(values: Values<'a>, rows: usize, columns: usize) -> Result<Self, PredictError> {
+impl<'a> FeatureMatrix<'a> {
+    /// Creates a matrix of `rows` times `columns` values.
+    pub fn new(values: FeatureValues<'a>, rows: usize, columns: usize) -> Result<Self, PredictError> {
         let found = values.len();
         if rows.checked_mul(columns) == Some(found) {
             Ok(Self { values, rows, columns })
@@ -75,29 +74,29 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many values a row has.
+    /// Returns the number of values in a row.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// The rows for an evaluator: some of the values, and how each becomes a number of the evaluator's type.
-    pub(super) fn input<S, F>(&self, values: &'a [S], convert: F) -> Input<'a, S, F> {
-        Input { values, features: self.columns, convert }
+    /// Returns rows for an evaluator: some of the values, and their conversion to the evaluator's type.
+    pub(super) fn input<S, F>(&self, values: &'a [S], convert: F) -> InputRows<'a, S, F> {
+        InputRows { values, features: self.columns, convert }
     }
 
-    /// All values.
-    pub fn values(&self) -> Values<'a> {
+    /// Returns all values.
+    pub fn values(&self) -> FeatureValues<'a> {
         self.values
     }
 }
 
-impl Values<'_> {
-    /// How many values there are.
+impl FeatureValues<'_> {
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::F32(values) => values.len(),
@@ -105,7 +104,7 @@ impl Values<'_> {
         }
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

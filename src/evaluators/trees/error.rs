@@ -1,63 +1,63 @@
-//! Why a model file was refused, and why a prediction was.
+//! Why a model file or a prediction was rejected.
 
 use thiserror::Error;
 
-/// Longest piece of a model file that an error message quotes, in characters.
+/// The longest part of a model file that an error message quotes, in characters.
 const QUOTE: usize = 48;
 
-/// A model file that is broken, or that needs something this evaluator does not have.
+/// A model file that is damaged, or that needs something that this evaluator does not support.
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// The file ends too early.
     #[error("file ends at byte {offset}, inside {reading}")]
     Truncated {
-        /// Length of what there is.
+        /// Length of the file.
         offset: usize,
         /// What was being read.
         reading: &'static str,
     },
-    /// Something else stands where the format wants something definite.
+    /// The file does not follow its format.
     #[error("byte {offset}: expected {wanted}, found `{found}`")]
     Syntax {
-        /// Where, from the start of the file.
+        /// Offset from the start of the file.
         offset: usize,
-        /// What the format wants there.
+        /// What the format requires.
         wanted: &'static str,
-        /// The beginning of what stands there.
+        /// The beginning of what was found.
         found: String,
     },
-    /// Objects or arrays stand in one another more deeply than any model needs.
+    /// Objects or arrays are nested more deeply than any model needs.
     #[error("byte {offset}: nested more than {limit} levels deep")]
     Nesting {
-        /// Where the limit was passed.
+        /// Where the limit was exceeded.
         offset: usize,
         /// The limit.
         limit: usize,
     },
-    /// A field that the model cannot do without is not there.
+    /// A required field is missing.
     #[error("field `{field}` is missing")]
     MissingField {
         /// The name in the file.
         field: &'static str,
     },
-    /// A field has a value that cannot be.
+    /// A field has an invalid value.
     #[error("field `{field}`: expected {wanted}, found `{found}`")]
     Field {
         /// The name in the file.
         field: &'static str,
         /// What would have been valid.
         wanted: &'static str,
-        /// What stands there.
+        /// What was found.
         found: String,
     },
     /// Two parts of the file disagree about a count.
-    #[error("`{field}` has {found} entries where {wanted} belong")]
+    #[error("`{field}` has {found} entries instead of {wanted}")]
     Count {
         /// The name in the file.
         field: &'static str,
         /// How many the rest of the file implies.
         wanted: usize,
-        /// How many there are.
+        /// How many were found.
         found: usize,
     },
     /// A tree is damaged.
@@ -65,24 +65,24 @@ pub enum LoadError {
     Tree {
         /// Index of the tree in the file.
         tree: usize,
-        /// The damage.
+        /// The fault.
         #[source]
         fault: TreeFault,
     },
-    /// The file asks for something that cannot be answered exactly.
+    /// The file needs something that cannot be evaluated exactly.
     #[error("{what} `{name}` is not supported")]
     Unsupported {
-        /// The kind of thing.
+        /// What kind of thing is unsupported.
         what: &'static str,
         /// Its name in the file.
         name: String,
     },
     /// The model has more nodes or features than can be addressed.
-    #[error("model is too large: {count} {what}, at most {limit} are possible")]
+    #[error("the model is too large: {count} {what}, but the limit is {limit}")]
     TooLarge {
-        /// What there is too much of.
+        /// What there are too many of.
         what: &'static str,
-        /// How many.
+        /// How many there are.
         count: usize,
         /// How many are possible.
         limit: usize,
@@ -90,7 +90,7 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// Tells whether the file may be right, and only holds what is not evaluated here.
+    /// Returns whether the file may be valid, and only contains something that is not supported here.
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Unsupported { .. } | Self::TooLarge { .. })
     }
@@ -99,57 +99,57 @@ impl LoadError {
 /// What is wrong with one tree.
 #[derive(Debug, Error)]
 pub enum TreeFault {
-    /// A field that the tree cannot do without is not there.
+    /// A required field is missing.
     #[error("field `{field}` is missing")]
     MissingField {
         /// The name in the file.
         field: &'static str,
     },
-    /// A field has a value that cannot be.
+    /// A field has an invalid value.
     #[error("field `{field}`: expected {wanted}, found `{found}`")]
     Field {
         /// The name in the file.
         field: &'static str,
         /// What would have been valid.
         wanted: &'static str,
-        /// What stands there.
+        /// What was found.
         found: String,
     },
-    /// An array has another length than the tree's size implies.
-    #[error("`{field}` has {found} entries where {wanted} belong")]
+    /// The length of an array does not match the size of the tree.
+    #[error("`{field}` has {found} entries instead of {wanted}")]
     Count {
         /// The name in the file.
         field: &'static str,
         /// How many the tree needs.
         wanted: usize,
-        /// How many there are.
+        /// How many were found.
         found: usize,
     },
-    /// The tree has no node at all.
-    #[error("it has no node")]
+    /// The tree has no nodes.
+    #[error("it has no nodes")]
     Empty,
     /// A child does not exist.
     #[error("node {node} has child {child}, but there are {nodes} nodes")]
     ChildOutOfRange {
         /// The parent.
         node: usize,
-        /// The index that leads nowhere.
+        /// The index that is out of range.
         child: i64,
         /// How many nodes there are.
         nodes: usize,
     },
     /// A node has two parents, or is its own ancestor.
-    #[error("node {child} is reached twice, at last from node {node}")]
+    #[error("node {child} is reached twice, the second time from node {node}")]
     Shared {
         /// The second parent.
         node: usize,
         /// The node.
         child: usize,
     },
-    /// Some nodes hang on no parent.
+    /// Some nodes have no parent.
     #[error("{found} of {nodes} nodes cannot be reached")]
     Unreachable {
-        /// How many hang loose.
+        /// How many are unreachable.
         found: usize,
         /// How many nodes there are.
         nodes: usize,
@@ -164,7 +164,7 @@ pub enum TreeFault {
         /// How many features the model declares.
         features: usize,
     },
-    /// A split's set of categories is not where the tree says.
+    /// The categories of a split are out of range.
     #[error("node {node} has categories {start}..{end}, but there are {found}")]
     CategoriesOutOfRange {
         /// The node.
@@ -176,18 +176,18 @@ pub enum TreeFault {
         /// How many entries there are.
         found: usize,
     },
-    /// The tree adds to an output that the model does not have.
+    /// The tree adds to an output that does not exist.
     #[error("it adds to output {output}, but there are {outputs} outputs")]
     OutputOutOfRange {
         /// The output.
         output: i64,
-        /// How many there are.
+        /// How many were found.
         outputs: usize,
     },
 }
 
 impl TreeFault {
-    /// Names the tree.
+    /// Adds the index of the tree.
     pub(super) fn in_tree(self, tree: usize) -> LoadError {
         LoadError::Tree { tree, fault: self }
     }
@@ -199,30 +199,30 @@ pub enum PredictError {
     /// Rows have too few or too many features.
     #[error("model has {expected} features, but each row has {found}")]
     FeatureCount {
-        /// What the model was trained with.
+        /// How many the model was trained with.
         expected: usize,
-        /// What came.
+        /// How many the row has.
         found: usize,
     },
-    /// The values do not fill the declared shape.
-    #[error("{rows} rows of {columns} columns need other than {found} values")]
+    /// The number of values does not match the shape.
+    #[error("{found} values do not fit {rows} rows of {columns} columns")]
     Shape {
         /// Declared rows.
         rows: usize,
         /// Declared columns.
         columns: usize,
-        /// Values that came.
+        /// Number of values.
         found: usize,
     },
-    /// Only a classifier has probabilities.
+    /// Only classifiers have probabilities.
     #[error("model is a {kind}, which has no class probabilities")]
     NoProbabilities {
         /// What the model is.
-        kind: super::Kind,
+        kind: super::WrapperKind,
     },
 }
 
-/// Shortens a piece of a file for an error message.
+/// Shortens a part of a file for an error message.
 pub(super) fn quote(text: &str) -> String {
     let mut quoted: String = text.chars().take(QUOTE).flat_map(char::escape_debug).collect();
     if text.chars().nth(QUOTE).is_some() {
@@ -231,7 +231,7 @@ pub(super) fn quote(text: &str) -> String {
     quoted
 }
 
-/// Shortens a piece of a file that may not be text.
+/// Shortens a part of a file that may not be text.
 pub(super) fn quote_bytes(bytes: &[u8]) -> String {
     quote(&String::from_utf8_lossy(&bytes[..bytes.len().min(2 * QUOTE)]))
 }

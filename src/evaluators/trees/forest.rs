@@ -1,50 +1,51 @@
-//! The compiled form of a tree ensemble, and the walk over it.
+//! The compiled form of a tree ensemble, and its evaluation.
 //!
 //! Every split of either library becomes the same test, `x <= threshold`: the first child if it holds, the second if it
-//! does not. The two children stand side by side, so the next node is the position of the first child plus the outcome of
-//! the test, and a step has no branch to mispredict. A leaf is a node whose threshold is NaN, so that its test never holds,
-//! and whose "second child" is the leaf itself: a walk that has arrived stays there. So several trees can be walked in
+//! does not. The two children are adjacent, so the next node is the position of the first child plus the outcome of the
+//! test, and a step has no branch to mispredict. A leaf is a node whose threshold is NaN, so that its test never holds,
+//! and whose "second child" is the leaf itself, so that a walk stays there. Several trees can therefore be walked in
 //! lockstep, and the processor overlaps their memory accesses.
 //!
-//! Missing values cost nothing in the walk. A NaN fails every test and goes to the second child. A split that wants it in
-//! the first one is turned around when it is compiled: it tests `-x`, with its children swapped. The other rules of
-//! `LightGBM` (a missing value counts as zero; a zero counts as missing) become [`View`]s of a feature. A row is laid out
-//! once, with one column for each view of a feature that some split tests, and after that the walk reads columns.
+//! Missing values cost nothing in the walk. NaN fails every test and goes to the second child. A split that sends
+//! missing values to the first child is negated when it is compiled: it tests `-x`, with its children swapped. The
+//! other rules of `LightGBM` (a missing value counts as zero; a zero counts as missing) become [`FeatureView`]s of a
+//! feature. A row is laid out once, with one column for each view of a feature that some split tests, and the walk
+//! reads these columns.
 
-use super::data::Input;
+use super::data::InputRows;
 use super::planes::{Planes, ROWS, Scratch};
 use super::scalar::Scalar;
 
-/// Trees that are walked in lockstep.
+/// How many trees are walked in lockstep.
 const LANES: usize = 6;
-/// Nanoseconds for a step of a walk that may meet a categorical split; others take about one.
+/// Nanoseconds per step of a walk that may meet a categorical split. Other steps take about one.
 const CATEGORICAL: usize = 4;
-/// Node bytes that a block of rows goes through before the next ones are touched.
+/// Bytes of nodes that a block of rows goes through before the next nodes are read.
 const CACHED: usize = 64 * 1024;
-/// Steps that are taken without a look whether all lanes have arrived; many paths are longer.
+/// Steps that are taken before checking whether all lanes have arrived. Many paths are longer.
 const USUAL: usize = 8;
-/// Steps from one look to the next.
+/// Steps between two such checks.
 const STRIDE: usize = 2;
 /// Marks a slot without a set of categories, or without a linear leaf.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// How a column is made from a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum View {
+pub(super) enum FeatureView {
     /// The value; NaN is missing.
     Plain,
-    /// The value, and zero where it is missing.
+    /// The value, or zero if it is missing.
     MissingIsZero,
-    /// The value, and missing where it is zero.
+    /// The value, or missing if it is zero.
     ZeroIsMissing,
 }
 
 /// One column of a laid-out row.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Column<T> {
+pub(super) struct ForestColumn<T> {
     pub(super) feature: u32,
-    pub(super) view: View,
-    /// One, or minus one for a split that was turned around.
+    pub(super) view: FeatureView,
+    /// 1, or -1 for a negated split.
     pub(super) sign: T,
 }
 
@@ -53,15 +54,15 @@ pub(super) struct Column<T> {
 pub(super) struct Node<T, I> {
     pub(super) threshold: T,
     pub(super) column: I,
-    /// From this node to its first child; -1 in a leaf.
+    /// The distance from this node to its first child; -1 in a leaf.
     pub(super) offset: I,
 }
 
-/// Node indices in the smaller of two widths that fits the model.
-pub(super) trait Index: Copy {
+/// Node indices in the smaller of two widths that the model fits in.
+pub(super) trait NodeIndex: Copy {
     fn column(self) -> usize;
     fn offset(self) -> usize;
-    /// Packs a column, if it fits.
+    /// Packs a column index, if it fits.
     fn from_column(column: usize) -> Option<Self>;
     /// Packs an offset, if it fits.
     fn from_offset(offset: i64) -> Option<Self>;
@@ -76,27 +77,27 @@ pub(super) enum Nodes<T> {
 
 /// A set of categories that a split sends to its first child.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Set<T> {
-    /// Where it starts among the words.
+pub(super) struct SplitCategories<T> {
+    /// The start of the set among the words.
     pub(super) start: u32,
-    /// How many words it has.
+    /// The number of words.
     pub(super) len: u32,
-    /// Which category the first bit stands for; not used if sparse.
+    /// The category that the first bit stands for. Not used if sparse.
     pub(super) base: u32,
     /// Whether the words are sorted categories instead of bits.
     pub(super) sparse: bool,
-    /// Whether a missing value goes to the first child too.
+    /// Whether a missing value goes to the first child, too.
     pub(super) missing: bool,
     /// Smallest value that is truncated to a category.
     pub(super) lowest: T,
 }
 
-/// Categorical splits, beside the nodes.
+/// Categorical splits, separate from the nodes.
 #[derive(Debug)]
 pub(super) struct Categories<T> {
-    /// For each slot the index of its set, or [`NONE`].
+    /// The index of each slot's set, or [`NONE`].
     pub(super) set_of: Vec<u32>,
-    pub(super) sets: Vec<Set<T>>,
+    pub(super) sets: Vec<SplitCategories<T>>,
     pub(super) words: Vec<u32>,
 }
 
@@ -108,27 +109,27 @@ pub(super) struct LinearLeaf<T> {
     pub(super) end: u32,
 }
 
-/// Linear leaves, beside the nodes.
+/// Linear leaves, separate from the nodes.
 #[derive(Debug)]
 pub(super) struct LinearLeaves<T> {
-    /// For each slot the index of its leaf, or [`NONE`].
+    /// The index of each slot's leaf, or [`NONE`].
     pub(super) leaf_of: Vec<u32>,
     pub(super) leaves: Vec<LinearLeaf<T>>,
-    /// Column and coefficient.
+    /// Columns and coefficients.
     pub(super) terms: Vec<(u32, T)>,
 }
 
 /// Trees that are walked in lockstep; the last group may have fewer than [`LANES`].
 #[derive(Debug)]
-pub(super) struct Group {
-    /// Where the trees start; unused lanes repeat the first.
+pub(super) struct TreeGroup {
+    /// The roots of the trees. Unused lanes repeat the first.
     pub(super) roots: [u32; LANES],
-    /// The output that each adds to.
+    /// The output that each tree adds to.
     pub(super) outputs: [u32; LANES],
     pub(super) trees: usize,
-    /// Steps that no path exceeds.
+    /// The length of the longest path.
     pub(super) deep: usize,
-    /// Whether some split is categorical.
+    /// Whether any split is categorical.
     pub(super) categorical: bool,
 }
 
@@ -136,52 +137,52 @@ pub(super) struct Group {
 #[derive(Debug)]
 pub(super) struct Forest<T> {
     pub(super) nodes: Nodes<T>,
-    /// The value of a slot that is a leaf, `width` values a slot.
+    /// The values of leaves, `width` values for each slot.
     pub(super) values: Vec<T>,
-    /// Values in a leaf: one, or one for each output.
+    /// The number of values in a leaf: one, or one for each output.
     pub(super) width: usize,
     pub(super) outputs: usize,
-    pub(super) groups: Vec<Group>,
-    pub(super) columns: Vec<Column<T>>,
-    /// The same trees for many rows, if they can have that form.
+    pub(super) groups: Vec<TreeGroup>,
+    pub(super) columns: Vec<ForestColumn<T>>,
+    /// The same trees in the form for many rows, if they fit it.
     pub(super) planes: Option<Planes<T>>,
-    /// Values up to this size count as zero.
+    /// Values up to this magnitude count as zero.
     pub(super) tiny: T,
     pub(super) categories: Option<Categories<T>>,
     pub(super) linear: Option<LinearLeaves<T>>,
 }
 
 impl<T: Scalar> Forest<T> {
-    /// How many trees make a group.
+    /// The number of trees in a group.
     pub(super) const LANES: usize = LANES;
 
     /// Adds the trees' sums for each row of `input` to `sums`, which has [`Self::outputs`] values a row.
     ///
-    /// Trees are added one after the other in their order, as both libraries do, so that rounding is the same.
-    pub(super) fn add<S: Copy, F: Fn(S) -> T>(&self, input: &Input<'_, S, F>, sums: &mut [T]) {
+    /// Trees are added one after the other in their order, as in both libraries, so that rounding is the same.
+    pub(super) fn add<S: Copy, F: Fn(S) -> T>(&self, input: &InputRows<'_, S, F>, sums: &mut [T]) {
         match &self.nodes {
             Nodes::Narrow(nodes) => self.add_rows(nodes, input, sums),
             Nodes::Wide(nodes) => self.add_rows(nodes, input, sums),
         }
     }
 
-    /// About how many nanoseconds so many rows take.
+    /// Estimates how many nanoseconds this many rows take.
     pub(super) fn cost(&self, rows: usize) -> usize {
         let walk = self.row_cost().saturating_mul(rows);
         let blocks = self.planes.as_ref().map_or(usize::MAX, |planes| planes.cost.saturating_mul(rows.div_ceil(ROWS)));
         walk.min(blocks)
     }
 
-    /// About how many nanoseconds one row takes.
+    /// Estimates how many nanoseconds one row takes.
     fn row_cost(&self) -> usize {
-        let steps = |group: &Group| group.deep * group.trees * if group.categorical { CATEGORICAL } else { 1 };
+        let steps = |group: &TreeGroup| group.deep * group.trees * if group.categorical { CATEGORICAL } else { 1 };
         self.groups.iter().map(steps).sum::<usize>() + self.columns.len()
     }
 
-    fn add_rows<I: Index, S: Copy, F: Fn(S) -> T>(
+    fn add_rows<I: NodeIndex, S: Copy, F: Fn(S) -> T>(
         &self,
         nodes: &[Node<T, I>],
-        input: &Input<'_, S, F>,
+        input: &InputRows<'_, S, F>,
         sums: &mut [T],
     ) {
         let features = input.features;
@@ -207,7 +208,7 @@ impl<T: Scalar> Forest<T> {
             let rows = block.chunks_exact(columns);
             let count = sums.len() / self.outputs;
             if let Some(planes) = self.planes.as_ref().filter(|planes| planes.cost < row_cost * count) {
-                planes.add((&block[..count * columns], columns), (sums, self.outputs), &mut scratch);
+                planes.add(&block[..count * columns], columns, sums, self.outputs, &mut scratch);
             } else if count == 1 {
                 for (row, sums) in rows.zip(sums.chunks_exact_mut(self.outputs)) {
                     self.walk(nodes, &self.groups, row, sums);
@@ -222,28 +223,28 @@ impl<T: Scalar> Forest<T> {
         }
     }
 
-    /// How many groups of average size fit in the cache.
+    /// Returns how many groups of average size fit in the cache.
     fn groups_cached<I>(&self) -> usize {
         let slots = self.values.len() / self.width;
         let bytes = slots * (size_of::<Node<T, I>>() + size_of::<T>() * self.width);
         (CACHED * self.groups.len() / bytes.max(1)).max(1)
     }
 
-    /// Makes the columns of one row.
+    /// Lays out the columns of one row.
     fn lay_out<S: Copy>(&self, source: &[S], convert: impl Fn(S) -> T, row: &mut [T]) {
         for (slot, column) in row.iter_mut().zip(&self.columns) {
             let raw = convert(source[column.feature as usize]);
             let value = if raw.abs() <= self.tiny { T::ZERO } else { raw };
             let viewed = match column.view {
-                View::Plain => value,
-                View::MissingIsZero => {
+                FeatureView::Plain => value,
+                FeatureView::MissingIsZero => {
                     if value.is_nan() {
                         T::ZERO
                     } else {
                         value
                     }
                 }
-                View::ZeroIsMissing => {
+                FeatureView::ZeroIsMissing => {
                     if value == T::ZERO {
                         T::NAN
                     } else {
@@ -256,7 +257,7 @@ impl<T: Scalar> Forest<T> {
     }
 
     /// Walks one row through some groups of trees.
-    fn walk<I: Index>(&self, nodes: &[Node<T, I>], groups: &[Group], row: &[T], sums: &mut [T]) {
+    fn walk<I: NodeIndex>(&self, nodes: &[Node<T, I>], groups: &[TreeGroup], row: &[T], sums: &mut [T]) {
         for group in groups {
             let mut slots = group.roots.map(|root| root as usize);
             match &self.categories {
@@ -269,9 +270,9 @@ impl<T: Scalar> Forest<T> {
         }
     }
 
-    /// Adds the values of the leaves where a group has arrived.
+    /// Adds the values of the leaves that a group has arrived at.
     #[inline]
-    fn collect(&self, group: &Group, slots: [usize; LANES], row: &[T], sums: &mut [T]) {
+    fn collect(&self, group: &TreeGroup, slots: [usize; LANES], row: &[T], sums: &mut [T]) {
         let arrived = slots.into_iter().zip(group.outputs).take(group.trees);
         if let Some(linear) = &self.linear {
             for (slot, output) in arrived {
@@ -294,7 +295,7 @@ impl<T: Scalar> Forest<T> {
 
 impl<T: Scalar> Categories<T> {
     #[inline]
-    fn step<I: Index>(&self, nodes: &[Node<T, I>], row: &[T], slot: usize) -> usize {
+    fn step<I: NodeIndex>(&self, nodes: &[Node<T, I>], row: &[T], slot: usize) -> usize {
         let set = self.set_of[slot];
         if set == NONE {
             return step(nodes, row, slot);
@@ -305,7 +306,7 @@ impl<T: Scalar> Categories<T> {
     }
 
     #[inline]
-    fn contains(&self, set: &Set<T>, value: T) -> bool {
+    fn contains(&self, set: &SplitCategories<T>, value: T) -> bool {
         if value.is_nan() {
             return set.missing;
         }
@@ -323,7 +324,7 @@ impl<T: Scalar> Categories<T> {
 }
 
 impl<T: Scalar> LinearLeaves<T> {
-    /// The leaf's linear model; nothing if it has none, or if an input of it is missing.
+    /// Evaluates the linear model of a leaf. Returns `None` if it has none, or if an input is missing.
     #[inline]
     fn value(&self, slot: usize, row: &[T]) -> Option<T> {
         let leaf = self.leaves.get(self.leaf_of[slot] as usize)?;
@@ -339,7 +340,7 @@ impl<T: Scalar> LinearLeaves<T> {
     }
 }
 
-impl Index for u16 {
+impl NodeIndex for u16 {
     #[inline]
     fn column(self) -> usize {
         usize::from(self)
@@ -360,7 +361,7 @@ impl Index for u16 {
     }
 }
 
-impl Index for u32 {
+impl NodeIndex for u32 {
     #[inline]
     fn column(self) -> usize {
         self as usize
@@ -383,7 +384,7 @@ impl Index for u32 {
 
 /// Moves every lane to its leaf.
 #[inline]
-fn advance(group: &Group, slots: &mut [usize; LANES], step: impl Fn(usize) -> usize) {
+fn advance(group: &TreeGroup, slots: &mut [usize; LANES], step: impl Fn(usize) -> usize) {
     let advance_by_one = |slots: &mut [usize; LANES]| {
         for slot in slots {
             *slot = step(*slot);
@@ -396,17 +397,17 @@ fn advance(group: &Group, slots: &mut [usize; LANES], step: impl Fn(usize) -> us
     for taken in usual..group.deep {
         let before = *slots;
         advance_by_one(slots);
-        // Only a lane that has arrived stays where it is. To look after every step costs more than it saves.
+        // Only a lane that has arrived does not move. Checking after every step costs more than it saves.
         if taken % STRIDE == 0 && *slots == before {
             break;
         }
     }
 }
 
-/// One step of one lane.
+/// Moves one lane by one step.
 #[inline]
 #[expect(clippy::neg_cmp_op_on_partial_ord, reason = "a NaN on either side goes to the second child")]
-fn step<T: Scalar, I: Index>(nodes: &[Node<T, I>], row: &[T], slot: usize) -> usize {
+fn step<T: Scalar, I: NodeIndex>(nodes: &[Node<T, I>], row: &[T], slot: usize) -> usize {
     let node = &nodes[slot];
     let second = !(row[node.column.column()] <= node.threshold);
     slot.wrapping_add(node.offset.offset()).wrapping_add(usize::from(second))
@@ -416,19 +417,19 @@ fn step<T: Scalar, I: Index>(nodes: &[Node<T, I>], row: &[T], slot: usize) -> us
 mod tests {
     use proptest::prelude::{Just, Strategy, any, prop, prop_assert_eq, prop_oneof, proptest};
 
-    use super::{Forest, View};
-    use crate::evaluators::trees::compile::{CategorySet, Compiler, Leaf, Shape, Source, Test};
-    use crate::evaluators::trees::data::Input;
+    use super::{FeatureView, Forest};
+    use crate::evaluators::trees::compile::{CategorySet, Compiler, ForestShape, LeafValue, LoadedNode, SplitTest};
+    use crate::evaluators::trees::data::InputRows;
 
     const FEATURES: usize = 4;
     const OUTPUTS: usize = 2;
     const TINY: f64 = 1e-3;
 
-    /// A tree to evaluate in the most obvious way.
+    /// A tree that is evaluated in the most obvious way.
     #[derive(Debug, Clone)]
     enum Node {
         Leaf(f64),
-        Numeric { feature: usize, threshold: f64, view: View, missing: bool, children: Box<[Self; 2]> },
+        Numeric { feature: usize, threshold: f64, view: FeatureView, missing: bool, children: Box<[Self; 2]> },
         Category { feature: usize, set: Vec<u32>, missing: bool, children: Box<[Self; 2]> },
     }
 
@@ -440,8 +441,8 @@ mod tests {
                 Self::Numeric { feature, threshold, view, missing, children } => {
                     let mut x = prepared(*feature);
                     match view {
-                        View::MissingIsZero if x.is_nan() => x = 0.0,
-                        View::ZeroIsMissing if x == 0.0 => x = f64::NAN,
+                        FeatureView::MissingIsZero if x.is_nan() => x = 0.0,
+                        FeatureView::ZeroIsMissing if x == 0.0 => x = f64::NAN,
                         _ => {}
                     }
                     (if x.is_nan() { *missing } else { x <= *threshold }, children)
@@ -478,7 +479,11 @@ mod tests {
     fn tree() -> impl Strategy<Value = Node> {
         let leaf = (-1000..1000_i32).prop_map(|value| Node::Leaf(f64::from(value) * 0.1));
         leaf.prop_recursive(7, 120, 2, |inner| {
-            let view = prop_oneof![Just(View::Plain), Just(View::MissingIsZero), Just(View::ZeroIsMissing)];
+            let view = prop_oneof![
+                Just(FeatureView::Plain),
+                Just(FeatureView::MissingIsZero),
+                Just(FeatureView::ZeroIsMissing)
+            ];
             let children = [inner.clone(), inner];
             let set = prop::collection::vec(prop_oneof![4 => 0..70_u32, 1 => 0..5000_u32], 0..6);
             let threshold = value().prop_filter("a number", |threshold| !threshold.is_nan());
@@ -487,8 +492,8 @@ mod tests {
                     feature,
                     threshold,
                     view,
-                    // What is missing counts as zero, so it cannot have a side of its own.
-                    missing: if view == View::MissingIsZero { 0.0 <= threshold } else { missing },
+                    // A missing value counts as zero, so it cannot go another way than zero.
+                    missing: if view == FeatureView::MissingIsZero { 0.0 <= threshold } else { missing },
                     children: Box::new(children),
                 },
             );
@@ -500,7 +505,7 @@ mod tests {
     }
 
     fn compile(trees: &[Node]) -> Forest<f64> {
-        let mut compiler = Compiler::new(&Shape { features: FEATURES, outputs: OUTPUTS, width: 1, tiny: TINY });
+        let mut compiler = Compiler::new(&ForestShape { features: FEATURES, outputs: OUTPUTS, width: 1, tiny: TINY });
         for (index, tree) in trees.iter().enumerate() {
             let mut nodes = Vec::new();
             tree.flatten(&mut nodes);
@@ -508,16 +513,16 @@ mod tests {
             let reached = compiler.add(nodes.len(), output, |node| {
                 let (node, children) = nodes[node];
                 let (feature, test) = match node {
-                    Node::Leaf(value) => return Ok(Source::Leaf(Leaf::Value(*value))),
+                    Node::Leaf(value) => return Ok(LoadedNode::Leaf(LeafValue::Value(*value))),
                     Node::Numeric { feature, threshold, view, missing, .. } => {
-                        (feature, Test::AtMost { threshold: *threshold, view: *view, missing: *missing })
+                        (feature, SplitTest::AtMost { threshold: *threshold, view: *view, missing: *missing })
                     }
                     Node::Category { feature, set, missing, .. } => {
                         let categories = CategorySet::List(set.clone());
-                        (feature, Test::Among { categories, lowest: 0.0, missing: *missing })
+                        (feature, SplitTest::Among { categories, lowest: 0.0, missing: *missing })
                     }
                 };
-                Ok(Source::Split { feature: i64::try_from(*feature).unwrap(), test, children })
+                Ok(LoadedNode::Split { feature: i64::try_from(*feature).unwrap(), test, children })
             });
             assert_eq!(reached.unwrap(), nodes.len());
         }
@@ -526,13 +531,13 @@ mod tests {
 
     fn sums(forest: &Forest<f64>, values: &[f64]) -> Vec<f64> {
         let mut sums = vec![0.0; values.len() / FEATURES * OUTPUTS];
-        forest.add(&Input { values, features: FEATURES, convert: |value| value }, &mut sums);
+        forest.add(&InputRows { values, features: FEATURES, convert: |value| value }, &mut sums);
         sums
     }
 
     proptest! {
         #[test]
-        fn all_ways_through_a_forest_agree(
+        fn forest_matches_naive_evaluation(
             trees in prop::collection::vec(tree(), 0..15),
             rows in prop::collection::vec(prop::array::uniform4(value()), 1..150),
         ) {
@@ -559,11 +564,11 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_beyond_a_byte_begin_a_stage() {
+    fn planes_start_new_stage_after_255_thresholds() {
         let stump = |threshold: i32| Node::Numeric {
             feature: 0,
             threshold: f64::from(threshold),
-            view: View::Plain,
+            view: FeatureView::Plain,
             missing: threshold % 3 == 0,
             children: Box::new([Node::Leaf(1.0), Node::Leaf(f64::from(threshold))]),
         };

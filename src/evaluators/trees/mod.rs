@@ -1,10 +1,10 @@
 //! Tree ensembles of `XGBoost` and `LightGBM`, evaluated natively.
 //!
-//! A [`Model`] is made from the bytes of a model file and answers matrices of numbers; files, tensors and requests are
-//! other modules' business. Each loader turns its format into the same compiled form, see `forest`; what it cannot answer
-//! exactly as the library that wrote the file, it refuses by name. Files are untrusted: whatever they hold, loading ends in
-//! a model or in a [`LoadError`], with memory in proportion to the file's size, and a model that has loaded can be
-//! evaluated on any matrix.
+//! A [`TreeEnsemble`] is loaded from the bytes of a model file and makes predictions from matrices of numbers. It knows
+//! nothing about files, tensors and requests. Each loader converts its format to the same compiled form, see `forest`;
+//! what cannot be evaluated exactly as by the library that wrote the file is rejected by name. Files are untrusted:
+//! loading any file returns a model or a [`LoadError`], with memory in proportion to the size of the file, and a loaded
+//! model can be evaluated on any matrix.
 
 mod compile;
 mod data;
@@ -18,25 +18,25 @@ mod xgboost;
 use std::fmt;
 use std::time::Duration;
 
-pub use self::data::{Matrix, Output, Prediction, Scores, Values};
+pub use self::data::{EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, Prediction};
 pub use self::error::{LoadError, PredictError, TreeFault};
 
 /// A compiled model of either library.
 #[derive(Debug)]
-pub struct Model {
+pub struct TreeEnsemble {
     features: usize,
     feature_names: Option<Vec<String>>,
     evaluator: Evaluator,
 }
 
-/// What a model is to the Python runtime of its library.
+/// The class of the library's Python API that the model was saved from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// An `XGBRegressor`, or an `XGBoost` model that says nothing about itself: values, no probabilities.
+pub enum WrapperKind {
+    /// An `XGBRegressor`, or an `XGBoost` model that does not name its class: values, no probabilities.
     Regressor,
-    /// An `XGBClassifier`: labels, and probabilities on demand.
+    /// An `XGBClassifier`: labels, and optionally probabilities.
     Classifier,
-    /// A `LightGBM` booster, whose `predict` answers values or probabilities by its objective.
+    /// A `LightGBM` booster, whose `predict` returns values or probabilities, depending on its objective.
     Booster,
 }
 
@@ -46,8 +46,8 @@ enum Evaluator {
     Lightgbm(Box<lightgbm::Evaluator>),
 }
 
-impl Model {
-    /// Loads an `XGBoost` model: JSON, UBJSON or the old binary form, whichever the content is.
+impl TreeEnsemble {
+    /// Loads an `XGBoost` model. Whether it is JSON, UBJSON or the old binary format is detected from the content.
     pub fn load_xgboost(bytes: &[u8]) -> Result<Self, LoadError> {
         let mut raw = xgboost::read(bytes)?;
         let features = raw.num_feature();
@@ -56,8 +56,8 @@ impl Model {
         Ok(Self { features, feature_names, evaluator })
     }
 
-    /// Loads an `XGBoost` model that is known to be of this kind, whatever it says about itself.
-    pub fn load_xgboost_as(bytes: &[u8], kind: Kind) -> Result<Self, LoadError> {
+    /// Loads an `XGBoost` model as this kind, overriding what the file says.
+    pub fn load_xgboost_as(bytes: &[u8], kind: WrapperKind) -> Result<Self, LoadError> {
         let mut model = Self::load_xgboost(bytes)?;
         if let Evaluator::Xgboost(evaluator) = &mut model.evaluator {
             evaluator.set_kind(kind);
@@ -65,7 +65,7 @@ impl Model {
         Ok(model)
     }
 
-    /// Loads an `XGBoost` model as a booster, which predicts with all its rounds and knows nothing of classes.
+    /// Loads an `XGBoost` model as a booster, which predicts with all rounds and has no classes.
     pub fn load_xgboost_booster(bytes: &[u8]) -> Result<Self, LoadError> {
         let mut raw = xgboost::read(bytes)?;
         raw.forget_wrapper();
@@ -80,32 +80,32 @@ impl Model {
         Self::load_lightgbm_until(bytes, None)
     }
 
-    /// Loads a `LightGBM` text model, of which only so many rounds are used, if there are more.
+    /// Loads a `LightGBM` text model, of which at most this many rounds are used.
     pub fn load_lightgbm_until(bytes: &[u8], rounds: Option<usize>) -> Result<Self, LoadError> {
         let (evaluator, feature_names) = lightgbm::load(bytes, rounds)?;
         let features = feature_names.len();
         Ok(Self { features, feature_names: Some(feature_names), evaluator: Evaluator::Lightgbm(Box::new(evaluator)) })
     }
 
-    /// How many features a row has.
+    /// Returns the number of features of a row.
     pub fn n_features(&self) -> usize {
         self.features
     }
 
-    /// The features' names in order, if the file has them.
+    /// Returns the names of the features in order, if the file has them.
     pub fn feature_names(&self) -> Option<&[String]> {
         self.feature_names.as_deref()
     }
 
-    /// What the model is to the Python runtime.
-    pub fn kind(&self) -> Kind {
+    /// Returns the class of the Python API.
+    pub fn kind(&self) -> WrapperKind {
         match &self.evaluator {
             Evaluator::Xgboost(evaluator) => evaluator.kind(),
-            Evaluator::Lightgbm(_) => Kind::Booster,
+            Evaluator::Lightgbm(_) => WrapperKind::Booster,
         }
     }
 
-    /// Estimates how long the evaluation of so many rows takes on one thread, within a factor of a few.
+    /// Estimates how long this many rows take on one thread, within a factor of a few.
     pub fn estimate(&self, rows: usize) -> Duration {
         let nanoseconds = match &self.evaluator {
             Evaluator::Xgboost(evaluator) => evaluator.cost(rows),
@@ -115,24 +115,24 @@ impl Model {
     }
 
     /// Evaluates the model on every row.
-    pub fn predict(&self, rows: Matrix<'_>, output: Output) -> Result<Prediction, PredictError> {
+    pub fn predict(&self, rows: FeatureMatrix<'_>, output: EnsembleOutput) -> Result<Prediction, PredictError> {
         if rows.columns() != self.features {
             return Err(PredictError::FeatureCount { expected: self.features, found: rows.columns() });
         }
         match (&self.evaluator, output) {
-            (Evaluator::Xgboost(evaluator), Output::Predict) => Ok(evaluator.predict(rows)),
-            (Evaluator::Xgboost(evaluator), Output::PredictProba) if self.kind() == Kind::Classifier => {
+            (Evaluator::Xgboost(evaluator), EnsembleOutput::Predict) => Ok(evaluator.predict(rows)),
+            (Evaluator::Xgboost(evaluator), EnsembleOutput::PredictProba) if self.kind() == WrapperKind::Classifier => {
                 Ok(evaluator.probabilities(rows))
             }
-            (Evaluator::Xgboost(evaluator), Output::Margin) => Ok(evaluator.margins(rows)),
-            (Evaluator::Lightgbm(evaluator), Output::Predict) => Ok(evaluator.predict(rows)),
-            (Evaluator::Lightgbm(evaluator), Output::Margin) => Ok(evaluator.margins(rows)),
-            (_, Output::PredictProba) => Err(PredictError::NoProbabilities { kind: self.kind() }),
+            (Evaluator::Xgboost(evaluator), EnsembleOutput::Margin) => Ok(evaluator.margins(rows)),
+            (Evaluator::Lightgbm(evaluator), EnsembleOutput::Predict) => Ok(evaluator.predict(rows)),
+            (Evaluator::Lightgbm(evaluator), EnsembleOutput::Margin) => Ok(evaluator.margins(rows)),
+            (_, EnsembleOutput::PredictProba) => Err(PredictError::NoProbabilities { kind: self.kind() }),
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for WrapperKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Regressor => "regressor",

@@ -15,9 +15,10 @@ pub(super) trait Scalar:
     fn from_f64(value: f64) -> Self;
     fn abs(self) -> Self;
     fn is_nan(self) -> bool;
-    /// The `u` for which `x <= u` says the same as `x < self`, for every `x`; NaN, which nothing is below, if none is.
+    /// Returns the `u` for which `x <= u` is equivalent to `x < self` for every `x`, or NaN if no value is below
+    /// `self`.
     fn below(self) -> Self;
-    /// Truncates to an unsigned number; negative values give 0, those beyond the range its end.
+    /// Truncates to an unsigned number. Negative values become 0, and values beyond the range its maximum.
     fn truncate(self) -> u32;
 }
 
@@ -99,7 +100,7 @@ mod tests {
     use super::Scalar;
 
     #[test]
-    fn below_turns_less_into_at_most() {
+    fn below_converts_less_than_to_at_most() {
         let interesting = [
             f32::NEG_INFINITY,
             f32::MIN,
@@ -118,7 +119,7 @@ mod tests {
         for threshold in interesting {
             for x in interesting {
                 assert_eq!(x < threshold, x <= threshold.below(), "{x} < {threshold}");
-                // A split is turned around by testing the negated value.
+                // A split is reversed by testing the negated value.
                 assert_eq!(x > threshold, -x <= (-threshold).below(), "{x} > {threshold}");
             }
         }

@@ -25,15 +25,15 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
 use crate::registry::{Loader, Loading};
-use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError};
+use crate::runtimes::{
+    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{BatchMetrics, InferenceMetrics};
 use crate::telemetry::traces::{Span, Traces};
 use crate::types::merge::{self, Form, Share};
-use crate::types::{
-    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, Priority, TraceContext,
-};
-use policy::{Limits, Policy, Verdict, Waiting};
+use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, TraceContext};
+use policy::{Decision, Limits, Policy, WaitingGroup};
 
 /// The most bytes of inputs that are put together. Beyond it the copy takes longer than batching saves, and blocks a
 /// thread that others wait for. A larger request passes alone.
@@ -97,7 +97,8 @@ impl Batched {
     /// Puts batching before `runtime`. Called inside of a tokio runtime.
     pub fn new(runtime: Arc<dyn Runtime>, options: BatchOptions, metrics: BatchMetrics, traces: Traces) -> Self {
         let limits = Limits { size: options.max_size.get(), time: options.max_time };
-        let state = State { policy: Policy::new(limits, Instant::now()), groups: Vec::new(), arrivals: 0, due: None };
+        let state =
+            BatcherState { policy: Policy::new(limits, Instant::now()), groups: Vec::new(), arrivals: 0, due: None };
         let alarm = Arc::new(Notify::new());
         let for_timer = Arc::clone(&alarm);
         let batcher = Arc::new(Batcher { runtime, metrics, traces, state: Mutex::new(state), alarm });
@@ -107,39 +108,23 @@ impl Batched {
 }
 
 impl Runtime for Batched {
-    fn backend(&self) -> &'static str {
-        self.batcher.runtime.backend()
+    fn description(&self) -> &Description {
+        self.batcher.runtime.description()
     }
 
-    fn reads_headers(&self) -> bool {
-        self.batcher.runtime.reads_headers()
+    fn status(&self) -> RuntimeStatus {
+        self.batcher.runtime.status()
     }
 
     fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
         self.batcher.runtime.warm_up()
     }
 
-    fn metadata(&self) -> Option<&ModelMetadata> {
-        self.batcher.runtime.metadata()
-    }
-
-    fn not_ready(&self) -> Option<String> {
-        self.batcher.runtime.not_ready()
-    }
-
-    fn remark(&self) -> Option<String> {
-        self.batcher.runtime.remark()
-    }
-
     fn parallelism(&self) -> usize {
         self.batcher.runtime.parallelism()
     }
 
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        self.predict_watched(request, Arc::new(()))
-    }
-
-    fn predict_watched(
+    fn predict(
         &self,
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
@@ -151,29 +136,25 @@ impl Runtime for Batched {
         Arc::clone(&self.batcher.runtime).predict_stream(requests)
     }
 
-    fn custom_routes(&self) -> &[CustomRoute] {
-        self.batcher.runtime.custom_routes()
-    }
-
     fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         self.batcher.runtime.call(route, call)
     }
 }
 
-/// Waiting requests, and the batches that they become.
+/// WaitingGroup requests, and the batches that they become.
 struct Batcher {
     runtime: Arc<dyn Runtime>,
     metrics: BatchMetrics,
     traces: Traces,
-    state: Mutex<State>,
+    state: Mutex<BatcherState>,
     /// Tells the timer that a batch's time is over sooner than it knows.
     alarm: Arc<Notify>,
 }
 
-struct State {
+struct BatcherState {
     policy: Policy,
     /// Requests that may share a batch, those that wait longest first. As many as admission lets in, at most.
-    groups: Vec<Group>,
+    groups: Vec<BatchGroup>,
     /// Numbers the requests.
     arrivals: u64,
     /// When the next group is complete, unless something happens before.
@@ -181,35 +162,35 @@ struct State {
 }
 
 /// Requests of one form; never empty.
-struct Group {
+struct BatchGroup {
     form: Form,
-    entries: Vec<Entry>,
+    entries: Vec<GroupMember>,
     bytes: usize,
 }
 
 /// A request that waits for its batch.
-struct Entry {
+struct GroupMember {
     number: u64,
     request: InferenceRequest,
     progress: Arc<dyn Progress>,
     rows: usize,
     bytes: usize,
     since: Instant,
-    seat: oneshot::Sender<Seat>,
+    slot: oneshot::Sender<BatchSlot>,
 }
 
 /// A request's place in a batch that is under way.
-struct Seat {
-    flight: Flight,
+struct BatchSlot {
+    prediction: RunningPrediction,
     index: usize,
 }
 
 /// A batch that is under way, for all who are in it. It ends when the last of them leaves.
-type Flight = Shared<BoxFuture<'static, Arc<Landed>>>;
+type RunningPrediction = Shared<BoxFuture<'static, Arc<BatchOutcome>>>;
 
 /// How a batch ended. Each caller takes what is its own.
-enum Landed {
-    /// By index of the seat.
+enum BatchOutcome {
+    /// By index of the slot.
     Outcomes(Vec<Mutex<Option<Outcome>>>),
     /// Nobody has an answer: each is predicted alone, one at a time.
     Failed(Semaphore),
@@ -223,17 +204,18 @@ impl Batcher {
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
     ) -> Result<InferenceResponse, RuntimeError> {
-        let Some(share) = Share::of(&request) else { return self.runtime.predict_watched(request, progress).await };
+        let Some(share) = Share::of(&request) else { return self.runtime.predict(request, progress).await };
         let rows = share.rows;
         if share.bytes > MAX_BYTES {
             return self.predict_alone(request, progress, rows).await;
         }
         let mut waiting = self.enter(request.clone(), Arc::clone(&progress), share);
-        let seat = (&mut waiting.seat).await;
-        let Seat { flight, index } = seat.expect("a request keeps its place until it has a seat or its caller leaves");
-        match &*flight.await {
-            Landed::Outcomes(outcomes) => outcomes[index].lock().take().expect("a seat is one caller's"),
-            Landed::Failed(turns) => {
+        let slot = (&mut waiting.slot).await;
+        let BatchSlot { prediction, index } =
+            slot.expect("a request keeps its place until it has a slot or its caller leaves");
+        match &*prediction.await {
+            BatchOutcome::Outcomes(outcomes) => outcomes[index].lock().take().expect("a slot is one caller's"),
+            BatchOutcome::Failed(turns) => {
                 progress.wait_again();
                 let _turn = turns.acquire().await;
                 self.predict_alone(request, progress, rows).await
@@ -247,7 +229,7 @@ impl Batcher {
         progress: Arc<dyn Progress>,
         rows: usize,
     ) -> Result<InferenceResponse, RuntimeError> {
-        let mut response = self.runtime.predict_watched(request, progress).await?;
+        let mut response = self.runtime.predict(request, progress).await?;
         merge::split_one(&mut response, rows);
         Ok(response)
     }
@@ -258,36 +240,36 @@ impl Batcher {
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
         share: Share,
-    ) -> WaitingRequest<'_> {
+    ) -> QueuedCaller<'_> {
         let now = Instant::now();
-        let (sender, seat) = oneshot::channel();
+        let (sender, slot) = oneshot::channel();
         let mut batches = Vec::new();
         let mut state = self.state.lock();
         self.metrics.observe_queue(state.policy.waiting());
         let Share { form, rows, bytes } = share;
         let number = state.arrivals;
         state.arrivals += 1;
-        let entry = Entry { number, request, progress, rows, bytes, since: now, seat: sender };
+        let entry = GroupMember { number, request, progress, rows, bytes, since: now, slot: sender };
         match state.groups.iter().position(|group| group.form == form) {
             Some(index) if state.groups[index].bytes + bytes > MAX_BYTES => {
                 batches.push(state.take(index));
-                state.groups.push(Group { form, entries: vec![entry], bytes });
+                state.groups.push(BatchGroup { form, entries: vec![entry], bytes });
             }
             Some(index) => {
                 state.groups[index].entries.push(entry);
                 state.groups[index].bytes += bytes;
             }
-            None => state.groups.push(Group { form, entries: vec![entry], bytes }),
+            None => state.groups.push(BatchGroup { form, entries: vec![entry], bytes }),
         }
         state.policy.arrived();
         self.take_complete(&mut state, now, &mut batches);
         drop(state);
         self.launch(batches);
-        WaitingRequest { batcher: self, number, seat }
+        QueuedCaller { batcher: self, number, slot }
     }
 
     /// Takes the groups that are complete, and notes when the next will be.
-    fn take_complete(&self, state: &mut State, now: Instant, batches: &mut Vec<Vec<Entry>>) {
+    fn take_complete(&self, state: &mut BatcherState, now: Instant, batches: &mut Vec<Vec<GroupMember>>) {
         let width = self.runtime.parallelism();
         let mut due: Option<Instant> = None;
         // A runtime that has room for one takes the most urgent. No group waits longer than its time, so none starves.
@@ -295,14 +277,14 @@ impl Batcher {
         order.sort_by_key(|&index| (state.groups[index].priority(), state.groups[index].since()));
         for index in order {
             let group = &mut state.groups[index];
-            let waiting = Waiting { requests: group.entries.len(), since: group.since() };
+            let waiting = WaitingGroup { requests: group.entries.len(), since: group.since() };
             match state.policy.decide(waiting, width, now) {
-                Verdict::Send => {
+                Decision::Send => {
                     state.policy.sent(waiting.requests);
                     batches.push(std::mem::take(&mut group.entries));
                 }
-                Verdict::Until(until) => due = Some(due.map_or(until, |due| due.min(until))),
-                Verdict::Busy => {}
+                Decision::Until(until) => due = Some(due.map_or(until, |due| due.min(until))),
+                Decision::Busy => {}
             }
         }
         state.groups.retain(|group| !group.entries.is_empty());
@@ -313,23 +295,23 @@ impl Batcher {
         }
     }
 
-    /// Starts batches: their callers get their seats, and drive them.
-    fn launch(self: &Arc<Self>, batches: Vec<Vec<Entry>>) {
+    /// Starts batches: their callers get their slots, and drive them.
+    fn launch(self: &Arc<Self>, batches: Vec<Vec<GroupMember>>) {
         for entries in batches {
             let occupies = Arc::new(AtomicBool::new(true));
-            let running = Running {
+            let running = RunningBatch {
                 batcher: Arc::clone(self),
                 requests: entries.len(),
                 took: None,
                 occupies: Arc::clone(&occupies),
             };
-            let (mut requests, mut rows, mut seats) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut requests, mut rows, mut slots) = (Vec::new(), Vec::new(), Vec::new());
             let mut all = Vec::new();
             for entry in entries {
                 requests.push(entry.request);
                 all.push(entry.progress);
                 rows.push(entry.rows);
-                seats.push(entry.seat);
+                slots.push(entry.slot);
             }
             let all_rows = rows.iter().sum();
             self.metrics.observe_batch(requests.len(), all_rows);
@@ -339,10 +321,10 @@ impl Batcher {
             if let Some(span) = &span {
                 progress.joined(span.context());
             }
-            let flight: Flight = fly((running, span), requests, progress, rows).boxed().shared();
-            for (index, seat) in seats.into_iter().enumerate() {
+            let prediction: RunningPrediction = run_batch((running, span), requests, progress, rows).boxed().shared();
+            for (index, slot) in slots.into_iter().enumerate() {
                 // Fails only when the caller has just left.
-                let _ = seat.send(Seat { flight: flight.clone(), index });
+                let _ = slot.send(BatchSlot { prediction: prediction.clone(), index });
             }
         }
     }
@@ -393,23 +375,23 @@ impl Progress for BatchProgress {
 }
 
 /// Predicts a batch.
-async fn fly(
-    (mut running, mut span): (Running, Option<Span>),
+async fn run_batch(
+    (mut running, mut span): (RunningBatch, Option<Span>),
     mut requests: Vec<InferenceRequest>,
     progress: Arc<dyn Progress>,
     rows: Vec<usize>,
-) -> Arc<Landed> {
+) -> Arc<BatchOutcome> {
     let runtime = Arc::clone(&running.batcher.runtime);
     let started = Instant::now();
     let trace = span.as_ref().map(Span::context);
-    let landed = if requests.len() == 1 {
+    let outcome = if requests.len() == 1 {
         give_trace(&mut requests[0], trace, runtime.as_ref());
-        let mut outcome = runtime.predict_watched(requests.remove(0), progress).await;
+        let mut outcome = runtime.predict(requests.remove(0), progress).await;
         if let Ok(response) = &mut outcome {
             merge::split_one(response, rows[0]);
             running.took = Some(started.elapsed());
         }
-        Landed::Outcomes(vec![Mutex::new(Some(outcome))])
+        BatchOutcome::Outcomes(vec![Mutex::new(Some(outcome))])
     } else {
         let parts = match predict_merged(runtime.as_ref(), requests, progress, trace).await {
             Ok(response) => {
@@ -419,7 +401,7 @@ async fn fly(
             Err(error) => Err(error.to_string()),
         };
         match parts {
-            Ok(parts) => Landed::Outcomes(parts.into_iter().map(|part| Mutex::new(Some(Ok(part)))).collect()),
+            Ok(parts) => BatchOutcome::Outcomes(parts.into_iter().map(|part| Mutex::new(Some(Ok(part)))).collect()),
             Err(reason) => {
                 let requests = rows.len();
                 debug!(requests, reason, "A batch failed; its requests are predicted one by one.");
@@ -427,13 +409,13 @@ async fn fly(
                 if let Some(span) = &mut span {
                     span.fail();
                 }
-                Landed::Failed(Semaphore::new(1))
+                BatchOutcome::Failed(Semaphore::new(1))
             }
         }
     };
     // The next batches go before the answers of this one are written.
     drop(running);
-    Arc::new(landed)
+    Arc::new(outcome)
 }
 
 async fn predict_merged(
@@ -444,17 +426,16 @@ async fn predict_merged(
 ) -> Result<InferenceResponse, RuntimeError> {
     let merged = merge::merge(&requests.iter().collect::<Vec<_>>());
     drop(requests);
-    let mut merged =
-        merged.ok_or_else(|| RuntimeError::Inconsistent("requests of one form could not be merged".into()))?;
+    let mut merged = merged.ok_or_else(|| RuntimeError::inconsistent("requests of one form could not be merged"))?;
     give_trace(&mut merged, trace, runtime);
-    runtime.predict_watched(merged, progress).await
+    runtime.predict(merged, progress).await
 }
 
 /// Makes what happens to a batch, in the model's code too, part of its span.
 fn give_trace(request: &mut InferenceRequest, trace: Option<TraceContext>, runtime: &dyn Runtime) {
     if trace.is_some() {
         request.trace = trace;
-        if runtime.reads_headers() {
+        if runtime.description().reads_headers {
             request.tell_trace();
         }
     }
@@ -481,16 +462,16 @@ async fn keep_time(batcher: Weak<Batcher>, alarm: Arc<Notify>) {
     }
 }
 
-impl State {
+impl BatcherState {
     /// Takes a group as a batch to be launched.
-    fn take(&mut self, index: usize) -> Vec<Entry> {
+    fn take(&mut self, index: usize) -> Vec<GroupMember> {
         let group = self.groups.remove(index);
         self.policy.sent(group.entries.len());
         group.entries
     }
 }
 
-impl Group {
+impl BatchGroup {
     /// As urgent as the most urgent of its requests.
     fn priority(&self) -> Priority {
         self.entries.iter().map(|entry| entry.request.priority).min().unwrap_or_default()
@@ -502,16 +483,16 @@ impl Group {
     }
 }
 
-/// A caller that waits for a seat; when it is dropped before, its request leaves.
-struct WaitingRequest<'a> {
+/// A caller that waits for a slot; when it is dropped before, its request leaves.
+struct QueuedCaller<'a> {
     batcher: &'a Batcher,
     number: u64,
-    seat: oneshot::Receiver<Seat>,
+    slot: oneshot::Receiver<BatchSlot>,
 }
 
-impl Drop for WaitingRequest<'_> {
+impl Drop for QueuedCaller<'_> {
     fn drop(&mut self) {
-        if self.seat.is_terminated() {
+        if self.slot.is_terminated() {
             return;
         }
         let mut state = self.batcher.state.lock();
@@ -521,8 +502,8 @@ impl Drop for WaitingRequest<'_> {
     }
 }
 
-impl State {
-    fn remove(&mut self, number: u64) -> Option<Entry> {
+impl BatcherState {
+    fn remove(&mut self, number: u64) -> Option<GroupMember> {
         for index in 0..self.groups.len() {
             let group = &mut self.groups[index];
             let Some(place) = group.entries.iter().position(|entry| entry.number == number) else { continue };
@@ -539,7 +520,7 @@ impl State {
 }
 
 /// A batch that the runtime works on; dropped, it has ended.
-struct Running {
+struct RunningBatch {
     batcher: Arc<Batcher>,
     requests: usize,
     /// How long the prediction took, once it has gone well.
@@ -548,7 +529,7 @@ struct Running {
     occupies: Arc<AtomicBool>,
 }
 
-impl Drop for Running {
+impl Drop for RunningBatch {
     fn drop(&mut self) {
         let mut state = self.batcher.state.lock();
         state.policy.free(&self.occupies);

@@ -33,7 +33,7 @@ pub(super) struct Limits {
 
 /// What a group of requests, which may share a batch, is like.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Waiting {
+pub(super) struct WaitingGroup {
     pub(super) requests: usize,
     /// When the first of them came.
     pub(super) since: Instant,
@@ -41,7 +41,7 @@ pub(super) struct Waiting {
 
 /// What to do with a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Decision {
     Send,
     /// Wait for more, until then at the latest.
     Until(Instant),
@@ -66,7 +66,7 @@ pub(super) struct Policy {
     /// When the runtime last became able to take another batch.
     free_since: Instant,
     /// Whom the runtime is waiting for, if it is.
-    hope: Option<Hope>,
+    expectation: Option<ExpectedCallers>,
     /// Batches to send without waiting for callers, and as how many that began.
     skip: u32,
     skipped: u32,
@@ -74,7 +74,7 @@ pub(super) struct Policy {
 
 /// Callers that a free runtime waits for.
 #[derive(Debug, Clone, Copy)]
-struct Hope {
+struct ExpectedCallers {
     /// Requests that were waiting when it began, and how many are expected.
     before: usize,
     expected: usize,
@@ -91,7 +91,7 @@ impl Policy {
             callers: 0,
             service: None,
             free_since: now,
-            hope: None,
+            expectation: None,
             skip: 0,
             skipped: 0,
         }
@@ -114,37 +114,37 @@ impl Policy {
         self.waiting -= 1;
         self.present -= 1;
         if self.waiting == 0 {
-            self.hope = None;
+            self.expectation = None;
         }
     }
 
     /// Decides what becomes of a group, for a runtime that works on `width` batches at once.
-    pub(super) fn decide(&mut self, group: Waiting, width: usize, now: Instant) -> Verdict {
+    pub(super) fn decide(&mut self, group: WaitingGroup, width: usize, now: Instant) -> Decision {
         if group.requests >= self.limits.size {
-            return Verdict::Send;
+            return Decision::Send;
         }
         let width = width.max(1);
         if self.occupying >= width {
-            return Verdict::Busy;
+            return Decision::Busy;
         }
         let latest = group.since + self.limits.time;
         if now >= latest {
-            return Verdict::Send;
+            return Decision::Send;
         }
         if self.running >= width {
-            return Verdict::Until(latest);
+            return Decision::Until(latest);
         }
         let expected = self.callers.div_ceil(width).min(self.limits.size);
         let patience = self.service.map_or(Duration::ZERO, |service| service / 2);
         if self.waiting >= expected || self.skip > 0 || patience < TICK {
-            return Verdict::Send;
+            return Decision::Send;
         }
         let patient = latest.min(group.since.max(self.free_since) + patience);
         if now >= patient {
-            return Verdict::Send;
+            return Decision::Send;
         }
-        self.hope.get_or_insert(Hope { before: self.waiting, expected });
-        Verdict::Until(patient)
+        self.expectation.get_or_insert(ExpectedCallers { before: self.waiting, expected });
+        Decision::Until(patient)
     }
 
     /// Notes that a batch is sent.
@@ -157,7 +157,7 @@ impl Policy {
 
     /// Compares who was expected with who came.
     fn learn(&mut self) {
-        let Some(Hope { before, expected }) = self.hope.take() else {
+        let Some(ExpectedCallers { before, expected }) = self.expectation.take() else {
             self.skip = self.skip.saturating_sub(1);
             return;
         };
@@ -241,11 +241,11 @@ mod tests {
         /// Sends what is complete, and returns when to ask again.
         fn decide(&mut self) -> Option<Instant> {
             let since = *self.group.first()?;
-            let waiting = Waiting { requests: self.group.len(), since };
+            let waiting = WaitingGroup { requests: self.group.len(), since };
             match self.policy.decide(waiting, self.width, self.now) {
-                Verdict::Until(until) => Some(until),
-                Verdict::Busy => None,
-                Verdict::Send => {
+                Decision::Until(until) => Some(until),
+                Decision::Busy => None,
+                Decision::Send => {
                     let group = std::mem::take(&mut self.group);
                     self.policy.sent(group.len());
                     self.waits.extend(group.iter().map(|&came| self.now - came));
@@ -362,9 +362,9 @@ mod tests {
         let since = Instant::now();
         (policy.callers, policy.service) = (16, Some(ms(1000)));
         policy.arrived();
-        let group = Waiting { requests: 1, since };
-        assert_eq!(policy.decide(group, 1, since), Verdict::Until(since + ms(5)), "others may come");
-        assert_eq!(policy.decide(group, 1, since + ms(5)), Verdict::Send);
+        let group = WaitingGroup { requests: 1, since };
+        assert_eq!(policy.decide(group, 1, since), Decision::Until(since + ms(5)), "others may come");
+        assert_eq!(policy.decide(group, 1, since + ms(5)), Decision::Send);
     }
 
     #[test]
@@ -383,14 +383,14 @@ mod tests {
     fn a_batch_that_waits_for_something_else_does_not_hold_up_the_next() {
         let now = Instant::now();
         let mut policy = Policy::new(LIMITS, now);
-        let group = Waiting { requests: 1, since: now };
+        let group = WaitingGroup { requests: 1, since: now };
         policy.arrived();
-        assert_eq!(policy.decide(group, 1, now), Verdict::Send);
+        assert_eq!(policy.decide(group, 1, now), Decision::Send);
         policy.sent(1);
         policy.arrived();
-        assert_eq!(policy.decide(group, 1, now + LIMITS.time), Verdict::Busy);
+        assert_eq!(policy.decide(group, 1, now + LIMITS.time), Decision::Busy);
         policy.free(&AtomicBool::new(true));
-        assert_eq!(policy.decide(group, 1, now), Verdict::Until(now + LIMITS.time), "it still gathers");
-        assert_eq!(policy.decide(group, 1, now + LIMITS.time), Verdict::Send);
+        assert_eq!(policy.decide(group, 1, now), Decision::Until(now + LIMITS.time), "it still gathers");
+        assert_eq!(policy.decide(group, 1, now + LIMITS.time), Decision::Send);
     }
 }

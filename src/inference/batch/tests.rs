@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::runtimes::Predictor;
 use crate::types::{BytesElements, Datatype, Parameters, RequestedOutput, Tensor, TensorData};
 
 /// Refuses requests in which an element begins with this byte.
@@ -34,11 +35,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-impl Runtime for RowByRow {
-    fn backend(&self) -> &'static str {
-        "test"
-    }
-
+impl Predictor for RowByRow {
     fn parallelism(&self) -> usize {
         self.width
     }
@@ -56,7 +53,7 @@ impl Runtime for RowByRow {
 }
 
 fn turn(request: &InferenceRequest) -> Result<InferenceResponse, RuntimeError> {
-    let exception = |message: String| RuntimeError::Exception { message };
+    let exception = |message: String| RuntimeError::exception(message);
     if request.inputs.iter().any(is_poisoned) {
         return Err(exception("poison".to_owned()));
     }
@@ -122,7 +119,7 @@ fn ask(
     request: InferenceRequest,
 ) -> tokio::task::JoinHandle<Result<InferenceResponse, String>> {
     let batched = Arc::clone(batched);
-    tokio::spawn(async move { batched.predict(request).await.map_err(|error| error.to_string()) })
+    tokio::spawn(async move { batched.predict(request, Arc::new(())).await.map_err(|error| error.to_string()) })
 }
 
 fn values(response: &InferenceResponse) -> Vec<i32> {
@@ -217,7 +214,7 @@ async fn it_is_told_when_predictions_begin_and_when_they_begin_again() {
     begun(&runtime, 1).await;
     let told = Arc::new(Told::default());
     let (asked, progress) = (Arc::clone(&batched), Arc::clone(&told) as Arc<dyn Progress>);
-    let asked = tokio::spawn(async move { asked.predict_watched(numbers(&[1]), progress).await.map(drop) });
+    let asked = tokio::spawn(async move { asked.predict(numbers(&[1]), progress).await.map(drop) });
     let poison = ask(&batched, numbers(&[i32::from(POISON)]));
     tokio::time::sleep(milliseconds(5)).await;
     assert!(told.0.lock().is_empty(), "it waits for the runtime");
@@ -294,11 +291,7 @@ async fn large_requests_and_those_without_rows_pass_alone() {
 #[derive(Debug)]
 struct OneRow;
 
-impl Runtime for OneRow {
-    fn backend(&self) -> &'static str {
-        "test"
-    }
-
+impl Predictor for OneRow {
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             tokio::time::sleep(milliseconds(5)).await;
@@ -325,10 +318,7 @@ async fn an_answer_with_too_few_rows_is_nobody_s() {
 async fn parameters_of_outputs_are_taken_apart_whether_or_not_others_come() {
     #[derive(Debug)]
     struct Lists;
-    impl Runtime for Lists {
-        fn backend(&self) -> &'static str {
-            "test"
-        }
+    impl Predictor for Lists {
         fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
             Box::pin(async move {
                 tokio::time::sleep(milliseconds(5)).await;
@@ -531,7 +521,7 @@ proptest! {
                 let patience = leaves.map_or(Duration::from_mins(1), milliseconds);
                 tokio::spawn(async move {
                     tokio::time::sleep(after).await;
-                    tokio::time::timeout(patience, batched.predict(request)).await.ok()
+                    tokio::time::timeout(patience, batched.predict(request, Arc::new(()))).await.ok()
                 })
             }).collect();
             for ((request, _, leaves), answer) in calls.iter().zip(asked) {

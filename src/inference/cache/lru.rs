@@ -1,82 +1,71 @@
-//! Which answers stay: the ones used last, as many as fit. No clock and no locks.
+//! Which responses stay in the cache: the most recently used ones, as many as fit in number and in bytes.
 
-use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
+
+use lru::LruCache;
 
 use super::CacheOptions;
 use super::key::Key;
 
 /// Values by key, bounded in number and in bytes.
 #[derive(Debug)]
-pub(super) struct Lru<V> {
+pub(super) struct BoundedLru<V> {
     options: CacheOptions,
-    kept: HashMap<Key, Kept<V>>,
-    /// The keys by when they were used, the one used longest ago first.
-    order: BTreeMap<u64, Key>,
-    /// How often any was used.
-    uses: u64,
+    entries: LruCache<Key, LruEntry<V>>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Kept<V> {
+struct LruEntry<V> {
     value: V,
     bytes: usize,
     since: Instant,
-    used: u64,
 }
 
-impl<V: Clone> Lru<V> {
+impl<V: Clone> BoundedLru<V> {
     pub(super) fn new(options: CacheOptions) -> Self {
-        Self { options, kept: HashMap::new(), order: BTreeMap::new(), uses: 0, bytes: 0 }
+        // The limits are checked here, because entries differ in size; so the map grows as it is filled.
+        Self { options, entries: LruCache::unbounded(), bytes: 0 }
     }
 
-    /// Returns the value of a key, unless its time is over.
+    /// Returns the value of a key, unless it has expired.
     pub(super) fn get(&mut self, key: &Key, now: Instant) -> Option<V> {
-        let kept = self.kept.get_mut(key)?;
-        if self.options.ttl.is_some_and(|ttl| now.saturating_duration_since(kept.since) >= ttl) {
+        let since = self.entries.peek(key)?.since;
+        if self.options.ttl.is_some_and(|ttl| now.saturating_duration_since(since) >= ttl) {
             return None;
         }
-        self.uses += 1;
-        self.order.remove(&kept.used);
-        self.order.insert(self.uses, *key);
-        kept.used = self.uses;
-        Some(kept.value.clone())
+        self.entries.get(key).map(|entry| entry.value.clone())
     }
 
-    /// Tells whether a value of so many bytes can be kept at all.
+    /// Returns whether a value of so many bytes can be kept at all.
     pub(super) fn fits(&self, bytes: usize) -> bool {
         bytes <= self.options.max_bytes.get()
     }
 
-    /// Keeps a value that [`Lru::fits`], and returns those that go for it.
+    /// Keeps a value that [`BoundedLru::fits`], and returns the values that it replaces or evicts.
     pub(super) fn put(&mut self, key: Key, value: V, bytes: usize, now: Instant) -> Vec<V> {
-        let mut gone: Vec<V> = self.take(&key).into_iter().collect();
+        let replaced = self.entries.pop(&key);
+        let mut removed: Vec<V> = replaced.into_iter().map(|entry| self.release(entry)).collect();
         while self.len() >= self.options.entries.get() || bytes > self.options.max_bytes.get() - self.bytes {
-            let Some((_, oldest)) = self.order.first_key_value() else { break };
-            let oldest = *oldest;
-            gone.extend(self.take(&oldest));
+            let Some((_, evicted)) = self.entries.pop_lru() else { break };
+            removed.push(self.release(evicted));
         }
-        self.uses += 1;
-        self.order.insert(self.uses, key);
         self.bytes += bytes;
-        self.kept.insert(key, Kept { value, bytes, since: now, used: self.uses });
-        gone
+        self.entries.put(key, LruEntry { value, bytes, since: now });
+        removed
     }
 
     pub(super) fn len(&self) -> usize {
-        self.kept.len()
+        self.entries.len()
     }
 
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    fn take(&mut self, key: &Key) -> Option<V> {
-        let kept = self.kept.remove(key)?;
-        self.order.remove(&kept.used);
-        self.bytes -= kept.bytes;
-        Some(kept.value)
+    fn release(&mut self, entry: LruEntry<V>) -> V {
+        self.bytes -= entry.bytes;
+        entry.value
     }
 }
 
@@ -88,13 +77,13 @@ mod tests {
     use std::num::NonZeroUsize;
     use std::time::Duration;
 
-    fn lru(entries: usize, max_bytes: usize, ttl: Option<Duration>) -> Lru<u8> {
+    fn lru(entries: usize, max_bytes: usize, ttl: Option<Duration>) -> BoundedLru<u8> {
         let positive = |number| NonZeroUsize::new(number).unwrap();
-        Lru::new(CacheOptions { entries: positive(entries), max_bytes: positive(max_bytes), ttl })
+        BoundedLru::new(CacheOptions { entries: positive(entries), max_bytes: positive(max_bytes), ttl })
     }
 
     #[test]
-    fn the_time_of_a_value_ends() {
+    fn cache_entry_expires_after_its_ttl() {
         let mut lru = lru(2, 10, Some(Duration::from_secs(3)));
         let start = Instant::now();
         lru.put([1; 32], 1, 1, start);
@@ -107,7 +96,7 @@ mod tests {
     proptest! {
         /// Against a list with the value used last at its end.
         #[test]
-        fn the_ones_used_last_stay(steps in vec((0..6_u8, 0..12_usize, any::<bool>()), 0..60)) {
+        fn cache_evicts_the_least_recently_used(steps in vec((0..6_u8, 0..12_usize, any::<bool>()), 0..60)) {
             let (entries, max_bytes) = (4, 20);
             let mut lru = lru(entries, max_bytes, None);
             let mut list: Vec<(u8, u8, usize)> = Vec::new();
@@ -128,7 +117,6 @@ mod tests {
                     list.extend(found);
                     prop_assert_eq!(lru.get(&[name; 32], now), found.map(|(_, value, _)| value));
                 }
-                prop_assert_eq!(lru.order.len(), lru.len());
             }
         }
     }

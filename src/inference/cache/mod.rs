@@ -21,12 +21,12 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::InferenceError;
 use crate::compute::ComputePool;
-use crate::registry::Model;
+use crate::registry::RegisteredModel;
 use crate::runtimes::BoxFuture;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::types::{InferenceRequest, InferenceResponse, Tensor};
 use key::Key;
-use lru::Lru;
+use lru::BoundedLru;
 
 /// Inputs with more bytes than this are hashed on the compute pool; below it, that takes less than 0.3 ms.
 const LONG_INPUTS: usize = 1 << 20;
@@ -45,22 +45,22 @@ pub struct CacheOptions {
 /// The answers. Clones share them.
 #[derive(Clone)]
 pub struct ResponseCache {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<CacheState>>,
     metrics: Metrics,
     compute: ComputePool,
 }
 
-struct State {
+struct CacheState {
     /// Answers without id.
-    answers: Lru<Arc<InferenceResponse>>,
+    answers: BoundedLru<Arc<InferenceResponse>>,
     /// The work that is under way. Each ends with its last caller.
-    flights: HashMap<Key, (u64, WeakShared<Work>)>,
-    /// How many flights have started.
+    computations: HashMap<Key, (u64, WeakShared<SharedComputation>)>,
+    /// How many computations have started.
     started: u64,
 }
 
 /// Asks a model, for all who wait.
-type Work = BoxFuture<'static, Result<Arc<InferenceResponse>, Arc<InferenceError>>>;
+type SharedComputation = BoxFuture<'static, Result<Arc<InferenceResponse>, Arc<InferenceError>>>;
 
 /// What the answers come to.
 #[derive(Debug, Clone, Default)]
@@ -70,12 +70,12 @@ struct Metrics {
 }
 
 /// What there is for a key.
-enum Found {
+enum Lookup {
     Answer(Arc<InferenceResponse>),
     /// Somebody has asked the model.
-    Joined(Shared<Work>),
+    Joined(Shared<SharedComputation>),
     /// The model is asked by whoever polls it first.
-    Started(Shared<Work>),
+    Started(Shared<SharedComputation>),
 }
 
 impl ResponseCache {
@@ -84,7 +84,7 @@ impl ResponseCache {
         let metrics = Metrics::default();
         registry.register("response_cache_entries", "Responses in the cache", metrics.entries.clone());
         registry.register("response_cache_bytes", "Bytes of the responses in the cache", metrics.bytes.clone());
-        let state = State { answers: Lru::new(options), flights: HashMap::new(), started: 0 };
+        let state = CacheState { answers: BoundedLru::new(options), computations: HashMap::new(), started: 0 };
         Self { state: Arc::new(Mutex::new(state)), metrics, compute }
     }
 
@@ -97,7 +97,7 @@ impl ResponseCache {
     /// Fails as the model does; all callers that wait for it get the same error.
     pub(super) async fn answer<W, F>(
         &self,
-        model: &Model,
+        model: &RegisteredModel,
         request: InferenceRequest,
         work: W,
     ) -> (Result<InferenceResponse, InferenceError>, bool)
@@ -109,19 +109,23 @@ impl ResponseCache {
             Ok(pair) => pair,
             Err(error) => return (Err(error), false),
         };
-        let (flight, hit) = match self.find(key, || work(request)) {
-            Found::Answer(answer) => return (Ok(InferenceResponse::clone(&answer)), true),
-            Found::Joined(flight) => (flight, true),
-            Found::Started(flight) => (flight, false),
+        let (computation, hit) = match self.find(key, || work(request)) {
+            Lookup::Answer(answer) => return (Ok(InferenceResponse::clone(&answer)), true),
+            Lookup::Joined(computation) => (computation, true),
+            Lookup::Started(computation) => (computation, false),
         };
-        let result = match flight.await {
+        let result = match computation.await {
             Ok(answer) => Ok(InferenceResponse::clone(&answer)),
             Err(error) => Err(Arc::try_unwrap(error).unwrap_or_else(InferenceError::Shared)),
         };
         (result, hit)
     }
 
-    async fn key(&self, model: &Model, request: InferenceRequest) -> Result<(Key, InferenceRequest), InferenceError> {
+    async fn key(
+        &self,
+        model: &RegisteredModel,
+        request: InferenceRequest,
+    ) -> Result<(Key, InferenceRequest), InferenceError> {
         let mut hasher = key::of_model(&model.name, model.version.as_deref(), model.generation);
         let size: usize = request.inputs.iter().map(Tensor::byte_len).sum();
         let hash = move || {
@@ -131,32 +135,32 @@ impl ResponseCache {
         if size > LONG_INPUTS { self.compute.run(hash).await.map_err(InferenceError::Panicked) } else { Ok(hash()) }
     }
 
-    fn find<F>(&self, key: Key, work: impl FnOnce() -> F) -> Found
+    fn find<F>(&self, key: Key, work: impl FnOnce() -> F) -> Lookup
     where
         F: Future<Output = Result<InferenceResponse, InferenceError>> + Send + 'static,
     {
         let mut state = self.state.lock();
         if let Some(answer) = state.answers.get(&key, Instant::now()) {
-            return Found::Answer(answer);
+            return Lookup::Answer(answer);
         }
-        if let Some(flight) = state.flights.get(&key).and_then(|(_, flight)| flight.upgrade()) {
-            return Found::Joined(flight);
+        if let Some(computation) = state.computations.get(&key).and_then(|(_, computation)| computation.upgrade()) {
+            return Lookup::Joined(computation);
         }
         state.started += 1;
         let number = state.started;
-        let landing = Landing { state: Arc::clone(&self.state), key, number };
+        let guard = ComputationGuard { state: Arc::clone(&self.state), key, number };
         let (cache, work) = (self.clone(), work());
-        let flight = async move {
-            let landing = landing;
+        let computation = async move {
+            let guard = guard;
             let outcome = work.await.map(|response| cache.keep(key, response)).map_err(Arc::new);
             // From here on, who asks for the same finds the answer, or asks again after an error.
-            drop(landing);
+            drop(guard);
             outcome
         };
-        let flight = flight.boxed().shared();
-        let weak = flight.downgrade().expect("it has not ended");
-        state.flights.insert(key, (number, weak));
-        Found::Started(flight)
+        let computation = computation.boxed().shared();
+        let weak = computation.downgrade().expect("it has not ended");
+        state.computations.insert(key, (number, weak));
+        Lookup::Started(computation)
     }
 
     /// Keeps an answer, unless it is larger than all that may be kept.
@@ -184,19 +188,19 @@ impl fmt::Debug for ResponseCache {
     }
 }
 
-/// Takes a flight out of those under way, however it ends.
-struct Landing {
-    state: Arc<Mutex<State>>,
+/// Takes a computation out of those under way, however it ends.
+struct ComputationGuard {
+    state: Arc<Mutex<CacheState>>,
     key: Key,
     number: u64,
 }
 
-impl Drop for Landing {
+impl Drop for ComputationGuard {
     fn drop(&mut self) {
         let mut state = self.state.lock();
         // Another may have started between the last caller's leaving and this.
-        if state.flights.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
-            state.flights.remove(&self.key);
+        if state.computations.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
+            state.computations.remove(&self.key);
         }
     }
 }

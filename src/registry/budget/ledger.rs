@@ -14,7 +14,7 @@ use tokio::time::Instant;
 const STAY: Duration = Duration::from_secs(1);
 
 /// Identifies a model.
-pub(super) type Seat = u64;
+pub(super) type LedgerId = u64;
 
 /// A model that could never be in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -33,23 +33,23 @@ pub struct TooLarge {
 pub(super) struct Ledger<R> {
     budget: u64,
     used: u64,
-    entries: BTreeMap<Seat, Entry<R>>,
+    entries: BTreeMap<LedgerId, LedgerEntry<R>>,
     /// Those that want memory.
-    line: VecDeque<Seat>,
-    seats: Seat,
+    line: VecDeque<LedgerId>,
+    seats: LedgerId,
     /// Counts uses, so that they have an order.
     uses: u64,
 }
 
 #[derive(Debug)]
-struct Entry<R> {
+struct LedgerEntry<R> {
     bytes: u64,
     pinned: bool,
-    state: State<R>,
+    state: Residency<R>,
 }
 
 #[derive(Debug)]
-enum State<R> {
+enum Residency<R> {
     Absent,
     /// It is in the line.
     Waiting,
@@ -72,24 +72,24 @@ struct Present<R> {
 
 /// What a change came to.
 #[derive(Debug)]
-pub(super) struct Settled<R> {
+pub(super) struct Settlement<R> {
     /// Models that have gone. They are to be dropped outside of all locks.
-    pub(super) put_out: Vec<(Seat, R)>,
+    pub(super) evicted: Vec<(LedgerId, R)>,
     /// Those that may be loaded now.
-    pub(super) granted: Vec<Seat>,
+    pub(super) granted: Vec<LedgerId>,
     /// Others whose callers should look again.
-    pub(super) changed: Vec<Seat>,
+    pub(super) changed: Vec<LedgerId>,
 }
 
-impl<R> Default for Settled<R> {
+impl<R> Default for Settlement<R> {
     fn default() -> Self {
-        Self { put_out: Vec::new(), granted: Vec::new(), changed: Vec::new() }
+        Self { evicted: Vec::new(), granted: Vec::new(), changed: Vec::new() }
     }
 }
 
 /// What became of a wish for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum MemoryRequest {
     /// It may be loaded now, by whoever is told so.
     Granted,
     /// It waits, or has to go before it can come again.
@@ -109,9 +109,9 @@ impl<R: Clone> Ledger<R> {
     }
 
     /// Adds a model that is not in memory.
-    pub(super) fn add(&mut self, bytes: u64, pinned: bool) -> Seat {
+    pub(super) fn add(&mut self, bytes: u64, pinned: bool) -> LedgerId {
         self.seats += 1;
-        self.entries.insert(self.seats, Entry { bytes, pinned, state: State::Absent });
+        self.entries.insert(self.seats, LedgerEntry { bytes, pinned, state: Residency::Absent });
         self.seats
     }
 
@@ -120,73 +120,75 @@ impl<R: Clone> Ledger<R> {
     /// # Errors
     ///
     /// Fails when there will never be room, whatever is put out.
-    pub(super) fn want(&mut self, seat: Seat) -> Result<Wish, TooLarge> {
+    pub(super) fn want(&mut self, id: LedgerId) -> Result<MemoryRequest, TooLarge> {
         let pinned: u64 =
-            self.entries.iter().filter(|(other, entry)| **other != seat && entry.pinned).map(|(_, e)| e.bytes).sum();
-        let Some(entry) = self.entries.get_mut(&seat) else { return Ok(Wish::Later) };
+            self.entries.iter().filter(|(other, entry)| **other != id && entry.pinned).map(|(_, e)| e.bytes).sum();
+        let Some(entry) = self.entries.get_mut(&id) else { return Ok(MemoryRequest::Later) };
         match &entry.state {
-            State::Absent => {
+            Residency::Absent => {
                 if entry.bytes > self.budget.saturating_sub(pinned) {
                     return Err(TooLarge { bytes: entry.bytes, budget: self.budget, pinned });
                 }
-                entry.state = State::Waiting;
-                self.line.push_back(seat);
-                Ok(Wish::Later)
+                entry.state = Residency::Waiting;
+                self.line.push_back(id);
+                Ok(MemoryRequest::Later)
             }
-            State::Loading => Ok(Wish::Granted),
-            State::Present(present) if !present.leaving => Ok(Wish::Present),
-            State::Waiting | State::Present(_) => Ok(Wish::Later),
+            Residency::Loading => Ok(MemoryRequest::Granted),
+            Residency::Present(present) if !present.leaving => Ok(MemoryRequest::Present),
+            Residency::Waiting | Residency::Present(_) => Ok(MemoryRequest::Later),
         }
     }
 
     /// Takes back that a model waits for memory.
-    pub(super) fn leave_line(&mut self, seat: Seat) {
-        if let Some(entry @ Entry { state: State::Waiting, .. }) = self.entries.get_mut(&seat) {
-            entry.state = State::Absent;
-            self.line.retain(|other| *other != seat);
+    pub(super) fn leave_line(&mut self, id: LedgerId) {
+        if let Some(entry @ LedgerEntry { state: Residency::Waiting, .. }) = self.entries.get_mut(&id) {
+            entry.state = Residency::Absent;
+            self.line.retain(|other| *other != id);
         }
     }
 
     /// Takes back that a model wants memory, or has it without being there.
-    pub(super) fn forgo(&mut self, seat: Seat) {
-        self.leave_line(seat);
-        if let Some(entry @ Entry { state: State::Loading, .. }) = self.entries.get_mut(&seat) {
-            entry.state = State::Absent;
+    pub(super) fn forgo(&mut self, id: LedgerId) {
+        self.leave_line(id);
+        if let Some(entry @ LedgerEntry { state: Residency::Loading, .. }) = self.entries.get_mut(&id) {
+            entry.state = Residency::Absent;
             self.used -= entry.bytes;
         }
     }
 
     /// Notes that a model is there, and whether somebody waits for it. Hands it back when it is not wanted any more.
-    pub(super) fn loaded(&mut self, seat: Seat, model: R, expected: bool, now: Instant) -> Option<R> {
-        let Some(entry @ Entry { state: State::Loading, .. }) = self.entries.get_mut(&seat) else { return Some(model) };
+    pub(super) fn loaded(&mut self, id: LedgerId, model: R, expected: bool, now: Instant) -> Option<R> {
+        let Some(entry @ LedgerEntry { state: Residency::Loading, .. }) = self.entries.get_mut(&id) else {
+            return Some(model);
+        };
         self.uses += 1;
         let present = Present { model, users: 0, last_used: self.uses, since: now, expected, leaving: false };
-        entry.state = State::Present(present);
+        entry.state = Residency::Present(present);
         None
     }
 
     /// Lends a model that is there, until [`Ledger::done`].
-    pub(super) fn borrow(&mut self, seat: Seat) -> Option<R> {
-        let present = self.present(seat).filter(|present| !present.leaving)?;
+    pub(super) fn borrow(&mut self, id: LedgerId) -> Option<R> {
+        let present = self.present(id).filter(|present| !present.leaving)?;
         (present.users, present.expected) = (present.users + 1, false);
         let model = present.model.clone();
         self.uses += 1;
         let uses = self.uses;
-        self.present(seat)?.last_used = uses;
+        self.present(id)?.last_used = uses;
         Some(model)
     }
 
-    pub(super) fn done(&mut self, seat: Seat) {
-        if let Some(present) = self.present(seat) {
+    pub(super) fn done(&mut self, id: LedgerId) {
+        if let Some(present) = self.present(id) {
             present.users = present.users.saturating_sub(1);
         }
     }
 
     /// Returns a model that is in memory, without lending it.
-    pub(super) fn peek(&self, seat: Seat) -> Option<&R> {
-        match &self.entries.get(&seat)?.state {
-            State::Present(present) => Some(&present.model),
-            State::Absent | State::Waiting | State::Loading => None,
+    pub(super) fn peek(&self, id: LedgerId) -> Option<&R> {
+        match &self.entries.get(&id)?.state {
+            Residency::Present(present) => Some(&present.model),
+            Residency::Absent | Residency::Waiting | Residency::Loading => None,
         }
     }
 
@@ -196,17 +198,17 @@ impl<R: Clone> Ledger<R> {
     }
 
     /// Removes a model altogether.
-    pub(super) fn remove(&mut self, seat: Seat) -> Option<R> {
-        self.forgo(seat);
-        let entry = self.entries.remove(&seat)?;
-        let State::Present(present) = entry.state else { return None };
+    pub(super) fn remove(&mut self, id: LedgerId) -> Option<R> {
+        self.forgo(id);
+        let entry = self.entries.remove(&id)?;
+        let Residency::Present(present) = entry.state else { return None };
         self.used -= entry.bytes;
         Some(present.model)
     }
 
     /// Gives memory to whoever is first in the line, and puts out what stands in the way.
-    pub(super) fn settle(&mut self, now: Instant) -> Settled<R> {
-        let mut settled = Settled::default();
+    pub(super) fn settle(&mut self, now: Instant) -> Settlement<R> {
+        let mut settlement = Settlement::default();
         while let Some(&first) = self.line.front() {
             let Some(entry) = self.entries.get_mut(&first) else {
                 self.line.pop_front();
@@ -215,46 +217,46 @@ impl<R: Clone> Ledger<R> {
             let wanted = self.used + entry.bytes;
             if wanted <= self.budget {
                 self.used = wanted;
-                entry.state = State::Loading;
+                entry.state = Residency::Loading;
                 self.line.pop_front();
-                settled.granted.push(first);
+                settlement.granted.push(first);
             } else if let Some(idle) = self.idlest(now) {
-                self.put_out(idle, &mut settled);
+                self.evicted(idle, &mut settlement);
             } else if !self.ask_to_leave(wanted, now) {
-                return settled;
+                return settlement;
             }
         }
         // Nobody needs the memory any more.
-        for (seat, present) in self.all_present() {
+        for (id, present) in self.all_present() {
             if std::mem::take(&mut present.leaving) {
-                settled.changed.push(seat);
+                settlement.changed.push(id);
             }
         }
-        settled
+        settlement
     }
 
     /// Finds the model that has been idle longest.
-    fn idlest(&mut self, now: Instant) -> Option<Seat> {
+    fn idlest(&mut self, now: Instant) -> Option<LedgerId> {
         let idle = |present: &Present<R>| {
             let expected = present.expected && now.saturating_duration_since(present.since) < STAY;
             present.users == 0 && !expected
         };
         let idle = self.all_present().filter(|(_, present)| idle(present));
-        idle.min_by_key(|(_, present)| present.last_used).map(|(seat, _)| seat)
+        idle.min_by_key(|(_, present)| present.last_used).map(|(id, _)| id)
     }
 
-    fn put_out(&mut self, seat: Seat, settled: &mut Settled<R>) {
-        let Some(entry) = self.entries.get_mut(&seat) else { return };
-        if let State::Present(present) = std::mem::replace(&mut entry.state, State::Absent) {
+    fn evicted(&mut self, id: LedgerId, settlement: &mut Settlement<R>) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if let Residency::Present(present) = std::mem::replace(&mut entry.state, Residency::Absent) {
             self.used -= entry.bytes;
-            settled.put_out.push((seat, present.model));
-            settled.changed.push(seat);
+            settlement.evicted.push((id, present.model));
+            settlement.changed.push(id);
         }
     }
 
     /// Has as many models take no further users as are needed, and tells whether one more does now.
     fn ask_to_leave(&mut self, wanted: u64, now: Instant) -> bool {
-        let leaving = |entry: &&Entry<R>| matches!(&entry.state, State::Present(present) if present.leaving);
+        let leaving = |entry: &&LedgerEntry<R>| matches!(&entry.state, Residency::Present(present) if present.leaving);
         let will_be_free: u64 = self.entries.values().filter(leaving).map(|entry| entry.bytes).sum();
         if wanted - will_be_free <= self.budget {
             return false;
@@ -266,18 +268,18 @@ impl<R: Clone> Ledger<R> {
         true
     }
 
-    fn present(&mut self, seat: Seat) -> Option<&mut Present<R>> {
-        match &mut self.entries.get_mut(&seat)?.state {
-            State::Present(present) => Some(present),
-            State::Absent | State::Waiting | State::Loading => None,
+    fn present(&mut self, id: LedgerId) -> Option<&mut Present<R>> {
+        match &mut self.entries.get_mut(&id)?.state {
+            Residency::Present(present) => Some(present),
+            Residency::Absent | Residency::Waiting | Residency::Loading => None,
         }
     }
 
     /// Returns the models that could be put out.
-    fn all_present(&mut self) -> impl Iterator<Item = (Seat, &mut Present<R>)> {
-        self.entries.iter_mut().filter(|(_, entry)| !entry.pinned).filter_map(|(&seat, entry)| match &mut entry.state {
-            State::Present(present) => Some((seat, present)),
-            State::Absent | State::Waiting | State::Loading => None,
+    fn all_present(&mut self) -> impl Iterator<Item = (LedgerId, &mut Present<R>)> {
+        self.entries.iter_mut().filter(|(_, entry)| !entry.pinned).filter_map(|(&id, entry)| match &mut entry.state {
+            Residency::Present(present) => Some((id, present)),
+            Residency::Absent | Residency::Waiting | Residency::Loading => None,
         })
     }
 }
@@ -289,17 +291,17 @@ mod tests {
     use proptest::prelude::*;
 
     /// Wants a model, and loads it when it may.
-    fn bring_in(ledger: &mut Ledger<Seat>, seat: Seat, now: Instant) -> Settled<Seat> {
-        let _ = ledger.want(seat);
-        let settled = ledger.settle(now);
-        if ledger.want(seat) == Ok(Wish::Granted) {
-            assert_eq!(ledger.loaded(seat, seat, true, now), None);
+    fn bring_in(ledger: &mut Ledger<LedgerId>, id: LedgerId, now: Instant) -> Settlement<LedgerId> {
+        let _ = ledger.want(id);
+        let settlement = ledger.settle(now);
+        if ledger.want(id) == Ok(MemoryRequest::Granted) {
+            assert_eq!(ledger.loaded(id, id, true, now), None);
         }
-        settled
+        settlement
     }
 
-    fn put_out(settled: &Settled<Seat>) -> Vec<Seat> {
-        settled.put_out.iter().map(|(seat, _)| *seat).collect()
+    fn evicted(settlement: &Settlement<LedgerId>) -> Vec<LedgerId> {
+        settlement.evicted.iter().map(|(id, _)| *id).collect()
     }
 
     #[test]
@@ -307,14 +309,14 @@ mod tests {
         let now = Instant::now();
         let mut ledger = Ledger::new(20);
         let [a, b, c] = [false; 3].map(|pinned| ledger.add(10, pinned));
-        for seat in [a, b] {
-            bring_in(&mut ledger, seat, now);
-            assert_eq!(ledger.borrow(seat), Some(seat));
-            ledger.done(seat);
+        for id in [a, b] {
+            bring_in(&mut ledger, id, now);
+            assert_eq!(ledger.borrow(id), Some(id));
+            ledger.done(id);
         }
         ledger.borrow(a);
         ledger.done(a);
-        assert_eq!(put_out(&bring_in(&mut ledger, c, now)), [b]);
+        assert_eq!(evicted(&bring_in(&mut ledger, c, now)), [b]);
         assert_eq!((ledger.used(), ledger.peek(b)), (20, None));
     }
 
@@ -325,16 +327,16 @@ mod tests {
         let [a, b] = [false; 2].map(|pinned| ledger.add(10, pinned));
         bring_in(&mut ledger, a, now);
         ledger.borrow(a).unwrap();
-        assert!(put_out(&bring_in(&mut ledger, b, now)).is_empty());
+        assert!(evicted(&bring_in(&mut ledger, b, now)).is_empty());
         assert!(ledger.borrow(a).is_some(), "it has not been there for long");
         ledger.settle(now + STAY);
         assert_eq!(ledger.borrow(a), None, "it takes no further users");
         ledger.done(a);
-        assert!(ledger.settle(now + STAY).put_out.is_empty(), "somebody uses it");
+        assert!(ledger.settle(now + STAY).evicted.is_empty(), "somebody uses it");
         ledger.done(a);
-        assert_eq!(put_out(&ledger.settle(now + STAY)), [a]);
-        assert_eq!(ledger.want(b), Ok(Wish::Granted));
-        assert_eq!(ledger.want(a), Ok(Wish::Later));
+        assert_eq!(evicted(&ledger.settle(now + STAY)), [a]);
+        assert_eq!(ledger.want(b), Ok(MemoryRequest::Granted));
+        assert_eq!(ledger.want(a), Ok(MemoryRequest::Later));
     }
 
     #[test]
@@ -360,21 +362,21 @@ mod tests {
         assert_eq!(ledger.want(large), Err(TooLarge { bytes: 9, budget: 20, pinned: 12 }));
         bring_in(&mut ledger, small, now);
         let other = ledger.add(8, false);
-        assert_eq!(put_out(&bring_in(&mut ledger, other, now + STAY)), [small]);
+        assert_eq!(evicted(&bring_in(&mut ledger, other, now + STAY)), [small]);
         assert_eq!(ledger.peek(pinned), Some(&pinned));
         ledger.remove(pinned);
         assert_eq!(ledger.used(), 8);
-        assert_eq!(ledger.want(large), Ok(Wish::Later));
+        assert_eq!(ledger.want(large), Ok(MemoryRequest::Later));
     }
 
     #[test]
-    fn one_that_somebody_waits_for_is_not_put_out_before_they_come() {
+    fn one_that_somebody_waits_for_is_not_evicted_before_they_come() {
         let now = Instant::now();
         let mut ledger = Ledger::new(10);
         let [a, b] = [false; 2].map(|pinned| ledger.add(10, pinned));
         bring_in(&mut ledger, a, now);
-        assert!(put_out(&bring_in(&mut ledger, b, now)).is_empty());
-        assert_eq!(put_out(&ledger.settle(now + STAY)), [a], "they have not come");
+        assert!(evicted(&bring_in(&mut ledger, b, now)).is_empty());
+        assert_eq!(evicted(&ledger.settle(now + STAY)), [a], "they have not come");
     }
 
     proptest! {
@@ -385,53 +387,53 @@ mod tests {
         ) {
             let mut now = Instant::now();
             let mut ledger = Ledger::new(10);
-            let seats: Vec<Seat> = sizes.iter().map(|&bytes| ledger.add(bytes, false)).collect();
-            let mut users: BTreeMap<Seat, usize> = BTreeMap::new();
+            let seats: Vec<LedgerId> = sizes.iter().map(|&bytes| ledger.add(bytes, false)).collect();
+            let mut users: BTreeMap<LedgerId, usize> = BTreeMap::new();
             for (which, what, time) in steps {
                 now += Duration::from_millis(time);
-                let seat = seats[which % seats.len()];
+                let id = seats[which % seats.len()];
                 match what {
                     0 => {
-                        let _ = ledger.want(seat);
+                        let _ = ledger.want(id);
                     }
                     1 => {
-                        if ledger.borrow(seat).is_some() {
-                            *users.entry(seat).or_default() += 1;
+                        if ledger.borrow(id).is_some() {
+                            *users.entry(id).or_default() += 1;
                         }
                     }
                     2 => {
-                        if let Some(count) = users.get_mut(&seat).filter(|count| **count > 0) {
+                        if let Some(count) = users.get_mut(&id).filter(|count| **count > 0) {
                             *count -= 1;
-                            ledger.done(seat);
+                            ledger.done(id);
                         }
                     }
-                    _ => ledger.forgo(seat),
+                    _ => ledger.forgo(id),
                 }
-                let settled = ledger.settle(now);
-                for (gone, _) in settled.put_out {
+                let settlement = ledger.settle(now);
+                for (gone, _) in settlement.evicted {
                     prop_assert_eq!(users.get(&gone).copied().unwrap_or(0), 0);
                 }
-                for seat in settled.granted {
-                    prop_assert_eq!(ledger.loaded(seat, seat, true, now), None);
+                for id in settlement.granted {
+                    prop_assert_eq!(ledger.loaded(id, id, true, now), None);
                 }
                 prop_assert!(ledger.used() <= 10);
-                let there = seats.iter().zip(&sizes).filter(|(seat, _)| ledger.peek(**seat).is_some());
+                let there = seats.iter().zip(&sizes).filter(|(id, _)| ledger.peek(**id).is_some());
                 let held: u64 = there.map(|(_, bytes)| bytes).sum();
                 prop_assert!(held <= ledger.used());
             }
             // Those who wait get in, one after the other, when each user ends and none that leaves gets another.
-            for seat in &seats {
-                let _ = ledger.want(*seat);
+            for id in &seats {
+                let _ = ledger.want(*id);
             }
             for _ in 0..10 * seats.len() {
                 now += STAY;
-                for (&seat, count) in &mut users {
+                for (&id, count) in &mut users {
                     for _ in 0..std::mem::take(count) {
-                        ledger.done(seat);
+                        ledger.done(id);
                     }
                 }
-                for seat in ledger.settle(now).granted {
-                    ledger.loaded(seat, seat, false, now);
+                for id in ledger.settle(now).granted {
+                    ledger.loaded(id, id, false, now);
                 }
             }
             prop_assert!(!ledger.is_short());

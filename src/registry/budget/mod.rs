@@ -23,11 +23,13 @@ use tracing::{error, info};
 use super::warm_up::warm_up;
 use super::{LoadError, Loader, Loading, chain};
 use crate::repository::Artifact;
-use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError};
+use crate::runtimes::{
+    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+};
 use crate::settings::ModelSettings;
 use crate::telemetry::memory::MemoryMetrics;
-use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata};
-use ledger::{Ledger, Seat, Settled, Wish};
+use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
+use ledger::{Ledger, LedgerId, MemoryRequest, Settlement};
 
 pub use ledger::TooLarge;
 
@@ -42,7 +44,7 @@ const MAX_DEPTH: usize = 16;
 #[derive(Debug)]
 pub struct BudgetLoader {
     inner: Arc<dyn Loader>,
-    memory: Arc<Memory>,
+    memory: Arc<MemoryBudget>,
     working_directory: PathBuf,
 }
 
@@ -50,10 +52,10 @@ impl BudgetLoader {
     /// Keeps the models that `inner` loads within `bytes` of memory, counted as [`OnDemand`] counts it.
     pub fn new(inner: impl Loader + 'static, bytes: u64, working_directory: PathBuf, metrics: MemoryMetrics) -> Self {
         metrics.set_budget(bytes);
-        let books = Books { ledger: Ledger::new(bytes), signals: BTreeMap::new() };
+        let state = LedgerState { ledger: Ledger::new(bytes), signals: BTreeMap::new() };
         Self {
             inner: Arc::new(inner),
-            memory: Arc::new(Memory { books: Mutex::new(books), metrics }),
+            memory: Arc::new(MemoryBudget { state: Mutex::new(state), metrics }),
             working_directory,
         }
     }
@@ -66,9 +68,9 @@ impl Loader for BudgetLoader {
                 Some(bytes) => bytes,
                 None => self.size_of_artifact(&settings).await,
             };
-            let seat = self.memory.books.lock().add(bytes, settings.parameters.pinned);
-            let model = Arc::new(Model {
-                seat,
+            let id = self.memory.state.lock().add(bytes, settings.parameters.pinned);
+            let model = Arc::new(BudgetedModel {
+                id,
                 settings,
                 inner: Arc::clone(&self.inner),
                 memory: Arc::clone(&self.memory),
@@ -78,17 +80,13 @@ impl Loader for BudgetLoader {
                 failure: Mutex::default(),
             });
             // Nobody else can ask for it yet, and it may go again when it has shown what it is.
-            let wanted = Caller::new(&model);
+            let wanted = WaitingCaller::new(&model);
             let runtime = model.bring_in(false).await?;
             drop(wanted);
             model.is_loading.store(false, Ordering::Release);
-            Ok(Arc::new(OnDemand {
-                backend: runtime.backend(),
-                reads_headers: runtime.reads_headers(),
-                metadata: runtime.metadata().cloned(),
-                routes: runtime.custom_routes().to_vec(),
-                model,
-            }) as Arc<dyn Runtime>)
+            // It warms up whenever it is loaded.
+            let description = Description { answers_warmup: true, ..runtime.description().clone() };
+            Ok(Arc::new(OnDemand { model, description }) as Arc<dyn Runtime>)
         })
     }
 }
@@ -114,62 +112,62 @@ fn size_of(path: &Path, depth: usize) -> u64 {
 
 /// The memory of all models.
 #[derive(Debug)]
-struct Memory {
-    books: Mutex<Books>,
+struct MemoryBudget {
+    state: Mutex<LedgerState>,
     metrics: MemoryMetrics,
 }
 
 #[derive(Debug)]
-struct Books {
+struct LedgerState {
     ledger: Ledger<Arc<dyn Runtime>>,
     /// Wakes those who wait for a model.
-    signals: BTreeMap<Seat, watch::Sender<()>>,
+    signals: BTreeMap<LedgerId, watch::Sender<()>>,
 }
 
-impl Books {
-    fn add(&mut self, bytes: u64, pinned: bool) -> Seat {
-        let seat = self.ledger.add(bytes, pinned);
-        self.signals.insert(seat, watch::Sender::new(()));
-        seat
+impl LedgerState {
+    fn add(&mut self, bytes: u64, pinned: bool) -> LedgerId {
+        let id = self.ledger.add(bytes, pinned);
+        self.signals.insert(id, watch::Sender::new(()));
+        id
     }
 
-    fn signal(&self, seat: Seat) {
-        if let Some(signal) = self.signals.get(&seat) {
+    fn signal(&self, id: LedgerId) {
+        if let Some(signal) = self.signals.get(&id) {
             signal.send_replace(());
         }
     }
 
-    fn settle(&mut self) -> Settled<Arc<dyn Runtime>> {
-        let settled = self.ledger.settle(Instant::now());
-        for &seat in settled.granted.iter().chain(&settled.changed) {
-            self.signal(seat);
+    fn settle(&mut self) -> Settlement<Arc<dyn Runtime>> {
+        let settlement = self.ledger.settle(Instant::now());
+        for &id in settlement.granted.iter().chain(&settlement.changed) {
+            self.signal(id);
         }
-        settled
+        settlement
     }
 }
 
-impl Memory {
+impl MemoryBudget {
     /// Changes something, and lets the others have what follows from it.
-    fn change<T>(&self, change: impl FnOnce(&mut Books) -> T) -> T {
-        let mut books = self.books.lock();
-        let result = change(&mut books);
-        let settled = books.settle();
-        self.metrics.set_used(books.ledger.used());
-        drop(books);
-        self.metrics.count_put_out(settled.put_out.len());
+    fn change<T>(&self, change: impl FnOnce(&mut LedgerState) -> T) -> T {
+        let mut state = self.state.lock();
+        let result = change(&mut state);
+        let settlement = state.settle();
+        self.metrics.set_used(state.ledger.used());
+        drop(state);
+        self.metrics.count_evicted(settlement.evicted.len());
         // What they hold is freed here, where nobody waits for the lock.
-        drop(settled);
+        drop(settlement);
         result
     }
 }
 
 /// A model that may be in memory.
 #[derive(Debug)]
-struct Model {
-    seat: Seat,
+struct BudgetedModel {
+    id: LedgerId,
     settings: ModelSettings,
     inner: Arc<dyn Loader>,
-    memory: Arc<Memory>,
+    memory: Arc<MemoryBudget>,
     /// Those who wait for it to be there.
     callers: AtomicUsize,
     is_loading: AtomicBool,
@@ -179,35 +177,35 @@ struct Model {
 }
 
 /// Gives back the memory of a model that has not been loaded, or its place in the line.
-struct Claim<'a>(&'a Model);
+struct MemoryClaim<'a>(&'a BudgetedModel);
 
-impl Drop for Claim<'_> {
+impl Drop for MemoryClaim<'_> {
     fn drop(&mut self) {
-        self.0.memory.change(|books| books.ledger.forgo(self.0.seat));
+        self.0.memory.change(|state| state.ledger.forgo(self.0.id));
     }
 }
 
 /// A caller that waits for a model.
-struct Caller<'a>(&'a Model);
+struct WaitingCaller<'a>(&'a BudgetedModel);
 
-impl<'a> Caller<'a> {
-    fn new(model: &'a Model) -> Self {
+impl<'a> WaitingCaller<'a> {
+    fn new(model: &'a BudgetedModel) -> Self {
         model.callers.fetch_add(1, Ordering::AcqRel);
         Self(model)
     }
 }
 
-impl Drop for Caller<'_> {
+impl Drop for WaitingCaller<'_> {
     fn drop(&mut self) {
         if self.0.callers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.memory.change(|books| books.ledger.leave_line(self.0.seat));
+            self.0.memory.change(|state| state.ledger.leave_line(self.0.id));
         }
     }
 }
 
 /// A model in memory, for as long as somebody uses it.
 struct Lease {
-    model: Arc<Model>,
+    model: Arc<BudgetedModel>,
     /// Nothing only while it is being dropped.
     runtime: Option<Arc<dyn Runtime>>,
 }
@@ -216,32 +214,32 @@ impl Drop for Lease {
     fn drop(&mut self) {
         // Before it counts as idle, so that whoever puts it out has the last of it.
         self.runtime = None;
-        let Model { seat, memory, .. } = &*self.model;
-        let mut books = memory.books.lock();
-        books.ledger.done(*seat);
-        let short = books.ledger.is_short();
-        drop(books);
+        let BudgetedModel { id, memory, .. } = &*self.model;
+        let mut state = memory.state.lock();
+        state.ledger.done(*id);
+        let short = state.ledger.is_short();
+        drop(state);
         if short {
             memory.change(|_| ());
         }
     }
 }
 
-impl Model {
+impl BudgetedModel {
     /// Waits for memory, and loads the model into it, where it stays for callers that are `expected`. One does so at a
     /// time.
     async fn bring_in(&self, expected: bool) -> Result<Arc<dyn Runtime>, LoadError> {
-        let claim = Claim(self);
+        let claim = MemoryClaim(self);
         if !self.wait_for_memory().await? {
             drop(claim);
             return Err(LoadError::NotWanted);
         }
         let runtime = self.inner.load(self.settings.clone()).await?;
         warm_up(runtime.as_ref(), &self.settings).await?;
-        let unwanted = self.memory.change(|books| {
+        let unwanted = self.memory.change(|state| {
             let model = Arc::clone(&runtime);
-            let unwanted = books.ledger.loaded(self.seat, model, expected, Instant::now());
-            books.signal(self.seat);
+            let unwanted = state.ledger.loaded(self.id, model, expected, Instant::now());
+            state.signal(self.id);
             unwanted
         });
         drop(unwanted);
@@ -252,7 +250,7 @@ impl Model {
 
     /// Waits until the model may be loaded. Returns false when nobody waits for it any more, or it is there already.
     async fn wait_for_memory(&self) -> Result<bool, TooLarge> {
-        let Some(mut changed) = self.memory.books.lock().signals.get(&self.seat).map(watch::Sender::subscribe) else {
+        let Some(mut changed) = self.memory.state.lock().signals.get(&self.id).map(watch::Sender::subscribe) else {
             return Ok(false);
         };
         loop {
@@ -260,11 +258,11 @@ impl Model {
             if self.callers.load(Ordering::Acquire) == 0 {
                 return Ok(false);
             }
-            match self.memory.change(|books| books.ledger.want(self.seat))? {
-                Wish::Present => return Ok(false),
+            match self.memory.change(|state| state.ledger.want(self.id))? {
+                MemoryRequest::Present => return Ok(false),
                 // What was granted in the same change is told by the next question.
-                Wish::Later if !self.is_granted() => {}
-                Wish::Granted | Wish::Later => return Ok(true),
+                MemoryRequest::Later if !self.is_granted() => {}
+                MemoryRequest::Granted | MemoryRequest::Later => return Ok(true),
             }
             // Fails when the model has been removed, which the next question tells.
             let _ = tokio::time::timeout(LOOK_AGAIN, changed.changed()).await;
@@ -272,25 +270,25 @@ impl Model {
     }
 
     fn is_granted(&self) -> bool {
-        matches!(self.memory.books.lock().ledger.want(self.seat), Ok(Wish::Granted))
+        matches!(self.memory.state.lock().ledger.want(self.id), Ok(MemoryRequest::Granted))
     }
 
     /// Waits until the model is in memory, and keeps it there.
     async fn lease(self: &Arc<Self>) -> Result<Lease, RuntimeError> {
-        let _caller = Caller::new(self);
+        let _caller = WaitingCaller::new(self);
         let mut changed = None;
         loop {
             {
-                let mut books = self.memory.books.lock();
-                if let Some(runtime) = books.ledger.borrow(self.seat) {
+                let mut state = self.memory.state.lock();
+                if let Some(runtime) = state.ledger.borrow(self.id) {
                     return Ok(Lease { model: Arc::clone(self), runtime: Some(runtime) });
                 }
                 if changed.is_none() {
-                    changed = books.signals.get(&self.seat).map(watch::Sender::subscribe);
+                    changed = state.signals.get(&self.id).map(watch::Sender::subscribe);
                 }
             }
             if let Some(reason) = &*self.failure.lock() {
-                return Err(RuntimeError::NotLoaded { reason: reason.clone() });
+                return Err(RuntimeError::not_loaded(reason));
             }
             self.start_loading();
             let still_there = match &mut changed {
@@ -298,7 +296,7 @@ impl Model {
                 None => false,
             };
             if !still_there {
-                return Err(RuntimeError::NotLoaded { reason: "the model has been unloaded".to_owned() });
+                return Err(RuntimeError::not_loaded("the model has been unloaded"));
             }
         }
     }
@@ -313,19 +311,19 @@ impl Model {
             let mut persistent = None;
             while !model.try_to_load().await {
                 // From now on it is wanted even without callers, so that the server is ready again when it can be.
-                persistent.get_or_insert_with(|| Caller::new(&model));
+                persistent.get_or_insert_with(|| WaitingCaller::new(&model));
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
             drop(persistent);
             model.is_loading.store(false, Ordering::Release);
             // Whoever came too late for this load begins another.
-            model.memory.books.lock().signal(model.seat);
+            model.memory.state.lock().signal(model.id);
         });
         *self.task.lock() = Some(task.abort_handle());
     }
 }
 
-impl Model {
+impl BudgetedModel {
     /// Loads the model, unless nobody wants it any more, and tells whether that is done with.
     async fn try_to_load(&self) -> bool {
         let (name, version) = (self.settings.name.as_str(), self.settings.version());
@@ -343,18 +341,18 @@ impl Model {
                 let reason = chain(&failure);
                 error!(model = name, version, "Couldn't load model '{name}' on demand: {reason}");
                 *self.failure.lock() = Some(reason);
-                self.memory.books.lock().signal(self.seat);
+                self.memory.state.lock().signal(self.id);
                 false
             }
         }
     }
 }
 
-impl Drop for Model {
+impl Drop for BudgetedModel {
     fn drop(&mut self) {
-        let gone = self.memory.change(|books| {
-            books.signals.remove(&self.seat);
-            books.ledger.remove(self.seat)
+        let gone = self.memory.change(|state| {
+            state.signals.remove(&self.id);
+            state.ledger.remove(self.id)
         });
         drop(gone);
     }
@@ -364,18 +362,15 @@ impl Drop for Model {
 ///
 /// Its memory is what `memory_bytes` of its settings says, or else the size of its artifact.
 struct OnDemand {
-    model: Arc<Model>,
-    // What the runtime said of itself when it was loaded first.
-    backend: &'static str,
-    reads_headers: bool,
-    metadata: Option<ModelMetadata>,
-    routes: Vec<CustomRoute>,
+    model: Arc<BudgetedModel>,
+    /// That of the runtime when it was first loaded.
+    description: Description,
 }
 
 impl OnDemand {
     /// Asks the runtime, if it is in memory.
     fn ask<T>(&self, question: impl FnOnce(&dyn Runtime) -> T) -> Option<T> {
-        let runtime = self.model.memory.books.lock().ledger.peek(self.model.seat).cloned();
+        let runtime = self.model.memory.state.lock().ledger.peek(self.model.id).cloned();
         runtime.map(|runtime| question(runtime.as_ref()))
     }
 }
@@ -387,34 +382,17 @@ impl fmt::Debug for OnDemand {
 }
 
 impl Runtime for OnDemand {
-    fn backend(&self) -> &'static str {
-        self.backend
+    fn description(&self) -> &Description {
+        &self.description
     }
 
-    fn reads_headers(&self) -> bool {
-        self.reads_headers
-    }
-
-    fn is_warm(&self) -> bool {
-        // It warms up whenever it is loaded.
-        true
-    }
-
-    fn metadata(&self) -> Option<&ModelMetadata> {
-        self.metadata.as_ref()
-    }
-
-    fn not_ready(&self) -> Option<String> {
-        match self.ask(Runtime::not_ready) {
-            Some(of_runtime) => of_runtime,
-            None => self.model.failure.lock().clone(),
+    fn status(&self) -> RuntimeStatus {
+        if let Some(status) = self.ask(Runtime::status) {
+            return status;
         }
-    }
-
-    fn remark(&self) -> Option<String> {
-        match self.ask(Runtime::remark) {
-            Some(of_runtime) => of_runtime,
-            None => Some("not in memory; it is loaded when it is asked for".to_owned()),
+        match self.model.failure.lock().clone() {
+            Some(reason) => RuntimeStatus::Unavailable { reason },
+            None => RuntimeStatus::Available { remark: Some("evicted; loads on the next request".to_owned()) },
         }
     }
 
@@ -422,11 +400,11 @@ impl Runtime for OnDemand {
         self.ask(Runtime::parallelism).unwrap_or(1)
     }
 
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        self.predict_watched(request, Arc::new(()))
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        Box::pin(std::future::ready(Ok(())))
     }
 
-    fn predict_watched(
+    fn predict(
         &self,
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
@@ -434,7 +412,7 @@ impl Runtime for OnDemand {
         Box::pin(async move {
             let lease = self.model.lease().await?;
             let runtime = lease.runtime()?;
-            runtime.predict_watched(request, progress).await
+            runtime.predict(request, progress).await
         })
     }
 
@@ -456,10 +434,6 @@ impl Runtime for OnDemand {
         }))
     }
 
-    fn custom_routes(&self) -> &[CustomRoute] {
-        &self.routes
-    }
-
     fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         Box::pin(async move {
             let lease = self.model.lease().await?;
@@ -471,7 +445,7 @@ impl Runtime for OnDemand {
 
 impl Lease {
     fn runtime(&self) -> Result<&Arc<dyn Runtime>, RuntimeError> {
-        self.runtime.as_ref().ok_or(RuntimeError::Stopping)
+        self.runtime.as_ref().ok_or_else(RuntimeError::stopping)
     }
 }
 

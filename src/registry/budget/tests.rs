@@ -1,6 +1,7 @@
 //! Models that come and go, behind the registry's interface and on a clock that does not wait.
 
 use super::*;
+use crate::runtimes::Predictor;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use std::sync::atomic::AtomicBool;
 
@@ -48,11 +49,7 @@ impl Drop for InMemory {
     }
 }
 
-impl Runtime for InMemory {
-    fn backend(&self) -> &'static str {
-        "test"
-    }
-
+impl Predictor for InMemory {
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             self.calls.fetch_add(1, Ordering::SeqCst);
@@ -74,6 +71,10 @@ fn settings(bytes: u64, pinned: bool) -> ModelSettings {
     let mut settings = ModelSettings::new("m", "tests.Model");
     (settings.parameters.memory_bytes, settings.parameters.pinned) = (Some(bytes), pinned);
     settings
+}
+
+fn is_evicted(model: &Arc<dyn Runtime>) -> bool {
+    matches!(model.status(), RuntimeStatus::Available { remark: Some(remark) } if remark.starts_with("evicted"))
 }
 
 fn request(id: &str) -> InferenceRequest {
@@ -98,7 +99,7 @@ async fn twenty_models_answer_in_space_for_five() {
                 let which = if call % 3 == 0 { caller % 4 } else { which };
                 let asked = Instant::now();
                 let id = format!("{caller}-{call}");
-                assert_eq!(models[which].predict(request(&id)).await.unwrap().id, id);
+                assert_eq!(models[which].predict(request(&id), Arc::new(())).await.unwrap().id, id);
                 longest = longest.max(asked.elapsed());
             }
             longest
@@ -120,13 +121,13 @@ async fn one_load_serves_all_who_wait_and_a_model_in_memory_is_not_loaded() {
     let world = Arc::new(World::default());
     let loader = loader(&world, 10);
     let [a, b] = [loader.load(settings(10, false)).await.unwrap(), loader.load(settings(10, false)).await.unwrap()];
-    assert!(a.remark().unwrap().starts_with("not in memory") && a.not_ready().is_none() && b.remark().is_none());
-    let callers = (0..30).map(|_| a.predict(request("x")));
+    assert!(is_evicted(&a) && !is_evicted(&b));
+    let callers = (0..30).map(|_| a.predict(request("x"), Arc::new(())));
     for answer in futures_util::future::join_all(callers).await {
         answer.unwrap();
     }
     assert_eq!(world.loads.load(Ordering::SeqCst), 3);
-    assert!(b.remark().is_some());
+    assert!(is_evicted(&b));
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,14 +135,14 @@ async fn callers_that_leave_leave_nothing_behind() {
     let world = Arc::new(World::default());
     let loader = loader(&world, 10);
     let [a, b] = [loader.load(settings(10, false)).await.unwrap(), loader.load(settings(10, false)).await.unwrap()];
-    let mut busy = b.predict(request("busy"));
+    let mut busy = b.predict(request("busy"), Arc::new(()));
     assert!(futures_util::poll!(&mut busy).is_pending());
-    let left = tokio::time::timeout(Duration::from_millis(5), a.predict(request("left"))).await;
+    let left = tokio::time::timeout(Duration::from_millis(5), a.predict(request("left"), Arc::new(()))).await;
     assert!(left.is_err());
     busy.await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(world.loads.load(Ordering::SeqCst), 2, "nobody waits for it");
-    assert!(b.remark().is_none());
+    assert!(!is_evicted(&b));
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,19 +151,19 @@ async fn a_model_that_cannot_be_loaded_again_says_why_and_comes_back() {
     let loader = loader(&world, 10);
     let [a, _b] = [loader.load(settings(10, false)).await.unwrap(), loader.load(settings(10, false)).await.unwrap()];
     world.fails.store(true, Ordering::SeqCst);
-    let failed = a.predict(request("x")).await.unwrap_err().to_string();
+    let failed = a.predict(request("x"), Arc::new(())).await.unwrap_err().to_string();
     assert!(
         failed.starts_with("the model cannot be loaded: the artifact `s3://gone` is not on this machine"),
         "{failed}"
     );
-    assert!(a.not_ready().unwrap().contains("s3://gone"));
+    assert!(a.status().into_reason().unwrap().contains("s3://gone"));
     let asked = Instant::now();
-    a.predict(request("x")).await.unwrap_err();
+    a.predict(request("x"), Arc::new(())).await.unwrap_err();
     assert_eq!(asked.elapsed(), Duration::ZERO, "it is told at once");
     world.fails.store(false, Ordering::SeqCst);
     tokio::time::sleep(RETRY_PAUSE * 2).await;
-    assert_eq!((a.not_ready(), a.remark()), (None, None), "it has been tried again");
-    a.predict(request("x")).await.unwrap();
+    assert_eq!(a.status(), RuntimeStatus::AVAILABLE, "it has been tried again");
+    a.predict(request("x"), Arc::new(())).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,7 +180,7 @@ async fn what_does_not_fit_is_refused_and_takes_nothing() {
     for _ in 0..5 {
         drop(loader.load(settings(4, false)).await.unwrap());
     }
-    assert_eq!(pinned.remark(), None);
+    assert!(!is_evicted(&pinned));
     assert_eq!(world.live.load(Ordering::SeqCst), 1);
 }
 
@@ -191,7 +192,7 @@ async fn streams_keep_their_model_in_memory() {
     let requests: RequestStream = Box::pin(stream::iter([request("s")]));
     let mut answers = Arc::clone(&a).predict_stream(requests);
     answers.next().await.unwrap().unwrap();
-    let mut other = b.predict(request("x"));
+    let mut other = b.predict(request("x"), Arc::new(()));
     assert!(tokio::time::timeout(Duration::from_mins(1), &mut other).await.is_err());
     drop(answers);
     other.await.unwrap();

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use super::python::repr;
 use super::signature::{ColumnType, InputSchema};
 use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, narrow};
-use crate::evaluators::sklearn::{Elements, Int};
+use crate::evaluators::sklearn::{Elements, IntType};
 
 /// Why CSV cannot be read as a data frame.
 #[derive(Debug, PartialEq, Eq)]
@@ -88,13 +88,13 @@ fn cast_column(cells: &[&str], kind: ColumnType, place: usize) -> Result<ColumnV
         ColumnType::Double => Elements::F64(floats(cells)?.into()),
         ColumnType::Float => Elements::F32(floats(cells)?.into_iter().map(narrow).collect()),
         ColumnType::Boolean => match truths(cells) {
-            Some(truths) => Elements::Int(truths.into(), Int::Bool),
+            Some(truths) => Elements::Int(truths.into(), IntType::Bool),
             None => match infer_column(cells) {
                 ColumnValues::Typed(Elements::Int(values, _)) => {
-                    Elements::Int(values.iter().map(|value| i64::from(*value != 0)).collect(), Int::Bool)
+                    Elements::Int(values.iter().map(|value| i64::from(*value != 0)).collect(), IntType::Bool)
                 }
                 ColumnValues::Typed(Elements::F64(values)) if values.iter().all(|value| !value.is_nan()) => {
-                    Elements::Int(values.iter().map(|value| i64::from(*value != 0.0)).collect(), Int::Bool)
+                    Elements::Int(values.iter().map(|value| i64::from(*value != 0.0)).collect(), IntType::Bool)
                 }
                 ColumnValues::Typed(Elements::F64(_)) => {
                     return Err(format!("Bool column has NA values in column {place}"));
@@ -121,9 +121,9 @@ fn cast_column(cells: &[&str], kind: ColumnType, place: usize) -> Result<ColumnV
             #[expect(clippy::cast_possible_truncation, reason = "as pandas casts")]
             match kind {
                 ColumnType::Integer => {
-                    Elements::Int(values.iter().map(|value| i64::from(*value as i32)).collect(), Int::I32)
+                    Elements::Int(values.iter().map(|value| i64::from(*value as i32)).collect(), IntType::I32)
                 }
-                _ => Elements::Int(values, Int::I64),
+                _ => Elements::Int(values, IntType::I64),
             }
         }
     };
@@ -136,7 +136,7 @@ fn infer_column(cells: &[&str]) -> ColumnValues {
         return ColumnValues::Objects(Vec::new());
     }
     if let Some(values) = cells.iter().map(|cell| integer(cell)).collect::<Option<Vec<_>>>() {
-        return ColumnValues::Typed(Elements::Int(values.into(), Int::I64));
+        return ColumnValues::Typed(Elements::Int(values.into(), IntType::I64));
     }
     // Integers of more than 64 bits stay strings.
     let wide = |cell: &&str| integer(cell).is_none() && is_digits(cell);
@@ -146,7 +146,7 @@ fn infer_column(cells: &[&str]) -> ColumnValues {
         return ColumnValues::Typed(Elements::F64(values.into()));
     }
     match truths(cells) {
-        Some(truths) => ColumnValues::Typed(Elements::Int(truths.into(), Int::Bool)),
+        Some(truths) => ColumnValues::Typed(Elements::Int(truths.into(), IntType::Bool)),
         None if cells.iter().any(|cell| is_missing(cell)) => objects(cells),
         None => ColumnValues::Typed(Elements::Text(cells.iter().map(|cell| (*cell).into()).collect())),
     }

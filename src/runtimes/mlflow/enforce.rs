@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::python::{list, repr, tuple};
 use super::signature::{ColumnSpec, ColumnType, InputSchema, TensorType, dtype};
 use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray};
-use crate::evaluators::sklearn::{self, Data, Elements, Int, Table};
+use crate::evaluators::sklearn::{self, DenseTable, Elements, IntType, TableData};
 
 /// Why an input is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,14 +19,14 @@ pub(super) enum InputError {
 }
 
 /// Checks an input against the schema, and returns the data for the model.
-pub(super) fn enforce(input: &ModelInput, schema: &InputSchema) -> Result<Data<'static>, InputError> {
+pub(super) fn enforce(input: &ModelInput, schema: &InputSchema) -> Result<TableData<'static>, InputError> {
     match schema {
         InputSchema::Any => enforce_nothing(input),
         InputSchema::Columns(columns) => {
             let frame = to_frame(input)?;
             enforce_columns(&frame, columns)
         }
-        InputSchema::Tensor { kind, shape } => enforce_tensor(input, *kind, shape).map(Data::Table),
+        InputSchema::Tensor { kind, shape } => enforce_tensor(input, *kind, shape).map(TableData::Table),
     }
 }
 
@@ -35,12 +35,12 @@ fn not_native(reason: &str) -> InputError {
 }
 
 /// Returns the data of an input to a model without a signature.
-fn enforce_nothing(input: &ModelInput) -> Result<Data<'static>, InputError> {
+fn enforce_nothing(input: &ModelInput) -> Result<TableData<'static>, InputError> {
     match input {
         ModelInput::Array(array) => match array.shape[..] {
-            [rows, columns] => Ok(Data::Table(Table { elements: array.elements.clone(), rows, columns })),
+            [rows, columns] => Ok(TableData::Table(DenseTable { elements: array.elements.clone(), rows, columns })),
             [rows] if matches!(array.elements, Elements::Text(_)) => {
-                Ok(Data::Table(Table { elements: array.elements.clone(), rows, columns: 1 }))
+                Ok(TableData::Table(DenseTable { elements: array.elements.clone(), rows, columns: 1 }))
             }
             _ => Err(InputError::Model(format!(
                 "it takes rows and columns, but the array has the shape {:?}",
@@ -60,7 +60,7 @@ fn enforce_nothing(input: &ModelInput) -> Result<Data<'static>, InputError> {
                 return unnamed_columns(&columns, frame.rows);
             }
             let names = frame.labels.iter().map(|label| Cow::Owned(label.text())).collect();
-            Ok(Data::Frame(sklearn::Frame { names, columns, rows: frame.rows }))
+            Ok(TableData::Frame(sklearn::DataFrame { names, columns, rows: frame.rows }))
         }
         ModelInput::Arrays(_) | ModelInput::Other { .. } => {
             Err(InputError::Model("it takes an array or a data frame, not a dictionary or a list of them".to_owned()))
@@ -69,8 +69,8 @@ fn enforce_nothing(input: &ModelInput) -> Result<Data<'static>, InputError> {
 }
 
 /// Joins columns without names into one array of their common type.
-fn unnamed_columns(columns: &[Elements<'static>], rows: usize) -> Result<Data<'static>, InputError> {
-    let table = |elements| Ok(Data::Table(Table { elements, rows, columns: columns.len() }));
+fn unnamed_columns(columns: &[Elements<'static>], rows: usize) -> Result<TableData<'static>, InputError> {
+    let table = |elements| Ok(TableData::Table(DenseTable { elements, rows, columns: columns.len() }));
     let interleaved = |value: &dyn Fn(usize, usize) -> f64| {
         (0..rows)
             .flat_map(|row| (0..columns.len()).map(move |column| (row, column)))
@@ -83,13 +83,13 @@ fn unnamed_columns(columns: &[Elements<'static>], rows: usize) -> Result<Data<'s
     if columns.iter().any(|column| matches!(column, Elements::Text(_))) {
         return Err(not_native("columns of strings have no names"));
     }
-    if columns.iter().all(|column| matches!(column, Elements::Int(_, Int::I64))) {
+    if columns.iter().all(|column| matches!(column, Elements::Int(_, IntType::I64))) {
         let cell = |row: usize, column: usize| match &columns[column] {
             Elements::Int(values, _) => values[row],
             _ => 0,
         };
         let cells = (0..rows).flat_map(|row| (0..columns.len()).map(move |column| (row, column)));
-        return table(Elements::Int(cells.map(|(row, column)| cell(row, column)).collect(), Int::I64));
+        return table(Elements::Int(cells.map(|(row, column)| cell(row, column)).collect(), IntType::I64));
     }
     #[expect(clippy::cast_precision_loss, reason = "as NumPy's cast of integers to float64")]
     table(Elements::F64(interleaved(&|row, column| match &columns[column] {
@@ -142,7 +142,7 @@ fn frame_of_arrays(arrays: &[(String, NdArray)]) -> Result<DataFrame, InputError
     })
 }
 
-fn enforce_columns(frame: &DataFrame, columns: &[ColumnSpec]) -> Result<Data<'static>, InputError> {
+fn enforce_columns(frame: &DataFrame, columns: &[ColumnSpec]) -> Result<TableData<'static>, InputError> {
     let position = |column: &ColumnSpec| frame.labels.iter().position(|label| label.is(&column.name));
     let missing: Vec<_> = columns.iter().filter(|column| position(column).is_none()).map(|c| repr(&c.name)).collect();
     if !missing.is_empty() {
@@ -164,7 +164,7 @@ fn enforce_columns(frame: &DataFrame, columns: &[ColumnSpec]) -> Result<Data<'st
         found.push(widen_column(column, values)?);
     }
     let names = columns.iter().map(|column| Cow::Owned(column.name.clone())).collect();
-    Ok(Data::Frame(sklearn::Frame { names, columns: found, rows: frame.rows }))
+    Ok(TableData::Frame(sklearn::DataFrame { names, columns: found, rows: frame.rows }))
 }
 
 /// Converts a column to the type in the signature if every value of its type can be converted without loss.
@@ -200,7 +200,7 @@ fn widen_column(column: &ColumnSpec, values: &ColumnValues) -> Result<Elements<'
     };
     // 0 and 1 are exact in all types, unlike other integers of 64 bits.
     let zeros_and_ones =
-        || matches!(elements, Elements::Int(values, Int::I64) if values.iter().all(|v| matches!(v, 0 | 1)));
+        || matches!(elements, Elements::Int(values, IntType::I64) if values.iter().all(|v| matches!(v, 0 | 1)));
     if widens || (wanted_kind == b'f' && zeros_and_ones()) {
         return Ok(widen(elements, column.kind));
     }
@@ -226,14 +226,14 @@ fn widen(elements: &Elements<'_>, kind: ColumnType) -> Elements<'static> {
         (Elements::Int(values, _), ColumnType::Float) => {
             Elements::F32(values.iter().map(|value| *value as f32).collect())
         }
-        (Elements::Int(values, _), ColumnType::Integer) => Elements::Int(values.to_vec().into(), Int::I32),
-        (Elements::Int(values, _), _) => Elements::Int(values.to_vec().into(), Int::I64),
+        (Elements::Int(values, _), ColumnType::Integer) => Elements::Int(values.to_vec().into(), IntType::I32),
+        (Elements::Int(values, _), _) => Elements::Int(values.to_vec().into(), IntType::I64),
         (Elements::F64(values), _) => Elements::F64(values.to_vec().into()),
         (Elements::Text(values), _) => Elements::Text(values.clone()),
     }
 }
 
-fn enforce_tensor(input: &ModelInput, kind: TensorType, shape: &[i64]) -> Result<Table<'static>, InputError> {
+fn enforce_tensor(input: &ModelInput, kind: TensorType, shape: &[i64]) -> Result<DenseTable<'static>, InputError> {
     let array = match input {
         ModelInput::Array(array) => Cow::Borrowed(array),
         ModelInput::Frame(frame) => Cow::Owned(array_of_frame(frame, shape)?),
@@ -255,7 +255,7 @@ fn enforce_tensor(input: &ModelInput, kind: TensorType, shape: &[i64]) -> Result
         return Err(InputError::Schema(format!("dtype of input {found} does not match expected dtype {wanted}")));
     }
     match array.shape[..] {
-        [rows, columns] => Ok(Table { elements: array.elements.clone(), rows, columns }),
+        [rows, columns] => Ok(DenseTable { elements: array.elements.clone(), rows, columns }),
         _ => {
             Err(InputError::Model(format!("it takes rows and columns, but the array has the shape {:?}", array.shape)))
         }
@@ -285,7 +285,7 @@ fn array_of_frame(frame: &DataFrame, shape: &[i64]) -> Result<NdArray, InputErro
     let mut floats = Vec::new();
     let mut singles = Vec::new();
     let mut integers = Vec::new();
-    let mut kind = Int::I64;
+    let mut kind = IntType::I64;
     for (row, column) in cells() {
         match &frame.columns[column] {
             ColumnValues::Typed(Elements::F64(values)) => floats.push(values[row]),

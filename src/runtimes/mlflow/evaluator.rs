@@ -8,20 +8,20 @@ use super::LoadError;
 use super::description::{Flavor, ModelDescription, TreeModelClass};
 use super::enforce::InputError;
 use super::signature::InputSchema;
-use crate::evaluators::sklearn::{self, Data, Elements, Int, Method, Table};
-use crate::evaluators::trees::{self, Kind, Matrix, Output, Scores, Values};
+use crate::evaluators::sklearn::{self, DenseTable, Elements, EstimatorMethod, IntType, TableData};
+use crate::evaluators::trees::{self, EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, WrapperKind};
 
 /// A loaded model.
 #[derive(Debug)]
 pub(super) enum Evaluator {
     Sklearn {
-        model: sklearn::Model,
-        method: Method,
+        model: sklearn::FittedEstimator,
+        method: EstimatorMethod,
         /// Whether predictions of one column are a list of numbers, not of lists.
         flat: bool,
     },
     Trees {
-        model: trees::Model,
+        model: trees::TreeEnsemble,
         flavor: Flavor,
     },
 }
@@ -41,12 +41,12 @@ impl Evaluator {
         let evaluator = match description.flavor {
             Flavor::Sklearn | Flavor::Lightgbm(TreeModelClass::Classifier | TreeModelClass::Regressor) => {
                 let bytes = Bytes::from(bytes);
-                let model = sklearn::Model::load(bytes.clone()).map_err(LoadError::Estimator)?;
+                let model = sklearn::FittedEstimator::load(bytes.clone()).map_err(LoadError::Estimator)?;
                 let method = method(&description.predict_fn, &model)?;
-                let flat = method == Method::Predict
+                let flat = method == EstimatorMethod::Predict
                     && match description.signature.output_rank {
                         Some(rank) => rank == 1,
-                        None => sklearn::Report::predicts_list(&bytes),
+                        None => sklearn::ArtifactReport::predicts_list(&bytes),
                     };
                 Self::Sklearn { model, method, flat }
             }
@@ -55,14 +55,14 @@ impl Evaluator {
                     return Err(LoadError::Refused(format!("`predict_fn` is `{}`", description.predict_fn)));
                 }
                 let model = match flavor {
-                    Flavor::Xgboost(TreeModelClass::Booster) => trees::Model::load_xgboost_booster(&bytes),
+                    Flavor::Xgboost(TreeModelClass::Booster) => trees::TreeEnsemble::load_xgboost_booster(&bytes),
                     Flavor::Xgboost(TreeModelClass::Classifier) => {
-                        trees::Model::load_xgboost_as(&bytes, Kind::Classifier)
+                        trees::TreeEnsemble::load_xgboost_as(&bytes, WrapperKind::Classifier)
                     }
                     Flavor::Xgboost(TreeModelClass::Regressor) => {
-                        trees::Model::load_xgboost_as(&bytes, Kind::Regressor)
+                        trees::TreeEnsemble::load_xgboost_as(&bytes, WrapperKind::Regressor)
                     }
-                    _ => trees::Model::load_lightgbm(&bytes),
+                    _ => trees::TreeEnsemble::load_lightgbm(&bytes),
                 };
                 Self::Trees { model: model.map_err(LoadError::Trees)?, flavor }
             }
@@ -109,7 +109,7 @@ impl Evaluator {
         }
     }
 
-    pub(super) fn predict(&self, data: &Data<'_>) -> Result<Prediction, InputError> {
+    pub(super) fn predict(&self, data: &TableData<'_>) -> Result<Prediction, InputError> {
         match self {
             Self::Sklearn { model, method, flat } => {
                 if data.rows() == 0 {
@@ -121,10 +121,10 @@ impl Evaluator {
                     error => InputError::Model(error.to_string()),
                 };
                 match model.call(*method, data).map_err(failed)? {
-                    Data::Table(Table { elements, rows, columns }) => {
+                    TableData::Table(DenseTable { elements, rows, columns }) => {
                         Ok(Prediction { elements, rows, columns, flat: *flat && columns == 1 })
                     }
-                    Data::Sparse(_) | Data::Frame(_) => {
+                    TableData::Sparse(_) | TableData::Frame(_) => {
                         Err(InputError::NotNative(format!("`{method}` returns no array")))
                     }
                 }
@@ -134,8 +134,9 @@ impl Evaluator {
     }
 }
 
-fn method(name: &str, model: &sklearn::Model) -> Result<Method, LoadError> {
-    let known = [Method::Predict, Method::PredictProba].into_iter().find(|method| method.name() == name);
+fn method(name: &str, model: &sklearn::FittedEstimator) -> Result<EstimatorMethod, LoadError> {
+    let known =
+        [EstimatorMethod::Predict, EstimatorMethod::PredictProba].into_iter().find(|method| method.name() == name);
     let method = known.ok_or_else(|| LoadError::Refused(format!("`predict_fn` is `{name}`")))?;
     if model.methods().contains(method) {
         return Ok(method);
@@ -143,7 +144,7 @@ fn method(name: &str, model: &sklearn::Model) -> Result<Method, LoadError> {
     Err(LoadError::Refused(format!("`{}` has no `{name}`", model.class_path())))
 }
 
-fn predict_trees(model: &trees::Model, flavor: Flavor, data: &Data<'_>) -> Result<Prediction, InputError> {
+fn predict_trees(model: &trees::TreeEnsemble, flavor: Flavor, data: &TableData<'_>) -> Result<Prediction, InputError> {
     let (rows, columns) = (data.rows(), data.columns());
     let failed = |reason: String| Err(InputError::Model(reason));
     let xgboost = matches!(flavor, Flavor::Xgboost(_));
@@ -153,29 +154,31 @@ fn predict_trees(model: &trees::Model, flavor: Flavor, data: &Data<'_>) -> Resul
     }
     if let (true, Some(names)) = (xgboost, model.feature_names()) {
         match data {
-            Data::Frame(frame) if frame.names.iter().zip(names).any(|(found, wanted)| found != wanted) => {
+            TableData::Frame(frame) if frame.names.iter().zip(names).any(|(found, wanted)| found != wanted) => {
                 return failed(format!("the model was trained with the columns {names:?}, in that order"));
             }
-            Data::Table(_) if booster => {
+            TableData::Table(_) if booster => {
                 return failed(format!("the model was trained with the columns {names:?}, but an array has no names"));
             }
             _ => {}
         }
     }
     let values = match data {
-        Data::Table(table) => numbers(std::slice::from_ref(&table.elements), table.elements.len(), 1, xgboost, true),
-        Data::Frame(frame) => {
+        TableData::Table(table) => {
+            numbers(std::slice::from_ref(&table.elements), table.elements.len(), 1, xgboost, true)
+        }
+        TableData::Frame(frame) => {
             if rows == 0 && !xgboost {
                 return failed("the model takes at least one row".to_owned());
             }
             numbers(&frame.columns, rows, columns, xgboost, false)
         }
-        Data::Sparse(_) => None,
+        TableData::Sparse(_) => None,
     };
     let Some(values) = values else {
         let reason = "the model takes numbers, but the input has strings".to_owned();
         // LightGBM converts an array of strings of digits to numbers.
-        let is_converted = !xgboost && matches!(data, Data::Table(_));
+        let is_converted = !xgboost && matches!(data, TableData::Table(_));
         return Err(if is_converted { InputError::NotNative(reason) } else { InputError::Model(reason) });
     };
     if booster && matches!(&values, Numbers::F32(values) if values.iter().any(|value| value.is_infinite())) {
@@ -183,16 +186,16 @@ fn predict_trees(model: &trees::Model, flavor: Flavor, data: &Data<'_>) -> Resul
     }
     let inconsistent = |error: trees::PredictError| InputError::Model(error.to_string());
     let values = match &values {
-        Numbers::F32(values) => Values::F32(values),
-        Numbers::F64(values) => Values::F64(values),
+        Numbers::F32(values) => FeatureValues::F32(values),
+        Numbers::F64(values) => FeatureValues::F64(values),
     };
-    let matrix = Matrix::new(values, rows, columns).map_err(inconsistent)?;
-    let prediction = model.predict(matrix, Output::Predict).map_err(inconsistent)?;
+    let matrix = FeatureMatrix::new(values, rows, columns).map_err(inconsistent)?;
+    let prediction = model.predict(matrix, EnsembleOutput::Predict).map_err(inconsistent)?;
     let elements = match prediction.values {
-        Scores::F32(values) => Elements::F32(values.into()),
-        Scores::F64(values) => Elements::F64(values.into()),
-        Scores::I64(values) => Elements::Int(values.into(), Int::I64),
-        Scores::I32(values) => Elements::Int(values.into_iter().map(i64::from).collect(), Int::I32),
+        PredictedValues::F32(values) => Elements::F32(values.into()),
+        PredictedValues::F64(values) => Elements::F64(values.into()),
+        PredictedValues::I64(values) => Elements::Int(values.into(), IntType::I64),
+        PredictedValues::I32(values) => Elements::Int(values.into_iter().map(i64::from).collect(), IntType::I32),
     };
     Ok(Prediction { elements, rows, columns: prediction.columns, flat: prediction.columns == 1 })
 }
@@ -210,7 +213,7 @@ enum Numbers {
 fn numbers(columns: &[Elements<'_>], rows: usize, width: usize, single: bool, array: bool) -> Option<Numbers> {
     let wide = |column: &Elements<'_>| match column {
         Elements::F64(_) => true,
-        Elements::Int(_, kind) => !array && matches!(kind, Int::I32 | Int::I64 | Int::U32 | Int::U64),
+        Elements::Int(_, kind) => !array && matches!(kind, IntType::I32 | IntType::I64 | IntType::U32 | IntType::U64),
         Elements::F32(_) | Elements::Text(_) => false,
     };
     if single || !columns.iter().any(wide) {

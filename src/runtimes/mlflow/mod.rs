@@ -27,7 +27,10 @@ use self::evaluator::{Evaluator, Prediction};
 use self::signature::{InputSchema, Signature};
 use self::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray};
 use super::sklearn::{elements, tensor};
-use super::{BoxFuture, Runtime, RuntimeError};
+use super::{
+    BoxFuture, Description as RuntimeDescription, Progress, RequestStream, ResponseStream, Runtime, RuntimeError,
+    RuntimeStatus, answer_first, ready,
+};
 use crate::codecs::{self, Decoded};
 use crate::compute::ComputePool;
 use crate::evaluators::sklearn::Elements;
@@ -56,7 +59,7 @@ const ROUTES: [(Method, &str); 4] =
 
 /// Why a model is not evaluated natively.
 #[derive(Debug, thiserror::Error)]
-pub enum LoadError {
+pub(super) enum LoadError {
     /// The server does not support the model natively, but MLflow may.
     #[error("{0}")]
     Refused(String),
@@ -71,7 +74,7 @@ pub enum LoadError {
 
 impl LoadError {
     /// Returns whether Python may be able to load the model.
-    pub fn is_refusal(&self) -> bool {
+    pub(super) fn is_refusal(&self) -> bool {
         match self {
             Self::Refused(_) => true,
             Self::Damaged(_) => false,
@@ -79,14 +82,19 @@ impl LoadError {
             Self::Trees(error) => error.is_refusal(),
         }
     }
+
+    /// Returns the error with the path of the artifact.
+    fn at(self, path: &Path) -> super::LoadError {
+        super::LoadError::Artifact { path: path.to_owned(), unsupported: self.is_refusal(), source: self.into() }
+    }
 }
 
 /// A loaded model. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct MlflowModel {
     model: Arc<NativeModel>,
-    metadata: Arc<ModelMetadata>,
-    routes: Arc<[CustomRoute]>,
+    content_type: Option<Arc<str>>,
+    description: Arc<RuntimeDescription>,
     compute: ComputePool,
 }
 
@@ -122,7 +130,7 @@ fn mlmodel_path(path: &Path) -> PathBuf {
 /// Reads a folder's `MLmodel`, and the model that it describes.
 fn read_model(folder: &Path) -> Result<(ModelDescription, Evaluator), super::LoadError> {
     let path = mlmodel_path(folder);
-    let failed = |source| super::LoadError::Mlflow { path: path.clone(), source };
+    let failed = |source: LoadError| source.at(&path);
     let unreadable = |source| super::LoadError::Read { path: path.clone(), source };
     let size = std::fs::metadata(&path).map_err(unreadable)?.len();
     if size > MAX_DESCRIPTION {
@@ -131,7 +139,7 @@ fn read_model(folder: &Path) -> Result<(ModelDescription, Evaluator), super::Loa
     }
     let text = std::fs::read_to_string(&path).map_err(unreadable)?;
     let description = ModelDescription::read(path.parent().unwrap_or(folder), &text).map_err(failed)?;
-    let bytes = super::read(&description.artifact, "the artifact that MLmodel names")?;
+    let bytes = super::native::read(&description.artifact, "the artifact that MLmodel names")?;
     let evaluator = Evaluator::load(&description, bytes).map_err(failed)?;
     Ok((description, evaluator))
 }
@@ -151,7 +159,7 @@ pub(super) fn inspect(folder: &Path) -> Result<String, super::LoadError> {
                 names(&signature.outputs)
             ))
         }
-        Err(super::LoadError::Mlflow { source, .. }) => Ok(format!("MLflow model\nserved natively: no, {source}")),
+        Err(super::LoadError::Artifact { source, .. }) => Ok(format!("MLflow model\nserved natively: no, {source}")),
         Err(error) => Err(error),
     }
 }
@@ -164,17 +172,22 @@ impl MlflowModel {
         compute: &ComputePool,
     ) -> Result<Self, super::LoadError> {
         let (ModelDescription { version, signature, .. }, evaluator) = read_model(folder)?;
-        let failed = |source| super::LoadError::Mlflow { path: mlmodel_path(folder), source };
+        let failed = |source: LoadError| source.at(&mlmodel_path(folder));
         let metadata = metadata(settings, &signature);
+        let content_type = metadata.parameters.content_type().map(Arc::from);
         let template = |text| PathTemplate::new(text).map_err(|error| failed(LoadError::Refused(error.to_string())));
         let route = |(method, path)| Ok(CustomRoute { method, template: template(path)? });
-        let routes = ROUTES.into_iter().map(route).collect::<Result<Arc<[_]>, super::LoadError>>()?;
+        let description = RuntimeDescription {
+            metadata: Some(metadata),
+            routes: ROUTES.into_iter().map(route).collect::<Result<_, super::LoadError>>()?,
+            ..RuntimeDescription::native()
+        };
         let model = NativeModel { name: settings.name.clone(), version, signature, evaluator };
-        Ok(Self { model: Arc::new(model), metadata: Arc::new(metadata), routes, compute: compute.clone() })
+        Ok(Self { model: Arc::new(model), content_type, description: Arc::new(description), compute: compute.clone() })
     }
 
     fn content_type(&self) -> Option<&str> {
-        self.metadata.parameters.content_type()
+        self.content_type.as_deref()
     }
 
     /// Decodes a request as the Python runtime does.
@@ -186,11 +199,11 @@ impl MlflowModel {
                 let message = format!(
                     "unsupported content type `{other}`: expected `np`, `pd` or `str`, because the server evaluates this model natively"
                 );
-                return Err(RuntimeError::Model { status: 400, message });
+                return Err(RuntimeError::rejected(400, message));
             }
             None => {
                 let message = "the model has no signature: set the request's `content_type` to `np` or `pd`";
-                return Err(RuntimeError::Model { status: 400, message: message.to_owned() });
+                return Err(RuntimeError::rejected(400, message));
             }
         }
         match codecs::decode_with_text(request, self.content_type())? {
@@ -224,7 +237,7 @@ impl MlflowModel {
                 InputError::Model(reason) => reason,
                 InputError::NotNative(reason) => format!("the server evaluates this model natively, and {reason}"),
             };
-            RuntimeError::Model { status: 400, message }
+            RuntimeError::rejected(400, message)
         })?;
         let mut output = tensor(OUTPUT, vec![prediction.rows, prediction.columns], prediction.elements)?;
         output.parameters = Parameters::with_content_type("np");
@@ -281,35 +294,40 @@ fn metadata(settings: &ModelSettings, signature: &Signature) -> ModelMetadata {
 }
 
 impl Runtime for MlflowModel {
-    fn backend(&self) -> &'static str {
-        "native"
+    fn description(&self) -> &RuntimeDescription {
+        &self.description
     }
 
-    fn reads_headers(&self) -> bool {
-        false
-    }
-
-    fn metadata(&self) -> Option<&ModelMetadata> {
-        Some(&self.metadata)
+    fn status(&self) -> RuntimeStatus {
+        RuntimeStatus::AVAILABLE
     }
 
     fn parallelism(&self) -> usize {
         self.compute.width()
     }
 
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        ready(Ok(()))
+    }
+
+    fn predict(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        progress.begin();
         Box::pin(async move {
             let rows = request.inputs.first().and_then(|input| input.shape.first()).copied().unwrap_or(1);
             if self.model.evaluator.estimate(rows) <= INLINE {
                 return self.answer(&request);
             }
             let (model, priority) = (self.clone(), request.priority);
-            self.compute.run_at(priority, move || model.answer(&request)).await.map_err(RuntimeError::Panicked)?
+            self.compute.run_at(priority, move || model.answer(&request)).await.map_err(RuntimeError::panicked)?
         })
     }
 
-    fn custom_routes(&self) -> &[CustomRoute] {
-        &self.routes
+    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+        answer_first(self, requests)
     }
 
     fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
@@ -322,11 +340,11 @@ impl Runtime for MlflowModel {
                     }
                     let model = self.clone();
                     let answer = self.compute.run(move || model.invocations(&call)).await;
-                    return answer.map_err(RuntimeError::Panicked);
+                    return answer.map_err(RuntimeError::panicked);
                 }
                 Some("/version") => self.model.version.clone(),
                 Some(_) => "\n".to_owned(),
-                None => return Err(RuntimeError::Inconsistent(format!("the model has no route {route}").into())),
+                None => return Err(RuntimeError::no_route(route)),
             };
             Ok(scoring::reply(StatusCode::OK, "application/json", text))
         })

@@ -12,7 +12,7 @@ use super::evaluator::Prediction;
 use super::python::{self, Json, JsonError, repr_bytes, write_float, write_text};
 use super::signature::{ColumnType, InputSchema};
 use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray, cast_column, infer};
-use crate::evaluators::sklearn::{Elements, Int};
+use crate::evaluators::sklearn::{Elements, IntType};
 use crate::types::CustomReply;
 
 /// The fields of a body, of which exactly one must be present.
@@ -509,7 +509,7 @@ fn write_prediction(out: &mut String, prediction: &Prediction) {
         Elements::F64(values) => write_float(out, values[index]),
         // MLflow converts them to doubles.
         Elements::F32(values) => write_float(out, f64::from(values[index])),
-        Elements::Int(values, Int::Bool) => out.push_str(if values[index] == 0 { "false" } else { "true" }),
+        Elements::Int(values, IntType::Bool) => out.push_str(if values[index] == 0 { "false" } else { "true" }),
         Elements::Int(values, _) => {
             let _ = write!(out, "{}", values[index]);
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::python::{repr, tuple};
-use crate::evaluators::sklearn::{Elements, Int};
+use crate::evaluators::sklearn::{Elements, IntType};
 use crate::types::TensorMetadata;
 
 /// The signature of a model.
@@ -130,14 +130,14 @@ pub(super) const fn dtype(elements: &Elements<'_>) -> (&'static str, u8, usize) 
         Elements::F32(_) => ("float32", b'f', 4),
         Elements::F64(_) => ("float64", b'f', 8),
         Elements::Text(_) => ("object", b'O', 8),
-        Elements::Int(_, Int::Bool) => ("bool", b'b', 1),
-        Elements::Int(_, Int::I8) => ("int8", b'i', 1),
-        Elements::Int(_, Int::I16) => ("int16", b'i', 2),
-        Elements::Int(_, Int::I32) => ("int32", b'i', 4),
-        Elements::Int(_, Int::I64) => ("int64", b'i', 8),
-        Elements::Int(_, Int::U8) => ("uint8", b'u', 1),
-        Elements::Int(_, Int::U16) => ("uint16", b'u', 2),
-        Elements::Int(_, Int::U32) => ("uint32", b'u', 4),
-        Elements::Int(_, Int::U64) => ("uint64", b'u', 8),
+        Elements::Int(_, IntType::Bool) => ("bool", b'b', 1),
+        Elements::Int(_, IntType::I8) => ("int8", b'i', 1),
+        Elements::Int(_, IntType::I16) => ("int16", b'i', 2),
+        Elements::Int(_, IntType::I32) => ("int32", b'i', 4),
+        Elements::Int(_, IntType::I64) => ("int64", b'i', 8),
+        Elements::Int(_, IntType::U8) => ("uint8", b'u', 1),
+        Elements::Int(_, IntType::U16) => ("uint16", b'u', 2),
+        Elements::Int(_, IntType::U32) => ("uint32", b'u', 4),
+        Elements::Int(_, IntType::U64) => ("uint64", b'u', 8),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::python::{self, Json, parse_float, parse_int, repr, tuple};
 use super::signature::ColumnType;
-use crate::evaluators::sklearn::{Elements, Int};
+use crate::evaluators::sklearn::{Elements, IntType};
 
 /// An exception of Python.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,17 +188,19 @@ fn common_shape(json: &Json) -> (Vec<usize>, bool) {
 /// Converts values to a type, as NumPy converts objects.
 pub(super) fn cast(cells: &[&Json], kind: ColumnType) -> Result<Elements<'static>, PythonException> {
     Ok(match kind {
-        ColumnType::Boolean => Elements::Int(cells.iter().map(|cell| i64::from(truth(cell))).collect(), Int::Bool),
+        ColumnType::Boolean => Elements::Int(cells.iter().map(|cell| i64::from(truth(cell))).collect(), IntType::Bool),
         ColumnType::Double => Elements::F64(cells.iter().map(|cell| float(cell)).collect::<Result<_, _>>()?),
         ColumnType::Float => Elements::F32(cells.iter().map(|cell| float(cell).map(narrow)).collect::<Result<_, _>>()?),
-        ColumnType::Long => Elements::Int(cells.iter().map(|cell| integer(cell)).collect::<Result<_, _>>()?, Int::I64),
+        ColumnType::Long => {
+            Elements::Int(cells.iter().map(|cell| integer(cell)).collect::<Result<_, _>>()?, IntType::I64)
+        }
         ColumnType::Integer => {
             let within = |cell: &&Json| {
                 let value = integer(cell)?;
                 let bounds = || exception("OverflowError", format!("Python integer {value} out of bounds for int32"));
                 i32::try_from(value).map(i64::from).map_err(|_| bounds())
             };
-            Elements::Int(cells.iter().map(within).collect::<Result<_, _>>()?, Int::I32)
+            Elements::Int(cells.iter().map(within).collect::<Result<_, _>>()?, IntType::I32)
         }
         ColumnType::String => Elements::Text(cells.iter().map(|cell| cell.text().into()).collect()),
     })
@@ -228,7 +230,7 @@ pub(super) fn cast_column(cells: &[&Json], kind: ColumnType) -> Result<ColumnVal
             wrapping_cast(values, kind)
         }
         (ColumnValues::Typed(Elements::F64(values)), ColumnType::Boolean) => {
-            Elements::Int(values.iter().map(|value| i64::from(*value != 0.0)).collect(), Int::Bool)
+            Elements::Int(values.iter().map(|value| i64::from(*value != 0.0)).collect(), IntType::Bool)
         }
         _ => {
             if cells.iter().any(|cell| matches!(cell, Json::List(_)))
@@ -278,8 +280,10 @@ fn to_texts(cells: &[&Json]) -> Vec<String> {
 fn wrapping_cast(values: &[i64], kind: ColumnType) -> Elements<'static> {
     #[expect(clippy::cast_possible_truncation, reason = "as pandas casts")]
     match kind {
-        ColumnType::Integer => Elements::Int(values.iter().map(|value| i64::from(*value as i32)).collect(), Int::I32),
-        _ => Elements::Int(values.to_vec().into(), Int::I64),
+        ColumnType::Integer => {
+            Elements::Int(values.iter().map(|value| i64::from(*value as i32)).collect(), IntType::I32)
+        }
+        _ => Elements::Int(values.to_vec().into(), IntType::I64),
     }
 }
 
@@ -366,7 +370,7 @@ impl fmt::Display for ModelInput {
                     let text = match (array.shape.is_empty(), &array.elements) {
                         (false, _) => array.text(true),
                         (true, Elements::Text(texts)) => texts.first().map(|text| format!("np.str_({})", repr(text))),
-                        (true, Elements::Int(_, Int::Bool)) => array.text(false).map(|text| format!("np.{text}_")),
+                        (true, Elements::Int(_, IntType::Bool)) => array.text(false).map(|text| format!("np.{text}_")),
                         (true, other) => {
                             let name = super::signature::dtype(other).0;
                             array.text(false).map(|text| format!("np.{name}({text})"))
@@ -397,7 +401,7 @@ impl NdArray {
         }
         match &self.elements {
             _ if !repr => Some(text),
-            Elements::F64(_) | Elements::Int(_, Int::I64 | Int::Bool) => Some(format!("array({text})")),
+            Elements::F64(_) | Elements::Int(_, IntType::I64 | IntType::Bool) => Some(format!("array({text})")),
             Elements::Text(texts) => {
                 let width = texts.iter().map(|text| text.chars().count()).max().unwrap_or_default();
                 Some(format!("array({text}, dtype='<U{}')", width.max(1)))
@@ -429,7 +433,7 @@ fn format_elements(elements: &Elements<'_>, aligned: bool) -> Option<Vec<String>
         }
         Elements::F64(values) => values.iter().copied().map(python::float).collect(),
         Elements::F32(values) => values.iter().map(|value| format!("{value:?}")).collect(),
-        Elements::Int(values, Int::Bool) => {
+        Elements::Int(values, IntType::Bool) => {
             values.iter().map(|value| if *value == 0 { "False" } else { "True" }.to_owned()).collect()
         }
         Elements::Int(values, _) => values.iter().map(ToString::to_string).collect(),

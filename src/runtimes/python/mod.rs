@@ -119,6 +119,12 @@ pub enum PythonLoadError {
     Stopping,
 }
 
+impl From<PythonLoadError> for super::LoadError {
+    fn from(error: PythonLoadError) -> Self {
+        Self::Python(Box::new(error))
+    }
+}
+
 impl From<MessageError> for PythonLoadError {
     fn from(error: MessageError) -> Self {
         Self::Message { reason: error.to_string() }

@@ -13,12 +13,13 @@ use super::message::{self, ErrorHead, FailureKind, HandlerInfo};
 use super::pool::{AddedModel, ModelSpec, Pool};
 use super::stream::AnswerStream;
 use super::{CallError, PythonLoadError};
-use crate::runtimes::{BoxFuture, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, answer_first};
+use crate::runtimes::{
+    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind,
+    RuntimeStatus, answer_first, ready,
+};
 use crate::settings::ModelSettings;
 use crate::types::json::read_request;
-use crate::types::{
-    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, PathTemplate, Priority,
-};
+use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, PathTemplate, Priority};
 
 /// A model that the workers of a pool have loaded. Dropping it unloads it.
 #[derive(Debug)]
@@ -31,9 +32,8 @@ pub(super) struct PythonModel {
     lane: Lane,
     /// Whether the model implements `predict_stream`.
     streams: bool,
-    metadata: ModelMetadata,
-    /// The model's routes. The handler of a route has the same index.
-    routes: Vec<CustomRoute>,
+    description: Description,
+    /// The handlers of the description's routes, in the same order.
     handlers: Vec<HandlerInfo>,
     /// The return value of the model's `load`.
     loaded: bool,
@@ -75,14 +75,19 @@ pub(super) async fn load(
         number,
         lane: if loaded.plain { Lane::Thread(number) } else { Lane::Loop },
         streams: loaded.streams,
-        metadata: loaded.metadata,
-        routes: Vec::new(),
+        description: Description {
+            backend: "python",
+            reads_headers: true,
+            answers_warmup: true,
+            metadata: Some(loaded.metadata),
+            routes: Vec::new(),
+        },
         handlers: loaded.handlers,
         loaded: loaded.ready,
         ready_workers,
     };
     // From here on, dropping the model unloads it, also if one of its routes is invalid.
-    model.routes = model.handlers.iter().map(custom_route).collect::<Result<_, _>>()?;
+    model.description.routes = model.handlers.iter().map(custom_route).collect::<Result<_, _>>()?;
     Ok(Arc::new(model))
 }
 
@@ -162,7 +167,8 @@ impl PythonModel {
         if self.loaded {
             return Ok(());
         }
-        Err(RuntimeError::NotReady { name: self.name.clone(), version: self.version.clone() })
+        let version = self.version.as_deref().map(|version| format!(" with version {version}")).unwrap_or_default();
+        Err(RuntimeError::new(RuntimeErrorKind::NotReady, format!("Model {}{version} is not ready yet.", self.name)))
     }
 
     /// Returns the frame if it is an answer. If it is an error, logs the traceback and returns the error.
@@ -177,34 +183,25 @@ impl PythonModel {
             error!(model, version, request_id = request, "The model's code failed.\n{}", traceback.trim_end());
         }
         Err(match kind {
-            FailureKind::Mlserver => RuntimeError::Model { status, message },
-            FailureKind::Model => RuntimeError::Exception { message },
-            FailureKind::Cancelled | FailureKind::Request => RuntimeError::Inconsistent(message.into()),
+            FailureKind::Mlserver => RuntimeError::rejected(status, message),
+            FailureKind::Model => RuntimeError::exception(message),
+            FailureKind::Cancelled | FailureKind::Request => RuntimeError::inconsistent(message),
         })
     }
 }
 
 impl Runtime for PythonModel {
-    fn backend(&self) -> &'static str {
-        "python"
+    fn description(&self) -> &Description {
+        &self.description
     }
 
-    fn is_warm(&self) -> bool {
-        // Each worker answers the warm-up samples before it takes calls. This includes workers that replace others.
-        true
-    }
-
-    fn metadata(&self) -> Option<&ModelMetadata> {
-        Some(&self.metadata)
-    }
-
-    fn not_ready(&self) -> Option<String> {
+    fn status(&self) -> RuntimeStatus {
         if !self.loaded {
-            Some("its `load` returned false".to_owned())
+            RuntimeStatus::Unavailable { reason: "its `load` returned false".to_owned() }
         } else if self.ready_workers.load(Ordering::Acquire) == 0 {
-            Some(self.pool.unavailable_reason(self.number))
+            RuntimeStatus::Unavailable { reason: self.pool.unavailable_reason(self.number) }
         } else {
-            None
+            RuntimeStatus::AVAILABLE
         }
     }
 
@@ -213,11 +210,12 @@ impl Runtime for PythonModel {
         self.ready_workers.load(Ordering::Acquire).max(1)
     }
 
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        self.predict_watched(request, Arc::new(()))
+    /// Does nothing, because workers warm up by themselves: see [`Description::answers_warmup`].
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        ready(Ok(()))
     }
 
-    fn predict_watched(
+    fn predict(
         &self,
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
@@ -239,16 +237,10 @@ impl Runtime for PythonModel {
         if self.streams { AnswerStream::open(self, requests) } else { answer_first(self, requests) }
     }
 
-    fn custom_routes(&self) -> &[CustomRoute] {
-        &self.routes
-    }
-
     fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         Box::pin(async move {
             self.check_ready()?;
-            let handler = self.handlers.get(route).ok_or_else(|| {
-                RuntimeError::Inconsistent(format!("model `{}` has no route {route}", self.name).into())
-            })?;
+            let handler = self.handlers.get(route).ok_or_else(|| RuntimeError::no_route(route))?;
             let id = call.headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
             let frame = message::call_frame(self.number, &handler.name, call).map_err(inconsistent)?;
             let lane = if handler.plain { Lane::Thread(self.number) } else { Lane::Loop };
@@ -256,14 +248,14 @@ impl Runtime for PythonModel {
             let frame = self.pool.call(target, frame, Arc::new(())).await?;
             let frame = self.check_answer(&id, frame)?;
             // An invalid status or header is an error of the model.
-            message::read_reply(&frame).map_err(|error| RuntimeError::Exception { message: error.to_string() })
+            message::read_reply(&frame).map_err(|error| RuntimeError::exception(error.to_string()))
         })
     }
 }
 
 /// Wraps the error of a frame that cannot be written or read, which is a bug of the server.
 pub(super) fn inconsistent(error: impl std::error::Error + Send + Sync + 'static) -> RuntimeError {
-    RuntimeError::Inconsistent(error.into())
+    RuntimeError::inconsistent(error)
 }
 
 impl Drop for PythonModel {
@@ -275,9 +267,13 @@ impl Drop for PythonModel {
 impl From<CallError> for RuntimeError {
     fn from(error: CallError) -> Self {
         match error {
-            CallError::WorkerLost(exit) => Self::WorkerLost(exit.to_string()),
-            CallError::NoWorker { reason } => Self::NoWorker { reason },
-            CallError::Stopping => Self::Stopping,
+            CallError::WorkerLost(exit) => {
+                Self::new(RuntimeErrorKind::WorkerLost, format!("the request was lost: {exit}"))
+            }
+            CallError::NoWorker { reason } => {
+                Self::new(RuntimeErrorKind::Unavailable, format!("no worker of the model is running: {reason}"))
+            }
+            CallError::Stopping => Self::stopping(),
         }
     }
 }

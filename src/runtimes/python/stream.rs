@@ -34,7 +34,7 @@ impl AnswerStream {
     /// Opens a stream of `model`, and returns its answers to `requests`.
     pub(super) fn open(model: Arc<PythonModel>, mut requests: RequestStream) -> ResponseStream {
         let opened = async move {
-            let first = requests.next().await.ok_or(RuntimeError::NoRequest)?;
+            let first = requests.next().await.ok_or_else(RuntimeError::no_request)?;
             model.check_ready()?;
             let head = StreamHead { model: model.number, request: &first.id, credit: AHEAD };
             let frame = OutgoingFrame::new(FrameKind::Stream, message::encode_head(&head)).map_err(inconsistent)?;

@@ -9,12 +9,12 @@ use http::HeaderMap;
 use http_body::Frame;
 
 use crate::server::BodyFailure;
-use crate::server::respond::Parts;
+use crate::server::respond::BodyChunks;
 
 /// The body of an answer on its way to the client.
-pub enum Body {
+pub enum GrpcBody {
     /// Everything is there already.
-    Whole(Whole),
+    WholeBody(WholeBody),
     /// The next frame is made when the connection has room for it.
     Stream(Pin<Box<dyn Stream<Item = Frame<Bytes>> + Send>>),
     /// Another's.
@@ -23,18 +23,18 @@ pub enum Body {
 
 /// A body that is there already.
 #[derive(Debug, Default)]
-pub struct Whole {
-    pub(super) parts: Parts,
+pub struct WholeBody {
+    pub(super) parts: BodyChunks,
     pub(super) trailers: Option<HeaderMap>,
 }
 
-impl Default for Body {
+impl Default for GrpcBody {
     fn default() -> Self {
-        Self::Whole(Whole::default())
+        Self::WholeBody(WholeBody::default())
     }
 }
 
-impl http_body::Body for Body {
+impl http_body::Body for GrpcBody {
     type Data = Bytes;
     type Error = BodyFailure;
 
@@ -43,7 +43,7 @@ impl http_body::Body for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyFailure>>> {
         match &mut *self {
-            Self::Whole(Whole { parts, trailers }) => {
+            Self::WholeBody(WholeBody { parts, trailers }) => {
                 let Ok(part) = ready!(Pin::new(parts).poll_frame(context)).transpose();
                 Poll::Ready(part.or_else(|| trailers.take().map(Frame::trailers)).map(Ok))
             }
@@ -57,7 +57,7 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Whole(Whole { parts, trailers }) => parts.is_end_stream() && trailers.is_none(),
+            Self::WholeBody(WholeBody { parts, trailers }) => parts.is_end_stream() && trailers.is_none(),
             Self::Stream(_) => false,
             Self::Tonic(body) => body.is_end_stream(),
         }

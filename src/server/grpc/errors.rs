@@ -6,23 +6,28 @@ use tonic::Code;
 
 use super::status::Status;
 use crate::admin::AdminError;
-use crate::inference::{InferenceError, Kind};
+use crate::inference::{InferenceError, InferenceErrorKind};
 use crate::server::priority::PriorityError;
 use crate::types::TensorError;
 use crate::types::protobuf::ReadError;
 
 /// The codes are those that the original makes of the same HTTP statuses, where it has one.
-const fn kind_code(kind: Kind) -> Code {
+const fn kind_code(kind: InferenceErrorKind) -> Code {
     match kind {
-        Kind::NotFound | Kind::Model { status: 404 } => Code::NotFound,
+        InferenceErrorKind::NotFound | InferenceErrorKind::Model { status: 404 } => Code::NotFound,
         // INVALID_ARGUMENT for a model that is not ready is what the original says.
-        Kind::NotReady | Kind::BadRequest | Kind::Model { status: 400 } => Code::InvalidArgument,
-        Kind::BadRepository | Kind::Model { status: 422 } => Code::FailedPrecondition,
-        Kind::Overloaded => Code::ResourceExhausted,
-        Kind::Late => Code::DeadlineExceeded,
-        Kind::Stopping | Kind::WorkerLost => Code::Unavailable,
-        Kind::ModelFailed | Kind::LoadFailed | Kind::Internal | Kind::Model { status: 500 } => Code::Internal,
-        Kind::Model { .. } => Code::Unknown,
+        InferenceErrorKind::NotReady | InferenceErrorKind::BadRequest | InferenceErrorKind::Model { status: 400 } => {
+            Code::InvalidArgument
+        }
+        InferenceErrorKind::BadRepository | InferenceErrorKind::Model { status: 422 } => Code::FailedPrecondition,
+        InferenceErrorKind::Overloaded => Code::ResourceExhausted,
+        InferenceErrorKind::Late => Code::DeadlineExceeded,
+        InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => Code::Unavailable,
+        InferenceErrorKind::ModelFailed
+        | InferenceErrorKind::LoadFailed
+        | InferenceErrorKind::Internal
+        | InferenceErrorKind::Model { status: 500 } => Code::Internal,
+        InferenceErrorKind::Model { .. } => Code::Unknown,
     }
 }
 
@@ -96,9 +101,9 @@ mod tests {
         for (status, code) in table {
             assert_eq!(status.code, code, "{status:?}");
         }
-        assert_eq!(kind_code(Kind::BadRequest), Code::InvalidArgument);
-        assert_eq!(kind_code(Kind::BadRepository), Code::FailedPrecondition);
-        assert_eq!(kind_code(Kind::LoadFailed), Code::Internal);
-        assert_eq!(kind_code(Kind::Internal), Code::Internal);
+        assert_eq!(kind_code(InferenceErrorKind::BadRequest), Code::InvalidArgument);
+        assert_eq!(kind_code(InferenceErrorKind::BadRepository), Code::FailedPrecondition);
+        assert_eq!(kind_code(InferenceErrorKind::LoadFailed), Code::Internal);
+        assert_eq!(kind_code(InferenceErrorKind::Internal), Code::Internal);
     }
 }

@@ -12,7 +12,7 @@ use super::message::Limit;
 use super::method::{INFERENCE, REPOSITORY};
 use super::reply::{self, Reply};
 use super::status::Status;
-use super::stream::Source;
+use super::stream::MessageSource;
 use super::{App, metadata};
 
 /// Answers `Check`.
@@ -47,7 +47,7 @@ impl Watch {
     }
 }
 
-impl Source for Watch {
+impl MessageSource for Watch {
     async fn next(&mut self) -> Option<Result<Vec<Bytes>, Status>> {
         loop {
             // Before looking, so that no change after it is missed.

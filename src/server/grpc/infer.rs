@@ -9,7 +9,8 @@ use super::message::{self, Limit};
 use super::reply::Reply;
 use super::status::Status;
 use super::{App, Call};
-use crate::registry::Model;
+use crate::inference::Admission;
+use crate::registry::RegisteredModel;
 use crate::server::priority;
 use crate::telemetry::traces::Part;
 use crate::types::protobuf::{self, Incoming, Outgoing};
@@ -29,14 +30,15 @@ pub(super) async fn infer(app: &App, call: Call<'_>, message: Bytes) -> Result<R
     priority::give(&mut request, headers)?;
     request.trace = trace;
     give_headers(app, &mut request, headers, &target.model);
-    let mut response = app.inference.infer(&target, request).await?;
+    let mut admission = Admission::new();
+    let mut response = app.inference.infer(&target, request, &mut admission).await?;
     let trailers = trailers(app, &mut response, &target.model);
     let since = trace.map(|_| Instant::now());
     let parts = write(app, response, raw).await?;
     if let Some(since) = since {
         app.inference.traces().part(trace, Part { name: "encode", since, until: Instant::now(), batch: None });
     }
-    Ok(Reply { parts, trailers })
+    Ok(Reply { parts, trailers, admission })
 }
 
 /// Reads a request, where its size says.
@@ -63,13 +65,13 @@ fn encode(response: &InferenceResponse, raw: bool, limit: Limit) -> Result<Vec<B
 }
 
 /// Gives a request the call's metadata, if its model looks at them.
-pub(super) fn give_headers(app: &App, request: &mut InferenceRequest, headers: &HeaderMap, model: &Model) {
+pub(super) fn give_headers(app: &App, request: &mut InferenceRequest, headers: &HeaderMap, model: &RegisteredModel) {
     app.cloud_events.give_headers(request, headers, model);
     remove_transport(&mut request.headers);
 }
 
 /// Takes the headers that follow an answer out of it.
-pub(super) fn trailers(app: &App, response: &mut InferenceResponse, model: &Model) -> HeaderMap {
+pub(super) fn trailers(app: &App, response: &mut InferenceResponse, model: &RegisteredModel) -> HeaderMap {
     let sets_headers = !response.headers.is_empty();
     let mut trailers = app.cloud_events.take_headers(response, model);
     if sets_headers {

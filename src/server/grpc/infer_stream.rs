@@ -14,10 +14,10 @@ use tonic::Code;
 
 use super::message::Messages;
 use super::status::Status;
-use super::stream::Source;
+use super::stream::MessageSource;
 use super::{App, RequestBody, infer};
-use crate::inference::{AnswerStream, Target};
-use crate::registry::Model;
+use crate::inference::{Admission, AnswerStream, ModelTarget};
+use crate::registry::RegisteredModel;
 use crate::server::priority;
 use crate::types::protobuf::Incoming;
 use crate::types::{InferenceRequest, TraceContext};
@@ -35,7 +35,7 @@ pub(super) struct StreamInfer<B> {
 
 /// A stream whose model is known.
 struct Open {
-    target: Target,
+    target: ModelTarget,
     raw: bool,
     answers: AnswerStream,
     failure: Failure,
@@ -47,7 +47,7 @@ impl<B: RequestBody> StreamInfer<B> {
     }
 }
 
-impl<B: RequestBody> Source for StreamInfer<B> {
+impl<B: RequestBody> MessageSource for StreamInfer<B> {
     async fn next(&mut self) -> Option<Result<Vec<Bytes>, Status>> {
         if let Some((messages, headers)) = self.unread.take() {
             match open(&self.app, messages, headers, self.trace).await {
@@ -102,7 +102,7 @@ async fn open<B: RequestBody>(
         failure: Some(told),
     };
     let requests = stream::iter([request]).chain(reader.requests());
-    let answers = app.inference.infer_stream(&target, id, requests)?;
+    let answers = app.inference.infer_stream(&target, id, requests, Admission::new())?;
     Ok(Open { target, raw, answers, failure: Failure(Some(failure)) })
 }
 
@@ -111,7 +111,7 @@ struct Reader<B> {
     app: Arc<App>,
     messages: Messages<B>,
     headers: HeaderMap,
-    model: Arc<Model>,
+    model: Arc<RegisteredModel>,
     /// The first request's id, which all of them get.
     id: String,
     /// Where the first failure goes, which is also the end.

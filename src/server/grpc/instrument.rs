@@ -12,7 +12,7 @@ use tonic::Code;
 use tracing::debug;
 
 use super::App;
-use super::method::Method;
+use super::method::{METHODS, Method};
 use super::status::code_name;
 use crate::telemetry::metrics::{REQUEST_BUCKETS, Registry};
 use crate::telemetry::traces::Span;
@@ -35,7 +35,8 @@ struct CodeLabels {
 
 impl From<Method> for MethodLabels {
     fn from(method: Method) -> Self {
-        Self { grpc_method: method.name(), grpc_service: method.service(), grpc_type: method.kind() }
+        let spec = method.spec;
+        Self { grpc_method: spec.name, grpc_service: spec.service, grpc_type: spec.kind.label() }
     }
 }
 
@@ -48,7 +49,7 @@ pub struct GrpcMetrics {
     received: Family<MethodLabels, Counter>,
     sent: Family<MethodLabels, Counter>,
     /// The series of each method's calls that go well, found once.
-    common: Arc<[OnceLock<Common>; Method::ALL.len()]>,
+    common: Arc<[OnceLock<Common>; METHODS]>,
 }
 
 /// The series of a method, and of its code `OK`.
@@ -84,7 +85,7 @@ impl GrpcMetrics {
     }
 
     fn common(&self, method: Method) -> &Common {
-        self.common[method as usize].get_or_init(|| Common {
+        self.common[method.index].get_or_init(|| Common {
             started: self.started.get_or_create_owned(&method.into()),
             handled: self.handled.get_or_create_owned(&code_labels(method, Code::Ok)),
             handling: self.handling.get_or_create_owned(&method.into()),
@@ -113,8 +114,8 @@ impl Observation {
         if let Some(metrics) = &metrics {
             metrics.common(method).started.inc();
         }
-        let name = || format!("{}/{}", method.service(), method.name());
-        let span = if method.is_probe() { None } else { app.inference.traces().request(name, headers) };
+        let name = || format!("{}/{}", method.spec.service, method.spec.name);
+        let span = if method.spec.is_probe { None } else { app.inference.traces().request(name, headers) };
         Self { method, started: Instant::now(), metrics, ended: false, span }
     }
 
@@ -159,8 +160,9 @@ impl Observation {
                 metrics.handled.get_or_create(&code_labels(method, code)).inc();
             }
         }
-        let (service, name, milliseconds) = (method.service(), method.name(), elapsed.as_secs_f64() * 1e3);
-        debug!(target: "mlserver.grpc", service, method = name, code = code_name(code), milliseconds, "Answered.");
+        let (spec, milliseconds) = (method.spec, elapsed.as_secs_f64() * 1e3);
+        let (service, name, scope) = (spec.service, spec.name, spec.scope.name());
+        debug!(target: "mlserver.grpc", service, method = name, scope, code = code_name(code), milliseconds, "Answered.");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::App;
 use super::status::Status;
 use crate::inference::InferenceError;
-use crate::registry::Model;
+use crate::registry::RegisteredModel;
 use crate::types::protobuf::messages::model_metadata_response::TensorMetadata;
 use crate::types::protobuf::messages::{
     ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest, ModelReadyResponse, ServerMetadataResponse,
@@ -39,7 +39,7 @@ pub(super) fn model_ready(app: &App, request: &ModelReadyRequest) -> Result<Mode
     Ok(ModelReadyResponse { ready: model.state.is_ready() })
 }
 
-fn find(app: &App, name: &str, version: &str) -> Result<std::sync::Arc<Model>, Status> {
+fn find(app: &App, name: &str, version: &str) -> Result<std::sync::Arc<RegisteredModel>, Status> {
     let version = Some(version).filter(|version| !version.is_empty());
     Ok(app.inference.registry().find(name, version).map_err(InferenceError::from)?)
 }

@@ -34,7 +34,7 @@ use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tower::service_fn;
 
-pub use body::Body;
+pub use body::GrpcBody;
 pub use instrument::GrpcMetrics;
 
 use super::cloud_events::CloudEvents;
@@ -44,12 +44,12 @@ use crate::compute::ComputePool;
 use crate::inference::Inference;
 use crate::types::protobuf::messages::{ServerLiveResponse, ServerReadyResponse};
 use crate::types::{ServerMetadata, TraceContext};
-use body::Whole;
+use body::WholeBody;
 use health::Watch;
 use infer_stream::StreamInfer;
 use instrument::Observation;
 use message::{Limit, Messages};
-use method::Method;
+use method::{Action, Method};
 use reflection::Reflection;
 use reply::Reply;
 use status::Status;
@@ -59,7 +59,7 @@ const SHORT: Limit = Limit { bytes: 1 << 20, reason: "that this call takes" };
 
 /// What the gRPC server needs to know.
 #[derive(Debug)]
-pub struct Options {
+pub struct GrpcOptions {
     pub metadata: ServerMetadata,
     /// The longest message in either direction, in bytes, before and after decompression; `usize::MAX` is no limit.
     pub max_message_length: usize,
@@ -99,8 +99,8 @@ pub fn service<B: RequestBody>(
     admin: Admin,
     compute: ComputePool,
     metrics: Option<GrpcMetrics>,
-    options: Options,
-) -> impl HttpService<B, Body = Body> {
+    options: GrpcOptions,
+) -> impl HttpService<B, Body = GrpcBody> {
     let app = Arc::new(App {
         inference,
         admin,
@@ -118,18 +118,18 @@ pub fn service<B: RequestBody>(
 }
 
 impl App {
-    async fn answer<B: RequestBody>(self: Arc<Self>, request: Request<B>) -> Response<Body> {
+    async fn answer<B: RequestBody>(self: Arc<Self>, request: Request<B>) -> Response<GrpcBody> {
         if !is_grpc(&request) {
             let message = "this port speaks gRPC: HTTP/2, POST, content type application/grpc";
             let refusal = respond::error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
-            return refusal.map(|parts| Body::Whole(Whole { parts, trailers: None }));
+            return refusal.map(|parts| GrpcBody::WholeBody(WholeBody { parts, trailers: None }));
         }
         let path = request.uri().path();
         let Some(method) = Method::find(path) else {
             let Some(service) = self.reflection.find(path) else {
                 return Status::new(Code::Unimplemented, format!("there is no method {path}")).response();
             };
-            return reflection::answer(service, request.map(tonic::body::Body::new)).await.map(Body::Tonic);
+            return reflection::answer(service, request.map(tonic::body::Body::new)).await.map(GrpcBody::Tonic);
         };
         let observation = Observation::start(&self, method, request.headers());
         let trace = observation.trace();
@@ -141,12 +141,12 @@ impl App {
             Ok(opened) => opened,
             Err(status) => return refuse(&status, observation),
         };
-        match method {
-            Method::ModelStreamInfer => {
+        match method.spec.action {
+            Action::ModelStreamInfer => {
                 let messages = messages.counted(observation.received());
                 stream::open(StreamInfer::new(self, messages, headers, trace), deadline, observation)
             }
-            Method::HealthWatch => {
+            Action::HealthWatch => {
                 let service = match service_of(messages).await {
                     Ok(service) => service,
                     Err(status) => return refuse(&status, observation),
@@ -183,25 +183,19 @@ impl App {
     ) -> Result<Reply, Status> {
         let message = messages.only().await?;
         let limit = self.limit;
-        match method {
-            Method::ModelInfer => infer::infer(self, call, message).await,
-            Method::ServerLive => Reply::new(&ServerLiveResponse { live: true }, limit),
-            Method::ServerReady => Reply::new(&ServerReadyResponse { ready: metadata::is_ready(self) }, limit),
-            Method::ModelReady => Reply::new(&metadata::model_ready(self, &Message::decode(message)?)?, limit),
-            Method::ServerMetadata => Reply::new(&metadata::server(self), limit),
-            Method::ModelMetadata => Reply::new(&metadata::model(self, &Message::decode(message)?)?, limit),
-            Method::Index | Method::OldIndex => {
-                Reply::new(&repository::index(self, &Message::decode(message)?).await?, limit)
-            }
-            Method::Load | Method::OldLoad => {
-                Reply::new(&repository::load(self, &Message::decode(message)?).await?, limit)
-            }
-            Method::Unload | Method::OldUnload => {
-                Reply::new(&repository::unload(self, &Message::decode(message)?).await?, limit)
-            }
-            Method::HealthCheck => health::check(self, &HealthCheckRequest::decode(message)?.service, limit),
-            Method::ModelStreamInfer | Method::HealthWatch => {
-                Err(Status::new(Code::Internal, format!("{} answers a stream", method.name())))
+        match method.spec.action {
+            Action::ModelInfer => infer::infer(self, call, message).await,
+            Action::ServerLive => Reply::new(&ServerLiveResponse { live: true }, limit),
+            Action::ServerReady => Reply::new(&ServerReadyResponse { ready: metadata::is_ready(self) }, limit),
+            Action::ModelReady => Reply::new(&metadata::model_ready(self, &Message::decode(message)?)?, limit),
+            Action::ServerMetadata => Reply::new(&metadata::server(self), limit),
+            Action::ModelMetadata => Reply::new(&metadata::model(self, &Message::decode(message)?)?, limit),
+            Action::Index => Reply::new(&repository::index(self, &Message::decode(message)?).await?, limit),
+            Action::Load => Reply::new(&repository::load(self, &Message::decode(message)?).await?, limit),
+            Action::Unload => Reply::new(&repository::unload(self, &Message::decode(message)?).await?, limit),
+            Action::HealthCheck => health::check(self, &HealthCheckRequest::decode(message)?.service, limit),
+            Action::ModelStreamInfer | Action::HealthWatch => {
+                Err(Status::new(Code::Internal, format!("{} answers a stream", method.spec.name)))
             }
         }
     }
@@ -212,7 +206,7 @@ async fn service_of<B: RequestBody>(messages: Messages<B>) -> Result<String, Sta
     Ok(HealthCheckRequest::decode(messages.only().await?)?.service)
 }
 
-fn refuse(status: &Status, observation: Observation) -> Response<Body> {
+fn refuse(status: &Status, observation: Observation) -> Response<GrpcBody> {
     observation.end(status.code);
     status.response()
 }

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tonic::Code;
 
-use super::body::Body;
+use super::body::GrpcBody;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -47,8 +47,8 @@ impl Status {
     }
 
     /// Returns the answer of a call that failed before it had anything to say.
-    pub(super) fn response(&self) -> http::Response<Body> {
-        let mut response = http::Response::new(Body::default());
+    pub(super) fn response(&self) -> http::Response<GrpcBody> {
+        let mut response = http::Response::new(GrpcBody::default());
         response.headers_mut().insert(CONTENT_TYPE, GRPC);
         self.write(response.headers_mut());
         response

@@ -14,14 +14,14 @@ use http_body::Frame;
 use tokio::time::Sleep;
 use tonic::Code;
 
-use super::body::Body;
+use super::body::GrpcBody;
 use super::deadline;
 use super::instrument::Observation;
 use super::reply::respond;
 use super::status::{self, Status};
 
 /// What makes the messages of an answer.
-pub(super) trait Source: Send + 'static {
+pub(super) trait MessageSource: Send + 'static {
     /// Makes the next message, in parts, with what comes before it. Nothing is the end, and so is a failure.
     fn next(&mut self) -> impl Future<Output = Option<Result<Vec<Bytes>, Status>>> + Send;
 
@@ -32,11 +32,15 @@ pub(super) trait Source: Send + 'static {
 }
 
 /// Starts an answer. Its first message is not waited for: clients may send only when they know that they are heard.
-pub(super) fn open(source: impl Source, limit: Option<Duration>, observation: Observation) -> Response<Body> {
+pub(super) fn open(
+    source: impl MessageSource,
+    limit: Option<Duration>,
+    observation: Observation,
+) -> Response<GrpcBody> {
     let deadline = limit.map(|limit| Box::pin(tokio::time::sleep(limit)));
     let frames = Frames { work: Some((source, observation)), parts: VecDeque::new(), deadline };
     let frames = stream::unfold(frames, async |mut frames| frames.next().await.map(|frame| (frame, frames)));
-    respond(Body::Stream(Box::pin(frames)))
+    respond(GrpcBody::Stream(Box::pin(frames)))
 }
 
 struct Frames<S> {
@@ -47,7 +51,7 @@ struct Frames<S> {
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S: Source> Frames<S> {
+impl<S: MessageSource> Frames<S> {
     async fn next(&mut self) -> Option<Frame<Bytes>> {
         if let Some(part) = self.parts.pop_front() {
             return Some(Frame::data(part));

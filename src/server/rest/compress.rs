@@ -7,7 +7,7 @@ use flate2::write::GzEncoder;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, VARY};
 use http::{HeaderMap, HeaderValue};
 
-use super::respond::{Parts, Response};
+use super::respond::{BodyChunks, Response};
 use crate::compute::ComputePool;
 
 /// Shorter answers are not compressed, in bytes; the original's limit.
@@ -43,7 +43,7 @@ pub(super) async fn compress(response: Response, request: &HeaderMap, compute: &
 }
 
 /// Compresses in memory, which does not fail; if it did, the answer would go as it is.
-fn gzip(body: &Parts) -> Option<Vec<u8>> {
+fn gzip(body: &BodyChunks) -> Option<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 2), Compression::default());
     for part in body.iter() {
         encoder.write_all(part).ok()?;

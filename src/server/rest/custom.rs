@@ -10,19 +10,26 @@ use percent_encoding::percent_decode_str;
 
 use super::errors::RequestError;
 use super::instrument::Observation;
-use super::respond::{self, Parts, Response};
-use super::route::Route;
+use super::respond::{self, BodyChunks, Response};
+use super::route;
 use super::{App, BodyFailure, body};
+use crate::inference::Admission;
 use crate::registry::{CustomMatch, CustomTarget};
 use crate::types::{CustomCall, CustomReply, PathTemplate};
 
-/// Tells whether every path of a template is one of the protocol's own, so that its model would never be asked.
+/// Reports whether every path of a template is taken by the server, so that a model's own route could never be reached.
 pub fn is_reserved(template: &PathTemplate) -> bool {
-    Route::find(template.sample(), &http::Uri::default()).is_some()
+    route::is_taken(template.sample())
 }
 
 /// Answers a call whose path is none of the protocol's.
-pub(super) async fn answer<B>(app: &App, parts: &request::Parts, path: &str, body: B) -> (Response, Option<Observation>)
+pub(super) async fn answer<B>(
+    app: &App,
+    parts: &request::Parts,
+    path: &str,
+    body: B,
+    admission: &mut Admission,
+) -> (Response, Option<Observation>)
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
 {
@@ -33,7 +40,7 @@ where
         CustomMatch::Found(target) => {
             let template = target.template().to_owned();
             let observation = Observation::of_custom(app, template, parts);
-            let response = call(app, parts, &decoded, target, body).await;
+            let response = call(app, parts, &decoded, target, body, admission).await;
             (response.unwrap_or_else(|error| error.response()), Some(observation))
         }
     }
@@ -55,6 +62,7 @@ async fn call<B>(
     path: &str,
     target: CustomTarget,
     body: B,
+    admission: &mut Admission,
 ) -> Result<Response, RequestError>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
@@ -69,10 +77,10 @@ where
         headers: parts.headers.clone(),
         body,
     };
-    let CustomReply { status, mut headers, body } = app.inference.call(&model, place, call).await?;
+    let CustomReply { status, mut headers, body } = app.inference.call(&model, place, call, admission).await?;
     // How the body is framed is the connection's affair.
     for name in [CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION, UPGRADE] {
         headers.remove(name);
     }
-    Ok(respond::whole(status, headers, Parts::from(body)))
+    Ok(respond::whole(status, headers, BodyChunks::from(body)))
 }

@@ -8,7 +8,7 @@ use super::deadline::DeadlineError;
 use super::repository::IndexError;
 use super::respond::{self, Response};
 use crate::admin::AdminError;
-use crate::inference::{InferenceError, Kind};
+use crate::inference::{InferenceError, InferenceErrorKind};
 use crate::server::priority::PriorityError;
 use crate::types::json::{ReadError, WriteError};
 
@@ -59,7 +59,7 @@ impl RequestError {
     /// Returns the answer to a request for inference, whose status for overload is a setting.
     pub(super) fn answer(&self, overload_as_429: bool) -> Response {
         let mut response = self.response();
-        if overload_as_429 && matches!(self, Self::Inference(error) if error.kind() == Kind::Overloaded) {
+        if overload_as_429 && matches!(self, Self::Inference(error) if error.kind() == InferenceErrorKind::Overloaded) {
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         }
         response
@@ -75,17 +75,23 @@ impl RequestError {
     }
 }
 
-fn kind_status(kind: Kind) -> StatusCode {
+fn kind_status(kind: InferenceErrorKind) -> StatusCode {
     match kind {
-        Kind::NotFound => StatusCode::NOT_FOUND,
+        InferenceErrorKind::NotFound => StatusCode::NOT_FOUND,
         // 400, and not 503, is what the protocol and the original say.
-        Kind::NotReady | Kind::BadRequest => StatusCode::BAD_REQUEST,
-        Kind::BadRepository => StatusCode::UNPROCESSABLE_ENTITY,
+        InferenceErrorKind::NotReady | InferenceErrorKind::BadRequest => StatusCode::BAD_REQUEST,
+        InferenceErrorKind::BadRepository => StatusCode::UNPROCESSABLE_ENTITY,
         // No other status can be sent.
-        Kind::Model { status } => StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-        Kind::Overloaded | Kind::Stopping | Kind::WorkerLost => StatusCode::SERVICE_UNAVAILABLE,
-        Kind::Late => StatusCode::GATEWAY_TIMEOUT,
-        Kind::ModelFailed | Kind::LoadFailed | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        InferenceErrorKind::Model { status } => {
+            StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        }
+        InferenceErrorKind::Overloaded | InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        InferenceErrorKind::Late => StatusCode::GATEWAY_TIMEOUT,
+        InferenceErrorKind::ModelFailed | InferenceErrorKind::LoadFailed | InferenceErrorKind::Internal => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
     }
 }
 
@@ -131,9 +137,9 @@ mod tests {
         let overloaded = RequestError::from(InferenceError::Overloaded { limit: 1 }).answer(true);
         assert_eq!((overloaded.status().as_u16(), overloaded.headers().contains_key(RETRY_AFTER)), (429, true));
         assert_eq!(RequestError::from(InferenceError::Stopping).answer(true).status(), 503);
-        assert_eq!(kind_status(Kind::BadRequest), 400);
-        assert_eq!(kind_status(Kind::BadRepository), 422);
-        assert_eq!(kind_status(Kind::LoadFailed), 500);
-        assert_eq!(kind_status(Kind::Internal), 500);
+        assert_eq!(kind_status(InferenceErrorKind::BadRequest), 400);
+        assert_eq!(kind_status(InferenceErrorKind::BadRepository), 422);
+        assert_eq!(kind_status(InferenceErrorKind::LoadFailed), 500);
+        assert_eq!(kind_status(InferenceErrorKind::Internal), 500);
     }
 }

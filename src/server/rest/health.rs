@@ -11,7 +11,7 @@ use super::errors::RequestError;
 use super::respond::{self, Response};
 use super::route::Route;
 use crate::inference::InferenceError;
-use crate::registry::{self, Model};
+use crate::registry::{self, RegisteredModel};
 
 /// Why nothing is ready once the end has begun.
 const LEAVING: &str = "the server is shutting down";
@@ -26,12 +26,12 @@ struct ModelReadiness<'a> {
     reason: Cow<'a, str>,
 }
 
-impl<'a> From<&'a Model> for ModelReadiness<'a> {
-    fn from(model: &'a Model) -> Self {
+impl<'a> From<&'a RegisteredModel> for ModelReadiness<'a> {
+    fn from(model: &'a RegisteredModel) -> Self {
         let reason = match &model.state {
-            registry::State::Ready(runtime) => runtime.not_ready().unwrap_or_default().into(),
-            registry::State::Loading => "the model is being loaded".into(),
-            registry::State::Failed { reason } => reason.into(),
+            registry::ModelState::Ready(runtime) => runtime.status().into_reason().unwrap_or_default().into(),
+            registry::ModelState::Loading => "the model is being loaded".into(),
+            registry::ModelState::Failed { reason } => reason.into(),
         };
         Self { name: &model.name, version: model.version.as_deref(), state: model.state.name(), reason }
     }

@@ -9,10 +9,10 @@ use uuid::Uuid;
 use super::body::{self, JSON_LENGTH, LONG_BODY, RequestBody};
 use super::deadline;
 use super::errors::RequestError;
-use super::respond::{self, Parts, Response};
+use super::respond::{self, BodyChunks, Response};
 use super::route::Route;
 use super::{App, BodyFailure};
-use crate::inference::Target;
+use crate::inference::{Admission, ModelTarget};
 use crate::server::priority;
 use crate::telemetry::traces::Part;
 use crate::types::json::{self, BinaryOutputs, Incoming, ReadError, WriteOptions, Written};
@@ -28,11 +28,12 @@ pub(super) async fn infer<B>(
     headers: &HeaderMap,
     body: B,
     trace: Option<TraceContext>,
+    admission: &mut Admission,
 ) -> Response
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
 {
-    answer(app, route, headers, body, trace).await.unwrap_or_else(|error| error.answer(app.overload_as_429))
+    answer(app, route, headers, body, trace, admission).await.unwrap_or_else(|error| error.answer(app.overload_as_429))
 }
 
 async fn answer<B>(
@@ -41,12 +42,13 @@ async fn answer<B>(
     headers: &HeaderMap,
     body: B,
     trace: Option<TraceContext>,
+    admission: &mut Admission,
 ) -> Result<Response, RequestError>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
 {
     let Received { target, request, binary_outputs } = read(app, route, headers, body, trace).await?;
-    let mut response = app.inference.infer(&target, request).await?;
+    let mut response = app.inference.infer(&target, request, admission).await?;
 
     let mut headers = app.cloud_events.take_headers(&mut response, &target.model);
     // A model's would be that of another body.
@@ -61,7 +63,7 @@ where
     }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(JSON_LENGTH, HeaderValue::from(json.len()));
-    Ok(respond::whole(StatusCode::OK, headers, Parts::new(json, binary)))
+    Ok(respond::whole(StatusCode::OK, headers, BodyChunks::new(json, binary)))
 }
 
 /// Writes an answer, where its length says.
@@ -86,7 +88,7 @@ pub(super) async fn write(
 
 /// A request, whose model it is for, and what it asks of the answer's form.
 pub(super) struct Received {
-    pub(super) target: Target,
+    pub(super) target: ModelTarget,
     pub(super) request: InferenceRequest,
     pub(super) binary_outputs: BinaryOutputs,
 }

@@ -15,6 +15,7 @@ use tracing::debug;
 
 use super::App;
 use super::route::{ROUTES, Route};
+use crate::server::scope::Scope;
 use crate::telemetry::metrics::{REQUEST_BUCKETS, Registry};
 use crate::telemetry::traces::Span;
 use crate::types::TraceContext;
@@ -126,6 +127,8 @@ struct Series {
     index: Option<usize>,
     path: Cow<'static, str>,
     method: &'static str,
+    /// What a caller needs; a model's own route counts as inference.
+    scope: Scope,
 }
 
 /// A request that is being answered; dropped without its end when the client leaves.
@@ -140,10 +143,10 @@ pub(super) struct Observation {
 impl Observation {
     /// Begins to observe a request, unless it is one for health.
     pub(super) fn start(app: &App, route: &Route<'_>, parts: &Parts) -> Option<Self> {
-        if route.is_health() {
+        if !route.spec.observed {
             return None;
         }
-        Some(Self::of(app, Some(route.index()), route.template().into(), parts))
+        Some(Self::of(app, Some(route), route.spec.template.into(), parts))
     }
 
     /// Begins to observe a call of a model's own route.
@@ -151,8 +154,13 @@ impl Observation {
         Self::of(app, None, template.into(), parts)
     }
 
-    fn of(app: &App, index: Option<usize>, path: Cow<'static, str>, parts: &Parts) -> Self {
-        let series = Series { index, path, method: method_name(&parts.method) };
+    fn of(app: &App, route: Option<&Route<'_>>, path: Cow<'static, str>, parts: &Parts) -> Self {
+        let series = Series {
+            index: route.map(|route| route.index),
+            path,
+            method: method_name(&parts.method),
+            scope: route.map_or(Scope::Infer, |route| route.spec.scope),
+        };
         let in_progress = app.metrics.as_ref().map(|metrics| metrics.start(&series));
         let name = || format!("{} {}", series.method, series.path);
         let span = app.inference.traces().request(name, &parts.headers);
@@ -177,8 +185,9 @@ impl Observation {
         if let Some(metrics) = metrics {
             metrics.record(&self.series, status, elapsed);
         }
-        let (method, status_code, milliseconds) = (self.series.method, status.as_u16(), elapsed.as_secs_f64() * 1e3);
-        debug!(target: "mlserver.rest", method, uri = uri.path(), status_code, milliseconds, "Answered.");
+        let Series { method, scope, .. } = self.series;
+        let (scope, status_code, milliseconds) = (scope.name(), status.as_u16(), elapsed.as_secs_f64() * 1e3);
+        debug!(target: "mlserver.rest", method, scope, uri = uri.path(), status_code, milliseconds, "Answered.");
     }
 }
 

@@ -29,7 +29,7 @@ use tower::util::option_layer;
 use tower::{ServiceBuilder, service_fn};
 use tower_http::cors::CorsLayer;
 
-pub use super::respond::Body;
+pub use super::respond::ResponseBody;
 pub use cors::layer as cors_layer;
 pub use custom::is_reserved;
 pub use instrument::RestMetrics;
@@ -38,7 +38,7 @@ use super::cloud_events::CloudEvents;
 use super::{BodyFailure, HttpService, respond};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
-use crate::inference::Inference;
+use crate::inference::{Admission, Inference};
 use crate::types::ServerMetadata;
 use crate::types::json::NonFinite;
 use instrument::Observation;
@@ -47,7 +47,7 @@ use route::{Action, Route};
 
 /// What the REST server needs to know.
 #[derive(Debug)]
-pub struct Options {
+pub struct RestOptions {
     pub metadata: ServerMetadata,
     /// The prefix of all paths, such as `/serving`; empty for none. Paths without it are served too, because a proxy in
     /// front may have taken it away.
@@ -85,8 +85,8 @@ pub fn service<B>(
     admin: Admin,
     compute: ComputePool,
     metrics: Option<RestMetrics>,
-    options: Options,
-) -> impl HttpService<B, Body = Body>
+    options: RestOptions,
+) -> impl HttpService<B, Body = ResponseBody>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin + 'static,
 {
@@ -111,7 +111,7 @@ where
 }
 
 impl App {
-    async fn answer<B>(self: Arc<Self>, request: Request<B>) -> http::Response<Body>
+    async fn answer<B>(self: Arc<Self>, request: Request<B>) -> http::Response<ResponseBody>
     where
         B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Unpin,
     {
@@ -124,54 +124,59 @@ impl App {
         response
     }
 
-    async fn respond<B>(self: Arc<Self>, parts: &Parts, body: &mut B) -> http::Response<Body>
+    async fn respond<B>(self: Arc<Self>, parts: &Parts, body: &mut B) -> http::Response<ResponseBody>
     where
         B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Unpin,
     {
         let path = without_prefix(parts.uri.path(), &self.root_path);
+        let mut admission = Admission::new();
         let Some(route) = Route::find(path, &parts.uri) else {
-            let (response, observation) = custom::answer(&self, parts, path, body).await;
-            return self.end(response, parts, observation).await;
+            let (response, observation) = custom::answer(&self, parts, path, body, &mut admission).await;
+            return self.end(response, parts, observation, admission).await;
         };
         if !route.allows(&parts.method) {
-            return respond::method_not_allowed(&parts.method, &parts.uri, route.allow()).map(Body::from);
+            return respond::method_not_allowed(&parts.method, &parts.uri, route.allow()).map(ResponseBody::from);
         }
         let observation = Observation::start(&self, &route, parts);
         let trace = observation.as_ref().and_then(Observation::trace);
-        let response = match route.action {
+        let response = match route.spec.action {
             Action::Live => health::live(),
             Action::Ready => health::ready(&self),
             Action::Server => metadata::server(&self),
             Action::Model => metadata::model(&self, &route),
             Action::ModelReady => health::model_ready(&self, &route),
-            Action::Infer | Action::Generate => infer::infer(&self, &route, &parts.headers, body, trace).await,
+            Action::Infer => infer::infer(&self, &route, &parts.headers, body, trace, &mut admission).await,
             Action::Docs
             | Action::DocsDocument
             | Action::DocsAsset
             | Action::ModelDocs
             | Action::ModelDocsDocument
             | Action::OpenApi => openapi::answer(&self, &route, path, &parts.headers).await,
-            Action::InferStream | Action::GenerateStream => {
-                match stream::open(&self, &route, &parts.headers, body, trace).await {
-                    Ok(events) => return events.respond(self, observation, parts.uri.clone()),
-                    Err(error) => error.answer(self.overload_as_429),
-                }
-            }
+            Action::InferStream => match stream::open(&self, &route, &parts.headers, body, trace).await {
+                Ok(events) => return events.respond(self, observation, parts.uri.clone()),
+                Err(error) => error.answer(self.overload_as_429),
+            },
             Action::Index => repository::index(&self, &parts.headers, body).await,
             Action::Load => repository::load(&self, &route, body).await,
             Action::Unload => repository::unload(&self, &route, body).await,
         };
-        self.end(response, parts, observation).await
+        self.end(response, parts, observation, admission).await
     }
 
-    /// Compresses an answer where that is wanted, and records it.
-    async fn end(&self, response: Response, parts: &Parts, observation: Option<Observation>) -> http::Response<Body> {
+    /// Compresses a response if the client accepts that, and records it. `admission` ends when the response has been sent.
+    async fn end(
+        &self,
+        response: Response,
+        parts: &Parts,
+        observation: Option<Observation>,
+        admission: Admission,
+    ) -> http::Response<ResponseBody> {
         let response =
             if self.gzip { compress::compress(response, &parts.headers, &self.compute).await } else { response };
         if let Some(observation) = observation {
             observation.end(self.metrics.as_ref(), &parts.uri, response.status());
         }
-        response.map(Body::from)
+        response.map(|body| ResponseBody::from(body.with_admission(admission)))
     }
 }
 

@@ -1,11 +1,14 @@
-//! Which paths are served, and what a path says about the model it means.
+//! The routes of the REST server: one table, which the router, the metrics and the OpenAPI documents read.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
-/// What a path asks for.
+use crate::server::scope::Scope;
+
+/// What a route does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Live,
@@ -14,9 +17,7 @@ pub(super) enum Action {
     Model,
     ModelReady,
     Infer,
-    Generate,
     InferStream,
-    GenerateStream,
     Docs,
     DocsDocument,
     DocsAsset,
@@ -28,208 +29,202 @@ pub(super) enum Action {
     Unload,
 }
 
-/// A path that is served.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Route<'a> {
+/// A row of the table.
+#[derive(Debug)]
+pub(super) struct RouteSpec {
+    pub(super) methods: Methods,
+    /// The path, with its variable segments in braces. It is the label of metrics, too.
+    pub(super) template: &'static str,
     pub(super) action: Action,
-    /// The model's name; empty for paths without a model.
-    pub(super) name: Cow<'a, str>,
-    /// The version, from the path or, as the original allows, from `?model_version=`.
-    pub(super) version: Option<Cow<'a, str>>,
-    /// The version stands in the path.
-    versioned: bool,
+    pub(super) scope: Scope,
+    /// Whether metrics and the access log cover the route. Health is left out, as in the original.
+    pub(super) observed: bool,
+    /// Whether a model's own route may take the path. If not, such a model is not loaded.
+    pub(super) shadowable: bool,
 }
 
-/// The number of values of [`Route::index`].
+/// The methods of a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Methods {
+    /// `GET` and `HEAD`.
+    Get,
+    Post,
+}
+
+/// Declares a row that metrics cover and that no model may shadow.
+const fn row(methods: Methods, template: &'static str, action: Action, scope: Scope) -> RouteSpec {
+    RouteSpec { methods, template, action, scope, observed: true, shadowable: false }
+}
+
+/// Declares a health check.
+const fn health(template: &'static str, action: Action) -> RouteSpec {
+    RouteSpec { methods: Methods::Get, template, action, scope: Scope::Open, observed: false, shadowable: false }
+}
+
+/// The number of routes.
 pub(super) const ROUTES: usize = 26;
 
+/// Every route.
+pub(super) static TABLE: [RouteSpec; ROUTES] = {
+    use Methods::{Get, Post};
+    use Scope::{Admin, Infer, Open, Read};
+    [
+        health("/v2/health/live", Action::Live),
+        health("/v2/health/ready", Action::Ready),
+        row(Get, "/v2", Action::Server, Read),
+        row(Get, "/v2/models/{model_name}", Action::Model, Read),
+        row(Get, "/v2/models/{model_name}/versions/{model_version}", Action::Model, Read),
+        row(Get, "/v2/models/{model_name}/ready", Action::ModelReady, Open),
+        row(Get, "/v2/models/{model_name}/versions/{model_version}/ready", Action::ModelReady, Open),
+        row(Post, "/v2/models/{model_name}/infer", Action::Infer, Infer),
+        row(Post, "/v2/models/{model_name}/versions/{model_version}/infer", Action::Infer, Infer),
+        row(Post, "/v2/models/{model_name}/generate", Action::Infer, Infer),
+        row(Post, "/v2/models/{model_name}/versions/{model_version}/generate", Action::Infer, Infer),
+        row(Post, "/v2/models/{model_name}/infer_stream", Action::InferStream, Infer),
+        row(Post, "/v2/models/{model_name}/versions/{model_version}/infer_stream", Action::InferStream, Infer),
+        row(Post, "/v2/models/{model_name}/generate_stream", Action::InferStream, Infer),
+        row(Post, "/v2/models/{model_name}/versions/{model_version}/generate_stream", Action::InferStream, Infer),
+        row(Get, "/v2/docs", Action::Docs, Open),
+        row(Get, "/v2/docs/dataplane.json", Action::DocsDocument, Open),
+        row(Get, "/v2/docs/assets/{file}", Action::DocsAsset, Open),
+        row(Get, "/openapi.json", Action::OpenApi, Open),
+        row(Get, "/v2/models/{model_name}/docs", Action::ModelDocs, Read),
+        row(Get, "/v2/models/{model_name}/versions/{model_version}/docs", Action::ModelDocs, Read),
+        row(Get, "/v2/models/{model_name}/docs/dataplane.json", Action::ModelDocsDocument, Read),
+        row(
+            Get,
+            "/v2/models/{model_name}/versions/{model_version}/docs/dataplane.json",
+            Action::ModelDocsDocument,
+            Read,
+        ),
+        row(Post, "/v2/repository/index", Action::Index, Read),
+        row(Post, "/v2/repository/models/{model_name}/load", Action::Load, Admin),
+        row(Post, "/v2/repository/models/{model_name}/unload", Action::Unload, Admin),
+    ]
+};
+
+/// First segments of protocols that the server will speak. A model's own route may not begin with one of them.
+pub(super) const RESERVED_PREFIXES: [&str; 3] = ["/v1", "/openai", "/jobs"];
+
+/// The most segments of a path that is served.
+const MAX_SEGMENTS: usize = 8;
+
+/// A segment of a template.
+#[derive(Debug)]
+enum Segment {
+    Literal(&'static str),
+    Name,
+    Version,
+    /// Any other text.
+    Any,
+}
+
+/// A row as the router reads it.
+#[derive(Debug)]
+struct CompiledRoute {
+    index: usize,
+    segments: Vec<Segment>,
+    /// Without a version in the path, one may be in the query, as the original allows.
+    version_in_query: bool,
+}
+
+/// The rows by the number of their segments.
+static COMPILED: LazyLock<[Vec<CompiledRoute>; MAX_SEGMENTS + 1]> = LazyLock::new(|| {
+    let mut by_length = [const { Vec::new() }; MAX_SEGMENTS + 1];
+    for (index, spec) in TABLE.iter().enumerate() {
+        let segments: Vec<_> = spec.template.split('/').skip(1).map(Segment::of).collect();
+        let version_in_query =
+            spec.template.starts_with("/v2/models/") && !segments.iter().any(|s| matches!(s, Segment::Version));
+        by_length[segments.len()].push(CompiledRoute { index, segments, version_in_query });
+    }
+    by_length
+});
+
+impl Segment {
+    fn of(text: &'static str) -> Self {
+        match text {
+            "{model_name}" => Self::Name,
+            "{model_version}" => Self::Version,
+            _ if text.starts_with('{') => Self::Any,
+            _ => Self::Literal(text),
+        }
+    }
+}
+
+/// A request's path, found in the table.
+#[derive(Debug, Clone)]
+pub(super) struct Route<'a> {
+    /// The row's index, below [`ROUTES`].
+    pub(super) index: usize,
+    pub(super) spec: &'static RouteSpec,
+    /// The model's name; empty for paths without a model.
+    pub(super) name: Cow<'a, str>,
+    /// The version, from the path or from `?model_version=`.
+    pub(super) version: Option<Cow<'a, str>>,
+}
+
 impl<'a> Route<'a> {
-    /// Finds what a path asks for. Names that are no UTF-8 get replacement characters, and so are unknown later.
+    /// Finds the route of a path. Names that are not UTF-8 get replacement characters, so no model has them.
     pub(super) fn find(path: &'a str, uri: &'a Uri) -> Option<Self> {
-        let without_model = |action| Self { action, name: Cow::Borrowed(""), version: None, versioned: false };
-        let Some(rest) = path.strip_prefix("/v2") else {
-            return (path == "/openapi.json").then(|| without_model(Action::OpenApi));
-        };
-        match rest {
-            "" => return Some(without_model(Action::Server)),
-            "/health/live" => return Some(without_model(Action::Live)),
-            "/health/ready" => return Some(without_model(Action::Ready)),
-            "/docs" => return Some(without_model(Action::Docs)),
-            "/docs/dataplane.json" => return Some(without_model(Action::DocsDocument)),
-            "/repository/index" => return Some(without_model(Action::Index)),
-            _ => {}
+        let mut segments = [""; MAX_SEGMENTS];
+        let mut length = 0;
+        for segment in path.strip_prefix('/')?.split('/') {
+            *segments.get_mut(length)? = segment;
+            length += 1;
         }
-        if let Some(file) = rest.strip_prefix("/docs/assets/") {
-            return (!file.is_empty() && !file.contains('/')).then(|| without_model(Action::DocsAsset));
-        }
-        if let Some(rest) = rest.strip_prefix("/repository/models/") {
-            let (name, action) = match rest.split_once('/')? {
-                (name, "load") => (name, Action::Load),
-                (name, "unload") => (name, Action::Unload),
-                _ => return None,
-            };
-            return (!name.is_empty()).then(|| Self { name: decode(name), ..without_model(action) });
-        }
-        let rest = rest.strip_prefix("/models/")?;
-        let mut segments = rest.split('/');
-        let name = segments.next().unwrap_or_default();
-        let mut next = segments.next();
-        let mut version = None;
-        if next == Some("versions") {
-            version = segments.next();
-            if version.is_none_or(str::is_empty) {
-                return None;
-            }
-            next = segments.next();
-        }
-        let action = match next {
-            None => Action::Model,
-            Some("ready") => Action::ModelReady,
-            Some("infer") => Action::Infer,
-            Some("generate") => Action::Generate,
-            Some("infer_stream") => Action::InferStream,
-            Some("generate_stream") => Action::GenerateStream,
-            Some("docs") => match segments.next() {
-                None => Action::ModelDocs,
-                Some("dataplane.json") => Action::ModelDocsDocument,
-                Some(_) => return None,
-            },
-            Some(_) => return None,
-        };
-        if name.is_empty() || segments.next().is_some() {
-            return None;
-        }
-        let versioned = version.is_some();
-        let version = match version {
-            Some(version) => Some(decode(version)),
-            None => version_of_query(uri),
-        };
-        Some(Self { action, name: decode(name), version, versioned })
+        let segments = &segments[..length];
+        COMPILED[length].iter().find_map(|route| route.bind(segments, uri))
     }
 
-    /// Returns the methods that the path answers.
+    /// Returns the `Allow` header of the path.
     pub(super) const fn allow(&self) -> &'static str {
-        if self.is_posted() { "POST" } else { "GET,HEAD" }
+        match self.spec.methods {
+            Methods::Get => "GET,HEAD",
+            Methods::Post => "POST",
+        }
     }
 
     pub(super) fn allows(&self, method: &Method) -> bool {
-        if self.is_posted() { method == Method::POST } else { method == Method::GET || method == Method::HEAD }
-    }
-
-    const fn is_posted(&self) -> bool {
-        match self.action {
-            Action::Live
-            | Action::Ready
-            | Action::Server
-            | Action::Model
-            | Action::ModelReady
-            | Action::Docs
-            | Action::DocsDocument
-            | Action::DocsAsset
-            | Action::ModelDocs
-            | Action::ModelDocsDocument
-            | Action::OpenApi => false,
-            Action::Infer
-            | Action::Generate
-            | Action::InferStream
-            | Action::GenerateStream
-            | Action::Index
-            | Action::Load
-            | Action::Unload => true,
-        }
-    }
-
-    /// Tells whether metrics and access lines leave the path out.
-    pub(super) const fn is_health(&self) -> bool {
-        matches!(self.action, Action::Live | Action::Ready)
-    }
-
-    /// Returns the place of the path's template among all, below [`ROUTES`].
-    pub(super) const fn index(&self) -> usize {
-        let pair = match self.action {
-            Action::Live => return 0,
-            Action::Ready => return 1,
-            Action::Server => return 2,
-            Action::Model => 3,
-            Action::ModelReady => 5,
-            Action::Infer => 7,
-            Action::Generate => 9,
-            Action::InferStream => 11,
-            Action::GenerateStream => 13,
-            Action::Docs => return 15,
-            Action::DocsDocument => return 16,
-            Action::DocsAsset => return 17,
-            Action::OpenApi => return 18,
-            Action::ModelDocs => 19,
-            Action::ModelDocsDocument => 21,
-            Action::Index => return 23,
-            Action::Load => return 24,
-            Action::Unload => return 25,
-        };
-        pair + self.versioned as usize
-    }
-
-    /// Returns the path with its variable parts as names, for the label of metrics.
-    pub(super) const fn template(&self) -> &'static str {
-        match (self.action, self.versioned) {
-            (Action::Live, _) => "/v2/health/live",
-            (Action::Ready, _) => "/v2/health/ready",
-            (Action::Server, _) => "/v2",
-            (Action::Model, false) => "/v2/models/{model_name}",
-            (Action::Model, true) => "/v2/models/{model_name}/versions/{model_version}",
-            (Action::ModelReady, false) => "/v2/models/{model_name}/ready",
-            (Action::ModelReady, true) => "/v2/models/{model_name}/versions/{model_version}/ready",
-            (Action::Infer, false) => "/v2/models/{model_name}/infer",
-            (Action::Infer, true) => "/v2/models/{model_name}/versions/{model_version}/infer",
-            (Action::Generate, false) => "/v2/models/{model_name}/generate",
-            (Action::Generate, true) => "/v2/models/{model_name}/versions/{model_version}/generate",
-            (Action::InferStream, false) => "/v2/models/{model_name}/infer_stream",
-            (Action::InferStream, true) => "/v2/models/{model_name}/versions/{model_version}/infer_stream",
-            (Action::GenerateStream, false) => "/v2/models/{model_name}/generate_stream",
-            (Action::GenerateStream, true) => "/v2/models/{model_name}/versions/{model_version}/generate_stream",
-            (Action::Docs, _) => "/v2/docs",
-            (Action::DocsDocument, _) => "/v2/docs/dataplane.json",
-            (Action::DocsAsset, _) => "/v2/docs/assets/{file}",
-            (Action::ModelDocs, false) => "/v2/models/{model_name}/docs",
-            (Action::ModelDocs, true) => "/v2/models/{model_name}/versions/{model_version}/docs",
-            (Action::ModelDocsDocument, false) => "/v2/models/{model_name}/docs/dataplane.json",
-            (Action::ModelDocsDocument, true) => "/v2/models/{model_name}/versions/{model_version}/docs/dataplane.json",
-            (Action::OpenApi, _) => "/openapi.json",
-            (Action::Index, _) => "/v2/repository/index",
-            (Action::Load, _) => "/v2/repository/models/{model_name}/load",
-            (Action::Unload, _) => "/v2/repository/models/{model_name}/unload",
+        match self.spec.methods {
+            Methods::Get => method == Method::GET || method == Method::HEAD,
+            Methods::Post => method == Method::POST,
         }
     }
 }
 
-#[cfg(test)]
-impl Route<'_> {
-    /// Every route, those without a version in the path twice.
-    pub(super) fn all() -> impl Iterator<Item = Route<'static>> {
-        let actions = [
-            Action::Live,
-            Action::Ready,
-            Action::Server,
-            Action::Model,
-            Action::ModelReady,
-            Action::Infer,
-            Action::Generate,
-            Action::InferStream,
-            Action::GenerateStream,
-            Action::Docs,
-            Action::DocsDocument,
-            Action::DocsAsset,
-            Action::ModelDocs,
-            Action::ModelDocsDocument,
-            Action::OpenApi,
-            Action::Index,
-            Action::Load,
-            Action::Unload,
-        ];
-        actions.into_iter().flat_map(|action| {
-            [false, true].map(|versioned| Route { action, name: Cow::Borrowed(""), version: None, versioned })
-        })
+impl CompiledRoute {
+    /// Matches segments, as many as the row has.
+    fn bind<'a>(&self, path: &[&'a str], uri: &'a Uri) -> Option<Route<'a>> {
+        // From the end, where routes differ.
+        let matches = |(segment, text): (&Segment, &&str)| match segment {
+            Segment::Literal(literal) => literal == text,
+            Segment::Name | Segment::Version | Segment::Any => !text.is_empty(),
+        };
+        if !self.segments.iter().zip(path).rev().all(matches) {
+            return None;
+        }
+        let mut name = Cow::Borrowed("");
+        let mut version = None;
+        for (segment, text) in self.segments.iter().zip(path) {
+            match segment {
+                Segment::Name => name = decode(text),
+                Segment::Version => version = Some(decode(text)),
+                Segment::Literal(_) | Segment::Any => {}
+            }
+        }
+        if self.version_in_query {
+            version = version_of_query(uri);
+        }
+        Some(Route { index: self.index, spec: &TABLE[self.index], name, version })
     }
+}
+
+/// Reports whether every path of a template is taken, so that a model's own route could never be reached.
+pub(super) fn is_taken(sample: &str) -> bool {
+    let in_table = Route::find(sample, &Uri::default()).is_some_and(|route| !route.spec.shadowable);
+    let is_reserved =
+        |prefix: &&str| sample.strip_prefix(*prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    in_table || RESERVED_PREFIXES.iter().any(is_reserved)
 }
 
 fn decode(segment: &str) -> Cow<'_, str> {
@@ -252,11 +247,11 @@ mod tests {
     fn find(path: &str) -> Option<(Action, String, Option<String>)> {
         let uri: Uri = path.parse().unwrap();
         let route = Route::find(uri.path(), &uri)?;
-        Some((route.action, route.name.into_owned(), route.version.map(Cow::into_owned)))
+        Some((route.spec.action, route.name.into_owned(), route.version.map(Cow::into_owned)))
     }
 
     #[test]
-    fn paths_name_models_and_versions() {
+    fn route_find_reads_model_name_and_version() {
         let some =
             |action, name: &str, version: Option<&str>| Some((action, name.to_owned(), version.map(str::to_owned)));
         assert_eq!(find("/v2"), some(Action::Server, "", None));
@@ -298,6 +293,7 @@ mod tests {
             "/v2/repository/models/a/b",
             "/v2/repository/models/a/load/",
             "/v2/repository/models/a/versions/1/load",
+            "/v2/models/a/versions/1/docs/dataplane.json/b/c/d/e/f",
         ] {
             assert_eq!(find(path), None, "{path}");
         }
@@ -305,14 +301,35 @@ mod tests {
     }
 
     #[test]
-    fn every_template_has_its_place() {
-        let mut places = HashSet::new();
+    fn every_row_of_the_route_table_finds_itself() {
         let mut templates = HashSet::new();
-        for route in Route::all() {
-            assert!(route.index() < ROUTES);
-            places.insert(route.index());
-            templates.insert(route.template());
+        for (index, spec) in TABLE.iter().enumerate() {
+            assert!(templates.insert(spec.template), "{}", spec.template);
+            let path =
+                spec.template.replace("{model_name}", "m").replace("{model_version}", "1").replace("{file}", "f");
+            let uri: Uri = path.parse().unwrap();
+            let route = Route::find(uri.path(), &uri).unwrap();
+            assert_eq!(route.index, index, "{path}");
+            assert_eq!(route.name, if spec.template.contains("{model_name}") { "m" } else { "" });
+            assert_eq!(route.version.is_some(), spec.template.contains("{model_version}"));
         }
-        assert_eq!((places.len(), templates.len()), (ROUTES, ROUTES));
+    }
+
+    #[test]
+    fn routes_that_change_models_need_the_admin_scope() {
+        for spec in &TABLE {
+            let changes = matches!(spec.action, Action::Load | Action::Unload);
+            assert_eq!(spec.scope == Scope::Admin, changes, "{}", spec.template);
+        }
+    }
+
+    #[test]
+    fn reserved_prefixes_are_taken() {
+        for path in ["/v1", "/v1/models/m:predict", "/openai/v1/completions", "/jobs/1", "/v2/models/m/infer"] {
+            assert!(is_taken(path), "{path}");
+        }
+        for path in ["/v10", "/openais", "/jobsite/1", "/v2/models/m/own", "/invocations"] {
+            assert!(!is_taken(path), "{path}");
+        }
     }
 }

@@ -18,10 +18,10 @@ use serde_json::{Map, Value, json};
 use super::errors::RequestError;
 use super::infer::{self, Received};
 use super::instrument::Observation;
-use super::respond::Body;
+use super::respond::ResponseBody;
 use super::route::Route;
 use super::{App, BodyFailure};
-use crate::inference::{AnswerStream, Target};
+use crate::inference::{Admission, AnswerStream, ModelTarget};
 use crate::types::json::BinaryOutputs;
 use crate::types::{InferenceResponse, TraceContext};
 
@@ -29,7 +29,7 @@ use crate::types::{InferenceResponse, TraceContext};
 pub(super) struct Events {
     /// Nothing when the model has no answer at all.
     first: Option<Bytes>,
-    target: Target,
+    target: ModelTarget,
     answers: AnswerStream,
 }
 
@@ -47,7 +47,7 @@ where
     // Events are text, so what the request says of binary outputs cannot be done.
     let Received { target, request, .. } = infer::read(app, route, headers, body, trace).await?;
     let id = request.id.clone();
-    let mut answers = app.inference.infer_stream(&target, id, stream::iter([request]))?;
+    let mut answers = app.inference.infer_stream(&target, id, stream::iter([request]), Admission::new())?;
     let first = match answers.next().await {
         Some(answer) => Some(event(app, &target, answer?).await?),
         None => None,
@@ -57,11 +57,16 @@ where
 
 impl Events {
     /// Sends the events. The observation of the request ends with the last one.
-    pub(super) fn respond(self, app: Arc<App>, observation: Option<Observation>, uri: Uri) -> http::Response<Body> {
+    pub(super) fn respond(
+        self,
+        app: Arc<App>,
+        observation: Option<Observation>,
+        uri: Uri,
+    ) -> http::Response<ResponseBody> {
         let Self { first, target, answers } = self;
         let later = Later { app, target, answers: Some(answers), observation, uri };
         let events = stream::iter(first).chain(stream::unfold(later, Later::next));
-        let mut response = http::Response::new(Body::Stream(Box::pin(events)));
+        let mut response = http::Response::new(ResponseBody::Stream(Box::pin(events)));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -72,7 +77,7 @@ impl Events {
 /// The events after the first.
 struct Later {
     app: Arc<App>,
-    target: Target,
+    target: ModelTarget,
     /// Nothing once one has failed.
     answers: Option<AnswerStream>,
     observation: Option<Observation>,
@@ -105,7 +110,7 @@ impl Later {
 }
 
 /// Writes an answer as an event, with its headers in the body.
-async fn event(app: &App, target: &Target, mut answer: InferenceResponse) -> Result<Bytes, RequestError> {
+async fn event(app: &App, target: &ModelTarget, mut answer: InferenceResponse) -> Result<Bytes, RequestError> {
     let of_model = answer.headers.drain().filter_map(|(name, value)| {
         let value = value.to_str().ok()?.to_owned();
         Some((name?.as_str().to_owned(), value))

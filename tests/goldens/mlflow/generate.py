@@ -1,4 +1,4 @@
-"""Saves small models as MLflow does, and records what MLflow's own scoring server answers about them.
+"""Saves small models with MLflow, and records the answers of MLflow's own scoring server.
 
 python tests/goldens/mlflow/generate.py    # in an environment with requirements.txt
 """
@@ -17,12 +17,12 @@ import mlflow_scoring  # noqa: E402
 from mlflow_scoring import CSV, ask, record  # noqa: E402
 
 FILE = HERE / "scoring.json"
-#: What MLflow writes beside the model, which nothing here reads.
+#: Files that MLflow writes next to the model, which no test reads.
 BESIDE = ["conda.yaml", "python_env.yaml", "requirements.txt"]
 
 
 def models():
-    """Trains and writes the models."""
+    """Trains and saves the models."""
     import lightgbm
     import mlflow.lightgbm
     import mlflow.sklearn
@@ -197,7 +197,7 @@ CASES = [
 
 def main():
     """Writes models and answers."""
-    # MLflow would make a database in the working directory.
+    # MLflow would create a database in the working directory.
     os.environ["MLFLOW_TRACKING_URI"] = f"file://{tempfile.gettempdir()}/mlruns"
     for name in dict.fromkeys(case["model"] for case in CASES):
         shutil.rmtree(HERE / name, ignore_errors=True)
@@ -205,7 +205,7 @@ def main():
     mlflow_scoring.FILE = FILE
     for model in dict.fromkeys(case["model"] for case in CASES):
         record(model, [case for case in CASES if case["model"] == model])
-    # Where Python walks through a set, the column that a message names is any of them.
+    # The message names an arbitrary column of a Python set.
     cases = [case for case in CASES if "IndexError" not in case["answer"]["text"]]
     lines = ",\n".join(f" {json.dumps(case)}" for case in cases)
     FILE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")

@@ -1,6 +1,5 @@
-"""What the families share: data to fit and ask, and the files of cases."""
+"""Helpers that the families share: training data, rows to predict, and case files."""
 
-import gzip
 import json
 import pickle
 import shutil
@@ -28,12 +27,12 @@ METHODS = ["predict", "predict_proba", "decision_function", "transform"]
 
 
 def rng_for(name):
-    """A generator seeded by the case's name, so that cases do not move each other."""
+    """Returns a generator seeded by the case's name, so that cases do not affect each other."""
     return np.random.RandomState(zlib.crc32(name.encode()) & 0x7FFFFFFF)
 
 
 def blobs(rng, rows=90, columns=4, classes=3, dtype=np.float64):
-    """Classes that overlap."""
+    """Returns rows of overlapping classes."""
     y = rng.randint(classes, size=rows)
     y[:classes] = np.arange(classes)
     x = rng.normal(size=(rows, columns)) + 1.5 * rng.normal(size=(classes, columns))[y]
@@ -41,14 +40,14 @@ def blobs(rng, rows=90, columns=4, classes=3, dtype=np.float64):
 
 
 def line(rng, rows=90, columns=4, targets=1, dtype=np.float64):
-    """Numbers that depend on others."""
+    """Returns rows and targets that depend on them."""
     x = rng.normal(size=(rows, columns))
     y = x @ rng.normal(size=(columns, targets)) + np.abs(x[:, :1]) + 0.2 * rng.normal(size=(rows, targets))
     return x.astype(dtype), y[:, 0] if targets == 1 else y
 
 
 def asked(rng, x, count=6, huge=1e3):
-    """Rows to ask about: some like those fitted, and those where evaluators go wrong."""
+    """Returns rows to predict: some like the training rows, and edge cases of evaluators."""
     x = np.asarray(x)
     like = x[rng.randint(len(x), size=count)] + 0.1 * rng.normal(size=(count, x.shape[1]))
     constant = [np.full(x.shape[1], value) for value in (0.0, huge, -huge, 1e-30)]
@@ -56,7 +55,7 @@ def asked(rng, x, count=6, huge=1e3):
 
 
 class Writer:
-    """Writes the cases of one family and version: a model each, and a line of answers in `cases.jsonl.gz`."""
+    """Writes the cases of one family and version: a model each, and a line of answers in `cases.jsonl`."""
 
     def __init__(self, folder, version):
         self.folder = folder
@@ -66,7 +65,7 @@ class Writer:
         folder.mkdir(parents=True)
 
     def case(self, name, model, inputs, dump=None, single=False):
-        """Saves a fitted model, and what it answers for each of the inputs (an array or data frame, or a list of them).
+        """Saves a fitted model, and its answers to each of the inputs (an array or data frame, or a list of them).
 
         `single` says that single precision is involved, though the answer has double.
         """
@@ -84,31 +83,31 @@ class Writer:
                     continue
                 try:
                     answers[method] = answer(getattr(loaded, method)(rows))
-                except NotImplementedError:  # there, but for other parameters
+                except NotImplementedError:  # available only with other parameters
                     pass
             asked.append({"input": encode(rows), "expect": answers})
         self.lines.append({"name": name, "model": file, **({"single": True} if single else {}), "asked": asked})
 
     def close(self):
         text = "\n".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in self.lines) + "\n"
-        (self.folder / "cases.jsonl.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+        (self.folder / "cases.jsonl").write_text(text, encoding="utf-8")
         return len(self.lines), sum(file.stat().st_size for file in self.folder.iterdir())
 
 
 def pickled(protocol):
-    """A way to dump a model: as a pickle of the given protocol, without joblib."""
+    """Returns a function that dumps a model as a pickle of the given protocol, without joblib."""
     return lambda model: pickle.dumps(model, protocol)
 
 
 def encode(value):
-    """An array as one tensor, a data frame as one for each column."""
+    """Encodes an array as one tensor, and a data frame as one tensor per column."""
     if hasattr(value, "columns"):
         return {"frame": [{"name": str(name), **tensor(value[name].to_numpy())} for name in value.columns]}
     return tensor(value)
 
 
 def answer(value):
-    """A result, with all zeros if it is sparse; what the original cannot send either is left out."""
+    """Encodes a result, sparse ones as dense; `None` if the original cannot send it either."""
     if hasattr(value, "columns"):
         return encode(value)
     if hasattr(value, "toarray"):
@@ -119,7 +118,7 @@ def answer(value):
 
 
 def tensor(array):
-    """A V2-like tensor; one dimension becomes a column, as the original's codec does."""
+    """Encodes a V2-like tensor; one dimension becomes a column, as in the original's codec."""
     array = np.asarray(array)
     if array.ndim == 1:
         array = array.reshape(-1, 1)

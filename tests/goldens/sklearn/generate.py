@@ -2,8 +2,8 @@
 
     python3.11 tests/goldens/sklearn/generate.py [--envs FOLDER] [--only 1.5.2 ...] [--family linear ...]
 
-Makes one virtual environment for each pinned version (outside the repository), then runs itself inside each. Every folder
-`<version>` is written anew, or, with `--family`, what belongs to the families named.
+Makes one virtual environment for each pinned version (outside the repository), then runs itself inside each. Every archive
+`<version>.tar.gz` is replaced; with `--family`, only the folders of those families in it.
 """
 
 import argparse
@@ -12,11 +12,16 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from archive import pack, unpack  # noqa: E402
+
 DATES = ["python-dateutil==2.9.0.post0", "pytz==2024.1", "six==1.16.0", "tzdata==2024.1"]
-# The interpreter of each version, and what is installed beside it.
+# The interpreter of each version, and the packages that are installed with it.
 ENVIRONMENTS = {
     "0.24.2": ("3.9", ["numpy==1.19.5", "scipy==1.6.3", "joblib==1.0.1", "pandas==1.2.5", "lz4==4.3.3"]),
     "1.1.3": ("3.11", ["numpy==1.23.5", "scipy==1.9.3", "joblib==1.2.0", "pandas==1.5.3", "lz4==4.3.3"]),
@@ -27,7 +32,7 @@ ENVIRONMENTS = {
         ["numpy==2.4.6", "scipy==1.17.1", "joblib==1.6.0", "pandas==3.0.0", "lz4==4.4.4", "narwhals==2.28.0", "cloudpickle==3.1.2"],
     ),
 }
-# The libraries of boosted trees whose wrappers stand in pickles too.
+# The libraries of boosted trees whose wrappers are pickled too.
 BOOSTED = {
     "0.24.2": ["xgboost==1.3.3", "lightgbm==3.3.5"],
     "1.1.3": ["xgboost==1.7.6", "lightgbm==3.3.5"],
@@ -45,7 +50,7 @@ def interpreter(version):
 
 
 def environment(envs, version):
-    """Returns the Python of the version's environment, which is made if it is not there."""
+    """Returns the Python of the version's environment, and creates the environment if it is missing."""
     folder = envs / f"scikit-learn-{version}"
     python = folder / "bin" / "python"
     made = folder / "complete"
@@ -61,7 +66,7 @@ def environment(envs, version):
 
 
 def inside(version, out, families):
-    """Runs in the version's environment: writes its cases."""
+    """Writes the cases of a version; runs in its environment."""
     import sklearn
 
     if sklearn.__version__ != version:
@@ -84,16 +89,22 @@ def main():
     parser.add_argument("--only", nargs="+", choices=sorted(ENVIRONMENTS), metavar="VERSION", help="versions to write")
     parser.add_argument("--family", nargs="+", choices=known, metavar="FAMILY", help="families to write")
     parser.add_argument("--inside", choices=sorted(ENVIRONMENTS), help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.inside:
-        inside(args.inside, HERE / args.inside, args.family)
+        inside(args.inside, args.out, args.family)
         return
     for version in args.only or ENVIRONMENTS:
         python = environment(args.envs.resolve(), version)
         # one thread: sums over rows must not depend on the machine
         clean = dict(os.environ, OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore")
-        command = [str(python), str(HERE / "generate.py"), "--inside", version, "--family", *(args.family or known)]
-        subprocess.run(command, check=True, env=clean)
+        archive = HERE / f"{version}.tar.gz"
+        with tempfile.TemporaryDirectory() as scratch:
+            if args.family:
+                unpack(archive, Path(scratch))
+            command = [str(python), str(HERE / "generate.py"), "--inside", version, "--out", scratch]
+            subprocess.run([*command, "--family", *(args.family or known)], check=True, env=clean)
+            print(f"{archive.name}: {pack(Path(scratch), archive) // 1024} KiB", flush=True)
 
 
 if __name__ == "__main__":

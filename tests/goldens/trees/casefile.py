@@ -1,4 +1,4 @@
-"""What both libraries' generators share: input rows and the case file."""
+"""Helpers that both libraries' generators share: input rows and the case file."""
 
 import json
 import re
@@ -18,26 +18,26 @@ DATATYPES = {
 
 
 def rng_for(name):
-    """A generator seeded by the case's name, so that cases do not move each other."""
+    """Returns a generator seeded by the case's name, so that cases do not affect each other."""
     return np.random.RandomState(zlib.crc32(name.encode()) & 0x7FFFFFFF)
 
 
 def features(rng, rows=160, columns=4, missing=0.1):
-    """Normal data of float32 precision with some values missing."""
+    """Returns normally distributed data of float32 precision with some values missing."""
     x = rng.normal(size=(rows, columns)).astype(np.float32)
     x[rng.uniform(size=x.shape) < missing] = np.nan
     return x
 
 
 def signal(rng, x):
-    """A number per row that depends on every column, on missing values too."""
+    """Returns a number per row that depends on every column, including missing values."""
     filled = np.where(np.isnan(x), np.float32(1.5), x).astype(np.float64)
     weights = np.linspace(1.0, 0.4, x.shape[1])
     return filled @ weights + np.abs(filled[:, 0]) + 0.3 * rng.normal(size=len(x))
 
 
 def edge_rows(rng, thresholds, columns, dtype=np.float32, infinite=True, typical=None, most=34):
-    """Rows where evaluators go wrong: thresholds and their neighbours, missing, zeros, huge.
+    """Returns edge cases of evaluators: thresholds and their neighbors, missing, zero and huge values.
 
     `thresholds` maps a column to the split values of the model; `typical` is data to fill the other columns from.
     """
@@ -78,7 +78,7 @@ def edge_rows(rng, thresholds, columns, dtype=np.float32, infinite=True, typical
 
 
 def tensor(array):
-    """A V2-like tensor; one dimension becomes a column, as the original's codec does."""
+    """Encodes a V2-like tensor; one dimension becomes a column, as in the original's codec."""
     array = np.asarray(array)
     if array.ndim == 1:
         array = array.reshape(-1, 1)
@@ -103,7 +103,7 @@ def _number(value):
 
 
 def write_case(folder, name, library, version, models, x, expect, note=None):
-    """Writes `<name>.case.json`, one line for each part so that a diff shows which one moved."""
+    """Writes `<name>.case.json`, with one line for each part."""
     answers = {key: None if value is None else tensor(value) for key, value in expect.items()}
     answers["predict_proba_error"] = expect["predict_proba"] is None
     parts = {"library": library, "version": version, "models": models}

@@ -3,7 +3,7 @@
     python3.11 tests/goldens/trees/generate.py [--envs FOLDER] [--only xgboost-3.2.0 ...]
 
 Makes one virtual environment for each pinned library version (outside the repository), then runs itself inside each.
-Every folder `<library>-<version>` is written anew.
+Every archive `<library>-<version>.tar.gz` is replaced.
 """
 
 import argparse
@@ -12,9 +12,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from archive import pack  # noqa: E402
 
 OLD = ["numpy==1.23.5", "scipy==1.10.1", "scikit-learn==1.2.2", "joblib==1.2.0", "threadpoolctl==3.5.0"]
 MIDDLE = ["numpy==1.26.4", "scipy==1.13.1", "scikit-learn==1.5.2", "joblib==1.4.2", "threadpoolctl==3.5.0"]
@@ -42,7 +46,7 @@ ENVIRONMENTS = {
 
 
 def environment(envs, name):
-    """Returns the Python of the version's environment, which is made if it is not there."""
+    """Returns the Python of the version's environment, and creates the environment if it is missing."""
     folder = envs / name
     python = folder / "bin" / "python"
     made = folder / "complete"
@@ -51,20 +55,18 @@ def environment(envs, name):
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         pins = [name.replace("-", "==", 1), *ENVIRONMENTS[name]]
-        # without dependencies: XGBoost would bring in GPU libraries, old wheels ask for what no longer exists
+        # without dependencies: XGBoost would bring in GPU libraries, old wheels require versions that no longer exist
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", *pins], check=True)
         made.touch()
     return python
 
 
 def inside(name, out):
-    """Runs in the version's environment: writes all its cases."""
+    """Writes the cases of a version; runs in its environment."""
     library, version = name.split("-", 1)
     found = importlib.import_module(library).__version__
     if found != version:
         sys.exit(f"{name}: the environment has {library} {found}")
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
     count = importlib.import_module(f"{library}_cases").write_all(out, version)
     size = sum(file.stat().st_size for file in out.iterdir())
     print(f"{name}: {count} cases, {size // 1024} KiB", flush=True)
@@ -74,19 +76,22 @@ def main():
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--envs", type=Path, default=cache / "mlserver-goldens", help="where the environments live")
-    parser.add_argument("--out", type=Path, default=HERE, help="where the folders of cases are written")
+    parser.add_argument("--out", type=Path, default=HERE, help="where the archives are written")
     parser.add_argument("--only", nargs="+", choices=sorted(ENVIRONMENTS), metavar="NAME", help="versions to write")
     parser.add_argument("--inside", choices=sorted(ENVIRONMENTS), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.inside:
-        inside(args.inside, args.out / args.inside)
+        inside(args.inside, args.out)
         return
     for name in args.only or ENVIRONMENTS:
         python = environment(args.envs.resolve(), name)
         # one thread: sums over rows must not depend on the machine
         clean = dict(os.environ, OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore")
-        command = [str(python), str(HERE / "generate.py"), "--inside", name, "--out", str(args.out.resolve())]
-        subprocess.run(command, check=True, env=clean)
+        archive = args.out / f"{name}.tar.gz"
+        with tempfile.TemporaryDirectory() as scratch:
+            command = [str(python), str(HERE / "generate.py"), "--inside", name, "--out", scratch]
+            subprocess.run(command, check=True, env=clean)
+            print(f"{archive.name}: {pack(Path(scratch), archive) // 1024} KiB", flush=True)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ V = tuple(int(part) for part in re.findall(r"\d+", lgb.__version__)[:2])
 CASES = []
 
 
-# these write the same as 4.7, so cases that hang on arithmetic alone are left out
+# these write the same as 4.7, so cases that depend on arithmetic alone are left out
 BRIEF = V in ((3, 3), (4, 5))
-# files that keep the list of training parameters at their end, 3 KB that no answer hangs on
+# files that keep the list of training parameters at their end, 3 KB that do not affect answers
 WHOLE = ("regression", "binary_objective", "multiclass", "dart", "forest_regression", "categorical_many", "linear_tree")
 
 
@@ -302,7 +302,7 @@ def custom_objective_several(ctx):
     ctx.emit(booster, typical=x)
 
 
-# --- boosting kinds --------------------------------------------------------------------------------------------------
+# --- boosting types --------------------------------------------------------------------------------------------------
 
 
 @case()
@@ -411,7 +411,7 @@ STEPS = [2**24 - 1, 2**24, 2**24 + 1, 2**25, 2**25 + 1, 2**25 + 2, 2**25 + 3, 2*
 
 
 def steps(ctx):
-    """A model that splits between neighbouring large whole numbers."""
+    """Returns a model that splits between neighboring large integers."""
     rng = ctx.rng()
     x = np.stack([rng.choice(STEPS, 400), rng.choice(STEPS, 400)], axis=1)
     y = np.array([STEPS.index(value) for value in x[:, 0]]) % 5 + np.array([STEPS.index(v) for v in x[:, 1]]) % 3

@@ -19,7 +19,7 @@ V = tuple(int(part) for part in re.findall(r"\d+", xgb.__version__)[:2])
 CASES = []
 
 
-# these write the same as their neighbours, so cases that hang on arithmetic alone are left out
+# these write the same as their neighbors, so cases that depend on arithmetic alone are left out
 BRIEF = V in ((1, 0), (1, 7), (2, 1))
 
 
@@ -168,7 +168,7 @@ class Context:
             x = edge_rows(self.rng("rows" + name), thresholds, columns, infinite=infinite, typical=typical)
             if V == (1, 3) and not linear:  # that version refuses infinity
                 x = x[~np.isinf(x).any(axis=1)]
-            if linear:  # sums of huge numbers hang on the order of summation
+            if linear:  # sums of huge numbers depend on the order of summation
                 x = x[~(np.abs(x) > 1e6).any(axis=1)]
         if extra is not None:
             x = np.concatenate([x, np.asarray(extra, x.dtype)])

@@ -1,26 +1,26 @@
-//! Voting: different estimators, one vote each or as many as its weight.
+//! Voting: different estimators, each with one vote or with the votes of its weight.
 
-use crate::evaluators::sklearn::classes::Family;
-use crate::evaluators::sklearn::data::{Data, Elements, Int, Table};
+use crate::evaluators::sklearn::classes::EstimatorSpec;
+use crate::evaluators::sklearn::data::{DenseTable, Elements, IntType, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{About, Estimator, Evaluate, Method, Methods};
-use crate::evaluators::sklearn::fitted::Fitted;
-use crate::evaluators::sklearn::members::{self, members};
+use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::numerics::{argmax, divide};
-use crate::pickle::Value;
+use crate::evaluators::sklearn::sub_estimators::{self, sub_estimators};
+use crate::pickle::PickleValue;
 
 #[derive(Debug)]
 struct Voting {
     members: Vec<Estimator>,
-    /// One for each, all ones where there are none.
+    /// One weight for each estimator; all ones if the model has no weights.
     weights: Vec<f64>,
-    /// Of classifiers.
+    /// Classifiers only.
     labels: Option<Elements<'static>>,
-    /// Whether probabilities are averaged, and not votes counted.
+    /// Whether probabilities are averaged. Otherwise, votes are counted.
     soft: bool,
 }
 
-pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
+pub(super) fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let labels = fitted.labels("classes_")?;
     let soft = match fitted.text("voting")? {
         "soft" => true,
@@ -30,37 +30,38 @@ pub(super) fn classifier(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
     if soft && !fitted.flag("flatten_transform")? {
         return Err(fitted.unsupported("flatten_transform"));
     }
-    let methods = Methods::PREDICT.and(Method::Transform).and_if(soft, Method::PredictProba);
+    let methods = MethodSet::PREDICT.with(EstimatorMethod::Transform).with_if(soft, EstimatorMethod::PredictProba);
     voting(fitted, methods, Some(labels), soft)
 }
 
-pub(super) fn regressor(fitted: &Fitted<'_>) -> Result<Family, LoadError> {
-    voting(fitted, Methods::PREDICT.and(Method::Transform), None, false)
+pub(super) fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    voting(fitted, MethodSet::PREDICT.with(EstimatorMethod::Transform), None, false)
 }
 
 fn voting(
-    fitted: &Fitted<'_>,
-    methods: Methods,
+    fitted: &FittedObject<'_>,
+    methods: MethodSet,
     labels: Option<Elements<'static>>,
     soft: bool,
-) -> Result<Family, LoadError> {
-    let members = members(fitted, "estimators_")?;
-    let asked = if soft { Method::PredictProba } else { Method::Predict };
-    if members.iter().any(|member| !member.about.methods.contains(asked)) {
+) -> Result<EstimatorSpec, LoadError> {
+    let members = sub_estimators(fitted, "estimators_")?;
+    let asked = if soft { EstimatorMethod::PredictProba } else { EstimatorMethod::Predict };
+    if members.iter().any(|member| !member.info.methods.contains(asked)) {
         return Err(fitted.unexpected("estimators_", "estimators that can vote"));
     }
     let weights = if fitted.get("weights").is_some() { weights(fitted)? } else { vec![1.0; members.len()] };
-    fitted.count("weights", members.len(), weights.len())?;
-    let features = members.first().and_then(|member| member.about.features);
-    Ok(Family::composed(methods, features, None, Voting { members, weights, labels, soft }))
+    fitted.check_count("weights", members.len(), weights.len())?;
+    let features = members.first().and_then(|member| member.info.features);
+    Ok(EstimatorSpec::composed(methods, features, None, Voting { members, weights, labels, soft }))
 }
 
-/// The weights of those that vote: there is one for each estimator of the constructor, also for those that were dropped.
-fn weights(fitted: &Fitted<'_>) -> Result<Vec<f64>, LoadError> {
+/// Reads the weights of the estimators that vote. The file has a weight for every estimator of the constructor,
+/// including those that were dropped.
+fn weights(fitted: &FittedObject<'_>) -> Result<Vec<f64>, LoadError> {
     let all = fitted.floats("weights")?;
     let named = fitted.items("estimators")?;
-    fitted.count("weights", named.len(), all.len())?;
-    let dropped = |step: &Value<'_>| {
+    fitted.check_count("weights", named.len(), all.len())?;
+    let dropped = |step: &PickleValue<'_>| {
         let estimator = step.items().and_then(|parts| parts.get(1).copied());
         estimator.is_some_and(|estimator| estimator.as_str() == Some("drop"))
     };
@@ -69,8 +70,13 @@ fn weights(fitted: &Fitted<'_>) -> Result<Vec<f64>, LoadError> {
 }
 
 impl Voting {
-    /// The weighted mean of tables with the same number of columns.
-    fn average(&self, method: Method, data: &Data<'_>, columns: usize) -> Result<members::Answer, PredictError> {
+    /// Returns the weighted mean of tables with the same number of columns.
+    fn average(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        columns: usize,
+    ) -> Result<sub_estimators::NumericAnswer, PredictError> {
         let mut sums = vec![0.0; data.rows().saturating_mul(columns)];
         let mut single = true;
         for (member, weight) in self.members.iter().zip(&self.weights) {
@@ -80,20 +86,24 @@ impl Voting {
         }
         let total: f64 = self.weights.iter().sum();
         divide(&mut sums, total);
-        Ok(members::Answer { values: sums, columns, single })
+        Ok(sub_estimators::NumericAnswer { values: sums, columns, single })
     }
 
-    /// The places of the labels that every member predicts, member by member.
-    fn votes(&self, data: &Data<'_>, labels: &Elements<'_>) -> Result<Vec<Vec<usize>>, PredictError> {
+    /// Returns the positions of the labels that every estimator predicts, estimator by estimator.
+    fn votes(&self, data: &TableData<'_>, labels: &Elements<'_>) -> Result<Vec<Vec<usize>>, PredictError> {
         let all: Vec<i64> = (0..labels.len()).filter_map(|label| i64::try_from(label).ok()).collect();
-        let all = Elements::Int(all.into(), Int::I64);
-        self.members.iter().map(|member| member.places(data, &all)).collect()
+        let all = Elements::Int(all.into(), IntType::I64);
+        self.members.iter().map(|member| member.predicted_positions(data, &all)).collect()
     }
 
-    fn predict(&self, data: &Data<'_>, labels: &Elements<'_>) -> Result<Data<'static>, PredictError> {
+    fn predict(&self, data: &TableData<'_>, labels: &Elements<'_>) -> Result<TableData<'static>, PredictError> {
         let places: Vec<usize> = if self.soft {
             let columns = labels.len();
-            self.average(Method::PredictProba, data, columns)?.values.chunks_exact(columns.max(1)).map(argmax).collect()
+            self.average(EstimatorMethod::PredictProba, data, columns)?
+                .values
+                .chunks_exact(columns.max(1))
+                .map(argmax)
+                .collect()
         } else {
             let votes = self.votes(data, labels)?;
             let winner = |row: usize| {
@@ -103,33 +113,38 @@ impl Voting {
             };
             (0..data.rows()).map(winner).collect()
         };
-        Ok(Data::Table(Table::of_column(labels.take(places.into_iter()))))
+        Ok(TableData::Table(DenseTable::of_column(labels.take(places.into_iter()))))
     }
 
-    /// What every member answers, side by side.
-    fn transform(&self, data: &Data<'_>) -> Result<Data<'static>, PredictError> {
+    /// Returns the predictions of all estimators, concatenated by column.
+    fn transform(&self, data: &TableData<'_>) -> Result<TableData<'static>, PredictError> {
         if let Some(labels) = self.labels.as_ref().filter(|_| !self.soft) {
             let votes = self.votes(data, labels)?;
             let rows = (0..data.rows()).flat_map(|row| votes.iter().map(move |votes| votes[row]));
             let values = rows.filter_map(|place| i64::try_from(place).ok()).collect();
             let (rows, columns) = (data.rows(), votes.len());
-            return Ok(Data::Table(Table { elements: Elements::Int(values, Int::I64), rows, columns }));
+            return Ok(TableData::Table(DenseTable { elements: Elements::Int(values, IntType::I64), rows, columns }));
         }
-        let method = if self.soft { Method::PredictProba } else { Method::Predict };
+        let method = if self.soft { EstimatorMethod::PredictProba } else { EstimatorMethod::Predict };
         let columns = if self.soft { self.labels.as_ref().map_or(1, Elements::len) } else { 1 };
         let answers = self.members.iter().map(|member| member.numbers_of(method, data, columns));
         let answers: Vec<_> = answers.collect::<Result<_, _>>()?;
-        Ok(members::beside(&answers, data.rows()).table())
+        Ok(sub_estimators::hstack(&answers, data.rows()).table())
     }
 }
 
 impl Evaluate for Voting {
-    fn call(&self, method: Method, data: &Data<'_>, _: &About) -> Result<Data<'static>, PredictError> {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        _: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
         match (method, &self.labels) {
-            (Method::Transform, _) => self.transform(data),
-            (Method::PredictProba, Some(labels)) => Ok(self.average(method, data, labels.len())?.table()),
+            (EstimatorMethod::Transform, _) => self.transform(data),
+            (EstimatorMethod::PredictProba, Some(labels)) => Ok(self.average(method, data, labels.len())?.table()),
             (_, Some(labels)) => self.predict(data, labels),
-            (_, None) => Ok(self.average(Method::Predict, data, 1)?.table()),
+            (_, None) => Ok(self.average(EstimatorMethod::Predict, data, 1)?.table()),
         }
     }
 
@@ -138,6 +153,6 @@ impl Evaluate for Voting {
     }
 
     fn cost(&self) -> u64 {
-        members::cost(&self.members)
+        sub_estimators::cost(&self.members)
     }
 }

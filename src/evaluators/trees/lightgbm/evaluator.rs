@@ -1,14 +1,14 @@
-//! From a text model to answers as the library's booster gives them.
+//! Compiles a text model, and evaluates it like the booster of the library.
 
 use super::objective::Link;
 use super::text::{Document, Section};
-use crate::evaluators::trees::compile::{CategorySet, Compiler, Leaf, Shape, Source, Test};
-use crate::evaluators::trees::data::{Matrix, Prediction, Scores, Values};
+use crate::evaluators::trees::compile::{CategorySet, Compiler, ForestShape, LeafValue, LoadedNode, SplitTest};
+use crate::evaluators::trees::data::{FeatureMatrix, FeatureValues, PredictedValues, Prediction};
 use crate::evaluators::trees::error::{LoadError, TreeFault};
-use crate::evaluators::trees::forest::{Forest, View};
+use crate::evaluators::trees::forest::{FeatureView, Forest};
 use crate::evaluators::trees::scalar::Scalar;
 
-/// The library's `1e-35f`: values up to it count as zero.
+/// The library's `1e-35f`. Values up to it count as zero.
 const TINY: f64 = 1e-35_f32 as f64;
 
 /// A compiled model.
@@ -20,7 +20,7 @@ pub(in crate::evaluators::trees) struct Evaluator {
     link: Link,
 }
 
-/// Loads a model, up to so many rounds, and its features' names.
+/// Loads a model with at most this many rounds, and the names of its features.
 pub(in crate::evaluators::trees) fn load(
     bytes: &[u8],
     rounds: Option<usize>,
@@ -28,7 +28,7 @@ pub(in crate::evaluators::trees) fn load(
     let Document { header, mut trees } = Document::parse(bytes)?;
     let features = number_of_features(&header)?;
     let outputs: usize = header.number("num_tree_per_iteration")?;
-    // A file without trees may have several outputs; one with trees has a tree for each at least.
+    // A file without trees may have several outputs; with trees, there is at least one tree for each output.
     if outputs == 0 || outputs > bytes.len() {
         return Err(LoadError::TooLarge { what: "outputs", count: outputs, limit: bytes.len() });
     }
@@ -41,10 +41,10 @@ pub(in crate::evaluators::trees) fn load(
     if let Some(rounds) = rounds {
         trees.truncate(rounds.saturating_mul(outputs));
     }
-    // Linear trees came with 3.2; since then every tree says whether it is one.
+    // Linear trees came with 3.2. Since then every tree has the flag.
     let old = trees.iter().all(|tree| tree.get("is_linear").is_none());
     let link = Link::parse(header.get("objective"), outputs, old)?;
-    let mut compiler = Compiler::new(&Shape { features, outputs, width: 1, tiny: TINY });
+    let mut compiler = Compiler::new(&ForestShape { features, outputs, width: 1, tiny: TINY });
     for (index, section) in trees.iter().enumerate() {
         let in_tree = |fault: TreeFault| fault.in_tree(index);
         let tree = Tree::parse(section).map_err(in_tree)?;
@@ -65,13 +65,13 @@ impl Evaluator {
         self.forest.cost(rows)
     }
 
-    /// The sums of all trees, in a random forest too.
-    pub(in crate::evaluators::trees) fn margins(&self, rows: Matrix<'_>) -> Prediction {
-        Prediction { values: Scores::F64(self.sums(rows)), columns: self.forest.outputs }
+    /// Returns the sums of all trees, even for a random forest.
+    pub(in crate::evaluators::trees) fn margins(&self, rows: FeatureMatrix<'_>) -> Prediction {
+        Prediction { values: PredictedValues::F64(self.sums(rows)), columns: self.forest.outputs }
     }
 
-    /// What `predict` of the booster returns.
-    pub(in crate::evaluators::trees) fn predict(&self, rows: Matrix<'_>) -> Prediction {
+    /// Returns what `predict` of the booster returns.
+    pub(in crate::evaluators::trees) fn predict(&self, rows: FeatureMatrix<'_>) -> Prediction {
         let mut sums = self.sums(rows);
         if let Some(iterations) = self.iterations {
             for sum in &mut sums {
@@ -79,20 +79,20 @@ impl Evaluator {
             }
         }
         self.link.apply(&mut sums, self.forest.outputs);
-        Prediction { values: Scores::F64(sums), columns: self.forest.outputs }
+        Prediction { values: PredictedValues::F64(sums), columns: self.forest.outputs }
     }
 
-    fn sums(&self, rows: Matrix<'_>) -> Vec<f64> {
+    fn sums(&self, rows: FeatureMatrix<'_>) -> Vec<f64> {
         let mut sums = vec![0.0; rows.rows() * self.forest.outputs];
         match rows.values() {
-            Values::F32(values) => self.forest.add(&rows.input(values, f64::from_f32), &mut sums),
-            Values::F64(values) => self.forest.add(&rows.input(values, f64::from_f64), &mut sums),
+            FeatureValues::F32(values) => self.forest.add(&rows.input(values, f64::from_f32), &mut sums),
+            FeatureValues::F64(values) => self.forest.add(&rows.input(values, f64::from_f64), &mut sums),
         }
         sums
     }
 }
 
-/// One tree. Nodes are numbered splits first, then leaves.
+/// One tree. Splits are numbered first, then leaves.
 struct Tree {
     features: Vec<i64>,
     thresholds: Vec<f64>,
@@ -100,11 +100,11 @@ struct Tree {
     left: Vec<i64>,
     right: Vec<i64>,
     values: Vec<f64>,
-    /// The words of the categorical splits' sets, by set.
+    /// The words of each set of categories.
     sets: Vec<Vec<u32>>,
-    /// Which sets have been given out. A second split with the same would let a small file grow large.
+    /// The sets that have been used. A second split with the same set would let a small file expand to a large model.
     given: std::cell::RefCell<Vec<bool>>,
-    /// By leaf, if the tree is linear: constant, features and coefficients.
+    /// For each leaf of a linear tree: constant, features and coefficients.
     linear: Option<Vec<LinearModel>>,
 }
 
@@ -151,9 +151,9 @@ impl Tree {
         Ok(tree)
     }
 
-    fn describe(&self, node: usize) -> Result<Source<'_, f64>, TreeFault> {
+    fn describe(&self, node: usize) -> Result<LoadedNode<'_, f64>, TreeFault> {
         let Some(decision) = self.decisions.get(node) else {
-            return Ok(Source::Leaf(self.leaf(node - self.decisions.len())));
+            return Ok(LoadedNode::Leaf(self.leaf(node - self.decisions.len())));
         };
         let children = [self.left[node], self.right[node]].map(|child| self.number(child));
         let feature = self.features[node];
@@ -161,28 +161,28 @@ impl Tree {
         if decision & 1 == 1 {
             let found = threshold;
             let words = self.set(threshold).ok_or_else(|| {
-                let wanted = "the index of a set of categories of its own";
+                let wanted = "the index of an unused set of categories";
                 TreeFault::Field { field: "threshold", wanted, found: found.to_string() }
             })?;
-            // Truncation is toward zero: what is above -1 still counts as category 0.
+            // Truncation is toward zero, so values above -1 count as category 0.
             let lowest = (-1.0_f64).next_up();
-            let test = Test::Among { categories: CategorySet::Bits(words), lowest, missing: false };
-            return Ok(Source::Split { feature, test, children });
+            let test = SplitTest::Among { categories: CategorySet::Bits(words), lowest, missing: false };
+            return Ok(LoadedNode::Split { feature, test, children });
         }
         let view = match decision >> 2 & 3 {
-            0 => View::MissingIsZero,
-            1 => View::ZeroIsMissing,
-            2 => View::Plain,
+            0 => FeatureView::MissingIsZero,
+            1 => FeatureView::ZeroIsMissing,
+            2 => FeatureView::Plain,
             _ => {
                 let (field, wanted) = ("decision_type", "a known rule for missing values");
                 return Err(TreeFault::Field { field, wanted, found: decision.to_string() });
             }
         };
-        let test = Test::AtMost { threshold, view, missing: decision & 2 == 2 };
-        Ok(Source::Split { feature, test, children })
+        let test = SplitTest::AtMost { threshold, view, missing: decision & 2 == 2 };
+        Ok(LoadedNode::Split { feature, test, children })
     }
 
-    /// Translates a child: negative ones are leaves.
+    /// Converts the index of a child. Negative ones are leaves.
     fn number(&self, child: i64) -> i64 {
         let splits = i64::try_from(self.decisions.len()).unwrap_or(i64::MAX);
         if child < 0 {
@@ -194,14 +194,14 @@ impl Tree {
         }
     }
 
-    fn leaf(&self, leaf: usize) -> Leaf<'_, f64> {
+    fn leaf(&self, leaf: usize) -> LeafValue<'_, f64> {
         let fallback = self.values[leaf];
         match &self.linear {
             Some(models) => {
                 let LinearModel { constant, terms } = &models[leaf];
-                Leaf::Linear { constant: *constant, terms: terms.clone(), fallback }
+                LeafValue::Linear { constant: *constant, terms: terms.clone(), fallback }
             }
-            None => Leaf::Value(fallback),
+            None => LeafValue::Value(fallback),
         }
     }
 
@@ -224,7 +224,7 @@ fn category_sets(section: &Section<'_>) -> Result<Vec<Vec<u32>>, TreeFault> {
     for (node, pair) in boundaries.windows(2).enumerate() {
         let (start, end) = (pair[0], pair[1]);
         let out_of_range = TreeFault::CategoriesOutOfRange { node, start, end, found: words.len() };
-        // One set begins where the one before it ends.
+        // Each set begins where the previous one ends.
         let stop = usize::try_from(end).ok().filter(|_| usize::try_from(start) == Ok(position));
         let Some(set) = stop.and_then(|stop| words.get(position..stop)) else { return Err(out_of_range) };
         sets.push(set.to_vec());

@@ -1,12 +1,12 @@
-//! Objectives: from sums to predictions.
+//! Objectives, which map sums to predictions.
 
 use crate::evaluators::trees::error::{LoadError, quote};
 
-/// From the sum over all trees to a prediction.
+/// The function that maps the sum over all trees to a prediction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Link {
     Identity,
-    /// Square with the sign kept.
+    /// The square, with the sign of the sum.
     SignedSquare,
     Exp,
     Sigmoid {
@@ -15,15 +15,15 @@ pub(super) enum Link {
     Softmax,
     /// `ln(1 + exp(x))`
     Softplus {
-        /// Whether small values are kept, which `1 + exp(x)` would round to one.
+        /// Whether the precision of small values is kept, which `1 + exp(x)` would round to one.
         precise: bool,
     },
 }
 
 impl Link {
-    /// Reads the `objective` line for a model that has `outputs` of them; a custom objective has no line.
+    /// Parses the `objective` line of a model with `outputs` outputs. A custom objective has no line.
     ///
-    /// `old` is a file from before 3.2.
+    /// `old` is set for files from before 3.2.
     pub(super) fn parse(line: Option<&str>, outputs: usize, old: bool) -> Result<Self, LoadError> {
         let Some(line) = line else { return Ok(Self::Identity) };
         let mut words = line.split_ascii_whitespace();
@@ -41,7 +41,7 @@ impl Link {
         if matches!(name, "multiclass" | "multiclassova") {
             let classes = option("num_class").and_then(|text| text.parse().ok());
             if classes != Some(outputs) {
-                return Err(wrong("as many classes as there are trees in an iteration"));
+                return Err(wrong("one class for each tree of an iteration"));
             }
         }
         Ok(match name {
@@ -75,7 +75,7 @@ impl Link {
             Self::Exp => each(sums, &f64::exp),
             Self::Sigmoid { steepness } => each(sums, &|sum| 1.0 / (1.0 + (-steepness * sum).exp())),
             Self::Softplus { precise: true } => each(sums, &|sum| sum.exp().ln_1p()),
-            #[expect(clippy::imprecise_flops, reason = "the old library's answer is wanted, its rounding included")]
+            #[expect(clippy::imprecise_flops, reason = "reproduces the rounding of the old library")]
             Self::Softplus { precise: false } => each(sums, &|sum| (1.0 + sum.exp()).ln()),
             Self::Softmax => sums.chunks_exact_mut(outputs).for_each(softmax),
         }
@@ -100,7 +100,7 @@ mod tests {
     use super::Link;
 
     #[test]
-    fn lines_of_all_objectives() {
+    fn objective_lines_are_parsed_or_rejected() {
         let link = |line| Link::parse(Some(line), 3, false).map_err(|error| error.to_string());
         assert_eq!(Link::parse(None, 1, false).unwrap(), Link::Identity);
         assert_eq!(link("regression"), Ok(Link::Identity));
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(link("tweedie"), Ok(Link::Exp));
         assert_eq!(link("cross_entropy_lambda"), Ok(Link::Softplus { precise: true }));
         assert_eq!(link("loss9"), Err("objective `loss9` is not supported".to_owned()));
-        let classes = "field `objective`: expected as many classes as there are trees in an iteration, \
+        let classes = "field `objective`: expected one class for each tree of an iteration, \
                        found `multiclass num_class:4`";
         assert_eq!(link("multiclass num_class:4"), Err(classes.to_owned()));
     }

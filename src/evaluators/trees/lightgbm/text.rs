@@ -1,25 +1,25 @@
-//! The text format: `key=value` lines in a header and a section for each tree. Flags are lines without `=`.
+//! The text format: `key=value` lines in a header, and in a section for each tree. Flags are lines without `=`.
 
 use std::collections::HashMap;
 use std::str::FromStr;
 
 use crate::evaluators::trees::error::{LoadError, TreeFault, quote, quote_bytes};
 
-/// A model file, cut into lines.
+/// A model file, split into lines.
 #[derive(Debug)]
 pub(super) struct Document<'a> {
     pub(super) header: Section<'a>,
     pub(super) trees: Vec<Section<'a>>,
 }
 
-/// The values of a section by their keys.
+/// The values of a section by key.
 #[derive(Debug, Default)]
 pub(super) struct Section<'a> {
     values: HashMap<&'a str, &'a str>,
 }
 
 impl<'a> Document<'a> {
-    /// Cuts a file. What follows the trees is not needed.
+    /// Splits a file into sections. What follows the trees is ignored.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, LoadError> {
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let offset = error.valid_up_to();
@@ -51,19 +51,19 @@ impl<'a> Section<'a> {
         self.values.get(key).copied()
     }
 
-    /// A header's number.
+    /// Returns a number of the header.
     pub(super) fn number<N: FromStr>(&self, field: &'static str) -> Result<N, LoadError> {
         let text = self.get(field).ok_or(LoadError::MissingField { field })?;
         text.trim().parse().map_err(|_| LoadError::Field { field, wanted: "a number", found: quote(text) })
     }
 
-    /// A tree's number.
+    /// Returns a number of a tree.
     pub(super) fn tree_number<N: FromStr>(&self, field: &'static str) -> Result<N, TreeFault> {
         let text = self.get(field).ok_or(TreeFault::MissingField { field })?;
         text.trim().parse().map_err(|_| TreeFault::Field { field, wanted: "a number", found: quote(text) })
     }
 
-    /// A tree's list of so many numbers.
+    /// Returns `wanted` numbers of a tree.
     pub(super) fn list<N: FromStr>(&self, field: &'static str, wanted: usize) -> Result<Vec<N>, TreeFault> {
         let list = self.list_of_any_length(field)?;
         if list.len() == wanted {
@@ -72,7 +72,7 @@ impl<'a> Section<'a> {
         Err(TreeFault::Count { field, wanted, found: list.len() })
     }
 
-    /// A tree's list of numbers.
+    /// Returns a list of numbers of a tree.
     pub(super) fn list_of_any_length<N: FromStr>(&self, field: &'static str) -> Result<Vec<N>, TreeFault> {
         let text = self.get(field).ok_or(TreeFault::MissingField { field })?;
         let number = |word: &str| {

@@ -1,58 +1,58 @@
-//! Dividing trees into stages.
+//! Divides trees into stages.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::{Levels, Planes, Question, ROWS, Set, Stage, Tree, rank};
+use super::{Levels, PlaneTest, Planes, ROWS, Set, Stage, Tree, rank};
 use crate::evaluators::trees::scalar::Scalar;
 
-/// Most thresholds in a column of a stage.
+/// The limit on thresholds in a column of a stage.
 const CUTS: usize = 255;
-/// Most leaves of a tree. Beyond that, following a path is faster than asking every split.
+/// The limit on leaves of a tree. Beyond it, following a path is faster than testing every split.
 const LEAVES: usize = 256;
-/// Most categories of a column; rows are noted for each.
+/// The limit on categories of a column. Rows are recorded for each category.
 const LEVELS: u32 = 1 << 16;
 
-/// A tree as it is given to [`Planes::new`].
+/// A tree in the form that [`Planes::new`] takes.
 pub(in crate::evaluators::trees) struct TreeShape<T> {
     pub(in crate::evaluators::trees) output: u32,
     pub(in crate::evaluators::trees) splits: Vec<SplitShape<T>>,
-    /// The leaves' values from left to right.
+    /// The values of the leaves, from left to right.
     pub(in crate::evaluators::trees) values: Vec<T>,
 }
 
-/// A split, and the leaves below its first child.
+/// A split, with the leaves below its first child.
 pub(in crate::evaluators::trees) struct SplitShape<T> {
     pub(in crate::evaluators::trees) column: u32,
-    pub(in crate::evaluators::trees) asks: Asks<T>,
+    pub(in crate::evaluators::trees) condition: SplitCondition<T>,
     pub(in crate::evaluators::trees) first: Range<usize>,
 }
 
-/// What sends a row to the first child.
-pub(in crate::evaluators::trees) enum Asks<T> {
-    /// A value up to this, which is a number.
+/// The condition that sends a row to the first child.
+pub(in crate::evaluators::trees) enum SplitCondition<T> {
+    /// A value of at most this, and not missing.
     AtMost(T),
-    /// One of these categories, or if so said a missing value.
+    /// One of these categories or, if `missing`, a missing value.
     Among { categories: Vec<u32>, missing: bool, lowest: T },
 }
 
-/// A stage that still grows.
-struct Draft<T> {
+/// A stage that is being filled.
+struct StageDraft<T> {
     /// Thresholds in ascending order, by column.
     cuts: BTreeMap<u32, Vec<T>>,
     trees: Vec<TreeShape<T>>,
 }
 
 impl<T: Scalar> Planes<T> {
-    /// Makes the form of some trees, if every one of them can have it.
+    /// Converts trees, or returns `None` if one of them cannot be converted.
     pub(in crate::evaluators::trees) fn new(trees: impl Iterator<Item = Option<TreeShape<T>>>) -> Option<Self> {
-        let mut drafts = vec![Draft::default()];
+        let mut drafts = vec![StageDraft::default()];
         let mut counts = BTreeMap::new();
         let mut lowest_category = T::ZERO;
         for tree in trees {
             let tree = tree.filter(TreeShape::is_possible)?;
             for split in &tree.splits {
-                if let Asks::Among { categories, lowest, .. } = &split.asks {
+                if let SplitCondition::Among { categories, lowest, .. } = &split.condition {
                     let needed = categories.iter().max().map_or(0, |highest| highest.saturating_add(1));
                     let count = counts.entry(split.column).or_insert(0);
                     *count = needed.max(*count);
@@ -61,9 +61,9 @@ impl<T: Scalar> Planes<T> {
                     }
                 }
             }
-            if !drafts.last_mut()?.admit(&tree) {
-                drafts.push(Draft::default());
-                drafts.last_mut()?.admit(&tree);
+            if !drafts.last_mut()?.add_thresholds(&tree) {
+                drafts.push(StageDraft::default());
+                drafts.last_mut()?.add_thresholds(&tree);
             }
             drafts.last_mut()?.trees.push(tree);
         }
@@ -80,18 +80,18 @@ impl<T: Scalar> TreeShape<T> {
     }
 }
 
-impl<T> Default for Draft<T> {
+impl<T> Default for StageDraft<T> {
     fn default() -> Self {
         Self { cuts: BTreeMap::new(), trees: Vec::new() }
     }
 }
 
-impl<T: Scalar> Draft<T> {
-    /// Adds a tree's thresholds; if they do not fit, leaves everything as it was and returns false.
-    fn admit(&mut self, tree: &TreeShape<T>) -> bool {
+impl<T: Scalar> StageDraft<T> {
+    /// Adds the thresholds of a tree. If they do not fit, changes nothing and returns false.
+    fn add_thresholds(&mut self, tree: &TreeShape<T>) -> bool {
         let mut added = Vec::new();
         for split in &tree.splits {
-            let Asks::AtMost(threshold) = split.asks else { continue };
+            let SplitCondition::AtMost(threshold) = split.condition else { continue };
             let cuts = self.cuts.entry(split.column).or_default();
             let at = rank(cuts, threshold);
             if cuts.get(at) == Some(&threshold) {
@@ -117,7 +117,7 @@ impl<T: Scalar> Draft<T> {
             columns: Vec::new(),
             cuts: Vec::new(),
             trees: Vec::new(),
-            questions: Vec::new(),
+            tests: Vec::new(),
             sets: Vec::new(),
             members: Vec::new(),
             values: Vec::new(),
@@ -129,22 +129,22 @@ impl<T: Scalar> Draft<T> {
             stage.columns.push((*column, u32::try_from(stage.cuts.len()).ok()?));
         }
         for tree in self.trees {
-            let questions = stage.questions.len();
+            let tests = stage.tests.len();
             let sets = stage.sets.len();
             for split in &tree.splits {
-                let (column, cut) = match &split.asks {
-                    Asks::AtMost(threshold) => {
+                let (column, cut) = match &split.condition {
+                    SplitCondition::AtMost(threshold) => {
                         (*index_of.get(&split.column)?, rank(self.cuts.get(&split.column)?, *threshold))
                     }
-                    Asks::Among { categories, missing, .. } => {
+                    SplitCondition::Among { categories, missing, .. } => {
                         stage.add_set(levels, split.column, categories, *missing)?;
                         (0, stage.sets.len() - 1 - sets)
                     }
                 };
-                let categorical = matches!(split.asks, Asks::Among { .. });
+                let categorical = matches!(split.condition, SplitCondition::Among { .. });
                 for plane in split.first.start / 8..split.first.end.div_ceil(8) {
                     let ruled_out = (0..8).filter(|leaf| split.first.contains(&(plane * 8 + leaf)));
-                    stage.questions.push(Question {
+                    stage.tests.push(PlaneTest {
                         column,
                         cut: u8::try_from(cut).ok()?,
                         categorical,
@@ -153,12 +153,11 @@ impl<T: Scalar> Draft<T> {
                     });
                 }
             }
-            stage.questions[questions..]
-                .sort_by_key(|question| (question.plane, question.categorical, question.column));
+            stage.tests[tests..].sort_by_key(|test| (test.plane, test.categorical, test.column));
             stage.values.extend_from_slice(&tree.values);
             stage.trees.push(Tree {
                 output: tree.output,
-                questions: u32::try_from(stage.questions.len()).ok()?,
+                tests: u32::try_from(stage.tests.len()).ok()?,
                 sets: u32::try_from(stage.sets.len()).ok()?,
                 values: u32::try_from(stage.values.len()).ok()?,
             });
@@ -168,12 +167,12 @@ impl<T: Scalar> Draft<T> {
 }
 
 impl<T: Scalar> Stage<T> {
-    /// About how many nanoseconds a block takes: fitted to measurements.
+    /// Estimates how many nanoseconds a block takes, fitted to measurements.
     fn cost(&self) -> usize {
         let planes = self.values.len() / 8 + self.trees.len();
-        let asked = self.questions.len() * 2 + planes * 7 + self.trees.len() * 20;
+        let tested = self.tests.len() * 2 + planes * 7 + self.trees.len() * 20;
         let sets = self.sets.len() * 6 + self.members.len();
-        asked + sets + self.columns.len() * ROWS
+        tested + sets + self.columns.len() * ROWS
     }
 
     fn add_set(&mut self, levels: &[Levels], column: u32, categories: &[u32], missing: bool) -> Option<()> {
@@ -186,7 +185,7 @@ impl<T: Scalar> Stage<T> {
     }
 }
 
-/// Lays out where the rows of each category are noted.
+/// Assigns positions to the rows of each category.
 fn levels(counts: BTreeMap<u32, u32>) -> Option<Vec<Levels>> {
     let mut start = 0;
     let mut all = Vec::new();

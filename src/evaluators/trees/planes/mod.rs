@@ -1,24 +1,25 @@
-//! Many rows at once, without following any path.
+//! Evaluates many rows at once, without following any path.
 //!
-//! A tree's leaves are numbered from left to right. A split whose test fails rules out all leaves below its first child, and
-//! once every split of the tree has been asked, the row's leaf is the leftmost that is left. No answer depends on
-//! another, so the splits can be asked for many rows in parallel: one bit stands for a leaf, one byte (a *plane*) for eight
-//! leaves of one row, and the bytes of a block of rows stand side by side for the compiler to vectorize over.
+//! The leaves of a tree are numbered from left to right. A split whose test fails rules out all leaves below its first
+//! child, and after all splits of the tree have been tested, the row's leaf is the leftmost that is left. The tests do
+//! not depend on each other, so the splits can be tested for many rows in parallel: one bit stands for a leaf, one byte
+//! (a *plane*) for eight leaves of one row, and the bytes of a block of rows are adjacent, so that the compiler can
+//! vectorize over them.
 //!
-//! Bytes are compared as well, not numbers: for each column the thresholds of the trees are sorted, and a value is
-//! replaced by its rank, how many thresholds it exceeds. `x <= threshold` is then `rank <= position of the threshold`,
-//! exactly. Ranks must fit a byte, so the trees are divided into stages with at most 255 thresholds to a column.
+//! The comparisons use bytes as well: for each column the thresholds of the trees are sorted, and a value is replaced
+//! by its rank, the number of thresholds that it exceeds. `x <= threshold` is then exactly `rank <= position of the
+//! threshold`. Ranks must fit in a byte, so the trees are divided into stages with at most 255 thresholds per column.
 //!
-//! For a categorical split it is noted once for each block which rows are of which category, a bit for each row. The rows
-//! that pass the split are those of any category in its set.
+//! For categorical splits, the rows of each category are recorded once for each block, with one bit per row. The rows
+//! that pass a split are those of any category in its set.
 
 mod draft;
 
-pub(super) use self::draft::{Asks, SplitShape, TreeShape};
+pub(super) use self::draft::{SplitCondition, SplitShape, TreeShape};
 
 use super::scalar::Scalar;
 
-/// Rows in a block.
+/// Number of rows in a block.
 pub(super) const ROWS: usize = 64;
 
 /// One byte for each row of a block.
@@ -26,7 +27,7 @@ type Bytes = [u8; ROWS];
 /// One bit for each row of a block.
 type Bits = u64;
 
-/// For each byte, its bits as bytes of ones and zeros.
+/// The bits of each byte, as bytes of ones and zeros.
 static SPREAD: [[u8; 8]; 256] = spread();
 
 /// An ensemble in the form for blocks of rows.
@@ -36,7 +37,7 @@ pub(super) struct Planes<T> {
     levels: Vec<Levels>,
     /// Smallest value that is truncated to a category.
     lowest: T,
-    /// About how many nanoseconds a block takes, however few of its rows are used.
+    /// Estimated nanoseconds for a block, even if few of its rows are used.
     pub(super) cost: usize,
 }
 
@@ -44,7 +45,7 @@ pub(super) struct Planes<T> {
 #[derive(Debug)]
 struct Levels {
     column: u32,
-    /// Where the rows of category 0 are noted.
+    /// Where the rows of category 0 are recorded.
     start: usize,
     /// One more than the highest category.
     count: u32,
@@ -53,24 +54,24 @@ struct Levels {
 /// Consecutive trees that share ranks.
 #[derive(Debug)]
 struct Stage<T> {
-    /// Columns, and where their thresholds end.
+    /// Columns, and the end of their thresholds.
     columns: Vec<(u32, u32)>,
-    /// Ascending in each column.
+    /// Thresholds, in ascending order for each column.
     cuts: Vec<T>,
     trees: Vec<Tree>,
-    questions: Vec<Question>,
+    tests: Vec<PlaneTest>,
     sets: Vec<Set>,
-    /// Which categories are in the sets: where their rows are noted.
+    /// Where the rows of the categories in the sets are recorded.
     members: Vec<u32>,
-    /// The leaves' values, tree by tree from left to right.
+    /// The values of the leaves, tree by tree from left to right.
     values: Vec<T>,
 }
 
-/// A tree's share of a stage's lists ends here, and starts where that of the tree before ends.
+/// The end of a tree's part of the stage's lists, which starts where that of the previous tree ends.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tree {
     output: u32,
-    questions: u32,
+    tests: u32,
     sets: u32,
     values: u32,
 }
@@ -78,46 +79,41 @@ struct Tree {
 /// The set of a categorical split.
 #[derive(Debug)]
 struct Set {
-    /// Where its members end.
+    /// The end of its members.
     members: u32,
-    /// Where the rows with a missing value are noted, if they pass.
+    /// Where the rows with a missing value are recorded, if they pass.
     missing: Option<u32>,
 }
 
-/// A split, as far as it concerns one plane.
+/// The part of a split that concerns one plane.
 #[derive(Debug, Clone, Copy)]
-struct Question {
-    /// Index into the columns of the stage; not used if categorical.
+struct PlaneTest {
+    /// Index into the columns of the stage. Not used if categorical.
     column: u16,
-    /// The last rank that passes, or the index of the set among those of the tree.
+    /// The last rank that passes, or the index of the set within the tree.
     cut: u8,
     categorical: bool,
     plane: u8,
-    /// The leaves that stay in rows that do not pass.
+    /// The leaves that remain for rows that do not pass.
     keep: u8,
 }
 
-/// What is known about a block of rows; reused for the next.
+/// Intermediate results for a block of rows, reused for the next block.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// For each category of each column the rows that are of it, and after each column those with a missing value.
+    /// For each category of each column, the rows that have it; after each column, the rows with a missing value.
     rows_of: Vec<Bits>,
-    /// What in `rows_of` is not zero.
+    /// The indices in `rows_of` that are not zero.
     noted: Vec<usize>,
-    /// By column of the stage.
+    /// For each column of the stage.
     ranks: Vec<Bytes>,
-    /// By set of the tree.
+    /// For each set of the tree.
     passing: Vec<Bits>,
 }
 
 impl<T: Scalar> Planes<T> {
     /// Adds the trees' sums for up to [`ROWS`] rows of `columns` values to `sums`, which has `outputs` values a row.
-    pub(super) fn add(
-        &self,
-        (rows, columns): (&[T], usize),
-        (sums, outputs): (&mut [T], usize),
-        scratch: &mut Scratch,
-    ) {
+    pub(super) fn add(&self, rows: &[T], columns: usize, sums: &mut [T], outputs: usize, scratch: &mut Scratch) {
         self.note_categories(rows, columns, scratch);
         for stage in &self.stages {
             stage.rank(rows, columns, &mut scratch.ranks);
@@ -175,7 +171,7 @@ impl<T: Scalar> Stage<T> {
         let mut member = 0;
         for tree in &self.trees {
             let sets = &self.sets[start.sets as usize..tree.sets as usize];
-            let questions = &self.questions[start.questions as usize..tree.questions as usize];
+            let tests = &self.tests[start.tests as usize..tree.tests as usize];
             let values = &self.values[start.values as usize..tree.values as usize];
             start = *tree;
             scratch.passing.clear();
@@ -186,7 +182,7 @@ impl<T: Scalar> Stage<T> {
                 let rows = members.iter().fold(missing, |rows, at| rows | scratch.rows_of[*at as usize]);
                 scratch.passing.push(rows);
             }
-            let leaves = leaves(&scratch.ranks, &scratch.passing, questions, values.len() - 1);
+            let leaves = leaves(&scratch.ranks, &scratch.passing, tests, values.len() - 1);
             if outputs == 1 {
                 for (leaf, sum) in leaves.iter().zip(&mut *sums) {
                     *sum += values[usize::from(*leaf)];
@@ -200,23 +196,23 @@ impl<T: Scalar> Stage<T> {
     }
 }
 
-/// Asks all questions of a tree, sorted by plane, and returns the leaf of each row.
+/// Evaluates all tests of a tree, sorted by plane, and returns the leaf of each row.
 #[inline]
-fn leaves(ranks: &[Bytes], passing: &[Bits], questions: &[Question], last: usize) -> Bytes {
-    // What is left in the first plane that has a leaf left, and the first leaf of that plane. No question ever rules out
-    // the last leaf, so its plane may have none; it is the row's leaf if nothing is left in the others.
+fn leaves(ranks: &[Bytes], passing: &[Bits], tests: &[PlaneTest], last: usize) -> Bytes {
+    // The remaining leaves in the first plane that has any, and the first leaf of that plane. No test ever rules out
+    // the last leaf, so its plane may have no tests; it is the row's leaf if none is left in the other planes.
     let mut found = [0; ROWS];
     let mut leaf = [byte(last); ROWS];
-    for questions in questions.chunk_by(|left, right| left.plane == right.plane) {
+    for tests in tests.chunk_by(|left, right| left.plane == right.plane) {
         let mut left = [0xff; ROWS];
-        for &question in questions {
-            if question.categorical {
-                ask_category(passing[usize::from(question.cut)], question, &mut left);
+        for &test in tests {
+            if test.categorical {
+                ask_category(passing[usize::from(test.cut)], test, &mut left);
             } else {
-                ask(&ranks[usize::from(question.column)], question, &mut left);
+                apply_test(&ranks[usize::from(test.column)], test, &mut left);
             }
         }
-        let first = questions[0].plane * 8;
+        let first = tests[0].plane * 8;
         for row in 0..ROWS {
             let fresh = left[row] & if found[row] == 0 { 0xff } else { 0 };
             found[row] |= fresh;
@@ -232,31 +228,31 @@ fn leaves(ranks: &[Bytes], passing: &[Bits], questions: &[Question], last: usize
 }
 
 #[inline]
-fn ask(ranks: &Bytes, question: Question, left: &mut Bytes) {
+fn apply_test(ranks: &Bytes, test: PlaneTest, left: &mut Bytes) {
     for (left, rank) in left.iter_mut().zip(ranks) {
-        let passes = if *rank <= question.cut { 0xff } else { 0 };
-        *left &= passes | question.keep;
+        let passes = if *rank <= test.cut { 0xff } else { 0 };
+        *left &= passes | test.keep;
     }
 }
 
 #[inline]
-fn ask_category(passing: Bits, question: Question, left: &mut Bytes) {
+fn ask_category(passing: Bits, test: PlaneTest, left: &mut Bytes) {
     let (octets, _) = left.as_chunks_mut::<8>();
     for (left, bits) in octets.iter_mut().zip(passing.to_le_bytes()) {
         for (left, passes) in left.iter_mut().zip(SPREAD[usize::from(bits)]) {
-            *left &= passes | question.keep;
+            *left &= passes | test.keep;
         }
     }
 }
 
-/// How many of the thresholds a value exceeds; a missing value exceeds all.
+/// Returns how many of the thresholds a value exceeds. A missing value exceeds all.
 #[inline]
 #[expect(clippy::neg_cmp_op_on_partial_ord, reason = "a missing value exceeds every threshold")]
 fn rank<T: Scalar>(cuts: &[T], value: T) -> usize {
     cuts.partition_point(|cut| !(value <= *cut))
 }
 
-/// A rank or a leaf, which the draft has seen to fit.
+/// Converts a rank or leaf, which fits because the draft checked it.
 #[inline]
 #[expect(
     clippy::cast_possible_truncation,

@@ -1,6 +1,6 @@
 //! The binary format: current until 1.x, writable until 3.0, unreadable to the library from 3.1.
 
-use super::raw::{Attributes, RawBooster, RawModel, RawTree, RawTrees, Version};
+use super::raw::{ModelAttributes, RawBooster, RawModel, RawTree, RawTrees, XgboostVersion};
 use crate::evaluators::trees::error::{LoadError, TreeFault, quote, quote_bytes};
 
 const LEARNER: usize = 136;
@@ -29,7 +29,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<RawModel, LoadError> {
     let found = || quote_bytes(&bytes[start..]);
     let wanted = "the parameters of a binary XGBoost model";
     let not_a_model = || LoadError::Syntax { offset: start, wanted, found: found() };
-    let version = Version(learner.u32(20), learner.u32(24));
+    let version = XgboostVersion(learner.u32(20), learner.u32(24));
     let mut model = RawModel {
         base_score: vec![learner.f32(0)],
         num_feature: learner.u32(4) as usize,
@@ -38,7 +38,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<RawModel, LoadError> {
         version,
         ..RawModel::default()
     };
-    // Bytes that are no model at all are best told by the two flags and the names that follow.
+    // Bytes that are not a model are best recognized by the two flags and the names after them.
     let (has_attributes, has_metrics) = (learner.i32(12), learner.i32(16));
     if !matches!((has_attributes, has_metrics), (0 | 1, 0 | 1)) {
         return Err(not_a_model());
@@ -57,7 +57,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<RawModel, LoadError> {
     if has_attributes == 1 {
         model.attributes = cursor.attributes()?;
     }
-    if model.objective == "count:poisson" && version < Version(1, 0) {
+    if model.objective == "count:poisson" && version < XgboostVersion(1, 0) {
         cursor.text("the objective's parameter")?;
     }
     Ok(model)
@@ -75,8 +75,8 @@ impl<'a> Cursor<'a> {
         self.take(size, reading).map(Block)
     }
 
-    /// A count of items of `size` bytes, and their bytes.
-    fn counted(&mut self, size: usize, reading: &'static str) -> Result<&'a [u8], LoadError> {
+    /// Reads a count of items of `size` bytes, and their bytes.
+    fn counted_items(&mut self, size: usize, reading: &'static str) -> Result<&'a [u8], LoadError> {
         let count = self.count(reading)?;
         let bytes = count.saturating_mul(size);
         self.take(bytes, reading)
@@ -88,11 +88,11 @@ impl<'a> Cursor<'a> {
     }
 
     fn text(&mut self, reading: &'static str) -> Result<String, LoadError> {
-        Ok(String::from_utf8_lossy(self.counted(1, reading)?).into_owned())
+        Ok(String::from_utf8_lossy(self.counted_items(1, reading)?).into_owned())
     }
 
     fn floats(&mut self, reading: &'static str) -> Result<Vec<f32>, LoadError> {
-        Ok(self.counted(4, reading)?.chunks_exact(4).map(|bytes| Block(bytes).f32(0)).collect())
+        Ok(self.counted_items(4, reading)?.chunks_exact(4).map(|bytes| Block(bytes).f32(0)).collect())
     }
 
     fn trees(&mut self, dart: bool) -> Result<RawTrees, LoadError> {
@@ -139,8 +139,8 @@ impl<'a> Cursor<'a> {
         Ok(tree)
     }
 
-    fn attributes(&mut self) -> Result<Attributes, LoadError> {
-        let mut attributes = Attributes::default();
+    fn attributes(&mut self) -> Result<ModelAttributes, LoadError> {
+        let mut attributes = ModelAttributes::default();
         for _ in 0..self.count("the attributes")? {
             let key = self.text("an attribute's name")?;
             let value = self.text("an attribute's value")?;

@@ -1,13 +1,14 @@
-//! The common face of the two document formats, JSON and UBJSON.
+//! The common interface of the two document formats, JSON and UBJSON.
 
 use crate::evaluators::trees::error::LoadError;
 
-/// Most levels of objects and arrays in one another. Models need 9.
+/// The limit on nested objects and arrays. Models need 9.
 pub(super) const DEPTH: usize = 64;
 
 /// A document that is read from front to back.
 ///
-/// Every method reads one value. A visitor that is called with a key has to read that key's value, by one of the methods.
+/// Every method reads one value. A visitor that is called with a key must read the value of that key with one of the
+/// methods.
 pub(super) trait Document {
     /// Reads an object, key by key.
     fn object(&mut self, visit: &mut dyn FnMut(&mut Self, &str) -> Result<(), LoadError>) -> Result<(), LoadError>;
@@ -15,7 +16,7 @@ pub(super) trait Document {
     /// Reads an array, element by element.
     fn array(&mut self, visit: &mut dyn FnMut(&mut Self) -> Result<(), LoadError>) -> Result<(), LoadError>;
 
-    /// Reads a string; a number or a boolean is taken as its text.
+    /// Reads a string. A number or boolean is returned as its text.
     fn text(&mut self) -> Result<String, LoadError>;
 
     /// Reads an array of integers; booleans count as 0 and 1.
@@ -24,6 +25,6 @@ pub(super) trait Document {
     /// Reads an array of numbers.
     fn floats(&mut self) -> Result<Vec<f32>, LoadError>;
 
-    /// Passes over whatever comes next.
+    /// Skips the next value.
     fn skip(&mut self) -> Result<(), LoadError>;
 }

@@ -1,11 +1,11 @@
-//! From a raw model to answers as the library's scikit-learn wrapper gives them.
+//! Compiles a raw model, and evaluates it like the library's scikit-learn wrapper.
 
-use super::linear::Linear;
+use super::linear::LinearBooster;
 use super::objective::{Link, argmax, softmax};
-use super::raw::{RawBooster, RawModel, Version};
+use super::raw::{RawBooster, RawModel, XgboostVersion};
 use super::trees::compile;
-use crate::evaluators::trees::Kind;
-use crate::evaluators::trees::data::{Matrix, Prediction, Scores, Values};
+use crate::evaluators::trees::WrapperKind;
+use crate::evaluators::trees::data::{FeatureMatrix, FeatureValues, PredictedValues, Prediction};
 use crate::evaluators::trees::error::{LoadError, quote};
 use crate::evaluators::trees::forest::Forest;
 use crate::evaluators::trees::scalar::Scalar;
@@ -14,21 +14,21 @@ use crate::evaluators::trees::scalar::Scalar;
 #[derive(Debug)]
 pub(in crate::evaluators::trees) struct Evaluator {
     booster: Booster,
-    /// Where each output's sum starts.
+    /// The initial sum of each output.
     base: Vec<f32>,
-    /// Whether the trees are summed from zero and the base is added to that.
+    /// Whether the trees are summed from zero and the base is added afterwards.
     base_last: bool,
     link: Link,
-    version: Version,
+    version: XgboostVersion,
     /// At least 2.
     classes: usize,
-    kind: Kind,
+    kind: WrapperKind,
 }
 
 #[derive(Debug)]
 enum Booster {
     Trees(Box<Forest<f32>>),
-    Linear(Linear),
+    Linear(LinearBooster),
 }
 
 impl Evaluator {
@@ -36,14 +36,14 @@ impl Evaluator {
     pub(in crate::evaluators::trees) fn new(model: &RawModel, size: usize) -> Result<Self, LoadError> {
         let link = Link::of(&model.objective)?;
         let kind = match model.attributes.estimator_type.as_deref() {
-            None | Some("regressor") => Kind::Regressor,
-            Some("classifier") => Kind::Classifier,
+            None | Some("regressor") => WrapperKind::Regressor,
+            Some("classifier") => WrapperKind::Classifier,
             Some(other) => {
                 return Err(LoadError::Unsupported { what: "estimator type", name: quote(other) });
             }
         };
         let outputs = model.num_class.max(model.num_target).max(1);
-        // Each output takes some bytes of the file, so a larger number is a lie that would cost memory.
+        // Each output takes some bytes of the file, so a larger number is false and would cost memory.
         if outputs > size {
             return Err(LoadError::TooLarge { what: "outputs", count: outputs, limit: size });
         }
@@ -56,18 +56,18 @@ impl Evaluator {
         let booster = match &model.booster {
             RawBooster::Trees(trees) => Booster::Trees(Box::new(compile(model, trees, &base)?)),
             RawBooster::Linear { weights } => {
-                Booster::Linear(Linear::new(weights.clone(), model.num_feature, outputs, base[0])?)
+                Booster::Linear(LinearBooster::new(weights.clone(), model.num_feature, outputs, base[0])?)
             }
         };
         let base_last = model.adds_base_last();
         Ok(Self { booster, base, base_last, link, version, classes: model.num_class.max(2), kind })
     }
 
-    pub(in crate::evaluators::trees) fn kind(&self) -> Kind {
+    pub(in crate::evaluators::trees) fn kind(&self) -> WrapperKind {
         self.kind
     }
 
-    pub(in crate::evaluators::trees) fn set_kind(&mut self, kind: Kind) {
+    pub(in crate::evaluators::trees) fn set_kind(&mut self, kind: WrapperKind) {
         self.kind = kind;
     }
 
@@ -78,23 +78,23 @@ impl Evaluator {
         }
     }
 
-    /// The sums of all trees, in single precision.
-    pub(in crate::evaluators::trees) fn margins(&self, rows: Matrix<'_>) -> Prediction {
+    /// Returns the sums of all trees, in single precision.
+    pub(in crate::evaluators::trees) fn margins(&self, rows: FeatureMatrix<'_>) -> Prediction {
         let outputs = self.base.len();
         let mut margins = if self.base_last { vec![0.0; rows.rows() * outputs] } else { self.base.repeat(rows.rows()) };
         match (&self.booster, rows.values()) {
-            (Booster::Trees(forest), Values::F32(values)) => {
+            (Booster::Trees(forest), FeatureValues::F32(values)) => {
                 forest.add(&rows.input(values, f32::from_f32), &mut margins);
             }
-            (Booster::Trees(forest), Values::F64(values)) => {
+            (Booster::Trees(forest), FeatureValues::F64(values)) => {
                 forest.add(&rows.input(values, f32::from_f64), &mut margins);
             }
             (Booster::Linear(linear), values) => {
                 for (index, margins) in margins.chunks_exact_mut(outputs).enumerate() {
                     let range = index * rows.columns()..(index + 1) * rows.columns();
                     match values {
-                        Values::F32(values) => linear.margins(&values[range], f32::from_f32, margins),
-                        Values::F64(values) => {
+                        FeatureValues::F32(values) => linear.margins(&values[range], f32::from_f32, margins),
+                        FeatureValues::F64(values) => {
                             linear.margins(&values[range], f32::from_f64, margins);
                         }
                     }
@@ -108,14 +108,14 @@ impl Evaluator {
                 }
             }
         }
-        Prediction { values: Scores::F32(margins), columns: outputs }
+        Prediction { values: PredictedValues::F32(margins), columns: outputs }
     }
 
-    /// What the booster predicts: transformed margins.
-    fn predictions(&self, rows: Matrix<'_>) -> (Vec<f32>, usize) {
+    /// Returns the predictions of the booster: transformed margins.
+    fn predictions(&self, rows: FeatureMatrix<'_>) -> (Vec<f32>, usize) {
         let margins = self.margins(rows);
         let columns = margins.columns;
-        let Scores::F32(mut values) = margins.values else { unreachable!("margins are in single precision") };
+        let PredictedValues::F32(mut values) = margins.values else { unreachable!("margins are in single precision") };
         if self.link == Link::Argmax {
             return (values.chunks_exact(columns).map(|row| as_float(argmax(row))).collect(), 1);
         }
@@ -123,47 +123,47 @@ impl Evaluator {
         (values, columns)
     }
 
-    /// What `predict` of the wrapper returns.
-    pub(in crate::evaluators::trees) fn predict(&self, rows: Matrix<'_>) -> Prediction {
+    /// Returns what `predict` of the wrapper returns.
+    pub(in crate::evaluators::trees) fn predict(&self, rows: FeatureMatrix<'_>) -> Prediction {
         let (values, columns) = self.predictions(rows);
-        if self.kind == Kind::Regressor {
-            return Prediction { values: Scores::F32(values), columns };
+        if self.kind == WrapperKind::Regressor {
+            return Prediction { values: PredictedValues::F32(values), columns };
         }
         if columns > 1 && self.classes != 2 {
             let labels = values.chunks_exact(columns).map(|row| as_label(argmax(row)));
-            return Prediction { values: Scores::I64(labels.collect()), columns: 1 };
+            return Prediction { values: PredictedValues::I64(labels.collect()), columns: 1 };
         }
         if columns > 1 {
             let labels = values.iter().map(|value| if *value > 0.5 { 1.0 } else { 0.0 });
-            return Prediction { values: Scores::F64(labels.collect()), columns };
+            return Prediction { values: PredictedValues::F64(labels.collect()), columns };
         }
         let values = if self.link == Link::Argmax {
-            Scores::I32(values.into_iter().map(truncate).collect())
+            PredictedValues::I32(values.into_iter().map(truncate).collect())
         } else {
-            Scores::I64(values.into_iter().map(|value| i64::from(value > 0.5)).collect())
+            PredictedValues::I64(values.into_iter().map(|value| i64::from(value > 0.5)).collect())
         };
         Prediction { values, columns: 1 }
     }
 
-    /// What `predict_proba` of the wrapper returns, if the model is a classifier.
-    pub(in crate::evaluators::trees) fn probabilities(&self, rows: Matrix<'_>) -> Prediction {
+    /// Returns what `predict_proba` of the wrapper returns, if the model is a classifier.
+    pub(in crate::evaluators::trees) fn probabilities(&self, rows: FeatureMatrix<'_>) -> Prediction {
         if self.link == Link::Argmax {
             let mut margins = self.margins(rows);
-            if let Scores::F32(values) = &mut margins.values {
+            if let PredictedValues::F32(values) = &mut margins.values {
                 values.chunks_exact_mut(margins.columns).for_each(softmax);
             }
             return margins;
         }
         let (values, columns) = self.predictions(rows);
         if columns > 1 {
-            return Prediction { values: Scores::F32(values), columns };
+            return Prediction { values: PredictedValues::F32(values), columns };
         }
         let both = values.into_iter().flat_map(|value| [1.0 - value, value]).collect();
-        Prediction { values: Scores::F32(both), columns: 2 }
+        Prediction { values: PredictedValues::F32(both), columns: 2 }
     }
 }
 
-/// A class index as the library's own prediction has it.
+/// Converts a class index to the library's own type of predictions.
 #[expect(clippy::cast_precision_loss, reason = "a class index is small, and the library rounds it too")]
 fn as_float(class: usize) -> f32 {
     class as f32

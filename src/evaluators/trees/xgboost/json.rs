@@ -1,7 +1,7 @@
-//! JSON text as `XGBoost` writes it: standard JSON plus bare `NaN`, `Infinity` and `-Infinity`.
+//! JSON as `XGBoost` writes it: standard JSON plus bare `NaN`, `Infinity` and `-Infinity`.
 //!
-//! Numbers go straight into typed arrays, without a tree of values in between, and each is parsed as the type it is used
-//! as: a shortest decimal form of an `f32` read as `f64` first could be rounded twice.
+//! Numbers are parsed directly into typed arrays, without a tree of values in between, and each is parsed as the type
+//! it is used as: the shortest decimal form of an `f32`, if read as `f64` first, could be rounded twice.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -34,7 +34,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The next byte that is not white space.
+    /// Returns the next byte that is not white space.
     fn peek(&mut self, reading: &'static str) -> Result<u8, LoadError> {
         self.space();
         let next = self.bytes.get(self.position).copied();
@@ -62,7 +62,7 @@ impl<'a> Json<'a> {
         Ok(())
     }
 
-    /// Reads what stands between brackets, item by item.
+    /// Reads the items between brackets.
     fn items(
         &mut self,
         close: u8,
@@ -87,7 +87,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The bytes of a string between its quotes, escapes as they are.
+    /// Returns the bytes of a string between its quotes, with escapes unresolved.
     fn raw_string(&mut self) -> Result<&'a [u8], LoadError> {
         self.expect(b'"', "a string")?;
         let start = self.position;
@@ -112,7 +112,7 @@ impl<'a> Json<'a> {
         if text.contains('\\') { Ok(Cow::Owned(unescape(&text))) } else { Ok(text) }
     }
 
-    /// A number or a word: everything up to the next delimiter.
+    /// Returns a number or a word: everything up to the next delimiter.
     fn token(&mut self, wanted: &'static str) -> Result<&'a str, LoadError> {
         self.peek(wanted)?;
         let rest = &self.bytes[self.position..];
@@ -203,7 +203,7 @@ impl Document for Json<'_> {
     }
 }
 
-/// Resolves the escapes of a JSON string; what is no escape stays as it is.
+/// Resolves the escapes of a JSON string. Invalid escapes are kept.
 fn unescape(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -227,7 +227,7 @@ fn unescape(text: &str) -> String {
     plain
 }
 
-/// Resolves `uXXXX` and surrogate pairs of it, and returns how many bytes they take.
+/// Resolves `uXXXX`, including surrogate pairs, and returns how many bytes it takes.
 fn code_point(escape: &str) -> (char, usize) {
     let unit = |at: usize| {
         let digits = escape.get(at..at + 4).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
@@ -246,14 +246,14 @@ mod tests {
     use super::{Document, Json, unescape};
 
     #[test]
-    fn strings_resolve_their_escapes() {
+    fn json_string_resolves_escapes() {
         assert_eq!(unescape(r#"a\"b\\c\/d\n\t\r\b\f"#), "a\"b\\c/d\n\t\r\u{8}\u{c}");
         assert_eq!(unescape(r"\u00e9\ud83d\ude00\ud800x\u12"), "é😀\u{fffd}x\\u12");
         assert_eq!(unescape("ends in \\"), "ends in \\");
     }
 
     #[test]
-    fn numbers_keep_what_is_not_finite() {
+    fn json_numbers_accept_nan_and_infinity() {
         let floats = Json::new(b" [ 5E-1, -0E0,NaN , Infinity,-Infinity ] ").floats().unwrap();
         assert_eq!(floats[..2], [0.5, -0.0]);
         assert!(floats[1].is_sign_negative() && floats[2].is_nan());
@@ -263,14 +263,14 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_bounded() {
+    fn json_rejects_deep_nesting() {
         let deep = "[".repeat(1_000_000);
         let error = Json::new(deep.as_bytes()).skip().unwrap_err().to_string();
         assert_eq!(error, "byte 64: nested more than 64 levels deep");
     }
 
     #[test]
-    fn errors_name_place_and_wish() {
+    fn json_errors_name_offset_and_expectation() {
         let error = |text: &str| {
             let mut json = Json::new(text.as_bytes());
             json.skip().and_then(|()| json.end()).unwrap_err().to_string()

@@ -4,8 +4,8 @@ use crate::evaluators::trees::error::LoadError;
 
 /// A weight for each feature and output, and a bias for each output.
 #[derive(Debug)]
-pub(super) struct Linear {
-    /// By feature, then output; the biases come last.
+pub(super) struct LinearBooster {
+    /// Ordered by feature, then output; the biases come last.
     weights: Vec<f32>,
     features: usize,
     outputs: usize,
@@ -13,7 +13,7 @@ pub(super) struct Linear {
     base: f32,
 }
 
-impl Linear {
+impl LinearBooster {
     pub(super) fn new(weights: Vec<f32>, features: usize, outputs: usize, base: f32) -> Result<Self, LoadError> {
         let wanted = features.saturating_add(1).saturating_mul(outputs);
         if weights.len() != wanted {
@@ -22,7 +22,7 @@ impl Linear {
         Ok(Self { weights, features, outputs, base })
     }
 
-    /// Computes all margins of one row; a missing value contributes nothing.
+    /// Computes all margins of one row. A missing value contributes nothing.
     pub(super) fn margins<S: Copy>(&self, row: &[S], convert: impl Fn(S) -> f32, margins: &mut [f32]) {
         let bias = &self.weights[self.features * self.outputs..];
         for (output, margin) in margins.iter_mut().enumerate() {
@@ -37,7 +37,7 @@ impl Linear {
         }
     }
 
-    /// About how many nanoseconds one row takes.
+    /// Estimates how many nanoseconds one row takes.
     pub(super) fn cost(&self) -> usize {
         self.features * self.outputs
     }

@@ -16,7 +16,7 @@ pub(super) use self::evaluator::Evaluator;
 use self::raw::RawModel;
 use super::error::LoadError;
 
-/// Reads a model in whichever of the formats its first bytes announce; suffixes mislead.
+/// Reads a model. The format is detected from the first bytes, because suffixes are unreliable.
 pub(super) fn read(bytes: &[u8]) -> Result<RawModel, LoadError> {
     let text = bytes.trim_ascii_start();
     match text.strip_prefix(b"{").map(<[u8]>::trim_ascii_start) {

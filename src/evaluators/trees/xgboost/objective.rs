@@ -1,9 +1,9 @@
-//! Objectives: how a base score becomes a margin, and a margin a prediction.
+//! Objectives, which map a base score to a margin and a margin to a prediction.
 
-use super::raw::Version;
+use super::raw::XgboostVersion;
 use crate::evaluators::trees::error::{LoadError, quote};
 
-/// From the sum over all trees to a prediction.
+/// The function that maps the sum over all trees to a prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
     Identity,
@@ -13,12 +13,12 @@ pub(super) enum Link {
     Hinge,
     /// Probabilities that add up to one.
     Softmax,
-    /// The index of the largest.
+    /// The index of the largest margin.
     Argmax,
 }
 
 impl Link {
-    /// Finds the link of an objective by its name in the file.
+    /// Returns the link function of an objective by its name in the file.
     pub(super) fn of(objective: &str) -> Result<Self, LoadError> {
         Ok(match objective {
             "reg:squarederror"
@@ -40,12 +40,12 @@ impl Link {
         })
     }
 
-    /// From a base score in a file to a margin.
-    pub(super) fn margin(self, base_score: f32, version: Version) -> f32 {
+    /// Maps a base score of a file to a margin.
+    pub(super) fn margin(self, base_score: f32, version: XgboostVersion) -> f32 {
         match self {
-            _ if version < Version(1, 0) => base_score,
+            _ if version < XgboostVersion(1, 0) => base_score,
             Self::Sigmoid => {
-                let clamp = version >= Version(3, 2);
+                let clamp = version >= XgboostVersion(3, 2);
                 let probability = if clamp { base_score.clamp(1e-6, 1.0 - 1e-6) } else { base_score };
                 -(1.0 / probability - 1.0).ln()
             }
@@ -54,10 +54,10 @@ impl Link {
         }
     }
 
-    /// Transforms margins in place, `outputs` to a row. [`Link::Argmax`] is left to the caller.
-    pub(super) fn apply(self, margins: &mut [f32], outputs: usize, version: Version) {
+    /// Transforms margins in place, `outputs` to a row. The caller handles [`Link::Argmax`].
+    pub(super) fn apply(self, margins: &mut [f32], outputs: usize, version: XgboostVersion) {
         // The cap keeps the exponential finite, so that nothing becomes exactly zero.
-        let cap = if version >= Version(1, 6) { 88.7 } else { f32::INFINITY };
+        let cap = if version >= XgboostVersion(1, 6) { 88.7 } else { f32::INFINITY };
         match self {
             Self::Identity | Self::Argmax => {}
             Self::Sigmoid => margins.iter_mut().for_each(|margin| *margin = sigmoid(*margin, cap)),
@@ -68,12 +68,12 @@ impl Link {
     }
 }
 
-/// The logistic function.
+/// Returns the logistic function of a margin.
 fn sigmoid(margin: f32, cap: f32) -> f32 {
     1.0 / (1.0 + (-margin).min(cap).exp())
 }
 
-/// Replaces margins by probabilities. The sum is taken in double precision, as the library does.
+/// Replaces margins by probabilities. The sum has double precision, as in the library.
 #[expect(clippy::cast_possible_truncation, reason = "the library divides in single precision")]
 pub(super) fn softmax(margins: &mut [f32]) {
     let largest = margins.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -87,7 +87,7 @@ pub(super) fn softmax(margins: &mut [f32]) {
     }
 }
 
-/// The index of the first of the largest.
+/// Returns the index of the first of the largest values.
 pub(super) fn argmax(values: &[f32]) -> usize {
     let mut best = 0;
     for (index, value) in values.iter().enumerate() {

@@ -1,12 +1,12 @@
-//! A model as its file describes it, whatever the format.
+//! A model as its file describes it, in any format.
 
 use crate::evaluators::trees::error::LoadError;
 
-/// All of a file that prediction needs.
+/// The parts of a file that prediction needs.
 #[derive(Debug, Default)]
 pub(in crate::evaluators::trees) struct RawModel {
-    /// The library's version that wrote the file.
-    pub(super) version: Version,
+    /// The version of the library that wrote the file.
+    pub(super) version: XgboostVersion,
     pub(super) num_feature: usize,
     /// 0 unless there are several classes.
     pub(super) num_class: usize,
@@ -14,24 +14,24 @@ pub(in crate::evaluators::trees) struct RawModel {
     pub(super) base_score: Vec<f32>,
     pub(super) feature_names: Option<Vec<String>>,
     pub(super) objective: String,
-    pub(super) attributes: Attributes,
+    pub(super) attributes: ModelAttributes,
     pub(super) booster: RawBooster,
 }
 
-/// Major and minor version; 0.0 for all before 1.0.
+/// Major and minor version; 0.0 for all versions before 1.0.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Version(pub(super) u32, pub(super) u32);
+pub(super) struct XgboostVersion(pub(super) u32, pub(super) u32);
 
-/// The attributes that change an answer.
+/// The attributes that affect predictions.
 #[derive(Debug, Default)]
-pub(super) struct Attributes {
-    /// Text of the round at which early stopping found the best score.
+pub(super) struct ModelAttributes {
+    /// The round in which early stopping found the best score, as text.
     pub(super) best_iteration: Option<String>,
-    /// What the scikit-learn wrapper was, in its own words.
+    /// The type of the scikit-learn wrapper.
     pub(super) estimator_type: Option<String>,
 }
 
-/// What makes the margin.
+/// What computes the margin.
 #[derive(Debug)]
 pub(super) enum RawBooster {
     Trees(RawTrees),
@@ -45,7 +45,7 @@ pub(super) struct RawTrees {
     /// The output that each tree adds to.
     pub(super) tree_info: Vec<i64>,
     pub(super) num_parallel_tree: usize,
-    /// Where each round's trees start; since 2.0.
+    /// Where the trees of each round start; since 2.0.
     pub(super) iteration_indptr: Option<Vec<i64>>,
     /// `dart` only.
     pub(super) weight_drop: Option<Vec<f32>>,
@@ -65,7 +65,7 @@ pub(super) struct RawTree {
     pub(super) categories_nodes: Vec<i64>,
     pub(super) categories_segments: Vec<i64>,
     pub(super) categories_sizes: Vec<i64>,
-    /// Values in a leaf; 0 and 1 both mean one.
+    /// The number of values in a leaf; 0 and 1 both mean one.
     pub(super) leaf_vector: usize,
     /// Vector leaves of 2.x, by node.
     pub(super) base_weights: Vec<f32>,
@@ -80,18 +80,18 @@ impl Default for RawBooster {
 }
 
 impl RawModel {
-    /// How many features a row has.
+    /// Returns the number of features of a row.
     pub(in crate::evaluators::trees) fn num_feature(&self) -> usize {
         self.num_feature
     }
 
-    /// Forgets what the library's wrappers noted: the best round, and what the estimator is.
+    /// Discards the attributes of the library's wrappers: the best round, and the type of the estimator.
     pub(in crate::evaluators::trees) fn forget_wrapper(&mut self) {
         self.attributes.best_iteration = None;
         self.attributes.estimator_type = None;
     }
 
-    /// Moves the features' names out, if there are any.
+    /// Takes the names of the features, if there are any.
     pub(in crate::evaluators::trees) fn take_feature_names(&mut self) -> Result<Option<Vec<String>>, LoadError> {
         let names = self.feature_names.take();
         let found = names.as_ref().map_or(self.num_feature, Vec::len);
@@ -102,8 +102,8 @@ impl RawModel {
     }
 }
 
-impl Attributes {
-    /// Takes over an attribute, if it matters.
+impl ModelAttributes {
+    /// Sets an attribute, if prediction needs it.
     pub(super) fn set(&mut self, key: &str, value: String) {
         match key {
             "best_iteration" => self.best_iteration = Some(value),
@@ -113,7 +113,7 @@ impl Attributes {
     }
 }
 
-/// Finds the wrapper's type in its parameters. They may hold a bare NaN, so they are not always JSON.
+/// Finds the type of the wrapper in its parameters, which may contain a bare NaN and are then not valid JSON.
 fn estimator_type(parameters: &str) -> Option<String> {
     let (_, rest) = parameters.split_once("\"_estimator_type\"")?;
     let value = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
@@ -126,7 +126,7 @@ mod tests {
     use super::estimator_type;
 
     #[test]
-    fn the_wrapper_is_found_beside_a_bare_nan() {
+    fn estimator_type_is_found_next_to_bare_nan() {
         let parameters = r#"{"missing": NaN, "_estimator_type": "classifier", "n": 3}"#;
         assert_eq!(estimator_type(parameters).as_deref(), Some("classifier"));
         assert_eq!(estimator_type(r#"{"missing": NaN}"#), None);

@@ -1,8 +1,8 @@
-//! The model document, which JSON and UBJSON share. Unknown keys come with every release and are passed over.
+//! The model document, which JSON and UBJSON share. Unknown keys are skipped, because every release adds some.
 
 use super::document::Document;
 use super::json::Json;
-use super::raw::{RawBooster, RawModel, RawTree, RawTrees, Version};
+use super::raw::{RawBooster, RawModel, RawTree, RawTrees, XgboostVersion};
 use super::ubjson::Ubjson;
 use crate::evaluators::trees::error::{LoadError, TreeFault, quote};
 
@@ -26,24 +26,24 @@ pub(super) fn read_ubjson(bytes: &[u8]) -> Result<RawModel, LoadError> {
 #[derive(Default)]
 struct Top {
     learner: Option<RawModel>,
-    version: Option<Version>,
+    version: Option<XgboostVersion>,
 }
 
-/// What a gradient booster consists of, as long as it is not known which kind it is.
+/// The parts of a gradient booster whose kind is not known yet.
 #[derive(Default)]
 struct BoosterParts {
     name: Option<String>,
     trees: Option<RawTrees>,
     weights: Option<Vec<f32>>,
     weight_drop: Option<Vec<f32>>,
-    /// `dart` holds its trees one level further down.
+    /// `dart` nests its trees one level deeper.
     inner: Option<Box<Self>>,
 }
 
 fn read<D: Document>(document: &mut D) -> Result<RawModel, LoadError> {
     let mut top = Top::default();
     document.object(&mut |document, key| match key {
-        // A pickled booster wraps the model once more.
+        // A pickled booster has one more wrapper around the model.
         "Model" => document.object(&mut |document, key| top.read(document, key)),
         _ => top.read(document, key),
     })?;
@@ -59,7 +59,7 @@ impl Top {
             "version" => {
                 let parts: Vec<_> = document.integers()?.into_iter().map(u32::try_from).collect();
                 if let [Ok(major), Ok(minor), ..] = parts[..] {
-                    self.version = Some(Version(major, minor));
+                    self.version = Some(XgboostVersion(major, minor));
                 }
             }
             _ => document.skip()?,
@@ -139,7 +139,7 @@ fn read_parameters<D: Document>(document: &mut D, model: &mut RawModel) -> Resul
     }
 }
 
-/// Reads a gradient booster, and the one inside it if `outer`.
+/// Reads a gradient booster and, if `outer`, the one inside of it.
 fn read_booster<D: Document>(document: &mut D, outer: bool) -> Result<BoosterParts, LoadError> {
     let mut parts = BoosterParts::default();
     document.object(&mut |document, key| {
@@ -180,7 +180,7 @@ impl BoosterParts {
     }
 }
 
-/// Reads a `model`: trees, or the weights of a linear one.
+/// Reads a `model`: trees, or the weights of a linear model.
 fn read_model<D: Document>(document: &mut D) -> Result<(RawTrees, Option<Vec<f32>>), LoadError> {
     let mut model = RawTrees { num_parallel_tree: 1, ..RawTrees::default() };
     let mut weights = None;

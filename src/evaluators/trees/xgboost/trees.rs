@@ -1,18 +1,18 @@
-//! From raw trees to a forest.
+//! Compiles raw trees into a forest.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use super::raw::{RawBooster, RawModel, RawTree, RawTrees, Version};
-use crate::evaluators::trees::compile::{CategorySet, Compiler, Leaf, Shape, Source, Test};
+use super::raw::{RawBooster, RawModel, RawTree, RawTrees, XgboostVersion};
+use crate::evaluators::trees::compile::{CategorySet, Compiler, ForestShape, LeafValue, LoadedNode, SplitTest};
 use crate::evaluators::trees::error::{LoadError, TreeFault, quote};
-use crate::evaluators::trees::forest::{Forest, View};
+use crate::evaluators::trees::forest::{FeatureView, Forest};
 use crate::evaluators::trees::scalar::Scalar;
 
-/// Categories from here on are none, because an `f32` cannot tell them apart.
+/// Categories from here on are invalid, because an `f32` cannot represent all of them.
 const CATEGORIES: i64 = 1 << 24;
 
-/// Compiles the trees up to the best round. `base` are the margins that the outputs start from.
+/// Compiles the trees up to the best round. `base` holds the margins that the outputs start from.
 pub(super) fn compile(model: &RawModel, raw: &RawTrees, base: &[f32]) -> Result<Forest<f32>, LoadError> {
     let outputs = base.len();
     let count = raw.trees.len();
@@ -28,13 +28,13 @@ pub(super) fn compile(model: &RawModel, raw: &RawTrees, base: &[f32]) -> Result<
         Some(best) => trees_until(best, raw, if vector { 1 } else { outputs })?,
         None => count,
     };
-    let mut compiler = Compiler::new(&Shape { features: model.num_feature, outputs, width, tiny: 0.0 });
+    let mut compiler = Compiler::new(&ForestShape { features: model.num_feature, outputs, width, tiny: 0.0 });
     for (index, tree) in raw.trees[..used].iter().enumerate() {
         let output = usize::try_from(raw.tree_info[index]).unwrap_or(usize::MAX);
         let scale = Scale {
             weight: raw.weight_drop.as_ref().map(|weights| weights[index]),
             base: if vector { base } else { base.get(output..).unwrap_or_default() },
-            by_difference: model.version >= Version(1, 4),
+            by_difference: model.version >= XgboostVersion(1, 4),
         };
         let view = TreeView::new(tree, width, &scale).map_err(|fault| fault.in_tree(index))?;
         compiler.add(tree.left.len(), raw.tree_info[index], |node| view.describe(node))?;
@@ -43,24 +43,24 @@ pub(super) fn compile(model: &RawModel, raw: &RawTrees, base: &[f32]) -> Result<
 }
 
 impl RawModel {
-    /// Whether the library of that version sums the trees from zero and then adds the base.
+    /// Returns whether that version of the library sums the trees from zero and then adds the base.
     pub(super) fn adds_base_last(&self) -> bool {
         let RawBooster::Trees(trees) = &self.booster else { return false };
-        self.version < if trees.weight_drop.is_some() { Version(1, 4) } else { Version(1, 3) }
+        self.version < if trees.weight_drop.is_some() { XgboostVersion(1, 4) } else { XgboostVersion(1, 3) }
     }
 }
 
-/// What `dart` does to the leaves of a tree.
+/// How `dart` scales the leaves of a tree.
 struct Scale<'a> {
     weight: Option<f32>,
-    /// Where the sums of the tree's outputs start, or more of them.
+    /// The initial sums of the tree's outputs; there may be more of them.
     base: &'a [f32],
-    /// Since 1.4 a tree's share is taken as a difference of two sums, which rounds it.
+    /// Whether the contribution of a tree is the difference of two sums, which rounds it, as it is since 1.4.
     by_difference: bool,
 }
 
 impl Scale<'_> {
-    /// The share of a leaf's value for the `index`th of the tree's outputs.
+    /// Returns the contribution of a leaf's value to the `index`th of the tree's outputs.
     fn apply(&self, index: usize, value: f32) -> f32 {
         let Some(weight) = self.weight else { return value };
         match self.base.get(index) {
@@ -70,12 +70,12 @@ impl Scale<'_> {
     }
 }
 
-/// How many trees there are up to and including the round `best`.
+/// Returns the number of trees up to and including the round `best`.
 fn trees_until(best: &str, raw: &RawTrees, outputs: usize) -> Result<usize, LoadError> {
     let field = "best_iteration";
     let found = || quote(best);
     if best == "-1" {
-        // Written when no round was run.
+        // Written if no round was run.
         return Ok(raw.trees.len());
     }
     let rounds = best.trim().parse::<usize>().ok();
@@ -90,21 +90,22 @@ fn trees_until(best: &str, raw: &RawTrees, outputs: usize) -> Result<usize, Load
     };
     used.filter(|used| *used <= raw.trees.len()).ok_or_else(|| LoadError::Field {
         field,
-        wanted: "a round that the file has",
+        wanted: "a round of the file",
         found: found(),
     })
 }
 
-/// A checked raw tree.
+/// A raw tree that has been checked.
 struct TreeView<'a> {
     tree: &'a RawTree,
-    /// Values in a leaf.
+    /// The number of values in a leaf.
     width: usize,
-    /// Where the categories of a node start and how many there are.
+    /// The start and number of the categories of each node.
     categories: HashMap<usize, (usize, usize)>,
-    /// The leaves' vectors, scaled.
+    /// The scaled vectors of the leaves.
     vectors: Vec<f32>,
-    /// Which vectors have been given out. A second leaf with the same would let a small file grow large.
+    /// The vectors that have been used. A second leaf with the same vector would let a small file expand to a large
+    /// model.
     given: RefCell<Vec<bool>>,
     scale: &'a Scale<'a>,
 }
@@ -137,18 +138,18 @@ impl<'a> TreeView<'a> {
         Ok(Self { tree, width, categories: category_ranges(tree)?, vectors, given, scale })
     }
 
-    fn describe(&self, node: usize) -> Result<Source<'_, f32>, TreeFault> {
+    fn describe(&self, node: usize) -> Result<LoadedNode<'_, f32>, TreeFault> {
         let tree = self.tree;
         let (left, right) = (tree.left[node], tree.right[node]);
         if left == -1 {
-            return self.leaf(node).map(Source::Leaf);
+            return self.leaf(node).map(LoadedNode::Leaf);
         }
         let feature = tree.feature[node];
         let missing_left = tree.default_left[node] != 0;
         if tree.split_type.get(node).is_none_or(|kind| *kind == 0) {
             let threshold = tree.condition[node].below();
-            let test = Test::AtMost { threshold, view: View::Plain, missing: missing_left };
-            return Ok(Source::Split { feature, test, children: [left, right] });
+            let test = SplitTest::AtMost { threshold, view: FeatureView::Plain, missing: missing_left };
+            return Ok(LoadedNode::Split { feature, test, children: [left, right] });
         }
         let (start, size) = self.categories.get(&node).copied().unwrap_or_default();
         let list = tree.categories[start..start + size].iter().map(|category| {
@@ -159,13 +160,13 @@ impl<'a> TreeView<'a> {
         });
         let categories = CategorySet::List(list.collect::<Result<_, _>>()?);
         // A category that is in the set goes right.
-        let test = Test::Among { categories, lowest: 0.0, missing: !missing_left };
-        Ok(Source::Split { feature, test, children: [right, left] })
+        let test = SplitTest::Among { categories, lowest: 0.0, missing: !missing_left };
+        Ok(LoadedNode::Split { feature, test, children: [right, left] })
     }
 
-    fn leaf(&self, node: usize) -> Result<Leaf<'_, f32>, TreeFault> {
+    fn leaf(&self, node: usize) -> Result<LeafValue<'_, f32>, TreeFault> {
         if self.width == 1 {
-            return Ok(Leaf::Value(self.scale.apply(0, self.tree.condition[node])));
+            return Ok(LeafValue::Value(self.scale.apply(0, self.tree.condition[node])));
         }
         let (field, index) = match self.tree.leaf_weights {
             Some(_) => ("right_children", self.tree.right[node]),
@@ -174,13 +175,13 @@ impl<'a> TreeView<'a> {
         let fresh = usize::try_from(index).ok().filter(|index| {
             self.given.borrow_mut().get_mut(*index).is_some_and(|given| !std::mem::replace(given, true))
         });
-        let wanted = "the index of a leaf vector of its own";
+        let wanted = "the index of an unused leaf vector";
         let fresh = fresh.ok_or(TreeFault::Field { field, wanted, found: index.to_string() })?;
-        Ok(Leaf::Vector(&self.vectors[fresh * self.width..][..self.width]))
+        Ok(LeafValue::Vector(&self.vectors[fresh * self.width..][..self.width]))
     }
 }
 
-/// Reads which node has which categories.
+/// Reads the range of categories of each node.
 fn category_ranges(tree: &RawTree) -> Result<HashMap<usize, (usize, usize)>, TreeFault> {
     let splits = tree.categories_nodes.len();
     check_count("categories_segments", splits, tree.categories_segments.len())?;
@@ -201,7 +202,7 @@ fn category_ranges(tree: &RawTree) -> Result<HashMap<usize, (usize, usize)>, Tre
         let (Ok(start), Ok(size)) = (usize::try_from(start), usize::try_from(size)) else {
             return Err(out_of_range);
         };
-        // Sets do not overlap in the library's files; in a hostile one they could multiply the memory.
+        // Sets do not overlap in files of the library. In a hostile file they could multiply the memory.
         total += size.min(found + 1);
         if start.checked_add(size).is_none_or(|end| end > found) || total > found {
             return Err(out_of_range);

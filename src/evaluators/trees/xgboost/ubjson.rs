@@ -11,17 +11,17 @@ pub(super) struct Ubjson<'a> {
     depth: usize,
 }
 
-/// How an array goes on after its opening bracket.
+/// The form of an array after its opening bracket.
 enum Items {
-    /// So many values of one type, without their markers.
+    /// This many values of one type, without their markers.
     Typed(u8, usize),
-    /// So many values.
+    /// This many values.
     Counted(usize),
     /// Values up to the closing bracket.
     Open,
 }
 
-/// A value that is no container.
+/// A value that is not a container.
 enum Scalar<'a> {
     Integer(i64),
     Single(f32),
@@ -73,10 +73,10 @@ impl<'a> Ubjson<'a> {
         Ok(())
     }
 
-    /// A length: an integer of any width that the file can still hold, at `size` bytes an item.
+    /// Reads a length: an integer of any width. Fails if the file cannot hold that many items of `size` bytes.
     fn length(&mut self, size: usize, reading: &'static str) -> Result<usize, LoadError> {
         let before = self.position;
-        // Looked at before it is read: a text's length cannot be a text, whose length cannot be a text, and so on.
+        // Checked before it is read: a text's length cannot be a text, whose length cannot be a text, and so on.
         if !matches!(self.peek(reading)?, b'i' | b'U' | b'I' | b'l' | b'L') {
             return Err(self.unexpected("a length"));
         }
@@ -100,7 +100,7 @@ impl<'a> Ubjson<'a> {
         self.scalar_of(marker, reading)
     }
 
-    /// Reads what follows a marker.
+    /// Reads what follows a type marker.
     fn scalar_of(&mut self, marker: u8, reading: &'static str) -> Result<Scalar<'a>, LoadError> {
         Ok(match marker {
             b'i' => Scalar::Integer(i8::from_be_bytes(self.array_of(reading)?).into()),
@@ -125,7 +125,7 @@ impl<'a> Ubjson<'a> {
         })
     }
 
-    /// Reads an array's opening.
+    /// Reads the opening of an array.
     fn items(&mut self) -> Result<Items, LoadError> {
         if self.peek("an array")? != b'[' {
             return Err(self.unexpected("an array"));
@@ -147,7 +147,7 @@ impl<'a> Ubjson<'a> {
             }
             b'#' => {
                 self.position += 1;
-                // A value takes one byte at least.
+                // A value takes at least one byte.
                 Ok(Items::Counted(self.length(1, "an array")?))
             }
             _ => Ok(Items::Open),
@@ -287,7 +287,7 @@ impl Document for Ubjson<'_> {
     }
 }
 
-/// Bytes of a number after its marker.
+/// Returns the number of bytes of a number after its marker.
 fn size_of_type(marker: u8) -> Option<usize> {
     match marker {
         b'i' | b'U' => Some(1),
@@ -303,7 +303,7 @@ mod tests {
     use super::{Document, Ubjson};
 
     #[test]
-    fn arrays_come_in_three_forms() {
+    fn ubjson_reads_typed_counted_and_open_arrays() {
         let typed = b"[$d#L\0\0\0\0\0\0\0\x02\x3f\x80\0\0\xbf\0\0\0";
         assert_eq!(Ubjson::new(typed).floats().unwrap(), [1.0, -0.5]);
         assert_eq!(Ubjson::new(b"[#i\x03i\xffU\xffT").integers().unwrap(), [-1, 255, 1]);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declared_length_must_be_in_the_file() {
+    fn ubjson_rejects_length_beyond_file() {
         let error = Ubjson::new(b"[$d#L\x7f\0\0\0\0\0\0\x02").floats().unwrap_err();
         assert_eq!(error.to_string(), "file ends at byte 13, inside an array");
         let error = Ubjson::new(b"[#l\x7f\xff\xff\xffi\0").skip().unwrap_err();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_bounded() {
+    fn ubjson_rejects_deep_nesting() {
         for opening in ["[", "{i\u{1}a", "[#i\u{1}", "S"] {
             let deep = opening.repeat(1_000_000);
             assert!(Ubjson::new(deep.as_bytes()).skip().is_err());

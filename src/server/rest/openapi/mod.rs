@@ -21,7 +21,7 @@ use super::errors::RequestError;
 use super::respond::{self, Response};
 use super::route::{Action, Route};
 use crate::inference::InferenceError;
-use crate::registry::Model;
+use crate::registry::RegisteredModel;
 use assets::Content;
 use document::Document;
 
@@ -41,7 +41,7 @@ const KEEP: HeaderValue = HeaderValue::from_static("public, max-age=31536000, im
 pub(super) async fn answer(app: &App, route: &Route<'_>, path: &str, headers: &HeaderMap) -> Response {
     let version = route.version.as_deref();
     let find = || app.inference.registry().find(&route.name, version);
-    let answer = match route.action {
+    let answer = match route.spec.action {
         Action::DocsAsset => return asset(app, path, headers).await,
         Action::OpenApi => Ok(document(Document::everything(), path)),
         Action::DocsDocument => Ok(document(Document::data_plane(), path)),
@@ -55,7 +55,7 @@ pub(super) async fn answer(app: &App, route: &Route<'_>, path: &str, headers: &H
     }
 }
 
-fn title(model: &Model, version: Option<&str>) -> String {
+fn title(model: &RegisteredModel, version: Option<&str>) -> String {
     let version = version.map(|version| format!(" ({version})")).unwrap_or_default();
     format!("MLServer API Docs - {}{version}", model.name)
 }

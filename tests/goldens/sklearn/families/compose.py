@@ -1,4 +1,4 @@
-"""Scalers, pipelines, and what else is made of estimators."""
+"""Scalers, pipelines, and other composed estimators."""
 
 import numpy as np
 import pandas
@@ -64,7 +64,7 @@ def pipelines(out):
         rng = rng_for(name)
         x, y = blobs(rng)
         rows = asked(rng, x)
-        # rows of single precision are normalised in it, each version in its own order
+        # rows of single precision are normalized in it, and the order of operations differs by version
         single = name == "pipeline_nested"
         out.case(name, model.fit(x, np.array(["x", "y", "z"])[y]), [rows, rows.astype(np.float32)], single=single)
     rng = rng_for("pipeline_transform")

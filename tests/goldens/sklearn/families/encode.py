@@ -10,7 +10,7 @@ CITIES = np.array(["Bonn", "Oslo", "Rome", "Århus", "Kyoto"])
 
 
 def people(rng, rows=40, unknown=False):
-    """Cities, grades and numbers; with `unknown` values that the others have not."""
+    """Returns cities, grades and numbers; with `unknown`, values that are not in the training data."""
     cities = CITIES[rng.randint(5 if unknown else 4, size=rows)]
     grades = rng.randint(1, 7 if unknown else 5, size=rows)
     sizes = np.round(rng.normal(170, 10, size=rows))

@@ -37,7 +37,7 @@ def write(out):
 
 
 def estimator(out, value):
-    """The parameter that was renamed in 1.2."""
+    """Returns the parameter that was renamed in 1.2."""
     return {"estimator" if out.version >= (1, 2) else "base_estimator": value}
 
 

@@ -1,4 +1,4 @@
-"""Nearest neighbours."""
+"""Nearest neighbors."""
 
 import numpy as np
 from casefile import asked, blobs, line, rng_for
@@ -6,7 +6,7 @@ from sklearn import neighbors
 
 
 def grid(rng, classes=3):
-    """Whole numbers, of which many are as far from one another: ties."""
+    """Returns integers with many ties in their distances."""
     y = rng.randint(classes, size=80)
     x = rng.randint(-3, 4, size=(80, 3)).astype(np.float64)
     return x, y
@@ -38,7 +38,7 @@ def classifiers(out):
         x, y = blobs(rng, rows=60)
         rows = asked(rng, x, huge=20.0)[:-1]
         if "cosine" in name:
-            # what is parallel, or has no direction, is apart by rounding only
+            # parallel rows, and rows without direction, differ only by rounding
             rows = rows[:6]
         out.case(name, model.fit(x, np.array(["a", "b", "c"])[y]), [rows, rows.astype(np.float32)])
     for name, model in {
@@ -48,7 +48,7 @@ def classifiers(out):
         "knn_ties_manhattan": neighbors.KNeighborsClassifier(algorithm="kd_tree", p=1, leaf_size=4),
         "knn_ties_brute": neighbors.KNeighborsClassifier(algorithm="brute"),
     }.items():
-        # before 1.1 a partial sort decides, whose order is nobody's promise
+        # before 1.1 the order is that of a partial sort, which is unspecified
         if name.endswith("brute") and out.version < (1, 1):
             continue
         rng = rng_for(name)

@@ -7,7 +7,7 @@ from sklearn import ensemble, linear_model, tree
 
 
 def missing_rows(rows):
-    """Rows with some values missing, and one without any."""
+    """Returns rows with some values missing, and one without any values."""
     rows = rows.copy()
     rows[::2, 0] = np.nan
     rows[1::3, 2] = np.nan
@@ -16,7 +16,7 @@ def missing_rows(rows):
 
 
 def splits(model):
-    """Rows that stand at the thresholds of a tree, and beside them."""
+    """Returns rows at the thresholds of a tree, and next to them."""
     fitted = model.tree_
     used = [node for node in range(fitted.node_count) if fitted.children_left[node] >= 0][:3]
     rows = []
@@ -149,7 +149,7 @@ def histograms(out):
 
 
 def categories(out):
-    """Columns of categories: numbered ones in all versions, and what stands in data frames in those that encode it."""
+    """Columns of categories: numbered ones in all versions, and those of data frames in versions that encode them."""
     small = {"max_iter": 4, "max_leaf_nodes": 6, "min_samples_leaf": 3, "random_state": 0}
     classifier, regressor = ensemble.HistGradientBoostingClassifier, ensemble.HistGradientBoostingRegressor
     for name, classes, marked in [
@@ -191,7 +191,7 @@ def categories(out):
 
 
 def takes_missing(out):
-    """Missing values, in the versions that take them."""
+    """Missing values, in the versions that support them."""
     models = []
     if out.version >= (1, 3):
         models.append(("missing_tree", tree.DecisionTreeClassifier(max_depth=4, random_state=0)))

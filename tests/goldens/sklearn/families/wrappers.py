@@ -79,7 +79,7 @@ def boosters(out):
 
 
 def stopped(out):
-    """Models that have more rounds than they use."""
+    """Models with more rounds than they use."""
     rng = rng_for("stopped")
     x, y = blobs(rng, classes=2)
     rows = asked(rng, x)
@@ -107,7 +107,7 @@ def composed(out):
         "lgbm_pipeline": make_pipeline(preprocessing.StandardScaler(), lightgbm.LGBMClassifier(**light)),
         "lgbm_search": model_selection.GridSearchCV(lightgbm.LGBMClassifier(**light), {"num_leaves": [3, 4]}, cv=2),
     }
-    # the newest scikit-learn and older XGBoosts do not know each other's tags
+    # the newest scikit-learn and older versions of XGBoost do not support each other's tags
     if out.version < (1, 6) or xgboost.__version__ >= "2.1.4":
         encoded = {"use_label_encoder": False} if xgboost.__version__ < "1.6" else {}
         inner = xgboost.XGBClassifier(max_depth=2, **small, **encoded)
@@ -119,7 +119,7 @@ def composed(out):
 
 
 def sparse(out):
-    """What sparse rows do not have is missing to XGBoost, and zero to others, whatever stands between."""
+    """Absent values of sparse rows are missing for XGBoost and zero for others, whatever is in between."""
     rng = rng_for("sparse")
     x = rng.randint(3, size=(120, 4)).astype(float)
     y = (x.sum(axis=1) + rng.randint(2, size=120)).astype(int) % 3

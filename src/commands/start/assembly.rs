@@ -1,0 +1,228 @@
+//! Putting a server together from its settings: the models' path, and the listeners in front of it.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+
+use crate::admin::Admin;
+use crate::commands::CommandError;
+use crate::compute::ComputePool;
+use crate::inference::{BatchingLoader, CacheOptions, Inference, ResponseCache};
+use crate::registry::{BudgetLoader, Registry, RuntimeLoader};
+use crate::repository::Repository;
+use crate::runtimes::python::{self, Python};
+use crate::server::grpc::{self, GrpcMetrics};
+use crate::server::rest::{self, RestMetrics};
+use crate::server::{self, DrainStage, Listener, RunningListeners, bind};
+use crate::settings::env::ENV_TARBALL;
+use crate::settings::{Environment, LoggingSettings, ModelSettings, Settings, SystemEnvironment};
+use crate::telemetry::inference::InferenceMetrics;
+use crate::telemetry::memory::MemoryMetrics;
+use crate::telemetry::metrics::Registry as MetricsRegistry;
+use crate::telemetry::traces::Traces;
+use crate::telemetry::workers::WorkerMetrics;
+use crate::types::ServerMetadata;
+
+/// The binary tensor data extension, as metadata names it.
+const BINARY_EXTENSION: &str = "binary_tensor_data";
+
+/// The parts of a server that runs.
+pub(super) struct RunningServer {
+    pub(super) inference: Inference,
+    pub(super) admin: Admin,
+    pub(super) python: Python,
+    pub(super) listeners: RunningListeners,
+}
+
+/// Assembles a server whose readiness waits for all of `models`, binds its listeners, and serves.
+///
+/// # Errors
+///
+/// Fails if an address cannot be bound, or a setting that only shows here is wrong. Nothing is served then.
+pub(super) async fn start(
+    settings: &Settings,
+    models: &[ModelSettings],
+    repository: Repository,
+    python: Python,
+    mut metrics: MetricsRegistry,
+) -> Result<RunningServer, CommandError> {
+    let compute = ComputePool::for_this_machine();
+    let traces = Traces::start(settings.tracing_server.as_deref(), &settings.server_name, &settings.server_version)
+        .context("cannot export traces")?;
+    let registry = registry(settings, &repository, &python, &compute, &traces, &mut metrics);
+    for model in models {
+        registry.announce(model);
+    }
+    let admin = Admin::new(registry.clone(), repository);
+    let mut inference =
+        Inference::new(registry, settings.max_in_flight).with_server_timing(settings.server_timing).with_traces(traces);
+    if let Some(options) = cache_options(settings) {
+        inference = inference.with_cache(ResponseCache::new(options, compute.clone(), &mut metrics));
+    }
+    let parts = ServerParts { inference: inference.clone(), admin: admin.clone(), compute };
+    let mut listeners = vec![
+        rest_listener(settings, parts.clone(), &mut metrics).await?,
+        grpc_listener(settings, parts, &mut metrics).await?,
+    ];
+    // Last, because the others register their metrics.
+    listeners.extend(metrics_listener(settings, metrics, &python).await?);
+    Ok(RunningServer { inference, admin, python, listeners: RunningListeners::start(listeners) })
+}
+
+/// Makes the registry, whose loaders wrap each other: native and Python runtimes, batching, the memory budget.
+fn registry(
+    settings: &Settings,
+    repository: &Repository,
+    python: &Python,
+    compute: &ComputePool,
+    traces: &Traces,
+    metrics: &mut MetricsRegistry,
+) -> Registry {
+    let working_directory = repository.working_directory().to_owned();
+    let loader = RuntimeLoader {
+        compute: compute.clone(),
+        working_directory: working_directory.clone(),
+        python: python.clone(),
+        is_reserved: rest::is_reserved,
+    };
+    let inference_metrics = InferenceMetrics::register(metrics);
+    let loader = BatchingLoader::new(loader, inference_metrics.clone(), traces.clone());
+    match settings.models_max_bytes {
+        None => Registry::new(loader, inference_metrics),
+        Some(bytes) => {
+            let metrics = MemoryMetrics::register(metrics);
+            Registry::new(BudgetLoader::new(loader, bytes, working_directory, metrics), inference_metrics)
+        }
+    }
+}
+
+/// What transports of requests share.
+#[derive(Clone)]
+struct ServerParts {
+    inference: Inference,
+    admin: Admin,
+    compute: ComputePool,
+}
+
+async fn rest_listener(
+    settings: &Settings,
+    parts: ServerParts,
+    metrics: &mut MetricsRegistry,
+) -> Result<Listener, CommandError> {
+    let has_metrics = settings.metrics_endpoint.is_some();
+    let metrics = has_metrics.then(|| RestMetrics::register(metrics, &settings.metrics_rest_server_prefix));
+    let options = rest::RestOptions {
+        metadata: metadata(settings),
+        root_path: settings.root_path.clone(),
+        max_body_bytes: settings.http_max_body_bytes.get(),
+        gzip: settings.gzip_enabled,
+        cors: settings.cors_settings.as_ref().map(rest::cors_layer).transpose()?,
+        non_finite: settings.non_finite_json,
+        overload_as_429: settings.overload_as_429,
+    };
+    let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
+    let socket = bind("HTTP", &settings.host, settings.http_port).await?;
+    let announcements = vec![format!("HTTP server running on http://{}", address(&socket))];
+    let header_timeout = settings.http_header_timeout;
+    Ok(Listener::new("HTTP", DrainStage::Requests, announcements, move |stop| {
+        server::serve(socket, app, header_timeout, stop)
+    }))
+}
+
+async fn grpc_listener(
+    settings: &Settings,
+    parts: ServerParts,
+    metrics: &mut MetricsRegistry,
+) -> Result<Listener, CommandError> {
+    let metrics = settings.metrics_endpoint.is_some().then(|| GrpcMetrics::register(metrics));
+    let options =
+        grpc::GrpcOptions { metadata: metadata(settings), max_message_length: settings.grpc_max_message_length };
+    let app = grpc::service(parts.inference, parts.admin, parts.compute, metrics, options);
+    let socket = bind("gRPC", &settings.host, settings.grpc_port).await?;
+    let announcements = vec![format!("gRPC server running on http://{}", address(&socket))];
+    let header_timeout = settings.http_header_timeout;
+    Ok(Listener::new("gRPC", DrainStage::Requests, announcements, move |stop| {
+        server::serve(socket, app, header_timeout, stop)
+    }))
+}
+
+/// Makes the listener for metrics, unless the settings switch it off.
+async fn metrics_listener(
+    settings: &Settings,
+    registry: MetricsRegistry,
+    python: &Python,
+) -> Result<Option<Listener>, CommandError> {
+    let Some(endpoint) = &settings.metrics_endpoint else { return Ok(None) };
+    let socket = bind("metrics", &settings.host, settings.metrics_port).await?;
+    let address = address(&socket);
+    let announcements = vec![
+        format!("Metrics server running on http://{address}"),
+        format!("Prometheus scraping endpoint can be accessed on http://{address}{endpoint}"),
+    ];
+    let models = python.expositions().clone();
+    let metrics = server::metrics::Metrics { registry, models, source: Arc::new(python.clone()) };
+    let app = server::metrics::service(endpoint, metrics);
+    let header_timeout = settings.http_header_timeout;
+    Ok(Some(Listener::new("metrics", DrainStage::Observers, announcements, move |stop| {
+        server::serve(socket, app, header_timeout, stop)
+    })))
+}
+
+/// Returns the options of Python models.
+pub(in crate::commands) fn python_options(
+    settings: &Settings,
+    repository: &Repository,
+    metrics: &mut MetricsRegistry,
+) -> python::PythonOptions {
+    let working_directory = repository.working_directory().to_owned();
+    let folder = working_directory.join(&settings.model_repository_root);
+    let variables: BTreeMap<String, String> = SystemEnvironment.variables().into_iter().collect();
+    let tarball = variables.get(ENV_TARBALL).filter(|path| !path.is_empty());
+    python::PythonOptions {
+        workers: settings.parallel_workers,
+        stop_timeout: settings.parallel_workers_timeout,
+        hang_timeout: settings.worker_hang_timeout,
+        interpreter: settings.python_executable.clone(),
+        environment_tarball: tarball.map(PathBuf::from),
+        environments_dir: settings.environments_dir.clone(),
+        paths: vec![folder, working_directory.clone()],
+        debug: settings.debug,
+        logging: settings.logging_settings.clone().map(|logging| match logging {
+            LoggingSettings::File(path) => working_directory.join(path).to_string_lossy().into_owned().into(),
+            LoggingSettings::Config(config) => config.into(),
+        }),
+        working_directory,
+        variables,
+        metrics: WorkerMetrics::register(metrics),
+    }
+}
+
+fn metadata(settings: &Settings) -> ServerMetadata {
+    ServerMetadata {
+        name: settings.server_name.clone(),
+        version: settings.server_version.clone(),
+        extensions: extensions(settings.extensions.clone()),
+    }
+}
+
+/// Returns the extensions of the protocol that are served: ours, and what the settings add.
+fn extensions(mut of_settings: Vec<String>) -> Vec<String> {
+    let ours = BINARY_EXTENSION.to_owned();
+    if !of_settings.contains(&ours) {
+        of_settings.insert(0, ours);
+    }
+    of_settings
+}
+
+fn cache_options(settings: &Settings) -> Option<CacheOptions> {
+    let entries = NonZeroUsize::new(settings.cache_size).filter(|_| settings.cache_enabled)?;
+    Some(CacheOptions { entries, max_bytes: settings.cache_max_bytes, ttl: settings.cache_ttl })
+}
+
+fn address(listener: &TcpListener) -> String {
+    listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string())
+}

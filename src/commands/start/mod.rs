@@ -1,0 +1,138 @@
+//! `mlserver start`: serve the models of a folder until a signal.
+
+mod assembly;
+mod shutdown;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use tracing::{error, warn};
+
+use super::custom_repository::InPython;
+use super::{CommandError, FAILURE, USAGE};
+use crate::cli::start::StartArgs;
+use crate::registry::chain;
+use crate::repository::{Discovery, Repository};
+use crate::runtimes::python::Python;
+use crate::settings::env::{KSERVE_MODELS_DIR, MODELS_DIR};
+use crate::settings::{Environment, Loaded, ModelSettings, Settings, Sources, Warning};
+use crate::shutdown::Signals;
+use crate::telemetry::logging::{self, LogFormat};
+use crate::telemetry::metrics::Registry as MetricsRegistry;
+pub(super) use assembly::python_options;
+use shutdown::{ShutdownLimits, shut_down};
+
+/// What to start.
+struct StartOptions {
+    folder: PathBuf,
+    strict: bool,
+}
+
+impl StartOptions {
+    /// Takes the folder from the arguments, else from the environment variables that images set.
+    fn new(args: &StartArgs, environment: &dyn Environment) -> Result<Self, CommandError> {
+        let variables = environment.variables();
+        let variable = |name: &str| variables.iter().find(|(n, value)| n == name && !value.is_empty());
+        let of_image = || variable(MODELS_DIR).or_else(|| variable(KSERVE_MODELS_DIR)).map(|(_, path)| path.into());
+        let Some(folder) = args.folder.clone().or_else(of_image) else {
+            let error = anyhow!("no FOLDER is given, and neither `{MODELS_DIR}` nor `{KSERVE_MODELS_DIR}` names one");
+            return Err(CommandError { error, code: USAGE });
+        };
+        Ok(Self { folder, strict: args.strict })
+    }
+}
+
+/// Runs `mlserver start`.
+pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), CommandError> {
+    let options = &StartOptions::new(args, environment)?;
+    let sources = Sources::read(environment)?;
+    let loaded = Settings::load(&options.folder, &sources, options.strict)?;
+    let _log =
+        logging::start(LogFormat { structured: loaded.settings.use_structured_logging, debug: loaded.settings.debug });
+    let repository = Repository::new(&options.folder, sources, options.strict);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let outcome = runtime.block_on(serve(loaded, repository, options));
+    // Computations that still run have been abandoned already.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn serve(loaded: Loaded<Settings>, repository: Repository, options: &StartOptions) -> Result<(), CommandError> {
+    let Loaded { settings, warnings, .. } = loaded;
+    let mut metrics = MetricsRegistry::default();
+    let python = Python::new(python_options(&settings, &repository, &mut metrics));
+    let repository = with_custom_repository(repository, &settings, &python).await?;
+    let models = discover(&repository, &settings, &warnings, options).await?;
+    let mut signals = Signals::listen().context("cannot listen for signals")?;
+    let limits = ShutdownLimits::of(&settings);
+    let server = assembly::start(&settings, &models, repository, python, metrics).await?;
+
+    let loading = server.admin.load_at_start(models);
+    let signal = tokio::select! {
+        failed = loading => {
+            if failed > 0 {
+                error!("Some of the models failed to load during startup!");
+                if settings.exit_on_load_failure {
+                    let limits = ShutdownLimits { delay: Duration::ZERO, ..limits };
+                    shut_down(server, limits, &mut signals).await?;
+                    let error = anyhow!("{failed} of the models failed to load; `exit_on_load_failure` false serves the others");
+                    return Err(CommandError { error, code: FAILURE });
+                }
+            }
+            signals.next().await
+        }
+        signal = signals.next() => signal,
+    };
+    // Before the log says so.
+    server.inference.leave();
+    limits.announce(signal);
+    shut_down(server, limits, &mut signals).await
+}
+
+/// Lists models through the class that the settings name, if they name one.
+async fn with_custom_repository(
+    repository: Repository,
+    settings: &Settings,
+    python: &Python,
+) -> Result<Repository, CommandError> {
+    let Some(class) = &settings.model_repository_implementation else { return Ok(repository) };
+    let custom = InPython::start(python, class, settings).await;
+    let custom = custom.with_context(|| format!("cannot use the model repository `{class}`"))?;
+    Ok(repository.with_custom(Arc::new(custom)))
+}
+
+/// Finds the models, and logs the warnings of their settings and the server's.
+async fn discover(
+    repository: &Repository,
+    settings: &Settings,
+    warnings: &[Warning],
+    options: &StartOptions,
+) -> Result<Vec<ModelSettings>, CommandError> {
+    let discovery = match repository.custom() {
+        _ if !settings.load_models_at_startup => Discovery::default(),
+        Some(custom) => repository.read(custom.list().await?),
+        None => repository.discover(),
+    };
+    let of_models = discovery.models.iter().flat_map(|model| &model.warnings);
+    let mut reported = Vec::new();
+    for warning in warnings.iter().chain(of_models) {
+        let message = warning.to_string();
+        if !reported.contains(&message) {
+            warn!("{message}");
+            reported.push(message);
+        }
+    }
+    for problem in &discovery.errors {
+        error!("{}", chain(problem));
+    }
+    if options.strict && !discovery.errors.is_empty() {
+        return Err(anyhow!("not every model in `{}` can be read", options.folder.display()).into());
+    }
+    if discovery.models.is_empty() && settings.load_models_at_startup {
+        let reason = if options.folder.exists() { "holds no model settings" } else { "does not exist" };
+        warn!("`{}` {reason}: no model is served.", options.folder.display());
+    }
+    Ok(discovery.models.into_iter().map(|model| model.settings).collect())
+}

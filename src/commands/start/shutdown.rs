@@ -1,0 +1,80 @@
+//! The orderly end of a server.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use tracing::{info, warn};
+
+use super::assembly::RunningServer;
+use crate::commands::{CommandError, FORCED};
+use crate::server::DrainStage;
+use crate::settings::Settings;
+use crate::shutdown::Signals;
+
+/// How long shutting down may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ShutdownLimits {
+    /// How long the server continues to answer although it is not ready, so that load balancers notice in time.
+    pub(super) delay: Duration,
+    /// How long the requests in flight may take after that.
+    pub(super) grace_period: Duration,
+}
+
+impl ShutdownLimits {
+    pub(super) fn of(settings: &Settings) -> Self {
+        Self { delay: settings.shutdown_delay, grace_period: settings.shutdown_grace_period }
+    }
+
+    /// Logs what happens now that a signal has come.
+    pub(super) fn announce(self, signal: &str) {
+        let (delay, grace) = (self.delay.as_secs_f64(), self.grace_period.as_secs_f64());
+        if self.delay.is_zero() {
+            info!("Received {signal}: answering the requests in flight, for at most {grace} s.");
+        } else {
+            info!(
+                "Received {signal}: not ready, and answering for {delay} s; then the requests in flight, for at most {grace} s."
+            );
+        }
+    }
+}
+
+/// Shuts the server down: not ready at once, no new requests after the delay, then answers for those in flight.
+///
+/// # Errors
+///
+/// A second signal ends it at once, which is a failure of its own because requests may be lost.
+pub(super) async fn shut_down(
+    mut server: RunningServer,
+    limits: ShutdownLimits,
+    signals: &mut Signals,
+) -> Result<(), CommandError> {
+    let inference = server.inference.clone();
+    let orderly = async {
+        server.inference.leave();
+        server.admin.stop();
+        tokio::time::sleep(limits.delay).await;
+        server.inference.stop();
+        server.listeners.stop(DrainStage::Requests);
+        let drained = async {
+            server.listeners.drain().await;
+            server.python.stop().await;
+            let traces = server.inference.traces().clone();
+            // Fails only if it panics, and then the spans are lost.
+            let _ = tokio::task::spawn_blocking(move || traces.end()).await;
+        };
+        tokio::time::timeout(limits.grace_period, drained).await
+    };
+    tokio::select! {
+        outcome = orderly => match outcome {
+            Ok(()) => info!("Stopped."),
+            Err(_) => {
+                warn!("Stopped with {} requests in flight: `shutdown_grace_period` exceeded.", inference.in_flight());
+            }
+        },
+        signal = signals.next() => {
+            let error = anyhow!("stopped at once by a second signal ({signal}), with {} requests in flight", inference.in_flight());
+            return Err(CommandError { error, code: FORCED });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! Estimators that delegate every call to another estimator.
+
+use super::classes::EstimatorSpec;
+use super::data::TableData;
+use super::error::{LoadError, PredictError};
+use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::fitted::FittedObject;
+
+/// An estimator that passes every call to the estimator inside of it.
+#[derive(Debug)]
+pub(super) struct Delegate {
+    pub(super) estimator: Estimator,
+}
+
+pub(super) fn delegate(fitted: &FittedObject<'_>, attribute: &'static str) -> Result<EstimatorSpec, LoadError> {
+    let estimator = fitted.estimator(fitted.require(attribute)?)?;
+    let (methods, features) = (estimator.info.methods, estimator.info.features);
+    Ok(EstimatorSpec::composed(methods, features, None, Delegate { estimator }))
+}
+
+impl Evaluate for Delegate {
+    fn call(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        _: &EstimatorInfo,
+    ) -> Result<TableData<'static>, PredictError> {
+        self.estimator.call(method, data)
+    }
+
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
+    fn cost(&self) -> u64 {
+        self.estimator.evaluate.cost()
+    }
+}
+
+/// Returns which of the methods of classifiers an estimator has.
+pub(super) fn classifier_methods(estimator: &Estimator) -> MethodSet {
+    [EstimatorMethod::Predict, EstimatorMethod::PredictProba, EstimatorMethod::DecisionFunction]
+        .into_iter()
+        .fold(MethodSet::NONE, |methods, method| methods.with_if(estimator.info.methods.contains(method), method))
+}

@@ -1,0 +1,178 @@
+//! Why a model cannot answer, or cannot be loaded.
+//!
+//! Each family has error types of its own. What reaches the rest of the server is a kind, which decides what clients see,
+//! and the family's error as its reason.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use tokio::task::JoinError;
+
+use super::MAX_ARTIFACT_BYTES;
+use crate::codecs::CodecError;
+
+/// Any error of a model family.
+pub type FamilyError = Box<dyn Error + Send + Sync>;
+
+/// Why a model could not answer: a kind, and the reason in the words of its family.
+#[derive(Debug)]
+pub struct RuntimeError {
+    kind: RuntimeErrorKind,
+    reason: FamilyError,
+}
+
+/// The kinds of failure of a runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuntimeErrorKind {
+    /// The model cannot answer this request, however often it is sent.
+    InvalidRequest,
+    /// The model's code has loaded, but reports that it is not ready.
+    NotReady,
+    /// The model rejected the request with a message and a status that are meant for the client.
+    Rejected { status: u16 },
+    /// The model's code raised an exception that is not meant for the client.
+    Exception,
+    /// The process that was answering the request has ended.
+    WorkerLost,
+    /// No process can answer the request, or the model is not in memory and cannot be loaded.
+    Unavailable,
+    /// The server is shutting down.
+    Stopping,
+    /// A bug of the server.
+    Internal,
+}
+
+impl RuntimeError {
+    pub fn new(kind: RuntimeErrorKind, reason: impl Into<FamilyError>) -> Self {
+        Self { kind, reason: reason.into() }
+    }
+
+    /// The model cannot answer this request.
+    pub fn invalid_request(reason: impl Into<FamilyError>) -> Self {
+        Self::new(RuntimeErrorKind::InvalidRequest, reason)
+    }
+
+    /// The model rejected the request.
+    pub fn rejected(status: u16, message: impl Into<FamilyError>) -> Self {
+        Self::new(RuntimeErrorKind::Rejected { status }, message)
+    }
+
+    /// The model's code raised an exception.
+    pub fn exception(message: impl Into<FamilyError>) -> Self {
+        Self::new(RuntimeErrorKind::Exception, message)
+    }
+
+    /// The model is not in memory, and cannot be loaded.
+    pub fn not_loaded(reason: &str) -> Self {
+        Self::new(RuntimeErrorKind::Unavailable, format!("the model cannot be loaded: {reason}"))
+    }
+
+    /// A check that should have made this impossible has failed: a bug of the server.
+    pub fn inconsistent(reason: impl Into<FamilyError>) -> Self {
+        Self::new(RuntimeErrorKind::Internal, InconsistentError(reason.into()))
+    }
+
+    pub fn stopping() -> Self {
+        Self::new(RuntimeErrorKind::Stopping, "the server is shutting down; try another one")
+    }
+
+    pub(crate) fn panicked(source: JoinError) -> Self {
+        Self::new(RuntimeErrorKind::Internal, PanicError(source))
+    }
+
+    /// A stream of requests ended before its first.
+    pub fn no_request() -> Self {
+        Self::invalid_request("the stream of requests is empty: expected at least one")
+    }
+
+    /// The model has no route of this number: a bug of the server.
+    pub fn no_route(route: usize) -> Self {
+        Self::inconsistent(format!("the model has no route {route}"))
+    }
+
+    /// Returns the kind, which decides what clients see.
+    pub const fn kind(&self) -> RuntimeErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for RuntimeError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(formatter)
+    }
+}
+
+impl Error for RuntimeError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.reason.source()
+    }
+}
+
+impl From<CodecError> for RuntimeError {
+    fn from(error: CodecError) -> Self {
+        Self::invalid_request(error)
+    }
+}
+
+/// A contradiction between the evaluator and the checks before it.
+#[derive(Debug, thiserror::Error)]
+#[error("the model refused a request that had been checked: {0}")]
+struct InconsistentError(FamilyError);
+
+/// The evaluator panicked.
+#[derive(Debug, thiserror::Error)]
+#[error("the prediction ended unexpectedly; the log has the details")]
+struct PanicError(#[source] JoinError);
+
+/// Why a native runtime cannot compute the outputs that a request asks for.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OutputError {
+    /// The runtime does not have the output.
+    #[error("{runtime} only supports {supported} as outputs ({found} was received)")]
+    Unsupported { runtime: &'static str, supported: &'static str, found: String },
+    /// This model does not have the output. The lone quote is the original's.
+    #[error("{model} models do not support '{output}")]
+    Missing { model: Cow<'static, str>, output: &'static str },
+}
+
+impl From<OutputError> for RuntimeError {
+    fn from(error: OutputError) -> Self {
+        Self::invalid_request(error)
+    }
+}
+
+/// Why a model could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error("implementation `{implementation}` is not served natively, as `parameters.extra.backend` asks for")]
+    NotNative { implementation: String },
+    /// A Python model, in the words of its pool.
+    #[error(transparent)]
+    Python(FamilyError),
+    #[error("`parameters.extra.backend` is `{found}`, expected `native`, `python` or `auto`")]
+    Backend { found: String },
+    #[error("cannot read `{}`", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("`{}` is a directory without a model file: expected one of {expected}", path.display())]
+    Directory { path: PathBuf, expected: String },
+    #[error("`{}` has {size} bytes, more than the {MAX_ARTIFACT_BYTES} that are read", path.display())]
+    TooLarge { path: PathBuf, size: u64 },
+    /// The native evaluator of the family cannot take the artifact.
+    #[error("`{}` is not a model that can be served natively", path.display())]
+    Artifact {
+        path: PathBuf,
+        /// The artifact may well be right, and only needs more than the native evaluator has.
+        unsupported: bool,
+        source: FamilyError,
+    },
+}
+
+impl LoadError {
+    /// Reports whether Python may be able to serve the artifact that the native evaluator cannot.
+    pub const fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Artifact { unsupported: true, .. })
+    }
+}

@@ -1,0 +1,158 @@
+//! Which runtime serves a model, and loading the native ones.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::identity::Identity;
+use super::mlflow::{self, MlflowModel};
+use super::sklearn::SklearnModel;
+use super::trees::TreeModel;
+use super::{LoadError, Runtime};
+use crate::compute::ComputePool;
+use crate::families::{ModelFamily, NativeEvaluator};
+use crate::settings::ModelSettings;
+
+/// The largest artifact that is read into memory, in bytes.
+pub const MAX_ARTIFACT_BYTES: u64 = 8 << 30;
+
+/// Which runtime serves a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Implementation {
+    /// The server itself.
+    Native(NativeEvaluator),
+    /// Code in Python, which runs in worker processes.
+    Python,
+}
+
+impl Implementation {
+    /// Returns what the settings ask for.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no runtime serves the implementation with the backend that `parameters.extra.backend` asks for.
+    pub fn of(settings: &ModelSettings) -> Result<Self, LoadError> {
+        let backend = Backend::of(settings)?;
+        let native = ModelFamily::of(&settings.implementation).and_then(|family| family.native);
+        match (native, backend) {
+            (_, Backend::Python) | (None, Backend::Auto) => Ok(Self::Python),
+            (Some(native), Backend::Native | Backend::Auto) => Ok(Self::Native(native)),
+            (None, Backend::Native) => Err(LoadError::NotNative { implementation: settings.implementation.clone() }),
+        }
+    }
+}
+
+/// What `parameters.extra.backend` asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// The server itself if it can, else Python.
+    Auto,
+    Native,
+    Python,
+}
+
+impl Backend {
+    /// Returns what the settings ask for, [`Self::Auto`] by default.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the setting is none of the names.
+    pub fn of(settings: &ModelSettings) -> Result<Self, LoadError> {
+        match settings.parameters.extra.get("backend") {
+            None | Some(Value::Null) => Ok(Self::Auto),
+            Some(Value::String(backend)) if backend == "auto" => Ok(Self::Auto),
+            Some(Value::String(backend)) if backend == "native" => Ok(Self::Native),
+            Some(Value::String(backend)) if backend == "python" => Ok(Self::Python),
+            Some(other) => {
+                let found = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
+                Err(LoadError::Backend { found })
+            }
+        }
+    }
+}
+
+impl NativeEvaluator {
+    /// Reports whether the evaluator reads an artifact.
+    pub fn needs_artifact(self) -> bool {
+        self != Self::Identity
+    }
+}
+
+/// Loads a model that the server evaluates itself. Reads files and computes: call it on a thread that may block.
+///
+/// `artifact` is not looked at by evaluators that need none.
+///
+/// # Errors
+///
+/// [`LoadError`] names the file or the setting, and what is not evaluated natively.
+pub fn load_native(
+    evaluator: NativeEvaluator,
+    settings: &ModelSettings,
+    artifact: &Path,
+    compute: &ComputePool,
+) -> Result<Arc<dyn Runtime>, LoadError> {
+    let expected = ModelFamily::artifact_names(settings).join(", ");
+    let artifact_error = |unsupported, source| LoadError::Artifact { path: artifact.to_owned(), unsupported, source };
+    match evaluator {
+        NativeEvaluator::Identity => Ok(Arc::new(Identity)),
+        NativeEvaluator::Trees(library) => {
+            let bytes = read(artifact, &expected)?;
+            let model = TreeModel::load(library, &bytes, settings, compute.clone());
+            let model = model.map_err(|error| artifact_error(error.is_refusal(), error.into()))?;
+            Ok(Arc::new(model))
+        }
+        NativeEvaluator::Sklearn => {
+            let bytes = read(artifact, &expected)?;
+            let model = SklearnModel::load(bytes.into(), settings, compute.clone());
+            let model = model.map_err(|error| artifact_error(error.is_refusal(), error.into()))?;
+            Ok(Arc::new(model))
+        }
+        NativeEvaluator::Mlflow => Ok(Arc::new(MlflowModel::load(artifact, settings, compute)?)),
+    }
+}
+
+/// Describes what a folder that MLflow saved holds, and whether it is evaluated natively.
+///
+/// # Errors
+///
+/// Fails if its `MLmodel` or its artifact cannot be read.
+pub fn inspect_mlflow(folder: &Path) -> Result<String, LoadError> {
+    mlflow::inspect(folder)
+}
+
+/// Reads an artifact of scikit-learn.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read, or is larger than [`MAX_ARTIFACT_BYTES`].
+pub fn read_sklearn(path: &Path) -> Result<Vec<u8>, LoadError> {
+    read(path, "a file that joblib or pickle wrote")
+}
+
+/// Reads a whole file, or a named pipe until its writer closes it.
+///
+/// `expected` is what a directory should have been.
+pub(super) fn read(path: &Path, expected: &str) -> Result<Vec<u8>, LoadError> {
+    let failed = |source| LoadError::Read { path: path.to_owned(), source };
+    let too_large = |size| LoadError::TooLarge { path: path.to_owned(), size };
+    let metadata = std::fs::metadata(path).map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(LoadError::Directory { path: path.to_owned(), expected: expected.to_owned() });
+    }
+    if metadata.len() > MAX_ARTIFACT_BYTES {
+        return Err(too_large(metadata.len()));
+    }
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    let size = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
+    bytes.try_reserve_exact(size).map_err(|error| failed(error.into()))?;
+    // The size of a pipe or a device shows only at its end.
+    file.take(MAX_ARTIFACT_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    match bytes.len() as u64 {
+        size if size > MAX_ARTIFACT_BYTES => Err(too_large(size)),
+        _ => Ok(bytes),
+    }
+}

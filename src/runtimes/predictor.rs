@@ -1,0 +1,78 @@
+//! Runtimes that only predict.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{
+    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+    answer_first, ready,
+};
+use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
+
+static NATIVE: Description = Description::native();
+
+/// A runtime that only predicts: it is always available, and has no routes.
+///
+/// Only for runtimes that evaluate models. One that wraps another one implements [`Runtime`], which has no defaults.
+pub trait Predictor: fmt::Debug + Send + Sync + 'static {
+    /// See [`Runtime::description`].
+    fn description(&self) -> &Description {
+        &NATIVE
+    }
+
+    /// See [`Runtime::parallelism`].
+    fn parallelism(&self) -> usize {
+        1
+    }
+
+    /// See [`Runtime::warm_up`].
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        ready(Ok(()))
+    }
+
+    /// Answers one request. The prediction begins at once.
+    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>>;
+
+    /// See [`Runtime::predict_stream`].
+    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream
+    where
+        Self: Sized,
+    {
+        answer_first(self, requests)
+    }
+}
+
+impl<P: Predictor> Runtime for P {
+    fn description(&self) -> &Description {
+        Predictor::description(self)
+    }
+
+    fn status(&self) -> RuntimeStatus {
+        RuntimeStatus::AVAILABLE
+    }
+
+    fn parallelism(&self) -> usize {
+        Predictor::parallelism(self)
+    }
+
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        Predictor::warm_up(self)
+    }
+
+    fn predict(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        progress.begin();
+        Predictor::predict(self, request)
+    }
+
+    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+        Predictor::predict_stream(self, requests)
+    }
+
+    fn call(&self, route: usize, _call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        ready(Err(RuntimeError::no_route(route)))
+    }
+}

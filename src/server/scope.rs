@@ -1,0 +1,30 @@
+//! What a caller must be permitted to do.
+
+/// The permission that a route or a call needs.
+///
+/// The tables of routes and calls name it; access control is not enforced yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Nothing: health and documentation.
+    Open,
+    /// Reading what the server and its models are.
+    Read,
+    /// Predictions.
+    Infer,
+    /// Changing which models are loaded.
+    Admin,
+    /// Scraping metrics.
+    Metrics,
+}
+
+impl Scope {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Read => "read",
+            Self::Infer => "infer",
+            Self::Admin => "admin",
+            Self::Metrics => "metrics",
+        }
+    }
+}

@@ -1,0 +1,479 @@
+//! `mlserver config`, and help, version and usage errors of the command line.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::mlserver_command;
+
+/// A folder in which the executable runs with only the given environment.
+struct Case {
+    folder: TempDir,
+    variables: Vec<(&'static str, &'static str)>,
+}
+
+impl Case {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), variables: Vec::new() }
+    }
+
+    fn file(self, name: &str, content: &str) -> Self {
+        let path = self.folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+        self
+    }
+
+    fn env(mut self, name: &'static str, value: &'static str) -> Self {
+        self.variables.push((name, value));
+        self
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = mlserver_command(self.folder.path(), arguments);
+        command.envs(self.variables.iter().copied());
+        command
+    }
+
+    /// Runs the executable and returns its status and output, without the parts that differ from run to run.
+    fn run(&self, arguments: &[&str]) -> String {
+        let output = self.command(arguments).output().unwrap();
+        let text = |bytes: &[u8]| self.plain(std::str::from_utf8(bytes).unwrap());
+        format!(
+            "status: {}\n--- stdout\n{}--- stderr\n{}",
+            output.status.code().unwrap(),
+            text(&output.stdout),
+            text(&output.stderr)
+        )
+    }
+
+    /// Replaces paths and the version, and the padding whose width depends on them.
+    fn plain(&self, text: &str) -> String {
+        let folder = self.folder.path().canonicalize().unwrap();
+        let plain = text
+            .replace(folder.to_str().unwrap(), "[DIR]")
+            .replace(self.folder.path().to_str().unwrap(), "[DIR]")
+            .replace(env!("CARGO_PKG_VERSION"), "[VERSION]");
+        let lines = plain.lines().map(|line| match line.rsplit_once("  (") {
+            Some((value, source)) => format!("{} ({source}\n", value.trim_end()),
+            None => format!("{line}\n"),
+        });
+        lines.collect()
+    }
+}
+
+/// Settings from every source, one of them invalid and one not supported yet.
+fn every_source() -> Case {
+    Case::new()
+        .file("models/settings.json", r#"{"http_port": 18080, "extensions": ["a", "b"], "gprc_port": 1}"#)
+        .file(".env", "MLSERVER_METRICS_PORT=18082\n")
+        .env("MLSERVER_MAX_IN_FLIGHT", "8")
+        .env("MLSERVER_MODEL_CACHE_ENABLED", "yes")
+        .file(
+            "models/iris/model-settings.json",
+            r#"{"implementation": "mlserver_xgboost.XGBoostModel", "parameters": {"version": "v1", "own": [1]}}"#,
+        )
+        .file("models/wine/model-settings.json", r#"{"implementation": "mlserver_lightgbm.LightGBMModel"}"#)
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "it is one long text")]
+fn config_show_prints_every_value_and_its_source() {
+    insta::assert_snapshot!(every_source().run(&["config", "show", "models"]), @r#"
+    status: 0
+    --- stdout
+    server
+      debug = false (default)
+      parallel_workers = 1 (default)
+      parallel_workers_timeout = 5 (default)
+      worker_hang_timeout = 300.0 (default)
+      python_executable = null (default)
+      environments_dir = "[DIR]/.envs" (default)
+      model_repository_implementation = null (default)
+      model_repository_root = "models" (argument FOLDER)
+      model_repository_implementation_args = {} (default)
+      load_models_at_startup = true (default)
+      exit_on_load_failure = true (default)
+      server_name = "mlserver" (default)
+      server_version = "[VERSION]" (default)
+      extensions = ["a","b"] ([DIR]/models/settings.json)
+      host = "0.0.0.0" (default)
+      http_port = 18080 ([DIR]/models/settings.json)
+      root_path = "" (default)
+      http_max_body_bytes = 67108864 (default)
+      http_header_timeout = 30.0 (default)
+      max_in_flight = 8 (environment MLSERVER_MAX_IN_FLIGHT)
+      overload_as_429 = false (default)
+      server_timing = false (default)
+      shutdown_delay = 0.0 (default)
+      shutdown_grace_period = 30.0 (default)
+      grpc_port = 8081 (default)
+      grpc_max_message_length = 67108864 (default)
+      cors_settings = null (default)
+      metrics_endpoint = "/metrics" (default)
+      metrics_port = 18082 ([DIR]/.env MLSERVER_METRICS_PORT)
+      metrics_rest_server_prefix = "rest_server" (default)
+      metrics_dir = "[DIR]/.metrics" (default)
+      use_structured_logging = false (default)
+      logging_settings = null (default)
+      kafka_enabled = false (default)
+      kafka_servers = "localhost:9092" (default)
+      kafka_topic_input = "mlserver-input" (default)
+      kafka_topic_output = "mlserver-output" (default)
+      tracing_server = null (default)
+      cache_enabled = false (default)
+      cache_size = 100 (default)
+      cache_max_bytes = 67108864 (default)
+      cache_ttl = null (default)
+      models_max_bytes = null (default)
+      gzip_enabled = true (default)
+      non_finite_json = "null" (default)
+
+    model `iris` version `v1` in [DIR]/models/iris/model-settings.json
+      name = "iris" (folder of the file)
+      implementation = "mlserver_xgboost.XGBoostModel" ([DIR]/models/iris/model-settings.json)
+      platform = "" (default)
+      versions = [] (default)
+      inputs = [] (default)
+      outputs = [] (default)
+      max_batch_size = 0 (default)
+      max_batch_time = 0.0 (default)
+      parameters.uri = "[DIR]/models/iris" (folder of the file)
+      parameters.version = "v1" ([DIR]/models/iris/model-settings.json)
+      parameters.content_type = null (default)
+      parameters.format = null (default)
+      parameters.environment_tarball = null (default)
+      parameters.environment_path = null (default)
+      parameters.inference_pool_gid = null (default)
+      parameters.autogenerate_inference_pool_gid = false (default)
+      parameters.workers = null (default)
+      parameters.validate_inputs = false (default)
+      parameters.max_queue_requests = null (default)
+      parameters.max_queue_bytes = 1073741824 (default)
+      parameters.memory_bytes = null (default)
+      parameters.pinned = false (default)
+      parameters.queue_timeout = null (default)
+      parameters.predict_timeout = null (default)
+      parameters.request_timeout = null (default)
+      parameters.extra = {} (default)
+      parameters.own = [1] ([DIR]/models/iris/model-settings.json)
+      cache_enabled = true (environment MLSERVER_MODEL_CACHE_ENABLED)
+      warmup = [] (default)
+      parallel_workers = null (default)
+      warm_workers = false (default)
+
+    model `wine` in [DIR]/models/wine/model-settings.json
+      name = "wine" (folder of the file)
+      implementation = "mlserver_lightgbm.LightGBMModel" ([DIR]/models/wine/model-settings.json)
+      platform = "" (default)
+      versions = [] (default)
+      inputs = [] (default)
+      outputs = [] (default)
+      max_batch_size = 0 (default)
+      max_batch_time = 0.0 (default)
+      parameters.uri = "[DIR]/models/wine" (folder of the file)
+      parameters.version = null (default)
+      parameters.content_type = null (default)
+      parameters.format = null (default)
+      parameters.environment_tarball = null (default)
+      parameters.environment_path = null (default)
+      parameters.inference_pool_gid = null (default)
+      parameters.autogenerate_inference_pool_gid = false (default)
+      parameters.workers = null (default)
+      parameters.validate_inputs = false (default)
+      parameters.max_queue_requests = null (default)
+      parameters.max_queue_bytes = 1073741824 (default)
+      parameters.memory_bytes = null (default)
+      parameters.pinned = false (default)
+      parameters.queue_timeout = null (default)
+      parameters.predict_timeout = null (default)
+      parameters.request_timeout = null (default)
+      parameters.extra = {} (default)
+      cache_enabled = true (environment MLSERVER_MODEL_CACHE_ENABLED)
+      warmup = [] (default)
+      parallel_workers = null (default)
+      warm_workers = false (default)
+    --- stderr
+    warning: unknown key `gprc_port` in `[DIR]/models/settings.json` (did you mean `grpc_port`?)
+    "#);
+}
+
+#[test]
+fn config_show_json_matches_the_table() {
+    let case = every_source();
+    let output = case.command(&["config", "show", "--format", "json", "models"]).output().unwrap();
+    assert!(output.status.success());
+    let shown: Value = serde_json::from_str(&case.plain(std::str::from_utf8(&output.stdout).unwrap())).unwrap();
+    let server = &shown["server"]["settings"];
+    assert_eq!(
+        server["http_port"],
+        json!({"value": 18080, "source": {"kind": "file", "path": "[DIR]/models/settings.json"}})
+    );
+    assert_eq!(
+        server["metrics_port"],
+        json!({
+            "value": 18082,
+            "source": {"kind": "dotenv", "path": "[DIR]/.env", "name": "MLSERVER_METRICS_PORT"},
+        })
+    );
+    assert_eq!(
+        server["max_in_flight"],
+        json!({"value": 8, "source": {"kind": "environment", "name": "MLSERVER_MAX_IN_FLIGHT"}})
+    );
+    let iris = &shown["models"][0];
+    assert_eq!((&iris["name"], &iris["version"]), (&json!("iris"), &json!("v1")));
+    assert_eq!(iris["settings"]["parameters.own"]["value"], json!([1]));
+    assert_eq!(shown["models"][1]["file"], "[DIR]/models/wine/model-settings.json");
+    assert_eq!(shown["errors"], json!([]));
+}
+
+#[test]
+fn config_show_defaults_to_the_working_directory() {
+    let case = Case::new().file("settings.json", r#"{"http_port": 1}"#);
+    let shown = case.run(&["config", "show"]);
+    assert!(shown.contains("http_port = 1 "), "{shown}");
+}
+
+#[test]
+fn config_show_invalid_settings_lists_every_problem() {
+    let case =
+        Case::new().file("settings.json", r#"{"http_port": "many", "debug": 2}"#).env("MLSERVER_EXTENSIONS", "a,b");
+    insta::assert_snapshot!(case.run(&["config", "show", "."]), @r#"
+    status: 1
+    --- stdout
+    --- stderr
+    error: 3 problems with the settings
+      `debug` in `[DIR]/settings.json`: expected true or false, found `2`
+      `extensions` from environment variable `MLSERVER_EXTENSIONS`: expected a list of strings as JSON, found `a,b`: expected value at line 1 column 1
+      `http_port` in `[DIR]/settings.json`: expected an integer from 0 to 65535, found `"many"`
+    "#);
+}
+
+#[test]
+fn config_show_strict_rejects_unknown_keys() {
+    let case = every_source();
+    insta::assert_snapshot!(case.run(&["config", "show", "--strict", "models"]), @r"
+    status: 1
+    --- stdout
+    --- stderr
+    error: unknown key `gprc_port` in `[DIR]/models/settings.json` (did you mean `grpc_port`?)
+    ");
+}
+
+#[test]
+fn config_show_unreadable_model_fails_only_with_strict() {
+    let case = Case::new().file("bad/model-settings.json", "{}");
+    let lenient = case.run(&["config", "show"]);
+    assert!(lenient.starts_with("status: 0"), "{lenient}");
+    let (_, errors) = lenient.split_once("--- stderr\n").unwrap();
+    insta::assert_snapshot!(errors, @"error: failed to load the model settings at `[DIR]/bad/model-settings.json`: `implementation` is missing in `[DIR]/bad/model-settings.json`, and `MLSERVER_MODEL_IMPLEMENTATION` is not set");
+    let strict = case.run(&["config", "show", "--strict"]);
+    assert!(strict.starts_with("status: 1"), "{strict}");
+    assert!(strict.ends_with("error: not every model in `.` can be read\n"), "{strict}");
+}
+
+#[test]
+fn config_show_prints_the_model_from_the_environment() {
+    let case = Case::new()
+        .env("MLSERVER_MODEL_IMPLEMENTATION", "mlserver_xgboost.XGBoostModel")
+        .env("MLSERVER_MODEL_NAME", "env");
+    let shown = case.run(&["config", "show"]);
+    assert!(shown.contains("\nmodel `env` from the environment\n"), "{shown}");
+}
+
+#[test]
+fn closed_stdout_is_not_an_error() {
+    let case = Case::new();
+    let mut command = case.command(&["config", "show"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn version_matches_the_original() {
+    insta::assert_snapshot!(Case::new().run(&["--version"]), @r"
+    status: 0
+    --- stdout
+    mlserver, version [VERSION]
+    --- stderr
+    ");
+}
+
+#[test]
+fn help_of_program_snapshot() {
+    insta::assert_snapshot!(Case::new().run(&["--help"]), @r"
+    status: 0
+    --- stdout
+    Serve machine-learning models over the Open Inference (V2) protocol
+
+    Usage: mlserver <COMMAND>
+
+    Commands:
+      start        Start serving the models of a folder
+      infer        Have a server answer a file of requests, in its order
+      init         Make a new project that serves, tests and builds at once
+      dockerfile   Write a Dockerfile for a folder of models
+      build        Build an image of a folder of models
+      manifest     Print a manifest that runs an image of a folder
+      doctor       Check what a folder needs to be served, and say what to do
+      config       Inspect settings
+      inspect      Print what an artifact or MLflow folder holds, and whether it is native
+      completions  Print the completions of a shell
+      man          Write the manual pages into a folder
+
+    Options:
+      -h, --help     Print help
+      -V, --version  Print version
+    --- stderr
+    ");
+}
+
+#[test]
+fn help_of_start_snapshot() {
+    insta::assert_snapshot!(Case::new().run(&["start", "--help"]), @r"
+    status: 0
+    --- stdout
+    Start serving the models of a folder
+
+    Usage: mlserver start [OPTIONS] [FOLDER]
+
+    Arguments:
+      [FOLDER]  Folder with `settings.json` and the models, each with a `model-settings.json` [default:
+                what the variable `MLSERVER_MODELS_DIR` names, else `MODELS_DIR`]
+
+    Options:
+          --strict  Refuse unknown keys in settings files
+      -h, --help    Print help
+    --- stderr
+    ");
+}
+
+#[test]
+fn help_of_build_snapshot() {
+    insta::assert_snapshot!(Case::new().run(&["build", "--help"]), @r"
+    status: 0
+    --- stdout
+    Build an image of a folder of models
+
+    Usage: mlserver build [OPTIONS] --tag <TAG> <FOLDER>
+
+    Arguments:
+      <FOLDER>  Folder with the models
+
+    Options:
+      -t, --tag <TAG>               Name of the image
+          --no-cache                Run every step anew
+          --base <IMAGE>            Image to start from [default: none for native models, else one with
+                                    Python]
+          --server <IMAGE>          Image to take the server from [default: this executable]
+          --platform <PLATFORM>     Platform of the image, such as `linux/arm64` [default: the engine's]
+          --build-arg <NAME=VALUE>  Value of an ARG of the Dockerfile; may be repeated
+          --network <MODE>          Network of the build's commands and of the check [default: the
+                                    engine's]
+          --classic                 Use the classic builder, for engines without BuildKit
+          --check                   Start the image, load its models, and send each the `request.json`
+                                    beside its settings
+          --push                    Send the image to the registry that its name leads to, after the
+                                    check
+      -h, --help                    Print help
+    --- stderr
+    ");
+}
+
+#[test]
+fn help_of_dockerfile_snapshot() {
+    insta::assert_snapshot!(Case::new().run(&["dockerfile", "--help"]), @r"
+    status: 0
+    --- stdout
+    Write a Dockerfile for a folder of models
+
+    Usage: mlserver dockerfile [OPTIONS] <FOLDER>
+
+    Arguments:
+      <FOLDER>  Folder with the models; the file is written into it
+
+    Options:
+      -i, --include-dockerignore  Write a `Dockerfile.dockerignore`, too
+          --base <IMAGE>          Image to start from [default: none for native models, else one with
+                                  Python]
+          --server <IMAGE>        Image to take the server from [default: mlserver:[VERSION]-slim]
+      -h, --help                  Print help
+    --- stderr
+    ");
+}
+
+#[test]
+fn help_of_init_snapshot() {
+    insta::assert_snapshot!(Case::new().run(&["init", "--help"]), @r"
+    status: 0
+    --- stdout
+    Make a new project that serves, tests and builds at once
+
+    Usage: mlserver init [OPTIONS] [FOLDER]
+
+    Arguments:
+      [FOLDER]  Folder of the project [default: its name]
+
+    Options:
+      -t, --template <TEMPLATE>  Name of a template, a folder, or an archive (.zip, .tar, .tar.gz)
+                                 [default: custom]
+          --name <NAME>          Name of the project and of its model [default: that of the folder, else
+                                 `my-model`]
+          --list                 Print the names of the templates
+          --force                Overwrite files that are there
+      -h, --help                 Print help
+    --- stderr
+    ");
+}
+
+#[test]
+fn help_of_config_snapshot() {
+    insta::assert_snapshot!(Case::new().run(&["config", "--help"]), @r"
+    status: 0
+    --- stdout
+    Inspect settings
+
+    Usage: mlserver config <COMMAND>
+
+    Commands:
+      show  Print every effective setting and where it came from
+
+    Options:
+      -h, --help  Print help
+    --- stderr
+    ");
+}
+
+#[test]
+fn help_of_config_show_snapshot() {
+    insta::assert_snapshot!(Case::new().run(&["config", "show", "--help"]), @r"
+    status: 0
+    --- stdout
+    Print every effective setting and where it came from
+
+    Usage: mlserver config show [OPTIONS] [FOLDER]
+
+    Arguments:
+      [FOLDER]  Folder that would be started [default: .]
+
+    Options:
+          --strict           Refuse unknown keys in settings files
+          --format <FORMAT>  Print lines of text or one JSON object [default: text] [possible values:
+                             text, json]
+      -h, --help             Print help
+    --- stderr
+    ");
+}
+
+#[test]
+fn usage_errors_exit_with_2() {
+    for arguments in [&[] as &[&str], &["bogus"], &["start"], &["config"], &["config", "show", "--format", "xml"]] {
+        let shown = Case::new().run(arguments);
+        assert!(shown.starts_with("status: 2\n--- stdout\n--- stderr\n"), "{arguments:?}: {shown}");
+    }
+}

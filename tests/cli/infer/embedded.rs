@@ -1,0 +1,78 @@
+//! Models that run in the command's own process.
+
+use serde_json::{Value, json};
+
+use super::{IRISES, InferCommand, irises, without_inference_id};
+use crate::support::process_models::process_models;
+use crate::support::python::python;
+use crate::support::{Folder, IRIS, TestServer};
+
+#[test]
+fn infer_embedded_model_matches_the_server() {
+    let server = TestServer::quickstart();
+    let folder = server.folder.root().to_str().unwrap().to_owned();
+    let address = server.http.to_string();
+    let ask = |aim: &[&str]| -> Vec<Value> {
+        let infer = InferCommand::new(irises(50)).flags(aim).flags(&["-i", "in.jsonl", "-o", "out.jsonl", "-s", "8"]);
+        infer.run().lines(0).into_iter().map(without_inference_id).collect()
+    };
+    let expected = ask(&["-u", &address, "-m", IRIS]);
+    assert_eq!(expected[1]["outputs"][0]["data"][0], IRISES[1].1);
+    assert_eq!(ask(&["--embedded", &folder, "-m", IRIS]), expected);
+    assert_eq!(ask(&["--embedded", &folder, "-m", IRIS, "--model-version", "v1.0.0"]), expected);
+    assert_eq!(ask(&["-m", &format!("{folder}/{IRIS}")]), expected, "a folder with a model is enough");
+}
+
+#[test]
+fn infer_embedded_unknown_model_is_rejected() {
+    let folder = Folder::quickstart();
+    let root = folder.root().to_str().unwrap();
+    for (flags, message) in [
+        (
+            &["--embedded", root][..],
+            "holds several models: choose one with --model-name of breast-cancer-lightgbm, iris-xgboost",
+        ),
+        (&["--embedded", root, "-m", "nope"], "holds no model `nope`; it holds breast-cancer-lightgbm, iris-xgboost"),
+        (&["--embedded", root, "-m", IRIS, "--model-version", "v9"], "holds no model `iris-xgboost` with version `v9`"),
+        (&["--embedded", "/nowhere"], "`/nowhere` holds no model"),
+    ] {
+        let ran = InferCommand::new(irises(1)).flags(flags).flags(&["-i", "in.jsonl", "-o", "out.jsonl"]).run();
+        assert_eq!(ran.code, Some(1));
+        assert!(ran.stderr.contains(message), "{}", ran.stderr);
+    }
+    let both = InferCommand::new("").flags(&["--embedded", root, "-u", "h:1", "-i", "-", "-o", "-"]).run();
+    assert_eq!(both.code, Some(2), "{}", both.stderr);
+}
+
+#[test]
+fn infer_embedded_bad_rows_fail_alone() {
+    let folder = Folder::iris();
+    let input =
+        irises(1) + &json!({"inputs": [{"name": "a", "shape": [1], "datatype": "FP32", "data": [1]}]}).to_string();
+    let infer = InferCommand::new(input).flags(&[
+        "--embedded",
+        folder.root().to_str().unwrap(),
+        "-i",
+        "in.jsonl",
+        "-o",
+        "out.jsonl",
+    ]);
+    let lines = infer.run().lines(4);
+    assert_eq!(lines[0]["outputs"][0]["data"][0], IRISES[0].1);
+    assert_eq!(lines[1]["error"]["msg"], "input `a` has the shape [1], but this model takes [rows, 4]");
+}
+
+#[test]
+fn infer_embedded_python_model_answers() {
+    let folder = process_models(&[("where", json!({}))]);
+    let Some(interpreter) = python() else { return };
+    let input = json!({"inputs": [{"name": "x", "shape": [1], "datatype": "INT64", "data": [1]}]}).to_string() + "\n";
+    let infer = InferCommand::new(input.repeat(5))
+        .flags(&["--embedded", folder.root().to_str().unwrap(), "-i", "in.jsonl", "-o", "out.jsonl"])
+        .env("PATH", "/usr/bin:/bin")
+        .env("MLSERVER_PYTHON_EXECUTABLE", interpreter.to_str().unwrap());
+    let infer = infer.env("XDG_CACHE_HOME", crate::support::repository_path("target/test-cache").to_str().unwrap());
+    let lines = infer.run().lines(0);
+    assert_eq!(lines.len(), 5);
+    assert!(lines.iter().all(|line| line["outputs"][0]["data"][0].as_str().unwrap().contains("pid")), "{lines:?}");
+}

@@ -1,0 +1,233 @@
+//! Tables as input and output: CSV, NumPy and Parquet.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::{IRISES, InferCommand, values};
+use crate::support::scripted::{Received, Reply, ScriptedServer};
+use crate::support::{IRIS, TestServer};
+
+/// Predicts the irises of a file with that name.
+fn of_irises(server: &TestServer, name: &str, content: impl AsRef<[u8]>) -> InferCommand {
+    let infer =
+        InferCommand::new("").flags(&["-u", &server.http.to_string(), "-m", IRIS, "-i", name, "-o", "out.jsonl"]);
+    fs::write(infer.path(name), content).unwrap();
+    infer
+}
+
+fn csv(rows: usize) -> String {
+    let rows = (0..rows).map(|row| {
+        let [a, b, c, d] = IRISES[row % 3].0;
+        format!("{a},{b},{c},{d}\n")
+    });
+    "sepal length,sepal width,petal length,petal width\n".to_owned() + &rows.collect::<String>()
+}
+
+fn classes(rows: usize) -> Vec<Option<i64>> {
+    (0..rows).map(|row| Some(IRISES[row % 3].1)).collect()
+}
+
+/// A single-precision array, as `numpy.save` writes it.
+fn npy(rows: usize) -> Vec<u8> {
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, 4), }}\n");
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend(u16::try_from(header.len()).unwrap().to_le_bytes());
+    file.extend(header.as_bytes());
+    #[expect(clippy::cast_possible_truncation, reason = "the numbers have one decimal")]
+    let numbers = (0..rows).flat_map(|row| IRISES[row % 3].0).flat_map(|value| (value as f32).to_le_bytes());
+    file.extend(numbers);
+    file
+}
+
+#[test]
+fn infer_tables_every_format_gives_the_same_answers() {
+    let server = TestServer::quickstart();
+    let objects = (0..250).map(|row| {
+        let [a, b, c, d] = IRISES[row % 3].0;
+        json!({"sepal length": a, "sepal width": b, "petal length": c, "petal width": d}).to_string() + "\n"
+    });
+    let objects: String = objects.collect();
+    for (name, content) in [
+        ("in.csv", csv(250).into_bytes()),
+        ("in.tsv", csv(250).replace(',', "\t").into_bytes()),
+        ("in.ndjson", objects.into_bytes()),
+        ("in.npy", npy(250)),
+        #[cfg(feature = "parquet")]
+        ("in.parquet", parquet(250)),
+    ] {
+        let ran = of_irises(&server, name, content).flags(&["--summary", "json"]).run();
+        let lines = ran.lines(0);
+        assert_eq!(values(&lines), classes(250), "{name}");
+        let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(summary["requests"], 3, "{name}: a hundred rows each");
+    }
+    let piped =
+        InferCommand::new("").flags(&["-u", &server.http.to_string(), "-m", IRIS, "-i", "-", "-o", "out.jsonl"]);
+    let piped = piped.flags(&["--input-format", "csv", "-s", "7"]);
+    assert_eq!(values(&piped.run_with_stdin(csv(20).as_bytes()).lines(0)), classes(20));
+}
+
+#[test]
+fn infer_tables_columns_have_types_and_missing_values() {
+    let server = ScriptedServer::serve(|request| {
+        let output = json!({"name": "y", "shape": [3, 1], "datatype": "BYTES", "data": ["a", "b,", "c"]});
+        assert_eq!(request.header("content-type"), "application/json");
+        Reply::Answer(200, "", json!({"model_name": "m", "id": "", "outputs": [output]}).to_string())
+    });
+    let input = "count,price,ok,name,code\n1,,true,\"a, b\",007\n2,2.5,false,é,008\n-3,NA,true,,009\n";
+    let address = server.address.to_string();
+    let infer = InferCommand::new("").flags(&["-u", &address, "-m", "m", "-i", "in.csv", "-o", "out.jsonl"]);
+    let infer = infer.flags(&["--column-type", "code=BYTES", "--column-type", "price=FP32"]);
+    fs::write(infer.path("in.csv"), input).unwrap();
+    assert_eq!(infer.run().lines(0).len(), 3);
+    let sent = server.received()[0].json();
+    let column = |name: &str, datatype: &str, data: Value| json!({"name": name, "shape": [3, 1], "datatype": datatype, "data": data});
+    let mut text =
+        [column("name", "BYTES", json!(["a, b", "é", ""])), column("code", "BYTES", json!(["007", "008", "009"]))];
+    for column in &mut text {
+        column["parameters"] = json!({"content_type": "str"});
+    }
+    let [name, code] = text;
+    let expected = json!([
+        column("count", "INT64", json!([1, 2, -3])),
+        column("price", "FP32", json!(["NaN", 2.5, "NaN"])),
+        column("ok", "BOOL", json!([true, false, true])),
+        name,
+        code
+    ]);
+    assert_eq!((&sent["inputs"], &sent["parameters"]), (&expected, &json!({"content_type": "pd"})));
+}
+
+#[test]
+fn infer_tables_bad_row_fails_alone() {
+    let server = TestServer::quickstart();
+    let mut text = csv(2000);
+    text.push_str("1,2,3\n5.1,3.5,1.4,much\n5.1,3.5,1.4,0.2\n");
+    let ran = of_irises(&server, "in.csv", text).run();
+    let lines = ran.lines(4);
+    assert_eq!(lines.len(), 2003);
+    let message = |row: usize| lines[row]["error"]["msg"].as_str().unwrap();
+    assert_eq!(message(2000), "the row has 3 values, but the first line has 4 names");
+    let expected =
+        "column `petal width`: `much` is no FP64, as the first rows have it; `--column-type` can say otherwise";
+    assert_eq!(message(2001), expected);
+    assert_eq!(lines[2002]["outputs"][0]["data"], json!([0]));
+}
+
+#[test]
+fn infer_tables_wrong_file_format_is_reported() {
+    let server = ScriptedServer::serve(Received::echo);
+    let address = server.address.to_string();
+    for (name, content, flags, code, message) in [
+        ("in.npy", "PK", &[] as &[&str], 1, "failed to fill whole buffer"),
+        ("in.npy", "PK000000000000", &[], 1, "it is no file that `numpy.save` writes"),
+        (
+            "in.csv",
+            "a\n1\n",
+            &["--column-type", "b=FP32"],
+            1,
+            "there is no column `b`, whose type is given; there are a",
+        ),
+        ("in.csv", "a\n1\n", &["--column-type", "a=FLOAT"], 2, "--column-type: `a=FLOAT`: expected BOOL"),
+        ("in.jsonl", "", &["--column-type", "a=FP32"], 2, "--column-type is for input whose values have no types"),
+        ("-", "", &["--input-format", "parquet"], 1, "Parquet is read from a file"),
+        #[cfg(feature = "parquet")]
+        ("in.parquet", "PAR1", &[], 1, "cannot read `in.parquet` behind row 0"),
+    ] {
+        let infer =
+            InferCommand::new("").flags(&["-u", &address, "-m", "m", "-i", name, "-o", "out.jsonl"]).flags(flags);
+        if name != "-" {
+            fs::write(infer.path(name), content).unwrap();
+        }
+        let ran = infer.run();
+        assert_eq!(ran.code, Some(code), "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{name}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn infer_tables_outputs_become_columns() {
+    let server = TestServer::quickstart();
+    let infer =
+        InferCommand::new("").flags(&["-u", &server.http.to_string(), "-m", IRIS, "-i", "in.csv", "-o", "out.csv"]);
+    fs::write(infer.path("in.csv"), csv(4) + "x\n").unwrap();
+    let ran = infer.run();
+    assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+    let written = fs::read_to_string(infer.path("out.csv")).unwrap();
+    let expected = "batch_index,id,predict,error\n0,,0,\n1,,2,\n2,,1,\n3,,0,\n\
+                    4,,,\"the row has 1 values, but the first line has 4 names\"\n";
+    assert_eq!(written, expected);
+    assert!(!infer.path("out.csv.partial").exists() && !infer.path("out.csv.columns").exists());
+
+    // An interrupted run leaves JSON lines, whatever the output format.
+    fs::remove_file(infer.path("out.csv")).unwrap();
+    let line = |index: u64| json!({"model_name": "m", "id": "", "parameters": {"batch_index": index}, "outputs": [{"name": "predict", "shape": [1, 1], "datatype": "INT64", "data": [9]}]});
+    fs::write(infer.path("out.csv.partial"), format!("{}\n{}\n", line(0), line(1))).unwrap();
+    let infer = infer.flags(&["--resume"]);
+    assert_eq!(infer.run().code, Some(4));
+    assert_eq!(fs::read_to_string(infer.path("out.csv")).unwrap(), expected.replace("0,,0,\n1,,2,", "0,,9,\n1,,9,"));
+    let ran = infer.run();
+    assert!(ran.code == Some(4) && ran.stderr.contains("all 5 rows were answered before"), "{}", ran.stderr);
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn infer_tables_outputs_become_parquet() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+
+    let server = TestServer::quickstart();
+    let infer =
+        InferCommand::new("").flags(&["-u", &server.http.to_string(), "-m", IRIS, "-i", "in.csv", "-o", "out.parquet"]);
+    fs::write(infer.path("in.csv"), csv(300)).unwrap();
+    let ran = infer.run();
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let reader = SerializedFileReader::new(fs::File::open(infer.path("out.parquet")).unwrap()).unwrap();
+    let rows: Vec<String> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
+    assert_eq!(rows.len(), 300);
+    assert_eq!(rows[1], r#"{batch_index: 1, id: "", predict: 2, error: null}"#);
+}
+
+/// A file in row groups, with one column of each precision, one of which may have missing values.
+#[cfg(feature = "parquet")]
+fn parquet(rows: usize) -> Vec<u8> {
+    use std::sync::Arc;
+
+    use parquet::basic::{Compression, Repetition, Type as Physical};
+    use parquet::data_type::{DoubleType, FloatType};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::types::Type;
+
+    let column = |name: &str, physical, repetition| {
+        Arc::new(Type::primitive_type_builder(name, physical).with_repetition(repetition).build().unwrap())
+    };
+    let fields = vec![
+        column("sepal length", Physical::DOUBLE, Repetition::REQUIRED),
+        column("sepal width", Physical::DOUBLE, Repetition::OPTIONAL),
+        column("petal length", Physical::FLOAT, Repetition::REQUIRED),
+        column("petal width", Physical::DOUBLE, Repetition::REQUIRED),
+    ];
+    let schema = Arc::new(Type::group_type_builder("rows").with_fields(fields).build().unwrap());
+    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties)).unwrap();
+    let all: Vec<[f64; 4]> = (0..rows).map(|row| IRISES[row % 3].0).collect();
+    for part in all.chunks(rows * 2 / 3) {
+        let mut group = writer.next_row_group().unwrap();
+        for index in 0..4 {
+            let values: Vec<f64> = part.iter().map(|row| row[index]).collect();
+            let mut column = group.next_column().unwrap().unwrap();
+            if index == 2 {
+                #[expect(clippy::cast_possible_truncation, reason = "the numbers have one decimal")]
+                let values: Vec<f32> = values.into_iter().map(|value| value as f32).collect();
+                column.typed::<FloatType>().write_batch(&values, None, None).unwrap();
+            } else {
+                let levels = vec![1; values.len()];
+                column.typed::<DoubleType>().write_batch(&values, (index == 1).then_some(&levels), None).unwrap();
+            }
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+    }
+    writer.into_inner().unwrap()
+}

@@ -1,0 +1,182 @@
+//! `mlserver init`: the projects that it creates have the expected files, and pass their own tests.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::support::python::python;
+use crate::support::{Folder, run_mlserver};
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[track_caller]
+fn succeed(output: &Output) -> &str {
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Runs a project's own tests. They are skipped without an interpreter.
+fn passes_its_own_tests(template: &str) {
+    let Some(python) = python() else { return };
+    let folder = Folder::new();
+    succeed(&run_mlserver(folder.root(), &["init", "--name", "a-project", "--template", template]));
+    let mut command = Command::new(python);
+    command.args(["-m", "unittest", "--verbose"]).current_dir(folder.path("a-project"));
+    command.env_clear().env("MLSERVER", env!("CARGO_BIN_EXE_mlserver")).env("PATH", "/usr/local/bin:/usr/bin:/bin");
+    let ran = command.output().unwrap();
+    let log = text(&ran.stderr);
+    assert!(ran.status.success(), "{log}");
+    assert!(log.contains("test_the_answer_is_the_recorded_one") && log.trim_end().ends_with("\nOK"), "{log}");
+}
+
+// The other templates need packages: see `tests/clients/test_projects.py` and `tests/frameworks`.
+#[test]
+fn init_sklearn_project_passes_its_own_tests() {
+    passes_its_own_tests("sklearn");
+}
+
+#[test]
+fn init_xgboost_project_passes_its_own_tests() {
+    passes_its_own_tests("xgboost");
+}
+
+#[test]
+fn init_streaming_project_passes_its_own_tests() {
+    passes_its_own_tests("streaming");
+}
+
+#[test]
+fn init_pipeline_project_passes_its_own_tests() {
+    passes_its_own_tests("pipeline");
+}
+
+#[test]
+fn init_writes_the_project_files() {
+    let folder = Folder::new();
+    let output = run_mlserver(folder.root(), &["init", "churn"]);
+    let mut printed: Vec<_> = succeed(&output).lines().collect();
+    printed.sort_unstable();
+    let expected = [
+        "churn/.github/workflows/test.yml",
+        "churn/.gitignore",
+        "churn/README.md",
+        "churn/answer.json",
+        "churn/line.json",
+        "churn/model-settings.json",
+        "churn/models.py",
+        "churn/request.json",
+        "churn/requirements.txt",
+        "churn/settings.json",
+        "churn/test_model.py",
+    ];
+    assert_eq!(printed, expected);
+    assert!(printed.iter().all(|path| folder.path(path).is_file()));
+    insta::assert_snapshot!(fs::read_to_string(folder.path("churn/README.md")).unwrap(), @r#"
+    # churn
+
+    A model in Python: [`models.py`](models.py) contains the class, `line.json` the data that it loads, and `requirements.txt` the
+    packages that it imports.
+
+    ```sh
+    python -m pip install --requirement requirements.txt
+    ```
+
+    Serve it, with `mlserver` on the PATH:
+
+    ```sh
+    mlserver start .
+    ```
+
+    Send a request, once `curl --fail localhost:8080/v2/health/ready` succeeds:
+
+    ```sh
+    curl localhost:8080/v2/models/churn/infer --header 'Content-Type: application/json' --data @request.json
+    ```
+
+    Test it. The tests start their own server on free ports:
+
+    ```sh
+    python -m unittest
+    ```
+
+    Build an image, and run it:
+
+    ```sh
+    mlserver build . --tag churn --check
+    docker run --rm --publish 8080:8080 churn
+    ```
+
+    `.github/workflows/test.yml` tests every push; the comment at its start describes how to set it up.
+    "#);
+    insta::assert_snapshot!(fs::read_to_string(folder.path("churn/model-settings.json")).unwrap(), @r#"
+    {
+      "name": "churn",
+      "implementation": "models.Line",
+      "inputs": [{"name": "x", "datatype": "FP64", "shape": [-1]}],
+      "outputs": [{"name": "y", "datatype": "FP64", "shape": [-1]}],
+      "parameters": {"uri": "."}
+    }
+    "#);
+}
+
+#[test]
+fn init_name_defaults_to_the_folder() {
+    let name_in = |path: &Path| -> String {
+        let settings = fs::read(path.join("model-settings.json")).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&settings).unwrap()["name"].as_str().unwrap().to_owned()
+    };
+    let folder = Folder::new();
+    succeed(&run_mlserver(folder.root(), &["init"]));
+    assert_eq!(name_in(&folder.path("my-model")), "my-model");
+    succeed(&run_mlserver(folder.root(), &["init", "here/churn/"]));
+    assert_eq!(name_in(&folder.path("here/churn")), "churn");
+    succeed(&run_mlserver(folder.root(), &["init", "a folder", "--name", "spam"]));
+    assert_eq!(name_in(&folder.path("a folder")), "spam");
+    let refused = run_mlserver(folder.root(), &["init", "another folder"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("`another folder` cannot be the name of a project"));
+    assert!(!folder.path("another folder").exists());
+}
+
+#[test]
+fn init_existing_files_stay_without_force() {
+    let folder = Folder::new().file("churn/models.py", "mine");
+    let refused = run_mlserver(folder.root(), &["init", "churn"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(text(&refused.stderr), "error: a file is there already: `churn/models.py`; --force overwrites\n");
+    assert_eq!(fs::read_dir(folder.path("churn")).unwrap().count(), 1);
+    succeed(&run_mlserver(folder.root(), &["init", "churn", "--force"]));
+    assert_ne!(fs::read_to_string(folder.path("churn/models.py")).unwrap(), "mine");
+}
+
+#[test]
+fn init_lists_templates_and_rejects_unknown_ones() {
+    let folder = Folder::new();
+    insta::assert_snapshot!(succeed(&run_mlserver(folder.root(), &["init", "--list"])), @r"
+    custom      a model in Python of your own
+    sklearn     a scikit-learn model, evaluated without Python
+    xgboost     an XGBoost model, evaluated without Python
+    huggingface a pipeline of Hugging Face's transformers
+    mlflow      a model that MLflow saved
+    streaming   a text model whose answer comes piece by piece
+    pipeline    steps in Python, served as one model
+    ");
+    let unknown = run_mlserver(folder.root(), &["init", "--template", "sclearn"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(text(&unknown.stderr).contains("there is no template `sclearn`"), "{}", text(&unknown.stderr));
+    assert!(!folder.path("my-model").exists());
+}
+
+#[test]
+fn init_accepts_a_folder_as_template() {
+    let folder = Folder::new().file("house style/model-settings.json.tera", r#"{"name": "{{ name }}"}"#);
+    succeed(&run_mlserver(folder.root(), &["init", "churn", "--template", "house style"]));
+    assert_eq!(fs::read_to_string(folder.path("churn/model-settings.json")).unwrap(), r#"{"name": "churn"}"#);
+    let broken = Folder::new().file("t/README.md.tera", "# {{ title }}");
+    let refused = run_mlserver(broken.root(), &["init", "churn", "--template", "t"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("title"), "{}", text(&refused.stderr));
+    assert!(!broken.path("churn").exists());
+}

@@ -1,0 +1,8 @@
+//! The commands: what they print, write and reject.
+
+mod config;
+mod dockerfile;
+mod doctor;
+mod generated;
+mod infer;
+mod init;

@@ -1,0 +1,292 @@
+//! Which module may use which: every path into this crate that `src/` contains is checked against the table below.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+
+use crate::support::repository_path;
+
+/// A layer, and the other layers that it may use.
+///
+/// A layer is a folder or file in `src/`; if several match a file, the longest counts. Permission to use a layer covers
+/// everything inside it that has no entry of its own. Changing this table is a change of the design: see
+/// `ARCHITECTURE.md`.
+const LAYERS: [(&str, &[&str]); 29] = [
+    ("main", &["cli", "commands", "settings", "ui"]),
+    ("lib", &[]),
+    ("cli", &[]),
+    (
+        "commands",
+        &[
+            "admin",
+            "cli",
+            "client",
+            "compute",
+            "image",
+            "inference",
+            "registry",
+            "repository",
+            // The options of Python models, and the checks of `doctor`; loading is the registry's task.
+            "runtimes",
+            "evaluators::sklearn",
+            "scaffold",
+            "server",
+            // Covers `server::metrics`, which `commands` reaches through `server`.
+            "server::grpc",
+            "server::rest",
+            "settings",
+            "shutdown",
+            "telemetry",
+            "templates",
+            "types",
+            "ui",
+        ],
+    ),
+    ("ui", &[]),
+    ("client", &["types"]),
+    // Looks at models as the loader of the registry does, and loads none of them to serve.
+    ("image", &["compute", "families", "repository", "runtimes", "settings", "templates"]),
+    ("scaffold", &["templates"]),
+    ("templates", &[]),
+    ("server", &["inference", "registry", "settings", "telemetry", "types"]),
+    // Siblings: what they share is in `server` itself.
+    ("server::metrics", &["server", "telemetry"]),
+    ("server::grpc", &["server", "admin", "compute", "inference", "registry", "telemetry", "types"]),
+    ("server::rest", &["server", "admin", "compute", "inference", "registry", "settings", "telemetry", "types"]),
+    ("admin", &["inference", "registry", "repository", "settings"]),
+    ("inference", &["compute", "registry", "runtimes", "settings", "telemetry", "types"]),
+    ("registry", &["compute", "families", "repository", "runtimes", "settings", "telemetry", "types"]),
+    ("repository", &["families", "settings"]),
+    ("families", &["settings"]),
+    (
+        "runtimes",
+        &[
+            "codecs",
+            "compute",
+            "evaluators::sklearn",
+            "evaluators::trees",
+            "families",
+            "settings",
+            "telemetry",
+            "types",
+        ],
+    ),
+    // Evaluators do not depend on the server.
+    ("evaluators", &[]),
+    ("evaluators::trees", &[]),
+    ("evaluators::sklearn", &["pickle", "evaluators::trees"]),
+    ("pickle", &[]),
+    ("codecs", &["types"]),
+    ("compute", &["types"]),
+    ("settings", &["types"]),
+    ("shutdown", &[]),
+    ("telemetry", &["types"]),
+    ("types", &[]),
+];
+
+fn layers() -> BTreeMap<&'static str, &'static [&'static str]> {
+    LAYERS.into_iter().collect()
+}
+
+#[test]
+fn layers_modules_use_only_lower_layers() {
+    let layers = layers();
+    let mut violations = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (file, module) in sources() {
+        let user = part(&layers, &module).unwrap_or_else(|| unreachable!("{} is in no layer", file.display()));
+        for path in paths_into_the_crate(&fs::read_to_string(&file).unwrap(), &module) {
+            let Some(target) = part(&layers, &path) else {
+                violations.push(format!("{}: `{path}` is in no layer", file.display()));
+                continue;
+            };
+            if target != user && !layers[user].contains(&target) {
+                violations.push(format!("{}: {user} may not use {target} (`{path}`)", file.display()));
+            }
+            seen.insert((user, target));
+        }
+    }
+    assert!(violations.is_empty(), "\n{}", violations.join("\n"));
+    let unused: Vec<_> = layers
+        .iter()
+        .flat_map(|(user, targets)| targets.iter().map(|target| (*user, *target)))
+        .filter(|pair| !seen.contains(pair))
+        .collect();
+    assert!(unused.is_empty(), "allowed but not used, so take it out: {unused:?}");
+}
+
+#[test]
+fn layers_table_has_no_cycles() {
+    // The layers that a layer may use never lead back to it.
+    fn visit<'a>(
+        layers: &BTreeMap<&'a str, &'a [&'a str]>,
+        part: &'a str,
+        above: &mut Vec<&'a str>,
+    ) -> Result<(), String> {
+        if above.contains(&part) {
+            return Err(format!("{above:?} -> {part}"));
+        }
+        above.push(part);
+        for target in layers[part] {
+            visit(layers, target, above)?;
+        }
+        above.pop();
+        Ok(())
+    }
+    let layers = layers();
+    for part in layers.keys() {
+        visit(&layers, part, &mut Vec::new()).unwrap();
+    }
+}
+
+/// Returns the layer of a path: the longest that matches.
+fn part<'a>(layers: &BTreeMap<&'a str, &'a [&'a str]>, path: &str) -> Option<&'a str> {
+    let holds = |part: &&&str| path == **part || path.starts_with(&format!("{part}::"));
+    layers.keys().filter(holds).max_by_key(|part| part.len()).copied()
+}
+
+/// Returns the source files and their module paths.
+fn sources() -> Vec<(PathBuf, String)> {
+    let root = repository_path("src");
+    let mut folders = vec![root.clone()];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let relative = path.strip_prefix(&root).unwrap().with_extension("");
+                let mut names: Vec<_> = relative.iter().map(|name| name.to_str().unwrap()).collect();
+                if names.last() == Some(&"mod") {
+                    names.pop();
+                }
+                files.push((path.clone(), names.join("::")));
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Finds every path that starts with `crate::`, `mlserver::` (in the executable) or `super::`, expands groups, and
+/// returns paths from the crate's root.
+///
+/// Code behind `#[cfg(test)]` counts too: a test module is part of its module, one level further down.
+fn paths_into_the_crate(source: &str, module: &str) -> BTreeSet<String> {
+    let code = without_comments_and_strings(source);
+    let mut found = BTreeSet::new();
+    let is_start = |index: usize| {
+        let before = code[..index].chars().next_back();
+        before.is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != ':')
+    };
+    for prefix in ["crate::", "mlserver::"] {
+        for (index, _) in code.match_indices(prefix).filter(|(index, _)| is_start(*index)) {
+            expand(&code[index + prefix.len()..], "", &mut found);
+        }
+    }
+    let tests = code.find("#[cfg(test)]").unwrap_or(code.len());
+    for (index, _) in code.match_indices("super::").filter(|(index, _)| is_start(*index)) {
+        // In a test module, the first `super` is the module itself.
+        let mut base: Vec<&str> = module.split("::").collect();
+        if index > tests {
+            base.push("tests");
+        }
+        let mut rest = &code[index..];
+        while let Some(after) = rest.strip_prefix("super::") {
+            base.pop();
+            rest = after;
+        }
+        expand(rest, &base.join("::"), &mut found);
+    }
+    found
+}
+
+/// Adds the paths of a use tree, such as `a::{b, c::d}`, below `base`.
+fn expand(tree: &str, base: &str, found: &mut BTreeSet<String>) {
+    let join = |base: &str, name: &str| if base.is_empty() { name.to_owned() } else { format!("{base}::{name}") };
+    let name_end = tree.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(tree.len());
+    let (name, rest) = tree.split_at(name_end);
+    if name.is_empty() {
+        let Some(group) = rest.strip_prefix('{') else { return };
+        let mut depth = 0_usize;
+        let mut start = 0;
+        for (index, character) in group.char_indices() {
+            match character {
+                '{' => depth += 1,
+                '}' | ',' if depth == 0 => {
+                    expand(group[start..index].trim(), base, found);
+                    start = index + 1;
+                    if character == '}' {
+                        return;
+                    }
+                }
+                '}' => depth -= 1,
+                _ => {}
+            }
+        }
+        return;
+    }
+    let path = if name == "self" { base.to_owned() } else { join(base, name) };
+    match rest.strip_prefix("::") {
+        Some(after) if after.starts_with(|c: char| c.is_alphabetic() || c == '{' || c == '_') => {
+            expand(after, &path, found);
+        }
+        _ if path.is_empty() => {}
+        _ => drop(found.insert(path)),
+    }
+}
+
+/// Blanks comments and strings. Does not support nested block comments, which this repository does not use.
+fn without_comments_and_strings(source: &str) -> String {
+    let mut code = String::with_capacity(source.len());
+    for line in source.lines() {
+        let trimmed = line.trim_start();
+        if trimmed.starts_with("//") {
+            continue;
+        }
+        let mut in_string = false;
+        let mut characters = line.chars().peekable();
+        while let Some(character) = characters.next() {
+            match character {
+                '"' => in_string = !in_string,
+                '\\' if in_string => drop(characters.next()),
+                '\'' if !in_string && characters.peek() == Some(&'"') => drop(characters.next()),
+                '/' if !in_string && characters.peek() == Some(&'/') => break,
+                other if !in_string => code.push(other),
+                _ => {}
+            }
+        }
+        code.push('\n');
+    }
+    code
+}
+
+#[test]
+fn layers_finds_paths_in_every_form() {
+    let source = r#"
+        //! crate::comment
+        use crate::types::{self, json::{Read, write}, Tensor};
+        use super::{sibling, below::deep};
+        pub use super::super::upper;
+        fn f() -> crate::ui::Ui { let s = "crate::string"; xcrate::no(); crate::a::b::<T>() }
+        #[cfg(test)]
+        mod tests {
+            use super::Own;
+        }
+    "#;
+    let found = paths_into_the_crate(source, "server::rest::infer");
+    let expected = [
+        "a::b",
+        "server::rest::below::deep",
+        "server::rest::infer::Own",
+        "server::rest::sibling",
+        "server::upper",
+        "types",
+        "types::Tensor",
+        "types::json::Read",
+        "types::json::write",
+        "ui::Ui",
+    ];
+    assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+}

@@ -1,0 +1,4 @@
+//! The repository's own documents and rules, checked against the code.
+
+mod layers;
+mod readme;

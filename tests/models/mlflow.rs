@@ -1,0 +1,227 @@
+//! MLflow's folders without Python: both protocols, against the answers of MLflow's own scoring server, and rejected
+//! models.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{Folder, ServerBuilder, TestServer, repository_path};
+
+const IMPLEMENTATION: &str = "mlserver_mlflow.MLflowRuntime";
+
+fn goldens() -> PathBuf {
+    repository_path("tests/goldens/mlflow")
+}
+
+fn settings(name: &str, backend: &str) -> String {
+    let parameters = json!({"uri": "./model", "extra": {"backend": backend}});
+    json!({"name": name, "implementation": IMPLEMENTATION, "parameters": parameters}).to_string()
+}
+
+/// A folder with one of the models, which must be served natively.
+fn native(name: &str) -> Folder {
+    copied(&goldens().join(name).join("model"), name, "native")
+}
+
+fn copied(source: &Path, name: &str, backend: &str) -> Folder {
+    let mut folder = Folder::new().file(&format!("{name}/model-settings.json"), settings(name, backend));
+    for entry in fs::read_dir(source).unwrap() {
+        let path = entry.unwrap().path();
+        let file = path.file_name().unwrap().to_str().unwrap().to_owned();
+        folder = folder.file(&format!("{name}/model/{file}"), fs::read(path).unwrap());
+    }
+    folder
+}
+
+/// The error for requests that only Python can convert: values of several types, and texts of digits.
+const REFUSED: &str = "The server evaluates this model natively";
+
+/// Returns whether two answers are the same: numbers to the digits that `docs/scikit-learn.md` promises, the rest to
+/// the byte.
+fn agree(wanted: &str, found: &str) -> bool {
+    fn close(wanted: &Value, found: &Value) -> bool {
+        match (wanted, found) {
+            (Value::Array(wanted), Value::Array(found)) => {
+                wanted.len() == found.len() && wanted.iter().zip(found).all(|(wanted, found)| close(wanted, found))
+            }
+            (Value::Number(wanted), Value::Number(found)) if wanted.is_f64() && found.is_f64() => {
+                let (wanted, found) = (wanted.as_f64().unwrap(), found.as_f64().unwrap());
+                (wanted - found).abs() <= 1e-9 * wanted.abs().max(1e-3)
+            }
+            _ => wanted == found,
+        }
+    }
+    let read = |text: &str| serde_json::from_str::<Value>(text).map(|value| value["predictions"].clone());
+    wanted == found || matches!((read(wanted), read(found)), (Ok(a), Ok(b)) if a.is_array() && close(&a, &b))
+}
+
+#[test]
+fn mlflow_answers_match_the_scoring_server() {
+    let cases: Vec<Value> = serde_json::from_slice(&fs::read(goldens().join("scoring.json")).unwrap()).unwrap();
+    let mut models: Vec<&str> = cases.iter().map(|case| case["model"].as_str().unwrap()).collect();
+    models.dedup();
+    let (mut differences, mut refused, mut answered) = (Vec::new(), 0, 0);
+    for model in models {
+        let server = TestServer::start(native(model));
+        for case in cases.iter().filter(|case| case["model"] == model) {
+            let body = case["body"].as_str().unwrap();
+            let headers = [("content-type", case["content_type"].as_str().unwrap())];
+            let method = Method::from_bytes(case["method"].as_str().unwrap().as_bytes()).unwrap();
+            let answer = server.request(&method, case["path"].as_str().unwrap(), &headers, body.as_bytes());
+            let wanted = &case["answer"];
+            let text = wanted["text"].as_str().unwrap();
+            if answer.status == 400 && answer.text().contains(REFUSED) {
+                refused += 1;
+                continue;
+            }
+            answered += 1;
+            let same = wanted["status"] == answer.status
+                && wanted["content_type"] == answer.header("content-type")
+                && agree(text, answer.text());
+            if !same {
+                differences.push(format!("{model} {body}\n  wanted {text}\n  found  {}", answer.text()));
+            }
+        }
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    assert!(answered > 290 && refused <= 9, "{answered} were answered, {refused} refused");
+}
+
+#[test]
+fn mlflow_signature_becomes_v2_metadata() {
+    let server = TestServer::start(native("pipeline"));
+    let metadata = server.get("/v2/models/pipeline").ok();
+    let column = |name: &str, datatype: &str, content_type: &str| {
+        let parameters = json!({"content_type": content_type});
+        json!({"name": name, "datatype": datatype, "shape": [-1, 1], "parameters": parameters})
+    };
+    assert_eq!(metadata["parameters"], json!({"content_type": "pd", "backend": "native"}));
+    let inputs = json!([
+        column("city", "BYTES", "str"),
+        column("age", "INT64", "np"),
+        column("height", "FP64", "np"),
+        column("member", "BOOL", "np")
+    ]);
+    assert_eq!(metadata["inputs"], inputs);
+    assert_eq!(metadata["outputs"], json!([column("output-0", "BYTES", "str")]));
+
+    let input = |name: &str, datatype: &str, data: Value| json!({"name": name, "datatype": datatype, "shape": [2, 1], "data": data});
+    let age = |datatype| input("age", datatype, json!([30, 61]));
+    let others = [
+        input("member", "BOOL", json!([true, false])),
+        input("height", "FP32", json!([170.5, 182])),
+        input("city", "BYTES", json!(["Oslo", "Łódź"])),
+    ];
+    let infer = |inputs: Vec<Value>| {
+        let body = json!({"id": "1", "inputs": inputs, "parameters": {"unknown": 1}}).to_string();
+        server.post("/v2/models/pipeline/infer", body)
+    };
+    let with = |column: Value| infer([&others[..], &[column]].concat());
+    let answer = with(age("INT32")).ok();
+    let output = json!({"name": "output-1", "shape": [2, 1], "datatype": "BYTES", "parameters": {"content_type": "np"}, "data": ["nej", "ja"]});
+    assert_eq!((&answer["outputs"], &answer["parameters"]), (&json!([output]), &json!({"content_type": "np"})));
+    assert!(infer(others.to_vec()).error(400).contains("Model is missing inputs ['age']."));
+    let float = with(age("FP64")).error(400);
+    assert!(float.contains("column age. Can not safely convert float64 to int64."), "{float}");
+    let text = with(input("age", "BYTES", json!(["a", "b"]))).error(400);
+    assert!(text.contains("column age. Can not safely convert object to int64."), "{text}");
+}
+
+#[test]
+fn mlflow_tensor_signature_checks_shape_and_datatype() {
+    let server = TestServer::start(native("probabilities"));
+    let infer = |datatype: &str, shape: Value, count: usize| {
+        let input = json!({"name": "any", "datatype": datatype, "shape": shape, "data": vec![0.5; count]});
+        server.post("/v2/models/probabilities/infer", json!({"inputs": [input]}).to_string())
+    };
+    let answer = infer("FP32", json!([2, 3]), 6).ok();
+    assert_eq!((&answer["outputs"][0]["shape"], &answer["outputs"][0]["datatype"]), (&json!([2, 3]), &json!("FP64")));
+    assert!(infer("FP64", json!([2, 3]), 6).error(400).contains("dtype of input float64 does not match"));
+    assert!(infer("FP32", json!([3, 2]), 6).error(400).contains("Shape of input (3, 2) does not match"));
+    // Without a signature, the request has to declare its content type.
+    let server = TestServer::start(native("plain"));
+    let input = json!({"name": "any", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]});
+    let silent = server.post("/v2/models/plain/infer", json!({"inputs": [input]}).to_string());
+    assert!(silent.error(400).contains("set the request's `content_type`"));
+    let body = json!({"inputs": [input], "parameters": {"content_type": "np"}}).to_string();
+    assert_eq!(server.post("/v2/models/plain/infer", body).ok()["outputs"][0]["datatype"], "INT64");
+}
+
+#[test]
+fn mlflow_unreadable_body_is_rejected() {
+    let server = TestServer::start(native("linear"));
+    let call =
+        |content_type: &str, body: &[u8]| server.post_with("/invocations", &[("content-type", content_type)], body);
+    let deep = "[".repeat(100_000);
+    for (content_type, body) in
+        [("application/json", &b"\"\xff\""[..]), ("text/csv", b"\xff"), ("application/json", deep.as_bytes())]
+    {
+        let answer = call(content_type, body);
+        assert_eq!((answer.status, &answer.json()["error_code"]), (400, &json!("INVALID_PARAMETER_VALUE")));
+    }
+    assert_eq!(call("application/vnd.apache.parquet", b"PAR1").status, 415);
+    assert_eq!(call("", b"x").status, 415);
+    server.get("/invocations").error(405);
+    // Too long to be parsed on the request's own thread.
+    let rows: Vec<_> = (0..5000).map(|row| json!([row, 1.5, -2])).collect();
+    let answer = call("application/json", json!({"inputs": rows}).to_string().as_bytes()).ok();
+    assert_eq!(answer["predictions"].as_array().unwrap().len(), 5000);
+}
+
+/// Returns the output of a server that cannot load the model.
+fn refusal(description: &str) -> String {
+    let folder = native("linear").file("linear/model/MLmodel", description);
+    let ended = ServerBuilder::new(folder).run();
+    assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+    ended.stdout + &ended.stderr
+}
+
+#[test]
+fn mlflow_unsupported_feature_is_rejected_by_name() {
+    let good = fs::read_to_string(goldens().join("linear/model/MLmodel")).unwrap();
+    let cases = [
+        (
+            "loader_module: mlflow.sklearn",
+            "loader_module: mlflow.prophet",
+            "models of `mlflow.prophet` are not evaluated",
+        ),
+        ("serialization_format: pickle", "serialization_format: skops", "in the format `skops`"),
+        ("predict_fn: predict", "predict_fn: score", "`predict_fn` is `score`"),
+        ("model_path: model.pkl", "model_path: ../model.pkl", "is outside of the folder"),
+        ("model_path: model.pkl", "model_path: other.pkl", "does not exist"),
+        ("params: null", r#"params: '[{"name": "x", "type": "long", "default": 1}]'"#, "its signature has params"),
+        ("[-1, 3]", "[-1, 4]", "4 columns, but the model has 3 features"),
+        (r#""type": "tensor""#, r#""type": "tensor", "name": "x""#, "a named tensor"),
+        ("flavors:", "flavors: [", "MLmodel"),
+    ];
+    for (part, replacement, reason) in cases {
+        assert!(good.contains(part), "{part}");
+        let error = refusal(&good.replace(part, replacement));
+        assert!(error.contains(reason), "{replacement}: {error}");
+    }
+    let columns = r#"signature: {inputs: '[{"type": "datetime", "name": "day"}]'}"#;
+    let (before, _) = good.split_once("signature:").unwrap();
+    assert!(
+        refusal(&format!("{before}{columns}")).contains("input `day` of its signature has unsupported type `datetime`")
+    );
+    let optional = columns.replace("datetime", "long").replace("\"day\"", "\"day\", \"required\": false");
+    assert!(refusal(&format!("{before}{optional}")).contains("input `day` of its signature is optional"));
+}
+
+#[test]
+fn mlflow_inspect_prints_the_signature() {
+    let inspect = |path: PathBuf| {
+        let output = Command::new(env!("CARGO_BIN_EXE_mlserver")).arg("inspect").arg(path).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let native = inspect(goldens().join("column/model"));
+    assert!(native.contains("signature: ['a': double (required), 'b': double (required), 'c': double (required)]"));
+    assert!(native.ends_with("served natively: yes\n"), "{native}");
+    let python = inspect(repository_path("tests/frameworks/goldens/mlflow/free/model"));
+    let reason = "served natively: no, models of `mlflow.pyfunc.loaders.code_model` are not evaluated natively\n";
+    assert!(python.ends_with(reason), "{python}");
+}

@@ -1,0 +1,6 @@
+//! Models that the server evaluates itself, against the answers of the real libraries.
+
+mod mlflow;
+mod sklearn;
+mod sklearn_serving;
+mod trees;

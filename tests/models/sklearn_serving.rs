@@ -1,0 +1,305 @@
+//! scikit-learn's artifacts over REST: outputs by name, labels, errors, and rejected loads.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::goldens::sklearn_golden;
+use crate::support::{Folder, ServerBuilder, TestServer, repository_path, run_mlserver};
+
+const ROW: &str = r#""inputs":[{"name":"x","shape":[1,4],"datatype":"FP64","data":[0,0,0,0]}]"#;
+
+/// A folder with one model from the golden cases, with additional settings.
+fn folder(case: &str, file: &str, settings: &Value) -> Folder {
+    let artifact = sklearn_golden(case);
+    let mut all = json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "parameters": {"uri": "."}});
+    let parameters = all["parameters"].as_object_mut().unwrap();
+    parameters.extend(settings.as_object().unwrap().clone());
+    Folder::new().file(&format!("m/{file}"), artifact).file("m/model-settings.json", all.to_string())
+}
+
+fn infer(server: &TestServer, body: &str) -> (u16, Value) {
+    let answer = server.post("/v2/models/m/infer", body);
+    (answer.status, serde_json::from_slice(&answer.body).unwrap())
+}
+
+#[test]
+fn sklearn_joblib_file_is_served_natively() {
+    let server = TestServer::start(folder("1.5.2/linear/labels_text.joblib", "model.joblib", &json!({})));
+    let metadata: Value = serde_json::from_slice(&server.get("/v2/models/m").body).unwrap();
+    assert_eq!(metadata["parameters"]["backend"], "native");
+    let outputs = r#""outputs":[{"name":"predict"},{"name":"predict_proba"},{"name":"decision_function"}]"#;
+    let (status, answer) = infer(&server, &format!("{{{ROW},{outputs}}}"));
+    assert_eq!(status, 200, "{answer}");
+    let [label, probabilities, scores] = &answer["outputs"].as_array().unwrap()[..] else {
+        unreachable!("three outputs")
+    };
+    assert_eq!((&label["datatype"], &label["shape"]), (&json!("BYTES"), &json!([1, 1])));
+    assert_eq!(label["parameters"]["content_type"], "np");
+    assert_eq!(label["data"], json!(["yes"]));
+    assert_eq!((&probabilities["name"], &probabilities["datatype"]), (&json!("predict_proba"), &json!("FP64")));
+    let sum: f64 = probabilities["data"].as_array().unwrap().iter().filter_map(Value::as_f64).sum();
+    assert!((sum - 1.0).abs() < 1e-12, "{probabilities}");
+    assert_eq!(scores["shape"], json!([1, 3]));
+}
+
+#[test]
+fn sklearn_output_comes_from_request_or_settings() {
+    let settings = json!({"extra": {"predict_fn": "predict_proba"}});
+    let server = TestServer::start(folder("0.24.2/linear/logistic_2.joblib", "model.pkl", &settings));
+    let (status, answer) = infer(&server, &format!("{{{ROW}}}"));
+    assert_eq!((status, &answer["outputs"][0]["name"]), (200, &json!("predict_proba")), "{answer}");
+    let (_, answer) = infer(&server, &format!(r#"{{{ROW},"outputs":[{{"name":"predict"}}]}}"#));
+    assert_eq!(answer["outputs"][0]["datatype"], "INT64");
+
+    let unknown = infer(&server, &format!(r#"{{{ROW},"outputs":[{{"name":"foo"}}]}}"#));
+    let wanted = "SKLearnModel only supports 'predict', 'predict_proba' and 'transform' as outputs (foo was received)";
+    assert_eq!(unknown, (400, json!({"error": wanted})));
+    let without = infer(&server, &format!(r#"{{{ROW},"outputs":[{{"name":"transform"}}]}}"#));
+    let wanted = "<class 'sklearn.linear_model._logistic.LogisticRegression'> models do not support 'transform";
+    assert_eq!(without, (400, json!({"error": wanted})));
+}
+
+#[test]
+fn sklearn_unsuitable_inputs_are_rejected() {
+    let server = TestServer::start(folder("1.9.1/linear/frame_logistic.joblib", "model.pickle", &json!({})));
+    let error = |inputs: Value, content_type: Option<&str>| {
+        let parameters = content_type.map_or_else(|| json!({}), |name| json!({"content_type": name}));
+        let (status, answer) = infer(&server, &json!({"inputs": inputs, "parameters": parameters}).to_string());
+        assert_eq!(status, 400, "{answer}");
+        answer["error"].as_str().unwrap().to_owned()
+    };
+    let narrow = error(json!([{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]), None);
+    assert_eq!(narrow, "`LogisticRegression` takes 4 features, but each row has 2");
+    let missing = error(json!([{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, null, 4]}]), None);
+    assert_eq!(missing, "`LogisticRegression` does not accept missing or infinite values");
+    let column = |name: &str| json!({"name": name, "shape": [1], "datatype": "FP64", "data": [0.5]});
+    let swapped = error(json!(["a", "b", "d", "ü c"].map(column)), Some("pd"));
+    assert_eq!(swapped, "column 2 is `d`, but `LogisticRegression` was fitted with `ü c` in that position");
+}
+
+#[test]
+fn sklearn_unsupported_estimator_fails_the_load() {
+    let pickle = b"cnowhere\nModel\n)\x81}b.";
+    let settings = json!({
+        "name": "m",
+        "implementation": "mlserver_sklearn.SKLearnModel",
+        "parameters": {"uri": "model.pkl", "extra": {"backend": "native"}},
+    });
+    let folder = Folder::new().file("m/model.pkl", pickle).file("m/model-settings.json", settings.to_string());
+    let ended = ServerBuilder::new(folder).run();
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let reason = "expected a scikit-learn estimator, found `nowhere.Model`";
+    assert!(ended.stdout.contains(reason), "{}", ended.stdout);
+}
+
+#[test]
+fn sklearn_texts_are_served_natively() {
+    let server = TestServer::start(folder("1.5.2/texts/text_logistic.joblib", "model.joblib", &json!({})));
+    let ask = |shape: &str| {
+        let input = format!(
+            r#"{{"name":"x","shape":{shape},"datatype":"BYTES","parameters":{{"content_type":"str"}},"data":["good","bad apple"]}}"#
+        );
+        infer(
+            &server,
+            &format!(r#"{{"inputs":[{input}],"outputs":[{{"name":"predict"}},{{"name":"predict_proba"}}]}}"#),
+        )
+    };
+    for shape in ["[2]", "[2,1]"] {
+        let (status, answer) = ask(shape);
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(answer["outputs"][0]["datatype"], "BYTES");
+        assert!(answer["outputs"][0]["data"][0].as_str().unwrap().starts_with("label "), "{answer}");
+        assert_eq!(answer["outputs"][1]["shape"], json!([2, 3]));
+    }
+    let (status, answer) = infer(&server, &format!("{{{ROW}}}"));
+    assert_eq!((status, &answer["error"]), (400, &json!("`TfidfVectorizer` takes one text per row")));
+}
+
+#[test]
+fn sklearn_data_frame_columns_match_by_name() {
+    let case = "1.5.2/encode/people_scalar_logistic.joblib";
+    let server = TestServer::start(folder(case, "model.joblib", &json!({"content_type": "pd"})));
+    let column = |name: &str, datatype: &str, data: Value| json!({"name": name, "shape": [2], "datatype": datatype, "data": data});
+    let member = column("member", "BYTES", json!(["yes", "never seen"]));
+    let (size, grade) = (column("size", "FP64", json!([170.0, 180.5])), column("grade", "INT64", json!([1, 3])));
+    let (status, answer) = infer(&server, &json!({"inputs": [size, member, grade]}).to_string());
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["outputs"][0]["shape"], json!([2, 1]));
+    let (status, answer) = infer(&server, &json!({"inputs": [size, grade]}).to_string());
+    assert_eq!(status, 400);
+    let error = "`ColumnTransformer` needs the column `member`, which is missing";
+    assert_eq!(answer["error"], error);
+}
+
+#[test]
+fn sklearn_sparse_output_is_sent_dense() {
+    let settings = json!({"extra": {"predict_fn": "transform"}});
+    let server = TestServer::start(folder("1.5.2/encode/one_hot_int64.joblib", "model.joblib", &settings));
+    let input = r#""inputs":[{"name":"x","shape":[1,3],"datatype":"INT64","data":[0,7,-2]}]"#;
+    let (status, answer) = infer(&server, &format!("{{{input}}}"));
+    assert_eq!(status, 200, "{answer}");
+    let output = &answer["outputs"][0];
+    assert_eq!((&output["datatype"], &output["shape"]), (&json!("FP64"), &json!([1, 15])));
+    let ones: Vec<_> = (0..15).filter(|&at| output["data"][at] == 1.0).collect();
+    assert_eq!(ones, [2, 10], "{output}");
+}
+
+#[test]
+fn sklearn_text_output_content_type_from_metadata_or_request() {
+    let output = json!({"name": "predict", "datatype": "BYTES", "shape": [-1], "parameters": {"content_type": "str"}});
+    let artifact = sklearn_golden("1.5.2/linear/labels_text.joblib");
+    let settings = json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "outputs": [output]});
+    let folder = Folder::new().file("m/model.joblib", artifact).file("m/model-settings.json", settings.to_string());
+    let server = TestServer::start(folder);
+    let sent = |outputs: Value| {
+        let (status, answer) = infer(&server, &format!(r#"{{{ROW},"outputs":{outputs}}}"#));
+        assert_eq!((status, &answer["outputs"][0]["data"]), (200, &json!(["yes"])), "{answer}");
+        answer["outputs"][0]["parameters"]["content_type"].clone()
+    };
+    assert_eq!(sent(json!([])), "str");
+    for wanted in ["np", "zzz"] {
+        assert_eq!(sent(json!([{"name": "predict", "parameters": {"content_type": wanted}}])), "np");
+    }
+    let probabilities = json!([{"name": "predict_proba", "parameters": {"content_type": "base64"}}]);
+    let error = "output `predict_proba` cannot be sent as `base64`: expected `np`, or `str` for a column of texts";
+    assert_eq!(infer(&server, &format!(r#"{{{ROW},"outputs":{probabilities}}}"#)), (400, json!({"error": error})));
+}
+
+/// A request, and the answer of MLServer 1.7.1; see `tests/frameworks`.
+#[derive(serde::Deserialize)]
+struct Case {
+    name: String,
+    path: String,
+    body: Option<Value>,
+    answer: Value,
+    /// Our answer, if it differs on purpose.
+    ours: Option<Value>,
+}
+
+/// Cases that the library rejects with its own message, or for a reason that does not apply to the server.
+const REFUSED_BY_THE_LIBRARY: [(&str, Expected); 3] = [
+    ("iris: too few columns", Expected::Error("`LogisticRegression` takes 4 features, but each row has 2")),
+    ("clusters: another precision", Expected::AnswerTo("clusters: predict")),
+    ("margins: another method asked for", Expected::AnswerTo("margins: another method by default")),
+];
+
+enum Expected {
+    Error(&'static str),
+    AnswerTo(&'static str),
+}
+
+#[test]
+fn sklearn_answers_match_the_original() {
+    let goldens = repository_path("tests/frameworks/goldens/sklearn");
+    let mut folder = Folder::new();
+    for entry in fs::read_dir(&goldens).unwrap() {
+        let model = entry.unwrap();
+        if !model.file_type().unwrap().is_dir() {
+            continue;
+        }
+        let name = model.file_name().into_string().unwrap();
+        // Not evaluated natively: see `sklearn_pandas_output_needs_python`.
+        if name == "frame" {
+            continue;
+        }
+        for file in fs::read_dir(model.path()).unwrap() {
+            let file = file.unwrap();
+            let mut content = fs::read(file.path()).unwrap();
+            let file = file.file_name().into_string().unwrap();
+            if file == "model-settings.json" {
+                let mut settings: Value = serde_json::from_slice(&content).unwrap();
+                settings["parameters"]["extra"]["backend"] = json!("native");
+                content = settings.to_string().into_bytes();
+            }
+            folder = folder.file(&format!("{name}/{file}"), content);
+        }
+    }
+    let server = TestServer::start(folder);
+    let cases: Vec<Case> = serde_json::from_slice(&fs::read(goldens.join("cases.json")).unwrap()).unwrap();
+    let answer_to = |name: &str| cases.iter().find(|case| case.name == name).unwrap().answer.clone();
+    let mut differences = String::new();
+    for case in &cases {
+        if case.name.starts_with("frame: ") {
+            continue;
+        }
+        let answer = match &case.body {
+            Some(body) => server.post(&case.path, body.to_string()),
+            None => server.get(&case.path),
+        };
+        let mut body: Value = serde_json::from_slice(&answer.body).unwrap();
+        if case.body.is_none() {
+            // The name of the backend is our addition.
+            assert_eq!(body["parameters"]["backend"].take(), "native");
+            body["parameters"].as_object_mut().unwrap().remove("backend");
+        }
+        let found = json!({"status": answer.status, "body": body});
+        let expected = match REFUSED_BY_THE_LIBRARY.iter().find(|(name, _)| *name == case.name) {
+            Some((_, Expected::Error(error))) => json!({"status": 400, "body": {"error": error}}),
+            Some((_, Expected::AnswerTo(other))) => answer_to(other),
+            None => case.ours.clone().unwrap_or_else(|| case.answer.clone()),
+        };
+        // If the library worded the error, only the status is compared.
+        let alike = found["status"] == expected["status"]
+            && expected.get("body").is_none_or(|expected| alike(expected, &found["body"]));
+        if !alike {
+            writeln!(differences, "{}\n  expected {expected}\n  found    {found}", case.name).unwrap();
+        }
+    }
+    assert_eq!(differences, "");
+}
+
+#[test]
+fn sklearn_pandas_output_needs_python() {
+    let artifact = fs::read(repository_path("tests/frameworks/goldens/sklearn/frame/model.joblib")).unwrap();
+    let parameters = json!({"uri": ".", "extra": {"backend": "native"}});
+    let settings =
+        json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "parameters": parameters}).to_string();
+    let ended =
+        ServerBuilder::new(Folder::new().file("m/model.joblib", artifact).file("m/model-settings.json", settings))
+            .run();
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let reason = "StandardScaler` with `set_output` = `pandas` is not evaluated natively";
+    assert!(ended.stdout.contains(reason), "{}", ended.stdout);
+}
+
+/// Returns whether two answers agree; numbers to a relative difference of 1e-6.
+fn alike(expected: &Value, found: &Value) -> bool {
+    match (expected, found) {
+        (Value::Object(expected), Value::Object(found)) => {
+            expected.len() == found.len()
+                && expected.iter().all(|(key, value)| found.get(key).is_some_and(|found| alike(value, found)))
+        }
+        (Value::Array(expected), Value::Array(found)) => {
+            expected.len() == found.len() && expected.iter().zip(found).all(|(expected, found)| alike(expected, found))
+        }
+        (Value::Number(expected), Value::Number(found)) => {
+            let (expected, found) = (expected.as_f64().unwrap(), found.as_f64().unwrap());
+            (expected - found).abs() <= 1e-6 * expected.abs().max(found.abs())
+        }
+        (expected, found) => expected == found,
+    }
+}
+
+/// Runs `mlserver inspect` on a golden case.
+fn inspect(case: &str) -> String {
+    let folder = Folder::new().file("model.joblib", sklearn_golden(case));
+    let output = run_mlserver(folder.root(), &["inspect", "model.joblib"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn sklearn_inspect_prints_the_estimators() {
+    let pipeline = inspect("1.5.2/compose/pipeline_forest.joblib");
+    for line in [
+        "sklearn.pipeline.Pipeline (scikit-learn 1.5.2)\n",
+        "  steps[minmaxscaler]: sklearn.preprocessing._data.MinMaxScaler\n",
+        "    estimators_[0]: sklearn.tree._classes.DecisionTreeClassifier, and 4 more like it\n",
+        "    n_estimators = 5\n",
+        "features: 4\noutputs: predict, predict_proba\nserved natively: yes\n",
+    ] {
+        assert!(pipeline.contains(line), "{line}{pipeline}");
+    }
+}

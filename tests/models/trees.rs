@@ -1,0 +1,226 @@
+//! Tree ensembles: golden cases that the libraries answered, and damaged model files.
+
+#![expect(clippy::unwrap_used, reason = "a test that finds its files damaged has failed")]
+#![expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "expectations are read as `f64`")]
+
+use std::collections::BTreeMap;
+
+use mlserver::evaluators::trees::{
+    EnsembleOutput, FeatureMatrix, FeatureValues, PredictError, PredictedValues, TreeEnsemble,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::support::goldens::{GoldenArchive, golden_archives};
+
+/// The allowed relative difference of a score.
+const TOLERANCE: f64 = 1e-6;
+
+#[derive(Deserialize)]
+struct Case {
+    library: String,
+    /// Files of the same model, which must give the same answers.
+    models: Vec<String>,
+    input: Tensor,
+    expect: Expected,
+}
+
+#[derive(Deserialize)]
+struct Expected {
+    predict: Tensor,
+    predict_proba: Option<Tensor>,
+    margin: Option<Tensor>,
+    predict_proba_error: bool,
+}
+
+#[derive(Deserialize)]
+struct Tensor {
+    datatype: String,
+    shape: Vec<usize>,
+    data: Vec<Value>,
+}
+
+impl Tensor {
+    /// Returns the elements, rounded to single precision if that is their datatype.
+    fn numbers(&self) -> Vec<f64> {
+        let round = |number| if self.datatype == "FP32" { f64::from(number as f32) } else { number };
+        self.data.iter().map(number).map(round).collect()
+    }
+}
+
+fn number(value: &Value) -> f64 {
+    match value {
+        Value::Null => f64::NAN,
+        Value::Bool(flag) => f64::from(u8::from(*flag)),
+        Value::String(text) => text.parse().unwrap(),
+        other => other.as_f64().unwrap(),
+    }
+}
+
+#[test]
+fn trees_golden_cases_agree() {
+    let (mut failures, mut count) = (Vec::new(), 0);
+    for archive in golden_archives("trees") {
+        for (name, case) in golden_cases(&archive) {
+            count += 1;
+            for file in &case.models {
+                let answers = load(&case.library, archive.file(file)).and_then(|model| check(&model, &case));
+                if let Err(difference) = answers {
+                    failures.push(format!("{file} of {}/{name}: {difference}", archive.version));
+                }
+            }
+        }
+    }
+    assert!(count > 0, "no golden cases in tests/goldens/trees");
+    assert!(failures.is_empty(), "{} of {count} cases:\n{}", failures.len(), failures.join("\n"));
+}
+
+fn load(library: &str, bytes: &[u8]) -> Result<TreeEnsemble, String> {
+    let loaded =
+        if library == "xgboost" { TreeEnsemble::load_xgboost(bytes) } else { TreeEnsemble::load_lightgbm(bytes) };
+    loaded.map_err(|error| error.to_string())
+}
+
+/// Returns the cases of an archive, with the names of their files.
+fn golden_cases(archive: &GoldenArchive) -> impl Iterator<Item = (&str, Case)> {
+    archive.names().filter(|name| name.ends_with(".case.json")).map(|name| {
+        let case = serde_json::from_slice(archive.file(name)).unwrap_or_else(|error| unreachable!("{name}: {error}"));
+        (name, case)
+    })
+}
+
+/// Returns small model files of every library, version and format.
+fn small_models() -> Vec<(String, Vec<u8>)> {
+    let mut small = Vec::new();
+    for archive in golden_archives("trees") {
+        let mut models: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (_, case) in golden_cases(&archive) {
+            for file in case.models {
+                let format = file.rsplit('.').next().unwrap().to_owned();
+                models.entry(format).or_default().push((archive.file(&file).len(), case.library.clone(), file));
+            }
+        }
+        for mut models in models.into_values() {
+            models.sort();
+            // The very smallest have no trees worth damaging.
+            let chosen = models.into_iter().skip(3).step_by(5).take(4);
+            small.extend(chosen.map(|(_, library, file)| (library, archive.file(&file).to_vec())));
+        }
+    }
+    small
+}
+
+/// Loads a file that may be a model. If it is one, it must answer.
+fn load_and_predict(library: &str, bytes: &[u8]) {
+    let Ok(model) = load(library, bytes) else { return };
+    let columns = model.n_features();
+    if columns > 1000 {
+        return;
+    }
+    let rows = 70;
+    let values: Vec<f32> =
+        (0..rows * columns).map(|at| if at % 11 == 0 { f32::NAN } else { at as f32 / 7.0 - 9.0 }).collect();
+    let matrix = FeatureMatrix::new(FeatureValues::F32(&values), rows, columns).unwrap();
+    for output in [EnsembleOutput::Predict, EnsembleOutput::Margin] {
+        model.predict(matrix, output).unwrap();
+    }
+}
+
+#[test]
+fn trees_truncated_models_are_rejected() {
+    for (library, bytes) in small_models() {
+        let step = (bytes.len() / 200).max(1);
+        for length in (0..bytes.len()).step_by(step) {
+            load_and_predict(&library, &bytes[..length]);
+        }
+        // The part after the trees of a LightGBM file is not needed, and its last line may have no line break.
+        let needed = bytes.windows(12).position(|line| line == b"end of trees").unwrap_or(bytes.len() - 1);
+        for length in (0..needed).rev().step_by(step) {
+            assert!(load(&library, &bytes[..length]).is_err(), "{length} of {} bytes", bytes.len());
+        }
+    }
+}
+
+#[test]
+fn trees_damaged_models_never_panic() {
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut next = |limit: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        usize::try_from(random % limit as u64).unwrap()
+    };
+    for (library, bytes) in small_models() {
+        for _ in 0..100 {
+            let mut damaged = bytes.clone();
+            for _ in 0..=next(4) {
+                let at = next(damaged.len());
+                damaged[at] = match next(3) {
+                    0 => damaged[at] ^ (1 << next(8)),
+                    1 => b"0123456789-.eE[]{},\"="[next(19)],
+                    _ => u8::try_from(next(256)).unwrap(),
+                };
+            }
+            load_and_predict(&library, &damaged);
+        }
+    }
+}
+
+/// Compares the model with every answer of the case, for all rows together and for the first ones one by one.
+fn check(model: &TreeEnsemble, case: &Case) -> Result<(), String> {
+    let numbers = case.input.numbers();
+    let [rows, columns] = case.input.shape[..] else { return Err("input is no matrix".to_owned()) };
+    let expected = [
+        (EnsembleOutput::Predict, Some(&case.expect.predict)),
+        (EnsembleOutput::PredictProba, case.expect.predict_proba.as_ref()),
+        (EnsembleOutput::Margin, case.expect.margin.as_ref()),
+    ];
+    // Integers and booleans of any width are cast to single precision before they reach a model.
+    let singles: Vec<f32> = numbers.iter().map(|number| *number as f32).collect();
+    let double = case.input.datatype == "FP64";
+    for (output, expected) in expected {
+        let Some(expected) = expected else { continue };
+        let wanted = expected.numbers();
+        let width = wanted.len() / rows.max(1);
+        for (start, count) in std::iter::once((0, rows)).chain((0..rows.min(20)).map(|row| (row, 1))) {
+            let range = start * columns..(start + count) * columns;
+            let values = if double { FeatureValues::F64(&numbers[range]) } else { FeatureValues::F32(&singles[range]) };
+            let matrix = FeatureMatrix::new(values, count, columns).unwrap();
+            let found = model.predict(matrix, output).map_err(|error| format!("{output:?}: {error}"))?;
+            let shape = [count, found.columns];
+            let wanted = &wanted[start * width..(start + count) * width];
+            compare(&found.values, shape, expected, wanted)
+                .map_err(|difference| format!("{output:?} of {count} rows from {start}: {difference}"))?;
+        }
+    }
+    if case.expect.predict_proba_error {
+        let matrix = FeatureMatrix::new(FeatureValues::F64(&numbers), rows, columns).unwrap();
+        let error = model.predict(matrix, EnsembleOutput::PredictProba).err();
+        if error != Some(PredictError::NoProbabilities { kind: model.kind() }) {
+            return Err(format!("PredictProba: {error:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn compare(found: &PredictedValues, shape: [usize; 2], expected: &Tensor, wanted: &[f64]) -> Result<(), String> {
+    let (datatype, numbers): (_, Vec<f64>) = match found {
+        PredictedValues::I32(values) => ("INT32", values.iter().map(|value| f64::from(*value)).collect()),
+        PredictedValues::I64(values) => ("INT64", values.iter().map(|value| *value as f64).collect()),
+        PredictedValues::F32(values) => ("FP32", values.iter().map(|value| f64::from(*value)).collect()),
+        PredictedValues::F64(values) => ("FP64", values.clone()),
+    };
+    if (datatype, shape[1]) != (&expected.datatype, expected.shape[1]) {
+        let (wanted, shape_wanted) = (&expected.datatype, &expected.shape);
+        return Err(format!("{datatype} {shape:?} instead of {wanted} {shape_wanted:?}"));
+    }
+    let exact = datatype.starts_with("INT");
+    let close = |(found, wanted): (&f64, &f64)| {
+        let alike = found.to_bits() == wanted.to_bits() || found.is_nan() && wanted.is_nan();
+        alike || !exact && (found - wanted).abs() <= TOLERANCE * found.abs().max(wanted.abs())
+    };
+    match numbers.iter().zip(wanted).position(|pair| !close(pair)) {
+        Some(at) => Err(format!("value {at} is {} instead of {}", numbers[at], wanted[at])),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,152 @@
+//! Short load tests; `benches/serving/load.py` does the same for longer.
+
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::support::python::with_python;
+use crate::support::worker_models::folder;
+use crate::support::{Client, Folder, TestServer, pause, wait_until};
+
+/// The duration of a prediction of any batch size, in milliseconds.
+const PREDICT: u64 = 200;
+/// The batch size, and the limit of the queue.
+const BATCH: usize = 4;
+const QUEUE: usize = 8;
+
+/// The time to work through a full queue.
+const QUEUE_TIME: Duration = Duration::from_millis(PREDICT * (QUEUE / BATCH) as u64);
+
+fn infer(client: &Client) -> u16 {
+    let body = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT64","data":[200]}]}"#;
+    client.post("/v2/models/m/infer", body).status
+}
+
+fn percentile(times: &mut [Duration], percent: usize) -> Duration {
+    times.sort_unstable();
+    times[(times.len() * percent / 100).min(times.len() - 1)]
+}
+
+#[test]
+fn overload_answers_503_and_serves_accepted_in_time() {
+    // Much shorter than a prediction: batches stay open anyway until the model is free.
+    let settings = json!({
+        "name": "m", "implementation": "models.Rows", "max_batch_size": BATCH, "max_batch_time": 0.01,
+        "parameters": {"max_queue_requests": QUEUE},
+    });
+    let folder = folder(&[("m", "Rows")]).file("m/model-settings.json", settings.to_string());
+    let Some(starting) = with_python(folder) else { return };
+    let server = starting.start();
+    let alone = |_| {
+        let asked = Instant::now();
+        assert_eq!(infer(&Client::new(server.http)), 200);
+        asked.elapsed()
+    };
+    let unloaded = percentile(&mut (0..3).map(alone).collect::<Vec<_>>(), 50);
+
+    let (stop, refused) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (accepted, probes) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+    let memory = thread::scope(|scope| {
+        // Ten times as many clients as the model and its queue can hold, which together request ten times its
+        // throughput. Rejected clients wait a little, so that they do not take the CPU from the worker.
+        for _ in 0..10 * (QUEUE + BATCH) {
+            scope.spawn(|| {
+                let client = Client::new(server.http);
+                while !stop.load(Ordering::Relaxed) {
+                    let asked = Instant::now();
+                    match infer(&client) {
+                        200 => accepted.lock().unwrap().push(asked.elapsed()),
+                        503 => {
+                            refused.fetch_add(1, Ordering::Relaxed);
+                            pause(Duration::from_millis(500));
+                        }
+                        other => unreachable!("{other}"),
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            let (rest, metrics) = (Client::new(server.http), Client::new(server.metrics.unwrap()));
+            while !stop.load(Ordering::Relaxed) {
+                for (client, path) in [(&rest, "/v2/health/ready"), (&metrics, "/metrics")] {
+                    let asked = Instant::now();
+                    assert_eq!(client.get(path).status, 200);
+                    probes.lock().unwrap().push(asked.elapsed());
+                }
+                pause(Duration::from_millis(20));
+            }
+        });
+        pause(Duration::from_millis(1500));
+        let before = server.memory();
+        pause(Duration::from_millis(2500));
+        let after = server.memory();
+        stop.store(true, Ordering::Relaxed);
+        (before, after)
+    });
+
+    let (mut accepted, refused) = (accepted.into_inner().unwrap(), refused.into_inner());
+    assert!(accepted.len() > BATCH * 4, "{} were answered", accepted.len());
+    assert!(refused > accepted.len(), "{refused} were refused, {} answered", accepted.len());
+    let (p99, bound) = (percentile(&mut accepted, 99), unloaded * 3 + QUEUE_TIME);
+    assert!(p99 < bound, "{p99:?}, with {unloaded:?} unloaded and {QUEUE_TIME:?} in the queue");
+    let probe = percentile(&mut probes.into_inner().unwrap(), 90);
+    assert!(probe < Duration::from_millis(100), "{probe:?} for health and metrics");
+    let (before, after) = memory;
+    assert!(after <= before + 1024, "{before} KiB, then {after} KiB");
+    assert_eq!(server.terminate().code, Some(0));
+}
+
+/// Sends one of several kinds of requests, by number; most are invalid.
+fn mixed(server: &TestServer, client: &Client, number: usize) {
+    let good = r#"{"inputs":[{"name":"x","shape":[3],"datatype":"FP32","data":[1,2,3]}]}"#;
+    let infer = "/v2/models/echo/infer";
+    match number % 8 {
+        0 | 1 => assert_eq!(client.post(infer, good).status, 200),
+        2 => assert_eq!(client.post(infer, &good[..40]).status, 422),
+        3 => assert_eq!(client.post(infer, good.replace("[3]", "[4]")).status, 400),
+        4 => assert_eq!(client.post(&format!("/v2/models/unknown-{number}/infer"), good).status, 404),
+        5 => assert_eq!(client.get(&format!("/v2/nothing/{number}")).status, 404),
+        // Clients that disconnect in the middle of their request, and before its response.
+        other => {
+            let mut connection = TcpStream::connect(server.http).unwrap();
+            let sent = if other == 6 { &good[..20] } else { good };
+            let length = good.len();
+            let request = format!("POST {infer} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{sent}");
+            connection.write_all(request.as_bytes()).unwrap();
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn mix(server: &TestServer, requests: usize) {
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || {
+                let client = Client::new(server.http);
+                (0..requests / 4).for_each(|number| mixed(server, &client, number * 4 + thread));
+            });
+        }
+    });
+}
+
+#[test]
+fn errors_and_disconnects_leak_nothing() {
+    let server = TestServer::start(Folder::new().with_identity("echo"));
+    let idle = server.descriptors();
+    let after = |requests| {
+        mix(&server, requests);
+        wait_until("every connection ends", || server.descriptors() <= idle);
+        server.memory()
+    };
+    // The first requests allocate memory that is reused.
+    let warm = after(4000);
+    let end = after(8000);
+    assert!(end <= warm + warm / 20 + 512, "{warm} KiB, then {end} KiB");
+    let scrape = server.scrape();
+    assert!(scrape.text().contains("model_infer_in_flight{model=\"echo\",version=\"None\"} 0\n"), "{}", scrape.text());
+}

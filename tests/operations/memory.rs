@@ -1,0 +1,90 @@
+//! More models than fit into the memory budget.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::{Folder, ServerBuilder, TestServer};
+
+const ONE_ROW: &str = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]}"#;
+const NAMES: [&str; 4] = ["m1", "m2", "m3", "m4"];
+const OUT: &str = "evicted; loads on the next request";
+
+/// Four models of 100 bytes each, in space for two.
+fn folder() -> Folder {
+    let settings = json!({"models_max_bytes": 250});
+    let model = json!({"parameters": {"memory_bytes": 100}});
+    NAMES.iter().fold(Folder::new().settings(&settings), |folder, name| folder.with_iris(name, &model))
+}
+
+/// Name, state and reason of each model.
+fn index(server: &TestServer) -> Vec<(String, String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let index = server.post("/v2/repository/index", "{}").ok();
+    let entries = index.as_array().unwrap().iter();
+    entries.map(|entry| (text(&entry["name"]), text(&entry["state"]), text(&entry["reason"]))).collect()
+}
+
+fn metric(server: &TestServer, name: &str) -> u64 {
+    let scrape = server.scrape();
+    let line = scrape.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap().to_owned();
+    line.parse().unwrap()
+}
+
+#[test]
+fn memory_budget_evicted_model_loads_on_request() {
+    let server = ServerBuilder::new(folder()).flag("--strict").start();
+    let entries = index(&server);
+    assert!(entries.iter().all(|(_, state, _)| state == "READY"), "{entries:?}");
+    assert_eq!(entries.iter().filter(|(.., reason)| reason == OUT).count(), 2, "{entries:?}");
+    assert_eq!(server.get("/v2/health/ready").status, 200);
+    for name in NAMES.iter().chain(&NAMES) {
+        assert_eq!(server.get(&format!("/v2/models/{name}/ready")).status, 200);
+        let answer = server.post(&format!("/v2/models/{name}/infer"), ONE_ROW).ok();
+        assert_eq!((&answer["model_name"], &answer["outputs"][0]["data"]), (&json!(name), &json!([2])));
+        assert!(metric(&server, "models_memory_bytes") <= 200);
+    }
+    let asked_last: Vec<_> = index(&server).into_iter().filter(|(.., reason)| reason.is_empty()).collect();
+    assert_eq!(asked_last.iter().map(|(name, ..)| name.as_str()).collect::<Vec<_>>(), ["m3", "m4"]);
+    assert_eq!(metric(&server, "models_memory_budget_bytes"), 250);
+    // Two did not fit at startup; each of the eight requests except the first two was for an evicted model.
+    assert!(metric(&server, "models_loaded_on_demand_total") >= 6);
+    assert!(metric(&server, "models_evicted_total") >= 8);
+
+    // A reload uses the memory of the model that it replaces.
+    let loaded = server.post("/v2/repository/models/m1/load", "");
+    assert_eq!((loaded.status, loaded.text()), (200, ""));
+    server.post("/v2/models/m1/infer", ONE_ROW).ok();
+    assert_eq!(server.post("/v2/repository/models/m1/unload", "").status, 200);
+    assert_eq!(metric(&server, "models_memory_bytes"), 100);
+}
+
+#[test]
+fn memory_budget_failed_load_after_eviction_is_not_ready() {
+    let server = TestServer::start(folder());
+    for name in ["m1", "m2", "m3"] {
+        server.post(&format!("/v2/models/{name}/infer"), ONE_ROW).ok();
+    }
+    fs::write(server.folder.path("m1/model.json"), "{").unwrap();
+    let message = server.post("/v2/models/m1/infer", ONE_ROW).error(503);
+    let file = server.folder.path("m1/model.json");
+    assert!(
+        message.starts_with("the model cannot be loaded: ") && message.contains(file.to_str().unwrap()),
+        "{message}"
+    );
+    let [(_, state, reason), ..] = &index(&server)[..] else { unreachable!() };
+    assert_eq!(state, "UNAVAILABLE");
+    assert!(reason.contains(file.to_str().unwrap()), "{reason}");
+    assert_eq!(server.get("/v2/models/m1/ready").status, 400);
+    assert_eq!(server.get("/v2/health/ready").status, 400);
+    server.post("/v2/models/m2/infer", ONE_ROW).ok();
+}
+
+#[test]
+fn memory_budget_too_large_model_does_not_load() {
+    let folder = folder().with_iris("large", &json!({"parameters": {"memory_bytes": 251}}));
+    let ended = ServerBuilder::new(folder).run();
+    assert_eq!(ended.code, Some(1));
+    let reason = "Couldn't load model 'large': the model takes 251 bytes (`memory_bytes`), and of `models_max_bytes`, which is 250, 0 are those of pinned models";
+    assert!(ended.stdout.contains(reason), "{}", ended.stdout);
+}

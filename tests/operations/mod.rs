@@ -1,0 +1,15 @@
+//! Running the server: startup and shutdown, loading, overload, memory, caches, batches, metrics and traces.
+
+mod admin;
+mod batching;
+mod cache;
+mod load;
+mod logging;
+mod memory;
+mod metrics;
+mod pressure;
+mod priority;
+mod repository;
+mod start;
+#[cfg(feature = "otel")]
+mod traces;

@@ -1,0 +1,7 @@
+//! Models in Python: worker processes, their faults, pools and environments.
+
+mod custom_repository;
+mod environments;
+mod pools;
+mod worker_faults;
+mod workers;

@@ -1,0 +1,63 @@
+//! Models in Python that `tests/fixtures/workers/models.py` defines, and the workers that run them.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::{Pid, test_kill_process};
+use serde_json::{Value, json};
+
+use super::python::with_python;
+use super::{Answer, Client, Connection, Folder, ServerBuilder, TestServer, repository_path};
+
+/// A request in a worker that dies is answered within this time.
+pub(crate) const SOON: Duration = Duration::from_secs(1);
+
+/// Creates a folder with models of `tests/fixtures/workers/models.py`, by name and class.
+pub(crate) fn folder(models: &[(&str, &str)]) -> Folder {
+    let source = fs::read(repository_path("tests/fixtures/workers/models.py")).unwrap();
+    models.iter().fold(Folder::new(), |folder, (name, class)| {
+        let settings = json!({"name": name, "implementation": format!("models.{class}")});
+        folder
+            .file(&format!("{name}/models.py"), &source)
+            .file(&format!("{name}/model-settings.json"), settings.to_string())
+    })
+}
+
+/// Returns a server of these models, or `None` without an interpreter.
+pub(crate) fn starting(models: &[(&str, &str)], settings: &Value) -> Option<ServerBuilder> {
+    with_python(folder(models).settings(settings))
+}
+
+pub(crate) fn server(models: &[(&str, &str)], settings: &Value) -> Option<TestServer> {
+    Some(starting(models, settings)?.start())
+}
+
+pub(crate) fn infer(client: &Client, model: &str, value: impl Into<Value>) -> Answer {
+    let value = value.into();
+    let datatype = if value.is_string() { "BYTES" } else { "INT64" };
+    let body = json!({"id": "r1", "inputs": [{"name": "x", "shape": [1], "datatype": datatype, "data": [value]}]});
+    client.post(&format!("/v2/models/{model}/infer"), body.to_string())
+}
+
+/// Sends a request for `m` without waiting for the response.
+pub(crate) fn send(connection: &mut Connection, action: &str, value: &Value) {
+    let datatype = if value.is_string() { "BYTES" } else { "INT64" };
+    let body = json!({"inputs": [{"name": "x", "shape": [1], "datatype": datatype, "data": [value]}]}).to_string();
+    let head = format!("POST /v2/models/m/{action} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n");
+    connection.write(format!("{head}content-length: {}\r\n\r\n{body}", body.len()));
+}
+
+/// Returns the first element of a response.
+#[track_caller]
+pub(crate) fn value(answer: &Answer) -> i64 {
+    answer.ok()["outputs"][0]["data"][0].as_i64().unwrap()
+}
+
+pub(crate) fn pid(number: i64) -> Pid {
+    Pid::from_raw(i32::try_from(number).unwrap()).unwrap()
+}
+
+pub(crate) fn has_ended(process: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
+    test_kill_process(process).is_err() || stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with('Z'))
+}
