@@ -304,7 +304,7 @@ fn python_logging_settings_apply_to_models() {
     assert!(!quieted.log().contains("logged by the model"), "{}", quieted.log());
     let Some(warned) = server(&[("m", "Trouble")], &json!({"logging_settings": {"version": 2}})) else { return };
     infer(&warned, "m", "print").ok();
-    warned.wait_for_log("`logging_settings` cannot be applied");
+    warned.wait_for_log("Cannot apply `logging_settings`");
     warned.wait_for_log("logged by the model");
 }
 

@@ -66,7 +66,7 @@ fn custom_route_errors_match_inference_errors() {
     server.wait_for_log("ValueError: boom");
     assert!(server.post("/trouble/status", "").error(500).contains("status 42"));
     assert!(server.post("/trouble/header", "").error(500).contains("`x-bad`"));
-    assert!(server.post("/trouble/exit", "").error(503).contains("exit code 3"));
+    assert!(server.post("/trouble/exit", "").error(503).contains("exited with code 3"));
     assert!(server.post("/trouble/none", "").ok().is_number(), "the next worker answers");
     let metrics = server.scrape();
     let series = "rest_server_requests_total{app_name=\"mlserver\",method=\"POST\",path=\"/trouble/{what}\"";
