@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
-use crate::types::{Line, Place, Priority, Turns};
+use crate::types::{AgingOrder, Priority, PriorityQueue, QueuePosition};
 
 /// Threads for computations: as many at once as there are cores. The others wait, the most urgent in front and then in order
-/// of arrival, with the aging of [`Turns`].
+/// of arrival, with the aging of [`AgingOrder`].
 ///
 /// What waits is bounded by the admission limit in front of it. A caller that goes away leaves the queue; a computation
 /// that has started runs to its end.
@@ -23,8 +23,8 @@ pub struct ComputePool {
 #[derive(Debug)]
 struct ComputeState {
     free: usize,
-    line: Line<oneshot::Sender<Permit>>,
-    turns: Turns,
+    line: PriorityQueue<oneshot::Sender<Permit>>,
+    turns: AgingOrder,
     arrivals: u64,
 }
 
@@ -35,14 +35,19 @@ struct Permit(Arc<Mutex<ComputeState>>);
 /// A caller that waits for a thread; when it is dropped before, it leaves.
 struct WaitingJob {
     state: Arc<Mutex<ComputeState>>,
-    place: Place,
+    place: QueuePosition,
     permit: oneshot::Receiver<Permit>,
 }
 
 impl ComputePool {
     /// Makes a pool that runs `width` computations at once.
     pub fn new(width: NonZeroUsize) -> Self {
-        let state = ComputeState { free: width.get(), line: Line::default(), turns: Turns::default(), arrivals: 0 };
+        let state = ComputeState {
+            free: width.get(),
+            line: PriorityQueue::default(),
+            turns: AgingOrder::default(),
+            arrivals: 0,
+        };
         Self { state: Arc::new(Mutex::new(state)), width }
     }
 
@@ -92,7 +97,7 @@ impl ComputePool {
                 return Permit(Arc::clone(&self.state));
             }
             state.arrivals += 1;
-            let place = Place { priority, order: state.arrivals };
+            let place = QueuePosition { priority, order: state.arrivals };
             let (sender, permit) = oneshot::channel();
             state.line.push(place, sender);
             WaitingJob { state: Arc::clone(&self.state), place, permit }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use uuid::Uuid;
 
 use super::lines::{Line, MAX_LINE};
-use crate::types::json::{Incoming, ReadError, read_request};
-use crate::types::merge::{self, Form, Share};
+use crate::types::json::{JsonRequest, ReadError, read_request};
+use crate::types::merge::{self, BatchKey, BatchShare};
 use crate::types::{InferenceRequest, Parameters, Tensor};
 
 /// Rows that one request can ask for.
@@ -37,7 +37,7 @@ pub(super) struct Bad {
 
 /// Reads requests, and puts those together that differ in nothing but their rows.
 pub(super) fn prepare(lines: Vec<Line>) -> (Vec<Group>, Vec<Bad>) {
-    let (mut forms, mut bad) = (Vec::<(Option<Form>, Vec<(Member, InferenceRequest)>)>::new(), Vec::new());
+    let (mut forms, mut bad) = (Vec::<(Option<BatchKey>, Vec<(Member, InferenceRequest)>)>::new(), Vec::new());
     for (place, line) in lines.into_iter().enumerate() {
         let incoming = match read(&line) {
             Ok(incoming) => incoming,
@@ -50,9 +50,9 @@ pub(super) fn prepare(lines: Vec<Line>) -> (Vec<Group>, Vec<Bad>) {
         let request = incoming.request;
         // Parameters of its own would become lists, which only some servers take apart.
         let is_plain = |input: &Tensor| input.parameters.others.is_empty();
-        let share = request.inputs.iter().all(is_plain).then(|| Share::of(&request)).flatten();
+        let share = request.inputs.iter().all(is_plain).then(|| BatchShare::of(&request)).flatten();
         let member = Member { place, id, rows: share.as_ref().map_or(0, |share| share.rows) };
-        let form = share.map(|share| share.form);
+        let form = share.map(|share| share.key);
         match forms.iter_mut().find(|(other, _)| form.is_some() && *other == form) {
             Some((_, rows)) => rows.push((member, request)),
             None => forms.push((form, vec![(member, request)])),
@@ -114,7 +114,7 @@ fn new_id() -> String {
 }
 
 /// Reads a request: an object with `inputs`, a list of inputs, or one input.
-fn read(line: &Line) -> Result<Incoming, String> {
+fn read(line: &Line) -> Result<JsonRequest, String> {
     let text = match line {
         Line::Text(text) => text.trim_ascii(),
         Line::TooLong(found) => {

@@ -1,4 +1,4 @@
-//! Decoded requests as matrices of one floating-point type.
+//! DecodedInputs requests as matrices of one floating-point type.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use crate::types::{Datatype, Tensor};
 
 /// A request's numbers, not yet of one type.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Decoded<'a> {
+pub enum DecodedInputs<'a> {
     /// One tensor (`np`).
     Array(&'a Tensor),
     /// A column from each input, all of the same length (`pd`).
@@ -19,7 +19,7 @@ pub enum Decoded<'a> {
 
 /// Row-major numbers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Array<'a, T: Clone> {
+pub struct NumericArray<'a, T: Clone> {
     pub values: Cow<'a, [T]>,
     pub rows: usize,
     pub columns: usize,
@@ -27,12 +27,12 @@ pub struct Array<'a, T: Clone> {
 
 /// An array in the narrower type that holds what the request holds.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Matrix<'a> {
-    F32(Array<'a, f32>),
-    F64(Array<'a, f64>),
+pub enum NumericMatrix<'a> {
+    F32(NumericArray<'a, f32>),
+    F64(NumericArray<'a, f64>),
 }
 
-impl<'a> Decoded<'a> {
+impl<'a> DecodedInputs<'a> {
     pub(super) fn frame(inputs: &'a [Tensor]) -> Result<Self, CodecError> {
         let mut names = HashSet::with_capacity(inputs.len());
         if let Some(twice) = inputs.iter().find(|input| !names.insert(input.name.as_str())) {
@@ -87,7 +87,7 @@ impl<'a> Decoded<'a> {
     }
 
     /// Rounds every number to `f32`. A tensor that is FP32 already is borrowed.
-    pub fn to_f32(&self) -> Array<'a, f32> {
+    pub fn to_f32(&self) -> NumericArray<'a, f32> {
         self.collect(Number::to_f32)
     }
 
@@ -95,7 +95,7 @@ impl<'a> Decoded<'a> {
     ///
     /// Integers of an array count as `f32`, as `LightGBM` reads them. In a frame those of 32 and 64 bits count as `f64`,
     /// the type that NumPy finds for them beside `f32`.
-    pub fn to_widest(&self) -> Matrix<'a> {
+    pub fn to_widest(&self) -> NumericMatrix<'a> {
         let wide = match self {
             Self::Array(tensor) => tensor.datatype == Datatype::Fp64,
             Self::Frame(columns) => columns.iter().any(|column| {
@@ -103,10 +103,10 @@ impl<'a> Decoded<'a> {
                 wide.contains(&column.datatype)
             }),
         };
-        if wide { Matrix::F64(self.collect(Number::to_f64)) } else { Matrix::F32(self.to_f32()) }
+        if wide { NumericMatrix::F64(self.collect(Number::to_f64)) } else { NumericMatrix::F32(self.to_f32()) }
     }
 
-    fn collect<T: crate::types::Element>(&self, convert: fn(Number) -> T) -> Array<'a, T> {
+    fn collect<T: crate::types::Element>(&self, convert: fn(Number) -> T) -> NumericArray<'a, T> {
         match self {
             Self::Array(tensor) => {
                 let columns = tensor.shape.last().copied().unwrap_or(1);
@@ -115,7 +115,7 @@ impl<'a> Decoded<'a> {
                     for_each(tensor, |_, number| values.push(convert(number)));
                     Cow::Owned(values)
                 });
-                Array { values, rows: self.rows(), columns }
+                NumericArray { values, rows: self.rows(), columns }
             }
             Self::Frame(columns) => {
                 let rows = self.rows();
@@ -123,7 +123,7 @@ impl<'a> Decoded<'a> {
                 for (index, column) in columns.iter().enumerate() {
                     for_each(column, |row, number| values[row * columns.len() + index] = convert(number));
                 }
-                Array { values: Cow::Owned(values), rows, columns: columns.len() }
+                NumericArray { values: Cow::Owned(values), rows, columns: columns.len() }
             }
         }
     }
@@ -245,11 +245,11 @@ mod tests {
         let exact = (1_i64 << 25) + 1;
         let array = request(vec![tensor("x", &[1, 1], &[exact])], None);
         assert!(
-            matches!(decode(&array, None).unwrap().to_widest(), Matrix::F32(array) if array.values[0].to_bits() == 33_554_432_f32.to_bits())
+            matches!(decode(&array, None).unwrap().to_widest(), NumericMatrix::F32(array) if array.values[0].to_bits() == 33_554_432_f32.to_bits())
         );
         let frame = request(vec![tensor("x", &[1], &[exact])], Some("pd"));
         assert!(
-            matches!(decode(&frame, None).unwrap().to_widest(), Matrix::F64(array) if array.values[0].to_bits() == 33_554_433_f64.to_bits())
+            matches!(decode(&frame, None).unwrap().to_widest(), NumericMatrix::F64(array) if array.values[0].to_bits() == 33_554_433_f64.to_bits())
         );
     }
 
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(error.to_string(), "column 1 is `b`, but this model was trained with `c` in that place");
         assert_eq!(decoded.check(3, None), Err(CodecError::Columns { found: 2, features: 3 }));
         let by_default = request(named.inputs.clone(), None);
-        assert!(matches!(decode(&by_default, Some("pd")), Ok(Decoded::Frame(_))), "the model's content type");
+        assert!(matches!(decode(&by_default, Some("pd")), Ok(DecodedInputs::Frame(_))), "the model's content type");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 mod matrix;
 
-pub use matrix::{Array, Decoded, Matrix};
+pub use matrix::{DecodedInputs, NumericArray, NumericMatrix};
 
 use crate::types::{Datatype, InferenceRequest, Tensor};
 
@@ -42,7 +42,7 @@ const NOT_TEXT: [&str; 2] = ["base64", "datetime"];
 /// # Errors
 ///
 /// Fails when the inputs do not suit the content type, or are not numbers.
-pub fn decode<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<Decoded<'a>, CodecError> {
+pub fn decode<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<DecodedInputs<'a>, CodecError> {
     for input in &request.inputs {
         if input.datatype == Datatype::Bytes {
             return Err(CodecError::NotNumeric { input: input.name.clone(), datatype: input.datatype });
@@ -57,7 +57,10 @@ pub fn decode<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Resul
 /// # Errors
 ///
 /// Fails when the inputs do not suit the content type, or are bytes or dates.
-pub fn decode_with_text<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<Decoded<'a>, CodecError> {
+pub fn decode_with_text<'a>(
+    request: &'a InferenceRequest,
+    default: Option<&str>,
+) -> Result<DecodedInputs<'a>, CodecError> {
     for input in &request.inputs {
         check_content_type(input, &NOT_TEXT)?;
     }
@@ -73,11 +76,11 @@ fn check_content_type(input: &Tensor, refused: &[&str]) -> Result<(), CodecError
     }
 }
 
-fn arrange<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<Decoded<'a>, CodecError> {
+fn arrange<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<DecodedInputs<'a>, CodecError> {
     match request.parameters.content_type().or(default) {
-        Some("pd") => Decoded::frame(&request.inputs),
+        Some("pd") => DecodedInputs::frame(&request.inputs),
         _ => match &request.inputs[..] {
-            [input] => Ok(Decoded::Array(input)),
+            [input] => Ok(DecodedInputs::Array(input)),
             inputs => Err(CodecError::SingleTensor { codec: "np", found: inputs.len() }),
         },
     }

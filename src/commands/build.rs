@@ -11,7 +11,7 @@ use crate::cli::build::BuildArgs;
 use crate::image::{self, Context, Engine, Ignore, Options, Plan, Request, Sample, Trial};
 use crate::repository::Repository;
 use crate::settings::env::MapEnvironment;
-use crate::settings::{Environment, Settings, Sources};
+use crate::settings::{Environment, Settings, SettingsSources};
 use crate::ui::Ui;
 
 use super::CommandError;
@@ -90,7 +90,7 @@ fn ignore(folder: &Path) -> Result<Ignore, CommandError> {
 fn trial(args: &BuildArgs) -> Result<Trial, CommandError> {
     // As it is in the image, where nothing else says anything.
     let folder = fs::canonicalize(&args.folder).with_context(|| format!("cannot read `{}`", args.folder.display()))?;
-    let sources = Sources::read(&MapEnvironment::new(&folder))?;
+    let sources = SettingsSources::read(&MapEnvironment::new(&folder))?;
     let settings = Settings::load(&folder, &sources, false)?.settings;
     let mut samples = Vec::new();
     for model in Repository::new(&folder, sources, false).discover().models {

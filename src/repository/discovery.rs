@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::custom::{CustomError, CustomRepository, Listed};
 
-use crate::settings::{Loaded, MODEL_SETTINGS_FILE, ModelSettings, SettingsError, Sources};
+use crate::settings::{LoadedSettings, MODEL_SETTINGS_FILE, ModelSettings, SettingsError, SettingsSources};
 
 /// How deep folders are searched; deeper ones are a mistake, or a trap.
 const MAX_DEPTH: usize = 64;
@@ -21,7 +21,7 @@ const MAX_FOLDERS: usize = 100_000;
 #[derive(Debug, Clone)]
 pub struct Repository {
     root: PathBuf,
-    sources: Sources,
+    sources: SettingsSources,
     strict: bool,
     /// Asked instead of the folder.
     custom: Option<Arc<dyn CustomRepository>>,
@@ -34,7 +34,7 @@ pub struct Discovery {
     ///
     /// A name may come several times, with different versions or even with the same: the later then replaces the
     /// earlier.
-    pub models: Vec<Loaded<ModelSettings>>,
+    pub models: Vec<LoadedSettings<ModelSettings>>,
     /// What could not be read and was skipped.
     pub errors: Vec<DiscoveryError>,
 }
@@ -73,7 +73,7 @@ impl DiscoveryError {
 
 impl Repository {
     /// Returns the repository in a folder, which need not exist.
-    pub fn new(root: &Path, sources: Sources, strict: bool) -> Self {
+    pub fn new(root: &Path, sources: SettingsSources, strict: bool) -> Self {
         let root = sources.working_directory().join(root).components().collect();
         Self { root, sources, strict, custom: None }
     }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     fn discover_with(root: &TempDir, environment: &MapEnvironment) -> Discovery {
-        Repository::new(root.path(), Sources::read(environment).unwrap(), false).discover()
+        Repository::new(root.path(), SettingsSources::read(environment).unwrap(), false).discover()
     }
 
     fn discover(root: &TempDir) -> Discovery {
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn a_hidden_root_is_searched() {
         let root = tree(&[(".models/a/model-settings.json", XGBOOST)]);
-        let sources = Sources::read(&MapEnvironment::new(root.path())).unwrap();
+        let sources = SettingsSources::read(&MapEnvironment::new(root.path())).unwrap();
         let discovery = Repository::new(Path::new(".models"), sources, false).discover();
         assert_eq!(names(&discovery), ["a"]);
     }
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn a_missing_folder_holds_no_models() {
         let root = tree(&[]);
-        let sources = Sources::read(&MapEnvironment::new(root.path())).unwrap();
+        let sources = SettingsSources::read(&MapEnvironment::new(root.path())).unwrap();
         let discovery = Repository::new(Path::new("none"), sources, false).discover();
         assert!(discovery.models.is_empty() && discovery.errors.is_empty());
     }
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn a_file_in_the_folders_place_is_reported() {
         let root = tree(&[("model.json", "{}")]);
-        let sources = Sources::read(&MapEnvironment::new(root.path())).unwrap();
+        let sources = SettingsSources::read(&MapEnvironment::new(root.path())).unwrap();
         let discovery = Repository::new(Path::new("model.json"), sources, false).discover();
         assert!(matches!(discovery.errors.as_slice(), [DiscoveryError::Folder { .. }]));
     }

@@ -7,7 +7,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 
 use super::{HttpService, respond};
-use crate::telemetry::exposition::{Expositions, Source};
+use crate::telemetry::exposition::{Expositions, MetricsSource};
 use crate::telemetry::metrics::{self, Registry};
 
 /// What a scrape tells.
@@ -16,7 +16,7 @@ pub struct Metrics {
     pub registry: Registry,
     /// Those that models keep by themselves, and where to fetch them first.
     pub models: Expositions,
-    pub source: Arc<dyn Source>,
+    pub source: Arc<dyn MetricsSource>,
 }
 
 /// Serves the text form of `metrics` at `endpoint`.

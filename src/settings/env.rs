@@ -9,13 +9,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::field::Field;
+use super::field::SettingField;
 use super::file;
 use super::nearest::nearest;
-use super::problem::{FileError, Problem, SettingsError, Warning};
-use super::source::Source;
+use super::problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
+use super::source::SettingSource;
 use super::table::{GROUPS, SERVER_PREFIX};
-use super::{dotenv, field::Group};
+use super::{dotenv, field::SettingGroup};
 
 /// The folder with the models, in a container's start command.
 pub const MODELS_DIR: &str = "MLSERVER_MODELS_DIR";
@@ -96,12 +96,12 @@ impl Environment for MapEnvironment {
 #[derive(Debug)]
 pub struct Variable {
     pub name: String,
-    pub field: &'static Field,
+    pub field: &'static SettingField,
 }
 
 /// Returns the variables of all settings, in the order of the tables.
 pub fn variables() -> impl Iterator<Item = Variable> {
-    GROUPS.into_iter().flat_map(|group: &'static Group| {
+    GROUPS.into_iter().flat_map(|group: &'static SettingGroup| {
         group.fields.iter().filter_map(|field| {
             let name = group.env_name(field)?;
             Some(Variable { name, field })
@@ -113,7 +113,7 @@ pub fn variables() -> impl Iterator<Item = Variable> {
 ///
 /// A clone is cheap.
 #[derive(Debug, Clone)]
-pub struct Sources(Arc<Snapshot>);
+pub struct SettingsSources(Arc<Snapshot>);
 
 #[derive(Debug)]
 struct Snapshot {
@@ -127,14 +127,14 @@ struct Snapshot {
 /// Name as written and value, by lower-case name.
 type Variables = BTreeMap<String, (String, String)>;
 
-impl Sources {
+impl SettingsSources {
     /// Takes a snapshot of the environment and of the `.env` file in its working directory.
     pub fn read(environment: &dyn Environment) -> Result<Self, SettingsError> {
         let working_directory = environment.working_directory();
         let variables = environment.variables();
         let dotenv_path: Arc<Path> = working_directory.join(".env").into();
         let dotenv = if dotenv_path.is_file() {
-            read_dotenv(&dotenv_path, &variables).map_err(Problem::File)?
+            read_dotenv(&dotenv_path, &variables).map_err(SettingsProblem::File)?
         } else {
             dotenv::Dotenv::default()
         };
@@ -164,39 +164,39 @@ impl Sources {
     }
 
     /// Returns a field's values in the environment and the `.env` file, the winner first.
-    pub(super) fn lookup(&self, variable: &str) -> impl Iterator<Item = (&str, Source)> {
+    pub(super) fn lookup(&self, variable: &str) -> impl Iterator<Item = (&str, SettingSource)> {
         let name = variable.to_lowercase();
         let snapshot = &self.0;
         let set = snapshot.environment.get(&name).map(|(name, value)| {
-            let source = Source::Environment(name.clone());
+            let source = SettingSource::Environment(name.clone());
             (value.as_str(), source)
         });
         let written = snapshot.dotenv.get(&name).map(|(name, value)| {
-            let source = Source::Dotenv { path: Arc::clone(&snapshot.dotenv_path), name: name.clone() };
+            let source = SettingSource::Dotenv { path: Arc::clone(&snapshot.dotenv_path), name: name.clone() };
             (value.as_str(), source)
         });
         set.into_iter().chain(written)
     }
 
     /// Returns what looks like a mistake in the variables: lines that are none, names that nearly are a setting's.
-    pub(super) fn warnings(&self) -> Vec<Warning> {
+    pub(super) fn warnings(&self) -> Vec<SettingsWarning> {
         let snapshot = &self.0;
         let known: Vec<String> = variables().map(|variable| variable.name).collect();
         let bad_lines = snapshot
             .bad_dotenv_lines
             .iter()
-            .map(|line| Warning::DotenvLine { path: Arc::clone(&snapshot.dotenv_path), line: *line });
-        let set = snapshot.environment.values().map(|(name, _)| Source::Environment(name.clone()));
+            .map(|line| SettingsWarning::DotenvLine { path: Arc::clone(&snapshot.dotenv_path), line: *line });
+        let set = snapshot.environment.values().map(|(name, _)| SettingSource::Environment(name.clone()));
         let written = snapshot
             .dotenv
             .values()
-            .map(|(name, _)| Source::Dotenv { path: Arc::clone(&snapshot.dotenv_path), name: name.clone() });
+            .map(|(name, _)| SettingSource::Dotenv { path: Arc::clone(&snapshot.dotenv_path), name: name.clone() });
         let misspelt = set.chain(written).filter_map(|source_of| {
-            let (Source::Environment(name) | Source::Dotenv { name, .. }) = &source_of else {
+            let (SettingSource::Environment(name) | SettingSource::Dotenv { name, .. }) = &source_of else {
                 return None;
             };
             let nearest = misspelling(name, &known)?;
-            Some(Warning::UnknownVariable { source_of, nearest })
+            Some(SettingsWarning::UnknownVariable { source_of, nearest })
         });
         bad_lines.chain(misspelt).collect()
     }
@@ -240,11 +240,11 @@ mod tests {
 
     use super::*;
 
-    fn sources(environment: &MapEnvironment) -> Sources {
-        Sources::read(environment).unwrap()
+    fn sources(environment: &MapEnvironment) -> SettingsSources {
+        SettingsSources::read(environment).unwrap()
     }
 
-    fn first<'a>(sources: &'a Sources, name: &str) -> Option<&'a str> {
+    fn first<'a>(sources: &'a SettingsSources, name: &str) -> Option<&'a str> {
         sources.lookup(name).next().map(|(value, _)| value)
     }
 

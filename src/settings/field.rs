@@ -6,20 +6,20 @@ use serde_json::{Map, Value};
 
 /// A named set of fields which are read from one object and one prefix of environment variables.
 #[derive(Debug)]
-pub struct Group {
+pub struct SettingGroup {
     /// What messages call the group.
     pub title: &'static str,
     /// The prefix of its environment variables; without one, the group is read from files only.
     pub env_prefix: Option<&'static str>,
     /// Its fields, in the order in which they are shown.
-    pub fields: &'static [Field],
+    pub fields: &'static [SettingField],
     /// What becomes of keys that no field has.
-    pub unknown: Unknown,
+    pub unknown: UnknownKeys,
 }
 
 /// What becomes of a key that is not in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unknown {
+pub enum UnknownKeys {
     /// It is ignored with a warning, and refused in strict mode.
     Warn,
     /// It is kept for the runtime, under `extras`.
@@ -28,18 +28,18 @@ pub enum Unknown {
 
 /// One setting.
 #[derive(Debug)]
-pub struct Field {
+pub struct SettingField {
     pub name: &'static str,
-    pub kind: Kind,
-    pub preset: Preset,
-    pub null: Null,
+    pub kind: FieldKind,
+    pub preset: FieldDefault,
+    pub null: NullHandling,
     pub help: &'static str,
     pub availability: Availability,
 }
 
 /// The values a field accepts.
 #[derive(Debug, Clone, Copy)]
-pub enum Kind {
+pub enum FieldKind {
     Bool,
     Int {
         min: i64,
@@ -61,14 +61,14 @@ pub enum Kind {
     /// A path, or an object in its place.
     ObjectOrText,
     /// A nested object with fields of its own.
-    Group(&'static Group),
+    Group(&'static SettingGroup),
     /// A list of such objects.
-    GroupList(&'static Group),
+    GroupList(&'static SettingGroup),
 }
 
 /// The value of a field that no source sets.
 #[derive(Debug, Clone, Copy)]
-pub enum Preset {
+pub enum FieldDefault {
     /// There is none: a source must set the field.
     Required,
     Null,
@@ -84,11 +84,11 @@ pub enum Preset {
 
 /// What an explicit `null` means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Null {
+pub enum NullHandling {
     Refused,
     Allowed,
     /// The same as leaving the field out.
-    Preset,
+    UseDefault,
 }
 
 /// Whether a value has an effect.
@@ -101,24 +101,24 @@ pub enum Availability {
     NoEffect(&'static str),
 }
 
-impl Field {
-    pub(super) const fn new(name: &'static str, kind: Kind, preset: Preset, help: &'static str) -> Self {
+impl SettingField {
+    pub(super) const fn new(name: &'static str, kind: FieldKind, preset: FieldDefault, help: &'static str) -> Self {
         let null = match preset {
-            Preset::Null => Null::Allowed,
-            _ => Null::Refused,
+            FieldDefault::Null => NullHandling::Allowed,
+            _ => NullHandling::Refused,
         };
         Self { name, kind, preset, null, help, availability: Availability::Served }
     }
 
     /// Lets an explicit `null` through.
     pub(super) const fn nullable(mut self) -> Self {
-        self.null = Null::Allowed;
+        self.null = NullHandling::Allowed;
         self
     }
 
     /// Reads an explicit `null` as the default.
     pub(super) const fn null_is_preset(mut self) -> Self {
-        self.null = Null::Preset;
+        self.null = NullHandling::UseDefault;
         self
     }
 
@@ -133,19 +133,19 @@ impl Field {
     }
 }
 
-impl Group {
+impl SettingGroup {
     /// Returns the field's environment variable, in the case the documentation uses.
-    pub fn env_name(&self, field: &Field) -> Option<String> {
+    pub fn env_name(&self, field: &SettingField) -> Option<String> {
         self.env_prefix.map(|prefix| format!("{prefix}{}", field.name.to_uppercase()))
     }
 
     /// Returns the field of that name.
-    pub fn field(&self, name: &str) -> Option<&'static Field> {
+    pub fn field(&self, name: &str) -> Option<&'static SettingField> {
         self.fields.iter().find(|field| field.name == name)
     }
 }
 
-impl Kind {
+impl FieldKind {
     /// Says in words what the kind accepts.
     pub fn expected(&self) -> String {
         match self {
@@ -185,7 +185,7 @@ impl Kind {
     }
 }
 
-impl Preset {
+impl FieldDefault {
     /// Returns the default as a value, or nothing where a source must set it.
     pub(super) fn value(&self, working_directory: &Path) -> Option<Value> {
         Some(match *self {

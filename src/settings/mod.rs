@@ -4,7 +4,7 @@
 //! command line, file, environment, `.env` file of the working directory, default; the first that has the field wins,
 //! so that a value in a file beats the environment. The winner is brought into the field's canonical form, remembered
 //! with its source, and read into the typed structs [`Settings`] and [`ModelSettings`]. All problems are reported at
-//! once; what is only suspicious is a [`Warning`].
+//! once; what is only suspicious is a [`SettingsWarning`].
 
 mod coerce;
 mod convert;
@@ -21,13 +21,13 @@ mod source;
 mod table;
 
 pub use coerce::lenient_bool;
-pub use env::{Environment, Sources, SystemEnvironment};
-pub use field::{Availability, Field, Group, Kind, Null, Preset, Unknown};
+pub use env::{Environment, SettingsSources, SystemEnvironment};
+pub use field::{Availability, FieldDefault, FieldKind, NullHandling, SettingField, SettingGroup, UnknownKeys};
 pub use model::{MODEL_SETTINGS_FILE, ModelParameters, ModelSettings, TensorMetadata};
-pub use problem::{FileError, Problem, SettingsError, Warning};
-pub use resolve::Loaded;
+pub use problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
+pub use resolve::LoadedSettings;
 pub use server::{CorsSettings, LoggingSettings, SETTINGS_FILE, Settings};
-pub use source::{Entry, Source};
+pub use source::{SettingEntry, SettingSource};
 pub use table::{CORS, MODEL, PARAMETERS, SERVER, TENSOR};
 
 #[cfg(test)]

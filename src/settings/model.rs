@@ -8,11 +8,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::convert;
-use super::env::Sources;
+use super::env::SettingsSources;
 use super::file;
-use super::problem::{FileError, Problem, SettingsError, Warning};
-use super::resolve::{Layer, Loaded, Resolver};
-use super::source::Source;
+use super::problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
+use super::resolve::{Layer, LoadedSettings, Resolver};
+use super::source::SettingSource;
 use super::table::{MODEL, MODEL_PREFIX};
 
 /// The file which makes a folder a model's.
@@ -99,27 +99,31 @@ impl ModelSettings {
                 ("name".to_owned(), Value::from(name)),
                 ("implementation".to_owned(), Value::from(implementation)),
             ]),
-            source: Source::Default,
+            source: SettingSource::Default,
         };
-        Resolver::new(&Sources::empty(), false)
+        Resolver::new(&SettingsSources::empty(), false)
             .finish(&MODEL, &[layer])
             .expect("the defaults of the table are valid")
             .settings
     }
 
     /// Reads a settings file. Name and artifact default to its folder.
-    pub fn load(path: &Path, sources: &Sources, strict: bool) -> Result<Loaded<Self>, SettingsError> {
+    pub fn load(path: &Path, sources: &SettingsSources, strict: bool) -> Result<LoadedSettings<Self>, SettingsError> {
         let path: PathBuf = sources.working_directory().join(path).components().collect();
         let missing = || FileError::Read { path: path.clone(), error: io::ErrorKind::NotFound.into() };
-        let object = file::read_object(&path).and_then(|object| object.ok_or_else(missing)).map_err(Problem::File)?;
-        let layer = Layer { object, source: Source::File(path.as_path().into()) };
-        let mut loaded: Loaded<Self> = Resolver::new(sources, strict).finish(&MODEL, &[layer])?;
+        let object =
+            file::read_object(&path).and_then(|object| object.ok_or_else(missing)).map_err(SettingsProblem::File)?;
+        let layer = Layer { object, source: SettingSource::File(path.as_path().into()) };
+        let mut loaded: LoadedSettings<Self> = Resolver::new(sources, strict).finish(&MODEL, &[layer])?;
         loaded.place(path);
         Ok(loaded)
     }
 
     /// Reads the model which the environment describes, or nothing if it names no implementation.
-    pub fn from_environment(sources: &Sources, strict: bool) -> Result<Option<Loaded<Self>>, SettingsError> {
+    pub fn from_environment(
+        sources: &SettingsSources,
+        strict: bool,
+    ) -> Result<Option<LoadedSettings<Self>>, SettingsError> {
         let implementation = format!("{MODEL_PREFIX}IMPLEMENTATION");
         if sources.lookup(&implementation).next().is_none_or(|(name, _)| name.is_empty()) {
             return Ok(None);
@@ -131,11 +135,11 @@ impl ModelSettings {
     pub fn from_repository(
         object: Map<String, Value>,
         source: Option<PathBuf>,
-        sources: &Sources,
+        sources: &SettingsSources,
         strict: bool,
-    ) -> Result<Loaded<Self>, SettingsError> {
-        let layer = Layer { object, source: Source::Repository };
-        let mut loaded: Loaded<Self> = Resolver::new(sources, strict).finish(&MODEL, &[layer])?;
+    ) -> Result<LoadedSettings<Self>, SettingsError> {
+        let layer = Layer { object, source: SettingSource::Repository };
+        let mut loaded: LoadedSettings<Self> = Resolver::new(sources, strict).finish(&MODEL, &[layer])?;
         loaded.settings.source = source.map(|path| sources.working_directory().join(path).components().collect());
         Ok(loaded)
     }
@@ -151,7 +155,7 @@ impl ModelSettings {
     }
 }
 
-impl Loaded<ModelSettings> {
+impl LoadedSettings<ModelSettings> {
     /// Fills in what the place of the settings file says.
     fn place(&mut self, path: PathBuf) {
         let Some(folder) = path.parent().map(Path::to_owned) else {
@@ -160,18 +164,19 @@ impl Loaded<ModelSettings> {
         let folder_name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
         if self.settings.name.is_empty() {
             if let Some(name) = folder_name {
-                self.show("name", name.as_str(), Source::Folder);
+                self.show("name", name.as_str(), SettingSource::Folder);
                 self.settings.name = name;
             }
         } else {
             let name = Some(self.settings.name.as_str());
             if name != folder_name.as_deref() && self.settings.version() != folder_name.as_deref() {
-                self.warnings.push(Warning::NameDiffers { name: self.settings.name.clone(), folder: folder.clone() });
+                self.warnings
+                    .push(SettingsWarning::NameDiffers { name: self.settings.name.clone(), folder: folder.clone() });
             }
         }
         if self.settings.parameters.uri.is_none() {
             let uri = folder.to_string_lossy().into_owned();
-            self.show("parameters.uri", uri.as_str(), Source::Folder);
+            self.show("parameters.uri", uri.as_str(), SettingSource::Folder);
             self.settings.parameters.uri = Some(uri);
         }
         self.settings.source = Some(path);

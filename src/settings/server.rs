@@ -8,11 +8,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::convert;
-use super::env::Sources;
+use super::env::SettingsSources;
 use super::file;
 use super::problem::SettingsError;
-use super::resolve::{Layer, Loaded, Resolver};
-use super::source::Source;
+use super::resolve::{Layer, LoadedSettings, Resolver};
+use super::source::SettingSource;
 use super::table::SERVER;
 use crate::types::json::NonFinite;
 
@@ -112,17 +112,17 @@ pub enum LoggingSettings {
 
 impl Settings {
     /// Reads the settings of the server that serves `folder`, which may be missing.
-    pub fn load(folder: &Path, sources: &Sources, strict: bool) -> Result<Loaded<Self>, SettingsError> {
+    pub fn load(folder: &Path, sources: &SettingsSources, strict: bool) -> Result<LoadedSettings<Self>, SettingsError> {
         let mut resolver = Resolver::new(sources, strict);
         resolver.warn(sources.warnings());
         let root = Value::from(folder.to_string_lossy().into_owned());
         let mut layers = vec![Layer {
             object: Map::from_iter([("model_repository_root".to_owned(), root)]),
-            source: Source::Argument("FOLDER"),
+            source: SettingSource::Argument("FOLDER"),
         }];
         let path: PathBuf = sources.working_directory().join(folder).join(SETTINGS_FILE).components().collect();
         match file::read_object(&path) {
-            Ok(Some(object)) => layers.push(Layer { object, source: Source::File(path.into()) }),
+            Ok(Some(object)) => layers.push(Layer { object, source: SettingSource::File(path.into()) }),
             Ok(None) => {}
             Err(error) => resolver.problem(error.into()),
         }
@@ -135,7 +135,7 @@ impl Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Resolver::new(&Sources::empty(), false)
+        Resolver::new(&SettingsSources::empty(), false)
             .finish(&SERVER, &[])
             .expect("the defaults of the table are valid")
             .settings

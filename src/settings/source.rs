@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// The source that set a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum SettingSource {
     /// An argument of the command line, under the name its help uses.
     Argument(&'static str),
     /// A settings file.
@@ -27,14 +27,14 @@ pub enum Source {
 
 /// An effective value, its name, and its source.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct SettingEntry {
     /// The name, with the names of the objects that hold it: `parameters.uri`.
     pub key: String,
     pub value: Value,
-    pub source: Source,
+    pub source: SettingSource,
 }
 
-impl Source {
+impl SettingSource {
     /// Returns the form which `config show --format json` prints.
     pub fn to_json(&self) -> Value {
         match self {
@@ -51,7 +51,7 @@ impl Source {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Argument(name) => write!(f, "argument {name}"),

@@ -40,21 +40,21 @@ impl Case {
         self
     }
 
-    fn server_with(&self, strict: bool) -> Result<Loaded<Settings>, SettingsError> {
-        let sources = Sources::read(&self.environment).unwrap();
+    fn server_with(&self, strict: bool) -> Result<LoadedSettings<Settings>, SettingsError> {
+        let sources = SettingsSources::read(&self.environment).unwrap();
         Settings::load(Path::new("."), &sources, strict)
     }
 
-    fn server(&self) -> Loaded<Settings> {
+    fn server(&self) -> LoadedSettings<Settings> {
         self.server_with(false).unwrap()
     }
 
-    fn model_with(&self, strict: bool) -> Result<Loaded<ModelSettings>, SettingsError> {
-        let sources = Sources::read(&self.environment).unwrap();
+    fn model_with(&self, strict: bool) -> Result<LoadedSettings<ModelSettings>, SettingsError> {
+        let sources = SettingsSources::read(&self.environment).unwrap();
         ModelSettings::load(Path::new("iris/model-settings.json"), &sources, strict)
     }
 
-    fn model(&self) -> Loaded<ModelSettings> {
+    fn model(&self) -> LoadedSettings<ModelSettings> {
         self.model_with(false).unwrap()
     }
 
@@ -64,12 +64,12 @@ impl Case {
         text.to_string().replace(folder, "[DIR]")
     }
 
-    fn warnings<T>(&self, loaded: &Loaded<T>) -> Vec<String> {
+    fn warnings<T>(&self, loaded: &LoadedSettings<T>) -> Vec<String> {
         loaded.warnings.iter().map(|warning| self.plain(warning)).collect()
     }
 }
 
-fn entry<'a, T>(loaded: &'a Loaded<T>, key: &str) -> &'a Entry {
+fn entry<'a, T>(loaded: &'a LoadedSettings<T>, key: &str) -> &'a SettingEntry {
     loaded.entries.iter().find(|entry| entry.key == key).unwrap()
 }
 
@@ -117,7 +117,7 @@ fn without_sources_the_defaults_hold() {
 #[test]
 fn a_missing_folder_serves_the_defaults() {
     let case = Case::new();
-    let sources = Sources::read(&case.environment).unwrap();
+    let sources = SettingsSources::read(&case.environment).unwrap();
     let loaded = Settings::load(Path::new("nowhere"), &sources, true).unwrap();
     assert_eq!(loaded.settings.model_repository_root, Path::new("nowhere"));
     assert_eq!(loaded.warnings, []);
@@ -271,8 +271,8 @@ fn a_models_name_and_artifact_default_to_its_folder() {
     assert_eq!(settings.version(), None);
     assert_eq!(settings.parameters.uri.as_deref(), folder.to_str());
     assert_eq!(settings.folder(), Some(folder.as_path()));
-    assert_eq!(entry(&loaded, "name").source, Source::Folder);
-    assert_eq!(entry(&loaded, "parameters.uri").source, Source::Folder);
+    assert_eq!(entry(&loaded, "name").source, SettingSource::Folder);
+    assert_eq!(entry(&loaded, "parameters.uri").source, SettingSource::Folder);
     assert_eq!(loaded.warnings, []);
 }
 
@@ -368,13 +368,13 @@ fn a_key_in_the_wrong_object_is_sent_to_the_right_one() {
 #[test]
 fn the_environment_describes_a_model_only_by_its_implementation() {
     let case = Case::new().env("MLSERVER_MODEL_NAME", "env").file(".env", "MLSERVER_MODEL_IMPLEMENTATION=\n");
-    let sources = Sources::read(&case.environment).unwrap();
+    let sources = SettingsSources::read(&case.environment).unwrap();
     assert!(ModelSettings::from_environment(&sources, true).unwrap().is_none());
 
     let case = case
         .env("MLSERVER_MODEL_IMPLEMENTATION", "mlserver_xgboost.XGBoostModel")
         .env("MLSERVER_MODEL_URI", "./m.json");
-    let sources = Sources::read(&case.environment).unwrap();
+    let sources = SettingsSources::read(&case.environment).unwrap();
     let settings = ModelSettings::from_environment(&sources, true).unwrap().unwrap().settings;
     assert_eq!(settings.name, "env");
     assert_eq!(settings.parameters.uri.as_deref(), Some("./m.json"));
@@ -413,8 +413,8 @@ fn fields_of<T: for<'de> Deserialize<'de>>() -> BTreeSet<&'static str> {
     fields
 }
 
-fn fields_in(group: &Group) -> BTreeSet<&'static str> {
-    let extras = (group.unknown == Unknown::Keep).then_some(EXTRAS);
+fn fields_in(group: &SettingGroup) -> BTreeSet<&'static str> {
+    let extras = (group.unknown == UnknownKeys::Keep).then_some(EXTRAS);
     group.fields.iter().map(|field| field.name).chain(extras).collect()
 }
 
@@ -428,21 +428,21 @@ fn the_tables_and_the_structs_agree() {
 }
 
 /// Returns the values at the ends of what a kind accepts.
-fn extremes(kind: &Kind) -> Vec<Value> {
+fn extremes(kind: &FieldKind) -> Vec<Value> {
     match *kind {
-        Kind::Bool => vec![json!(true), json!(false)],
-        Kind::Int { min, max } => vec![json!(min), json!(max), json!(min.to_string())],
-        Kind::Float { min, max } => vec![json!(min.max(-1e300)), json!(max)],
-        Kind::Text => vec![json!(""), json!("x")],
-        Kind::Choice(words) => words.iter().map(|word| json!(word)).collect(),
-        Kind::Route => vec![json!(""), json!("/x")],
-        Kind::TextList => vec![json!([]), json!(["x"])],
-        Kind::IntList => vec![json!([]), json!([i64::MIN, i64::MAX])],
-        Kind::Object => vec![json!({}), json!({"x": null})],
-        Kind::ObjectList => vec![json!([]), json!([{}, {"x": 1}])],
-        Kind::ObjectOrText => vec![json!({}), json!("x")],
-        Kind::Group(group) => examples(group, &Map::new()),
-        Kind::GroupList(group) => vec![json!([]), Value::from(examples(group, &tensor()))],
+        FieldKind::Bool => vec![json!(true), json!(false)],
+        FieldKind::Int { min, max } => vec![json!(min), json!(max), json!(min.to_string())],
+        FieldKind::Float { min, max } => vec![json!(min.max(-1e300)), json!(max)],
+        FieldKind::Text => vec![json!(""), json!("x")],
+        FieldKind::Choice(words) => words.iter().map(|word| json!(word)).collect(),
+        FieldKind::Route => vec![json!(""), json!("/x")],
+        FieldKind::TextList => vec![json!([]), json!(["x"])],
+        FieldKind::IntList => vec![json!([]), json!([i64::MIN, i64::MAX])],
+        FieldKind::Object => vec![json!({}), json!({"x": null})],
+        FieldKind::ObjectList => vec![json!([]), json!([{}, {"x": 1}])],
+        FieldKind::ObjectOrText => vec![json!({}), json!("x")],
+        FieldKind::Group(group) => examples(group, &Map::new()),
+        FieldKind::GroupList(group) => vec![json!([]), Value::from(examples(group, &tensor()))],
     }
 }
 
@@ -452,10 +452,10 @@ fn tensor() -> Map<String, Value> {
 }
 
 /// Returns objects which set one field each to one of its extremes.
-fn examples(group: &Group, base: &Map<String, Value>) -> Vec<Value> {
+fn examples(group: &SettingGroup, base: &Map<String, Value>) -> Vec<Value> {
     let mut examples = Vec::new();
     for field in group.fields {
-        let null = (field.null != Null::Refused).then_some(Value::Null);
+        let null = (field.null != NullHandling::Refused).then_some(Value::Null);
         for value in extremes(&field.kind).into_iter().chain(null) {
             let mut object = base.clone();
             object.insert(field.name.to_owned(), value);

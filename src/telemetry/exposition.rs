@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use super::workers::{MAX_METRICS, MAX_SERIES, is_name};
 
 /// Something whose metrics are fetched before each scrape.
-pub trait Source: Send + Sync {
+pub trait MetricsSource: Send + Sync {
     /// Fetches what can be had at once; what cannot is told as it was last.
     fn refresh(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
@@ -22,7 +22,7 @@ pub trait Source: Send + Sync {
 pub struct Family {
     pub name: String,
     pub help: String,
-    pub kind: Kind,
+    pub kind: MetricKind,
     pub merge: Merge,
     pub samples: Vec<Sample>,
 }
@@ -30,7 +30,7 @@ pub struct Family {
 /// What Prometheus' text format calls a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum MetricKind {
     Counter,
     Gauge,
     Histogram,
@@ -60,10 +60,10 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
 
 /// What all workers last told. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Expositions(Arc<Mutex<State>>);
+pub struct Expositions(Arc<Mutex<ExpositionState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ExpositionState {
     /// By the worker's name.
     workers: BTreeMap<String, (u32, Vec<Family>)>,
     /// What workers that have gone had counted: counters do not go back.
@@ -89,7 +89,8 @@ impl Expositions {
     pub fn forget(&self, worker: &str) {
         let state = &mut *self.0.lock();
         let Some((_, families)) = state.workers.remove(worker) else { return };
-        let counted = |family: &Family| matches!(family.kind, Kind::Counter | Kind::Histogram | Kind::Summary);
+        let counted =
+            |family: &Family| matches!(family.kind, MetricKind::Counter | MetricKind::Histogram | MetricKind::Summary);
         let families: Vec<Family> = families.into_iter().filter(counted).collect();
         let before = std::mem::take(&mut state.gone);
         let mut merged = Merged::default();
@@ -123,7 +124,7 @@ struct Merged(BTreeMap<String, Series>);
 #[derive(Debug)]
 struct Series {
     help: String,
-    kind: Kind,
+    kind: MetricKind,
     merge: Merge,
     /// In the order in which they were first told: a histogram's buckets have to stay in theirs.
     order: Vec<(String, Vec<(String, String)>)>,
@@ -183,11 +184,11 @@ impl Merged {
                 continue;
             }
             let kind = match kind {
-                Kind::Counter => "counter",
-                Kind::Gauge => "gauge",
-                Kind::Histogram => "histogram",
-                Kind::Summary => "summary",
-                Kind::Untyped => "untyped",
+                MetricKind::Counter => "counter",
+                MetricKind::Gauge => "gauge",
+                MetricKind::Histogram => "histogram",
+                MetricKind::Summary => "summary",
+                MetricKind::Untyped => "untyped",
             };
             let help = help.replace('\\', "\\\\").replace('\n', "\\n");
             // Writing to a string does not fail.
@@ -215,9 +216,9 @@ impl Merged {
 mod tests {
     use super::*;
 
-    type Written<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
+    type ExpectedSample<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
 
-    fn family(name: &str, kind: Kind, merge: Merge, samples: &[Written<'_>]) -> Family {
+    fn family(name: &str, kind: MetricKind, merge: Merge, samples: &[ExpectedSample<'_>]) -> Family {
         let labels = |labels: &[(&str, &str)]| labels.iter().map(|(l, v)| ((*l).to_owned(), (*v).to_owned())).collect();
         let samples = samples.iter().map(|(name, of, value)| Sample((*name).to_owned(), labels(of), *value)).collect();
         Family { name: name.to_owned(), help: "Help\nof \\".to_owned(), kind, merge, samples }
@@ -226,8 +227,9 @@ mod tests {
     #[test]
     fn counters_add_up_and_outlive_their_worker() {
         let all = Expositions::default();
-        let counter =
-            |value| vec![family("seen_total", Kind::Counter, Merge::Sum, &[("seen_total", &[("a", "b\"")], value)])];
+        let counter = |value| {
+            vec![family("seen_total", MetricKind::Counter, Merge::Sum, &[("seen_total", &[("a", "b\"")], value)])]
+        };
         all.set("w-0", 10, counter(2.0));
         all.set("w-1", 11, counter(3.0));
         all.set("w-1", 11, counter(4.0));
@@ -247,7 +249,7 @@ mod tests {
     fn gauges_merge_as_they_say_and_go_with_their_worker() {
         let all = Expositions::default();
         for (worker, pid, value) in [("w-0", 10, 1.5), ("w-1", 11, f64::INFINITY)] {
-            let of = |name, merge| family(name, Kind::Gauge, merge, &[(name, &[], value)]);
+            let of = |name, merge| family(name, MetricKind::Gauge, merge, &[(name, &[], value)]);
             all.set(worker, pid, vec![of("most", Merge::Max), of("least", Merge::Min), of("one", Merge::Each)]);
         }
         let text = all.text(&BTreeSet::new());
@@ -264,7 +266,7 @@ mod tests {
         let buckets = [bucket("0.5", 1.0), bucket("10.0", 2.0), bucket("+Inf", 2.0)];
         let samples =
             buckets.map(|(name, le, value)| Sample(name.to_owned(), vec![("le".to_owned(), le.to_owned())], value));
-        let histogram = Family { samples: samples.into(), ..family("t", Kind::Histogram, Merge::Sum, &[]) };
+        let histogram = Family { samples: samples.into(), ..family("t", MetricKind::Histogram, Merge::Sum, &[]) };
         all.set("w-0", 1, vec![histogram.clone()]);
         all.forget("w-0");
         all.set("w-0", 2, vec![histogram]);

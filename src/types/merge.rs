@@ -1,6 +1,6 @@
 //! Several requests as one, and the answer to it as several. Pure: no clock, no I/O.
 //!
-//! Requests may share a batch when they have the same [`Form`]: the model then sees what it would have seen from one client
+//! Requests may share a batch when they have the same [`BatchKey`]: the model then sees what it would have seen from one client
 //! who sent all rows at once. What a client may set for itself, the custom parameters of inputs, becomes a list with one
 //! value per request; a list with one value per request or per row in the parameters of outputs is taken apart again.
 
@@ -13,12 +13,12 @@ use super::{InferenceRequest, InferenceResponse, Parameters, Tensor, TensorData}
 
 /// What requests must have in common to share a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Form(Box<[u8]>);
+pub struct BatchKey(Box<[u8]>);
 
 /// What a request brings into a batch.
 #[derive(Debug, Clone)]
-pub struct Share {
-    pub form: Form,
+pub struct BatchShare {
+    pub key: BatchKey,
     /// The first dimension of all its inputs; at least 1.
     pub rows: usize,
     /// The size of its inputs.
@@ -35,35 +35,35 @@ pub struct SplitError {
     rows: usize,
 }
 
-impl Share {
+impl BatchShare {
     /// Returns what a request brings into a batch, or nothing when it must stay alone: its inputs have no rows or differ
     /// in their number, or a parameter of theirs is a list, which could not be told from the values of several requests.
     pub fn of(request: &InferenceRequest) -> Option<Self> {
         let rows = request.inputs.first()?.rows().filter(|&rows| rows > 0)?;
-        let mut form = FormWriter::default();
+        let mut key = BatchKeyWriter::default();
         let mut bytes = 0;
-        form.number(request.inputs.len());
+        key.number(request.inputs.len());
         for input in &request.inputs {
             if input.rows() != Some(rows) || input.check().is_err() {
                 return None;
             }
             bytes += input.byte_len();
-            form.input(input)?;
+            key.input(input)?;
         }
-        form.parameters(&request.parameters);
+        key.parameters(&request.parameters);
         for output in &request.outputs {
-            form.text(&output.name);
-            form.parameters(&output.parameters);
+            key.text(&output.name);
+            key.parameters(&output.parameters);
         }
-        Some(Self { form: Form(form.0.into()), rows, bytes })
+        Some(Self { key: BatchKey(key.0.into()), rows, bytes })
     }
 }
 
-/// Writes a form so that different ones never read the same: whatever has a length comes behind it.
+/// Writes a key so that different ones never read the same: whatever has a length comes behind it.
 #[derive(Default)]
-struct FormWriter(Vec<u8>);
+struct BatchKeyWriter(Vec<u8>);
 
-impl FormWriter {
+impl BatchKeyWriter {
     fn number(&mut self, number: usize) {
         self.0.extend_from_slice(&number.to_le_bytes());
     }
@@ -105,7 +105,7 @@ impl FormWriter {
     }
 }
 
-/// Makes one request of several that have the same form. Their values stand in the order of the requests.
+/// Makes one request of several that have the same key. Their values stand in the order of the requests.
 ///
 /// It has no id, and of the headers only those that all of them sent alike: a model must not take one caller for another.
 ///
@@ -159,15 +159,15 @@ pub fn split(response: &InferenceResponse, rows: &[usize]) -> Result<Vec<Inferen
     let all = rows.iter().sum();
     let mut start = 0;
     let parts = rows.iter().enumerate().map(|(index, &rows_of_one)| {
-        let place = Place { index, requests: rows.len(), rows: start..start + rows_of_one, all };
+        let slice = BatchSlice { index, requests: rows.len(), rows: start..start + rows_of_one, all };
         start += rows_of_one;
         let part = |output: &Tensor| {
             let whole = output.rows() == Some(all);
-            let mut part = whole.then(|| output.slice_rows(place.rows.clone())).flatten().ok_or_else(|| {
+            let mut part = whole.then(|| output.slice_rows(slice.rows.clone())).flatten().ok_or_else(|| {
                 let (output, shape, elements) = (output.name.clone(), output.shape.clone(), output.len());
                 SplitError { output, shape, elements, rows: all }
             })?;
-            place.restrict(&mut part.parameters);
+            slice.restrict(&mut part.parameters);
             Ok(part)
         };
         Ok(InferenceResponse {
@@ -182,14 +182,14 @@ pub fn split(response: &InferenceResponse, rows: &[usize]) -> Result<Vec<Inferen
 
 /// Does to the answer of one request what [`split`] does to those of several, so that it does not depend on others.
 pub fn split_one(response: &mut InferenceResponse, rows: usize) {
-    let place = Place { index: 0, requests: 1, rows: 0..rows, all: rows };
+    let slice = BatchSlice { index: 0, requests: 1, rows: 0..rows, all: rows };
     for output in &mut response.outputs {
-        place.restrict(&mut output.parameters);
+        slice.restrict(&mut output.parameters);
     }
 }
 
 /// Where a request's part of a batch is.
-struct Place {
+struct BatchSlice {
     index: usize,
     requests: usize,
     rows: Range<usize>,
@@ -197,41 +197,41 @@ struct Place {
     all: usize,
 }
 
-impl Place {
+impl BatchSlice {
     /// Takes its part of every list that has one for it.
     fn restrict(&self, parameters: &mut Parameters) {
         parameters.others.retain(|_, value| match value {
             Value::Array(list) => match self.part(list) {
-                Part::Everyones => true,
-                Part::Of(part) => {
+                ListPart::Whole => true,
+                ListPart::Own(part) => {
                     *value = part;
                     true
                 }
-                Part::Nothing => false,
+                ListPart::Absent => false,
             },
             _ => true,
         });
     }
 
-    fn part(&self, list: &[Value]) -> Part {
+    fn part(&self, list: &[Value]) -> ListPart {
         let length = list.len();
         if length == 0 || (length > self.requests && length != self.all) {
-            Part::Everyones
+            ListPart::Whole
         } else if length <= self.requests {
             // A list that is too short has the first requests' values, as the original's manual shows.
-            list.get(self.index).map_or(Part::Nothing, |value| Part::Of(value.clone()))
+            list.get(self.index).map_or(ListPart::Absent, |value| ListPart::Own(value.clone()))
         } else if self.rows.len() == 1 {
-            Part::Of(list[self.rows.start].clone())
+            ListPart::Own(list[self.rows.start].clone())
         } else {
-            Part::Of(Value::Array(list[self.rows.clone()].to_vec()))
+            ListPart::Own(Value::Array(list[self.rows.clone()].to_vec()))
         }
     }
 }
 
 /// What of a list belongs to a request.
-enum Part {
-    Of(Value),
+enum ListPart {
+    Own(Value),
     /// The list is longer than a request could have a part of it.
-    Everyones,
-    Nothing,
+    Whole,
+    Absent,
 }

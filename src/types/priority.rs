@@ -2,7 +2,7 @@
 //!
 //! The most urgent goes first, and of those that are equally urgent the one that has waited longest. So that nobody waits
 //! for ever behind others who keep coming, whoever has waited longest of all ages with every turn of a more urgent one, and
-//! is next after [`Turns::PATIENCE`] of them. Pure: neither clock nor I/O.
+//! is next after [`AgingOrder::MAX_SKIPS`] of them. Pure: neither clock nor I/O.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -43,9 +43,9 @@ impl Default for Priority {
     }
 }
 
-/// A place among what waits. The one whose turn it would be, but for aging, is the least.
+/// A position among what waits. The one whose turn it would be, but for aging, is the least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct QueuePosition {
     pub priority: Priority,
     /// The lower, the longer it has waited.
     pub order: u64,
@@ -53,24 +53,24 @@ pub struct Place {
 
 /// Decides whose turn it is.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Turns {
-    /// Turns in a row in which whoever had waited longest was passed over.
-    passed_over: u32,
+pub struct AgingOrder {
+    /// AgingOrder in a row in which whoever had waited longest was passed over.
+    skips: u32,
 }
 
-impl Turns {
+impl AgingOrder {
     /// How often in a row whoever has waited longest is passed over at most.
-    pub const PATIENCE: u32 = 16;
+    pub const MAX_SKIPS: u32 = 16;
 
-    /// Chooses among the places of those that could be next, of which each priority needs to show only its first.
-    pub fn choose(&mut self, places: impl Iterator<Item = Place> + Clone) -> Option<Place> {
-        let most_urgent = places.clone().min()?;
-        let longest = places.min_by_key(|place| place.order)?;
-        if longest == most_urgent || self.passed_over >= Self::PATIENCE {
-            self.passed_over = 0;
+    /// Chooses among the positions of those that could be next, of which each priority needs to show only its first.
+    pub fn choose(&mut self, positions: impl Iterator<Item = QueuePosition> + Clone) -> Option<QueuePosition> {
+        let most_urgent = positions.clone().min()?;
+        let longest = positions.min_by_key(|position| position.order)?;
+        if longest == most_urgent || self.skips >= Self::MAX_SKIPS {
+            self.skips = 0;
             Some(longest)
         } else {
-            self.passed_over += 1;
+            self.skips += 1;
             Some(most_urgent)
         }
     }
@@ -78,21 +78,21 @@ impl Turns {
 
 /// What waits, by priority and then in order of arrival.
 #[derive(Debug)]
-pub struct Line<T> {
+pub struct PriorityQueue<T> {
     /// None of them empty.
     levels: BTreeMap<Priority, VecDeque<(u64, T)>>,
 }
 
-impl<T> Default for Line<T> {
+impl<T> Default for PriorityQueue<T> {
     fn default() -> Self {
         Self { levels: BTreeMap::new() }
     }
 }
 
-impl<T> Line<T> {
+impl<T> PriorityQueue<T> {
     /// Adds what comes now: its order is beyond all others'.
-    pub fn push(&mut self, place: Place, item: T) {
-        self.levels.entry(place.priority).or_default().push_back((place.order, item));
+    pub fn push(&mut self, position: QueuePosition, item: T) {
+        self.levels.entry(position.priority).or_default().push_back((position.order, item));
     }
 
     /// Puts back what has waited before, in front of all that are as urgent.
@@ -103,10 +103,10 @@ impl<T> Line<T> {
     }
 
     /// Returns the first of each priority.
-    pub fn heads(&self) -> impl Iterator<Item = (Place, &T)> + Clone {
+    pub fn heads(&self) -> impl Iterator<Item = (QueuePosition, &T)> + Clone {
         self.levels.iter().filter_map(|(&priority, level)| {
             let (order, item) = level.front()?;
-            Some((Place { priority, order: *order }, item))
+            Some((QueuePosition { priority, order: *order }, item))
         })
     }
 
@@ -120,13 +120,13 @@ impl<T> Line<T> {
         Some(item)
     }
 
-    /// Takes what is at a place.
-    pub fn remove(&mut self, place: Place) -> Option<T> {
-        let level = self.levels.get_mut(&place.priority)?;
-        let index = level.binary_search_by_key(&place.order, |(order, _)| *order).ok()?;
+    /// Takes what is at a position.
+    pub fn remove(&mut self, position: QueuePosition) -> Option<T> {
+        let level = self.levels.get_mut(&position.priority)?;
+        let index = level.binary_search_by_key(&position.order, |(order, _)| *order).ok()?;
         let (_, item) = level.remove(index)?;
         if level.is_empty() {
-            self.levels.remove(&place.priority);
+            self.levels.remove(&position.priority);
         }
         Some(item)
     }
@@ -181,24 +181,32 @@ mod tests {
 
     /// Someone who waits.
     #[derive(Debug, Clone, Copy)]
-    struct Waiting {
-        place: Place,
+    struct QueuedItem {
+        position: QueuePosition,
         /// Who had waited longer when it came, and turns since.
         older: usize,
         turns: usize,
     }
 
     /// Takes the turn of somebody, and checks that it was theirs to have.
-    fn turn(line: &mut Line<Waiting>, turns: &mut Turns) -> Result<Option<Waiting>, TestCaseError> {
-        let places: Vec<Place> = line.heads().map(|(place, _)| place).collect();
-        let Some(place) = turns.choose(places.iter().copied()) else {
-            prop_assert!(line.is_empty());
+    fn turn(
+        queue: &mut PriorityQueue<QueuedItem>,
+        aging: &mut AgingOrder,
+    ) -> Result<Option<QueuedItem>, TestCaseError> {
+        let positions: Vec<QueuePosition> = queue.heads().map(|(position, _)| position).collect();
+        let Some(position) = aging.choose(positions.iter().copied()) else {
+            prop_assert!(queue.is_empty());
             return Ok(None);
         };
-        let chosen = line.pop(place.priority).unwrap();
-        prop_assert_eq!(chosen.place, place);
-        let longest = places.iter().min_by_key(|place| place.order).unwrap();
-        prop_assert!(Some(&place) == places.iter().min() || place == *longest, "{:?} of {:?}", place, places);
+        let chosen = queue.pop(position.priority).unwrap();
+        prop_assert_eq!(chosen.position, position);
+        let longest = positions.iter().min_by_key(|position| position.order).unwrap();
+        prop_assert!(
+            Some(&position) == positions.iter().min() || position == *longest,
+            "{:?} of {:?}",
+            position,
+            positions
+        );
         Ok(Some(chosen))
     }
 
@@ -206,53 +214,53 @@ mod tests {
         // Callers come (a priority), or somebody has a turn (nothing).
         #[test]
         fn nobody_starves_and_the_urgent_go_first(events in vec(option::weighted(0.55, 1..=10_u64), 1..400)) {
-            let (mut line, mut turns, mut order) = (Line::<Waiting>::default(), Turns::default(), 0);
+            let (mut queue, mut aging, mut order) = (PriorityQueue::<QueuedItem>::default(), AgingOrder::default(), 0);
             let end = std::iter::repeat_n(None, events.len());
             for event in events.iter().copied().chain(end) {
                 if let Some(priority) = event {
                     order += 1;
-                    let place = Place { priority: Priority::new(priority), order };
-                    let older = line.len();
-                    line.push(place, Waiting { place, older, turns: 0 });
+                    let position = QueuePosition { priority: Priority::new(priority), order };
+                    let older = queue.len();
+                    queue.push(position, QueuedItem { position, older, turns: 0 });
                     continue;
                 }
-                let Some(chosen) = turn(&mut line, &mut turns)? else { continue };
-                let bound = (chosen.older + 1) * (Turns::PATIENCE as usize + 1);
+                let Some(chosen) = turn(&mut queue, &mut aging)? else { continue };
+                let bound = (chosen.older + 1) * (AgingOrder::MAX_SKIPS as usize + 1);
                 prop_assert!(chosen.turns < bound, "{:?} after {} turns, {} at most", chosen, chosen.turns, bound);
-                for level in line.levels.values_mut() {
+                for level in queue.levels.values_mut() {
                     for (_, waiting) in level {
                         waiting.turns += 1;
                     }
                 }
             }
-            prop_assert!(line.is_empty());
+            prop_assert!(queue.is_empty());
         }
 
         #[test]
         fn those_that_are_equally_urgent_keep_their_order(count in 1..100_u64, priority in 0..12_u64) {
-            let (mut line, mut turns) = (Line::default(), Turns::default());
+            let (mut queue, mut aging) = (PriorityQueue::default(), AgingOrder::default());
             let priority = Priority::new(priority);
             for order in 0..count {
-                let place = Place { priority, order };
-                line.push(place, Waiting { place, older: 0, turns: 0 });
+                let position = QueuePosition { priority, order };
+                queue.push(position, QueuedItem { position, older: 0, turns: 0 });
             }
             for order in 0..count {
-                prop_assert_eq!(turn(&mut line, &mut turns)?.unwrap().place.order, order);
+                prop_assert_eq!(turn(&mut queue, &mut aging)?.unwrap().position.order, order);
             }
         }
 
         /// However much of the least urgent waits, an urgent one is next, unless there have been very many of them.
         #[test]
-        fn the_urgent_do_not_wait_for_others(bulk in 1..50_u64, urgent in 1..=u64::from(Turns::PATIENCE)) {
-            let (mut line, mut turns) = (Line::default(), Turns::default());
+        fn the_urgent_do_not_wait_for_others(bulk in 1..50_u64, urgent in 1..=u64::from(AgingOrder::MAX_SKIPS)) {
+            let (mut queue, mut aging) = (PriorityQueue::default(), AgingOrder::default());
             for order in 0..bulk {
-                let place = Place { priority: Priority::LAST, order };
-                line.push(place, Waiting { place, older: 0, turns: 0 });
+                let position = QueuePosition { priority: Priority::LAST, order };
+                queue.push(position, QueuedItem { position, older: 0, turns: 0 });
             }
             for order in bulk..bulk + urgent {
-                let place = Place { priority: Priority::new(1), order };
-                line.push(place, Waiting { place, older: 0, turns: 0 });
-                prop_assert_eq!(turn(&mut line, &mut turns)?.unwrap().place, place);
+                let position = QueuePosition { priority: Priority::new(1), order };
+                queue.push(position, QueuedItem { position, older: 0, turns: 0 });
+                prop_assert_eq!(turn(&mut queue, &mut aging)?.unwrap().position, position);
             }
         }
 
@@ -260,34 +268,34 @@ mod tests {
         fn whoever_leaves_changes_nothing_for_the_others(
             priorities in vec(1..4_u64, 1..40), leaving in vec(any::<bool>(), 40)
         ) {
-            let places: Vec<Place> = priorities
+            let positions: Vec<QueuePosition> = priorities
                 .iter()
                 .zip(0..)
-                .map(|(&priority, order)| Place { priority: Priority::new(priority), order })
+                .map(|(&priority, order)| QueuePosition { priority: Priority::new(priority), order })
                 .collect();
-            let leaves = |place: &Place| leaving[usize::try_from(place.order).unwrap()];
-            let mut line = Line::default();
-            let mut other = Line::default();
-            for &place in &places {
-                line.push(place, place);
-                other.push(place, place);
+            let leaves = |position: &QueuePosition| leaving[usize::try_from(position.order).unwrap()];
+            let mut queue = PriorityQueue::default();
+            let mut other = PriorityQueue::default();
+            for &position in &positions {
+                queue.push(position, position);
+                other.push(position, position);
             }
-            for place in places.iter().filter(|place| leaves(place)) {
-                prop_assert_eq!(line.remove(*place), Some(*place));
-                prop_assert_eq!(line.remove(*place), None);
+            for position in positions.iter().filter(|position| leaves(position)) {
+                prop_assert_eq!(queue.remove(*position), Some(*position));
+                prop_assert_eq!(queue.remove(*position), None);
             }
-            prop_assert_eq!(other.take_if(leaves).len() + other.len(), places.len());
-            prop_assert!(line.heads().eq(other.heads()) && line.len() == other.len());
+            prop_assert_eq!(other.take_if(leaves).len() + other.len(), positions.len());
+            prop_assert!(queue.heads().eq(other.heads()) && queue.len() == other.len());
         }
     }
 
     #[test]
     fn what_is_put_back_is_first_of_its_kind() {
-        let mut line = Line::default();
-        let place = |priority, order| Place { priority: Priority::new(priority), order };
-        line.push(place(5, 7), "seven");
-        line.push_front(Priority::new(5), "again");
-        assert_eq!(line.heads().next(), Some((place(5, 6), &"again")));
-        assert_eq!((line.pop(Priority::new(5)), line.len()), (Some("again"), 1));
+        let mut queue = PriorityQueue::default();
+        let position = |priority, order| QueuePosition { priority: Priority::new(priority), order };
+        queue.push(position(5, 7), "seven");
+        queue.push_front(Priority::new(5), "again");
+        assert_eq!(queue.heads().next(), Some((position(5, 6), &"again")));
+        assert_eq!((queue.pop(Priority::new(5)), queue.len()), (Some("again"), 1));
     }
 }

@@ -23,7 +23,7 @@ pub struct InferenceRequest {
 
 impl InferenceRequest {
     /// Puts its trace among the headers, for the model's code, in place of the client's.
-    pub fn tell_trace(&mut self) {
+    pub fn set_trace_header(&mut self) {
         let value = self.trace.and_then(|trace| HeaderValue::try_from(trace.to_string()).ok());
         if let Some(value) = value {
             self.headers.insert(HeaderName::from_static(TraceContext::HEADER), value);

@@ -12,8 +12,8 @@ use super::{App, Call};
 use crate::inference::Admission;
 use crate::registry::RegisteredModel;
 use crate::server::priority;
-use crate::telemetry::traces::Part;
-use crate::types::protobuf::{self, Incoming, Outgoing};
+use crate::telemetry::traces::RequestPhase;
+use crate::types::protobuf::{self, ProtobufRequest, ResponseEncoder};
 use crate::types::{InferenceRequest, InferenceResponse};
 
 /// Messages that need more than this many bytes converted one by one are read and written on the compute pool.
@@ -25,7 +25,7 @@ const HTTP: [HeaderName; 8] = [CONTENT_TYPE, CONTENT_LENGTH, CONNECTION, HOST, T
 /// Answers a call.
 pub(super) async fn infer(app: &App, call: Call<'_>, message: Bytes) -> Result<Reply, Status> {
     let Call { headers, until, trace } = call;
-    let Incoming { model_name, model_version, mut request, raw } = read(app, message).await?;
+    let ProtobufRequest { model_name, model_version, mut request, raw } = read(app, message).await?;
     let target = app.inference.target(&model_name, model_version.as_deref())?.with_deadline(until);
     priority::give(&mut request, headers)?;
     request.trace = trace;
@@ -36,13 +36,15 @@ pub(super) async fn infer(app: &App, call: Call<'_>, message: Bytes) -> Result<R
     let since = trace.map(|_| Instant::now());
     let parts = write(app, response, raw).await?;
     if let Some(since) = since {
-        app.inference.traces().part(trace, Part { name: "encode", since, until: Instant::now(), batch: None });
+        app.inference
+            .traces()
+            .record_phase(trace, RequestPhase { name: "encode", since, until: Instant::now(), batch: None });
     }
     Ok(Reply { parts, trailers, admission })
 }
 
 /// Reads a request, where its size says.
-pub(super) async fn read(app: &App, message: Bytes) -> Result<Incoming, Status> {
+pub(super) async fn read(app: &App, message: Bytes) -> Result<ProtobufRequest, Status> {
     if message.len() <= LONG || protobuf::conversion_effort(&message) <= LONG {
         return Ok(protobuf::read_request(&message)?);
     }
@@ -59,7 +61,7 @@ pub(super) async fn write(app: &App, response: InferenceResponse, raw: bool) -> 
 }
 
 fn encode(response: &InferenceResponse, raw: bool, limit: Limit) -> Result<Vec<Bytes>, Status> {
-    let outgoing = Outgoing::new(response, raw)?;
+    let outgoing = ResponseEncoder::new(response, raw)?;
     let header = message::header(outgoing.len(), limit)?;
     Ok(outgoing.write(header))
 }

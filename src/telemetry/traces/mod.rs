@@ -28,7 +28,7 @@ pub struct TracesError {
 
 /// A part of a request's way that is over.
 #[derive(Debug, Clone, Copy)]
-pub struct Part {
+pub struct RequestPhase {
     pub name: &'static str,
     pub since: Instant,
     pub until: Instant,

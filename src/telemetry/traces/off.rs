@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 
-use super::{Part, TracesError};
+use super::{RequestPhase, TracesError};
 use crate::types::TraceContext;
 
 /// Where spans go: nowhere.
@@ -34,7 +34,7 @@ impl Traces {
     }
 
     #[inline]
-    pub fn part(&self, _: Option<TraceContext>, _: Part) {}
+    pub fn record_phase(&self, _: Option<TraceContext>, _: RequestPhase) {}
 
     pub fn end(&self) {}
 }

@@ -14,7 +14,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use tokio::time::Instant;
 
-use super::{Part, TracesError};
+use super::{RequestPhase, TracesError};
 use crate::types::TraceContext;
 
 /// How long the last spans may take on their way at the end.
@@ -80,9 +80,9 @@ impl Traces {
     }
 
     /// Notes a part of a request's way.
-    pub fn part(&self, of: Option<TraceContext>, part: Part) {
+    pub fn record_phase(&self, of: Option<TraceContext>, phase: RequestPhase) {
         let (Some(exporting), Some(of)) = (&self.0, of) else { return };
-        let Part { name, since, until, batch } = part;
+        let RequestPhase { name, since, until, batch } = phase;
         let mut builder = SpanBuilder::from_name(name).with_start_time(on_calendar(since));
         if let Some(batch) = batch {
             builder = builder.with_links(vec![Link::with_context(span_context(batch, false))]);

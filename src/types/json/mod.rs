@@ -15,6 +15,6 @@ mod writer;
 
 pub use binary::BinaryOutputs;
 pub use error::ReadError;
-pub use reader::{Incoming, read_request};
+pub use reader::{JsonRequest, read_request};
 pub use response::read_response;
-pub use writer::{NonFinite, WriteError, WriteOptions, Written, write_request, write_response};
+pub use writer::{JsonBody, NonFinite, WriteError, WriteOptions, write_request, write_response};

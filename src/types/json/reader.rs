@@ -18,7 +18,7 @@ const TEXT_PER_ELEMENT: usize = 2;
 
 /// A request that was read, and what it says to the transport alone.
 #[derive(Debug, Clone, Default)]
-pub struct Incoming {
+pub struct JsonRequest {
     /// Its `id` and `headers` are empty: the transport fills them.
     pub request: InferenceRequest,
     /// The caller's id, if it has one.
@@ -35,10 +35,10 @@ pub struct Incoming {
 ///
 /// [`ReadError`] says where and what; [`ReadError::is_mismatch`] tells malformed requests from tensors that contradict
 /// themselves.
-pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<Incoming, ReadError> {
+pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<JsonRequest, ReadError> {
     let mut cursor = Cursor::new(text);
     let mut binary = BinaryPart::new(binary);
-    let mut incoming = Incoming::default();
+    let mut parsed = JsonRequest::default();
     let mut inputs = None;
     if cursor.peek() != Some(b'{') {
         return Err(match cursor.span() {
@@ -48,12 +48,12 @@ pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<Incoming, Read
     }
     cursor.object(|cursor, key| {
         match key {
-            b"id" => incoming.id = optional(cursor, |cursor| string(cursor, || "id".to_owned()))?,
-            b"parameters" => incoming.request.parameters = parameters(cursor, || "parameters".to_owned())?,
+            b"id" => parsed.id = optional(cursor, |cursor| string(cursor, || "id".to_owned()))?,
+            b"parameters" => parsed.request.parameters = parameters(cursor, || "parameters".to_owned())?,
             b"inputs" => inputs = Some(read_tensors(cursor, "inputs", &mut binary)?),
             b"outputs" => {
-                let outputs = optional(cursor, |cursor| read_outputs(cursor, &mut incoming.binary_outputs))?;
-                incoming.request.outputs = outputs.unwrap_or_default();
+                let outputs = optional(cursor, |cursor| read_outputs(cursor, &mut parsed.binary_outputs))?;
+                parsed.request.outputs = outputs.unwrap_or_default();
             }
             _ => cursor.skip_member(key)?,
         }
@@ -62,10 +62,10 @@ pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<Incoming, Read
     if cursor.peek().is_some() {
         return Err(cursor.syntax("the end of the request"));
     }
-    incoming.request.inputs = inputs.ok_or_else(|| ReadError::Missing { path: "inputs".to_owned() })?;
+    parsed.request.inputs = inputs.ok_or_else(|| ReadError::Missing { path: "inputs".to_owned() })?;
     binary.finish()?;
-    incoming.binary_outputs.take_all(&mut incoming.request.parameters)?;
-    Ok(incoming)
+    parsed.binary_outputs.take_all(&mut parsed.request.parameters)?;
+    Ok(parsed)
 }
 
 /// Reads the tensors of the array that messages call `list`.
@@ -108,7 +108,7 @@ fn read_outputs(cursor: &mut Cursor<'_>, binary: &mut BinaryOutputs) -> Result<V
 }
 
 /// What is known of an input's data so far.
-enum Data<'a> {
+enum InputData<'a> {
     Absent,
     /// The text, because the datatype comes later.
     Text(Cursor<'a>),
@@ -126,7 +126,7 @@ fn read_tensor(
     let mut shape = None;
     let mut datatype = None;
     let mut input_parameters = Parameters::new();
-    let mut data = Data::Absent;
+    let mut data = InputData::Absent;
     cursor.object(|cursor, key| {
         match key {
             b"name" => name = Some(string(cursor, || path(".name"))?),
@@ -137,11 +137,11 @@ fn read_tensor(
                 data = if let Some(datatype) = datatype {
                     let label = || label(name.as_deref(), position);
                     let capacity = capacity(shape.as_deref(), cursor);
-                    Data::Read(read_data(cursor, datatype, capacity, &label)?)
+                    InputData::Read(read_data(cursor, datatype, capacity, &label)?)
                 } else {
                     let start = cursor.clone();
                     cursor.span()?;
-                    Data::Text(start)
+                    InputData::Text(start)
                 };
             }
             _ => cursor.skip_member(key)?,
@@ -155,14 +155,14 @@ fn read_tensor(
     let shape = shape.ok_or_else(|| missing(".shape"))?;
     let size = binary::take_size(&mut input_parameters, path)?;
     let data = match (data, size) {
-        (Data::Absent, Some(size)) => {
+        (InputData::Absent, Some(size)) => {
             let name = label_text();
             TensorData::from_raw(&name, datatype, binary.take(&name, size)?)?
         }
-        (Data::Absent, None) => return Err(missing(".data")),
+        (InputData::Absent, None) => return Err(missing(".data")),
         (_, Some(_)) => return Err(ReadError::TwoSources { input: label_text() }),
-        (Data::Read(data), None) => data,
-        (Data::Text(mut start), None) => {
+        (InputData::Read(data), None) => data,
+        (InputData::Text(mut start), None) => {
             let capacity = capacity(Some(&shape), &start);
             read_data(&mut start, datatype, capacity, &label_text)?
         }
@@ -512,7 +512,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(text: &str) -> Result<InferenceRequest, ReadError> {
-        read_request(text.as_bytes(), None).map(|incoming| incoming.request)
+        read_request(text.as_bytes(), None).map(|parsed| parsed.request)
     }
 
     fn input(fields: &str) -> Result<Tensor, ReadError> {
@@ -539,7 +539,7 @@ mod tests {
         let text = r#" {"id":"a\"b","unknown":{"deep":[1,{"x":null}]},"parameters":{"content_type":"np","k":[1,2.5]},
             "inputs":[{"name":"x","shape":[1,3],"datatype":"INT32","parameters":{"a":1},"data":[1, 2 ,3]}],
             "outputs":[{"name":"predict","parameters":null},{"name":"y","other":1}]} "#;
-        let Incoming { request, id, .. } = read_request(text.as_bytes(), None).unwrap();
+        let JsonRequest { request, id, .. } = read_request(text.as_bytes(), None).unwrap();
         assert_eq!(id.as_deref(), Some("a\"b"));
         assert_eq!(request.parameters.content_type(), Some("np"));
         assert_eq!(request.inputs[0].shape, [1, 3]);
@@ -693,7 +693,7 @@ mod tests {
         assert!(matches!(read_request(invalid_utf8, None), Err(ReadError::Syntax { offset: 7, expected: "UTF-8" })));
     }
 
-    fn read_binary(inputs: &str, binary: &'static [u8]) -> Result<Incoming, ReadError> {
+    fn read_binary(inputs: &str, binary: &'static [u8]) -> Result<JsonRequest, ReadError> {
         read_request(format!(r#"{{"inputs":[{inputs}]}}"#).as_bytes(), Some(Bytes::from_static(binary)))
     }
 
@@ -748,7 +748,7 @@ mod tests {
     fn what_is_asked_of_outputs_goes_to_the_transport() {
         let text = r#"{"inputs":[],"outputs":[{"name":"a","parameters":{"binary_data":false,"k":1}},{"name":"b"},
             {"name":"c","parameters":{"binary_data":null}}],"parameters":{"binary_data_output":true,"k":2}}"#;
-        let Incoming { request, binary_outputs, .. } = read_request(text.as_bytes(), None).unwrap();
+        let JsonRequest { request, binary_outputs, .. } = read_request(text.as_bytes(), None).unwrap();
         assert_eq!(["a", "b", "c", "d"].map(|name| binary_outputs.wants(name)), [false, true, true, true]);
         assert_eq!(serde_json::to_string(&request.parameters).unwrap(), r#"{"k":2}"#);
         assert_eq!(serde_json::to_string(&request.outputs[0].parameters).unwrap(), r#"{"k":1}"#);

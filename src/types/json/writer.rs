@@ -36,7 +36,7 @@ pub struct WriteOptions {
 
 /// An answer as it goes out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct JsonBody {
     pub json: Vec<u8>,
     /// What follows the JSON: the data of each binary output in its raw form, in the order of the outputs. None is copied
     /// but that of BYTES.
@@ -68,7 +68,7 @@ pub enum WriteError {
 ///
 /// Fails when a BYTES element of JSON is not UTF-8 or one of binary data too long for its prefix, and when a float is
 /// not finite and `options` forbid that.
-pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> Result<Written, WriteError> {
+pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> Result<JsonBody, WriteError> {
     let is_json = |output: &&Tensor| !options.binary.wants(&output.name);
     let size: usize = response.outputs.iter().filter(is_json).map(text_size).sum();
     let mut text = Vec::with_capacity(256 + 128 * response.outputs.len() + size);
@@ -99,7 +99,7 @@ pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> R
         text.push(b'}');
     }
     text.extend_from_slice(b"]}");
-    Ok(Written { json: text, binary })
+    Ok(JsonBody { json: text, binary })
 }
 
 /// Writes a request as compact JSON, as a client sends it. With `binary`, the data of all inputs goes behind the JSON, and the
@@ -108,7 +108,7 @@ pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> R
 /// # Errors
 ///
 /// Fails when a BYTES element of JSON is not UTF-8, or one of binary data too long for its prefix.
-pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<Written, WriteError> {
+pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<JsonBody, WriteError> {
     let size: usize = if binary { 0 } else { request.inputs.iter().map(text_size).sum() };
     let mut text = Vec::with_capacity(128 + 128 * request.inputs.len() + size);
     let mut parts = Vec::new();
@@ -157,7 +157,7 @@ pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<Written
         text.push(b']');
     }
     text.push(b'}');
-    Ok(Written { json: text, binary: parts })
+    Ok(JsonBody { json: text, binary: parts })
 }
 
 /// A guess at the text's length that rarely needs a second allocation.
@@ -366,7 +366,7 @@ mod tests {
     }
 
     fn text(response: &InferenceResponse) -> String {
-        let Written { json, binary } = write_response(response, &WriteOptions::default()).unwrap();
+        let JsonBody { json, binary } = write_response(response, &WriteOptions::default()).unwrap();
         assert!(binary.is_empty());
         String::from_utf8(json).unwrap()
     }
@@ -444,7 +444,7 @@ mod tests {
         binary.take_one("c", &mut parameters, str::to_owned).unwrap();
         let options = WriteOptions { binary, non_finite: NonFinite::Error };
         let kept = first.to_raw().unwrap().as_ptr();
-        let Written { json, binary } = write_response(&response(vec![first, second, third]), &options).unwrap();
+        let JsonBody { json, binary } = write_response(&response(vec![first, second, third]), &options).unwrap();
         let expected = concat!(
             r#"{"model_name":"m","id":"i","parameters":{},"outputs":["#,
             r#"{"name":"a","shape":[2],"datatype":"UINT16","parameters":{"content_type":"np","binary_data_size":4}},"#,

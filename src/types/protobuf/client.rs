@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use serde_json::Map;
 
-use super::reader::{Input, Parts as Counted};
+use super::reader::{Input, PartCounter};
 use super::wire::{Cursor, field_len, put_field};
-use super::writer::{Output, Parts, is_raw_only};
+use super::writer::{MessageChunks, Output, is_raw_only};
 use super::{ReadError, parameters};
 use crate::types::{InferenceRequest, InferenceResponse, Parameters, RequestedOutput, TensorError};
 
@@ -25,30 +25,30 @@ pub fn write_request(
     buffer: Vec<u8>,
 ) -> Result<Vec<Bytes>, TensorError> {
     let raw = raw || request.inputs.iter().any(|input| is_raw_only(input.datatype));
-    let mut parts = Parts { done: Vec::new(), open: buffer };
+    let mut chunks = MessageChunks { done: Vec::new(), open: buffer };
     for (number, text) in [(1, model_name), (2, model_version.unwrap_or_default()), (3, &request.id)] {
         if !text.is_empty() {
-            put_text(&mut parts.open, number, text);
+            put_text(&mut chunks.open, number, text);
         }
     }
-    parameters::write(&mut parts.open, 4, &request.parameters);
+    parameters::write(&mut chunks.open, 4, &request.parameters);
     let mut raws = Vec::new();
     for tensor in &request.inputs {
         let input = Output::new(tensor, raw)?;
-        put_field(&mut parts.open, 5, input.len);
-        input.write(tensor, &mut parts);
+        put_field(&mut chunks.open, 5, input.len);
+        input.write(tensor, &mut chunks);
         raws.extend(input.raw);
     }
     for RequestedOutput { name, parameters } in &request.outputs {
-        put_field(&mut parts.open, 6, field_len(1, name.len()) + parameters::len(2, parameters));
-        put_text(&mut parts.open, 1, name);
-        parameters::write(&mut parts.open, 2, parameters);
+        put_field(&mut chunks.open, 6, field_len(1, name.len()) + parameters::len(2, parameters));
+        put_text(&mut chunks.open, 1, name);
+        parameters::write(&mut chunks.open, 2, parameters);
     }
     for raw in raws {
-        put_field(&mut parts.open, 7, raw.len());
-        parts.push(&raw);
+        put_field(&mut chunks.open, 7, raw.len());
+        chunks.push(&raw);
     }
-    Ok(parts.finish())
+    Ok(chunks.finish())
 }
 
 fn put_text(buffer: &mut Vec<u8>, number: u32, text: &str) {
@@ -65,7 +65,7 @@ pub fn read_response(message: &Bytes) -> Result<InferenceResponse, ReadError> {
     let mut response = InferenceResponse::default();
     let mut of_response = Map::new();
     let (mut outputs, mut raw) = (Vec::new(), Vec::new());
-    let mut counted = Counted(0);
+    let mut counted = PartCounter(0);
     let mut fields = Cursor::new(message, 0);
     while let Some(field) = fields.field()? {
         match field.number {
@@ -97,7 +97,7 @@ pub fn read_response(message: &Bytes) -> Result<InferenceResponse, ReadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::protobuf::{Outgoing, read_request};
+    use crate::types::protobuf::{ResponseEncoder, read_request};
     use crate::types::{BytesElements, Datatype, Tensor, TensorData};
     use half::f16;
     use serde_json::json;
@@ -144,7 +144,7 @@ mod tests {
             ..InferenceResponse::default()
         };
         for raw in [false, true] {
-            let message: Bytes = Outgoing::new(&response, raw).unwrap().write(Vec::new()).concat().into();
+            let message: Bytes = ResponseEncoder::new(&response, raw).unwrap().write(Vec::new()).concat().into();
             let read = read_response(&message).unwrap();
             assert_eq!((read.model_name.as_str(), read.model_version, read.id.as_str()), ("m", None, "i"));
             assert_eq!((&read.parameters, &read.outputs), (&response.parameters, &response.outputs));

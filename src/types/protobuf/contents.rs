@@ -7,7 +7,7 @@ use bytes::Bytes;
 use half::{bf16, f16};
 
 use super::ReadError;
-use super::wire::{Cursor, Value};
+use super::wire::{Cursor, WireValue};
 use crate::types::{BytesElements, Datatype, TensorData};
 
 /// The fields, by number.
@@ -124,11 +124,11 @@ impl<'a> Contents<'a> {
                     continue;
                 }
                 let (most, run) = match field.value {
-                    Value::Bytes([]) if field.number != BYTES => continue,
-                    Value::Bytes(_) if field.number == BYTES => (1, None),
+                    WireValue::Bytes([]) if field.number != BYTES => continue,
+                    WireValue::Bytes(_) if field.number == BYTES => (1, None),
                     // No element takes less than a byte.
-                    Value::Bytes(bytes) => (bytes.len(), Some(bytes)),
-                    Value::Varint(_) | Value::Fixed64(_) | Value::Fixed32(_) => (1, None),
+                    WireValue::Bytes(bytes) => (bytes.len(), Some(bytes)),
+                    WireValue::Varint(_) | WireValue::Fixed64(_) | WireValue::Fixed32(_) => (1, None),
                 };
                 match &mut found {
                     None => found = Some(Found { number: field.number, most, run }),
@@ -210,22 +210,22 @@ impl Reading<'_> {
                     continue;
                 }
                 match (self.number, field.value) {
-                    (FP32, Value::Fixed32(value)) => push(T::of_f64(f64::from(f32::from_le_bytes(value))))?,
-                    (FP64, Value::Fixed64(value)) => push(T::of_f64(f64::from_le_bytes(value)))?,
-                    (FP32, Value::Bytes(bytes)) => {
+                    (FP32, WireValue::Fixed32(value)) => push(T::of_f64(f64::from(f32::from_le_bytes(value))))?,
+                    (FP64, WireValue::Fixed64(value)) => push(T::of_f64(f64::from_le_bytes(value)))?,
+                    (FP32, WireValue::Bytes(bytes)) => {
                         let mut packed = Cursor::new(bytes, field.offset);
                         while let Some(value) = packed.packed_fixed()? {
                             push(T::of_f64(f64::from(f32::from_le_bytes(value))))?;
                         }
                     }
-                    (FP64, Value::Bytes(bytes)) => {
+                    (FP64, WireValue::Bytes(bytes)) => {
                         let mut packed = Cursor::new(bytes, field.offset);
                         while let Some(value) = packed.packed_fixed()? {
                             push(T::of_f64(f64::from_le_bytes(value)))?;
                         }
                     }
-                    (BOOL..=UINT64, Value::Varint(value)) => push(T::of_varint(self.number, value))?,
-                    (BOOL..=UINT64, Value::Bytes(bytes)) => {
+                    (BOOL..=UINT64, WireValue::Varint(value)) => push(T::of_varint(self.number, value))?,
+                    (BOOL..=UINT64, WireValue::Bytes(bytes)) => {
                         let mut packed = Cursor::new(bytes, field.offset);
                         while let Some(value) = packed.packed_varint()? {
                             push(T::of_varint(self.number, value))?;

@@ -15,8 +15,8 @@ mod writer;
 pub use client::{read_response, write_request};
 pub use error::ReadError;
 pub use parameters::to_map as parameters_to_map;
-pub use reader::{Incoming, conversion_effort, read_request};
-pub use writer::{Outgoing, writing_effort};
+pub use reader::{ProtobufRequest, conversion_effort, read_request};
+pub use writer::{ResponseEncoder, writing_effort};
 
 /// What the compiler of `proto/` made of it: plain structs, and their encoding.
 pub mod messages {

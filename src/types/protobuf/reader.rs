@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value as Json};
 
 use super::contents::Contents;
-use super::wire::{Cursor, Field, Value};
+use super::wire::{Cursor, WireField, WireValue};
 use super::{ReadError, parameters};
 use crate::types::shape::{MAX_DIMENSIONS, resolve_shape};
 use crate::types::tensor::element_count;
@@ -16,7 +16,7 @@ const MAX_PARTS: usize = 1 << 16;
 
 /// A request that was read, and what it says to the transport alone.
 #[derive(Debug, Clone, Default)]
-pub struct Incoming {
+pub struct ProtobufRequest {
     pub model_name: String,
     /// Nothing for the default version.
     pub model_version: Option<String>,
@@ -31,9 +31,9 @@ pub struct Incoming {
 /// # Errors
 ///
 /// [`ReadError`] says where and what.
-pub fn read_request(message: &Bytes) -> Result<Incoming, ReadError> {
+pub fn read_request(message: &Bytes) -> Result<ProtobufRequest, ReadError> {
     let envelope = Envelope::read(message)?;
-    let mut incoming = Incoming {
+    let mut parsed = ProtobufRequest {
         model_name: envelope.model_name.to_owned(),
         model_version: (!envelope.model_version.is_empty()).then(|| envelope.model_version.to_owned()),
         request: InferenceRequest {
@@ -54,13 +54,13 @@ pub fn read_request(message: &Bytes) -> Result<Incoming, ReadError> {
         };
         // An input without data is refused below, when it is known how many there are.
         if let Some(tensor) = input.tensor(message, index, found > 0, &mut take_raw)? {
-            incoming.request.inputs.push(tensor);
+            parsed.request.inputs.push(tensor);
         }
     }
     if found > 0 && wanted != found {
         return Err(ReadError::RawCount { found, wanted });
     }
-    Ok(incoming)
+    Ok(parsed)
 }
 
 /// Returns how many bytes of a `ModelInferRequest` have to be looked at one by one to read it, rather than kept.
@@ -85,15 +85,19 @@ struct Envelope<'a> {
 }
 
 /// Counts the parts of a message.
-pub(super) struct Parts(pub(super) usize);
+pub(super) struct PartCounter(pub(super) usize);
 
-impl Parts {
+impl PartCounter {
     pub(super) fn add(&mut self) -> Result<(), ReadError> {
         self.0 += 1;
         if self.0 > MAX_PARTS { Err(ReadError::TooManyParts { limit: MAX_PARTS }) } else { Ok(()) }
     }
 
-    pub(super) fn parameter(&mut self, field: &Field<'_>, parameters: &mut Map<String, Json>) -> Result<(), ReadError> {
+    pub(super) fn parameter(
+        &mut self,
+        field: &WireField<'_>,
+        parameters: &mut Map<String, Json>,
+    ) -> Result<(), ReadError> {
         self.add()?;
         parameters::read(field, parameters)
     }
@@ -102,7 +106,7 @@ impl Parts {
 impl<'a> Envelope<'a> {
     fn read(message: &'a [u8]) -> Result<Self, ReadError> {
         let mut envelope = Self::default();
-        let mut parts = Parts(0);
+        let mut parts = PartCounter(0);
         let mut fields = Cursor::new(message, 0);
         while let Some(field) = fields.field()? {
             match field.number {
@@ -129,7 +133,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-fn read_output(field: &Field<'_>, parts: &mut Parts) -> Result<RequestedOutput, ReadError> {
+fn read_output(field: &WireField<'_>, parts: &mut PartCounter) -> Result<RequestedOutput, ReadError> {
     let mut output = RequestedOutput::default();
     let mut output_parameters = Map::new();
     let mut fields = field.message()?;
@@ -154,7 +158,7 @@ pub(super) struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    pub(super) fn read(field: &Field<'a>, parts: &mut Parts) -> Result<Self, ReadError> {
+    pub(super) fn read(field: &WireField<'a>, parts: &mut PartCounter) -> Result<Self, ReadError> {
         let mut input =
             Self { name: "", datatype: "", shape: Vec::new(), parameters: Map::new(), contents: Contents::default() };
         let mut fields = field.message()?;
@@ -174,9 +178,9 @@ impl<'a> Input<'a> {
         Ok(input)
     }
 
-    fn add_dimensions(&mut self, field: &Field<'_>) -> Result<(), ReadError> {
+    fn add_dimensions(&mut self, field: &WireField<'_>) -> Result<(), ReadError> {
         let mut packed = match field.value {
-            Value::Bytes(bytes) => Cursor::new(bytes, field.offset),
+            WireValue::Bytes(bytes) => Cursor::new(bytes, field.offset),
             _ => return self.add_dimension(field.varint()?),
         };
         while let Some(dimension) = packed.packed_varint()? {

@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use super::messages::infer_parameter::ParameterChoice;
 use super::messages::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use super::messages::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse};
-use super::{Incoming, Outgoing, ReadError, conversion_effort, read_request};
+use super::{ProtobufRequest, ReadError, ResponseEncoder, conversion_effort, read_request};
 use crate::types::{BytesElements, Datatype, InferenceResponse, Parameters, Tensor, TensorData};
 
-fn read(request: &ModelInferRequest) -> Result<Incoming, ReadError> {
+fn read(request: &ModelInferRequest) -> Result<ProtobufRequest, ReadError> {
     read_request(&request.encode_to_vec().into())
 }
 
@@ -29,7 +29,7 @@ fn request(inputs: Vec<InferInputTensor>, raw: &[&[u8]]) -> ModelInferRequest {
 /// Reads one input whose shape is the number of its elements.
 fn typed(datatype: Datatype, count: i64, contents: InferTensorContents) -> Result<Tensor, String> {
     let request = request(vec![input(datatype, &[count], Some(contents))], &[]);
-    read(&request).map(|mut incoming| incoming.request.inputs.remove(0)).map_err(|error| error.to_string())
+    read(&request).map(|mut parsed| parsed.request.inputs.remove(0)).map_err(|error| error.to_string())
 }
 
 /// Writes a tensor as the only output and reads the message back with the generated code.
@@ -39,9 +39,9 @@ fn written(tensor: Tensor, raw: bool) -> ModelInferResponse {
 }
 
 fn message(response: &InferenceResponse, raw: bool) -> ModelInferResponse {
-    let outgoing = Outgoing::new(response, raw).unwrap();
-    let length = outgoing.len();
-    let bytes = outgoing.write(b"head".to_vec()).concat();
+    let encoder = ResponseEncoder::new(response, raw).unwrap();
+    let length = encoder.len();
+    let bytes = encoder.write(b"head".to_vec()).concat();
     assert_eq!(bytes.len(), length + 4, "the length that was announced");
     ModelInferResponse::decode(&bytes[4..]).unwrap()
 }
@@ -144,9 +144,9 @@ fn every_datatype_is_exact_through_raw_contents() {
     for (tensor, _) in special() {
         let raw = tensor.to_raw().unwrap();
         let count = i64::try_from(tensor.len()).unwrap();
-        let incoming = read(&request(vec![input(tensor.datatype, &[count], None)], &[&raw])).unwrap();
-        assert!(incoming.raw);
-        assert_eq!(incoming.request.inputs, std::slice::from_ref(&tensor));
+        let parsed = read(&request(vec![input(tensor.datatype, &[count], None)], &[&raw])).unwrap();
+        assert!(parsed.raw);
+        assert_eq!(parsed.request.inputs, std::slice::from_ref(&tensor));
         let response = written(tensor, true);
         assert_eq!(response.raw_output_contents, [raw]);
         assert_eq!(response.outputs[0].contents, Some(InferTensorContents::default()), "present and empty");
@@ -157,13 +157,13 @@ fn every_datatype_is_exact_through_raw_contents() {
 fn empty_tensors_need_no_data() {
     for datatype in Datatype::ALL {
         for contents in [None, Some(InferTensorContents::default())] {
-            let incoming = read(&request(vec![input(datatype, &[2, 0], contents)], &[])).unwrap();
-            assert!(!incoming.raw && incoming.request.inputs[0].is_empty(), "{datatype}");
-            let response = written(incoming.request.inputs[0].clone(), false);
+            let parsed = read(&request(vec![input(datatype, &[2, 0], contents)], &[])).unwrap();
+            assert!(!parsed.raw && parsed.request.inputs[0].is_empty(), "{datatype}");
+            let response = written(parsed.request.inputs[0].clone(), false);
             assert_eq!(response.outputs[0].contents, Some(InferTensorContents::default()));
         }
-        let incoming = read(&request(vec![input(datatype, &[0], None)], &[b""])).unwrap();
-        assert!(incoming.raw && incoming.request.inputs[0].is_empty(), "{datatype}");
+        let parsed = read(&request(vec![input(datatype, &[0], None)], &[b""])).unwrap();
+        assert!(parsed.raw && parsed.request.inputs[0].is_empty(), "{datatype}");
     }
 }
 
@@ -207,7 +207,7 @@ fn what_the_wire_has_as_memory_does_is_not_copied() {
     let TensorData::Fixed(data) = large.data.clone() else { unreachable!() };
     let response = InferenceResponse { outputs: vec![large], ..InferenceResponse::default() };
     for raw in [false, true] {
-        let parts = Outgoing::new(&response, raw).unwrap().write(Vec::new());
+        let parts = ResponseEncoder::new(&response, raw).unwrap().write(Vec::new());
         assert!(parts.iter().any(|part| part.as_ptr() == data.as_ptr()), "raw: {raw}");
         assert!(parts.len() == 2 && parts[0].len() < 100);
     }
@@ -358,8 +358,8 @@ fn raw_and_typed_inputs_mix() {
         input(Datatype::Uint8, &[0], None),
         input(Datatype::Uint8, &[2], Some(InferTensorContents::default())),
     ];
-    let incoming = read(&request(inputs, &[&[1], &[], &[2, 3]])).unwrap();
-    let data: Vec<_> = incoming.request.inputs.iter().map(|input| input.to_raw().unwrap()).collect();
+    let parsed = read(&request(inputs, &[&[1], &[], &[2, 3]])).unwrap();
+    let data: Vec<_> = parsed.request.inputs.iter().map(|input| input.to_raw().unwrap()).collect();
     assert_eq!(data, [&[1_u8][..], &[5], &[], &[2, 3]]);
 }
 
@@ -369,8 +369,8 @@ fn contents_in_pieces_are_merged() {
     let pieces = b"\x2a\x1c\x18\x02\x18\x02\x2a\x04\x12\x02\x01\x02\x2a\x04\x10\x03\x10\x04\x2a\x02\x12\x00\x0a\x01x\x12\x05INT16";
     let mut message = pieces.to_vec();
     message[1] = u8::try_from(pieces.len() - 2).unwrap();
-    let incoming = read_request(&message.into()).unwrap();
-    let tensor = &incoming.request.inputs[0];
+    let parsed = read_request(&message.into()).unwrap();
+    let tensor = &parsed.request.inputs[0];
     assert_eq!(
         (tensor.shape.as_slice(), tensor.elements::<i16>().unwrap().as_ref()),
         ([2, 2].as_slice(), [1, 2, 3, 4].as_slice())
@@ -398,17 +398,14 @@ fn everything_beside_tensors_is_read() {
         outputs: vec![output],
         ..ModelInferRequest::default()
     };
-    let incoming = read(&request).unwrap();
-    assert_eq!(
-        (incoming.model_name.as_str(), incoming.model_version.as_deref(), incoming.raw),
-        ("m", Some("v"), false)
-    );
-    assert_eq!(incoming.request.id, "é");
-    assert_eq!(incoming.request.parameters.content_type(), Some("np"));
+    let parsed = read(&request).unwrap();
+    assert_eq!((parsed.model_name.as_str(), parsed.model_version.as_deref(), parsed.raw), ("m", Some("v"), false));
+    assert_eq!(parsed.request.id, "é");
+    assert_eq!(parsed.request.parameters.content_type(), Some("np"));
     let others = json!({"b": true, "i": i64::MIN, "d": -0.1, "u": u64::MAX, "nan": null, "nothing": null});
-    assert_eq!(Value::Object(incoming.request.parameters.others.clone()), others);
-    assert_eq!(incoming.request.outputs[0].name, "o");
-    assert_eq!(incoming.request.outputs[0].parameters, incoming.request.parameters);
+    assert_eq!(Value::Object(parsed.request.parameters.others.clone()), others);
+    assert_eq!(parsed.request.outputs[0].name, "o");
+    assert_eq!(parsed.request.outputs[0].parameters, parsed.request.parameters);
     assert_eq!(read(&ModelInferRequest::default()).unwrap().model_version, None, "the default version");
 }
 
@@ -487,7 +484,7 @@ fn any_request() -> impl Strategy<Value = ModelInferRequest> {
 proptest! {
     #[test]
     fn what_the_generated_code_writes_we_read_and_write_back(request in any_request()) {
-        let Incoming { model_name, model_version, request: read, raw } = read(&request).unwrap();
+        let ProtobufRequest { model_name, model_version, request: read, raw } = read(&request).unwrap();
         prop_assert!(!raw);
         let response = InferenceResponse {
             model_name,

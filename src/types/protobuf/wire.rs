@@ -4,16 +4,16 @@ use super::ReadError;
 
 /// A field as it stands in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Field<'a> {
+pub(super) struct WireField<'a> {
     pub(super) number: u32,
-    pub(super) value: Value<'a>,
+    pub(super) value: WireValue<'a>,
     /// Where the value begins, in bytes from the start of the outermost message.
     pub(super) offset: usize,
 }
 
 /// The value of a field, before its type is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Value<'a> {
+pub(super) enum WireValue<'a> {
     Varint(u64),
     Fixed64([u8; 8]),
     /// A string, bytes, a message or packed numbers.
@@ -40,7 +40,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes the next field, or nothing at the end.
-    pub(super) fn field(&mut self) -> Result<Option<Field<'a>>, ReadError> {
+    pub(super) fn field(&mut self) -> Result<Option<WireField<'a>>, ReadError> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -53,17 +53,17 @@ impl<'a> Cursor<'a> {
         }
         let mut offset = self.offset;
         let value = match key & 7 {
-            0 => Value::Varint(self.varint()?),
-            1 => Value::Fixed64(self.array()?),
+            0 => WireValue::Varint(self.varint()?),
+            1 => WireValue::Fixed64(self.array()?),
             2 => {
                 let length = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
                 offset = self.offset;
-                Value::Bytes(self.take(length)?)
+                WireValue::Bytes(self.take(length)?)
             }
-            5 => Value::Fixed32(self.array()?),
+            5 => WireValue::Fixed32(self.array()?),
             _ => return Err(malformed("a field of a known wire type")),
         };
-        Ok(Some(Field { number, value, offset }))
+        Ok(Some(WireField { number, value, offset }))
     }
 
     /// Takes the next number of a packed field of varints, or nothing at the end.
@@ -117,11 +117,11 @@ impl<'a> Cursor<'a> {
     }
 }
 
-impl<'a> Field<'a> {
+impl<'a> WireField<'a> {
     /// Returns the bytes of a field whose type has a length.
     pub(super) fn bytes(&self) -> Result<&'a [u8], ReadError> {
         match self.value {
-            Value::Bytes(bytes) => Ok(bytes),
+            WireValue::Bytes(bytes) => Ok(bytes),
             _ => Err(self.malformed("a field with a length")),
         }
     }
@@ -132,14 +132,14 @@ impl<'a> Field<'a> {
 
     pub(super) fn varint(&self) -> Result<u64, ReadError> {
         match self.value {
-            Value::Varint(value) => Ok(value),
+            WireValue::Varint(value) => Ok(value),
             _ => Err(self.malformed("a varint")),
         }
     }
 
     pub(super) fn double(&self) -> Result<f64, ReadError> {
         match self.value {
-            Value::Fixed64(bytes) => Ok(f64::from_le_bytes(bytes)),
+            WireValue::Fixed64(bytes) => Ok(f64::from_le_bytes(bytes)),
             _ => Err(self.malformed("8 bytes")),
         }
     }
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn fields(bytes: &[u8]) -> Result<Vec<(u32, Value<'_>)>, String> {
+    fn fields(bytes: &[u8]) -> Result<Vec<(u32, WireValue<'_>)>, String> {
         let mut cursor = Cursor::new(bytes, 0);
         let mut fields = Vec::new();
         while let Some(field) = cursor.field().map_err(|error| error.to_string())? {
@@ -204,10 +204,10 @@ mod tests {
     fn every_wire_type_is_read() {
         let bytes = b"\x08\x96\x01\x11\x01\x02\x03\x04\x05\x06\x07\x08\x1a\x02hi\x25\x01\x02\x03\x04";
         let expected = [
-            (1, Value::Varint(150)),
-            (2, Value::Fixed64([1, 2, 3, 4, 5, 6, 7, 8])),
-            (3, Value::Bytes(b"hi")),
-            (4, Value::Fixed32([1, 2, 3, 4])),
+            (1, WireValue::Varint(150)),
+            (2, WireValue::Fixed64([1, 2, 3, 4, 5, 6, 7, 8])),
+            (3, WireValue::Bytes(b"hi")),
+            (4, WireValue::Fixed32([1, 2, 3, 4])),
         ];
         assert_eq!(fields(bytes).unwrap(), expected);
     }

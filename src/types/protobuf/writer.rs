@@ -13,7 +13,7 @@ const KEPT_FROM: usize = 4 * 1024;
 
 /// An answer on its way into a `ModelInferResponse`: all sizes are known, nothing is written yet.
 #[derive(Debug)]
-pub struct Outgoing<'r> {
+pub struct ResponseEncoder<'r> {
     response: &'r InferenceResponse,
     outputs: Vec<Output>,
     len: usize,
@@ -28,7 +28,7 @@ pub(super) struct Output {
     pub(super) len: usize,
 }
 
-impl<'r> Outgoing<'r> {
+impl<'r> ResponseEncoder<'r> {
     /// Measures an answer. With `raw`, the data of all outputs goes to `raw_output_contents`; so it does when one of them
     /// has a datatype without a field of its own.
     ///
@@ -54,25 +54,25 @@ impl<'r> Outgoing<'r> {
         self.len == 0
     }
 
-    /// Writes the message behind what `buffer` holds. The parts are to be sent one after another; large tensors are parts
+    /// Writes the message behind what `buffer` holds. The chunks are to be sent one after another; large tensors are chunks
     /// of their own and were not copied.
     pub fn write(self, buffer: Vec<u8>) -> Vec<Bytes> {
-        let mut parts = Parts { done: Vec::new(), open: buffer };
-        parts.open.reserve(self.copied_len());
+        let mut chunks = MessageChunks { done: Vec::new(), open: buffer };
+        chunks.open.reserve(self.copied_len());
         for (number, text) in texts(self.response) {
-            put_field(&mut parts.open, number, text.len());
-            parts.open.extend_from_slice(text.as_bytes());
+            put_field(&mut chunks.open, number, text.len());
+            chunks.open.extend_from_slice(text.as_bytes());
         }
-        parameters::write(&mut parts.open, 4, &self.response.parameters);
+        parameters::write(&mut chunks.open, 4, &self.response.parameters);
         for (tensor, output) in self.response.outputs.iter().zip(&self.outputs) {
-            put_field(&mut parts.open, 5, output.len);
-            output.write(tensor, &mut parts);
+            put_field(&mut chunks.open, 5, output.len);
+            output.write(tensor, &mut chunks);
         }
         for raw in self.outputs.into_iter().filter_map(|output| output.raw) {
-            put_field(&mut parts.open, 6, raw.len());
-            parts.push(&raw);
+            put_field(&mut chunks.open, 6, raw.len());
+            chunks.push(&raw);
         }
-        parts.finish()
+        chunks.finish()
     }
 
     /// The length without the buffers that are kept.
@@ -124,8 +124,8 @@ impl Output {
         Ok(Self { raw, contents_len, len })
     }
 
-    pub(super) fn write(&self, tensor: &Tensor, parts: &mut Parts) {
-        let buffer = &mut parts.open;
+    pub(super) fn write(&self, tensor: &Tensor, chunks: &mut MessageChunks) {
+        let buffer = &mut chunks.open;
         if !tensor.name.is_empty() {
             put_field(buffer, 1, tensor.name.len());
             buffer.extend_from_slice(tensor.name.as_bytes());
@@ -143,7 +143,7 @@ impl Output {
         // Present even where the data is raw, as in the original.
         put_field(buffer, 5, self.contents_len);
         if self.contents_len > 0 {
-            write_contents(tensor, parts);
+            write_contents(tensor, chunks);
         }
     }
 }
@@ -171,15 +171,15 @@ fn packed_len(bytes: &[u8], datatype: Datatype) -> usize {
     len
 }
 
-fn write_contents(tensor: &Tensor, parts: &mut Parts) {
+fn write_contents(tensor: &Tensor, chunks: &mut MessageChunks) {
     match &tensor.data {
-        TensorData::Variable(elements) => write_bytes(elements, &mut parts.open),
+        TensorData::Variable(elements) => write_bytes(elements, &mut chunks.open),
         TensorData::Fixed(bytes) => {
-            put_field(&mut parts.open, field_of(tensor.datatype), packed_len(bytes, tensor.datatype));
+            put_field(&mut chunks.open, field_of(tensor.datatype), packed_len(bytes, tensor.datatype));
             if is_kept(tensor.datatype) {
-                parts.push(bytes);
+                chunks.push(bytes);
             } else {
-                for_each_varint(bytes, tensor.datatype, |value| put_varint(&mut parts.open, value));
+                for_each_varint(bytes, tensor.datatype, |value| put_varint(&mut chunks.open, value));
             }
         }
     }
@@ -214,13 +214,13 @@ fn numbers<T: Pod>(bytes: &[u8]) -> impl Iterator<Item = T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned)
 }
 
-/// A message in parts.
-pub(super) struct Parts {
+/// A message in chunks.
+pub(super) struct MessageChunks {
     pub(super) done: Vec<Bytes>,
     pub(super) open: Vec<u8>,
 }
 
-impl Parts {
+impl MessageChunks {
     pub(super) fn push(&mut self, bytes: &Bytes) {
         if bytes.len() < KEPT_FROM {
             self.open.extend_from_slice(bytes);
