@@ -86,8 +86,7 @@ impl Grpc {
 impl Target for Grpc {
     fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, Failure>> {
         async move {
-            let model = (self.model.as_str(), self.version.as_deref());
-            let parts = write_request(model, request, self.binary, Vec::new())
+            let parts = write_request(&self.model, self.version.as_deref(), request, self.binary, Vec::new())
                 .map_err(|error| Failure::new(FailureKind::Refused, error.to_string()))?;
             let message = self.call(&self.infer, self.headers.clone(), &request.id, parts).await?;
             read_response(&message).map_err(|error| {

@@ -1,8 +1,8 @@
-//! Several requests as one, and the answer to it as several. Pure: no clock, no I/O.
+//! Merges several requests into one, and splits the response to it. Pure: no clock, no I/O.
 //!
-//! Requests may share a batch when they have the same [`BatchKey`]: the model then sees what it would have seen from one client
-//! who sent all rows at once. What a client may set for itself, the custom parameters of inputs, becomes a list with one
-//! value per request; a list with one value per request or per row in the parameters of outputs is taken apart again.
+//! Requests may share a batch if they have the same [`BatchKey`]: the model then sees the same request as if one client had
+//! sent all rows at once. The custom parameters of inputs, which may differ between clients, become lists with one value per
+//! request. If a parameter of an output is a list with one value per request or per row, it is split again.
 
 use std::ops::Range;
 
@@ -11,21 +11,21 @@ use serde_json::Value;
 
 use super::{InferenceRequest, InferenceResponse, Parameters, Tensor, TensorData};
 
-/// What requests must have in common to share a batch.
+/// The properties that requests must have in common to share a batch, serialized.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchKey(Box<[u8]>);
 
-/// What a request brings into a batch.
+/// The share of one request in a batch.
 #[derive(Debug, Clone)]
 pub struct BatchShare {
     pub key: BatchKey,
-    /// The first dimension of all its inputs; at least 1.
+    /// The first dimension of all inputs of the request; at least 1.
     pub rows: usize,
-    /// The size of its inputs.
+    /// The size of all inputs, in bytes.
     pub bytes: usize,
 }
 
-/// An answer that cannot be taken apart.
+/// The error for a response that cannot be split.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("output `{output}` has the shape {shape:?} and {elements} elements, expected {rows} rows as the batch has")]
 pub struct SplitError {
@@ -36,8 +36,8 @@ pub struct SplitError {
 }
 
 impl BatchShare {
-    /// Returns what a request brings into a batch, or nothing when it must stay alone: its inputs have no rows or differ
-    /// in their number, or a parameter of theirs is a list, which could not be told from the values of several requests.
+    /// Returns the share of a request in a batch, or `None` if it cannot be batched: its inputs have no rows or different
+    /// numbers of rows, or one of their parameters is a list, which would look like the values of several requests.
     pub fn of(request: &InferenceRequest) -> Option<Self> {
         let rows = request.inputs.first()?.rows().filter(|&rows| rows > 0)?;
         let mut key = BatchKeyWriter::default();
@@ -59,7 +59,7 @@ impl BatchShare {
     }
 }
 
-/// Writes a key so that different ones never read the same: whatever has a length comes behind it.
+/// Serializes a key unambiguously: everything of variable length is preceded by its length.
 #[derive(Default)]
 struct BatchKeyWriter(Vec<u8>);
 
@@ -105,11 +105,12 @@ impl BatchKeyWriter {
     }
 }
 
-/// Makes one request of several that have the same key. Their values stand in the order of the requests.
+/// Merges requests that have the same key into one. Their values are in the order of the requests.
 ///
-/// It has no id, and of the headers only those that all of them sent alike: a model must not take one caller for another.
+/// The merged request has no id, and only those headers that are identical in all requests, so that a model does not mistake
+/// one client for another.
 ///
-/// Returns nothing when their forms differ.
+/// Returns `None` if the keys differ.
 pub fn merge(requests: &[&InferenceRequest]) -> Option<InferenceRequest> {
     let first = requests.first()?;
     let merge_input = |(index, input): (usize, &Tensor)| {
@@ -130,7 +131,7 @@ pub fn merge(requests: &[&InferenceRequest]) -> Option<InferenceRequest> {
         headers: common_headers(requests),
         inputs: first.inputs.iter().enumerate().map(merge_input).collect::<Option<_>>()?,
         outputs: first.outputs.clone(),
-        // Whoever is urgent is not held up by those beside it.
+        // The other requests of the batch must not delay an urgent one.
         priority: requests.iter().map(|request| request.priority).min().unwrap_or_default(),
         trace: None,
     })
@@ -150,15 +151,15 @@ fn common_headers(requests: &[&InferenceRequest]) -> HeaderMap {
     common
 }
 
-/// Takes the answer to a batch apart: one answer for each request, which had `rows` rows.
+/// Splits the response to a batch into one response per request. `rows` is the number of rows of each request.
 ///
 /// # Errors
 ///
-/// Fails when an output has not one row for each row of the batch.
+/// Fails if an output does not have one row for each row of the batch.
 pub fn split(response: &InferenceResponse, rows: &[usize]) -> Result<Vec<InferenceResponse>, SplitError> {
     let all = rows.iter().sum();
     let mut start = 0;
-    let parts = rows.iter().enumerate().map(|(index, &rows_of_one)| {
+    let responses = rows.iter().enumerate().map(|(index, &rows_of_one)| {
         let slice = BatchSlice { index, requests: rows.len(), rows: start..start + rows_of_one, all };
         start += rows_of_one;
         let part = |output: &Tensor| {
@@ -177,10 +178,11 @@ pub fn split(response: &InferenceResponse, rows: &[usize]) -> Result<Vec<Inferen
             ..InferenceResponse::default()
         })
     });
-    parts.collect()
+    responses.collect()
 }
 
-/// Does to the answer of one request what [`split`] does to those of several, so that it does not depend on others.
+/// Treats the response to a single request as [`split`] treats those of several, so that a response does not depend on
+/// whether the request was batched.
 pub fn split_one(response: &mut InferenceResponse, rows: usize) {
     let slice = BatchSlice { index: 0, requests: 1, rows: 0..rows, all: rows };
     for output in &mut response.outputs {
@@ -188,7 +190,7 @@ pub fn split_one(response: &mut InferenceResponse, rows: usize) {
     }
 }
 
-/// Where a request's part of a batch is.
+/// The position of a request within a batch.
 struct BatchSlice {
     index: usize,
     requests: usize,
@@ -198,7 +200,7 @@ struct BatchSlice {
 }
 
 impl BatchSlice {
-    /// Takes its part of every list that has one for it.
+    /// Replaces each list by the part that belongs to the request.
     fn restrict(&self, parameters: &mut Parameters) {
         parameters.others.retain(|_, value| match value {
             Value::Array(list) => match self.part(list) {
@@ -218,7 +220,7 @@ impl BatchSlice {
         if length == 0 || (length > self.requests && length != self.all) {
             ListPart::Whole
         } else if length <= self.requests {
-            // A list that is too short has the first requests' values, as the original's manual shows.
+            // A list that is too short holds the values of the first requests, as the original's manual shows.
             list.get(self.index).map_or(ListPart::Absent, |value| ListPart::Own(value.clone()))
         } else if self.rows.len() == 1 {
             ListPart::Own(list[self.rows.start].clone())
@@ -228,10 +230,10 @@ impl BatchSlice {
     }
 }
 
-/// What of a list belongs to a request.
+/// The part of a list that belongs to a request.
 enum ListPart {
     Own(Value),
-    /// The list is longer than a request could have a part of it.
+    /// The list has neither one value per request nor one per row, so every request gets all of it.
     Whole,
     Absent,
 }

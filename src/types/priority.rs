@@ -1,8 +1,8 @@
-//! Whose turn it is among what waits.
+//! The order in which waiting requests run.
 //!
-//! The most urgent goes first, and of those that are equally urgent the one that has waited longest. So that nobody waits
-//! for ever behind others who keep coming, whoever has waited longest of all ages with every turn of a more urgent one, and
-//! is next after [`AgingOrder::MAX_SKIPS`] of them. Pure: neither clock nor I/O.
+//! The request with the highest priority runs first, and among equal priorities the oldest. Aging prevents starvation: each
+//! time a more urgent request overtakes the oldest one, that one ages, and after [`AgingOrder::MAX_SKIPS`] times in a row it
+//! runs next. Pure: no clock, no I/O.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,18 +10,18 @@ use serde_json::Value;
 
 use super::Parameters;
 
-/// The parameter of requests that says it, as Triton's clients call it.
+/// The request parameter that holds the priority, as Triton's clients name it.
 const PARAMETER: &str = "priority";
 
-/// How urgent a request is: from 1, the most urgent, to 10. Ordered by that, the most urgent is the least.
+/// The priority of a request, from 1, the most urgent, to 10. The most urgent is the least in its ordering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(u8);
 
 impl Priority {
-    /// The least urgent there is.
+    /// The least urgent priority.
     pub const LAST: Self = Self(10);
 
-    /// Returns the priority of a number: 0 is the default, and beyond 10 nothing is less urgent than 10.
+    /// Converts a number: 0 is the default, and numbers above 10 count as 10.
     pub fn new(number: u64) -> Self {
         match u8::try_from(number) {
             Ok(0) => Self::default(),
@@ -30,8 +30,8 @@ impl Priority {
         }
     }
 
-    /// Returns what a request's parameters say of it, if they do. A model may have a use of its own for the name, so
-    /// what is no number from 0 on says nothing.
+    /// Returns the priority in the parameters of a request, or `None` if there is none. A model may use the parameter for
+    /// its own purposes, so values that are not non-negative integers are ignored.
     pub fn of(parameters: &Parameters) -> Option<Self> {
         parameters.others.get(PARAMETER).and_then(Value::as_u64).map(Self::new)
     }
@@ -43,26 +43,26 @@ impl Default for Priority {
     }
 }
 
-/// A position among what waits. The one whose turn it would be, but for aging, is the least.
+/// The position of a queued item. Without aging, the least position is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueuePosition {
     pub priority: Priority,
-    /// The lower, the longer it has waited.
+    /// The order of arrival: the lower, the longer the item has waited.
     pub order: u64,
 }
 
-/// Decides whose turn it is.
+/// Decides which position is next.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AgingOrder {
-    /// AgingOrder in a row in which whoever had waited longest was passed over.
+    /// How many times in a row the oldest item has been skipped.
     skips: u32,
 }
 
 impl AgingOrder {
-    /// How often in a row whoever has waited longest is passed over at most.
+    /// How many times in a row the oldest item may be skipped.
     pub const MAX_SKIPS: u32 = 16;
 
-    /// Chooses among the positions of those that could be next, of which each priority needs to show only its first.
+    /// Chooses among the positions of the items that could be next. The first item of each priority is enough.
     pub fn choose(&mut self, positions: impl Iterator<Item = QueuePosition> + Clone) -> Option<QueuePosition> {
         let most_urgent = positions.clone().min()?;
         let longest = positions.min_by_key(|position| position.order)?;
@@ -76,10 +76,10 @@ impl AgingOrder {
     }
 }
 
-/// What waits, by priority and then in order of arrival.
+/// Queued items, by priority and then in order of arrival.
 #[derive(Debug)]
 pub struct PriorityQueue<T> {
-    /// None of them empty.
+    /// No level is empty.
     levels: BTreeMap<Priority, VecDeque<(u64, T)>>,
 }
 
@@ -90,19 +90,19 @@ impl<T> Default for PriorityQueue<T> {
 }
 
 impl<T> PriorityQueue<T> {
-    /// Adds what comes now: its order is beyond all others'.
+    /// Adds an item whose order is greater than that of all others.
     pub fn push(&mut self, position: QueuePosition, item: T) {
         self.levels.entry(position.priority).or_default().push_back((position.order, item));
     }
 
-    /// Puts back what has waited before, in front of all that are as urgent.
+    /// Puts an item back that has waited before, in front of all others of its priority.
     pub fn push_front(&mut self, priority: Priority, item: T) {
         let level = self.levels.entry(priority).or_default();
         let order = level.front().map_or(0, |(first, _)| first.saturating_sub(1));
         level.push_front((order, item));
     }
 
-    /// Returns the first of each priority.
+    /// Returns the first item of each priority.
     pub fn heads(&self) -> impl Iterator<Item = (QueuePosition, &T)> + Clone {
         self.levels.iter().filter_map(|(&priority, level)| {
             let (order, item) = level.front()?;
@@ -110,7 +110,7 @@ impl<T> PriorityQueue<T> {
         })
     }
 
-    /// Takes the first of a priority.
+    /// Removes and returns the first item of a priority.
     pub fn pop(&mut self, priority: Priority) -> Option<T> {
         let level = self.levels.get_mut(&priority)?;
         let (_, item) = level.pop_front()?;
@@ -120,7 +120,7 @@ impl<T> PriorityQueue<T> {
         Some(item)
     }
 
-    /// Takes what is at a position.
+    /// Removes and returns the item at a position.
     pub fn remove(&mut self, position: QueuePosition) -> Option<T> {
         let level = self.levels.get_mut(&position.priority)?;
         let index = level.binary_search_by_key(&position.order, |(order, _)| *order).ok()?;
@@ -131,12 +131,12 @@ impl<T> PriorityQueue<T> {
         Some(item)
     }
 
-    /// Takes all for which `gone` is true.
-    pub fn take_if(&mut self, mut gone: impl FnMut(&T) -> bool) -> Vec<T> {
+    /// Removes and returns all items for which `predicate` is true.
+    pub fn take_if(&mut self, mut predicate: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut taken = Vec::new();
         self.levels.retain(|_, level| {
             for (order, item) in std::mem::take(level) {
-                if gone(&item) {
+                if predicate(&item) {
                     taken.push(item);
                 } else {
                     level.push_back((order, item));
@@ -165,7 +165,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn numbers_are_those_of_triton_s_clients() {
+    fn priority_parameter_is_read_as_triton_clients_send_it() {
         let of = |parameters: Value| {
             let Value::Object(object) = parameters else { unreachable!() };
             Priority::of(&Parameters::from(object))
@@ -179,16 +179,16 @@ mod tests {
         }
     }
 
-    /// Someone who waits.
+    /// An item that waits, with what the bound on its waiting depends on.
     #[derive(Debug, Clone, Copy)]
     struct QueuedItem {
         position: QueuePosition,
-        /// Who had waited longer when it came, and turns since.
+        /// The number of items that were in the queue when this one came.
         older: usize,
         turns: usize,
     }
 
-    /// Takes the turn of somebody, and checks that it was theirs to have.
+    /// Removes the next item, and checks that it is the most urgent or the oldest.
     fn turn(
         queue: &mut PriorityQueue<QueuedItem>,
         aging: &mut AgingOrder,
@@ -211,9 +211,9 @@ mod tests {
     }
 
     proptest! {
-        // Callers come (a priority), or somebody has a turn (nothing).
+        // An event is the priority of an item that comes, or `None` if the next one is removed.
         #[test]
-        fn nobody_starves_and_the_urgent_go_first(events in vec(option::weighted(0.55, 1..=10_u64), 1..400)) {
+        fn priority_queue_bounds_waiting_and_prefers_urgent_items(events in vec(option::weighted(0.55, 1..=10_u64), 1..400)) {
             let (mut queue, mut aging, mut order) = (PriorityQueue::<QueuedItem>::default(), AgingOrder::default(), 0);
             let end = std::iter::repeat_n(None, events.len());
             for event in events.iter().copied().chain(end) {
@@ -237,7 +237,7 @@ mod tests {
         }
 
         #[test]
-        fn those_that_are_equally_urgent_keep_their_order(count in 1..100_u64, priority in 0..12_u64) {
+        fn priority_queue_keeps_arrival_order_of_equal_priorities(count in 1..100_u64, priority in 0..12_u64) {
             let (mut queue, mut aging) = (PriorityQueue::default(), AgingOrder::default());
             let priority = Priority::new(priority);
             for order in 0..count {
@@ -249,9 +249,9 @@ mod tests {
             }
         }
 
-        /// However much of the least urgent waits, an urgent one is next, unless there have been very many of them.
+        /// However many items of the lowest priority wait, an urgent one is next, unless very many preceded it.
         #[test]
-        fn the_urgent_do_not_wait_for_others(bulk in 1..50_u64, urgent in 1..=u64::from(AgingOrder::MAX_SKIPS)) {
+        fn urgent_items_do_not_wait_for_bulk_items(bulk in 1..50_u64, urgent in 1..=u64::from(AgingOrder::MAX_SKIPS)) {
             let (mut queue, mut aging) = (PriorityQueue::default(), AgingOrder::default());
             for order in 0..bulk {
                 let position = QueuePosition { priority: Priority::LAST, order };
@@ -265,7 +265,7 @@ mod tests {
         }
 
         #[test]
-        fn whoever_leaves_changes_nothing_for_the_others(
+        fn priority_queue_removal_keeps_the_order_of_other_items(
             priorities in vec(1..4_u64, 1..40), leaving in vec(any::<bool>(), 40)
         ) {
             let positions: Vec<QueuePosition> = priorities
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_back_is_first_of_its_kind() {
+    fn push_front_puts_an_item_first_of_its_priority() {
         let mut queue = PriorityQueue::default();
         let position = |priority, order| QueuePosition { priority: Priority::new(priority), order };
         queue.push(position(5, 7), "seven");

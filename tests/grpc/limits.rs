@@ -106,7 +106,7 @@ async fn announced_length_allocates_no_memory() {
     let before = server.memory();
     for _ in 0..50 {
         let (code, message) = connection.call(INFER, &[], b"\0\x03\xff\xff\xff").await.end();
-        let expected = "the message ended early: 67108863 bytes are announced, but 0 came";
+        let expected = "the message ended early: 67108863 bytes are declared, but 0 came";
         assert_eq!((code, message.as_str()), (Code::InvalidArgument as i32, expected));
     }
     assert!(server.memory() < before + (16 << 10), "{} KiB, then {} KiB", before, server.memory());

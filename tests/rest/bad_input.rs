@@ -210,9 +210,9 @@ fn inconsistent_data_answers_400_with_position() {
     {"name":"x","shape":[],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 tensor `x` of shape [] needs 1 elements, but 4 were given
     {"name":"x","shape":[1,2,2],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x` has the shape [1, 2, 2], but this model takes [rows, 4]
     {"name":"x","shape":[4,1],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x` has the shape [4, 1], but this model takes [rows, 4]
-    {"name":"x","shape":[-1,3],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x`: the shape [-1, 3] cannot be inferred from 4 elements: use at most one -1, which they divide into
-    {"name":"x","shape":[-1,-1],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x`: the shape [-1, -1] cannot be inferred from 4 elements: use at most one -1, which they divide into
-    {"name":"x","shape":[-2,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x`: the shape [-2, 4] cannot be inferred from 4 elements: use at most one -1, which they divide into
+    {"name":"x","shape":[-1,3],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x`: the shape [-1, 3] cannot be inferred from 4 elements: use at most one -1, and dimensions whose product divides the number of elements
+    {"name":"x","shape":[-1,-1],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x`: the shape [-1, -1] cannot be inferred from 4 elements: use at most one -1, and dimensions whose product divides the number of elements
+    {"name":"x","shape":[-2,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x`: the shape [-2, 4] cannot be inferred from 4 elements: use at most one -1, and dimensions whose product divides the number of elements
     {"name":"x","shape":[0,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 tensor `x` of shape [0, 4] needs 0 elements, but 4 were given
     {"name":"x","shape":[1,4],"datatype":"FP32","data":[]}]} -> 400 tensor `x` of shape [1, 4] needs 4 elements, but 0 were given
     {"name":"x","shape":[1,4],"datatype":"FP32","data":null}]} -> 400 tensor `x` of shape [1, 4] needs 4 elements, but 1 were given

@@ -283,16 +283,16 @@ fn every_fault_over_every_transport_is_rejected() {
       Json: 400 the body ended early: error reading a body from connection
       Binary: 400 the header `inference-header-content-length` is 95, but the body has 94 bytes
       Events: 400 the body ended early: error reading a body from connection
-      Typed: 3 the message ended early: 30 bytes are announced, but 27 came
-      Raw: 3 the message ended early: 34 bytes are announced, but 31 came
-      Stream: 3 the message ended early: 30 bytes are announced, but 27 came
+      Typed: 3 the message ended early: 30 bytes are declared, but 27 came
+      Raw: 3 the message ended early: 34 bytes are declared, but 31 came
+      Stream: 3 the message ended early: 30 bytes are declared, but 27 came
     TooShort
       Json: 422 invalid JSON at byte 68: expected `,` or `}`
       Binary: 422 invalid JSON at byte 91: expected `,` or `}`
       Events: 422 invalid JSON at byte 68: expected `,` or `}`
       Typed: 3 the call takes one message, but more came
       Raw: 3 the call takes one message, but more came
-      Stream: 3 invalid message at byte 8: 19 bytes are announced, but 18 are left
+      Stream: 3 invalid message at byte 8: 19 bytes are declared, but 18 are left
     NegativeLength
       Json: 400 (nothing)
       Binary: 400 the header `inference-header-content-length` is `-1`: expected one number, of the bytes of JSON before binary data
@@ -301,12 +301,12 @@ fn every_fault_over_every_transport_is_rejected() {
       Raw: 8 the message has 4294967295 bytes, more than the 1048576 that the setting `grpc_max_message_length` allows
       Stream: 8 the message has 4294967295 bytes, more than the 1048576 that the setting `grpc_max_message_length` allows
     NegativeSize
-      Json: 400 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, which they divide into
+      Json: 400 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, and dimensions whose product divides the number of elements
       Binary: 422 `inputs[0].parameters.binary_data_size`: expected a number of bytes, 0 or more
-      Events: 400 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, which they divide into
-      Typed: 3 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, which they divide into
+      Events: 400 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, and dimensions whose product divides the number of elements
+      Typed: 3 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, and dimensions whose product divides the number of elements
       Raw: 3 tensor `x`: BYTES element 0 needs 4294967295 bytes, but 2 are left
-      Stream: 3 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, which they divide into
+      Stream: 3 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, and dimensions whose product divides the number of elements
     UnknownCompression
       Json: 415 the content encoding `br` is not supported: send gzip, deflate or none
       Binary: 415 the content encoding `br` is not supported: send gzip, deflate or none

@@ -45,7 +45,7 @@ pub(super) async fn infer(app: &App, call: Call<'_>, message: Bytes) -> Result<R
 
 /// Reads a request, where its size says.
 pub(super) async fn read(app: &App, message: Bytes) -> Result<ProtobufRequest, Status> {
-    if message.len() <= LONG || protobuf::conversion_effort(&message) <= LONG {
+    if message.len() <= LONG || protobuf::bytes_to_convert(&message) <= LONG {
         return Ok(protobuf::read_request(&message)?);
     }
     Ok(app.compute.run(move || protobuf::read_request(&message)).await??)
@@ -54,7 +54,7 @@ pub(super) async fn read(app: &App, message: Bytes) -> Result<ProtobufRequest, S
 /// Writes an answer with what comes before it, where its size says.
 pub(super) async fn write(app: &App, response: InferenceResponse, raw: bool) -> Result<Vec<Bytes>, Status> {
     let limit = app.limit;
-    if protobuf::writing_effort(&response, raw) <= LONG {
+    if protobuf::bytes_to_copy(&response, raw) <= LONG {
         return encode(&response, raw, limit);
     }
     app.compute.run(move || encode(&response, raw, limit)).await?

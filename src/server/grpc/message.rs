@@ -152,7 +152,7 @@ impl<B: RequestBody> Messages<B> {
             }
             if !self.receive().await? {
                 let found = pieces.len();
-                let message = format!("the message ended early: {length} bytes are announced, but {found} came");
+                let message = format!("the message ended early: {length} bytes are declared, but {found} came");
                 return Err(Status::new(Code::InvalidArgument, message));
             }
         }
@@ -291,8 +291,8 @@ mod tests {
         let table: [(&str, Vec<u8>, Code, &str); 11] = [
             ("identity", Vec::new(), invalid, "the call takes one message, but none came"),
             ("identity", framed(0, b"").repeat(2), invalid, "the call takes one message, but more came"),
-            ("identity", vec![0, 0], invalid, "the message ended early: 5 bytes are announced, but 2 came"),
-            ("identity", vec![0, 0, 0, 0, 9, 1], invalid, "the message ended early: 9 bytes are announced, but 1 came"),
+            ("identity", vec![0, 0], invalid, "the message ended early: 5 bytes are declared, but 2 came"),
+            ("identity", vec![0, 0, 0, 0, 9, 1], invalid, "the message ended early: 9 bytes are declared, but 1 came"),
             ("identity", framed(2, b""), invalid, "the compressed flag is 2, expected 0 or 1"),
             ("identity", framed(1, b""), Code::Internal, "a message is compressed, but there is no `grpc-encoding`"),
             ("gzip", framed(1, b"ab"), invalid, "the message is not valid gzip: unexpected end of file"),

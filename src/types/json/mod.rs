@@ -1,7 +1,7 @@
 //! The JSON form of requests and responses, for servers and for clients (Open Inference protocol, "HTTP/REST").
 //!
-//! Tensor data never becomes a value tree: numbers go from text straight into the typed buffer, nested arrays are
-//! flattened on the way, and answers are written from the buffer. Data may also stand behind the JSON, in its raw form.
+//! Tensor data never becomes a value tree: numbers are read from text directly into the typed buffer, nested arrays are
+//! flattened while reading, and responses are written from the buffer. Data may also follow the JSON in its raw form.
 
 mod binary;
 mod cursor;

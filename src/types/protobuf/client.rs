@@ -1,4 +1,4 @@
-//! A client's side: requests to messages, and answers from them.
+//! The client's side: writes requests and reads responses.
 
 use bytes::Bytes;
 use serde_json::Map;
@@ -9,17 +9,18 @@ use super::writer::{MessageChunks, Output, is_raw_only};
 use super::{ReadError, parameters};
 use crate::types::{InferenceRequest, InferenceResponse, Parameters, RequestedOutput, TensorError};
 
-/// Writes a `ModelInferRequest` behind what `buffer` holds. The parts are to be sent one after another; large tensors are
-/// parts of their own and were not copied.
+/// Appends a `ModelInferRequest` to `buffer`, and returns the chunks to send one after another. Large tensors are separate
+/// chunks, which are not copied.
 ///
-/// With `raw`, the data of all inputs goes to `raw_input_contents`, and the answer's will come so; so it does when one of them
-/// has a datatype without a field of its own. Parameters of kinds that the wire does not have are left out.
+/// With `raw`, or if an input has a datatype without typed contents, the data of all inputs is in `raw_input_contents`, and
+/// the data of the response is raw, too. Parameters that have no form on the wire are omitted.
 ///
 /// # Errors
 ///
-/// Fails when a BYTES element is longer than the raw form can say.
+/// Fails if a BYTES element is too long for the raw form.
 pub fn write_request(
-    (model_name, model_version): (&str, Option<&str>),
+    model_name: &str,
+    model_version: Option<&str>,
     request: &InferenceRequest,
     raw: bool,
     buffer: Vec<u8>,
@@ -56,11 +57,11 @@ fn put_text(buffer: &mut Vec<u8>, number: u32, text: &str) {
     buffer.extend_from_slice(text.as_bytes());
 }
 
-/// Reads a `ModelInferResponse`. Tensors are slices of it where the wire has elements as memory does.
+/// Reads a `ModelInferResponse`. Tensors are slices of it if their elements have the same form on the wire as in memory.
 ///
 /// # Errors
 ///
-/// [`ReadError`] says where and what.
+/// Fails with the position and the reason.
 pub fn read_response(message: &Bytes) -> Result<InferenceResponse, ReadError> {
     let mut response = InferenceResponse::default();
     let mut of_response = Map::new();
@@ -107,13 +108,13 @@ mod tests {
         let (name, datatype, shape) = ("t".to_owned(), Datatype::Bytes, vec![2, 1]);
         let mut numbers = Tensor::from_elements("n", vec![2, 1], &[-1_i64, 300]).unwrap();
         numbers.parameters = Parameters::with_content_type("np");
-        // Long enough to be a part of its own.
+        // Long enough to be a separate chunk.
         let long = Tensor::from_elements("l", vec![2, 1000], &[0.5_f64; 2000]).unwrap();
         vec![numbers, Tensor { name, datatype, shape, parameters: Parameters::new(), data: texts }, long]
     }
 
     #[test]
-    fn what_a_client_writes_a_server_reads() {
+    fn written_requests_are_read_by_the_server() {
         let request = InferenceRequest {
             id: "i".to_owned(),
             parameters: Map::from_iter([("k".to_owned(), json!(7))]).into(),
@@ -122,7 +123,7 @@ mod tests {
             ..InferenceRequest::default()
         };
         for raw in [false, true] {
-            let message = write_request(("m", Some("v")), &request, raw, Vec::new()).unwrap().concat();
+            let message = write_request("m", Some("v"), &request, raw, Vec::new()).unwrap().concat();
             let read = read_request(&message.into()).unwrap();
             assert_eq!((read.model_name.as_str(), read.model_version.as_deref(), read.raw), ("m", Some("v"), raw));
             assert_eq!((&read.request.id, &read.request.parameters), (&request.id, &request.parameters));
@@ -130,12 +131,12 @@ mod tests {
         }
         let halves = Tensor::from_elements("h", vec![1, 1], &[f16::ONE]).unwrap();
         let request = InferenceRequest { inputs: vec![halves], ..InferenceRequest::default() };
-        let message = write_request(("m", None), &request, false, Vec::new()).unwrap().concat();
+        let message = write_request("m", None, &request, false, Vec::new()).unwrap().concat();
         assert!(read_request(&message.into()).unwrap().raw, "FP16 has no typed contents");
     }
 
     #[test]
-    fn what_a_server_writes_a_client_reads() {
+    fn responses_of_the_server_are_read() {
         let response = InferenceResponse {
             model_name: "m".to_owned(),
             id: "i".to_owned(),

@@ -1,7 +1,7 @@
-//! Parameters: of the kinds of JSON values, the wire has truth values, numbers and text.
+//! Parameters: of the JSON types, the wire has booleans, numbers and strings.
 //!
-//! The original knows truth values, signed integers and text; the other numbers are those of Open Inference, which clients
-//! of the protocol's other servers send.
+//! The original has booleans, signed integers and strings. The other numbers are those of Open Inference, which clients of
+//! other servers send.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ const STRING: u32 = 3;
 const DOUBLE: u32 = 4;
 const UINT64: u32 = 5;
 
-/// Reads one entry of a map. A value of no kind is `null`, and so are NaN and infinities, which JSON does not have.
+/// Reads one entry of a map. A parameter without a value is `null`, and so are NaN and infinities, which JSON does not have.
 pub(super) fn read(entry: &WireField<'_>, parameters: &mut Map<String, Value>) -> Result<(), ReadError> {
     let (mut key, mut value) = ("", Value::Null);
     let mut entry = entry.message()?;
@@ -48,14 +48,14 @@ pub(super) fn read(entry: &WireField<'_>, parameters: &mut Map<String, Value>) -
     Ok(())
 }
 
-/// A value that has a form on the wire. Lists, objects and `null` have none.
+/// A parameter that has a form on the wire. Lists, objects and `null` have none.
 #[derive(Clone, Copy)]
 enum WireParameter<'a> {
     Bool(bool),
     Int64(i64),
     String(&'a str),
     Double(f64),
-    /// Beyond what `Int64` holds.
+    /// Above the range of `Int64`.
     Uint64(u64),
 }
 
@@ -117,12 +117,12 @@ const fn entry_len(key: &str, choice: WireParameter<'_>) -> usize {
     field_len(KEY, key.len()) + field_len(VALUE, choice.len())
 }
 
-/// Returns how many bytes the map takes as the field with this number.
+/// Returns the size in bytes of the map as the field with this number.
 pub(super) fn len(number: u32, parameters: &Parameters) -> usize {
     choices(parameters).map(|(key, choice)| field_len(number, entry_len(key, choice))).sum()
 }
 
-/// Writes the map as the field with this number, leaving out what has no form on the wire, as the original does.
+/// Writes the map as the field with this number. Like the original, it omits parameters that have no form on the wire.
 pub(super) fn write(buffer: &mut Vec<u8>, number: u32, parameters: &Parameters) {
     for (key, choice) in choices(parameters) {
         put_field(buffer, number, entry_len(key, choice));
@@ -133,7 +133,7 @@ pub(super) fn write(buffer: &mut Vec<u8>, number: u32, parameters: &Parameters) 
     }
 }
 
-/// Returns parameters as a generated message has them, leaving out what has no form on the wire.
+/// Converts parameters for a generated message. Omits those that have no form on the wire.
 pub fn to_map(parameters: &Parameters) -> BTreeMap<String, InferParameter> {
     let convert = |(key, choice): (&str, WireParameter<'_>)| {
         let choice = match choice {

@@ -1,4 +1,4 @@
-//! Our reader and writer beside the generated ones.
+//! Compares our reader and writer with the generated ones.
 
 use bytes::Bytes;
 use half::{bf16, f16};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::messages::infer_parameter::ParameterChoice;
 use super::messages::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use super::messages::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse};
-use super::{ProtobufRequest, ReadError, ResponseEncoder, conversion_effort, read_request};
+use super::{ProtobufRequest, ReadError, ResponseEncoder, bytes_to_convert, read_request};
 use crate::types::{BytesElements, Datatype, InferenceResponse, Parameters, Tensor, TensorData};
 
 fn read(request: &ModelInferRequest) -> Result<ProtobufRequest, ReadError> {
@@ -42,11 +42,11 @@ fn message(response: &InferenceResponse, raw: bool) -> ModelInferResponse {
     let encoder = ResponseEncoder::new(response, raw).unwrap();
     let length = encoder.len();
     let bytes = encoder.write(b"head".to_vec()).concat();
-    assert_eq!(bytes.len(), length + 4, "the length that was announced");
+    assert_eq!(bytes.len(), length + 4, "the length that was declared");
     ModelInferResponse::decode(&bytes[4..]).unwrap()
 }
 
-/// Elements of every datatype, with all that is special among them, and the contents that carry them.
+/// Elements of every datatype, including special values, and the contents that carry them.
 fn special() -> Vec<(Tensor, InferTensorContents)> {
     fn ints(values: Vec<i32>) -> InferTensorContents {
         InferTensorContents { int_contents: values, ..InferTensorContents::default() }
@@ -168,7 +168,7 @@ fn empty_tensors_need_no_data() {
 }
 
 #[test]
-fn what_the_wire_has_as_memory_does_is_not_copied() {
+fn elements_with_the_same_form_on_the_wire_are_not_copied() {
     let inputs = vec![
         input(
             Datatype::Fp32,
@@ -214,19 +214,19 @@ fn what_the_wire_has_as_memory_does_is_not_copied() {
 }
 
 #[test]
-fn effort_counts_what_cannot_be_kept() {
+fn bytes_to_convert_counts_only_data_that_is_not_kept() {
     let floats = InferTensorContents { fp32_contents: vec![0.0; 100], ..InferTensorContents::default() };
     let ints = InferTensorContents { int_contents: vec![1; 100], ..InferTensorContents::default() };
-    let effort = |inputs, raw: &[&[u8]]| conversion_effort(&request(inputs, raw).encode_to_vec());
+    let effort = |inputs, raw: &[&[u8]]| bytes_to_convert(&request(inputs, raw).encode_to_vec());
     assert_eq!(effort(vec![input(Datatype::Fp32, &[100], Some(floats))], &[]), 0);
     assert_eq!(effort(vec![input(Datatype::Int32, &[100], Some(ints))], &[]), 102);
     assert_eq!(effort(vec![input(Datatype::Fp16, &[1], None)], &[&[0; 2]]), 0);
     assert_eq!(effort(vec![input(Datatype::Bytes, &[1], None)], &[b"\0\0\0\0"]), 4);
-    assert_eq!(conversion_effort(b"\xff"), 0, "what is malformed is told when it is read");
+    assert_eq!(bytes_to_convert(b"\xff"), 0, "a malformed message is reported when it is read");
 }
 
 #[test]
-fn numbers_of_another_type_are_taken_if_they_fit() {
+fn numbers_of_another_type_are_accepted_if_they_fit() {
     let contents = InferTensorContents::default;
     let fp32 = |value| InferTensorContents { fp32_contents: vec![value], ..contents() };
     let fp64 = |value| InferTensorContents { fp64_contents: vec![value], ..contents() };
@@ -285,11 +285,11 @@ fn numbers_of_another_type_are_taken_if_they_fit() {
     }
 }
 
-/// Inputs, raw contents, and what is said of them.
+/// Inputs, raw contents, and the expected message.
 type Case<'a> = (Vec<InferInputTensor>, &'a [&'a [u8]], &'a str);
 
 #[test]
-fn data_that_contradicts_itself_is_refused() {
+fn contradictory_data_is_rejected() {
     let contents = InferTensorContents::default;
     let ints = |count| Some(InferTensorContents { int_contents: vec![1; count], ..contents() });
     let bytes = Some(InferTensorContents { bytes_contents: vec!["a".into()], ..contents() });
@@ -299,11 +299,7 @@ fn data_that_contradicts_itself_is_refused() {
     let table: [Case<'_>; 14] = [
         (int32(&[2], ints(3)), &[], "tensor `x` of shape [2] needs 2 elements, but 3 were given"),
         (int32(&[2], None), &[], "tensor `x` of shape [2] needs 2 elements, but 0 were given"),
-        (
-            int32(&[1], None),
-            &[&[0; 3]],
-            "tensor `x` is INT32, whose elements take 4 bytes, but its 3 bytes are no multiple of that",
-        ),
+        (int32(&[1], None), &[&[0; 3]], "tensor `x` is INT32, but its 3 bytes are not a multiple of 4"),
         (int32(&[1], None), &[&[0; 8]], "tensor `x` of shape [1] needs 1 elements, but 2 were given"),
         (
             int32(&[i64::MAX, i64::MAX], None),
@@ -313,7 +309,7 @@ fn data_that_contradicts_itself_is_refused() {
         (
             int32(&[-1, -1], ints(1)),
             &[],
-            "input `x`: the shape [-1, -1] cannot be inferred from 1 elements: use at most one -1, which they divide into",
+            "input `x`: the shape [-1, -1] cannot be inferred from 1 elements: use at most one -1, and dimensions whose product divides the number of elements",
         ),
         (int32(&[1; 33], ints(1)), &[], "input `x`: the shape has more than 32 dimensions"),
         (int32(&[1], both), &[], "input `x` has both `int_contents` and `fp32_contents`: send one of them"),
@@ -364,7 +360,7 @@ fn raw_and_typed_inputs_mix() {
 }
 
 #[test]
-fn contents_in_pieces_are_merged() {
+fn repeated_contents_are_merged() {
     // Three occurrences of `contents`, of which one has numbers one by one; and the datatype at the end.
     let pieces = b"\x2a\x1c\x18\x02\x18\x02\x2a\x04\x12\x02\x01\x02\x2a\x04\x10\x03\x10\x04\x2a\x02\x12\x00\x0a\x01x\x12\x05INT16";
     let mut message = pieces.to_vec();
@@ -378,7 +374,7 @@ fn contents_in_pieces_are_merged() {
 }
 
 #[test]
-fn everything_beside_tensors_is_read() {
+fn fields_other_than_tensors_are_read() {
     let choice = |choice| InferParameter { parameter_choice: Some(choice) };
     let parameters = [
         ("content_type".to_owned(), choice(ParameterChoice::StringParam("np".to_owned()))),
@@ -410,7 +406,7 @@ fn everything_beside_tensors_is_read() {
 }
 
 #[test]
-fn parameters_without_a_form_on_the_wire_are_left_out() {
+fn parameters_without_a_form_on_the_wire_are_omitted() {
     let others = json!({"b": false, "i": -1, "s": "", "f": 1.5, "u": u64::MAX, "l": [1], "o": {}, "n": null});
     let parameters = Parameters { content_type: Some("np".into()), others: others.as_object().unwrap().clone() };
     let tensor = Tensor { parameters: parameters.clone(), ..Tensor::from_elements("x", vec![1], &[1_u8]).unwrap() };
@@ -435,7 +431,7 @@ fn parameters_without_a_form_on_the_wire_are_left_out() {
 }
 
 #[test]
-fn many_empty_parts_are_refused() {
+fn too_many_empty_parts_are_rejected() {
     for part in [b"\x2a\0", b"\x32\0", b"\x3a\0", b"\x22\0"] {
         let message = Bytes::from(part.repeat((1 << 16) + 1));
         let expected = "the request has more than 65536 inputs, outputs, raw contents and parameters in all";
@@ -506,7 +502,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_messages_end_in_an_answer(
+    fn read_request_never_panics_on_damaged_messages(
         request in any_request(),
         position in any::<prop::sample::Index>(),
         byte in any::<u8>(),
@@ -522,12 +518,12 @@ proptest! {
         }
         let message = Bytes::from(message);
         if read_request(&message).is_ok() {
-            prop_assert!(ModelInferRequest::decode(message).is_ok(), "we read nothing that others refuse");
+            prop_assert!(ModelInferRequest::decode(message).is_ok(), "we accept nothing that others reject");
         }
     }
 
     #[test]
-    fn any_bytes_end_in_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+    fn read_request_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
         let _ = read_request(&bytes.into());
     }
 

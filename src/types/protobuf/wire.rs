@@ -1,17 +1,17 @@
-//! The wire format of Protocol Buffers: varints, and fields one after another.
+//! The wire format of Protocol Buffers: varints, and sequences of fields.
 
 use super::ReadError;
 
-/// A field as it stands in a message.
+/// A field of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WireField<'a> {
     pub(super) number: u32,
     pub(super) value: WireValue<'a>,
-    /// Where the value begins, in bytes from the start of the outermost message.
+    /// The offset of the value from the start of the outermost message, in bytes.
     pub(super) offset: usize,
 }
 
-/// The value of a field, before its type is known.
+/// The value of a field whose type is not known yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WireValue<'a> {
     Varint(u64),
@@ -25,7 +25,7 @@ pub(super) enum WireValue<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct Cursor<'a> {
     rest: &'a [u8],
-    /// Where `rest` begins in the outermost message.
+    /// The offset of `rest` in the outermost message.
     offset: usize,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Cursor<'a> {
         self.rest.len()
     }
 
-    /// Takes the next field, or nothing at the end.
+    /// Reads the next field, or returns `None` at the end.
     pub(super) fn field(&mut self) -> Result<Option<WireField<'a>>, ReadError> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -66,7 +66,7 @@ impl<'a> Cursor<'a> {
         Ok(Some(WireField { number, value, offset }))
     }
 
-    /// Takes the next number of a packed field of varints, or nothing at the end.
+    /// Reads the next number of a packed field of varints, or returns `None` at the end.
     #[inline]
     pub(super) fn packed_varint(&mut self) -> Result<Option<u64>, ReadError> {
         match self.rest.split_first() {
@@ -80,7 +80,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes the next number of a packed field of fixed width, or nothing at the end.
+    /// Reads the next number of a packed field of fixed width, or returns `None` at the end.
     #[inline]
     pub(super) fn packed_fixed<const N: usize>(&mut self) -> Result<Option<[u8; N]>, ReadError> {
         if self.rest.is_empty() { Ok(None) } else { self.array().map(Some) }
@@ -88,7 +88,7 @@ impl<'a> Cursor<'a> {
 
     fn varint(&mut self) -> Result<u64, ReadError> {
         let mut value = 0;
-        // Ten bytes hold 64 bits; of the last one, only one bit is left.
+        // Ten bytes hold 64 bits; the last byte has only one of them.
         for (index, &byte) in self.rest.iter().enumerate().take(10) {
             value |= u64::from(byte & 0x7f) << (7 * index);
             if byte < 0x80 {
@@ -105,7 +105,7 @@ impl<'a> Cursor<'a> {
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
         let bytes = self.take(N)?;
-        Ok(bytes.try_into().expect("as many bytes were taken"))
+        Ok(bytes.try_into().expect("`take` returns as many bytes as requested"))
     }
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], ReadError> {
@@ -154,7 +154,7 @@ impl<'a> WireField<'a> {
     }
 }
 
-/// Returns how many bytes a varint takes.
+/// Returns the size of a varint in bytes.
 pub(super) const fn varint_len(value: u64) -> usize {
     // Seven bits to a byte, and one byte for zero.
     let bits = 64 - (value | 1).leading_zeros() as usize;
@@ -169,7 +169,7 @@ pub(super) fn put_varint(buffer: &mut Vec<u8>, mut value: u64) {
     buffer.push(value.to_le_bytes()[0]);
 }
 
-/// Returns how many bytes a field takes whose value has `length` bytes and a length before it.
+/// Returns the size in bytes of a field whose value has `length` bytes and is preceded by its length.
 pub(super) const fn field_len(number: u32, length: usize) -> usize {
     varint_len((number as u64) << 3) + varint_len(length as u64) + length
 }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_says_where() {
+    fn malformed_fields_are_rejected_with_offset() {
         let table: [(&[u8], &str); 8] = [
             (b"\x08", "invalid message at byte 1: expected a varint of up to 64 bits"),
             (
@@ -227,8 +227,8 @@ mod tests {
             (b"\x00\x01", "invalid message at byte 0: expected a field with a number above 0"),
             (b"\x0b", "invalid message at byte 0: expected a field of a known wire type"),
             (b"\xff\xff\xff\xff\x7f\x00", "invalid message at byte 0: expected a field"),
-            (b"\x0a\x05ab", "invalid message at byte 2: 5 bytes are announced, but 2 are left"),
-            (b"\x08\x01\x0d\x01", "invalid message at byte 3: 4 bytes are announced, but 1 are left"),
+            (b"\x0a\x05ab", "invalid message at byte 2: 5 bytes are declared, but 2 are left"),
+            (b"\x08\x01\x0d\x01", "invalid message at byte 3: 4 bytes are declared, but 1 are left"),
         ];
         for (bytes, message) in table {
             assert_eq!(fields(bytes).unwrap_err(), message, "{bytes:x?}");

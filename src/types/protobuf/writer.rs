@@ -1,4 +1,4 @@
-//! Answers to messages.
+//! Writes responses.
 
 use bytemuck::Pod;
 use bytes::Bytes;
@@ -8,10 +8,10 @@ use super::parameters;
 use super::wire::{field_len, put_field, put_varint, varint_len};
 use crate::types::{BytesElements, Datatype, InferenceResponse, Tensor, TensorData, TensorError};
 
-/// Buffers of at least this many bytes are sent as they are. Copying fewer costs less than another part does.
+/// Buffers of at least this many bytes are sent without a copy. Copying a smaller one costs less than another chunk.
 const KEPT_FROM: usize = 4 * 1024;
 
-/// An answer on its way into a `ModelInferResponse`: all sizes are known, nothing is written yet.
+/// Encodes a response as a `ModelInferResponse`. All sizes are known before anything is written.
 #[derive(Debug)]
 pub struct ResponseEncoder<'r> {
     response: &'r InferenceResponse,
@@ -19,22 +19,22 @@ pub struct ResponseEncoder<'r> {
     len: usize,
 }
 
-/// One tensor's data and sizes, as an answer's output or a request's input: their messages are alike.
+/// The data and sizes of one tensor: an output of a response or an input of a request, which have the same message.
 #[derive(Debug)]
 pub(super) struct Output {
-    /// The data in its raw form, if it goes there.
+    /// The data in its raw form; `None` if the contents are typed.
     pub(super) raw: Option<Bytes>,
     contents_len: usize,
     pub(super) len: usize,
 }
 
 impl<'r> ResponseEncoder<'r> {
-    /// Measures an answer. With `raw`, the data of all outputs goes to `raw_output_contents`; so it does when one of them
-    /// has a datatype without a field of its own.
+    /// Measures a response. With `raw`, or if an output has a datatype without typed contents, the data of all outputs is in
+    /// `raw_output_contents`.
     ///
     /// # Errors
     ///
-    /// Fails when a BYTES element is longer than the raw form can say.
+    /// Fails if a BYTES element is too long for the raw form.
     pub fn new(response: &'r InferenceResponse, raw: bool) -> Result<Self, TensorError> {
         let raw = raw || response.outputs.iter().any(|output| is_raw_only(output.datatype));
         let outputs = response.outputs.iter().map(|output| Output::new(output, raw)).collect::<Result<Vec<_>, _>>()?;
@@ -54,8 +54,8 @@ impl<'r> ResponseEncoder<'r> {
         self.len == 0
     }
 
-    /// Writes the message behind what `buffer` holds. The chunks are to be sent one after another; large tensors are chunks
-    /// of their own and were not copied.
+    /// Appends the message to `buffer`, and returns the chunks to send one after another. Large tensors are separate chunks,
+    /// which are not copied.
     pub fn write(self, buffer: Vec<u8>) -> Vec<Bytes> {
         let mut chunks = MessageChunks { done: Vec::new(), open: buffer };
         chunks.open.reserve(self.copied_len());
@@ -75,7 +75,7 @@ impl<'r> ResponseEncoder<'r> {
         chunks.finish()
     }
 
-    /// The length without the buffers that are kept.
+    /// Returns the length without the buffers that are not copied.
     fn copied_len(&self) -> usize {
         let kept = |tensor: &Tensor, output: &Output| match (&output.raw, &tensor.data) {
             (Some(raw), _) => raw.len(),
@@ -87,15 +87,15 @@ impl<'r> ResponseEncoder<'r> {
     }
 }
 
-/// The texts of an answer, with the numbers of their fields. Empty ones are left out, as proto3 has it.
+/// Returns the strings of a response, with the numbers of their fields. Empty ones are omitted, as proto3 requires.
 fn texts(response: &InferenceResponse) -> impl Iterator<Item = (u32, &str)> {
     let version = response.model_version.as_deref().unwrap_or_default();
     let all = [(1, response.model_name.as_str()), (2, version), (3, response.id.as_str())];
     all.into_iter().filter(|(_, text)| !text.is_empty())
 }
 
-/// Returns how many bytes of an answer have to be converted or copied to write it, rather than sent as they are.
-pub fn writing_effort(response: &InferenceResponse, raw: bool) -> usize {
+/// Returns the number of bytes of a response that must be converted or copied to write it, rather than sent as they are.
+pub fn bytes_to_copy(response: &InferenceResponse, raw: bool) -> usize {
     let is_sent = |output: &&Tensor| match output.datatype {
         Datatype::Bytes => false,
         datatype => raw || is_kept(datatype),
@@ -103,12 +103,12 @@ pub fn writing_effort(response: &InferenceResponse, raw: bool) -> usize {
     response.outputs.iter().filter(|output| !is_sent(output)).map(Tensor::byte_len).sum()
 }
 
-/// Tells whether a datatype has no typed contents.
+/// Returns whether a datatype has no typed contents.
 pub(super) const fn is_raw_only(datatype: Datatype) -> bool {
     matches!(datatype, Datatype::Fp16 | Datatype::Bf16)
 }
 
-/// Tells whether typed contents are the same bytes as in memory.
+/// Returns whether the typed contents of a datatype have the same form as in memory.
 const fn is_kept(datatype: Datatype) -> bool {
     matches!(datatype, Datatype::Fp32 | Datatype::Fp64)
 }
@@ -140,7 +140,7 @@ impl Output {
             }
         }
         parameters::write(buffer, 4, &tensor.parameters);
-        // Present even where the data is raw, as in the original.
+        // Present even if the data is raw, as in the original.
         put_field(buffer, 5, self.contents_len);
         if self.contents_len > 0 {
             write_contents(tensor, chunks);
@@ -161,7 +161,7 @@ fn contents_len(tensor: &Tensor) -> usize {
     }
 }
 
-/// Returns how many bytes the elements take in a packed field.
+/// Returns the size of the elements in a packed field, in bytes.
 fn packed_len(bytes: &[u8], datatype: Datatype) -> usize {
     if is_kept(datatype) {
         return bytes.len();
@@ -200,7 +200,7 @@ fn for_each_varint(bytes: &[u8], datatype: Datatype, mut visit: impl FnMut(u64))
         Datatype::Uint16 => numbers::<u16>(bytes).for_each(|value| visit(u64::from(value))),
         Datatype::Uint32 => numbers::<u32>(bytes).for_each(|value| visit(u64::from(value))),
         Datatype::Uint64 => numbers::<u64>(bytes).for_each(visit),
-        // Negative numbers are varints of 64 bits, whatever their type.
+        // Negative numbers are varints of 64 bits, regardless of their type.
         Datatype::Int8 => numbers::<i8>(bytes).for_each(|value| visit(i64::from(value).cast_unsigned())),
         Datatype::Int16 => numbers::<i16>(bytes).for_each(|value| visit(i64::from(value).cast_unsigned())),
         Datatype::Int32 => numbers::<i32>(bytes).for_each(|value| visit(i64::from(value).cast_unsigned())),
@@ -214,7 +214,7 @@ fn numbers<T: Pod>(bytes: &[u8]) -> impl Iterator<Item = T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned)
 }
 
-/// A message in chunks.
+/// The chunks of a message: those that are complete, and the one that is being written.
 pub(super) struct MessageChunks {
     pub(super) done: Vec<Bytes>,
     pub(super) open: Vec<u8>,
