@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use super::CodecError;
 use crate::types::{Datatype, Tensor};
 
-/// A request's numbers, not yet of one type.
+/// The inputs of a request, arranged but not yet converted to one type.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DecodedInputs<'a> {
     /// One tensor (`np`).
@@ -17,7 +17,7 @@ pub enum DecodedInputs<'a> {
     Frame(Vec<&'a Tensor>),
 }
 
-/// Row-major numbers.
+/// A row-major matrix of numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NumericArray<'a, T: Clone> {
     pub values: Cow<'a, [T]>,
@@ -25,7 +25,7 @@ pub struct NumericArray<'a, T: Clone> {
     pub columns: usize,
 }
 
-/// An array in the narrower type that holds what the request holds.
+/// A matrix of the narrowest type that keeps the precision of the request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NumericMatrix<'a> {
     F32(NumericArray<'a, f32>),
@@ -48,11 +48,11 @@ impl<'a> DecodedInputs<'a> {
         Ok(Self::Frame(inputs.iter().collect()))
     }
 
-    /// Checks that there are `features` columns, and that the columns of a frame bear `names`.
+    /// Checks that there are `features` columns, and that the columns of a frame have the given names.
     ///
     /// # Errors
     ///
-    /// Fails with what was found and what the model was trained with.
+    /// Fails with the found and the expected columns.
     pub fn check(&self, features: usize, names: Option<&[String]>) -> Result<(), CodecError> {
         match self {
             Self::Array(tensor) => match tensor.shape[..] {
@@ -86,15 +86,15 @@ impl<'a> DecodedInputs<'a> {
         }
     }
 
-    /// Rounds every number to `f32`. A tensor that is FP32 already is borrowed.
+    /// Rounds every number to `f32`. An FP32 tensor is borrowed.
     pub fn to_f32(&self) -> NumericArray<'a, f32> {
         self.collect(Number::to_f32)
     }
 
-    /// Keeps `f64` where the request has it and `f32` where it has not.
+    /// Converts to `f64` if the request has FP64, and to `f32` otherwise.
     ///
-    /// Integers of an array count as `f32`, as `LightGBM` reads them. In a frame those of 32 and 64 bits count as `f64`,
-    /// the type that NumPy finds for them beside `f32`.
+    /// Integers of an array count as `f32`, as `LightGBM` reads them. In a frame, those of 32 and 64 bits count as `f64`,
+    /// which is NumPy's common type of these and `f32`.
     pub fn to_widest(&self) -> NumericMatrix<'a> {
         let wide = match self {
             Self::Array(tensor) => tensor.datatype == Datatype::Fp64,
@@ -129,7 +129,7 @@ impl<'a> DecodedInputs<'a> {
     }
 }
 
-/// An element on its way to a float: as wide as it was, so that it is rounded only once.
+/// An element that is to be converted to a float. It keeps its width, so that it is rounded only once.
 #[derive(Debug, Clone, Copy)]
 enum Number {
     Unsigned(u64),
@@ -141,7 +141,7 @@ enum Number {
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
-    reason = "rounding to the model's type is meant"
+    reason = "rounding to the model's type is intended"
 )]
 impl Number {
     fn to_f32(self) -> f32 {
@@ -191,7 +191,7 @@ fn for_each(tensor: &Tensor, mut visit: impl FnMut(usize, Number)) {
         Datatype::Bf16 => visit_as!(bf16, Single),
         Datatype::Fp32 => visit_as!(f32, Single),
         Datatype::Fp64 => visit_as!(f64, Double),
-        // `decode` has refused these.
+        // `decode` has rejected these.
         Datatype::Bytes => {}
     }
 }
@@ -254,21 +254,21 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_takes_its_columns_from_the_inputs() {
+    fn frame_columns_are_the_inputs() {
         let inputs = vec![tensor("a", &[2], &[1_i64, 2]), tensor("b", &[2, 1], &[0.5_f64, 1.5])];
         let named = request(inputs, Some("pd"));
         let decoded = decode(&named, None).unwrap();
         assert_eq!(decoded.to_f32().values.as_ref(), [1.0, 0.5, 2.0, 1.5]);
         let trained_with = ["a".to_owned(), "c".to_owned()];
         let error = decoded.check(2, Some(&trained_with)).unwrap_err();
-        assert_eq!(error.to_string(), "column 1 is `b`, but this model was trained with `c` in that place");
+        assert_eq!(error.to_string(), "column 1 is `b`, but this model was trained with `c` in that position");
         assert_eq!(decoded.check(3, None), Err(CodecError::Columns { found: 2, features: 3 }));
         let by_default = request(named.inputs.clone(), None);
         assert!(matches!(decode(&by_default, Some("pd")), Ok(DecodedInputs::Frame(_))), "the model's content type");
     }
 
     #[test]
-    fn what_is_no_matrix_is_refused() {
+    fn inputs_that_are_not_a_matrix_are_rejected() {
         let two = request(vec![tensor("a", &[1], &[1_f32]), tensor("b", &[1], &[1_f32])], None);
         assert_eq!(
             decode(&two, None).unwrap_err().to_string(),

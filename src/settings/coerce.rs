@@ -1,15 +1,15 @@
-//! Turns what a source holds into the form a field wants, as leniently as the original and no more.
+//! Converts the value from a source to the canonical form of its field, exactly as leniently as the original.
 //!
-//! Booleans may be words or 0 and 1, numbers may be text, whole numbers may have a fraction of zero. Text is strict: a
-//! number where text belongs is an error, because it usually lost something on the way (`1.10` became `1.1`).
+//! Booleans may be words or 0 and 1, numbers may be strings, and integers may have a fraction of zero. Strings are strict:
+//! a number in place of a string is an error, because it has usually lost something (`1.10` became `1.1`).
 
 use serde_json::{Number, Value};
 
 use super::field::FieldKind;
 
-/// Returns the canonical form of a value, or nothing if the kind does not accept it.
+/// Returns the canonical form of a value, or `None` if the kind does not accept it.
 ///
-/// Nested groups are not its business: their fields have kinds of their own.
+/// The fields of nested groups are not converted here, because they have kinds of their own.
 pub(super) fn coerce(kind: &FieldKind, value: Value) -> Option<Value> {
     match kind {
         FieldKind::Bool => lenient_bool(&value).map(Value::from),
@@ -39,7 +39,7 @@ pub(super) fn coerce(kind: &FieldKind, value: Value) -> Option<Value> {
     }
 }
 
-/// Returns the truth value that a value stands for, which may be a word, or 0 or 1.
+/// Converts a boolean, which may also be a word, or 0 or 1.
 pub fn lenient_bool(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(value) => Some(*value),
@@ -74,7 +74,7 @@ fn integer(value: &Value) -> Option<i64> {
     }
 }
 
-/// Returns the integer that a float stands for, if it is one that floats can hold exactly.
+/// Converts a float to an integer, or returns `None` if it has a fraction or is not exact.
 fn whole(number: f64) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.fract() != 0.0 || number.abs() > EXACT {

@@ -1,10 +1,10 @@
-//! Server and model settings: where each value may come from, and which source wins.
+//! Server and model settings: their sources, and which source takes precedence.
 //!
-//! Everything is made from the tables in `table`. For each field the sources are asked in the original's order:
-//! command line, file, environment, `.env` file of the working directory, default; the first that has the field wins,
-//! so that a value in a file beats the environment. The winner is brought into the field's canonical form, remembered
-//! with its source, and read into the typed structs [`Settings`] and [`ModelSettings`]. All problems are reported at
-//! once; what is only suspicious is a [`SettingsWarning`].
+//! Everything is derived from the tables in `table`. Each field is looked up in the sources in the original's order:
+//! command line, file, environment, `.env` file of the working directory, default. The first one that has the field wins,
+//! so a file overrides the environment. The value is converted to the field's canonical form, recorded with its source, and
+//! read into the typed structs [`Settings`] and [`ModelSettings`]. All problems are reported at once; less severe ones are
+//! [`SettingsWarning`]s.
 
 mod coerce;
 mod convert;

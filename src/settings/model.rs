@@ -15,14 +15,14 @@ use super::resolve::{Layer, LoadedSettings, Resolver};
 use super::source::SettingSource;
 use super::table::{MODEL, MODEL_PREFIX};
 
-/// The file which makes a folder a model's.
+/// The file that makes a folder the folder of a model.
 pub const MODEL_SETTINGS_FILE: &str = "model-settings.json";
 
-/// The effective settings of one version of a model. The table `MODEL` says what each means.
+/// The effective settings of one version of a model. The table `MODEL` describes each of them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSettings {
-    /// May be empty only for the model of the environment.
+    /// Empty only if the model is described by the environment and has no name.
     pub name: String,
     pub implementation: String,
     pub platform: String,
@@ -39,18 +39,18 @@ pub struct ModelSettings {
     pub warmup: Vec<Value>,
     pub parallel_workers: Option<i64>,
     pub warm_workers: bool,
-    /// The absolute path of the file; nothing for a model of the environment.
+    /// The absolute path of the file; `None` for a model that is described by the environment.
     #[serde(skip)]
     pub source: Option<PathBuf>,
 }
 
-/// Where a model is, and what its runtime needs. The table `PARAMETERS` says what each means.
+/// The location of a model, and the parameters of its runtime. The table `PARAMETERS` describes each of them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelParameters {
     #[serde(deserialize_with = "convert::non_empty")]
     pub uri: Option<String>,
-    /// Nothing for an unversioned model.
+    /// `None` for an unversioned model.
     #[serde(deserialize_with = "convert::non_empty")]
     pub version: Option<String>,
     pub content_type: Option<String>,
@@ -59,16 +59,16 @@ pub struct ModelParameters {
     pub environment_path: Option<PathBuf>,
     pub inference_pool_gid: Option<String>,
     pub autogenerate_inference_pool_gid: bool,
-    /// On how many workers of its pool the model is loaded; nothing for all of them.
+    /// The number of workers of its pool that load the model; `None` for all of them.
     pub workers: Option<usize>,
-    /// Requests must have the inputs that the settings, or the model itself, declare.
+    /// Whether requests must have the inputs that the settings, or the model itself, declare.
     pub validate_inputs: bool,
-    /// Nothing when the server's `max_in_flight` is the only bound.
+    /// `None` if the server's `max_in_flight` is the only limit.
     pub max_queue_requests: Option<usize>,
     pub max_queue_bytes: usize,
-    /// Nothing when the size of the artifact says it.
+    /// `None` if the size of the artifact is used instead.
     pub memory_bytes: Option<u64>,
-    /// It is never put out of memory.
+    /// Whether the model is never evicted from memory.
     pub pinned: bool,
     #[serde(deserialize_with = "convert::optional_seconds")]
     pub queue_timeout: Option<Duration>,
@@ -77,11 +77,11 @@ pub struct ModelParameters {
     #[serde(deserialize_with = "convert::optional_seconds")]
     pub request_timeout: Option<Duration>,
     pub extra: Map<String, Value>,
-    /// The keys that no table has, as the file wrote them.
+    /// The keys that are in no table, as they are in the file.
     pub extras: Map<String, Value>,
 }
 
-/// What a model's metadata says about an input or output.
+/// An input or output in a model's metadata.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TensorMetadata {
@@ -92,7 +92,7 @@ pub struct TensorMetadata {
 }
 
 impl ModelSettings {
-    /// Returns the settings of a model that sets nothing else.
+    /// Creates the settings of a model with defaults for everything else.
     pub fn new(name: &str, implementation: &str) -> Self {
         let layer = Layer {
             object: Map::from_iter([
@@ -107,7 +107,7 @@ impl ModelSettings {
             .settings
     }
 
-    /// Reads a settings file. Name and artifact default to its folder.
+    /// Reads a settings file. The name and the artifact default to its folder.
     pub fn load(path: &Path, sources: &SettingsSources, strict: bool) -> Result<LoadedSettings<Self>, SettingsError> {
         let path: PathBuf = sources.working_directory().join(path).components().collect();
         let missing = || FileError::Read { path: path.clone(), error: io::ErrorKind::NotFound.into() };
@@ -115,11 +115,11 @@ impl ModelSettings {
             file::read_object(&path).and_then(|object| object.ok_or_else(missing)).map_err(SettingsProblem::File)?;
         let layer = Layer { object, source: SettingSource::File(path.as_path().into()) };
         let mut loaded: LoadedSettings<Self> = Resolver::new(sources, strict).finish(&MODEL, &[layer])?;
-        loaded.place(path);
+        loaded.set_folder_defaults(path);
         Ok(loaded)
     }
 
-    /// Reads the model which the environment describes, or nothing if it names no implementation.
+    /// Reads the model that the environment describes, or returns `None` if no implementation is set.
     pub fn from_environment(
         sources: &SettingsSources,
         strict: bool,
@@ -131,7 +131,7 @@ impl ModelSettings {
         Resolver::new(sources, strict).finish(&MODEL, &[]).map(Some)
     }
 
-    /// Reads settings that a repository of the user's own returned. Paths in them are relative to the folder of `source`.
+    /// Reads settings that a custom repository class returned. Their paths are relative to the folder of `source`.
     pub fn from_repository(
         object: Map<String, Value>,
         source: Option<PathBuf>,
@@ -144,7 +144,7 @@ impl ModelSettings {
         Ok(loaded)
     }
 
-    /// Returns the version, or nothing for an unversioned model.
+    /// Returns the version, or `None` for an unversioned model.
     pub fn version(&self) -> Option<&str> {
         self.parameters.version.as_deref()
     }
@@ -156,8 +156,8 @@ impl ModelSettings {
 }
 
 impl LoadedSettings<ModelSettings> {
-    /// Fills in what the place of the settings file says.
-    fn place(&mut self, path: PathBuf) {
+    /// Sets the values that default to the folder of the settings file.
+    fn set_folder_defaults(&mut self, path: PathBuf) {
         let Some(folder) = path.parent().map(Path::to_owned) else {
             return;
         };

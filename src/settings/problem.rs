@@ -1,4 +1,4 @@
-//! What can be wrong with settings: problems that stop, warnings that do not.
+//! Problems with settings, which stop the server, and warnings, which do not.
 
 use std::fmt;
 use std::io;
@@ -10,13 +10,13 @@ use thiserror::Error;
 
 use super::source::SettingSource;
 
-/// Settings that cannot be used, with every reason at once.
+/// The error for invalid settings, with all their problems.
 #[derive(Debug, Error)]
 pub struct SettingsError {
     pub problems: Vec<SettingsProblem>,
 }
 
-/// One reason why settings cannot be used.
+/// One reason why settings are invalid.
 #[derive(Debug, Error)]
 pub enum SettingsProblem {
     #[error(transparent)]
@@ -40,22 +40,22 @@ pub enum FileError {
     TooLarge { path: PathBuf, limit: u64 },
     #[error("`{}` is not valid JSON: {error}", path.display())]
     Syntax { path: PathBuf, error: serde_json::Error },
-    #[error("`{}` does not hold an object but {}", path.display(), shorten(found))]
+    #[error("`{}`: expected a JSON object, found {}", path.display(), shorten(found))]
     NotAnObject { path: PathBuf, found: Value },
 }
 
-/// Something an operator should know which does not stop the server.
+/// A suspicious setting that an operator should know about. It does not stop the server.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum SettingsWarning {
     #[error("unknown key {}{}", place(key, source_of), nearest_hint(nearest.as_deref()))]
     UnknownKey { key: String, nearest: Option<String>, source_of: SettingSource },
     #[error("unknown {}{}", variable(source_of), nearest_hint(Some(nearest)))]
     UnknownVariable { source_of: SettingSource, nearest: String },
-    #[error("{} is not served yet: {instead}", place(key, source_of))]
-    NotServed { key: String, instead: &'static str, source_of: SettingSource },
+    #[error("{} is not supported yet: {instead}", place(key, source_of))]
+    NotSupported { key: String, instead: &'static str, source_of: SettingSource },
     #[error("{} has no effect: {reason}", place(key, source_of))]
     NoEffect { key: String, reason: &'static str, source_of: SettingSource },
-    #[error("line {line} of `{}` is not a variable and is ignored", path.display())]
+    #[error("ignoring line {line} of `{}`: expected `NAME=value`", path.display())]
     DotenvLine { path: Arc<Path>, line: usize },
     #[error("model name `{name}` differs from the name of its folder `{}`", folder.display())]
     NameDiffers { name: String, folder: PathBuf },
@@ -77,7 +77,7 @@ impl From<SettingsProblem> for SettingsError {
     }
 }
 
-/// Names a value by its key and the place where it was written.
+/// Describes a value by its key and source.
 fn place(key: &str, source: &SettingSource) -> String {
     match source {
         SettingSource::File(path) => format!("`{key}` in `{}`", path.display()),
@@ -109,7 +109,7 @@ fn nearest_hint(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"))
 }
 
-/// Quotes a value in the form in which its source holds it: variables are text, files are JSON.
+/// Quotes a value in the format of its source: variables are text, files are JSON.
 fn as_written(value: &Value, source: &SettingSource) -> String {
     match (value, source) {
         (Value::String(text), SettingSource::Environment(_) | SettingSource::Dotenv { .. }) => {
@@ -123,7 +123,7 @@ fn shorten(value: &Value) -> String {
     format!("`{}`", shorten_text(&value.to_string()))
 }
 
-/// Cuts what a user wrote to the length of a message.
+/// Truncates text of a user for a message.
 fn shorten_text(text: &str) -> String {
     const LONGEST: usize = 80;
     match text.char_indices().nth(LONGEST) {

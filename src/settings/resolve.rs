@@ -10,17 +10,17 @@ use super::nearest::nearest;
 use super::problem::{SettingsError, SettingsProblem, SettingsWarning};
 use super::source::{SettingEntry, SettingSource};
 
-/// The key under which a group's unknown keys reach its struct.
+/// The key under which a group's struct receives unknown keys.
 pub(super) const EXTRAS: &str = "extras";
 
-/// An object of values and the source which holds it.
+/// An object of values and its source.
 #[derive(Debug, Clone)]
 pub(super) struct Layer {
     pub(super) object: Map<String, Value>,
     pub(super) source: SettingSource,
 }
 
-/// Settings with the source of every value and what an operator should know about them.
+/// Settings with the source of every value, and warnings about them.
 #[derive(Debug, Clone)]
 pub struct LoadedSettings<T> {
     pub settings: T,
@@ -30,7 +30,7 @@ pub struct LoadedSettings<T> {
 }
 
 impl<T> LoadedSettings<T> {
-    /// Replaces the value that is shown for a key.
+    /// Replaces the value that is displayed for a key.
     pub(super) fn show(&mut self, key: &str, value: impl Into<Value>, source: SettingSource) {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.key == key) {
             entry.value = value.into();
@@ -39,7 +39,7 @@ impl<T> LoadedSettings<T> {
     }
 }
 
-/// Collects values, and everything that is wrong with them, from all sources of a group.
+/// Collects the values of a group from all its sources, with all problems and warnings.
 #[derive(Debug)]
 pub(super) struct Resolver<'a> {
     sources: &'a SettingsSources,
@@ -66,7 +66,7 @@ impl<'a> Resolver<'a> {
         Self { sources, strict, entries: Vec::new(), warnings: Vec::new(), problems: Vec::new() }
     }
 
-    /// Notes a problem that was found before the fields were looked at.
+    /// Adds a problem that was found before the fields are resolved.
     pub(super) fn problem(&mut self, problem: SettingsProblem) {
         self.problems.push(problem);
     }
@@ -75,7 +75,7 @@ impl<'a> Resolver<'a> {
         self.warnings.extend(warnings);
     }
 
-    /// Resolves a group from its layers, the winner first, and the variables below them.
+    /// Resolves a group from its layers, in descending precedence, and from variables, which have the lowest precedence.
     pub(super) fn finish<T: DeserializeOwned>(
         mut self,
         group: &'static SettingGroup,
@@ -114,7 +114,7 @@ impl<'a> Resolver<'a> {
         values
     }
 
-    /// Returns what every source offers for a field, the winner first.
+    /// Returns the values of a field in all sources, in descending precedence.
     fn candidates(&self, group: &SettingGroup, field: &SettingField, layers: &[Layer]) -> Vec<Candidate> {
         let in_layers = layers.iter().filter_map(|layer| {
             let value = layer.object.get(field.name)?;
@@ -159,7 +159,7 @@ impl<'a> Resolver<'a> {
         Some(value)
     }
 
-    /// Resolves an object with fields of its own: each of them is looked for in every source that holds the object.
+    /// Resolves an object with fields of its own. Each of them is looked up in every source that has the object.
     fn nested(
         &mut self,
         inner: &'static SettingGroup,
@@ -175,7 +175,7 @@ impl<'a> Resolver<'a> {
                     self.record(key, &null, source);
                     return Some(null);
                 }
-                // An explicit null hides the object in the sources below.
+                // An explicit null hides the object in sources of lower precedence.
                 _ => break,
             }
         }
@@ -218,13 +218,13 @@ impl<'a> Resolver<'a> {
             Value::Object(self.group(inner, &format!("{key}."), &[layer]))
         });
         let values = Value::Array(values.collect());
-        // The list is shown as one value.
+        // The list is displayed as one value.
         self.entries.truncate(shown);
         self.record(key, &values, source);
         Some(values)
     }
 
-    /// Returns the canonical form of a value, or notes why there is none.
+    /// Returns the canonical form of a value, or records the problem with it and returns `None`.
     fn accept(&mut self, field: &SettingField, key: &str, raw: Raw, source: &SettingSource) -> Option<Value> {
         let expected = || field.kind.expected();
         let value = match raw {
@@ -266,7 +266,7 @@ impl<'a> Resolver<'a> {
         canonical
     }
 
-    /// Warns of a value that asks for something which the server does not do.
+    /// Warns if a value differs from the default but is not supported or has no effect.
     fn note_availability(&mut self, field: &SettingField, key: &str, value: &Value, source: &SettingSource) {
         let preset = field.preset.value(self.sources.working_directory());
         if preset.as_ref() == Some(value) {
@@ -275,8 +275,10 @@ impl<'a> Resolver<'a> {
         let key = key.to_owned();
         let source_of = source.clone();
         match field.availability {
-            Availability::Served => {}
-            Availability::NotYet(instead) => self.warnings.push(SettingsWarning::NotServed { key, instead, source_of }),
+            Availability::Supported => {}
+            Availability::NotYet(instead) => {
+                self.warnings.push(SettingsWarning::NotSupported { key, instead, source_of })
+            }
             Availability::NoEffect(reason) => self.warnings.push(SettingsWarning::NoEffect { key, reason, source_of }),
         }
     }
@@ -314,7 +316,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// Returns the key that was meant: one that belongs into a nested object, or one that is spelt almost the same.
+/// Returns the key that was probably meant: one of a nested object, or one with a similar spelling.
 fn suggestion(group: &'static SettingGroup, name: &str) -> Option<String> {
     let inner = group.fields.iter().find_map(|field| match field.kind {
         FieldKind::Group(inner) => inner.field(name).map(|found| format!("{}.{}", field.name, found.name)),

@@ -1,4 +1,4 @@
-//! Where a value came from.
+//! Settings with the sources of their values.
 
 use std::fmt;
 use std::path::Path;
@@ -9,33 +9,33 @@ use serde_json::{Value, json};
 /// The source that set a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingSource {
-    /// An argument of the command line, under the name its help uses.
+    /// A command-line argument, with the name that the help uses.
     Argument(&'static str),
     /// A settings file.
     File(Arc<Path>),
-    /// An environment variable, spelt as it is set.
+    /// An environment variable, in its original spelling.
     Environment(String),
     /// A variable of a `.env` file.
     Dotenv { path: Arc<Path>, name: String },
-    /// The folder which holds the model's settings file.
+    /// The folder of the model's settings file.
     Folder,
-    /// The repository of the user's own.
+    /// A custom repository class.
     Repository,
-    /// Nothing set it.
+    /// The default, because no source set it.
     Default,
 }
 
-/// An effective value, its name, and its source.
+/// The effective value of a setting, with its name and source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SettingEntry {
-    /// The name, with the names of the objects that hold it: `parameters.uri`.
+    /// The name, including those of the objects that contain it: `parameters.uri`.
     pub key: String,
     pub value: Value,
     pub source: SettingSource,
 }
 
 impl SettingSource {
-    /// Returns the form which `config show --format json` prints.
+    /// Returns the form that `config show --format json` prints.
     pub fn to_json(&self) -> Value {
         match self {
             Self::Argument(name) => json!({"kind": "argument", "name": name}),

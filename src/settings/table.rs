@@ -1,17 +1,17 @@
-//! The tables of all settings: the one place that knows names, kinds, defaults and what is served.
+//! The tables of all settings: the only definition of their names, kinds, defaults and help texts.
 
 use super::field::{FieldDefault, FieldKind, SettingField, SettingGroup, UnknownKeys};
 
 /// The prefix of the server's environment variables.
 pub(super) const SERVER_PREFIX: &str = "MLSERVER_";
-/// The prefix of the environment variables which every model shares.
+/// The prefix of the environment variables that apply to every model.
 pub(super) const MODEL_PREFIX: &str = "MLSERVER_MODEL_";
 
 const PORT: FieldKind = FieldKind::Int { min: 0, max: u16::MAX as i64 };
-/// An integer as the original takes it: without bounds.
+/// An integer without bounds, as in the original.
 const ANY_INT: FieldKind = FieldKind::Int { min: i64::MIN, max: i64::MAX };
 const POSITIVE: FieldKind = FieldKind::Int { min: 1, max: i64::MAX };
-/// About 30 years: whatever is added to a clock stays on the calendar.
+/// About 30 years, so that adding a duration to a time never overflows.
 const MAX_SECONDS: f64 = 1e9;
 const SECONDS: FieldKind = FieldKind::Float { min: 0.0, max: MAX_SECONDS };
 const TIMEOUT: FieldKind = FieldKind::Float { min: 0.001, max: MAX_SECONDS };
@@ -19,7 +19,7 @@ const TIMEOUT: FieldKind = FieldKind::Float { min: 0.001, max: MAX_SECONDS };
 const NO_KAFKA: &str = "there is no Kafka server in this release";
 
 const TRACING_SERVER: SettingField = {
-    let help = "Collector to which traces are sent, as `localhost:4317`: OTLP over gRPC";
+    let help = "OTLP collector (gRPC) to send traces to, for example `localhost:4317`";
     let field = SettingField::new("tracing_server", FieldKind::Text, FieldDefault::Null, help);
     if cfg!(feature = "otel") { field } else { field.no_effect("the server was built without the feature `otel`") }
 };
@@ -30,36 +30,41 @@ pub static SERVER: SettingGroup = SettingGroup {
     env_prefix: Some(SERVER_PREFIX),
     unknown: UnknownKeys::Warn,
     fields: &[
-        SettingField::new("debug", FieldKind::Bool, FieldDefault::Bool(false), "Debug log level and access logs"),
+        SettingField::new(
+            "debug",
+            FieldKind::Bool,
+            FieldDefault::Bool(false),
+            "Log at debug level, including an access log",
+        ),
         SettingField::new(
             "parallel_workers",
             ANY_INT,
             FieldDefault::Int(1),
-            "Worker processes per pool; 0 is one that runs plain functions in line",
+            "Worker processes per pool; 0 means one worker that runs plain functions inline",
         ),
         SettingField::new(
             "parallel_workers_timeout",
             ANY_INT,
             FieldDefault::Int(5),
-            "Seconds that a worker has to end its calls at shutdown",
+            "Seconds for workers to finish their calls at shutdown",
         ),
         SettingField::new(
             "worker_hang_timeout",
             SECONDS,
             FieldDefault::Float(300.0),
-            "Seconds for which a worker may answer nothing before it is replaced; 0 is no limit",
+            "Seconds without a response after which a busy worker is replaced; 0 means no limit",
         ),
         SettingField::new(
             "python_executable",
             FieldKind::Text,
             FieldDefault::Null,
-            "Python interpreter of models without an environment of their own",
+            "Python interpreter for models without their own environment",
         ),
         SettingField::new(
             "environments_dir",
             FieldKind::Text,
             FieldDefault::InWorkingDirectory(".envs"),
-            "Folder in which environment tarballs are unpacked",
+            "Folder to unpack environment tarballs in",
         ),
         SettingField::new(
             "model_repository_implementation",
@@ -71,118 +76,118 @@ pub static SERVER: SettingGroup = SettingGroup {
             "model_repository_root",
             FieldKind::Text,
             FieldDefault::Text("."),
-            "Folder with the models; always the started folder",
+            "Folder of the models; always the started folder",
         ),
         SettingField::new(
             "model_repository_implementation_args",
             FieldKind::Object,
             FieldDefault::EmptyObject,
-            "Further arguments of the custom repository class",
+            "Additional arguments for the custom repository class",
         ),
         SettingField::new(
             "load_models_at_startup",
             FieldKind::Bool,
             FieldDefault::Bool(true),
-            "Load every model of the repository at start",
+            "Load all models of the repository at startup",
         ),
         SettingField::new(
             "exit_on_load_failure",
             FieldKind::Bool,
             FieldDefault::Bool(true),
-            "Stop with exit code 1 when a model fails to load at start",
+            "Exit with code 1 if a model fails to load at startup",
         ),
         SettingField::new(
             "server_name",
             FieldKind::Text,
             FieldDefault::Text("mlserver"),
-            "Name in the server's metadata",
+            "Server name in the metadata",
         ),
         SettingField::new(
             "server_version",
             FieldKind::Text,
             FieldDefault::Text(env!("CARGO_PKG_VERSION")),
-            "Version in the server's metadata",
+            "Server version in the metadata",
         ),
         SettingField::new(
             "extensions",
             FieldKind::TextList,
             FieldDefault::TextList(&[]),
-            "Extensions in the server's metadata",
+            "Extensions in the server metadata",
         ),
         SettingField::new(
             "host",
             FieldKind::Text,
             FieldDefault::Text("0.0.0.0"),
-            "Address on which all servers listen",
+            "Address to listen on, for all servers",
         ),
         SettingField::new("http_port", PORT, FieldDefault::Int(8080), "Port of the REST server"),
         SettingField::new(
             "root_path",
             FieldKind::Text,
             FieldDefault::Text(""),
-            "Path under which a proxy publishes the REST server",
+            "Path prefix under which a proxy exposes the REST server",
         ),
         SettingField::new(
             "http_max_body_bytes",
             POSITIVE,
             FieldDefault::Int(64 << 20),
-            "Largest REST request body in bytes, also after decompression",
+            "Maximum size of a REST request body in bytes, before and after decompression",
         ),
         SettingField::new(
             "http_header_timeout",
             FieldKind::Float { min: 0.001, max: MAX_SECONDS },
             FieldDefault::Float(30.0),
-            "Seconds a client has for sending its request headers",
+            "Seconds for a client to send its request headers",
         ),
         SettingField::new(
             "max_in_flight",
             FieldKind::Int { min: 1, max: u32::MAX as i64 },
             FieldDefault::Int(1024),
-            "Requests admitted at once; more are answered with 503",
+            "Maximum number of requests in flight; more are rejected with 503",
         ),
         SettingField::new(
             "overload_as_429",
             FieldKind::Bool,
             FieldDefault::Bool(false),
-            "Refuse what is too much with 429 instead of 503",
+            "Reject requests with 429 instead of 503 under overload",
         ),
         SettingField::new(
             "server_timing",
             FieldKind::Bool,
             FieldDefault::Bool(false),
-            "Tell in a header of each answer how long its request has waited and was predicted",
+            "Add a Server-Timing header with queue and prediction times to responses",
         ),
         SettingField::new(
             "shutdown_delay",
             SECONDS,
             FieldDefault::Float(0.0),
-            "Seconds after a signal for which requests are answered while the server is not ready",
+            "Seconds to keep answering requests after a signal, while the server reports not ready",
         ),
         SettingField::new(
             "shutdown_grace_period",
             SECONDS,
             FieldDefault::Float(30.0),
-            "Seconds that requests in flight have to finish at shutdown",
+            "Seconds for requests in flight to finish at shutdown",
         ),
         SettingField::new("grpc_port", PORT, FieldDefault::Int(8081), "Port of the gRPC server"),
         SettingField::new(
             "grpc_max_message_length",
             FieldKind::Int { min: -1, max: i64::MAX },
             FieldDefault::Int(64 << 20),
-            "Largest gRPC message in bytes, in both directions; -1 is no limit",
+            "Maximum size of a gRPC message in bytes, in both directions; -1 means no limit",
         )
         .null_is_preset(),
         SettingField::new(
             "cors_settings",
             FieldKind::Group(&CORS),
             FieldDefault::Null,
-            "Cross-origin requests; none are allowed without it",
+            "Allowed cross-origin requests; none by default",
         ),
         SettingField::new(
             "metrics_endpoint",
             FieldKind::Route,
             FieldDefault::Text("/metrics"),
-            "Path of the metrics; null or empty switches them off",
+            "Path of the metrics; null or an empty string disables them",
         )
         .nullable(),
         SettingField::new("metrics_port", PORT, FieldDefault::Int(8082), "Port of the metrics server"),
@@ -190,13 +195,13 @@ pub static SERVER: SettingGroup = SettingGroup {
             "metrics_rest_server_prefix",
             FieldKind::Text,
             FieldDefault::Text("rest_server"),
-            "Prefix of the names of REST metrics",
+            "Prefix of the names of the REST metrics",
         ),
         SettingField::new(
             "metrics_dir",
             FieldKind::Text,
             FieldDefault::InWorkingDirectory(".metrics"),
-            "Folder for the metric files of several processes",
+            "Folder for metrics files that processes share",
         )
         .no_effect("the server keeps all metrics in its own process"),
         SettingField::new(
@@ -209,29 +214,29 @@ pub static SERVER: SettingGroup = SettingGroup {
             "logging_settings",
             FieldKind::ObjectOrText,
             FieldDefault::Null,
-            "Configuration of Python's logging for models, as a file or an object",
+            "Configuration of Python logging for models: a file, or an object for `dictConfig`",
         ),
-        SettingField::new("kafka_enabled", FieldKind::Bool, FieldDefault::Bool(false), "Serve requests from Kafka")
+        SettingField::new("kafka_enabled", FieldKind::Bool, FieldDefault::Bool(false), "Process requests from Kafka")
             .not_yet(NO_KAFKA),
         SettingField::new(
             "kafka_servers",
             FieldKind::Text,
             FieldDefault::Text("localhost:9092"),
-            "Bootstrap servers of Kafka",
+            "Kafka bootstrap servers",
         )
         .not_yet(NO_KAFKA),
         SettingField::new(
             "kafka_topic_input",
             FieldKind::Text,
             FieldDefault::Text("mlserver-input"),
-            "Topic from which requests are read",
+            "Kafka topic to read requests from",
         )
         .not_yet(NO_KAFKA),
         SettingField::new(
             "kafka_topic_output",
             FieldKind::Text,
             FieldDefault::Text("mlserver-output"),
-            "Topic to which responses are written",
+            "Kafka topic to write responses to",
         )
         .not_yet(NO_KAFKA),
         TRACING_SERVER,
@@ -239,33 +244,38 @@ pub static SERVER: SettingGroup = SettingGroup {
             "cache_enabled",
             FieldKind::Bool,
             FieldDefault::Bool(false),
-            "Cache the responses of models that ask for it",
+            "Cache responses of models that set `cache_enabled`",
         ),
-        SettingField::new("cache_size", ANY_INT, FieldDefault::Int(100), "Most responses in the cache; 0 caches none"),
+        SettingField::new(
+            "cache_size",
+            ANY_INT,
+            FieldDefault::Int(100),
+            "Maximum number of cached responses; 0 disables the cache",
+        ),
         SettingField::new(
             "cache_max_bytes",
             POSITIVE,
             FieldDefault::Int(64 << 20),
-            "Most memory for the responses in the cache",
+            "Maximum size of all cached responses in bytes",
         ),
         SettingField::new(
             "cache_ttl",
             FieldKind::Float { min: 0.001, max: MAX_SECONDS },
             FieldDefault::Null,
-            "Seconds for which a response is given again; null is until the model is loaded again",
+            "Seconds to keep cached responses; null keeps them until the model is reloaded",
         ),
         SettingField::new(
             "models_max_bytes",
             POSITIVE,
             FieldDefault::Null,
-            "Memory that models may take; those that do not fit are loaded when they are asked for",
+            "Memory budget for models in bytes; models that do not fit are loaded on demand",
         ),
         SettingField::new("gzip_enabled", FieldKind::Bool, FieldDefault::Bool(true), "Compress REST responses"),
         SettingField::new(
             "non_finite_json",
             FieldKind::Choice(&["null", "string", "error"]),
             FieldDefault::Text("null"),
-            "What stands for NaN and infinities in JSON responses",
+            "Representation of NaN and infinities in JSON responses",
         ),
     ],
 };
@@ -280,13 +290,13 @@ pub static CORS: SettingGroup = SettingGroup {
             "allow_origins",
             FieldKind::TextList,
             FieldDefault::TextList(&[]),
-            "Origins that may send requests; `*` is any",
+            "Origins that may send requests; `*` allows any",
         ),
         SettingField::new(
             "allow_origin_regex",
             FieldKind::Text,
             FieldDefault::Null,
-            "Regular expression of origins that may send requests",
+            "Regular expression for origins that may send requests",
         ),
         SettingField::new(
             "allow_credentials",
@@ -298,7 +308,7 @@ pub static CORS: SettingGroup = SettingGroup {
             "allow_methods",
             FieldKind::TextList,
             FieldDefault::TextList(&["GET"]),
-            "Methods that cross-origin requests may use",
+            "HTTP methods that cross-origin requests may use",
         ),
         SettingField::new(
             "allow_headers",
@@ -312,7 +322,12 @@ pub static CORS: SettingGroup = SettingGroup {
             FieldDefault::TextList(&[]),
             "Response headers that scripts may read",
         ),
-        SettingField::new("max_age", ANY_INT, FieldDefault::Int(600), "Seconds for which browsers remember the answer"),
+        SettingField::new(
+            "max_age",
+            ANY_INT,
+            FieldDefault::Int(600),
+            "Seconds for browsers to cache the answer to a preflight request",
+        ),
     ],
 };
 
@@ -326,69 +341,69 @@ pub static MODEL: SettingGroup = SettingGroup {
             "name",
             FieldKind::Text,
             FieldDefault::Text(""),
-            "Name of the model; its folder's name if empty",
+            "Name of the model; defaults to the name of its folder",
         ),
         SettingField::new(
             "implementation",
             FieldKind::Text,
             FieldDefault::Required,
-            "Import path of the runtime, as `mlserver_xgboost.XGBoostModel`",
+            "Import path of the runtime, for example `mlserver_xgboost.XGBoostModel`",
         ),
-        SettingField::new("platform", FieldKind::Text, FieldDefault::Text(""), "Platform in the model's metadata"),
+        SettingField::new("platform", FieldKind::Text, FieldDefault::Text(""), "Platform in the model metadata"),
         SettingField::new(
             "versions",
             FieldKind::TextList,
             FieldDefault::TextList(&[]),
-            "Versions of dependencies in the model's metadata",
+            "Versions of dependencies in the model metadata",
         ),
         SettingField::new(
             "inputs",
             FieldKind::GroupList(&TENSOR),
             FieldDefault::TextList(&[]),
-            "Inputs in the model's metadata",
+            "Inputs in the model metadata",
         ),
         SettingField::new(
             "outputs",
             FieldKind::GroupList(&TENSOR),
             FieldDefault::TextList(&[]),
-            "Outputs in the model's metadata",
+            "Outputs in the model metadata",
         ),
         SettingField::new(
             "max_batch_size",
             ANY_INT,
             FieldDefault::Int(0),
-            "Largest batch of requests; 0 and 1 switch batching off",
+            "Maximum number of requests in a batch; 0 and 1 disable batching",
         ),
         SettingField::new(
             "max_batch_time",
             FieldKind::Float { min: f64::NEG_INFINITY, max: MAX_SECONDS },
             FieldDefault::Float(0.0),
-            "Most seconds that a request waits for a batch to fill; 0 switches batching off",
+            "Maximum seconds that a request waits for a batch to fill; 0 disables batching",
         ),
         SettingField::new(
             "parameters",
             FieldKind::Group(&PARAMETERS),
             FieldDefault::EmptyObject,
-            "Where the model is, and what its runtime needs",
+            "Location of the model, and parameters of its runtime",
         )
         .null_is_preset(),
         SettingField::new(
             "cache_enabled",
             FieldKind::Bool,
             FieldDefault::Bool(false),
-            "Cache the model's responses, if the server does",
+            "Cache responses of the model, if the server's cache is enabled",
         ),
         SettingField::new(
             "warmup",
             FieldKind::ObjectList,
             FieldDefault::TextList(&[]),
-            "Inference requests that the model must answer before it is ready",
+            "Sample requests that the model must answer before it is ready",
         ),
         SettingField::new(
             "parallel_workers",
             ANY_INT,
             FieldDefault::Null,
-            "Deprecated; 0 gives the model a worker that runs plain functions in line",
+            "Deprecated; 0 gives the model a worker that runs plain functions inline",
         ),
         SettingField::new("warm_workers", FieldKind::Bool, FieldDefault::Bool(false), "Deprecated")
             .no_effect("workers are always warm"),
@@ -405,14 +420,14 @@ pub static PARAMETERS: SettingGroup = SettingGroup {
             "uri",
             FieldKind::Text,
             FieldDefault::Null,
-            "File or folder of the artifact; the settings file's folder if empty",
+            "File or folder of the artifact; defaults to the folder of the settings file",
         ),
         SettingField::new("version", FieldKind::Text, FieldDefault::Null, "Version of the model"),
         SettingField::new(
             "content_type",
             FieldKind::Text,
             FieldDefault::Null,
-            "Content type of requests that name none",
+            "Content type of requests that have none",
         ),
         SettingField::new("format", FieldKind::Text, FieldDefault::Null, "Format of an MLlib model")
             .not_yet("there is no MLlib runtime in this release"),
@@ -432,73 +447,73 @@ pub static PARAMETERS: SettingGroup = SettingGroup {
             "inference_pool_gid",
             FieldKind::Text,
             FieldDefault::Null,
-            "SettingGroup of models which share a worker pool",
+            "SettingGroup of models that share a worker pool",
         ),
         SettingField::new(
             "autogenerate_inference_pool_gid",
             FieldKind::Bool,
             FieldDefault::Bool(false),
-            "Give the model a worker pool of its own",
+            "Give the model its own worker pool",
         ),
         SettingField::new(
             "workers",
             POSITIVE,
             FieldDefault::Null,
-            "Workers of its pool that load the model; all if absent",
+            "Number of workers that load the model; all workers of its pool by default",
         ),
         SettingField::new(
             "validate_inputs",
             FieldKind::Bool,
             FieldDefault::Bool(false),
-            "Refuse requests that differ from the declared inputs",
+            "Reject requests that do not match the declared inputs",
         ),
         SettingField::new(
             "max_queue_requests",
             POSITIVE,
             FieldDefault::Null,
-            "Most requests that wait for the model; more are answered with 503",
+            "Maximum number of queued requests; more are rejected with 503",
         ),
         SettingField::new(
             "max_queue_bytes",
             POSITIVE,
             FieldDefault::Int(1 << 30),
-            "Most bytes of inputs that wait for the model; more are answered with 503",
+            "Maximum size of all queued inputs in bytes; more are rejected with 503",
         ),
         SettingField::new(
             "memory_bytes",
             POSITIVE,
             FieldDefault::Null,
-            "Memory that the model takes, for `models_max_bytes`; the size of its artifact if absent",
+            "Memory of the model in bytes, for `models_max_bytes`; defaults to the size of its artifact",
         ),
         SettingField::new(
             "pinned",
             FieldKind::Bool,
             FieldDefault::Bool(false),
-            "Keep the model in memory, whatever `models_max_bytes` is",
+            "Never evict the model from memory, regardless of `models_max_bytes`",
         ),
         SettingField::new(
             "queue_timeout",
             TIMEOUT,
             FieldDefault::Null,
-            "Seconds that a request waits for the model; then 503",
+            "Maximum seconds in the queue; then the request fails with 503",
         ),
         SettingField::new(
             "predict_timeout",
             TIMEOUT,
             FieldDefault::Null,
-            "Seconds that a prediction takes; then 504, and its worker is replaced if it goes on",
+            "Maximum seconds of a prediction; then it fails with 504, and a stuck worker is replaced",
         ),
         SettingField::new(
             "request_timeout",
             TIMEOUT,
             FieldDefault::Null,
-            "Seconds from a request to its answer; then 504",
+            "Maximum seconds from request to response; then it fails with 504",
         ),
         SettingField::new(
             "extra",
             FieldKind::Object,
             FieldDefault::EmptyObject,
-            "Settings which only the runtime knows",
+            "Settings that only the runtime reads",
         )
         .null_is_preset(),
     ],
@@ -512,12 +527,17 @@ pub static TENSOR: SettingGroup = SettingGroup {
     fields: &[
         SettingField::new("name", FieldKind::Text, FieldDefault::Required, "Name of the tensor"),
         SettingField::new("datatype", FieldKind::Text, FieldDefault::Required, "Datatype of its elements"),
-        SettingField::new("shape", FieldKind::IntList, FieldDefault::Required, "Its shape; -1 is any size"),
+        SettingField::new(
+            "shape",
+            FieldKind::IntList,
+            FieldDefault::Required,
+            "Shape of the tensor; -1 stands for any size",
+        ),
         SettingField::new(
             "parameters",
             FieldKind::Object,
             FieldDefault::EmptyObject,
-            "Parameters of the tensor, as `content_type`",
+            "Parameters of the tensor, for example `content_type`",
         )
         .null_is_preset(),
     ],

@@ -1,4 +1,4 @@
-//! The sources together: what wins, what is kept, and what is reported.
+//! The precedence of sources, and the problems and warnings that are reported.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,7 +15,7 @@ use super::env::MapEnvironment;
 use super::resolve::EXTRAS;
 use super::*;
 
-/// A folder to start, and an environment whose working directory it is.
+/// A folder to start, which is also the working directory of the environment.
 struct Case {
     folder: TempDir,
     environment: MapEnvironment,
@@ -100,7 +100,7 @@ fn file_beats_environment_beats_dotenv_beats_default() {
 }
 
 #[test]
-fn without_sources_the_defaults_hold() {
+fn settings_without_sources_are_defaults() {
     let settings = Settings::default();
     assert!(!settings.debug);
     assert_eq!(settings.http_port, 8080);
@@ -162,7 +162,7 @@ fn cors_fields_fall_back_to_the_environment_which_alone_creates_nothing() {
 }
 
 #[test]
-fn null_means_what_the_field_says() {
+fn null_is_handled_as_the_field_defines() {
     let case = Case::new().file(
         "settings.json",
         json!({"metrics_endpoint": null, "grpc_max_message_length": null, "cors_settings": null}),
@@ -214,7 +214,7 @@ fn a_broken_file_does_not_hide_the_environments_problems() {
 }
 
 #[test]
-fn unknown_keys_warn_and_are_refused_in_strict_mode() {
+fn unknown_keys_warn_and_are_rejected_in_strict_mode() {
     let case = Case::new()
         .file("settings.json", json!({"http_prot": 1, "whatever": 2, "max_age": 3}))
         .env("MLSERVER_GRPC_PROT", "1")
@@ -234,7 +234,7 @@ fn unknown_keys_warn_and_are_refused_in_strict_mode() {
 }
 
 #[test]
-fn values_for_what_is_not_served_warn_unless_they_are_the_default() {
+fn unsupported_values_warn_unless_they_are_the_default() {
     let case = Case::new()
         .file(
             "settings.json",
@@ -249,16 +249,16 @@ fn values_for_what_is_not_served_warn_unless_they_are_the_default() {
     }
     insta::assert_snapshot!(warnings.join("\n"), @r"
     `metrics_dir` in `[DIR]/settings.json` has no effect: the server keeps all metrics in its own process
-    `kafka_enabled` in `[DIR]/settings.json` is not served yet: there is no Kafka server in this release
+    `kafka_enabled` in `[DIR]/settings.json` is not supported yet: there is no Kafka server in this release
     ");
 }
 
 #[test]
-fn lines_of_the_dotenv_file_that_are_no_variables_warn() {
+fn invalid_lines_of_the_dotenv_file_warn() {
     let case = Case::new().file(".env", "MLSERVER_DEBUG=1\noops oops\n");
     let loaded = case.server();
     assert!(loaded.settings.debug);
-    assert_eq!(case.warnings(&loaded), ["line 2 of `[DIR]/.env` is not a variable and is ignored"]);
+    assert_eq!(case.warnings(&loaded), ["ignoring line 2 of `[DIR]/.env`: expected `NAME=value`"]);
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn a_models_problems_name_the_nested_key() {
 }
 
 #[test]
-fn a_key_in_the_wrong_object_is_sent_to_the_right_one() {
+fn a_key_in_the_wrong_object_suggests_the_right_one() {
     let case = Case::new().file(
         "iris/model-settings.json",
         format!("{{{IMPLEMENTATION}, \"version\": \"1\", \"inputs\": [{{\"name\": \"x\", \"datatype\": \"FP32\", \"shape\": [], \"shap\": 1}}]}}"),
@@ -381,7 +381,7 @@ fn the_environment_describes_a_model_only_by_its_implementation() {
     assert_eq!(settings.source, None);
 }
 
-/// Learns which fields a derived struct reads.
+/// Collects the fields that a derived struct reads.
 struct Probe<'a>(&'a mut BTreeSet<&'static str>);
 
 impl<'de> Deserializer<'de> for Probe<'_> {
@@ -427,7 +427,7 @@ fn the_tables_and_the_structs_agree() {
     assert_eq!(fields_in(&TENSOR), fields_of::<TensorMetadata>());
 }
 
-/// Returns the values at the ends of what a kind accepts.
+/// Returns the extreme values that a kind accepts.
 fn extremes(kind: &FieldKind) -> Vec<Value> {
     match *kind {
         FieldKind::Bool => vec![json!(true), json!(false)],
@@ -451,7 +451,7 @@ fn tensor() -> Map<String, Value> {
     tensor.as_object().unwrap().clone()
 }
 
-/// Returns objects which set one field each to one of its extremes.
+/// Returns objects that set one field each to one of its extreme values.
 fn examples(group: &SettingGroup, base: &Map<String, Value>) -> Vec<Value> {
     let mut examples = Vec::new();
     for field in group.fields {
@@ -466,7 +466,7 @@ fn examples(group: &SettingGroup, base: &Map<String, Value>) -> Vec<Value> {
 }
 
 #[test]
-fn whatever_the_table_accepts_the_structs_hold() {
+fn structs_hold_every_value_that_the_table_accepts() {
     for example in examples(&SERVER, &Map::new()) {
         let case = Case::new().file("settings.json", &example);
         assert!(case.server_with(true).is_ok(), "{example}");
