@@ -1,4 +1,4 @@
-//! DecodedInputs requests as matrices of one floating-point type.
+//! The inputs of requests as matrices of one floating-point type.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
