@@ -1,4 +1,4 @@
-//! Where long computations run, so that the threads that serve connections stay free.
+//! Runs long computations on separate threads, so that the threads that serve connections stay free.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use tokio::task::JoinError;
 
 use crate::types::{AgingOrder, Priority, PriorityQueue, QueuePosition};
 
-/// Threads for computations: as many at once as there are cores. The others wait, the most urgent in front and then in order
-/// of arrival, with the aging of [`AgingOrder`].
+/// Runs as many computations concurrently as there are cores. Others wait, by priority and then in order of arrival, with the
+/// aging of [`AgingOrder`].
 ///
-/// What waits is bounded by the admission limit in front of it. A caller that goes away leaves the queue; a computation
-/// that has started runs to its end.
+/// The admission limit bounds the number of waiting computations. Dropping the future of one removes it from the queue; a
+/// computation that has started runs to its end.
 #[derive(Debug, Clone)]
 pub struct ComputePool {
     state: Arc<Mutex<ComputeState>>,
@@ -23,45 +23,45 @@ pub struct ComputePool {
 #[derive(Debug)]
 struct ComputeState {
     free: usize,
-    line: PriorityQueue<oneshot::Sender<Permit>>,
-    turns: AgingOrder,
+    queue: PriorityQueue<oneshot::Sender<Permit>>,
+    aging: AgingOrder,
     arrivals: u64,
 }
 
-/// One of the threads, until it is dropped.
+/// The right to use one of the threads, until it is dropped.
 #[derive(Debug)]
 struct Permit(Arc<Mutex<ComputeState>>);
 
-/// A caller that waits for a thread; when it is dropped before, it leaves.
+/// A computation that waits for a thread. It leaves the queue if it is dropped.
 struct WaitingJob {
     state: Arc<Mutex<ComputeState>>,
-    place: QueuePosition,
+    position: QueuePosition,
     permit: oneshot::Receiver<Permit>,
 }
 
 impl ComputePool {
-    /// Makes a pool that runs `width` computations at once.
+    /// Creates a pool that runs `width` computations concurrently.
     pub fn new(width: NonZeroUsize) -> Self {
         let state = ComputeState {
             free: width.get(),
-            line: PriorityQueue::default(),
-            turns: AgingOrder::default(),
+            queue: PriorityQueue::default(),
+            aging: AgingOrder::default(),
             arrivals: 0,
         };
         Self { state: Arc::new(Mutex::new(state)), width }
     }
 
-    /// Returns how many computations run at once.
+    /// Returns how many computations run concurrently.
     pub const fn width(&self) -> usize {
         self.width.get()
     }
 
-    /// Makes a pool as wide as the machine (or the process's share of it) has cores.
+    /// Creates a pool with one thread for each core that is available to the process.
     pub fn for_this_machine() -> Self {
         Self::new(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
     }
 
-    /// Runs `work`, which is as urgent as most, on a thread of the pool.
+    /// Runs `work` on a thread of the pool, with the default priority.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl ComputePool {
         self.run_at(Priority::default(), work).await
     }
 
-    /// Runs `work` on a thread of the pool, before what is less urgent.
+    /// Runs `work` on a thread of the pool, with a priority.
     ///
     /// # Errors
     ///
@@ -97,20 +97,20 @@ impl ComputePool {
                 return Permit(Arc::clone(&self.state));
             }
             state.arrivals += 1;
-            let place = QueuePosition { priority, order: state.arrivals };
+            let position = QueuePosition { priority, order: state.arrivals };
             let (sender, permit) = oneshot::channel();
-            state.line.push(place, sender);
-            WaitingJob { state: Arc::clone(&self.state), place, permit }
+            state.queue.push(position, sender);
+            WaitingJob { state: Arc::clone(&self.state), position, permit }
         };
-        (&mut waiting.permit).await.expect("who waits stays in the line until it gets a permit")
+        (&mut waiting.permit).await.expect("a waiting job stays in the queue until it gets a permit")
     }
 }
 
 impl ComputeState {
-    /// Finds who is next; without anybody, there is one more free thread.
+    /// Removes and returns the next waiting job. If there is none, a thread becomes free.
     fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
-        let next = self.turns.choose(self.line.heads().map(|(place, _)| place));
-        let next = next.and_then(|place| self.line.pop(place.priority));
+        let next = self.aging.choose(self.queue.heads().map(|(position, _)| position));
+        let next = next.and_then(|position| self.queue.pop(position.priority));
         self.free += usize::from(next.is_none());
         next
     }
@@ -120,7 +120,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let next = self.0.lock().next();
         if let Some(next) = next {
-            // One that has just left drops the permit, which goes on to whoever is after it.
+            // A job that has just been dropped drops the permit, which then goes to the next one.
             let _ = next.send(Self(Arc::clone(&self.0)));
         }
     }
@@ -128,7 +128,7 @@ impl Drop for Permit {
 
 impl Drop for WaitingJob {
     fn drop(&mut self) {
-        let left = self.state.lock().line.remove(self.place);
+        let left = self.state.lock().queue.remove(self.position);
         drop(left);
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[tokio::test]
-    async fn no_more_run_at_once_than_the_pool_is_wide() {
+    async fn pool_runs_at_most_width_computations() {
         let pool = ComputePool::new(NonZeroUsize::new(2).unwrap());
         let running = Arc::new(AtomicUsize::new(0));
         let tasks: Vec<_> = (0..20)
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_urgent_run_first_and_those_that_leave_are_forgotten() {
+    async fn urgent_jobs_run_first_and_dropped_jobs_leave_the_queue() {
         let pool = ComputePool::new(NonZeroUsize::MIN);
         let busy = pool.permit(Priority::default()).await;
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -181,13 +181,13 @@ mod tests {
                 for_task.run_at(Priority::new(number), move || order.lock().push(name)).await.unwrap();
             });
             let waiting = tasks.len() + 1;
-            while pool.state.lock().line.len() < waiting {
+            while pool.state.lock().queue.len() < waiting {
                 tokio::task::yield_now().await;
             }
             tasks.push(task);
         }
         tasks.remove(1).abort();
-        while pool.state.lock().line.len() == 4 {
+        while pool.state.lock().queue.len() == 4 {
             tokio::task::yield_now().await;
         }
         drop(busy);

@@ -479,7 +479,7 @@ fn any_request() -> impl Strategy<Value = ModelInferRequest> {
 
 proptest! {
     #[test]
-    fn what_the_generated_code_writes_we_read_and_write_back(request in any_request()) {
+    fn generated_messages_round_trip(request in any_request()) {
         let ProtobufRequest { model_name, model_version, request: read, raw } = read(&request).unwrap();
         prop_assert!(!raw);
         let response = InferenceResponse {
