@@ -277,7 +277,7 @@ impl<'a> Resolver<'a> {
         match field.availability {
             Availability::Supported => {}
             Availability::NotYet(instead) => {
-                self.warnings.push(SettingsWarning::NotSupported { key, instead, source_of })
+                self.warnings.push(SettingsWarning::NotSupported { key, instead, source_of });
             }
             Availability::NoEffect(reason) => self.warnings.push(SettingsWarning::NoEffect { key, reason, source_of }),
         }
