@@ -25,25 +25,19 @@ impl Backoff {
     /// The wait doubles with each failure, up to 30 seconds, of which a random half is taken off so that clients do not come
     /// back at the same time. What the server asks for in `Retry-After` is kept, up to 5 minutes.
     pub fn wait(&self, attempt: u32, failure: &Failure) -> Option<Duration> {
-        self.wait_at(attempt, failure, random())
+        self.wait_at(attempt, failure, fastrand::f64())
     }
 
-    fn wait_at(self, attempt: u32, failure: &Failure, random: f64) -> Option<Duration> {
+    fn wait_at(self, attempt: u32, failure: &Failure, jitter: f64) -> Option<Duration> {
         if !failure.kind.is_retryable() || attempt >= self.attempts.get() {
             return None;
         }
         let full = FIRST.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(LONGEST);
         // A connection that broke is worth another one at once; only then something is wrong.
         let full = if failure.kind == FailureKind::Lost && attempt == 1 { FIRST / 10 } else { full };
-        let own = full.mul_f64(1.0 - random / 2.0);
+        let own = full.mul_f64(1.0 - jitter / 2.0);
         Some(failure.retry_after.map_or(own, |asked| own.max(asked.min(LONGEST_ASKED))))
     }
-}
-
-/// Returns a number from 0 up to 1.
-pub(super) fn random() -> f64 {
-    let bits = uuid::Uuid::new_v4().as_u64_pair().1 >> 12 & 0xffff_ffff;
-    f64::from(u32::try_from(bits).unwrap_or_default()) / (f64::from(u32::MAX) + 1.0)
 }
 
 #[cfg(test)]
@@ -82,12 +76,5 @@ mod tests {
         for kind in [FailureKind::Refused, FailureKind::Everyone] {
             assert_eq!(backoff(3).wait_at(1, &failure(kind), 0.0), None);
         }
-    }
-
-    #[test]
-    fn random_numbers_differ_and_are_in_range() {
-        let numbers: Vec<f64> = (0..100).map(|_| random()).collect();
-        assert!(numbers.iter().all(|number| (0.0..1.0).contains(number)));
-        assert!(numbers.iter().any(|number| *number < 0.5) && numbers.iter().any(|number| *number >= 0.5));
     }
 }

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::backoff::random;
-
 /// The least time between the starts of two requests in one place of those that are under way.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Spacing {
@@ -20,7 +18,7 @@ impl Spacing {
         if self.interval.is_zero() && self.jitter.is_zero() {
             return Duration::ZERO;
         }
-        (self.interval + self.jitter.mul_f64(random())).saturating_sub(elapsed)
+        (self.interval + self.jitter.mul_f64(fastrand::f64())).saturating_sub(elapsed)
     }
 }
 
