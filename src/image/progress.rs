@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use anstream::adapter::strip_str;
 use bollard::moby::buildkit::v1::{StatusResponse, Vertex};
 
 /// How many lines of a step's output are kept for the case that it fails.
@@ -157,7 +158,7 @@ impl Output {
     }
 
     fn end_line(&mut self) {
-        let line = plain(&String::from_utf8_lossy(&self.open));
+        let line = strip_str(&String::from_utf8_lossy(&self.open)).to_string();
         self.open.clear();
         if self.lines.len() == KEPT {
             self.lines.pop_front();
@@ -174,23 +175,6 @@ impl Output {
         }
         self.lines.into()
     }
-}
-
-/// Takes the escape sequences of terminals out of a line, and other control characters with them.
-fn plain(line: &str) -> String {
-    let mut kept = String::with_capacity(line.len());
-    let mut characters = line.chars();
-    while let Some(character) = characters.next() {
-        if character == '\x1b' {
-            // `ESC [`, parameters, and a letter.
-            if characters.next() == Some('[') {
-                characters.by_ref().find(char::is_ascii_alphabetic);
-            }
-        } else if !character.is_control() || character == '\t' {
-            kept.push(character);
-        }
-    }
-    kept
 }
 
 #[cfg(test)]
