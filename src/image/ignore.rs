@@ -3,7 +3,7 @@
 //! The rules are those of the engine's own client: patterns are rooted in the folder, what is below a match is matched
 //! too, and the last pattern that matches a path decides, `!` taking it back in.
 
-use regex_lite::Regex;
+use globset::{GlobBuilder, GlobMatcher};
 
 /// What the patterns of a file say.
 #[derive(Debug, Default)]
@@ -11,7 +11,7 @@ pub struct Ignore(Vec<Rule>);
 
 #[derive(Debug)]
 struct Rule {
-    pattern: Regex,
+    pattern: GlobMatcher,
     /// Whether a match is left out, or taken back in.
     excludes: bool,
 }
@@ -22,7 +22,7 @@ struct Rule {
 pub struct IgnoreError {
     pattern: String,
     line: usize,
-    source: regex_lite::Error,
+    source: globset::Error,
 }
 
 impl Ignore {
@@ -44,9 +44,9 @@ impl Ignore {
             if pattern.is_empty() {
                 continue;
             }
-            let regex = Regex::new(&to_regex(&pattern));
-            let pattern = regex.map_err(|source| IgnoreError { pattern: written.to_owned(), line, source })?;
-            rules.push(Rule { pattern, excludes });
+            let glob = GlobBuilder::new(&to_glob(&pattern)).literal_separator(true).backslash_escape(true).build();
+            let glob = glob.map_err(|source| IgnoreError { pattern: written.to_owned(), line, source })?;
+            rules.push(Rule { pattern: glob.compile_matcher(), excludes });
         }
         Ok(Self(rules))
     }
@@ -78,32 +78,21 @@ fn cleaned(pattern: &str) -> String {
     parts.join("/")
 }
 
-fn to_regex(pattern: &str) -> String {
-    let mut regex = String::from("^");
-    let mut rest = pattern.chars().peekable();
-    while let Some(character) = rest.next() {
+/// Writes a pattern in the syntax of `globset`, where braces are alternatives and Docker's are ordinary characters.
+fn to_glob(pattern: &str) -> String {
+    let (mut glob, mut is_in_set) = (String::with_capacity(pattern.len()), false);
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
         match character {
-            '*' if rest.peek() == Some(&'*') => {
-                rest.next();
-                // `**/` is any number of folders, none among them.
-                let has_slash = rest.next_if_eq(&'/').is_some();
-                regex += if has_slash || rest.peek().is_some() { "(.*/)?" } else { ".*" };
+            '\\' => glob.extend(['\\'].into_iter().chain(characters.next())),
+            '{' | '}' if !is_in_set => glob.extend(['\\', character]),
+            _ => {
+                is_in_set = character == '[' || is_in_set && character != ']';
+                glob.push(character);
             }
-            '*' => regex += "[^/]*",
-            '?' => regex += "[^/]",
-            // A set is written alike in both, up to its end.
-            '[' => {
-                regex.push('[');
-                while let Some(member) = rest.next_if(|member| *member != ']') {
-                    regex.push(member);
-                }
-            }
-            ']' => regex.push(']'),
-            '\\' => regex += &regex_lite::escape(&rest.next().map_or_else(|| "\\".to_owned(), String::from)),
-            other => regex += &regex_lite::escape(&other.to_string()),
         }
     }
-    regex + "$"
+    glob
 }
 
 #[cfg(test)]
@@ -130,6 +119,15 @@ mod tests {
             ("[a-c].txt", "b.txt", true),
             ("[a-c].txt", "d.txt", false),
             ("a+(b)", "a+(b)", true),
+            ("{a,b}", "{a,b}", true),
+            ("{a,b}", "a", false),
+            ("[{]x", "{x", true),
+            ("[^a].txt", "b.txt", true),
+            ("[^a].txt", "a.txt", false),
+            ("**", "deep/x", true),
+            ("**/a", "x/y/a/z", true),
+            ("*", ".hidden/x", true),
+            ("*.?", "a/b.c", false),
             ("x.y", "xzy", false),
             (r"\*", "*", true),
             (r"\*", "a", false),
@@ -139,6 +137,7 @@ mod tests {
             ("data\n!data/keep", "data/keep/x", false),
             ("data\n!data/keep", "data/other", true),
             ("!a\na", "a", true),
+            ("!data/keep\ndata", "data/keep/x", true),
         ];
         for (patterns, path, expected) in cases {
             assert_eq!(Ignore::parse(patterns).unwrap().excludes(path), expected, "{patterns:?} on {path}");
