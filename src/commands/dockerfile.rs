@@ -19,7 +19,7 @@ pub fn run(args: &DockerfileArgs, ui: &mut Ui) -> Result<(), CommandError> {
     if plan.leaves_packages_out(&args.folder) {
         ui.warning("every model is native, so no package is installed: `parameters.extra.backend` python changes that");
     }
-    write(&args.folder.join("Dockerfile"), &dockerfile, ui)?;
+    write(&args.folder.join("Dockerfile"), &dockerfile.text, ui)?;
     if args.include_dockerignore {
         write(&args.folder.join("Dockerfile.dockerignore"), &image::default_ignore(), ui)?;
     }

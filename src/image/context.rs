@@ -12,7 +12,7 @@ use futures_util::stream;
 use tar::{Builder, EntryType, Header};
 use tokio::sync::mpsc;
 
-use super::Ignore;
+use super::{Dockerfile, Ignore};
 
 /// The name of the Dockerfile in the context, where no file of a folder can be.
 pub(super) const DOCKERFILE: &str = "Dockerfile";
@@ -23,7 +23,7 @@ const WAITING: usize = 4;
 /// The parts of a context.
 #[derive(Debug)]
 pub struct Context {
-    pub dockerfile: String,
+    pub dockerfile: Dockerfile,
     /// The folder that becomes `project/`.
     pub folder: PathBuf,
     pub ignore: Ignore,
@@ -48,9 +48,9 @@ impl Context {
     fn write(self, writer: impl Write) -> io::Result<()> {
         let mut tar = Builder::new(writer);
         tar.append_data(
-            &mut header(EntryType::Regular, 0o644, self.dockerfile.len() as u64, 0),
+            &mut header(EntryType::Regular, 0o644, self.dockerfile.text.len() as u64, 0),
             DOCKERFILE,
-            self.dockerfile.as_bytes(),
+            self.dockerfile.text.as_bytes(),
         )?;
         for (source, target) in &self.server {
             let target = Path::new("server").join(target.strip_prefix("/").unwrap_or(target));
@@ -178,7 +178,7 @@ mod tests {
         fs::set_permissions(root.join("models.py"), fs::Permissions::from_mode(0o600)).unwrap();
         std::os::unix::fs::symlink("models.py", root.join("link")).unwrap();
         let found = entries(Context {
-            dockerfile: "FROM scratch".to_owned(),
+            dockerfile: Dockerfile { text: "FROM scratch".to_owned(), images: Vec::new() },
             folder: root.to_owned(),
             ignore: Ignore::parse("data\n!data/keep").unwrap(),
             server: vec![(root.join("run"), "/usr/local/bin/mlserver".into())],
@@ -205,7 +205,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("gone");
         let context = Context {
-            dockerfile: String::new(),
+            dockerfile: Dockerfile { text: String::new(), images: Vec::new() },
             folder: folder.path().to_owned(),
             ignore: Ignore::default(),
             server: vec![(missing.clone(), "/x".into())],

@@ -1,19 +1,17 @@
 //! A Docker engine, asked through its API: no command line of Docker's is needed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use bollard::auth::DockerCredentials;
 use bollard::models::{BuildInfoAux, ImageInspect};
 use bollard::query_parameters::{BuildImageOptions, BuilderVersion, PushImageOptions};
 use bollard::{Docker, body_try_stream};
 use futures_util::StreamExt;
-use serde_json::Value;
 
 use super::context::{Context, DOCKERFILE};
+use super::credentials::{CredentialsError, Registry};
 use super::progress::{BuildFailure, Progress};
 
 /// Where engines listen unless `DOCKER_HOST` says otherwise.
@@ -25,7 +23,8 @@ const PATIENCE: Duration = Duration::from_hours(6);
 #[derive(Debug, Clone)]
 pub struct Engine {
     pub(super) docker: Docker,
-    credentials: HashMap<String, DockerCredentials>,
+    /// Docker's configuration file, which need not exist. `None` if no variable leads to it.
+    config: Option<PathBuf>,
 }
 
 /// What to build, beside the context.
@@ -52,16 +51,16 @@ pub enum EngineError {
     Push { tag: String, source: Box<bollard::errors::Error> },
     #[error("the engine does not {what}")]
     Refused { what: &'static str, source: Box<bollard::errors::Error> },
-    #[error("cannot read the credentials in `{}`", path.display())]
-    Credentials { path: PathBuf, reason: String },
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
 }
 
 impl Engine {
-    /// Connects to the engine that `variables` name, with the credentials that Docker's own client has saved.
+    /// Connects to the engine that `variables` name. Credentials are looked up later, for the registries that are used.
     ///
     /// # Errors
     ///
-    /// Fails when no engine answers, or the file of credentials cannot be understood.
+    /// Fails if no engine responds.
     pub async fn connect(variables: &HashMap<String, String>) -> Result<Self, EngineError> {
         let variable = |name: &str| variables.get(name).filter(|value| !value.is_empty());
         let host = variable("DOCKER_HOST").map_or(DEFAULT_HOST, String::as_str);
@@ -71,9 +70,25 @@ impl Engine {
         let docker = docker.negotiate_version().await.map_err(unreachable)?;
         let folder = variable("DOCKER_CONFIG").map(PathBuf::from);
         let folder = folder.or_else(|| variable("HOME").map(|home| Path::new(home).join(".docker")));
-        let credentials =
-            folder.map_or_else(|| Ok(HashMap::new()), |folder| credentials(&folder.join("config.json")))?;
-        Ok(Self { docker, credentials })
+        Ok(Self { docker, config: folder.map(|folder| folder.join("config.json")) })
+    }
+
+    /// Returns the credentials of some images' registries, by the names under which the engine looks them up.
+    async fn credentials(&self, images: &[String]) -> Result<HashMap<String, DockerCredentials>, EngineError> {
+        let Some(config) = self.config.clone() else { return Ok(HashMap::new()) };
+        let images = images.to_vec();
+        let lookup = move || {
+            let registries: BTreeSet<_> = images.iter().map(|image| Registry::of_image(image)).collect();
+            let mut found = HashMap::new();
+            for registry in registries {
+                if let Some(credentials) = registry.credentials(&config)? {
+                    found.extend(registry.engine_keys().map(|key| (key.to_owned(), credentials.clone())));
+                }
+            }
+            Ok::<_, CredentialsError>(found)
+        };
+        // Credential helpers are processes that are waited for.
+        Ok(tokio::task::spawn_blocking(lookup).await.expect("the lookup does not panic")?)
     }
 
     /// Builds an image, and tells each step as it begins and ends.
@@ -101,9 +116,10 @@ impl Engine {
             session: (!request.classic).then(|| uuid::Uuid::new_v4().to_string()),
             ..BuildImageOptions::default()
         };
+        let credentials = self.credentials(&context.dockerfile.images).await?;
         let body = body_try_stream(context.into_stream());
         let mut progress = Progress::default();
-        let mut stream = self.docker.build_image(options, Some(self.credentials.clone()), Some(body));
+        let mut stream = self.docker.build_image(options, Some(credentials), Some(body));
         while let Some(info) = stream.next().await {
             let info = match info {
                 Ok(info) => info,
@@ -141,7 +157,7 @@ impl Engine {
     pub async fn push(&self, tag: &str) -> Result<(), EngineError> {
         let (name, version) = split_tag(tag);
         let options = PushImageOptions { tag: Some(version.to_owned()), ..PushImageOptions::default() };
-        let credentials = self.credentials.get(registry(name)).cloned();
+        let credentials = self.credentials(&[tag.to_owned()]).await?.into_values().next();
         let mut stream = self.docker.push_image(name, Some(options), Some(credentials.unwrap_or_default()));
         while let Some(pushed) = stream.next().await {
             pushed.map_err(|error| EngineError::Push { tag: tag.to_owned(), source: Box::new(error) })?;
@@ -177,81 +193,20 @@ fn split_tag(tag: &str) -> (&str, &str) {
     }
 }
 
-/// Returns the registry that an image's name leads to, as Docker's client writes it into its file.
-fn registry(name: &str) -> &str {
-    match name.split_once('/') {
-        Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => host,
-        _ => "https://index.docker.io/v1/",
-    }
-}
-
-/// Reads the credentials that `docker login` has saved; there may be none.
-fn credentials(path: &Path) -> Result<HashMap<String, DockerCredentials>, EngineError> {
-    let failed = |reason: String| EngineError::Credentials { path: path.to_owned(), reason };
-    let text = match std::fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(HashMap::new()),
-        Err(error) => return Err(failed(error.to_string())),
-    };
-    let config: Value = serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?;
-    let Some(registries) = config.get("auths").and_then(Value::as_object) else { return Ok(HashMap::new()) };
-    let mut found = HashMap::new();
-    for (registry, entry) in registries {
-        let text = |key: &str| entry.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let Some(auth) = text("auth") else { continue };
-        let decoded = BASE64.decode(auth).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        let pair = decoded.as_deref().and_then(|pair| pair.split_once(':'));
-        let (user, password) =
-            pair.ok_or_else(|| failed(format!("`auth` of `{registry}` is not user and password")))?;
-        found.insert(
-            registry.clone(),
-            DockerCredentials {
-                username: Some(user.to_owned()),
-                password: Some(password.to_owned()),
-                identitytoken: text("identitytoken").map(str::to_owned),
-                serveraddress: Some(registry.clone()),
-                ..DockerCredentials::default()
-            },
-        );
-    }
-    Ok(found)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_split_behind_the_registry_s_port() {
-        for (tag, expected, host) in [
-            ("m", ("m", "latest"), "https://index.docker.io/v1/"),
-            ("m:1", ("m", "1"), "https://index.docker.io/v1/"),
-            ("user/m:1", ("user/m", "1"), "https://index.docker.io/v1/"),
-            ("localhost:5000/m", ("localhost:5000/m", "latest"), "localhost:5000"),
-            ("r.io/a/m:2.0", ("r.io/a/m", "2.0"), "r.io"),
+    fn split_tag_keeps_the_port_of_the_registry() {
+        for (tag, expected) in [
+            ("m", ("m", "latest")),
+            ("m:1", ("m", "1")),
+            ("user/m:1", ("user/m", "1")),
+            ("localhost:5000/m", ("localhost:5000/m", "latest")),
+            ("r.io/a/m:2.0", ("r.io/a/m", "2.0")),
         ] {
             assert_eq!(split_tag(tag), expected);
-            assert_eq!(registry(expected.0), host);
-        }
-    }
-
-    #[test]
-    fn saved_credentials_are_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("config.json");
-        assert!(credentials(&path).unwrap().is_empty());
-        let text = r#"{"auths": {"r.io": {"auth": "dXNlcjpwYXNz"}, "helper.io": {}}, "credsStore": "x"}"#;
-        std::fs::write(&path, text).unwrap();
-        let found = credentials(&path).unwrap();
-        assert_eq!(found.len(), 1);
-        assert_eq!(
-            (found["r.io"].username.as_deref(), found["r.io"].password.as_deref()),
-            (Some("user"), Some("pass"))
-        );
-        for broken in ["{", r#"{"auths": {"r.io": {"auth": "%%"}}}"#, r#"{"auths": {"r.io": {"auth": "dXNlcg=="}}}"#] {
-            std::fs::write(&path, broken).unwrap();
-            let error = credentials(&path).unwrap_err().to_string();
-            assert!(error.starts_with("cannot read the credentials in `"), "{error}");
         }
     }
 

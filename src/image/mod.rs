@@ -2,6 +2,7 @@
 
 mod check;
 mod context;
+mod credentials;
 mod engine;
 mod executable;
 mod ignore;
@@ -13,6 +14,7 @@ use serde::Serialize;
 use crate::templates::{self, TemplateError};
 pub use check::{CheckError, Sample, Trial};
 pub use context::Context;
+pub use credentials::CredentialsError;
 pub use engine::{Engine, EngineError, Request};
 pub use executable::files as executable;
 pub use ignore::{Ignore, IgnoreError};
@@ -70,12 +72,20 @@ struct Values<'a> {
     mounts: bool,
 }
 
+/// A Dockerfile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dockerfile {
+    pub text: String,
+    /// The images that it is built from.
+    pub images: Vec<String>,
+}
+
 /// Returns the Dockerfile for a folder.
 ///
 /// # Errors
 ///
 /// Fails when the template is wrong, which is a bug of ours.
-pub fn dockerfile(plan: &Plan, options: &Options) -> Result<String, TemplateError> {
+pub fn dockerfile(plan: &Plan, options: &Options) -> Result<Dockerfile, TemplateError> {
     let python = match plan {
         Plan::Native(_) => None,
         Plan::Python(python) => Some(python),
@@ -107,5 +117,8 @@ pub fn dockerfile(plan: &Plan, options: &Options) -> Result<String, TemplateErro
         project: if options.in_parts { "project/" } else { "" },
         mounts: !options.classic,
     };
-    templates::embedded("image/Dockerfile.tera", &values)
+    let text = templates::embedded("image/Dockerfile.tera", &values)?;
+    let images = environment.then_some(values.environment_base).into_iter().chain([base]).chain(server_image);
+    let images = images.filter(|image| *image != SCRATCH).map(str::to_owned).collect();
+    Ok(Dockerfile { text, images })
 }

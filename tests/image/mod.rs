@@ -15,7 +15,7 @@ use bollard::query_parameters::{
     CreateContainerOptions, InspectContainerOptions, LogsOptions, RemoveContainerOptions, StartContainerOptions,
 };
 use futures_util::StreamExt;
-use mlserver::image::{Context, Engine, Ignore, Request};
+use mlserver::image::{Context, Dockerfile, Engine, Ignore, Request};
 use serde_json::json;
 
 use crate::support::{Client, Folder, announced_address, mlserver_command, repository_path, skipped};
@@ -240,7 +240,7 @@ fn server_image_serves_kserve_mount() {
     let folder = Folder::new().file("docker/requirements.txt", "");
     let context = Context {
         // Our build contexts have the folder in `project`.
-        dockerfile: dockerfile.replace("COPY docker/", "COPY project/docker/"),
+        dockerfile: Dockerfile { text: dockerfile.replace("COPY docker/", "COPY project/docker/"), images: Vec::new() },
         folder: folder.root().to_owned(),
         ignore: Ignore::default(),
         server: Vec::new(),
@@ -336,8 +336,9 @@ fn build_other_platform_takes_the_server_from_an_image() {
     let (platform, server, tag) = ("linux/arm64", "mlserver-test-server:arm64", "mlserver-test-arm64:1");
     // Nothing runs in this image, so any file can stand in for the server.
     let folder = Folder::new().file("mlserver", "an executable for arm64");
+    let text = "FROM scratch\nCOPY project/mlserver /usr/local/bin/mlserver\n".to_owned();
     let context = Context {
-        dockerfile: "FROM scratch\nCOPY project/mlserver /usr/local/bin/mlserver\n".to_owned(),
+        dockerfile: Dockerfile { text, images: Vec::new() },
         folder: folder.root().to_owned(),
         ignore: Ignore::default(),
         server: Vec::new(),
