@@ -1,6 +1,6 @@
 //! New projects: the files of a template, filled in, in a folder of their own.
 //!
-//! A template is a folder of files: those whose names end in `.tera` are filled in with [`Values`], all others are copied
+//! A template is a folder of files: those whose names end in `.tera` are filled in with [`TemplateValues`], all others are copied
 //! byte for byte. The server's own are in `templates/projects`; users have theirs in folders and archives.
 
 mod source;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::templates::{self, SUFFIX, TemplateError};
-pub use source::{ArchiveError, File};
+pub use source::{ArchiveError, ProjectFile};
 
 /// What every project of the server's own templates has, whichever it is.
 const COMMON: &str = "projects/common";
@@ -21,26 +21,26 @@ const USAGE: &str = "projects/usage.md.tera";
 
 /// A template of the server's own.
 #[derive(Debug)]
-pub struct Template {
+pub struct ProjectTemplate {
     pub name: &'static str,
     /// What it makes, in a line.
     pub about: &'static str,
 }
 
 /// The templates that the executable carries; the first is the default.
-pub const TEMPLATES: [Template; 7] = [
-    Template { name: "custom", about: "a model in Python of your own" },
-    Template { name: "sklearn", about: "a scikit-learn model, evaluated without Python" },
-    Template { name: "xgboost", about: "an XGBoost model, evaluated without Python" },
-    Template { name: "huggingface", about: "a pipeline of Hugging Face's transformers" },
-    Template { name: "mlflow", about: "a model that MLflow saved" },
-    Template { name: "streaming", about: "a text model whose answer comes piece by piece" },
-    Template { name: "pipeline", about: "steps in Python, served as one model" },
+pub const TEMPLATES: [ProjectTemplate; 7] = [
+    ProjectTemplate { name: "custom", about: "a model in Python of your own" },
+    ProjectTemplate { name: "sklearn", about: "a scikit-learn model, evaluated without Python" },
+    ProjectTemplate { name: "xgboost", about: "an XGBoost model, evaluated without Python" },
+    ProjectTemplate { name: "huggingface", about: "a pipeline of Hugging Face's transformers" },
+    ProjectTemplate { name: "mlflow", about: "a model that MLflow saved" },
+    ProjectTemplate { name: "streaming", about: "a text model whose answer comes piece by piece" },
+    ProjectTemplate { name: "pipeline", about: "steps in Python, served as one model" },
 ];
 
 /// What templates may name.
 #[derive(Debug, Serialize)]
-struct Values<'a> {
+struct TemplateValues<'a> {
     /// The project, and its model.
     name: &'a str,
     /// This server's version.
@@ -82,7 +82,7 @@ fn list(paths: &[PathBuf]) -> String {
 
 /// The files of a new project, by their paths in it.
 #[derive(Debug)]
-pub struct Project(Vec<File>);
+pub struct Project(Vec<ProjectFile>);
 
 impl Project {
     /// Makes a project of a template: the name of one of [`TEMPLATES`], a folder, or an archive (`.zip`, `.tar`, `.tar.gz`).
@@ -95,10 +95,10 @@ impl Project {
         if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(legal) {
             return Err(ScaffoldError::Name { name: name.to_owned() });
         }
-        let mut values = Values { name, version: env!("CARGO_PKG_VERSION"), usage: String::new() };
+        let mut values = TemplateValues { name, version: env!("CARGO_PKG_VERSION"), usage: String::new() };
         let files = if TEMPLATES.iter().any(|own| own.name == template) {
             values.usage = templates::embedded(USAGE, &values)?;
-            own(template)
+            built_in(template)
         } else if Path::new(template).exists() {
             let path = Path::new(template);
             let files = source::read(path)?;
@@ -137,14 +137,14 @@ impl Project {
 }
 
 /// Returns the files of a template of our own; where it has one that all have, its own counts.
-fn own(template: &str) -> Vec<File> {
+fn built_in(template: &str) -> Vec<ProjectFile> {
     let mut files = templates::under(&format!("projects/{template}"));
     for common in templates::under(COMMON) {
         if !files.iter().any(|(path, _)| path.strip_suffix(SUFFIX).unwrap_or(path) == common.0) {
             files.push(common);
         }
     }
-    let file = |(path, data): (String, std::borrow::Cow<'static, [u8]>)| File {
+    let file = |(path, data): (String, std::borrow::Cow<'static, [u8]>)| ProjectFile {
         path: PathBuf::from(path),
         data: data.into_owned(),
         executable: false,
@@ -152,16 +152,16 @@ fn own(template: &str) -> Vec<File> {
     files.into_iter().map(file).collect()
 }
 
-fn fill_in(file: File, values: &Values<'_>) -> Result<File, ScaffoldError> {
+fn fill_in(file: ProjectFile, values: &TemplateValues<'_>) -> Result<ProjectFile, ScaffoldError> {
     let Some(path) = file.path.to_str().and_then(|path| path.strip_suffix(SUFFIX)).map(PathBuf::from) else {
         return Ok(file);
     };
     let Ok(text) = String::from_utf8(file.data) else { return Err(ScaffoldError::NoText { path: file.path }) };
     let data = templates::render(&file.path.to_string_lossy(), &text, values)?.into_bytes();
-    Ok(File { path, data, ..file })
+    Ok(ProjectFile { path, data, ..file })
 }
 
-impl File {
+impl ProjectFile {
     fn write(&self, path: &Path) -> io::Result<()> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;

@@ -11,7 +11,7 @@ pub const SUFFIX: &str = ".tera";
 
 #[derive(RustEmbed)]
 #[folder = "templates/"]
-struct Files;
+struct EmbeddedFiles;
 
 /// Why a template could not be filled in. The cause names line and variable.
 #[derive(Debug, thiserror::Error)]
@@ -24,8 +24,8 @@ pub struct TemplateError {
 /// Returns the files below a folder of `templates/`, by their paths in it, in order.
 pub fn under(folder: &str) -> Vec<(String, Cow<'static, [u8]>)> {
     let prefix = format!("{folder}/");
-    let names = Files::iter().filter_map(|path| Some((path.strip_prefix(&prefix)?.to_owned(), path)));
-    let mut files: Vec<_> = names.filter_map(|(name, path)| Some((name, Files::get(&path)?.data))).collect();
+    let names = EmbeddedFiles::iter().filter_map(|path| Some((path.strip_prefix(&prefix)?.to_owned(), path)));
+    let mut files: Vec<_> = names.filter_map(|(name, path)| Some((name, EmbeddedFiles::get(&path)?.data))).collect();
     files.sort();
     files
 }
@@ -36,7 +36,7 @@ pub fn under(folder: &str) -> Vec<(String, Cow<'static, [u8]>)> {
 ///
 /// Fails when the template names what `values` lack.
 pub fn embedded(path: &str, values: &impl Serialize) -> Result<String, TemplateError> {
-    let data = Files::get(path).map(|file| file.data).unwrap_or_default();
+    let data = EmbeddedFiles::get(path).map(|file| file.data).unwrap_or_default();
     render(path, &String::from_utf8_lossy(&data), values)
 }
 

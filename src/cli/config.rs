@@ -29,11 +29,11 @@ pub struct ShowArgs {
 
     /// Print lines of text or one JSON object
     #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
+    pub format: ConfigFormat,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum ConfigFormat {
     #[default]
     Text,
     Json,

@@ -130,7 +130,7 @@ pub struct InferArgs {
     /// How to sum up the run: as text on standard error, or as one JSON object on standard output (standard error when the
     /// answers go to standard output)
     #[arg(long, value_enum, default_value_t)]
-    pub summary: Summary,
+    pub summary: SummaryFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -151,7 +151,7 @@ pub enum Transport {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Summary {
+pub enum SummaryFormat {
     #[default]
     Text,
     Json,

@@ -16,7 +16,7 @@ pub struct ManifestArgs {
 
     /// Kind of the manifest
     #[arg(long, value_enum, default_value_t)]
-    pub kind: Kind,
+    pub kind: ManifestKind,
 
     /// Name of what it makes [default: the folder's]
     #[arg(long)]
@@ -28,7 +28,7 @@ pub struct ManifestArgs {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
+pub enum ManifestKind {
     /// Deployment and Service of plain Kubernetes
     #[default]
     Kubernetes,

@@ -3,14 +3,14 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::{Failure, FailureKind};
+use super::{FailureKind, RequestFailure};
 
 /// The wait after the first failure, before jitter.
-const FIRST: Duration = Duration::from_millis(500);
+const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// The longest wait of our own choice.
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 /// The longest wait that a server may ask for.
-const LONGEST_ASKED: Duration = Duration::from_mins(5);
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
 /// How often to try, and how long to wait in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,19 +24,19 @@ impl Backoff {
     ///
     /// The wait doubles with each failure, up to 30 seconds, of which a random half is taken off so that clients do not come
     /// back at the same time. What the server asks for in `Retry-After` is kept, up to 5 minutes.
-    pub fn wait(&self, attempt: u32, failure: &Failure) -> Option<Duration> {
+    pub fn wait(&self, attempt: u32, failure: &RequestFailure) -> Option<Duration> {
         self.wait_at(attempt, failure, fastrand::f64())
     }
 
-    fn wait_at(self, attempt: u32, failure: &Failure, jitter: f64) -> Option<Duration> {
+    fn wait_at(self, attempt: u32, failure: &RequestFailure, jitter: f64) -> Option<Duration> {
         if !failure.kind.is_retryable() || attempt >= self.attempts.get() {
             return None;
         }
-        let full = FIRST.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(LONGEST);
+        let full = FIRST_WAIT.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(MAX_WAIT);
         // A connection that broke is worth another one at once; only then something is wrong.
-        let full = if failure.kind == FailureKind::Lost && attempt == 1 { FIRST / 10 } else { full };
+        let full = if failure.kind == FailureKind::ConnectionLost && attempt == 1 { FIRST_WAIT / 10 } else { full };
         let own = full.mul_f64(1.0 - jitter / 2.0);
-        Some(failure.retry_after.map_or(own, |asked| own.max(asked.min(LONGEST_ASKED))))
+        Some(failure.retry_after.map_or(own, |asked| own.max(asked.min(MAX_RETRY_AFTER))))
     }
 }
 
@@ -44,8 +44,8 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    fn failure(kind: FailureKind) -> Failure {
-        Failure::new(kind, "no")
+    fn failure(kind: FailureKind) -> RequestFailure {
+        RequestFailure::new(kind, "no")
     }
 
     fn backoff(attempts: u32) -> Backoff {
@@ -64,8 +64,10 @@ mod tests {
 
     #[test]
     fn servers_are_left_alone_as_long_as_they_ask() {
-        let asked =
-            |seconds| Failure { retry_after: Some(Duration::from_secs(seconds)), ..failure(FailureKind::Overloaded) };
+        let asked = |seconds| RequestFailure {
+            retry_after: Some(Duration::from_secs(seconds)),
+            ..failure(FailureKind::Overloaded)
+        };
         assert_eq!(backoff(3).wait_at(1, &asked(7), 0.0), Some(Duration::from_secs(7)));
         assert_eq!(backoff(3).wait_at(1, &asked(0), 0.0), Some(Duration::from_millis(500)));
         assert_eq!(backoff(3).wait_at(1, &asked(86400), 0.0), Some(Duration::from_mins(5)));
@@ -73,7 +75,7 @@ mod tests {
 
     #[test]
     fn what_will_never_be_answered_is_not_sent_again() {
-        for kind in [FailureKind::Refused, FailureKind::Everyone] {
+        for kind in [FailureKind::Rejected, FailureKind::AllRequests] {
             assert_eq!(backoff(3).wait_at(1, &failure(kind), 0.0), None);
         }
     }

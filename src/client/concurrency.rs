@@ -8,30 +8,30 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 /// The shortest time over which rows per second are measured.
-const WINDOW: Duration = Duration::from_millis(200);
+const MIN_WINDOW: Duration = Duration::from_millis(200);
 /// How many answers a window has at least, for each request under way.
-const ANSWERS: usize = 2;
+const MIN_ANSWERS: usize = 2;
 /// The part of what a step could bring, if the speed grew as the number does, that it must bring to be kept.
-const GAIN: f64 = 0.1;
+const MIN_GAIN: f64 = 0.1;
 /// How many windows pass after a step that brought nothing before another is tried.
-const PATIENCE: u32 = 25;
+const HOLD_WINDOWS: u32 = 25;
 
 /// The number of requests under way.
 #[derive(Debug, Clone)]
 pub struct Concurrency {
     limit: usize,
     max: usize,
-    window: Window,
+    window: MeasurementWindow,
     /// The limit and the rows per second before the last step up, until it is judged.
     before: Option<(usize, f64)>,
     /// Windows to wait before the next step up.
     hold: u32,
     /// No overload counts before this time: it is about requests that were sent before the last cut.
-    deaf_until: Duration,
+    ignore_overload_until: Duration,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Window {
+struct MeasurementWindow {
     start: Duration,
     rows: usize,
     answers: usize,
@@ -43,8 +43,8 @@ impl Concurrency {
     /// Starts with `start` requests, and never has more than `max`.
     pub fn new(start: NonZeroUsize, max: NonZeroUsize) -> Self {
         let (limit, max) = (start.get().min(max.get()), max.get());
-        let (window, before, hold, deaf_until) = (Window::default(), None, 0, Duration::ZERO);
-        Self { limit, max, window, before, hold, deaf_until }
+        let (window, before, hold, ignore_overload_until) = (MeasurementWindow::default(), None, 0, Duration::ZERO);
+        Self { limit, max, window, before, hold, ignore_overload_until }
     }
 
     /// Returns how many requests may be under way.
@@ -62,11 +62,11 @@ impl Concurrency {
         self.window.rows += rows;
         self.window.answers += 1;
         let elapsed = now.saturating_sub(self.window.start);
-        if elapsed < WINDOW || self.window.answers < self.limit * ANSWERS {
+        if elapsed < MIN_WINDOW || self.window.answers < self.limit * MIN_ANSWERS {
             return;
         }
         let (rows, full) = (self.window.rows, self.window.full);
-        self.window = Window { start: now, ..Window::default() };
+        self.window = MeasurementWindow { start: now, ..MeasurementWindow::default() };
         if full {
             #[expect(clippy::cast_precision_loss, reason = "no window has that many rows")]
             self.judge(rows as f64 / elapsed.as_secs_f64());
@@ -80,9 +80,9 @@ impl Concurrency {
         #[expect(clippy::cast_precision_loss, reason = "the numbers are small")]
         let grown = |limit: usize| self.limit as f64 / limit as f64 - 1.0;
         if let Some((limit, old)) = self.before.take()
-            && speed < old * (1.0 + GAIN * grown(limit))
+            && speed < old * (1.0 + MIN_GAIN * grown(limit))
         {
-            (self.limit, self.hold) = (limit, PATIENCE);
+            (self.limit, self.hold) = (limit, HOLD_WINDOWS);
             return;
         }
         if self.hold > 0 {
@@ -95,13 +95,13 @@ impl Concurrency {
 
     /// Notes that the server has too much to do.
     pub fn overloaded(&mut self, now: Duration) {
-        if now < self.deaf_until {
+        if now < self.ignore_overload_until {
             return;
         }
         self.limit = (self.limit * 3 / 4).max(1);
-        (self.before, self.hold) = (None, PATIENCE);
-        self.deaf_until = now + WINDOW;
-        self.window = Window { start: now, ..Window::default() };
+        (self.before, self.hold) = (None, HOLD_WINDOWS);
+        self.ignore_overload_until = now + MIN_WINDOW;
+        self.window = MeasurementWindow { start: now, ..MeasurementWindow::default() };
     }
 }
 

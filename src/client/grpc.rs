@@ -12,9 +12,9 @@ use percent_encoding::percent_decode;
 use prost::Message;
 use tonic::Code;
 
-use super::connection::{Answer, Connection, ConnectionOptions, Parts};
+use super::connection::{BodyChunks, ConnectionOptions, HttpConnection, HttpResponse};
 use super::rest::TransportOptions;
-use super::{Failure, FailureKind, Observer, Target, Verbosity};
+use super::{FailureKind, InferenceTarget, Observer, RequestFailure, Verbosity};
 use crate::types::protobuf::messages::ModelReadyRequest;
 use crate::types::protobuf::{read_response, write_request};
 use crate::types::{InferenceRequest, InferenceResponse};
@@ -27,8 +27,8 @@ const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// A model behind the gRPC protocol.
-pub struct Grpc {
-    connection: Connection,
+pub struct GrpcClient {
+    connection: HttpConnection,
     infer: Uri,
     ready: Uri,
     headers: HeaderMap,
@@ -38,13 +38,13 @@ pub struct Grpc {
     observer: Arc<dyn Observer>,
 }
 
-impl Grpc {
+impl GrpcClient {
     /// # Errors
     ///
     /// Fails when TLS cannot be set up.
-    pub fn new(options: TransportOptions, observer: Arc<dyn Observer>) -> Result<Self, Failure> {
+    pub fn new(options: TransportOptions, observer: Arc<dyn Observer>) -> Result<Self, RequestFailure> {
         let TransportOptions { endpoint, model, version, mut headers, binary, timeout, insecure, .. } = options;
-        let connection = Connection::new(&endpoint, ConnectionOptions { timeout, insecure, http2: true })?;
+        let connection = HttpConnection::new(&endpoint, ConnectionOptions { timeout, insecure, http2: true })?;
         let method = |name: &str| endpoint.uri(&format!("/inference.GRPCInferenceService/{name}"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -54,17 +54,26 @@ impl Grpc {
     }
 
     /// Calls a method with a message in parts, whose first has room for the header.
-    async fn call(&self, method: &Uri, mut headers: HeaderMap, id: &str, parts: Vec<Bytes>) -> Result<Bytes, Failure> {
+    async fn call(
+        &self,
+        method: &Uri,
+        mut headers: HeaderMap,
+        id: &str,
+        parts: Vec<Bytes>,
+    ) -> Result<Bytes, RequestFailure> {
         if let Ok(id) = HeaderValue::from_str(id) {
             headers.entry(REQUEST_ID).or_insert(id);
         }
         let length: usize = parts.iter().map(Bytes::len).sum();
         let announced = u32::try_from(length).map_err(|_| {
-            Failure::new(FailureKind::Refused, format!("the request has {length} bytes, more than gRPC can say"))
+            RequestFailure::new(
+                FailureKind::Rejected,
+                format!("the request has {length} bytes, more than gRPC can say"),
+            )
         })?;
         let mut header = vec![0; HEADER];
         header[1..].copy_from_slice(&announced.to_be_bytes());
-        let mut message: Request<Parts> = Request::new(std::iter::once(header.into()).chain(parts).collect());
+        let mut message: Request<BodyChunks> = Request::new(std::iter::once(header.into()).chain(parts).collect());
         *message.method_mut() = Method::POST;
         *message.uri_mut() = method.clone();
         *message.headers_mut() = headers;
@@ -83,26 +92,26 @@ impl Grpc {
     }
 }
 
-impl Target for Grpc {
-    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, Failure>> {
+impl InferenceTarget for GrpcClient {
+    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, RequestFailure>> {
         async move {
             let model = (self.model.as_str(), self.version.as_deref());
             let parts = write_request(model, request, self.binary, Vec::new())
-                .map_err(|error| Failure::new(FailureKind::Refused, error.to_string()))?;
+                .map_err(|error| RequestFailure::new(FailureKind::Rejected, error.to_string()))?;
             let message = self.call(&self.infer, self.headers.clone(), &request.id, parts).await?;
             read_response(&message).map_err(|error| {
-                Failure::new(FailureKind::Refused, format!("the server's answer cannot be read: {error}"))
+                RequestFailure::new(FailureKind::Rejected, format!("the server's answer cannot be read: {error}"))
             })
         }
         .boxed()
     }
 
-    fn reachable(&self) -> BoxFuture<'_, Result<(), Failure>> {
+    fn reachable(&self) -> BoxFuture<'_, Result<(), RequestFailure>> {
         async {
             let (name, version) = (self.model.clone(), self.version.clone().unwrap_or_default());
             let message = ModelReadyRequest { name, version }.encode_to_vec().into();
             match self.call(&self.ready, self.headers.clone(), "", vec![message]).await {
-                Err(failure) if failure.kind != FailureKind::Refused => Err(failure),
+                Err(failure) if failure.kind != FailureKind::Rejected => Err(failure),
                 _ => Ok(()),
             }
         }
@@ -111,7 +120,7 @@ impl Target for Grpc {
 }
 
 /// Returns the message of an answer.
-fn received(answer: &Answer) -> Result<Bytes, Failure> {
+fn received(answer: &HttpResponse) -> Result<Bytes, RequestFailure> {
     let header = |name: &HeaderName| answer.trailers.get(name).or_else(|| answer.headers.get(name));
     if let Some(status) = header(&STATUS)
         && status != "0"
@@ -125,14 +134,15 @@ fn received(answer: &Answer) -> Result<Bytes, Failure> {
         let kind = match answer.status.as_u16() {
             429 | 503 => FailureKind::Overloaded,
             502 | 504 => FailureKind::Unavailable,
-            _ => FailureKind::Everyone,
+            _ => FailureKind::AllRequests,
         };
         let message = "the answer is not one of gRPC: is this the server's gRPC port?";
         let status = Some(answer.status.as_u16().to_string());
-        return Err(Failure { status, ..Failure::new(kind, message) });
+        return Err(RequestFailure { status, ..RequestFailure::new(kind, message) });
     }
-    let wrong =
-        |reason: &str| Failure::new(FailureKind::Refused, format!("the server's answer cannot be read: {reason}"));
+    let wrong = |reason: &str| {
+        RequestFailure::new(FailureKind::Rejected, format!("the server's answer cannot be read: {reason}"))
+    };
     match answer.body.split_first_chunk::<HEADER>() {
         Some(([0, length @ ..], rest)) if u32::from_be_bytes(*length) as usize == rest.len() => {
             Ok(answer.body.slice(HEADER..))
@@ -143,18 +153,20 @@ fn received(answer: &Answer) -> Result<Bytes, Failure> {
 }
 
 /// Says what a status means.
-fn failure(code: Code, message: String) -> Failure {
+fn failure(code: Code, message: String) -> RequestFailure {
     // The code of overload is also that of a message which the server finds too long.
     let is_too_long = code == Code::ResourceExhausted && message.contains("message") && message.contains("than");
     let kind = match code {
-        _ if is_too_long => FailureKind::Refused,
+        _ if is_too_long => FailureKind::Rejected,
         Code::ResourceExhausted => FailureKind::Overloaded,
         Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled => FailureKind::Unavailable,
-        Code::Unauthenticated | Code::PermissionDenied | Code::NotFound | Code::Unimplemented => FailureKind::Everyone,
-        _ => FailureKind::Refused,
+        Code::Unauthenticated | Code::PermissionDenied | Code::NotFound | Code::Unimplemented => {
+            FailureKind::AllRequests
+        }
+        _ => FailureKind::Rejected,
     };
     let message = if message.is_empty() { "the server gave no reason".to_owned() } else { message };
-    Failure { status: Some(name(code)), ..Failure::new(kind, message) }
+    RequestFailure { status: Some(name(code)), ..RequestFailure::new(kind, message) }
 }
 
 /// Returns a code as gRPC's documents spell it.
@@ -186,10 +198,10 @@ mod tests {
     fn statuses_have_kinds() {
         let kind = |code, message: &str| failure(code, message.to_owned()).kind;
         assert_eq!(kind(Code::ResourceExhausted, "try again later"), FailureKind::Overloaded);
-        assert_eq!(kind(Code::ResourceExhausted, "Received message larger than max (9 vs. 4)"), FailureKind::Refused);
+        assert_eq!(kind(Code::ResourceExhausted, "Received message larger than max (9 vs. 4)"), FailureKind::Rejected);
         assert_eq!(kind(Code::Unavailable, ""), FailureKind::Unavailable);
-        assert_eq!(kind(Code::NotFound, ""), FailureKind::Everyone);
-        assert_eq!(kind(Code::InvalidArgument, ""), FailureKind::Refused);
+        assert_eq!(kind(Code::NotFound, ""), FailureKind::AllRequests);
+        assert_eq!(kind(Code::InvalidArgument, ""), FailureKind::Rejected);
         assert_eq!(failure(Code::NotFound, "no".to_owned()).to_string(), "no (NOT_FOUND)");
     }
 

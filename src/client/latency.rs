@@ -10,17 +10,17 @@ const POWERS: usize = 32;
 
 /// A histogram that many threads add to.
 #[derive(Debug)]
-pub struct Latencies {
+pub struct LatencyHistogram {
     buckets: Box<[AtomicU64]>,
 }
 
-impl Default for Latencies {
+impl Default for LatencyHistogram {
     fn default() -> Self {
         Self { buckets: (0..STEPS * POWERS).map(|_| AtomicU64::new(0)).collect() }
     }
 }
 
-impl Latencies {
+impl LatencyHistogram {
     /// Adds how long one request took.
     pub fn add(&self, time: Duration) {
         self.buckets[bucket(time)].fetch_add(1, Ordering::Relaxed);
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_right_to_within_a_bucket() {
-        let latencies = Latencies::default();
+        let latencies = LatencyHistogram::default();
         assert_eq!(latencies.percentiles([0.5]), [Duration::ZERO]);
         for micros in 1..=100_000 {
             latencies.add(Duration::from_micros(micros));
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn any_time_has_a_bucket() {
-        let latencies = Latencies::default();
+        let latencies = LatencyHistogram::default();
         for time in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(100_000), Duration::MAX] {
             latencies.add(time);
         }

@@ -1,8 +1,8 @@
 //! The client behind `mlserver infer`: many requests from a file, to a server or a model, and their answers in order.
 //!
-//! A [`Source`] reads the file, in pieces of as many rows as a request has ([`Piece`]). [`Run`] keeps several of them under way,
-//! as many as [`Concurrency`] finds useful, and writes what comes back to an [`Output`] in the order of the file. Between them,
-//! [`exchange`] turns a piece into requests, sends them to the [`Target`] again where that may help, and takes a request that
+//! A [`InputSource`] reads the file, in pieces of as many rows as a request has ([`InputBatch`]). [`Run`] keeps several of them under way,
+//! as many as [`Concurrency`] finds useful, and writes what comes back to an [`RunOutput`] in the order of the file. Between them,
+//! [`exchange`] turns a piece into requests, sends them to the [`InferenceTarget`] again where that may help, and takes a request that
 //! is refused apart until it has the rows that are to blame. Memory is bounded: whatever has been read and not been written
 //! holds a part of [`MEMORY`].
 
@@ -35,16 +35,16 @@ use crate::types::{InferenceRequest, InferenceResponse};
 pub use backoff::Backoff;
 pub use concurrency::Concurrency;
 pub use endpoint::{Endpoint, EndpointError};
-pub use failure::{Failure, FailureKind};
-pub use grpc::Grpc;
-pub use latency::Latencies;
+pub use failure::{FailureKind, RequestFailure};
+pub use grpc::GrpcClient;
+pub use latency::LatencyHistogram;
 pub use lines::MAX_LINE;
-pub use output::{Output, OutputError, Place, Resumed};
-pub use pace::Spacing;
-pub use rest::{Rest, TransportOptions};
-pub use run::{Ending, Options, Run, RunError};
-pub use source::{Format, Source, SourceError};
-pub use stats::{Snapshot, Stats};
+pub use output::{OutputError, OutputState, OutputTarget, RunOutput};
+pub use pace::RequestSpacing;
+pub use rest::{RestClient, TransportOptions};
+pub use run::{Run, RunError, RunOptions, RunOutcome};
+pub use source::{InputError, InputSource, SourceFormat};
+pub use stats::{RunStats, StatsSnapshot};
 
 /// The bytes that rows may take which have been read and whose answers have not been written.
 pub const MEMORY: usize = 32 << 20;
@@ -53,16 +53,16 @@ pub const MEMORY: usize = 32 << 20;
 pub const MAX_ANSWER: usize = 64 << 20;
 
 /// What answers requests: a server, or a model in this process.
-pub trait Target: Send + Sync + 'static {
+pub trait InferenceTarget: Send + Sync + 'static {
     /// Sends a request once.
-    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, Failure>>;
+    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, RequestFailure>>;
 
     /// Asks whether the model is there at all and we may use it, which the failure of one request does not tell.
     ///
     /// # Errors
     ///
     /// Fails when no request will be answered, however it looks.
-    fn reachable(&self) -> BoxFuture<'_, Result<(), Failure>>;
+    fn reachable(&self) -> BoxFuture<'_, Result<(), RequestFailure>>;
 }
 
 /// How much the user wants to hear.

@@ -10,30 +10,30 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::convert::{self, Form};
-use super::row::FAILED;
+use super::convert::{self, OutputFormat};
+use super::row::FAILURE_PREFIX;
 
 /// What the file is called until it is whole.
-const PARTIAL: &str = ".partial";
+const PARTIAL_SUFFIX: &str = ".partial";
 /// What columns are called until all of them are written.
-const COLUMNS: &str = ".columns";
+const COLUMNS_SUFFIX: &str = ".columns";
 
 /// Where answers go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum OutputTarget {
     Stdout,
     File(PathBuf),
 }
 
 /// Answers on their way out.
 #[derive(Debug)]
-pub struct Output {
-    to: To,
+pub struct RunOutput {
+    to: OutputHandle,
     name: String,
 }
 
 #[derive(Debug)]
-enum To {
+enum OutputHandle {
     Stdout(io::Stdout),
     /// A pipe, a terminal, `/dev/null`: nothing that could be renamed.
     Special(File),
@@ -41,13 +41,13 @@ enum To {
         file: File,
         partial: PathBuf,
         target: PathBuf,
-        form: Form,
+        form: OutputFormat,
     },
 }
 
 /// What an earlier run has left.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Resumed {
+pub struct OutputState {
     /// Rows that have been answered, from the first on.
     pub rows: u64,
     /// Those of them that failed.
@@ -80,30 +80,30 @@ pub enum OutputError {
     Closed,
 }
 
-impl Output {
+impl RunOutput {
     /// Starts anew. Returns the rows of an earlier run, too, whose answers are lost with that.
     ///
     /// # Errors
     ///
     /// Fails when the place cannot be written to, or another run is writing there.
-    pub fn create(place: &Place) -> Result<(Self, u64), OutputError> {
+    pub fn create(place: &OutputTarget) -> Result<(Self, u64), OutputError> {
         let path = match place {
-            Place::Stdout => {
-                return Ok((Self { to: To::Stdout(io::stdout()), name: "standard output".to_owned() }, 0));
+            OutputTarget::Stdout => {
+                return Ok((Self { to: OutputHandle::Stdout(io::stdout()), name: "standard output".to_owned() }, 0));
             }
-            Place::File(path) => path,
+            OutputTarget::File(path) => path,
         };
         let name = format!("`{}`", path.display());
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
             let failed = |source| OutputError::Open { path: path.clone(), source };
             let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
-            return Ok((Self { to: To::Special(file), name }, 0));
+            return Ok((Self { to: OutputHandle::Special(file), name }, 0));
         }
         let (mut file, partial, form) = Self::open_partial(path)?;
         // What is there counts for a warning alone, and may be anything.
         let lost = Self::scan(&mut file, &partial).map_or(0, |(resumed, _)| resumed.rows);
         Self::cut(&mut file, 0).map_err(|source| OutputError::Open { path: partial.clone(), source })?;
-        Ok((Self { to: To::Regular { file, partial, target: path.clone(), form }, name }, lost))
+        Ok((Self { to: OutputHandle::Regular { file, partial, target: path.clone(), form }, name }, lost))
     }
 
     /// Goes on where an earlier run has stopped. Nothing is there to go on behind when that was before its first answer.
@@ -111,27 +111,29 @@ impl Output {
     /// # Errors
     ///
     /// Fails when the file cannot be read or written, or another run is writing to it.
-    pub fn resume(path: &Path) -> Result<(Self, Resumed), OutputError> {
+    pub fn resume(path: &Path) -> Result<(Self, OutputState), OutputError> {
         let name = format!("`{}`", path.display());
         let target = path.to_owned();
         let read = |source| OutputError::Read { path: target.clone(), source };
         if !partial_of(path).exists() && path.is_file() {
             let mut file = File::open(path).map_err(read)?;
-            let (rows, failed) = match Form::of(path) {
-                Form::Lines => Self::scan(&mut file, path).map(|(resumed, _)| (resumed.rows, resumed.failed))?,
+            let (rows, failed) = match OutputFormat::of(path) {
+                OutputFormat::Lines => {
+                    Self::scan(&mut file, path).map(|(resumed, _)| (resumed.rows, resumed.failed))?
+                }
                 form => convert::count(path, form).map_err(read)?,
             };
-            let resumed = Resumed { rows, failed, last_id: None, complete: true };
-            return Ok((Self { to: To::Special(file), name }, resumed));
+            let resumed = OutputState { rows, failed, last_id: None, complete: true };
+            return Ok((Self { to: OutputHandle::Special(file), name }, resumed));
         }
         let (mut file, partial, form) = Self::open_partial(path)?;
         let (resumed, end) = Self::scan(&mut file, &partial)?;
         Self::cut(&mut file, end).map_err(|source| OutputError::Open { path: partial.clone(), source })?;
-        Ok((Self { to: To::Regular { file, partial, target, form }, name }, resumed))
+        Ok((Self { to: OutputHandle::Regular { file, partial, target, form }, name }, resumed))
     }
 
-    fn open_partial(path: &Path) -> Result<(File, PathBuf, Form), OutputError> {
-        let form = Form::of(path);
+    fn open_partial(path: &Path) -> Result<(File, PathBuf, OutputFormat), OutputError> {
+        let form = OutputFormat::of(path);
         if !form.is_known() {
             return Err(OutputError::WithoutParquet);
         }
@@ -150,11 +152,11 @@ impl Output {
     }
 
     /// Counts the answers of an earlier run and finds where they end: before the first line that is no answer, or not whole.
-    fn scan(file: &mut File, path: &Path) -> Result<(Resumed, u64), OutputError> {
+    fn scan(file: &mut File, path: &Path) -> Result<(OutputState, u64), OutputError> {
         let read = |source| OutputError::Read { path: path.to_owned(), source };
         file.seek(SeekFrom::Start(0)).map_err(read)?;
         let mut reader = BufReader::with_capacity(1 << 20, file);
-        let (mut resumed, mut end, mut line, mut last) = (Resumed::default(), 0, Vec::new(), Vec::new());
+        let (mut resumed, mut end, mut line, mut last) = (OutputState::default(), 0, Vec::new(), Vec::new());
         loop {
             line.clear();
             let taken = reader.read_until(b'\n', &mut line).map_err(read)?;
@@ -164,7 +166,7 @@ impl Output {
             }
             end += taken as u64;
             resumed.rows += 1;
-            resumed.failed += u64::from(line.starts_with(FAILED));
+            resumed.failed += u64::from(line.starts_with(FAILURE_PREFIX));
             std::mem::swap(&mut line, &mut last);
         }
         let Some(index) = resumed.rows.checked_sub(1) else { return Ok((resumed, end)) };
@@ -189,8 +191,8 @@ impl Output {
     /// Fails when they do not fit, or nobody reads them. A part of them may have been written.
     pub fn write(&mut self, lines: &[u8]) -> Result<(), OutputError> {
         let written = match &mut self.to {
-            To::Stdout(stdout) => stdout.write_all(lines).and_then(|()| stdout.flush()),
-            To::Special(file) | To::Regular { file, .. } => file.write_all(lines),
+            OutputHandle::Stdout(stdout) => stdout.write_all(lines).and_then(|()| stdout.flush()),
+            OutputHandle::Special(file) | OutputHandle::Regular { file, .. } => file.write_all(lines),
         };
         written.map_err(|source| self.failed(source))
     }
@@ -209,8 +211,8 @@ impl Output {
     /// Fails when the disk does.
     pub fn sync(&mut self) -> Result<(), OutputError> {
         let synced = match &mut self.to {
-            To::Stdout(_) | To::Special(_) => Ok(()),
-            To::Regular { file, .. } => file.sync_data(),
+            OutputHandle::Stdout(_) | OutputHandle::Special(_) => Ok(()),
+            OutputHandle::Regular { file, .. } => file.sync_data(),
         };
         synced.map_err(|source| self.failed(source))
     }
@@ -222,17 +224,17 @@ impl Output {
     /// Fails when the disk does.
     pub fn finish(mut self) -> Result<(), OutputError> {
         self.sync()?;
-        let To::Regular { partial, target, form, .. } = &self.to else { return Ok(()) };
+        let OutputHandle::Regular { partial, target, form, .. } = &self.to else { return Ok(()) };
         let rename = |from: &Path| {
             fs::rename(from, target).map_err(|source| {
                 let (from, to) = (from.to_owned(), target.clone());
                 OutputError::Rename { from, to, source }
             })
         };
-        if *form == Form::Lines {
+        if *form == OutputFormat::Lines {
             rename(partial)?;
         } else {
-            let columns = with_suffix(target, COLUMNS);
+            let columns = with_suffix(target, COLUMNS_SUFFIX);
             convert::convert(partial, *form, &columns).map_err(|source| {
                 // Half of it is of no use to anybody.
                 let _ = fs::remove_file(&columns);
@@ -253,14 +255,14 @@ impl Output {
     /// Returns the file that an interrupted run leaves, if it leaves one.
     pub fn partial(&self) -> Option<&Path> {
         match &self.to {
-            To::Regular { partial, .. } => Some(partial),
-            To::Stdout(_) | To::Special(_) => None,
+            OutputHandle::Regular { partial, .. } => Some(partial),
+            OutputHandle::Stdout(_) | OutputHandle::Special(_) => None,
         }
     }
 }
 
 fn partial_of(path: &Path) -> PathBuf {
-    with_suffix(path, PARTIAL)
+    with_suffix(path, PARTIAL_SUFFIX)
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
@@ -285,22 +287,22 @@ mod tests {
     fn a_run_goes_on_behind_the_last_whole_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.jsonl");
-        let (mut output, lost) = Output::create(&Place::File(path.clone())).unwrap();
+        let (mut output, lost) = RunOutput::create(&OutputTarget::File(path.clone())).unwrap();
         assert_eq!(lost, 0);
         output.write((line(0, false) + &line(1, true) + &line(2, false) + "{\"model_na").as_bytes()).unwrap();
-        assert!(matches!(Output::resume(&path), Err(OutputError::Busy { .. })), "the first run is there still");
+        assert!(matches!(RunOutput::resume(&path), Err(OutputError::Busy { .. })), "the first run is there still");
         drop(output);
         assert!(!path.exists());
 
-        let (mut output, resumed) = Output::resume(&path).unwrap();
-        let expected = Resumed { rows: 3, failed: 1, last_id: Some("i2".to_owned()), complete: false };
+        let (mut output, resumed) = RunOutput::resume(&path).unwrap();
+        let expected = OutputState { rows: 3, failed: 1, last_id: Some("i2".to_owned()), complete: false };
         assert_eq!(resumed, expected);
         output.write(line(3, false).as_bytes()).unwrap();
         output.finish().unwrap();
         let whole = line(0, false) + &line(1, true) + &line(2, false) + &line(3, false);
         assert_eq!(fs::read_to_string(&path).unwrap(), whole);
         assert!(!partial_of(&path).exists());
-        let (_, resumed) = Output::resume(&path).unwrap();
+        let (_, resumed) = RunOutput::resume(&path).unwrap();
         assert_eq!((resumed.rows, resumed.failed, resumed.complete), (4, 1, true));
     }
 
@@ -309,7 +311,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
         fs::write(partial_of(&path), line(0, false) + "\0\0\0\0\0}\n\0\0").unwrap();
-        let (output, resumed) = Output::resume(&path).unwrap();
+        let (output, resumed) = RunOutput::resume(&path).unwrap();
         assert_eq!(resumed.rows, 1);
         drop(output);
         assert_eq!(fs::read_to_string(partial_of(&path)).unwrap(), line(0, false));
@@ -320,14 +322,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
         fs::write(partial_of(&path), "{\"a\":1}\n").unwrap();
-        let error = Output::resume(&path).unwrap_err();
+        let error = RunOutput::resume(&path).unwrap_err();
         let source = std::error::Error::source(&error).unwrap().to_string();
         assert_eq!(source, "its line 1 is not the answer to row 0");
     }
 
     #[test]
     fn a_full_disk_is_an_error() {
-        let (mut output, _) = Output::create(&Place::File(PathBuf::from("/dev/full"))).unwrap();
+        let (mut output, _) = RunOutput::create(&OutputTarget::File(PathBuf::from("/dev/full"))).unwrap();
         let error = output.write(b"x\n").unwrap_err();
         assert_eq!(error.to_string(), "cannot write to `/dev/full`: what was written before is kept");
     }

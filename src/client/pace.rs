@@ -6,13 +6,13 @@ use tokio::time::Instant;
 
 /// The least time between the starts of two requests in one place of those that are under way.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Spacing {
+pub struct RequestSpacing {
     pub interval: Duration,
     /// The most that is added at random.
     pub jitter: Duration,
 }
 
-impl Spacing {
+impl RequestSpacing {
     /// Returns how long the place stays taken after a request that took so long.
     pub(super) fn rest(&self, elapsed: Duration) -> Duration {
         if self.interval.is_zero() && self.jitter.is_zero() {
@@ -24,13 +24,13 @@ impl Spacing {
 
 /// Spreads rows over time.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RateLimiter {
     /// What a row takes; nothing without a limit.
     per_row: Option<Duration>,
     next: Instant,
 }
 
-impl Pace {
+impl RateLimiter {
     /// Lets so many rows pass in a second, or any number.
     pub(super) fn new(rows_per_second: Option<f64>) -> Self {
         Self { per_row: rows_per_second.map(|rate| Duration::from_secs_f64(1.0 / rate)), next: Instant::now() }
@@ -52,7 +52,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn rows_are_spread_over_time() {
         let start = Instant::now();
-        let mut pace = Pace::new(Some(100.0));
+        let mut pace = RateLimiter::new(Some(100.0));
         for _ in 0..11 {
             pace.wait(10).await;
         }
@@ -61,7 +61,7 @@ mod tests {
         pace.wait(1).await;
         pace.wait(1).await;
         assert_eq!(start.elapsed().as_millis(), 11_010, "a pause is not made up for");
-        let mut free = Pace::new(None);
+        let mut free = RateLimiter::new(None);
         free.wait(1 << 40).await;
         assert_eq!(start.elapsed().as_millis(), 11_010);
     }
@@ -69,10 +69,10 @@ mod tests {
     #[test]
     fn a_place_rests_until_the_interval_is_over() {
         let second = Duration::from_secs(1);
-        let spacing = Spacing { interval: second, jitter: Duration::ZERO };
+        let spacing = RequestSpacing { interval: second, jitter: Duration::ZERO };
         assert_eq!(spacing.rest(second / 4), second * 3 / 4);
         assert_eq!(spacing.rest(second * 2), Duration::ZERO);
-        let spacing = Spacing { interval: second, jitter: second };
+        let spacing = RequestSpacing { interval: second, jitter: second };
         let rests: Vec<_> = (0..50).map(|_| spacing.rest(Duration::ZERO)).collect();
         assert!(rests.iter().all(|rest| (second..second * 2).contains(rest)));
         assert!(rests.iter().any(|rest| *rest != rests[0]));

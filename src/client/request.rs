@@ -4,22 +4,22 @@ use std::ops::Range;
 
 use uuid::Uuid;
 
-use super::lines::{Line, MAX_LINE};
+use super::lines::{InputLine, MAX_LINE};
 use crate::types::json::{Incoming, ReadError, read_request};
 use crate::types::merge::{self, Form, Share};
 use crate::types::{InferenceRequest, Parameters, Tensor};
 
 /// Rows that one request can ask for.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct RequestGroup {
     /// All of them. It has no id.
     request: InferenceRequest,
-    pub(super) members: Vec<Member>,
+    pub(super) members: Vec<GroupMember>,
 }
 
 /// A row of the input in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Member {
+pub(super) struct GroupMember {
     /// Its place in the piece.
     pub(super) place: usize,
     pub(super) id: String,
@@ -29,20 +29,20 @@ pub(super) struct Member {
 
 /// A row that is no request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Bad {
+pub(super) struct InvalidRow {
     pub(super) place: usize,
     pub(super) id: Option<String>,
     pub(super) message: String,
 }
 
 /// Reads requests, and puts those together that differ in nothing but their rows.
-pub(super) fn prepare(lines: Vec<Line>) -> (Vec<Group>, Vec<Bad>) {
-    let (mut forms, mut bad) = (Vec::<(Option<Form>, Vec<(Member, InferenceRequest)>)>::new(), Vec::new());
+pub(super) fn prepare(lines: Vec<InputLine>) -> (Vec<RequestGroup>, Vec<InvalidRow>) {
+    let (mut forms, mut bad) = (Vec::<(Option<Form>, Vec<(GroupMember, InferenceRequest)>)>::new(), Vec::new());
     for (place, line) in lines.into_iter().enumerate() {
         let incoming = match read(&line) {
             Ok(incoming) => incoming,
             Err(message) => {
-                bad.push(Bad { place, id: id(&line), message });
+                bad.push(InvalidRow { place, id: id(&line), message });
                 continue;
             }
         };
@@ -51,19 +51,19 @@ pub(super) fn prepare(lines: Vec<Line>) -> (Vec<Group>, Vec<Bad>) {
         // Parameters of its own would become lists, which only some servers take apart.
         let is_plain = |input: &Tensor| input.parameters.others.is_empty();
         let share = request.inputs.iter().all(is_plain).then(|| Share::of(&request)).flatten();
-        let member = Member { place, id, rows: share.as_ref().map_or(0, |share| share.rows) };
+        let member = GroupMember { place, id, rows: share.as_ref().map_or(0, |share| share.rows) };
         let form = share.map(|share| share.form);
         match forms.iter_mut().find(|(other, _)| form.is_some() && *other == form) {
             Some((_, rows)) => rows.push((member, request)),
             None => forms.push((form, vec![(member, request)])),
         }
     }
-    (forms.into_iter().flat_map(|(_, rows)| Group::of(rows)).collect(), bad)
+    (forms.into_iter().flat_map(|(_, rows)| RequestGroup::of(rows)).collect(), bad)
 }
 
-impl Group {
+impl RequestGroup {
     /// Puts rows of one form together.
-    fn of(mut rows: Vec<(Member, InferenceRequest)>) -> Vec<Self> {
+    fn of(mut rows: Vec<(GroupMember, InferenceRequest)>) -> Vec<Self> {
         let requests: Vec<&InferenceRequest> = rows.iter().map(|(_, request)| request).collect();
         match if rows.len() > 1 { merge::merge(&requests) } else { None } {
             Some(request) => vec![Self { request, members: rows.into_iter().map(|(member, _)| member).collect() }],
@@ -73,14 +73,17 @@ impl Group {
     }
 
     /// Makes a group of a table's rows: the request for all of them, their places, and the rows that are none.
-    pub(super) fn of_table((request, places, bad): (InferenceRequest, Vec<usize>, Vec<Bad>)) -> (Vec<Self>, Vec<Bad>) {
+    pub(super) fn of_table(
+        (request, places, bad): (InferenceRequest, Vec<usize>, Vec<InvalidRow>),
+    ) -> (Vec<Self>, Vec<InvalidRow>) {
         // Rows of a table have no ids.
-        let members: Vec<_> = places.into_iter().map(|place| Member { place, id: String::new(), rows: 1 }).collect();
+        let members: Vec<_> =
+            places.into_iter().map(|place| GroupMember { place, id: String::new(), rows: 1 }).collect();
         (if members.is_empty() { Vec::new() } else { vec![Self { request, members }] }, bad)
     }
 
     /// Makes a group of inputs that have so many rows.
-    pub(super) fn of_tensors(inputs: Vec<Tensor>, rows: usize, frame: bool) -> (Vec<Self>, Vec<Bad>) {
+    pub(super) fn of_tensors(inputs: Vec<Tensor>, rows: usize, frame: bool) -> (Vec<Self>, Vec<InvalidRow>) {
         let parameters = if frame { Parameters::with_content_type("pd") } else { Parameters::new() };
         let request = InferenceRequest { parameters, inputs, ..InferenceRequest::default() };
         Self::of_table((request, (0..rows).collect(), Vec::new()))
@@ -95,7 +98,7 @@ impl Group {
         if members.len() == self.members.len() {
             return InferenceRequest { id, ..self.request.clone() };
         }
-        let rows = |members: &[Member]| members.iter().map(|member| member.rows).sum::<usize>();
+        let rows = |members: &[GroupMember]| members.iter().map(|member| member.rows).sum::<usize>();
         let start = rows(&self.members[..members.start]);
         let end = start + rows(&self.members[members]);
         let slice = |input: &Tensor| input.slice_rows(start..end).expect("all inputs have the rows of all members");
@@ -114,10 +117,10 @@ fn new_id() -> String {
 }
 
 /// Reads a request: an object with `inputs`, a list of inputs, or one input.
-fn read(line: &Line) -> Result<Incoming, String> {
+fn read(line: &InputLine) -> Result<Incoming, String> {
     let text = match line {
-        Line::Text(text) => text.trim_ascii(),
-        Line::TooLong(found) => {
+        InputLine::Text(text) => text.trim_ascii(),
+        InputLine::TooLong(found) => {
             return Err(format!("the line has {found} bytes, more than the {MAX_LINE} that are read"));
         }
     };
@@ -134,12 +137,12 @@ fn read(line: &Line) -> Result<Incoming, String> {
 }
 
 /// Finds the id of a line, whatever else is wrong with it.
-pub(super) fn id(line: &Line) -> Option<String> {
+pub(super) fn id(line: &InputLine) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Named {
         id: Option<String>,
     }
-    let Line::Text(text) = line else { return None };
+    let InputLine::Text(text) = line else { return None };
     serde_json::from_slice::<Named>(text).ok()?.id.filter(|id| !id.is_empty())
 }
 
@@ -147,11 +150,11 @@ pub(super) fn id(line: &Line) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn line(text: &str) -> Line {
-        Line::Text(text.as_bytes().to_vec())
+    fn line(text: &str) -> InputLine {
+        InputLine::Text(text.as_bytes().to_vec())
     }
 
-    fn row(id: &str, value: i32) -> Line {
+    fn row(id: &str, value: i32) -> InputLine {
         let input = format!(r#"{{"name":"x","shape":[1,1],"datatype":"INT32","data":[{value}]}}"#);
         line(&format!(r#"{{"id":"{id}","inputs":[{input}]}}"#))
     }
@@ -195,13 +198,16 @@ mod tests {
 
     #[test]
     fn bad_rows_say_what_is_wrong() {
-        let message = |line: Line| prepare(vec![line]).1.remove(0);
+        let message = |line: InputLine| prepare(vec![line]).1.remove(0);
         assert_eq!(message(line(" \r")).message, "the line is empty");
         assert_eq!(message(line("{]")).message, "invalid JSON at byte 1: expected a key in double quotes");
         assert_eq!(message(line(r#"{"a":1}"#)).message, "`inputs` is required");
         let bad = message(line(r#"{"id":"a","inputs":[{"name":"x","shape":[1],"datatype":"INT99","data":[1]}]}"#));
         assert_eq!(bad.id.as_deref(), Some("a"));
         assert!(bad.message.starts_with("`inputs[0].datatype`: unknown datatype `INT99`"), "{}", bad.message);
-        assert_eq!(message(Line::TooLong(7)).message, "the line has 7 bytes, more than the 33554432 that are read");
+        assert_eq!(
+            message(InputLine::TooLong(7)).message,
+            "the line has 7 bytes, more than the 33554432 that are read"
+        );
     }
 }

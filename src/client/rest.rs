@@ -11,8 +11,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri}
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use super::connection::{Answer, Connection, ConnectionOptions, Parts};
-use super::{Endpoint, Failure, FailureKind, Observer, Target, Verbosity};
+use super::connection::{BodyChunks, ConnectionOptions, HttpConnection, HttpResponse};
+use super::{Endpoint, FailureKind, InferenceTarget, Observer, RequestFailure, Verbosity};
 use crate::types::json::{read_response, write_request};
 use crate::types::{InferenceRequest, InferenceResponse};
 
@@ -25,8 +25,8 @@ const IDS: [HeaderName; 2] = [HeaderName::from_static("x-request-id"), HeaderNam
 const SHOWN: usize = 4096;
 
 /// A model behind the REST protocol.
-pub struct Rest {
-    connection: Connection,
+pub struct RestClient {
+    connection: HttpConnection,
     infer: Uri,
     ready: Uri,
     headers: HeaderMap,
@@ -53,13 +53,13 @@ pub struct TransportOptions {
     pub http2: bool,
 }
 
-impl Rest {
+impl RestClient {
     /// # Errors
     ///
     /// Fails when TLS cannot be set up.
-    pub fn new(options: TransportOptions, observer: Arc<dyn Observer>) -> Result<Self, Failure> {
+    pub fn new(options: TransportOptions, observer: Arc<dyn Observer>) -> Result<Self, RequestFailure> {
         let TransportOptions { endpoint, model, version, mut headers, binary, timeout, insecure, http2 } = options;
-        let connection = Connection::new(&endpoint, ConnectionOptions { timeout, insecure, http2 })?;
+        let connection = HttpConnection::new(&endpoint, ConnectionOptions { timeout, insecure, http2 })?;
         let escape = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string().replace("%2D", "-");
         let version = version.map(|version| format!("/versions/{}", escape(&version))).unwrap_or_default();
         let path = format!("/v2/models/{}{version}", escape(&model));
@@ -68,9 +68,9 @@ impl Rest {
         Ok(Self { connection, infer, ready, headers, binary, observer })
     }
 
-    async fn send(&self, request: &InferenceRequest) -> Result<InferenceResponse, Failure> {
+    async fn send(&self, request: &InferenceRequest) -> Result<InferenceResponse, RequestFailure> {
         let written = write_request(request, self.binary)
-            .map_err(|error| Failure::new(FailureKind::Refused, error.to_string()))?;
+            .map_err(|error| RequestFailure::new(FailureKind::Rejected, error.to_string()))?;
         let mut headers = self.headers.clone();
         if let Ok(id) = HeaderValue::from_str(&request.id) {
             for name in IDS {
@@ -104,21 +104,21 @@ impl Rest {
     }
 }
 
-impl Target for Rest {
-    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, Failure>> {
+impl InferenceTarget for RestClient {
+    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, RequestFailure>> {
         self.send(request).boxed()
     }
 
-    fn reachable(&self) -> BoxFuture<'_, Result<(), Failure>> {
+    fn reachable(&self) -> BoxFuture<'_, Result<(), RequestFailure>> {
         async {
-            let mut message = Request::new(Parts::from_iter([]));
+            let mut message = Request::new(BodyChunks::from_iter([]));
             *message.uri_mut() = self.ready.clone();
             *message.headers_mut() = self.headers.clone();
             let answer = self.connection.send(message).await?;
             // A server that does not know the route knows nothing else of the protocol either. Not ready is no refusal:
             // whether a request is answered, it tells itself.
             match failure(&answer) {
-                refusal if answer.status != StatusCode::OK && refusal.kind != FailureKind::Refused => Err(refusal),
+                refusal if answer.status != StatusCode::OK && refusal.kind != FailureKind::Rejected => Err(refusal),
                 _ => Ok(()),
             }
         }
@@ -126,10 +126,10 @@ impl Target for Rest {
     }
 }
 
-fn read(answer: &Answer) -> Result<InferenceResponse, Failure> {
-    let wrong = |reason: String| Failure {
+fn read(answer: &HttpResponse) -> Result<InferenceResponse, RequestFailure> {
+    let wrong = |reason: String| RequestFailure {
         status: Some(answer.status.as_u16().to_string()),
-        ..Failure::new(FailureKind::Refused, format!("the server's answer cannot be read: {reason}"))
+        ..RequestFailure::new(FailureKind::Rejected, format!("the server's answer cannot be read: {reason}"))
     };
     let (json, binary) = match answer.headers.get(JSON_LENGTH) {
         None => (answer.body.clone(), None),
@@ -144,15 +144,15 @@ fn read(answer: &Answer) -> Result<InferenceResponse, Failure> {
 }
 
 /// Says what a status other than 200 means.
-fn failure(answer: &Answer) -> Failure {
+fn failure(answer: &HttpResponse) -> RequestFailure {
     let kind = match answer.status.as_u16() {
         429 | 503 => FailureKind::Overloaded,
         408 | 425 | 502 | 504 => FailureKind::Unavailable,
-        401 | 403 | 404 | 405 => FailureKind::Everyone,
-        _ => FailureKind::Refused,
+        401 | 403 | 404 | 405 => FailureKind::AllRequests,
+        _ => FailureKind::Rejected,
     };
     let seconds = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    Failure {
+    RequestFailure {
         kind,
         message: message(&answer.body),
         status: Some(answer.status.as_u16().to_string()),
@@ -190,15 +190,15 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.extend(retry.map(|value| (RETRY_AFTER, HeaderValue::from_static(value))));
             let status = StatusCode::from_u16(status).unwrap();
-            let failure = failure(&Answer { status, headers, body: Bytes::new(), trailers: HeaderMap::new() });
+            let failure = failure(&HttpResponse { status, headers, body: Bytes::new(), trailers: HeaderMap::new() });
             (failure.kind, failure.retry_after)
         };
         assert_eq!(kind(503, Some("7")), (FailureKind::Overloaded, Some(Duration::from_secs(7))));
         assert_eq!(kind(429, Some("Fri, 01 Jan 2027 00:00:00 GMT")), (FailureKind::Overloaded, None));
         assert_eq!(kind(502, None).0, FailureKind::Unavailable);
-        assert_eq!(kind(404, None).0, FailureKind::Everyone);
+        assert_eq!(kind(404, None).0, FailureKind::AllRequests);
         for status in [400, 413, 422, 500] {
-            assert_eq!(kind(status, None).0, FailureKind::Refused, "{status}");
+            assert_eq!(kind(status, None).0, FailureKind::Rejected, "{status}");
         }
     }
 }

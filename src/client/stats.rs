@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::Latencies;
+use super::LatencyHistogram;
 
 /// Counters that all parts of a run share.
 #[derive(Debug, Default)]
-pub struct Stats {
+pub struct RunStats {
     /// Rows whose answers have been written, of this run.
     pub(super) rows: AtomicU64,
     /// Those of them that failed.
@@ -18,12 +18,12 @@ pub struct Stats {
     pub(super) retries: AtomicU64,
     /// Requests that may be under way.
     pub(super) concurrency: AtomicUsize,
-    pub(super) latencies: Latencies,
+    pub(super) latencies: LatencyHistogram,
 }
 
 /// The counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct StatsSnapshot {
     pub rows: u64,
     pub failed: u64,
     pub bytes: u64,
@@ -34,11 +34,11 @@ pub struct Snapshot {
     pub latencies: [Duration; 3],
 }
 
-impl Stats {
+impl RunStats {
     /// Returns what the counters are now.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> StatsSnapshot {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Snapshot {
+        StatsSnapshot {
             rows: load(&self.rows),
             failed: load(&self.failed),
             bytes: load(&self.bytes),

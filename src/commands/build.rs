@@ -8,7 +8,9 @@ use anyhow::Context as _;
 use bytes::Bytes;
 
 use crate::cli::build::BuildArgs;
-use crate::image::{self, Context, Engine, Ignore, Options, Plan, Request, Sample, Trial};
+use crate::image::{
+    self, BuildContext, BuildRequest, CheckSample, DockerEngine, DockerfileOptions, IgnoreRules, ImageCheck, ImagePlan,
+};
 use crate::repository::Repository;
 use crate::settings::env::MapEnvironment;
 use crate::settings::{Environment, Settings, Sources};
@@ -23,9 +25,13 @@ const SAMPLE: &str = "request.json";
 
 /// Runs `mlserver build`; what the engine does is told on standard error, the image's name printed.
 pub fn run(args: &BuildArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
-    let plan = Plan::of(&args.folder)?;
-    let options =
-        Options { base: args.base.clone(), server: args.server.clone(), classic: args.classic, in_parts: true };
+    let plan = ImagePlan::of(&args.folder)?;
+    let options = DockerfileOptions {
+        base: args.base.clone(),
+        server: args.server.clone(),
+        classic: args.classic,
+        in_parts: true,
+    };
     let dockerfile = image::dockerfile(&plan, &options)?;
     let ignore = ignore(&args.folder)?;
     if plan.leaves_packages_out(&args.folder) {
@@ -39,8 +45,8 @@ pub fn run(args: &BuildArgs, environment: &dyn Environment, ui: &mut Ui) -> Resu
     } else {
         image::executable().context("cannot find this executable's files")?
     };
-    let context = Context { dockerfile, folder: args.folder.clone(), ignore, server };
-    let request = Request {
+    let context = BuildContext { dockerfile, folder: args.folder.clone(), ignore, server };
+    let request = BuildRequest {
         tag: args.tag.clone(),
         no_cache: args.no_cache,
         platform: args.platform.clone(),
@@ -58,11 +64,11 @@ pub fn run(args: &BuildArgs, environment: &dyn Environment, ui: &mut Ui) -> Resu
 async fn work(
     args: &BuildArgs,
     environment: &dyn Environment,
-    (request, context, trial): (Request, Context, Option<Trial>),
+    (request, context, trial): (BuildRequest, BuildContext, Option<ImageCheck>),
     ui: &mut Ui,
 ) -> Result<(), CommandError> {
     let variables: HashMap<String, String> = environment.variables().into_iter().collect();
-    let engine = Engine::connect(&variables).await?;
+    let engine = DockerEngine::connect(&variables).await?;
     engine.build(&request, context, |line| ui.note(line)).await?;
     #[expect(clippy::cast_precision_loss, reason = "a size for people")]
     let size = engine.size(&args.tag).await? as f64 / 1e6;
@@ -79,15 +85,15 @@ async fn work(
 }
 
 /// Reads what stays out of the image.
-fn ignore(folder: &Path) -> Result<Ignore, CommandError> {
+fn ignore(folder: &Path) -> Result<IgnoreRules, CommandError> {
     let own = IGNORE_FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file());
-    let Some(path) = own else { return Ok(Ignore::parse(&image::default_ignore())?) };
+    let Some(path) = own else { return Ok(IgnoreRules::parse(&image::default_ignore())?) };
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-    Ok(Ignore::parse(&text).with_context(|| format!("cannot read `{}`", path.display()))?)
+    Ok(IgnoreRules::parse(&text).with_context(|| format!("cannot read `{}`", path.display()))?)
 }
 
 /// Says what the image is tried with.
-fn trial(args: &BuildArgs) -> Result<Trial, CommandError> {
+fn trial(args: &BuildArgs) -> Result<ImageCheck, CommandError> {
     // As it is in the image, where nothing else says anything.
     let folder = fs::canonicalize(&args.folder).with_context(|| format!("cannot read `{}`", args.folder.display()))?;
     let sources = Sources::read(&MapEnvironment::new(&folder))?;
@@ -97,8 +103,8 @@ fn trial(args: &BuildArgs) -> Result<Trial, CommandError> {
         let path = model.settings.folder().map(|folder| folder.join(SAMPLE)).filter(|path| path.is_file());
         if let Some(path) = path {
             let body = fs::read(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-            samples.push(Sample { model: model.settings.name, body: Bytes::from(body) });
+            samples.push(CheckSample { model: model.settings.name, body: Bytes::from(body) });
         }
     }
-    Ok(Trial { image: args.tag.clone(), network: args.network.clone(), port: settings.http_port, samples })
+    Ok(ImageCheck { image: args.tag.clone(), network: args.network.clone(), port: settings.http_port, samples })
 }

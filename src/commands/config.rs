@@ -6,7 +6,7 @@ use std::fmt;
 use anyhow::anyhow;
 use serde_json::{Value, json};
 
-use crate::cli::config::{ConfigArgs, ConfigCommand, Format, ShowArgs};
+use crate::cli::config::{ConfigArgs, ConfigCommand, ConfigFormat, ShowArgs};
 use crate::repository::{Discovery, Repository};
 use crate::settings::{Entry, Environment, Loaded, ModelSettings, Settings, Sources};
 use crate::ui::Ui;
@@ -29,8 +29,8 @@ fn show(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(
     let discovery = Repository::new(&args.folder, sources, args.strict).discover();
     report(&server, &discovery, ui);
     match args.format {
-        Format::Text => text(&server, &discovery, ui)?,
-        Format::Json => ui.line(format_args!("{:#}", to_json(&server, &discovery)))?,
+        ConfigFormat::Text => text(&server, &discovery, ui)?,
+        ConfigFormat::Json => ui.line(format_args!("{:#}", to_json(&server, &discovery)))?,
     }
     match discovery.errors.len() {
         1.. if args.strict => Err(anyhow!("not every model in `{}` can be read", args.folder.display()).into()),
@@ -58,7 +58,7 @@ fn text(server: &Loaded<Settings>, discovery: &Discovery, ui: &mut Ui) -> std::i
     ui.line("server")?;
     entries(&server.entries, ui)?;
     for model in &discovery.models {
-        ui.line(format_args!("\n{}", Title(&model.settings)))?;
+        ui.line(format_args!("\n{}", ModelTitle(&model.settings)))?;
         entries(&model.entries, ui)?;
     }
     Ok(())
@@ -78,9 +78,9 @@ fn entries(entries: &[Entry], ui: &mut Ui) -> std::io::Result<()> {
 }
 
 /// Names a model, its version, and the file which describes it.
-struct Title<'a>(&'a ModelSettings);
+struct ModelTitle<'a>(&'a ModelSettings);
 
-impl fmt::Display for Title<'_> {
+impl fmt::Display for ModelTitle<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "model `{}`", self.0.name)?;
         if let Some(version) = self.0.version() {

@@ -23,9 +23,9 @@ const NAME: &str = "model repository";
 
 /// A repository in Python.
 #[derive(Debug)]
-pub(super) struct InPython(Arc<dyn Runtime>);
+pub(super) struct PythonRepository(Arc<dyn Runtime>);
 
-impl InPython {
+impl PythonRepository {
     /// Starts the class that the settings name.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl InPython {
     }
 }
 
-impl CustomRepository for InPython {
+impl CustomRepository for PythonRepository {
     fn list(&self) -> BoxFuture<'_, Result<Vec<Listed>, CustomError>> {
         self.ask("/models", None).boxed()
     }

@@ -6,15 +6,19 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::cli::dockerfile::DockerfileArgs;
-use crate::image::{self, Options, Plan};
+use crate::image::{self, DockerfileOptions, ImagePlan};
 use crate::ui::Ui;
 
 use super::CommandError;
 
 /// Runs `mlserver dockerfile`, and prints the paths of the files that it has written.
 pub fn run(args: &DockerfileArgs, ui: &mut Ui) -> Result<(), CommandError> {
-    let plan = Plan::of(&args.folder)?;
-    let options = Options { base: args.base.clone(), server: Some(args.server.clone()), ..Options::default() };
+    let plan = ImagePlan::of(&args.folder)?;
+    let options = DockerfileOptions {
+        base: args.base.clone(),
+        server: Some(args.server.clone()),
+        ..DockerfileOptions::default()
+    };
     let dockerfile = image::dockerfile(&plan, &options)?;
     if plan.leaves_packages_out(&args.folder) {
         ui.warning("every model is native, so no package is installed: `parameters.extra.backend` python changes that");

@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow};
 use super::CommandError;
 use super::start::python_options;
 use crate::cli::doctor::DoctorArgs;
-use crate::image::{Engine, Why};
+use crate::image::{DockerEngine, PythonReason};
 use crate::registry::chain;
 use crate::repository::Repository;
 use crate::runtimes::python::Python;
@@ -92,7 +92,7 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
         examine_model(&model.settings, &repository, &python, findings).await?;
     }
     let variables: HashMap<String, String> = environment.variables().into_iter().collect();
-    match Engine::connect(&variables).await {
+    match DockerEngine::connect(&variables).await {
         Ok(_) => findings.good("a Docker engine answers, for `mlserver build`"),
         Err(error) => findings.odd(format_args!("`mlserver build` cannot work: {error}")),
     }
@@ -119,7 +119,7 @@ async fn examine_model(
     findings: &mut Findings<'_>,
 ) -> io::Result<()> {
     let name = &model.name;
-    let why = match Why::of(model, repository.working_directory()) {
+    let why = match PythonReason::of(model, repository.working_directory()) {
         Ok(None) => return findings.good(format_args!("model `{name}` is evaluated by the server")),
         Ok(Some(why)) => why,
         Err(error) => return findings.bad(chain(&error)),

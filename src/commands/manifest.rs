@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use serde::Serialize;
 
 use super::CommandError;
-use crate::cli::manifest::{Kind, ManifestArgs};
+use crate::cli::manifest::{ManifestArgs, ManifestKind};
 use crate::settings::env::MapEnvironment;
 use crate::settings::{Settings, Sources};
 use crate::templates;
@@ -17,7 +17,7 @@ const LONGEST_NAME: usize = 63;
 
 /// What the templates may name.
 #[derive(Debug, Serialize)]
-struct Values<'a> {
+struct ManifestValues<'a> {
     name: &'a str,
     /// As a YAML string.
     image: String,
@@ -45,7 +45,7 @@ pub fn run(args: &ManifestArgs, ui: &mut Ui) -> Result<(), CommandError> {
         )
         .into());
     }
-    let values = Values {
+    let values = ManifestValues {
         name: &name,
         image: serde_json::to_string(&args.image)?,
         replicas: args.replicas,
@@ -56,9 +56,9 @@ pub fn run(args: &ManifestArgs, ui: &mut Ui) -> Result<(), CommandError> {
         grace_period: (settings.shutdown_delay + settings.shutdown_grace_period).as_secs() + 1,
     };
     let template = match args.kind {
-        Kind::Kubernetes => "manifests/kubernetes.yaml.tera",
-        Kind::Kserve => "manifests/kserve.yaml.tera",
-        Kind::Seldon => "manifests/seldon.yaml.tera",
+        ManifestKind::Kubernetes => "manifests/kubernetes.yaml.tera",
+        ManifestKind::Kserve => "manifests/kserve.yaml.tera",
+        ManifestKind::Seldon => "manifests/seldon.yaml.tera",
     };
     Ok(ui.line(templates::embedded(template, &values)?.trim_end())?)
 }

@@ -16,20 +16,20 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::engine::{Engine, words};
+use super::engine::{DockerEngine, error_text};
 
 /// How long models may take to load, and to answer.
-const PATIENCE: Duration = Duration::from_mins(10);
+const CHECK_TIMEOUT: Duration = Duration::from_mins(10);
 /// How long to wait before asking again whether the server is ready.
-const PAUSE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How much of an answer is read, in bytes.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
 /// How many of the container's last lines are shown when it fails.
-const SHOWN: usize = 40;
+const LOG_LINES: usize = 40;
 
 /// A request to try a model with.
 #[derive(Debug, Clone)]
-pub struct Sample {
+pub struct CheckSample {
     pub model: String,
     /// The JSON of an inference request.
     pub body: Bytes,
@@ -37,13 +37,13 @@ pub struct Sample {
 
 /// What an image is tried with.
 #[derive(Debug, Clone)]
-pub struct Trial {
+pub struct ImageCheck {
     pub image: String,
     /// The container's network, the engine's default if none is named.
     pub network: Option<String>,
     /// The port that the server in the image listens on.
     pub port: u16,
-    pub samples: Vec<Sample>,
+    pub samples: Vec<CheckSample>,
 }
 
 /// Why an image does not serve.
@@ -51,17 +51,17 @@ pub struct Trial {
 pub enum CheckError {
     #[error("the image cannot be run: {reason}")]
     Run { reason: String },
-    #[error("the image does not serve: {reason}{}", shown(lines))]
+    #[error("the image does not serve: {reason}{}", log_lines(lines))]
     NotReady { reason: String, lines: Vec<String> },
-    #[error("model `{model}` does not answer its `request.json`: {reason}{}", shown(lines))]
-    Sample { model: String, reason: String, lines: Vec<String> },
+    #[error("model `{model}` does not answer its `request.json`: {reason}{}", log_lines(lines))]
+    CheckSample { model: String, reason: String, lines: Vec<String> },
 }
 
-fn shown(lines: &[String]) -> String {
+fn log_lines(lines: &[String]) -> String {
     lines.iter().flat_map(|line| ["\n", line]).collect()
 }
 
-impl Engine {
+impl DockerEngine {
     /// Runs the image as its own user, waits until it is ready, and sends the samples. The container is removed in any case.
     ///
     /// The engine has to be on this machine: the container's port is published on the loopback interface only.
@@ -69,13 +69,13 @@ impl Engine {
     /// # Errors
     ///
     /// Fails with the server's last lines when it ends, is not ready after ten minutes, or does not answer a sample.
-    pub async fn check(&self, trial: &Trial) -> Result<(), CheckError> {
-        let run = |error| CheckError::Run { reason: words(&error) };
+    pub async fn check(&self, trial: &ImageCheck) -> Result<(), CheckError> {
+        let run = |error| CheckError::Run { reason: error_text(&error) };
         let body = container(trial);
         let created = self.docker.create_container(None::<CreateContainerOptions>, body).await.map_err(run)?;
         let started = self.docker.start_container(&created.id, None::<StartContainerOptions>).await.map_err(run);
         let outcome = match started {
-            Ok(()) => self.try_container(&created.id, trial).await,
+            Ok(()) => self.wait_and_check(&created.id, trial).await,
             Err(error) => Err(error),
         };
         let force = RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
@@ -83,56 +83,65 @@ impl Engine {
         outcome.and(removed)
     }
 
-    async fn try_container(&self, id: &str, trial: &Trial) -> Result<(), CheckError> {
-        let run = |error| CheckError::Run { reason: words(&error) };
+    async fn wait_and_check(&self, id: &str, trial: &ImageCheck) -> Result<(), CheckError> {
+        let run = |error| CheckError::Run { reason: error_text(&error) };
         let options =
             LogsOptions { follow: true, stdout: true, stderr: true, tail: "all".to_owned(), ..LogsOptions::default() };
-        let mut log =
-            Log { stream: Box::pin(self.docker.logs(id, Some(options))), lines: VecDeque::new(), address: None };
-        let end = Instant::now() + PATIENCE;
+        let mut log = ContainerLog {
+            stream: Box::pin(self.docker.logs(id, Some(options))),
+            lines: VecDeque::new(),
+            address: None,
+        };
+        let end = Instant::now() + CHECK_TIMEOUT;
         let mut reason = "it does not listen".to_owned();
         loop {
-            log.read_what_is_there().await;
+            log.read_available().await;
             let inspected = self.docker.inspect_container(id, None::<InspectContainerOptions>).await.map_err(run)?;
             if let Some(code) = exit_code(&inspected) {
-                log.read_what_is_there().await;
+                log.read_available().await;
                 let reason = format!("it ended with exit code {code}; its last lines:");
                 return Err(CheckError::NotReady { reason, lines: log.lines.into() });
             }
             if let Some(address) = address(&inspected, trial).or(log.address) {
-                match ask(address, Method::GET, "/v2/health/ready", Bytes::new()).await {
-                    Ok((200, _)) => return self.try_samples(address, trial, log).await,
+                match send(address, Method::GET, "/v2/health/ready", Bytes::new()).await {
+                    Ok((200, _)) => return self.send_samples(address, trial, log).await,
                     Ok((_, body)) => reason = body,
                     Err(error) => reason = error,
                 }
             }
             if Instant::now() > end {
-                let reason = format!("it is not ready after {} s: {reason}", PATIENCE.as_secs());
+                let reason = format!("it is not ready after {} s: {reason}", CHECK_TIMEOUT.as_secs());
                 return Err(CheckError::NotReady { reason, lines: log.lines.into() });
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn try_samples(&self, address: SocketAddr, trial: &Trial, mut log: Log) -> Result<(), CheckError> {
+    async fn send_samples(
+        &self,
+        address: SocketAddr,
+        trial: &ImageCheck,
+        mut log: ContainerLog,
+    ) -> Result<(), CheckError> {
         for sample in &trial.samples {
             let path = format!("/v2/models/{}/infer", sample.model);
-            let asked = tokio::time::timeout(PATIENCE, ask(address, Method::POST, &path, sample.body.clone())).await;
+            let asked =
+                tokio::time::timeout(CHECK_TIMEOUT, send(address, Method::POST, &path, sample.body.clone())).await;
             let reason = match asked {
                 Ok(Ok((200, _))) => continue,
                 Ok(Ok((status, body))) => format!("{status}, {body}"),
                 Ok(Err(error)) => error,
-                Err(_) => format!("no answer after {} s", PATIENCE.as_secs()),
+                Err(_) => format!("no answer after {} s", CHECK_TIMEOUT.as_secs()),
             };
-            log.read_what_is_there().await;
-            return Err(CheckError::Sample { model: sample.model.clone(), reason, lines: log.lines.into() });
+            log.read_available().await;
+            return Err(CheckError::CheckSample { model: sample.model.clone(), reason, lines: log.lines.into() });
         }
         Ok(())
     }
 }
 
 /// Describes the container: on the host's network it picks a free port, else its port is published on one.
-fn container(trial: &Trial) -> ContainerCreateBody {
+fn container(trial: &ImageCheck) -> ContainerCreateBody {
     let on_host = trial.network.as_deref() == Some("host");
     let port = format!("{}/tcp", trial.port);
     let publish = PortBinding { host_ip: Some(Ipv4Addr::LOCALHOST.to_string()), host_port: None };
@@ -158,7 +167,7 @@ fn exit_code(inspected: &ContainerInspectResponse) -> Option<i64> {
 }
 
 /// Returns where the container's port is published.
-fn address(inspected: &ContainerInspectResponse, trial: &Trial) -> Option<SocketAddr> {
+fn address(inspected: &ContainerInspectResponse, trial: &ImageCheck) -> Option<SocketAddr> {
     let ports = inspected.network_settings.as_ref()?.ports.as_ref()?;
     let bindings = ports.get(&format!("{}/tcp", trial.port))?.as_ref()?;
     let port = bindings.iter().find_map(|binding| binding.host_port.as_ref()?.parse().ok())?;
@@ -166,7 +175,7 @@ fn address(inspected: &ContainerInspectResponse, trial: &Trial) -> Option<Socket
 }
 
 /// What a container says.
-struct Log {
+struct ContainerLog {
     stream: std::pin::Pin<Box<dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send>>,
     /// The last lines.
     lines: VecDeque<String>,
@@ -174,16 +183,16 @@ struct Log {
     address: Option<SocketAddr>,
 }
 
-impl Log {
-    async fn read_what_is_there(&mut self) {
-        while let Ok(Some(Ok(output))) = tokio::time::timeout(PAUSE, self.stream.next()).await {
+impl ContainerLog {
+    async fn read_available(&mut self) {
+        while let Ok(Some(Ok(output))) = tokio::time::timeout(POLL_INTERVAL, self.stream.next()).await {
             for line in String::from_utf8_lossy(&output.into_bytes()).lines() {
                 if let Some((_, address)) = line.split_once("HTTP server running on http://") {
                     let end =
                         address.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':').unwrap_or(address.len());
                     self.address = address[..end].parse().ok();
                 }
-                if self.lines.len() == SHOWN {
+                if self.lines.len() == LOG_LINES {
                     self.lines.pop_front();
                 }
                 self.lines.push_back(line.to_owned());
@@ -193,7 +202,7 @@ impl Log {
 }
 
 /// Sends a request and returns status and body of the answer, or why there is none.
-async fn ask(address: SocketAddr, method: Method, path: &str, body: Bytes) -> Result<(u16, String), String> {
+async fn send(address: SocketAddr, method: Method, path: &str, body: Bytes) -> Result<(u16, String), String> {
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
     let connected = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = connected.map_err(|error| error.to_string())?;
@@ -203,7 +212,8 @@ async fn ask(address: SocketAddr, method: Method, path: &str, body: Bytes) -> Re
     let exchange = async {
         let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
         let status = answer.status().as_u16();
-        let body = Limited::new(answer.into_body(), MOST_BYTES).collect().await.map_err(|error| error.to_string())?;
+        let body =
+            Limited::new(answer.into_body(), MAX_RESPONSE_BYTES).collect().await.map_err(|error| error.to_string())?;
         Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
     };
     tokio::select! {

@@ -12,31 +12,31 @@ use futures_util::stream;
 use tar::{Builder, EntryType, Header};
 use tokio::sync::mpsc;
 
-use super::{Dockerfile, Ignore};
+use super::{Dockerfile, IgnoreRules};
 
 /// The name of the Dockerfile in the context, where no file of a folder can be.
 pub(super) const DOCKERFILE: &str = "Dockerfile";
 /// How many bytes are sent at a time, and how many such pieces may wait to be sent.
-const PIECE: usize = 256 << 10;
-const WAITING: usize = 4;
+const CHUNK: usize = 256 << 10;
+const MAX_WAITING_CHUNKS: usize = 4;
 
 /// The parts of a context.
 #[derive(Debug)]
-pub struct Context {
+pub struct BuildContext {
     pub dockerfile: Dockerfile,
     /// The folder that becomes `project/`.
     pub folder: PathBuf,
-    pub ignore: Ignore,
+    pub ignore: IgnoreRules,
     /// Files of this machine that become `server/`: where each is, and where it stands in the image.
     pub server: Vec<(PathBuf, PathBuf)>,
 }
 
-impl Context {
+impl BuildContext {
     /// Returns the tar's bytes. At most a megabyte of it is in memory; dropping the stream ends the work.
     pub fn into_stream(self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
-        let (pieces, mut sent) = mpsc::channel(WAITING);
+        let (pieces, mut sent) = mpsc::channel(MAX_WAITING_CHUNKS);
         tokio::task::spawn_blocking(move || {
-            let writer = BufWriter::with_capacity(PIECE, Pieces(pieces.clone()));
+            let writer = BufWriter::with_capacity(CHUNK, ChunkWriter(pieces.clone()));
             if let Err(error) = self.write(writer) {
                 // Fails when nobody wants to know.
                 let _ = pieces.blocking_send(Err(error));
@@ -65,7 +65,7 @@ impl Context {
 /// Adds what is in a folder, in order, but for what is to be left out.
 ///
 /// Who owns a file, and whether the group may write it, is a matter of this machine: the image's files are root's.
-fn add_folder(tar: &mut Builder<impl Write>, root: &Path, below: &str, ignore: &Ignore) -> io::Result<()> {
+fn add_folder(tar: &mut Builder<impl Write>, root: &Path, below: &str, ignore: &IgnoreRules) -> io::Result<()> {
     let folder = root.join(below);
     let mut entries =
         fs::read_dir(&folder).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(|e| named(&folder, &e))?;
@@ -125,9 +125,9 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
 }
 
 /// Sends what is written.
-struct Pieces(mpsc::Sender<io::Result<Bytes>>);
+struct ChunkWriter(mpsc::Sender<io::Result<Bytes>>);
 
-impl Write for Pieces {
+impl Write for ChunkWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let sent = self.0.blocking_send(Ok(Bytes::copy_from_slice(bytes)));
         sent.map(|()| bytes.len()).map_err(|_| io::ErrorKind::BrokenPipe.into())
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     /// Returns path, mode and content of each entry; of a link, where it leads.
-    async fn entries(context: Context) -> Vec<(String, u32, String)> {
+    async fn entries(context: BuildContext) -> Vec<(String, u32, String)> {
         let pieces: Vec<_> = context.into_stream().map(Result::unwrap).collect().await;
         let bytes = pieces.concat();
         let mut archive = tar::Archive::new(bytes.as_slice());
@@ -177,10 +177,10 @@ mod tests {
         fs::set_permissions(root.join("run"), fs::Permissions::from_mode(0o700)).unwrap();
         fs::set_permissions(root.join("models.py"), fs::Permissions::from_mode(0o600)).unwrap();
         std::os::unix::fs::symlink("models.py", root.join("link")).unwrap();
-        let found = entries(Context {
+        let found = entries(BuildContext {
             dockerfile: Dockerfile { text: "FROM scratch".to_owned(), images: Vec::new() },
             folder: root.to_owned(),
-            ignore: Ignore::parse("data\n!data/keep").unwrap(),
+            ignore: IgnoreRules::parse("data\n!data/keep").unwrap(),
             server: vec![(root.join("run"), "/usr/local/bin/mlserver".into())],
         })
         .await;
@@ -204,10 +204,10 @@ mod tests {
     async fn what_cannot_be_read_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("gone");
-        let context = Context {
+        let context = BuildContext {
             dockerfile: Dockerfile { text: String::new(), images: Vec::new() },
             folder: folder.path().to_owned(),
-            ignore: Ignore::default(),
+            ignore: IgnoreRules::default(),
             server: vec![(missing.clone(), "/x".into())],
         };
         let pieces: Vec<_> = context.into_stream().collect().await;

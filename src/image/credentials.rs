@@ -1,4 +1,4 @@
-//! Registry credentials, as `docker login` stores them: in Docker's configuration file or in a credential helper.
+//! ImageRegistry credentials, as `docker login` stores them: in Docker's configuration file or in a credential helper.
 
 use std::fs;
 use std::io;
@@ -27,9 +27,9 @@ pub enum CredentialsError {
 
 /// A registry of images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Registry<'a>(&'a str);
+pub(super) struct ImageRegistry<'a>(&'a str);
 
-impl<'a> Registry<'a> {
+impl<'a> ImageRegistry<'a> {
     /// Returns the registry of an image: the host in front of the first slash, or Docker Hub if there is none.
     pub(super) fn of_image(name: &'a str) -> Self {
         match name.split_once('/') {
@@ -101,7 +101,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.json");
         fs::write(&path, config).unwrap();
-        Registry::of_image(image).credentials(&path)
+        ImageRegistry::of_image(image).credentials(&path)
     }
 
     #[test]
@@ -117,9 +117,9 @@ mod tests {
             ("r.io/a/m:2.0", "r.io"),
         ];
         for (image, expected) in cases {
-            assert_eq!(Registry::of_image(image), Registry(expected), "{image}");
+            assert_eq!(ImageRegistry::of_image(image), ImageRegistry(expected), "{image}");
         }
-        assert_eq!(Registry(DOCKER_HUB).engine_keys().collect::<Vec<_>>(), [DOCKER_HUB, DOCKER_HUB_HOST]);
+        assert_eq!(ImageRegistry(DOCKER_HUB).engine_keys().collect::<Vec<_>>(), [DOCKER_HUB, DOCKER_HUB_HOST]);
     }
 
     #[test]
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn credentials_missing_file_or_empty_entry_is_none() {
-        assert_eq!(Registry("r.io").credentials(Path::new("/no/such/config.json")).unwrap(), None);
+        assert_eq!(ImageRegistry("r.io").credentials(Path::new("/no/such/config.json")).unwrap(), None);
         assert_eq!(lookup(r#"{"auths": {"r.io": {}}}"#, "r.io/m").unwrap(), None);
         assert_eq!(lookup("{}", "r.io/m").unwrap(), None);
     }

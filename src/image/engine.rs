@@ -10,18 +10,18 @@ use bollard::query_parameters::{BuildImageOptions, BuilderVersion, PushImageOpti
 use bollard::{Docker, body_try_stream};
 use futures_util::StreamExt;
 
-use super::context::{Context, DOCKERFILE};
-use super::credentials::{CredentialsError, Registry};
-use super::progress::{BuildFailure, Progress};
+use super::context::{BuildContext, DOCKERFILE};
+use super::credentials::{CredentialsError, ImageRegistry};
+use super::progress::{BuildFailure, BuildProgress};
 
 /// Where engines listen unless `DOCKER_HOST` says otherwise.
 const DEFAULT_HOST: &str = "unix:///var/run/docker.sock";
 /// How long an engine may take to answer: steps of a build may be silent for long.
-const PATIENCE: Duration = Duration::from_hours(6);
+const TIMEOUT: Duration = Duration::from_hours(6);
 
 /// A connection to an engine.
 #[derive(Debug, Clone)]
-pub struct Engine {
+pub struct DockerEngine {
     pub(super) docker: Docker,
     /// Docker's configuration file, which need not exist. `None` if no variable leads to it.
     config: Option<PathBuf>,
@@ -29,7 +29,7 @@ pub struct Engine {
 
 /// What to build, beside the context.
 #[derive(Debug, Clone, Default)]
-pub struct Request {
+pub struct BuildRequest {
     pub tag: String,
     pub no_cache: bool,
     pub platform: Option<String>,
@@ -55,7 +55,7 @@ pub enum EngineError {
     Credentials(#[from] CredentialsError),
 }
 
-impl Engine {
+impl DockerEngine {
     /// Connects to the engine that `variables` name. Credentials are looked up later, for the registries that are used.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Engine {
         let variable = |name: &str| variables.get(name).filter(|value| !value.is_empty());
         let host = variable("DOCKER_HOST").map_or(DEFAULT_HOST, String::as_str);
         let unreachable = |error| EngineError::Unreachable { host: host.to_owned(), source: Box::new(error) };
-        let docker = Docker::connect_with_host(host).map_err(unreachable)?.with_timeout(PATIENCE);
+        let docker = Docker::connect_with_host(host).map_err(unreachable)?.with_timeout(TIMEOUT);
         // The engine may be older than this client.
         let docker = docker.negotiate_version().await.map_err(unreachable)?;
         let folder = variable("DOCKER_CONFIG").map(PathBuf::from);
@@ -78,7 +78,7 @@ impl Engine {
         let Some(config) = self.config.clone() else { return Ok(HashMap::new()) };
         let images = images.to_vec();
         let lookup = move || {
-            let registries: BTreeSet<_> = images.iter().map(|image| Registry::of_image(image)).collect();
+            let registries: BTreeSet<_> = images.iter().map(|image| ImageRegistry::of_image(image)).collect();
             let mut found = HashMap::new();
             for registry in registries {
                 if let Some(credentials) = registry.credentials(&config)? {
@@ -98,8 +98,8 @@ impl Engine {
     /// A failed step comes with its own last words.
     pub async fn build(
         &self,
-        request: &Request,
-        context: Context,
+        request: &BuildRequest,
+        context: BuildContext,
         mut tell: impl FnMut(String),
     ) -> Result<(), EngineError> {
         let version = if request.classic { BuilderVersion::BuilderV1 } else { BuilderVersion::BuilderBuildKit };
@@ -118,19 +118,19 @@ impl Engine {
         };
         let credentials = self.credentials(&context.dockerfile.images).await?;
         let body = body_try_stream(context.into_stream());
-        let mut progress = Progress::default();
+        let mut progress = BuildProgress::default();
         let mut stream = self.docker.build_image(options, Some(credentials), Some(body));
         while let Some(info) = stream.next().await {
             let info = match info {
                 Ok(info) => info,
-                Err(error) => return Err(progress.failure(&words(&error)).into()),
+                Err(error) => return Err(progress.into_failure(&error_text(&error)).into()),
             };
             if let Some(message) = info.error_detail.and_then(|detail| detail.message) {
-                return Err(progress.failure(&message).into());
+                return Err(progress.into_failure(&message).into());
             }
             let lines = match (info.aux, info.stream) {
-                (Some(BuildInfoAux::BuildKit(status)), _) => progress.kit(status),
-                (_, Some(text)) => progress.classic(&text),
+                (Some(BuildInfoAux::BuildKit(status)), _) => progress.add_buildkit(status),
+                (_, Some(text)) => progress.add_classic(&text),
                 _ => Vec::new(),
             };
             lines.into_iter().for_each(&mut tell);
@@ -167,7 +167,7 @@ impl Engine {
 }
 
 /// Returns what an engine says, without this client's words around it.
-pub(super) fn words(error: &bollard::errors::Error) -> String {
+pub(super) fn error_text(error: &bollard::errors::Error) -> String {
     match error {
         bollard::errors::Error::DockerStreamError { error } => error.clone(),
         bollard::errors::Error::DockerResponseServerError { message, .. } => message.clone(),
@@ -213,7 +213,7 @@ mod tests {
     #[tokio::test]
     async fn an_engine_that_is_not_there_is_named() {
         let variables = HashMap::from([("DOCKER_HOST".to_owned(), "unix:///no/such/engine.sock".to_owned())]);
-        let error = Engine::connect(&variables).await.unwrap_err().to_string();
+        let error = DockerEngine::connect(&variables).await.unwrap_err().to_string();
         assert!(error.starts_with("no Docker engine answers at `unix:///no/such/engine.sock`"), "{error}");
     }
 }

@@ -7,10 +7,10 @@ use globset::{GlobBuilder, GlobMatcher};
 
 /// What the patterns of a file say.
 #[derive(Debug, Default)]
-pub struct Ignore(Vec<Rule>);
+pub struct IgnoreRules(Vec<IgnoreRule>);
 
 #[derive(Debug)]
-struct Rule {
+struct IgnoreRule {
     pattern: GlobMatcher,
     /// Whether a match is left out, or taken back in.
     excludes: bool,
@@ -25,7 +25,7 @@ pub struct IgnoreError {
     source: globset::Error,
 }
 
-impl Ignore {
+impl IgnoreRules {
     /// Reads the lines of a file of patterns.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Ignore {
             }
             let glob = GlobBuilder::new(&to_glob(&pattern)).literal_separator(true).backslash_escape(true).build();
             let glob = glob.map_err(|source| IgnoreError { pattern: written.to_owned(), line, source })?;
-            rules.push(Rule { pattern: glob.compile_matcher(), excludes });
+            rules.push(IgnoreRule { pattern: glob.compile_matcher(), excludes });
         }
         Ok(Self(rules))
     }
@@ -55,7 +55,7 @@ impl Ignore {
     pub fn excludes(&self, path: &str) -> bool {
         let ends = path.match_indices('/').map(|(index, _)| index).chain([path.len()]);
         let prefixes: Vec<&str> = ends.map(|end| &path[..end]).collect();
-        let matches = |rule: &&Rule| prefixes.iter().any(|prefix| rule.pattern.is_match(prefix));
+        let matches = |rule: &&IgnoreRule| prefixes.iter().any(|prefix| rule.pattern.is_match(prefix));
         self.0.iter().rfind(matches).is_some_and(|rule| rule.excludes)
     }
 
@@ -140,13 +140,13 @@ mod tests {
             ("!data/keep\ndata", "data/keep/x", true),
         ];
         for (patterns, path, expected) in cases {
-            assert_eq!(Ignore::parse(patterns).unwrap().excludes(path), expected, "{patterns:?} on {path}");
+            assert_eq!(IgnoreRules::parse(patterns).unwrap().excludes(path), expected, "{patterns:?} on {path}");
         }
     }
 
     #[test]
     fn what_is_no_pattern_is_named_by_its_line() {
-        let error = Ignore::parse("ok\n\n[a").unwrap_err();
+        let error = IgnoreRules::parse("ok\n\n[a").unwrap_err();
         assert_eq!(error.to_string(), "`[a` in line 3 is not a pattern of files");
     }
 }

@@ -12,13 +12,13 @@ mod progress;
 use serde::Serialize;
 
 use crate::templates::{self, TemplateError};
-pub use check::{CheckError, Sample, Trial};
-pub use context::Context;
+pub use check::{CheckError, CheckSample, ImageCheck};
+pub use context::BuildContext;
 pub use credentials::CredentialsError;
-pub use engine::{Engine, EngineError, Request};
+pub use engine::{BuildRequest, DockerEngine, EngineError};
 pub use executable::files as executable;
-pub use ignore::{Ignore, IgnoreError};
-pub use plan::{Plan, PlanError, Python, Why};
+pub use ignore::{IgnoreError, IgnoreRules};
+pub use plan::{ImagePlan, PlanError, PythonImage, PythonReason};
 pub use progress::BuildFailure;
 
 /// The base images for models in Python, and for those of conda, whose environment brings its own Python.
@@ -39,12 +39,12 @@ pub fn default_ignore() -> String {
 
 /// What a Dockerfile may be told beside what the folder needs.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct DockerfileOptions {
     /// The image to start from, in place of the usual one.
     pub base: Option<String>,
     /// The image that the executable comes from; without one, it is part of the context, in `server/`.
     pub server: Option<String>,
-    /// Whether the context is a [`Context`], with the folder in `project/`, rather than the folder itself.
+    /// Whether the context is a [`BuildContext`], with the folder in `project/`, rather than the folder itself.
     pub in_parts: bool,
     /// Whether the builder lacks mounts: the classic one does.
     pub classic: bool,
@@ -52,7 +52,7 @@ pub struct Options {
 
 /// What the template of the Dockerfile may name.
 #[derive(Debug, Serialize)]
-struct Values<'a> {
+struct DockerfileValues<'a> {
     version: &'static str,
     why: String,
     base: &'a str,
@@ -85,10 +85,10 @@ pub struct Dockerfile {
 /// # Errors
 ///
 /// Fails when the template is wrong, which is a bug of ours.
-pub fn dockerfile(plan: &Plan, options: &Options) -> Result<Dockerfile, TemplateError> {
+pub fn dockerfile(plan: &ImagePlan, options: &DockerfileOptions) -> Result<Dockerfile, TemplateError> {
     let python = match plan {
-        Plan::Native(_) => None,
-        Plan::Python(python) => Some(python),
+        ImagePlan::Native(_) => None,
+        ImagePlan::Python(python) => Some(python),
     };
     let conda = python.and_then(|python| python.conda.as_deref());
     let server_image = options.server.as_deref();
@@ -100,7 +100,7 @@ pub fn dockerfile(plan: &Plan, options: &Options) -> Result<Dockerfile, Template
     let base = options.base.as_deref().unwrap_or(usual_base);
     let requirements = python.is_some_and(|python| python.requirements);
     let environment = requirements || conda.is_some();
-    let values = Values {
+    let values = DockerfileValues {
         version: env!("CARGO_PKG_VERSION"),
         why: plan.to_string(),
         base,

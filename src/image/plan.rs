@@ -18,16 +18,16 @@ const REQUIREMENTS: &str = "requirements.txt";
 
 /// What an image of a folder holds beside the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Plan {
+pub enum ImagePlan {
     /// The server alone. Tells how many models it evaluates.
     Native(usize),
-    Python(Python),
+    Python(PythonImage),
 }
 
 /// An image with Python.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Python {
-    pub why: Why,
+pub struct PythonImage {
+    pub why: PythonReason,
     /// The folder has a `requirements.txt`.
     pub requirements: bool,
     /// The requirements name other files of the folder.
@@ -38,7 +38,7 @@ pub struct Python {
 
 /// Why an image needs Python.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
+pub enum PythonReason {
     /// A model's implementation is a class in Python, or the settings ask for it.
     Model(String),
     /// The server does not evaluate a model's artifact.
@@ -64,7 +64,7 @@ pub enum PlanError {
     Model { model: String, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for ImagePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Native(0) => f.write_str("the server alone, as the folder holds no models"),
@@ -75,7 +75,7 @@ impl fmt::Display for Plan {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for PythonReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Model(model) => write!(f, "model `{model}`, which runs in Python"),
@@ -86,7 +86,7 @@ impl fmt::Display for Why {
     }
 }
 
-impl Plan {
+impl ImagePlan {
     /// Looks at a folder's settings and models. Reads the artifacts of native models, and runs nothing.
     ///
     /// What the environment of this process says is left out of account: it is not that of the image.
@@ -107,15 +107,15 @@ impl Plan {
         }
         let present = |name: &str| absolute.join(name).is_file();
         let conda = CONDA_FILES.into_iter().rfind(|name| present(name)).map(str::to_owned);
-        let mut why = settings.model_repository_implementation.map(Why::Repository);
+        let mut why = settings.model_repository_implementation.map(PythonReason::Repository);
         for model in &discovery.models {
-            why = why.map_or_else(|| Why::of(&model.settings, &absolute), |why| Ok(Some(why)))?;
+            why = why.map_or_else(|| PythonReason::of(&model.settings, &absolute), |why| Ok(Some(why)))?;
         }
         if discovery.models.is_empty()
             && why.is_none()
             && (conda.is_some() || present(REQUIREMENTS) || has_code(&absolute)?)
         {
-            why = Some(Why::Code);
+            why = Some(PythonReason::Code);
         }
         let Some(why) = why else { return Ok(Self::Native(discovery.models.len())) };
         let path = absolute.join(REQUIREMENTS);
@@ -124,7 +124,7 @@ impl Plan {
             let text = fs::read(&path).map_err(|source| PlanError::Read { path, source })?;
             name_files(&String::from_utf8_lossy(&text))
         };
-        Ok(Self::Python(Python { why, requirements, requirements_name_files, conda }))
+        Ok(Self::Python(PythonImage { why, requirements, requirements_name_files, conda }))
     }
 
     /// Tells whether a file of the folder says which packages there are, and the image does without them.
@@ -134,7 +134,7 @@ impl Plan {
     }
 }
 
-impl Why {
+impl PythonReason {
     /// Says why a model needs Python, if it does, as loading it would. Reads the artifact of a native model.
     ///
     /// Paths of models without a settings file start in `folder`.

@@ -9,12 +9,12 @@ use flate2::read::MultiGzDecoder;
 use zip::ZipArchive;
 
 /// How much a template may hold, in bytes and in files.
-const MOST_BYTES: u64 = 64 << 20;
-const MOST_FILES: usize = 10_000;
+const MAX_BYTES: u64 = 64 << 20;
+const MAX_FILES: usize = 10_000;
 
 /// A file of a template or project.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct File {
+pub struct ProjectFile {
     /// Where it stands, relative and without `..`.
     pub path: PathBuf,
     pub data: Vec<u8>,
@@ -30,15 +30,15 @@ pub enum ArchiveError {
     Kind { path: PathBuf },
     #[error("`{}` in the template leads out of it", entry.display())]
     Outside { entry: PathBuf },
-    #[error("the template `{}` is larger than {} MiB or has more than {MOST_FILES} files", path.display(), MOST_BYTES >> 20)]
+    #[error("the template `{}` is larger than {} MiB or has more than {MAX_FILES} files", path.display(), MAX_BYTES >> 20)]
     TooLarge { path: PathBuf },
 }
 
 /// Reads all files of a template. Links and whatever else is no file are left out.
 ///
 /// When everything in an archive is in one folder, as in those of GitHub, that folder is left out of the paths.
-pub(super) fn read(path: &Path) -> Result<Vec<File>, ArchiveError> {
-    let mut draft = Draft { path, files: Vec::new(), left: MOST_BYTES };
+pub(super) fn read(path: &Path) -> Result<Vec<ProjectFile>, ArchiveError> {
+    let mut draft = TemplateReader { path, files: Vec::new(), left: MAX_BYTES };
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     if path.is_dir() {
         draft.folder(Path::new(""))?;
@@ -61,14 +61,14 @@ pub(super) fn read(path: &Path) -> Result<Vec<File>, ArchiveError> {
     Ok(without_common_folder(draft.files))
 }
 
-struct Draft<'a> {
+struct TemplateReader<'a> {
     path: &'a Path,
-    files: Vec<File>,
+    files: Vec<ProjectFile>,
     /// How many bytes may still come.
     left: u64,
 }
 
-impl Draft<'_> {
+impl TemplateReader<'_> {
     fn failed(&self, source: io::Error) -> ArchiveError {
         ArchiveError::Read { path: self.path.to_owned(), source }
     }
@@ -126,18 +126,19 @@ impl Draft<'_> {
         }
         let mut data = Vec::new();
         reader.take(self.left + 1).read_to_end(&mut data).map_err(|source| self.failed(source))?;
-        let left = self.left.checked_sub(data.len() as u64).filter(|_| self.files.len() < MOST_FILES);
+        let left = self.left.checked_sub(data.len() as u64).filter(|_| self.files.len() < MAX_FILES);
         self.left = left.ok_or_else(|| ArchiveError::TooLarge { path: self.path.to_owned() })?;
         let path = path.components().filter(|component| *component != Component::CurDir).collect();
-        self.files.push(File { path, data, executable: mode & 0o111 != 0 });
+        self.files.push(ProjectFile { path, data, executable: mode & 0o111 != 0 });
         Ok(())
     }
 }
 
-fn without_common_folder(mut files: Vec<File>) -> Vec<File> {
-    let first = |file: &File| file.path.components().next().map(|component| PathBuf::from(component.as_os_str()));
+fn without_common_folder(mut files: Vec<ProjectFile>) -> Vec<ProjectFile> {
+    let first =
+        |file: &ProjectFile| file.path.components().next().map(|component| PathBuf::from(component.as_os_str()));
     let Some(folder) = files.first().and_then(first) else { return files };
-    let is_inside = |file: &File| file.path != folder && file.path.starts_with(&folder);
+    let is_inside = |file: &ProjectFile| file.path != folder && file.path.starts_with(&folder);
     if files.iter().all(is_inside) {
         for file in &mut files {
             if let Ok(rest) = file.path.strip_prefix(&folder) {
@@ -168,15 +169,15 @@ mod tests {
         builder.into_inner().unwrap()
     }
 
-    fn read_as(name: &str, bytes: &[u8]) -> Result<Vec<File>, ArchiveError> {
+    fn read_as(name: &str, bytes: &[u8]) -> Result<Vec<ProjectFile>, ArchiveError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         fs::write(&path, bytes).unwrap();
         read(&path)
     }
 
-    fn file(path: &str, data: &str, executable: bool) -> File {
-        File { path: path.into(), data: data.as_bytes().to_vec(), executable }
+    fn file(path: &str, data: &str, executable: bool) -> ProjectFile {
+        ProjectFile { path: path.into(), data: data.as_bytes().to_vec(), executable }
     }
 
     #[test]

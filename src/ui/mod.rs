@@ -10,12 +10,12 @@ use std::io::{self, Write};
 
 /// The two streams of a command.
 pub struct Ui {
-    out: Stream,
-    err: Stream,
+    out: UiStream,
+    err: UiStream,
 }
 
 /// A stream whose reader may go away.
-struct Stream {
+struct UiStream {
     writer: Box<dyn Write>,
     closed: bool,
 }
@@ -28,7 +28,7 @@ impl Ui {
 
     /// Writes to the given streams.
     pub fn new(out: Box<dyn Write>, err: Box<dyn Write>) -> Self {
-        let stream = |writer| Stream { writer, closed: false };
+        let stream = |writer| UiStream { writer, closed: false };
         Self { out: stream(out), err: stream(err) }
     }
 
@@ -67,7 +67,7 @@ impl Ui {
     }
 }
 
-impl Stream {
+impl UiStream {
     fn line(&mut self, line: impl Display) -> io::Result<()> {
         if self.closed {
             return Ok(());

@@ -7,18 +7,18 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// How often a bar moves.
-const BAR: Duration = Duration::from_millis(100);
+const BAR_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a line is written where there is no bar.
-const LINE: Duration = Duration::from_secs(5);
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 /// What the bar counts to.
 const STEPS: u64 = 1000;
 
 /// Progress on standard error. A reader that has gone is no failure.
 #[derive(Debug)]
-pub struct Progress(Mode);
+pub struct TerminalProgress(ProgressMode);
 
 #[derive(Debug)]
-enum Mode {
+enum ProgressMode {
     Quiet,
     Lines,
     Bar(ProgressBar),
@@ -26,41 +26,41 @@ enum Mode {
 
 /// How far the work is.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shown {
+pub struct ProgressUpdate {
     /// From 0 to 1, where the end is known.
     pub share: Option<f64>,
     /// What there is to say about it.
     pub text: String,
 }
 
-impl Progress {
+impl TerminalProgress {
     /// Writes to the standard error of the process, or nothing at all.
     pub fn standard(quiet: bool) -> Self {
         Self(if quiet {
-            Mode::Quiet
+            ProgressMode::Quiet
         } else if io::stderr().is_terminal() {
             let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr());
-            Mode::Bar(bar)
+            ProgressMode::Bar(bar)
         } else {
-            Mode::Lines
+            ProgressMode::Lines
         })
     }
 
     /// Returns how often it is worth to show something.
     pub const fn interval(&self) -> Duration {
         match self.0 {
-            Mode::Bar(_) => BAR,
-            Mode::Quiet | Mode::Lines => LINE,
+            ProgressMode::Bar(_) => BAR_INTERVAL,
+            ProgressMode::Quiet | ProgressMode::Lines => LINE_INTERVAL,
         }
     }
 
     /// Shows how far the work is.
-    pub fn show(&self, shown: &Shown) {
+    pub fn show(&self, shown: &ProgressUpdate) {
         let percent = shown.share.map(|share| format!("{:.1} %, ", share * 100.0)).unwrap_or_default();
         match &self.0 {
-            Mode::Quiet => {}
-            Mode::Lines => self.raw(format_args!("{percent}{}", shown.text)),
-            Mode::Bar(bar) => {
+            ProgressMode::Quiet => {}
+            ProgressMode::Lines => self.raw(format_args!("{percent}{}", shown.text)),
+            ProgressMode::Bar(bar) => {
                 let template = if shown.share.is_some() { "[{bar:20}] {wide_msg}" } else { "{spinner} {wide_msg}" };
                 if let Ok(style) = ProgressStyle::with_template(template) {
                     bar.set_style(style.progress_chars("=> "));
@@ -81,9 +81,9 @@ impl Progress {
     /// Writes a line, unless nobody wants to hear anything.
     pub fn say(&self, message: fmt::Arguments<'_>) {
         match &self.0 {
-            Mode::Quiet => {}
-            Mode::Lines => self.raw(message),
-            Mode::Bar(bar) => bar.suspend(|| self.raw(message)),
+            ProgressMode::Quiet => {}
+            ProgressMode::Lines => self.raw(message),
+            ProgressMode::Bar(bar) => bar.suspend(|| self.raw(message)),
         }
     }
 
@@ -95,7 +95,7 @@ impl Progress {
 
     /// Takes the bar away.
     pub fn finish(&self) {
-        if let Mode::Bar(bar) = &self.0 {
+        if let ProgressMode::Bar(bar) = &self.0 {
             bar.finish_and_clear();
         }
     }

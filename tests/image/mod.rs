@@ -15,7 +15,7 @@ use bollard::query_parameters::{
     CreateContainerOptions, InspectContainerOptions, LogsOptions, RemoveContainerOptions, StartContainerOptions,
 };
 use futures_util::StreamExt;
-use mlserver::image::{Context, Dockerfile, Engine, Ignore, Request};
+use mlserver::image::{BuildContext, BuildRequest, DockerEngine, Dockerfile, IgnoreRules};
 use serde_json::json;
 
 use crate::support::{Client, Folder, announced_address, mlserver_command, repository_path, skipped};
@@ -238,23 +238,23 @@ fn server_image_serves_kserve_mount() {
     build(&engine, &Folder::new(), ".", server, &[]);
     let dockerfile = fs::read_to_string(repository_path("docker/all.Dockerfile")).unwrap();
     let folder = Folder::new().file("docker/requirements.txt", "");
-    let context = Context {
+    let context = BuildContext {
         // Our build contexts have the folder in `project`.
         dockerfile: Dockerfile { text: dockerfile.replace("COPY docker/", "COPY project/docker/"), images: Vec::new() },
         folder: folder.root().to_owned(),
-        ignore: Ignore::default(),
+        ignore: IgnoreRules::default(),
         server: Vec::new(),
     };
     let arguments = [("BASE", BASE), ("SERVER", server)].map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let request = Request {
+    let request = BuildRequest {
         tag: tag.to_owned(),
         arguments: HashMap::from(arguments),
         network: Some("host".to_owned()),
-        ..Request::default()
+        ..BuildRequest::default()
     };
     block_on(async {
         let variables = HashMap::from([("DOCKER_HOST".to_owned(), engine.clone())]);
-        Engine::connect(&variables).await.unwrap().build(&request, context, drop).await.unwrap();
+        DockerEngine::connect(&variables).await.unwrap().build(&request, context, drop).await.unwrap();
     });
     // The variables that KServe and Seldon set for a model without its own settings.
     let variables = [
@@ -337,16 +337,17 @@ fn build_other_platform_takes_the_server_from_an_image() {
     // Nothing runs in this image, so any file can stand in for the server.
     let folder = Folder::new().file("mlserver", "an executable for arm64");
     let text = "FROM scratch\nCOPY project/mlserver /usr/local/bin/mlserver\n".to_owned();
-    let context = Context {
+    let context = BuildContext {
         dockerfile: Dockerfile { text, images: Vec::new() },
         folder: folder.root().to_owned(),
-        ignore: Ignore::default(),
+        ignore: IgnoreRules::default(),
         server: Vec::new(),
     };
-    let request = Request { tag: server.to_owned(), platform: Some(platform.to_owned()), ..Request::default() };
+    let request =
+        BuildRequest { tag: server.to_owned(), platform: Some(platform.to_owned()), ..BuildRequest::default() };
     block_on(async {
         let variables = HashMap::from([("DOCKER_HOST".to_owned(), engine.clone())]);
-        Engine::connect(&variables).await.unwrap().build(&request, context, drop).await.unwrap();
+        DockerEngine::connect(&variables).await.unwrap().build(&request, context, drop).await.unwrap();
     });
     let folder = project(&engine, "xgboost", "p");
     build(&engine, &folder, "p", tag, &["--platform", platform, "--server", server]);

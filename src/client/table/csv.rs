@@ -6,28 +6,28 @@ use std::sync::Arc;
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
 
-use super::{Builder, Cell, Column, SAMPLE, Seen, with_types};
+use super::{ColumnTypeGuess, SAMPLE_ROWS, TableBuilder, TableCell, TableColumn, apply_column_types};
 use crate::client::lines::MAX_LINE;
-use crate::client::request::Bad;
+use crate::client::request::InvalidRow;
 use crate::types::{Datatype, InferenceRequest};
 
 /// A file of such rows.
-pub(in crate::client) struct Csv {
-    reader: Reader<Guard>,
-    columns: Arc<[Column]>,
+pub(in crate::client) struct CsvTable {
+    reader: Reader<RowSizeGuard>,
+    columns: Arc<[TableColumn]>,
     /// The rows from which types were told, with the bytes of each.
     sample: VecDeque<(ByteRecord, u64)>,
     position: u64,
 }
 
 /// Fails when a row is longer than any is read, as one whose last quote is missing.
-struct Guard {
+struct RowSizeGuard {
     inner: Box<dyn Read + Send>,
     /// What has been read since the last row.
     since: usize,
 }
 
-impl Read for Guard {
+impl Read for RowSizeGuard {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.since > MAX_LINE {
             let message = format!("a row has more than {MAX_LINE} bytes: is a quote missing?");
@@ -39,13 +39,13 @@ impl Read for Guard {
     }
 }
 
-impl Csv {
+impl CsvTable {
     pub(in crate::client) fn open(
         inner: Box<dyn Read + Send>,
         delimiter: u8,
         types: &[(String, Datatype)],
     ) -> io::Result<Self> {
-        let guard = Guard { inner, since: 0 };
+        let guard = RowSizeGuard { inner, since: 0 };
         let mut reader =
             ReaderBuilder::new().delimiter(delimiter).flexible(true).buffer_capacity(256 << 10).from_reader(guard);
         let wrong = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
@@ -57,8 +57,8 @@ impl Csv {
         let columns = Arc::default();
         let position = reader.position().byte();
         let mut csv = Self { reader, columns, sample: VecDeque::new(), position };
-        let mut seen = vec![Seen::default(); names.len()];
-        while csv.sample.len() < SAMPLE {
+        let mut seen = vec![ColumnTypeGuess::default(); names.len()];
+        while csv.sample.len() < SAMPLE_ROWS {
             let Some(record) = csv.read()? else { break };
             if record.0.len() == names.len() {
                 for (seen, cell) in seen.iter_mut().zip(cells(&record.0)) {
@@ -67,9 +67,9 @@ impl Csv {
             }
             csv.sample.push_back(record);
         }
-        let columns = names.into_iter().zip(seen).map(|(name, seen)| Column { name, datatype: seen.datatype() });
-        let mut columns: Vec<Column> = columns.collect();
-        with_types(&mut columns, types).map_err(wrong)?;
+        let columns = names.into_iter().zip(seen).map(|(name, seen)| TableColumn { name, datatype: seen.datatype() });
+        let mut columns: Vec<TableColumn> = columns.collect();
+        apply_column_types(&mut columns, types).map_err(wrong)?;
         csv.columns = columns.into();
         Ok(csv)
     }
@@ -94,22 +94,22 @@ impl Csv {
         }
     }
 
-    pub(in crate::client) fn columns(&self) -> Arc<[Column]> {
+    pub(in crate::client) fn columns(&self) -> Arc<[TableColumn]> {
         Arc::clone(&self.columns)
     }
 }
 
-fn cells(record: &ByteRecord) -> impl Iterator<Item = Cell<'_>> {
+fn cells(record: &ByteRecord) -> impl Iterator<Item = TableCell<'_>> {
     // What is not UTF-8 is a value that no type but text takes, and text says why.
-    record.iter().map(|field| std::str::from_utf8(field).map_or(Cell::Text("\u{fffd}"), Cell::Untyped))
+    record.iter().map(|field| std::str::from_utf8(field).map_or(TableCell::Text("\u{fffd}"), TableCell::Untyped))
 }
 
 /// Makes columns of rows.
 pub(in crate::client) fn prepare(
-    columns: &[Column],
+    columns: &[TableColumn],
     records: &[ByteRecord],
-) -> (InferenceRequest, Vec<usize>, Vec<Bad>) {
-    let mut builder = Builder::new(columns, records.len());
+) -> (InferenceRequest, Vec<usize>, Vec<InvalidRow>) {
+    let mut builder = TableBuilder::new(columns, records.len());
     for (place, record) in records.iter().enumerate() {
         if record.len() != columns.len() {
             let message =

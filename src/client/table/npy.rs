@@ -8,14 +8,14 @@ use regex_lite::Regex;
 use crate::types::{Datatype, Parameters, Tensor, TensorData};
 
 /// The name of the input that the array becomes.
-const NAME: &str = "input-0";
+const INPUT_NAME: &str = "input-0";
 /// The longest header that is read, in bytes. NumPy's own have about a hundred.
 const MAX_HEADER: usize = 1 << 16;
 /// The largest row that is read, in bytes.
 const MAX_ROW: usize = 32 << 20;
 
 /// A file with an array, whose rows are those of its first dimension.
-pub(in crate::client) struct Npy {
+pub(in crate::client) struct NpyTable {
     reader: BufReader<Box<dyn Read + Send>>,
     datatype: Datatype,
     /// Of one row.
@@ -24,7 +24,7 @@ pub(in crate::client) struct Npy {
     left: usize,
 }
 
-impl Npy {
+impl NpyTable {
     pub(in crate::client) fn open(reader: Box<dyn Read + Send>) -> io::Result<Self> {
         let mut reader = BufReader::with_capacity(256 << 10, reader);
         let header = header(&mut reader)?;
@@ -56,11 +56,11 @@ impl Npy {
         self.reader.read_exact(&mut buffer)?;
         self.left -= rows;
         let taken = buffer.len() as u64;
-        let data = TensorData::from_raw(NAME, self.datatype, Bytes::from(buffer));
+        let data = TensorData::from_raw(INPUT_NAME, self.datatype, Bytes::from(buffer));
         let data = data.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let shape = [&[rows], &self.shape[..]].concat();
         let parameters = Parameters::with_content_type("np");
-        Ok(Some((Tensor { name: NAME.to_owned(), datatype: self.datatype, shape, parameters, data }, taken)))
+        Ok(Some((Tensor { name: INPUT_NAME.to_owned(), datatype: self.datatype, shape, parameters, data }, taken)))
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
     fn arrays_come_in_rows() {
         let numbers: Vec<u8> = (1..=6_u8).flat_map(|value| f32::from(value).to_le_bytes()).collect();
         let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }     \n";
-        let mut npy = Npy::open(file(header, &numbers)).unwrap();
+        let mut npy = NpyTable::open(file(header, &numbers)).unwrap();
         let (tensor, taken) = npy.next(2, 1 << 20).unwrap().unwrap();
         assert_eq!((tensor.shape.as_slice(), taken), ([2, 2].as_slice(), 16));
         assert_eq!(tensor.elements::<f32>().unwrap().as_ref(), [1.0, 2.0, 3.0, 4.0]);
@@ -145,15 +145,15 @@ mod tests {
         assert!(npy.next(2, 1).unwrap().is_none());
 
         let column = "{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }";
-        let mut npy = Npy::open(file(column, &[1, 0])).unwrap();
+        let mut npy = NpyTable::open(file(column, &[1, 0])).unwrap();
         assert_eq!(npy.next(9, 9).unwrap().unwrap().0.shape, [2, 1]);
-        let mut short = Npy::open(file(column, &[1])).unwrap();
+        let mut short = NpyTable::open(file(column, &[1])).unwrap();
         assert_eq!(short.next(9, 9).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
     fn what_is_not_read_is_named() {
-        let message = |header: &str| Npy::open(file(header, &[])).err().unwrap().to_string();
+        let message = |header: &str| NpyTable::open(file(header, &[])).err().unwrap().to_string();
         let of = |descr: &str, order: &str, shape: &str| {
             message(&format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"))
         };
@@ -165,7 +165,7 @@ mod tests {
         assert!(of("'<f4'", "True", "(2, 2)").contains("fortran_order"));
         assert_eq!(of("'<f4'", "False", "()"), "the array is a single number, which has no rows");
         assert!(of("'<f8'", "False", "(1, 99999999999)").contains("more than 33554432 bytes"));
-        let error = Npy::open(Box::new(io::Cursor::new(b"PK\x03\x04....".to_vec()))).err().unwrap();
+        let error = NpyTable::open(Box::new(io::Cursor::new(b"PK\x03\x04....".to_vec()))).err().unwrap();
         assert_eq!(error.to_string(), "it is no file that `numpy.save` writes");
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalType};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
@@ -15,9 +15,9 @@ use parquet::schema::types::ColumnDescriptor;
 use crate::types::{BytesElements, Datatype, Parameters, Tensor, TensorData};
 
 /// A file with such columns.
-pub(in crate::client) struct Parquet {
+pub(in crate::client) struct ParquetTable {
     file: Arc<SerializedFileReader<File>>,
-    columns: Vec<Known>,
+    columns: Vec<ParquetColumn>,
     group: usize,
     /// The columns of the row group that is being read.
     readers: Vec<ColumnReader>,
@@ -27,7 +27,7 @@ pub(in crate::client) struct Parquet {
 }
 
 /// A column, and what it becomes.
-struct Known {
+struct ParquetColumn {
     name: String,
     datatype: Datatype,
     optional: bool,
@@ -35,14 +35,15 @@ struct Known {
     signed: bool,
 }
 
-impl Parquet {
+impl ParquetTable {
     pub(in crate::client) fn open(file: File, types: &[(String, Datatype)]) -> io::Result<Self> {
-        let file = SerializedFileReader::new(file).map_err(failed)?;
+        let file = SerializedFileReader::new(file).map_err(parquet_error)?;
         if let Some((name, _)) = types.first() {
-            return Err(wrong(format!("its columns have types already: none can be given for `{name}`")));
+            return Err(invalid_data(format!("its columns have types already: none can be given for `{name}`")));
         }
         let schema = file.metadata().file_metadata().schema_descr_ptr();
-        let columns = schema.columns().iter().map(|column| Known::of(column)).collect::<io::Result<Vec<_>>>()?;
+        let columns =
+            schema.columns().iter().map(|column| ParquetColumn::of(column)).collect::<io::Result<Vec<_>>>()?;
         Ok(Self { file: Arc::new(file), columns, group: 0, readers: Vec::new(), left: 0, row_bytes: 0 })
     }
 
@@ -53,7 +54,7 @@ impl Parquet {
             if self.group == self.file.num_row_groups() {
                 return Ok(None);
             }
-            self.open_group().map_err(failed)?;
+            self.open_group().map_err(parquet_error)?;
         }
         let rows = most.min(self.left);
         let mut tensors = Vec::with_capacity(self.columns.len());
@@ -76,26 +77,26 @@ impl Parquet {
     }
 }
 
-impl Known {
+impl ParquetColumn {
     fn of(column: &ColumnDescriptor) -> io::Result<Self> {
         let name = column.path().string();
         let refused =
-            |what: &str| wrong(format!("column `{name}` is {what}: expected a number, text, or a truth value"));
+            |what: &str| invalid_data(format!("column `{name}` is {what}: expected a number, text, or a truth value"));
         if column.max_rep_level() > 0 || column.path().parts().len() > 1 || column.max_def_level() > 1 {
             return Err(refused("a list or a structure"));
         }
         let signed = !matches!(column.logical_type_ref(), Some(LogicalType::Integer(integer)) if !integer.is_signed);
         let is_number = matches!(column.logical_type_ref(), None | Some(LogicalType::Integer(_)));
         let datatype = match (column.physical_type(), column.converted_type()) {
-            (Physical::BOOLEAN, _) => Datatype::Bool,
-            (Physical::FLOAT, _) => Datatype::Fp32,
-            (Physical::DOUBLE, _) => Datatype::Fp64,
-            (Physical::BYTE_ARRAY, ConvertedType::DECIMAL) => return Err(refused("a decimal")),
-            (Physical::BYTE_ARRAY, _) => Datatype::Bytes,
-            (Physical::INT32, _) if is_number && signed => Datatype::Int32,
-            (Physical::INT64, _) if is_number && signed => Datatype::Int64,
-            (Physical::INT32, _) if is_number => Datatype::Uint32,
-            (Physical::INT64, _) if is_number => Datatype::Uint64,
+            (PhysicalType::BOOLEAN, _) => Datatype::Bool,
+            (PhysicalType::FLOAT, _) => Datatype::Fp32,
+            (PhysicalType::DOUBLE, _) => Datatype::Fp64,
+            (PhysicalType::BYTE_ARRAY, ConvertedType::DECIMAL) => return Err(refused("a decimal")),
+            (PhysicalType::BYTE_ARRAY, _) => Datatype::Bytes,
+            (PhysicalType::INT32, _) if is_number && signed => Datatype::Int32,
+            (PhysicalType::INT64, _) if is_number && signed => Datatype::Int64,
+            (PhysicalType::INT32, _) if is_number => Datatype::Uint32,
+            (PhysicalType::INT64, _) if is_number => Datatype::Uint64,
             _ => return Err(refused("a date, a time, a decimal or of a fixed length")),
         };
         let optional = column.self_type().get_basic_info().repetition() == Repetition::OPTIONAL;
@@ -110,7 +111,8 @@ impl Known {
         let data = match reader {
             ColumnReader::BoolColumnReader(reader) => {
                 let values = self.values::<BoolType>(reader, rows)?;
-                let missing = || wrong(format!("column `{}` has missing truth values, which no type holds", self.name));
+                let missing =
+                    || invalid_data(format!("column `{}` has missing truth values, which no type holds", self.name));
                 let values: Option<Vec<u8>> = values.into_iter().map(|value| value.map(u8::from)).collect();
                 TensorData::Fixed(values.ok_or_else(missing)?.into())
             }
@@ -148,7 +150,7 @@ impl Known {
                 let texts = values.iter().map(|value| value.as_ref().map_or(&empty[..], |value| value.data()));
                 TensorData::Variable(texts.collect::<BytesElements>())
             }
-            _ => return Err(wrong(format!("column `{}` is of a type that is not read", self.name))),
+            _ => return Err(invalid_data(format!("column `{}` is of a type that is not read", self.name))),
         };
         let is_text = self.datatype == Datatype::Bytes;
         let parameters = if is_text { Parameters::with_content_type("str") } else { Parameters::new() };
@@ -161,9 +163,9 @@ impl Known {
         let mut read = 0;
         while read < rows {
             let levels = self.optional.then_some(&mut levels);
-            let (records, ..) = reader.read_records(rows - read, levels, None, &mut values).map_err(failed)?;
+            let (records, ..) = reader.read_records(rows - read, levels, None, &mut values).map_err(parquet_error)?;
             if records == 0 {
-                return Err(wrong(format!("column `{}` has fewer values than its group has rows", self.name)));
+                return Err(invalid_data(format!("column `{}` has fewer values than its group has rows", self.name)));
             }
             read += records;
         }
@@ -180,16 +182,16 @@ fn fixed<T, const N: usize>(values: Vec<Option<T>>, bytes: impl Fn(Option<T>) ->
     TensorData::Fixed(bytes.into())
 }
 
-fn wrong(message: String) -> io::Error {
+fn invalid_data(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
-fn failed(error: ParquetError) -> io::Error {
+fn parquet_error(error: ParquetError) -> io::Error {
     match error {
         // What is missing is a feature of the crate, which tells nobody anything.
         ParquetError::General(what) if what.starts_with("Disabled feature") => {
-            wrong(format!("its compression is not read here: use snappy, gzip, or none ({what})"))
+            invalid_data(format!("its compression is not read here: use snappy, gzip, or none ({what})"))
         }
-        error => wrong(error.to_string()),
+        error => invalid_data(error.to_string()),
     }
 }

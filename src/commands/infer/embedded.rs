@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use crate::client::{Failure, FailureKind, Target};
+use crate::client::{FailureKind, InferenceTarget, RequestFailure};
 use crate::commands::CommandError;
 use crate::commands::start::python_options;
 use crate::compute::ComputePool;
@@ -28,14 +28,14 @@ use crate::types::{InferenceRequest, InferenceResponse};
 const RECOVERY: Duration = Duration::from_secs(30);
 
 /// A model that was loaded.
-pub(super) struct Embedded {
+pub(super) struct EmbeddedModel {
     inference: Inference,
     model: String,
     version: Option<String>,
     python: Python,
 }
 
-impl Embedded {
+impl EmbeddedModel {
     /// Loads a model of a folder, as `start` does: the one of that name, or the only one.
     ///
     /// # Errors
@@ -115,8 +115,8 @@ fn chosen(
     Ok(models)
 }
 
-impl Target for Embedded {
-    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, Failure>> {
+impl InferenceTarget for EmbeddedModel {
+    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, RequestFailure>> {
         async move {
             let target =
                 self.inference.target(&self.model, self.version.as_deref()).map_err(|error| failure(&error))?;
@@ -126,7 +126,7 @@ impl Target for Embedded {
         .boxed()
     }
 
-    fn reachable(&self) -> BoxFuture<'_, Result<(), Failure>> {
+    fn reachable(&self) -> BoxFuture<'_, Result<(), RequestFailure>> {
         async {
             let deadline = Instant::now() + RECOVERY;
             loop {
@@ -137,7 +137,7 @@ impl Target for Embedded {
                 }
                 if Instant::now() > deadline {
                     let message = format!("model `{}` has no worker, nor will it have one soon", self.model);
-                    return Err(Failure::new(FailureKind::Unavailable, message));
+                    return Err(RequestFailure::new(FailureKind::Unavailable, message));
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -147,13 +147,13 @@ impl Target for Embedded {
 }
 
 /// Says what a failure means for the next request.
-fn failure(error: &InferenceError) -> Failure {
+fn failure(error: &InferenceError) -> RequestFailure {
     let kind = match error.kind() {
         InferenceErrorKind::Overloaded => FailureKind::Overloaded,
         InferenceErrorKind::Late | InferenceErrorKind::NotReady => FailureKind::Unavailable,
-        InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => FailureKind::Lost,
-        InferenceErrorKind::NotFound => FailureKind::Everyone,
-        _ => FailureKind::Refused,
+        InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => FailureKind::ConnectionLost,
+        InferenceErrorKind::NotFound => FailureKind::AllRequests,
+        _ => FailureKind::Rejected,
     };
-    Failure::new(kind, chain(error))
+    RequestFailure::new(kind, chain(error))
 }

@@ -12,7 +12,9 @@ use clap::ValueEnum;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::cli::infer::{InferArgs, InputFormat, Transport};
-use crate::client::{Backoff, Concurrency, Endpoint, Format, Options, Place, Spacing, TransportOptions, Verbosity};
+use crate::client::{
+    Backoff, Concurrency, Endpoint, OutputTarget, RequestSpacing, RunOptions, SourceFormat, TransportOptions, Verbosity,
+};
 use crate::commands::{CommandError, USAGE};
 use crate::settings::Environment;
 use crate::types::Datatype;
@@ -34,14 +36,14 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What was asked for.
 #[derive(Debug)]
-pub(super) struct Resolved {
-    pub(super) aim: Aim,
+pub(super) struct ResolvedArgs {
+    pub(super) target: RunTarget,
     pub(super) input: PathBuf,
-    pub(super) format: Format,
+    pub(super) format: SourceFormat,
     /// Types of columns, by name.
     pub(super) column_types: Vec<(String, Datatype)>,
-    pub(super) output: Place,
-    pub(super) run: Options,
+    pub(super) output: OutputTarget,
+    pub(super) run: RunOptions,
     pub(super) verbosity: Verbosity,
     /// What is odd and not wrong.
     pub(super) warnings: Vec<String>,
@@ -49,7 +51,7 @@ pub(super) struct Resolved {
 
 /// What is asked.
 #[derive(Debug)]
-pub(super) enum Aim {
+pub(super) enum RunTarget {
     Server(Transport, Box<TransportOptions>),
     /// The model of a folder, by name where it holds several.
     Embedded {
@@ -60,7 +62,7 @@ pub(super) enum Aim {
 }
 
 /// Reads arguments and variables, and collects what is wrong with them.
-struct Reader {
+struct ArgumentReader {
     variables: BTreeMap<String, String>,
     problems: Vec<String>,
 }
@@ -70,10 +72,10 @@ struct Reader {
 /// # Errors
 ///
 /// Names everything that is wrong at once.
-pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result<Resolved, CommandError> {
+pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result<ResolvedArgs, CommandError> {
     let variables = environment.variables().into_iter().collect();
-    let mut reader = Reader { variables, problems: Vec::new() };
-    let (aim, warnings) = aim(args, &mut reader);
+    let mut reader = ArgumentReader { variables, problems: Vec::new() };
+    let (target, warnings) = target(args, &mut reader);
     let input = reader.value(args.input_data_path.clone(), "INPUT_DATA_PATH", parse);
     let input = reader.required(input, "--input-data-path", "INPUT_DATA_PATH");
     let output = reader.value(args.output_data_path.clone(), "OUTPUT_DATA_PATH", parse);
@@ -82,15 +84,16 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     let max_workers = reader.value(args.max_workers, "MAX_WORKERS", parse);
     let attempts = reader.value(args.retries, "RETRIES", parse).unwrap_or(RETRIES);
     let format = reader.value(args.input_format, "INPUT_FORMAT", |text| InputFormat::from_str(text, true));
-    let format = format.map_or_else(|| input.as_deref().map_or(Format::Requests, Format::of), Format::from);
+    let format =
+        format.map_or_else(|| input.as_deref().map_or(SourceFormat::Requests, SourceFormat::of), SourceFormat::from);
     let column_types = reader.column_types(&args.column_types, format);
     let batch_size = reader.value(args.batch_size, "BATCH_SIZE", parse);
-    let batch_size = batch_size.unwrap_or(match (format.is_table(), &aim) {
+    let batch_size = batch_size.unwrap_or(match (format.is_table(), &target) {
         (false, _) => NonZeroUsize::MIN,
-        (true, Some(Aim::Embedded { .. })) => EMBEDDED_BATCH_SIZE,
+        (true, Some(RunTarget::Embedded { .. })) => EMBEDDED_BATCH_SIZE,
         (true, _) => TABLE_BATCH_SIZE,
     });
-    let spacing = Spacing {
+    let spacing = RequestSpacing {
         interval: reader.seconds(args.batch_interval, "--batch-interval", "BATCH_INTERVAL").unwrap_or_default(),
         jitter: reader.seconds(args.batch_jitter, "--batch-jitter", "BATCH_JITTER").unwrap_or_default(),
     };
@@ -114,12 +117,12 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
         reader.problems.push(format!("`{}` is input and output: the answers need another file", input.display()));
     }
     // Each of them is there, or has its problem.
-    let (Some(aim), Some(input), Some(output), []) = (aim, input, output, &*reader.problems) else {
+    let (Some(target), Some(input), Some(output), []) = (target, input, output, &*reader.problems) else {
         return Err(CommandError { error: anyhow!("{}", reader.problems.join("\n")), code: USAGE });
     };
-    let (start, most) = match aim {
-        Aim::Server(..) => (WORKERS, MAX_WORKERS),
-        Aim::Embedded { .. } => {
+    let (start, most) = match target {
+        RunTarget::Server(..) => (WORKERS, MAX_WORKERS),
+        RunTarget::Embedded { .. } => {
             // While all cores compute, the next piece is made ready.
             let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).saturating_add(1);
             (cores, cores)
@@ -131,13 +134,13 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
         (false, true) => Verbosity::Verbose,
         (false, false) => Verbosity::Normal,
     };
-    Ok(Resolved {
-        aim,
+    Ok(ResolvedArgs {
+        target,
         input,
         format,
         column_types,
-        output: if output == Path::new("-") { Place::Stdout } else { Place::File(output) },
-        run: Options {
+        output: if output == Path::new("-") { OutputTarget::Stdout } else { OutputTarget::File(output) },
+        run: RunOptions {
             batch_size,
             backoff: Backoff { attempts },
             spacing,
@@ -149,7 +152,7 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     })
 }
 
-impl From<InputFormat> for Format {
+impl From<InputFormat> for SourceFormat {
     fn from(format: InputFormat) -> Self {
         match format {
             InputFormat::Requests => Self::Requests,
@@ -167,7 +170,7 @@ fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
 }
 
 /// Reads what is asked, and what is odd about it; nothing where that cannot be told.
-fn aim(args: &InferArgs, reader: &mut Reader) -> (Option<Aim>, Vec<String>) {
+fn target(args: &InferArgs, reader: &mut ArgumentReader) -> (Option<RunTarget>, Vec<String>) {
     let transport = reader.value(args.transport, "TRANSPORT", |text| Transport::from_str(text, true));
     let transport = transport.unwrap_or_default();
     let (use_ssl, insecure) = (reader.flag(args.use_ssl, "USE_SSL"), reader.flag(args.insecure, "INSECURE"));
@@ -191,22 +194,22 @@ fn aim(args: &InferArgs, reader: &mut Reader) -> (Option<Aim>, Vec<String>) {
     let timeout = timeout.unwrap_or(TIMEOUT);
     let binary = reader.flag(args.binary_data, "BINARY_DATA");
     let http2 = reader.flag(args.http2, "HTTP2");
-    let aim = match (embedded, endpoint, model) {
-        (Some(folder), _, model) => Some(Aim::Embedded { folder, model, version }),
+    let target = match (embedded, endpoint, model) {
+        (Some(folder), _, model) => Some(RunTarget::Embedded { folder, model, version }),
         (None, Some(endpoint), Some(model)) => {
             let options = TransportOptions { endpoint, model, version, headers, binary, timeout, insecure, http2 };
-            Some(Aim::Server(transport, Box::new(options)))
+            Some(RunTarget::Server(transport, Box::new(options)))
         }
         (None, ..) => None,
     };
-    (aim, warnings)
+    (target, warnings)
 }
 
 fn is_same_file(input: &Path, output: &Path) -> bool {
     matches!((input.canonicalize(), output.canonicalize()), (Ok(input), Ok(output)) if input == output && input.is_file())
 }
 
-impl Reader {
+impl ArgumentReader {
     fn variable(&self, name: &str) -> Option<&str> {
         // An empty variable is as good as none, as for the original.
         self.variables.get(&format!("{PREFIX}{name}")).map(String::as_str).filter(|text| !text.is_empty())
@@ -250,8 +253,8 @@ impl Reader {
         self.checked(time.map_err(|_| format!("{flag}: `{seconds}` is no time: expected seconds, 0 or more")))
     }
 
-    fn column_types(&mut self, given: &[String], format: Format) -> Vec<(String, Datatype)> {
-        if !(given.is_empty() || matches!(format, Format::Delimited(_) | Format::Objects)) {
+    fn column_types(&mut self, given: &[String], format: SourceFormat) -> Vec<(String, Datatype)> {
+        if !(given.is_empty() || matches!(format, SourceFormat::Delimited(_) | SourceFormat::Objects)) {
             let message = "--column-type is for input whose values have no types: csv, tsv or rows";
             self.problems.push(message.to_owned());
             return Vec::new();
@@ -311,8 +314,8 @@ mod tests {
             .fold(MapEnvironment::new("/"), |all, (name, value)| all.with(&format!("MLSERVER_INFER_{name}"), value))
     }
 
-    fn server(resolved: &Resolved) -> &TransportOptions {
-        let Aim::Server(_, options) = &resolved.aim else { unreachable!("{resolved:?}") };
+    fn server(resolved: &ResolvedArgs) -> &TransportOptions {
+        let RunTarget::Server(_, options) = &resolved.target else { unreachable!("{resolved:?}") };
         options
     }
 
@@ -330,7 +333,7 @@ mod tests {
         assert_eq!((options.timeout.as_secs(), options.binary, options.headers.len()), (60, false, 0));
         let run = &resolved.run;
         assert_eq!((run.batch_size.get(), run.backoff.attempts.get(), run.concurrency.limit()), (1, 3, 10));
-        assert_eq!((run.spacing, run.rows_per_second), (Spacing::default(), None));
+        assert_eq!((run.spacing, run.rows_per_second), (RequestSpacing::default(), None));
         let grpc = resolve(&args(), &environment(&[("TRANSPORT", "grpc")])).unwrap();
         assert_eq!(server(&grpc).endpoint, Endpoint::parse("localhost:8081", false).unwrap());
     }
@@ -358,13 +361,13 @@ mod tests {
         assert_eq!(server(&all).endpoint, Endpoint::parse("h:1", true).unwrap());
         assert_eq!(
             (server(&all).model.as_str(), all.input.to_str(), &all.output),
-            ("other", Some("-"), &Place::Stdout)
+            ("other", Some("-"), &OutputTarget::Stdout)
         );
         assert_eq!((all.run.backoff.attempts.get(), all.run.batch_size.get(), all.run.concurrency.limit()), (7, 9, 4));
         assert!(server(&all).binary && server(&all).insecure && all.verbosity == Verbosity::Extra);
         assert!(server(&all).headers["a"] == "b" && server(&all).headers["c"] == "d:e");
         assert_eq!(server(&all).timeout.as_secs(), 5);
-        let spacing = Spacing { interval: Duration::from_millis(500), jitter: Duration::from_millis(250) };
+        let spacing = RequestSpacing { interval: Duration::from_millis(500), jitter: Duration::from_millis(250) };
         assert_eq!(all.run.spacing, spacing);
         let flag = resolve(&args(), &environment(&variables)).unwrap();
         assert_eq!(server(&flag).model, "m");

@@ -8,25 +8,25 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::CommandError;
-use crate::client::{Observer, Place, Resumed, Snapshot, Stats, Verbosity};
-use crate::ui::progress::{Progress, Shown};
+use crate::client::{Observer, OutputState, OutputTarget, RunStats, StatsSnapshot, Verbosity};
+use crate::ui::progress::{ProgressUpdate, TerminalProgress};
 
 /// The time over which the speed of now is measured.
 const RECENT: Duration = Duration::from_secs(5);
 
 /// Hears of a run and tells the user.
-pub(super) struct Watching {
-    progress: Arc<Progress>,
+pub(super) struct RunObserver {
+    progress: Arc<TerminalProgress>,
     verbosity: Verbosity,
 }
 
-impl Watching {
-    pub(super) const fn new(progress: Arc<Progress>, verbosity: Verbosity) -> Self {
+impl RunObserver {
+    pub(super) const fn new(progress: Arc<TerminalProgress>, verbosity: Verbosity) -> Self {
         Self { progress, verbosity }
     }
 }
 
-impl Observer for Watching {
+impl Observer for RunObserver {
     fn verbosity(&self) -> Verbosity {
         self.verbosity
     }
@@ -41,9 +41,9 @@ impl Observer for Watching {
 }
 
 /// How far a run is, and how fast.
-pub(super) struct Report {
-    stats: Arc<Stats>,
-    resumed: Resumed,
+pub(super) struct RunReport {
+    stats: Arc<RunStats>,
+    resumed: OutputState,
     /// Bytes of the input that were passed over.
     skipped: u64,
     size: Option<u64>,
@@ -52,11 +52,11 @@ pub(super) struct Report {
     recent: VecDeque<(Instant, u64)>,
 }
 
-impl Report {
-    pub(super) fn new(stats: Arc<Stats>, resumed: Resumed, size: Option<u64>, output: &Place) -> Self {
+impl RunReport {
+    pub(super) fn new(stats: Arc<RunStats>, resumed: OutputState, size: Option<u64>, output: &OutputTarget) -> Self {
         let output = match output {
-            Place::Stdout => "-".to_owned(),
-            Place::File(path) => path.display().to_string(),
+            OutputTarget::Stdout => "-".to_owned(),
+            OutputTarget::File(path) => path.display().to_string(),
         };
         Self { stats, resumed, skipped: 0, size, output, start: Instant::now(), recent: VecDeque::new() }
     }
@@ -77,7 +77,7 @@ impl Report {
     }
 
     /// Shows how far the run is.
-    pub(super) fn show(&mut self, progress: &Progress) {
+    pub(super) fn show(&mut self, progress: &TerminalProgress) {
         let (now, snapshot) = (Instant::now(), self.stats.snapshot());
         self.recent.push_back((now, snapshot.rows));
         while self.recent.len() > 2 && now - self.recent[0].0 > RECENT {
@@ -95,11 +95,11 @@ impl Report {
             snapshot.concurrency,
             latencies(&snapshot)
         );
-        progress.show(&Shown { share, text });
+        progress.show(&ProgressUpdate { share, text });
     }
 
     /// Returns how long the rest will take at the speed so far.
-    fn left(&self, snapshot: &Snapshot, size: u64) -> Option<Duration> {
+    fn left(&self, snapshot: &StatsSnapshot, size: u64) -> Option<Duration> {
         let left = size.saturating_sub(self.skipped + snapshot.bytes);
         let speed = per_second(snapshot.bytes, self.start.elapsed());
         #[expect(clippy::cast_precision_loss, reason = "a file of 2^52 bytes may be off by one")]
@@ -143,7 +143,7 @@ impl Report {
     }
 }
 
-fn latencies(snapshot: &Snapshot) -> String {
+fn latencies(snapshot: &StatsSnapshot) -> String {
     let [p50, p95, p99] = snapshot.latencies.map(|latency| latency.as_secs_f64() * 1000.0);
     format!("p50 {p50:.1} p95 {p95:.1} p99 {p99:.1} ms")
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use tracing::{error, warn};
 
-use super::custom_repository::InPython;
+use super::custom_repository::PythonRepository;
 use super::{CommandError, FAILURE, USAGE};
 use crate::cli::start::StartArgs;
 use crate::registry::chain;
@@ -98,7 +98,7 @@ async fn with_custom_repository(
     python: &Python,
 ) -> Result<Repository, CommandError> {
     let Some(class) = &settings.model_repository_implementation else { return Ok(repository) };
-    let custom = InPython::start(python, class, settings).await;
+    let custom = PythonRepository::start(python, class, settings).await;
     let custom = custom.with_context(|| format!("cannot use the model repository `{class}`"))?;
     Ok(repository.with_custom(Arc::new(custom)))
 }
