@@ -1,18 +1,18 @@
-//! When to send a request again. Pure but for the jitter.
+//! Decides when to retry a request. Pure except for the jitter.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{FailureKind, RequestFailure};
 
-/// The wait after the first failure, before jitter.
+/// The wait after the first failure, without jitter.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// The longest wait of our own choice.
+/// The longest wait that the client chooses.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// The longest wait that a server may ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
-/// How often to try, and how long to wait in between.
+/// How often to try, and how long to wait between attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     /// Attempts in total.
@@ -20,10 +20,10 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Returns how long to wait after the `attempt`th failure (from 1), or nothing when there is no point in another attempt.
+    /// Returns how long to wait after failure number `attempt` (from 1), or `None` if the request is not to be retried.
     ///
-    /// The wait doubles with each failure, up to 30 seconds, of which a random half is taken off so that clients do not come
-    /// back at the same time. What the server asks for in `Retry-After` is kept, up to 5 minutes.
+    /// The wait doubles with each failure, up to 30 seconds, less a jitter of up to 50 %, so that clients do not retry in unison.
+    /// A longer `Retry-After` of the server is respected, up to 5 minutes.
     pub fn wait(&self, attempt: u32, failure: &RequestFailure) -> Option<Duration> {
         self.wait_at(attempt, failure, fastrand::f64())
     }
@@ -33,7 +33,7 @@ impl Backoff {
             return None;
         }
         let full = FIRST_WAIT.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(MAX_WAIT);
-        // A connection that broke is worth another one at once; only then something is wrong.
+        // A single broken connection is retried almost at once; only a second one indicates a problem.
         let full = if failure.kind == FailureKind::ConnectionLost && attempt == 1 { FIRST_WAIT / 10 } else { full };
         let own = full.mul_f64(1.0 - jitter / 2.0);
         Some(failure.retry_after.map_or(own, |asked| own.max(asked.min(MAX_RETRY_AFTER))))
@@ -53,17 +53,17 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_and_are_bounded() {
+    fn backoff_doubles_up_to_the_limit() {
         let failure = failure(FailureKind::Unreachable);
         let waits: Vec<u128> =
             (1..9).map(|attempt| backoff(100).wait_at(attempt, &failure, 0.0).unwrap().as_millis()).collect();
         assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]);
-        assert_eq!(backoff(100).wait_at(99, &failure, 1.0), Some(Duration::from_secs(15)), "jitter takes up to a half");
+        assert_eq!(backoff(100).wait_at(99, &failure, 1.0), Some(Duration::from_secs(15)), "jitter is up to 50 %");
         assert_eq!(backoff(3).wait_at(3, &failure, 0.0), None, "three attempts are two waits");
     }
 
     #[test]
-    fn servers_are_left_alone_as_long_as_they_ask() {
+    fn backoff_respects_retry_after() {
         let asked = |seconds| RequestFailure {
             retry_after: Some(Duration::from_secs(seconds)),
             ..failure(FailureKind::Overloaded)
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_will_never_be_answered_is_not_sent_again() {
+    fn backoff_never_retries_rejected_requests() {
         for kind in [FailureKind::Rejected, FailureKind::AllRequests] {
             assert_eq!(backoff(3).wait_at(1, &failure(kind), 0.0), None);
         }

@@ -1,4 +1,4 @@
-//! From a piece of the input to the answer of each of its rows.
+//! Turns a batch of the input into the result of each of its rows.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,54 +18,62 @@ use super::{Backoff, Concurrency, FailureKind, InferenceTarget, Observer, Reques
 use crate::types::merge;
 use crate::types::{InferenceRequest, InferenceResponse};
 
-/// The least time between two warnings that a request is sent again.
+/// The minimum time between two warnings about retries.
 const BETWEEN_WARNINGS: Duration = Duration::from_secs(2);
 
-/// What all pieces share.
+/// The state that all batches share.
 pub(super) struct Exchange {
     pub(super) target: Arc<dyn InferenceTarget>,
     pub(super) backoff: Backoff,
     pub(super) stats: Arc<RunStats>,
     pub(super) gate: ConcurrencyGate,
-    /// Cancelled when nothing more is to be sent.
+    /// Cancelled when no more requests are to be sent.
     pub(super) stop: CancellationToken,
     pub(super) observer: Arc<dyn Observer>,
-    /// When a warning was given last, in milliseconds since `gate` opened.
+    /// The time of the last warning, in milliseconds since `gate` was created.
     pub(super) warned: AtomicU64,
 }
 
-/// Why a piece has no answers.
+/// Why a batch has no results.
 #[derive(Debug)]
 pub(super) enum ExchangeError {
-    /// No other piece will have one either.
+    /// Other batches would fail as well.
     TargetFailed(RequestFailure),
-    /// The run was stopped while the piece waited to be sent again.
+    /// The run was stopped while the batch waited for a retry.
     Cancelled,
 }
 
 impl Exchange {
-    /// Returns what became of each row, in order.
+    /// Returns the result of each row, in order.
     pub(super) async fn infer_rows(&self, rows: InputRows) -> Result<Vec<RowResult>, ExchangeError> {
-        let mut done: Vec<Option<RowResult>> = Vec::new();
-        done.resize_with(rows.len(), || None);
-        let (groups, bad) = match rows {
+        let mut results: Vec<Option<RowResult>> = Vec::new();
+        results.resize_with(rows.len(), || None);
+        let (groups, invalid) = match rows {
             InputRows::Requests(lines) => request::prepare(lines),
-            InputRows::Delimited(columns, records) => RequestGroup::of_table(table::csv::prepare(&columns, &records)),
-            InputRows::Objects(columns, lines) => RequestGroup::of_table(table::objects::prepare(&columns, &lines)),
+            InputRows::Delimited(columns, records) => {
+                RequestGroup::of_table(table::csv::build_request(&columns, &records))
+            }
+            InputRows::Objects(columns, lines) => {
+                RequestGroup::of_table(table::objects::build_request(&columns, &lines))
+            }
             InputRows::Tensors { inputs, rows, frame } => RequestGroup::of_tensors(inputs, rows, frame),
         };
-        for InvalidRow { place, id, message } in bad {
+        for InvalidRow { position, id, message } in invalid {
             let failed = RowFailure { stage: FailureStage::Preprocessing, message, code: None };
-            done[place] = Some(RowResult { id, outcome: Err(failed) });
+            results[position] = Some(RowResult { id, outcome: Err(failed) });
         }
         for group in groups {
-            self.infer_group(group, &mut done).await?;
+            self.infer_group(group, &mut results).await?;
         }
-        Ok(done.into_iter().map(|row| row.expect("each row is bad, or a member of one group")).collect())
+        Ok(results.into_iter().map(|row| row.expect("each row is invalid, or a member of one group")).collect())
     }
 
-    /// Asks for a group, and where that fails for its halves, until the rows stand alone that are to blame.
-    async fn infer_group(&self, mut group: RequestGroup, done: &mut [Option<RowResult>]) -> Result<(), ExchangeError> {
+    /// Sends a group. If that fails, sends its halves, until the rows that cause the failure are alone.
+    async fn infer_group(
+        &self,
+        mut group: RequestGroup,
+        results: &mut [Option<RowResult>],
+    ) -> Result<(), ExchangeError> {
         let mut open = Vec::new();
         open.push(0..group.members.len());
         while let Some(members) = open.pop() {
@@ -76,7 +84,7 @@ impl Exchange {
                         for (member, response) in group.members[members].iter_mut().zip(responses) {
                             let answered = RowAnswer { response, inference_id: request.id.clone() };
                             let id = Some(std::mem::take(&mut member.id));
-                            done[member.place] = Some(RowResult { id, outcome: Ok(answered) });
+                            results[member.position] = Some(RowResult { id, outcome: Ok(answered) });
                         }
                         continue;
                     }
@@ -84,11 +92,11 @@ impl Exchange {
                 },
                 Err(failure) => failure,
             };
-            // Is it these rows, or would it be the same for all that are left?
+            // Do these rows cause the failure, or would all remaining rows fail as well?
             let failure = match failure.kind {
                 FailureKind::Rejected => failure,
                 FailureKind::Unreachable => return Err(ExchangeError::TargetFailed(failure)),
-                kind => match self.target.reachable().await {
+                kind => match self.target.check_available().await {
                     Err(_) => return Err(ExchangeError::TargetFailed(failure)),
                     Ok(()) if kind == FailureKind::AllRequests => {
                         RequestFailure { kind: FailureKind::Rejected, ..failure }
@@ -99,19 +107,20 @@ impl Exchange {
             if members.len() > 1 && failure.kind.may_be_caused_by_one_row() {
                 let middle = members.start + members.len() / 2;
                 open.extend([middle..members.end, members.start..middle]);
-                self.trace(format_args!("{} rows are sent in two halves: {failure}", members.len()));
+                self.trace(format_args!("splitting a request of {} rows in two: {failure}", members.len()));
                 continue;
             }
             for member in &mut group.members[members] {
                 let (message, code) = (failure.message.clone(), failure.status.clone());
                 let failed = RowFailure { stage: FailureStage::Inference, message, code };
-                done[member.place] = Some(RowResult { id: Some(std::mem::take(&mut member.id)), outcome: Err(failed) });
+                results[member.position] =
+                    Some(RowResult { id: Some(std::mem::take(&mut member.id)), outcome: Err(failed) });
             }
         }
         Ok(())
     }
 
-    /// Sends a request until it is answered, or there is no point in sending it again.
+    /// Sends a request until it is answered or a retry cannot help.
     async fn send_with_retries(
         &self,
         request: &InferenceRequest,
@@ -142,7 +151,7 @@ impl Exchange {
 
     fn report_retry(&self, attempt: u32, wait: Duration, failure: &RequestFailure) {
         let text = format_args!(
-            "{failure}; trying again in {:.1} s (attempt {attempt} of {})",
+            "{failure}; retrying in {:.1} s (attempt {attempt} of {})",
             wait.as_secs_f64(),
             self.backoff.attempts
         )
@@ -150,7 +159,7 @@ impl Exchange {
         let now = u64::try_from(self.gate.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1);
         let last = self.warned.load(Ordering::Relaxed);
         let pause = u64::try_from(BETWEEN_WARNINGS.as_millis()).unwrap_or(u64::MAX);
-        // Many requests fail at the same time, and one of them says it for all.
+        // Many requests fail at the same time: one warning stands for all of them.
         if (last == 0 || now >= last.saturating_add(pause))
             && self.warned.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
@@ -167,7 +176,7 @@ impl Exchange {
     }
 }
 
-/// Takes the answer to some members of a group apart: one for each of them.
+/// Splits the response to some members of a group into one for each of them.
 fn split_response(
     group: &RequestGroup,
     members: Range<usize>,
@@ -178,7 +187,7 @@ fn split_response(
     }
     let rows: Vec<usize> = group.members[members].iter().map(|member| member.rows).collect();
     let parts = merge::split(&response, &rows).map_err(|error| {
-        RequestFailure::new(FailureKind::Rejected, format!("the answer cannot be taken apart row by row: {error}"))
+        RequestFailure::new(FailureKind::Rejected, format!("cannot split the response into rows: {error}"))
     })?;
     let named = parts.into_iter().map(|part| InferenceResponse {
         model_name: response.model_name.clone(),
@@ -188,9 +197,9 @@ fn split_response(
     Ok(named.collect())
 }
 
-/// Lets as many pieces be under way at once as [`Concurrency`] finds useful.
+/// Limits the batches in flight to the number that [`Concurrency`] finds useful.
 pub(super) struct ConcurrencyGate {
-    places: Mutex<GateState>,
+    state: Mutex<GateState>,
     free: Notify,
     start: Instant,
 }
@@ -200,50 +209,50 @@ struct GateState {
     taken: usize,
 }
 
-/// A place among those under way. Free again when it is dropped.
+/// A slot among the batches in flight, free again when dropped.
 pub(super) struct GatePermit {
     exchange: Arc<Exchange>,
 }
 
 impl ConcurrencyGate {
     pub(super) fn new(concurrency: Concurrency) -> Self {
-        let places = Mutex::new(GateState { concurrency, taken: 0 });
-        Self { places, free: Notify::new(), start: Instant::now() }
+        let state = Mutex::new(GateState { concurrency, taken: 0 });
+        Self { state, free: Notify::new(), start: Instant::now() }
     }
 
     pub(super) fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// Notes that rows have been answered.
+    /// Records that rows have been answered.
     pub(super) fn answered(&self, rows: usize, stats: &RunStats) {
         let now = self.elapsed();
-        let mut places = self.places.lock();
-        places.concurrency.answered(now, rows);
-        stats.concurrency.store(places.concurrency.limit(), Ordering::Relaxed);
+        let mut state = self.state.lock();
+        state.concurrency.answered(now, rows);
+        stats.concurrency.store(state.concurrency.limit(), Ordering::Relaxed);
     }
 
     fn overloaded(&self, stats: &RunStats) {
         let now = self.elapsed();
-        let mut places = self.places.lock();
-        places.concurrency.overloaded(now);
-        stats.concurrency.store(places.concurrency.limit(), Ordering::Relaxed);
+        let mut state = self.state.lock();
+        state.concurrency.overloaded(now);
+        stats.concurrency.store(state.concurrency.limit(), Ordering::Relaxed);
     }
 
     fn enter(&self) -> bool {
-        let mut places = self.places.lock();
-        let limit = places.concurrency.limit();
-        if places.taken + 1 >= limit {
-            places.concurrency.full();
+        let mut state = self.state.lock();
+        let limit = state.concurrency.limit();
+        if state.taken + 1 >= limit {
+            state.concurrency.full();
         }
-        let free = places.taken < limit;
-        places.taken += usize::from(free);
+        let free = state.taken < limit;
+        state.taken += usize::from(free);
         free
     }
 }
 
 impl GatePermit {
-    /// Waits for a place. Only one caller may wait.
+    /// Waits for a free slot. Only one caller may wait.
     pub(super) async fn wait(exchange: &Arc<Exchange>) -> Self {
         while !exchange.gate.enter() {
             exchange.gate.free.notified().await;
@@ -254,7 +263,7 @@ impl GatePermit {
 
 impl Drop for GatePermit {
     fn drop(&mut self) {
-        self.exchange.gate.places.lock().taken -= 1;
+        self.exchange.gate.state.lock().taken -= 1;
         self.exchange.gate.free.notify_one();
     }
 }

@@ -1,4 +1,4 @@
-//! Requests over gRPC, on the same HTTP client.
+//! The client of the gRPC protocol, on the same HTTP client as REST.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::types::protobuf::messages::ModelReadyRequest;
 use crate::types::protobuf::{read_response, write_request};
 use crate::types::{InferenceRequest, InferenceResponse};
 
-/// The bytes before each message: whether it is compressed, and its length.
+/// The size of the header in front of each message: a compression flag and the message's length.
 const HEADER: usize = 5;
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -41,7 +41,7 @@ pub struct GrpcClient {
 impl GrpcClient {
     /// # Errors
     ///
-    /// Fails when TLS cannot be set up.
+    /// Fails if TLS cannot be set up.
     pub fn new(options: TransportOptions, observer: Arc<dyn Observer>) -> Result<Self, RequestFailure> {
         let TransportOptions { endpoint, model, version, mut headers, binary, timeout, insecure, .. } = options;
         let connection = HttpConnection::new(&endpoint, ConnectionOptions { timeout, insecure, http2: true })?;
@@ -53,7 +53,7 @@ impl GrpcClient {
         Ok(Self { connection, infer, ready, headers, model, version, binary, observer })
     }
 
-    /// Calls a method with a message in parts, whose first has room for the header.
+    /// Calls a method with a message in chunks.
     async fn call(
         &self,
         method: &Uri,
@@ -68,7 +68,7 @@ impl GrpcClient {
         let announced = u32::try_from(length).map_err(|_| {
             RequestFailure::new(
                 FailureKind::Rejected,
-                format!("the request has {length} bytes, more than gRPC can say"),
+                format!("the request has {length} bytes, over the limit of gRPC (4 GiB)"),
             )
         })?;
         let mut header = vec![0; HEADER];
@@ -100,13 +100,13 @@ impl InferenceTarget for GrpcClient {
                 .map_err(|error| RequestFailure::new(FailureKind::Rejected, error.to_string()))?;
             let message = self.call(&self.infer, self.headers.clone(), &request.id, parts).await?;
             read_response(&message).map_err(|error| {
-                RequestFailure::new(FailureKind::Rejected, format!("the server's answer cannot be read: {error}"))
+                RequestFailure::new(FailureKind::Rejected, format!("cannot read the server's response: {error}"))
             })
         }
         .boxed()
     }
 
-    fn reachable(&self) -> BoxFuture<'_, Result<(), RequestFailure>> {
+    fn check_available(&self) -> BoxFuture<'_, Result<(), RequestFailure>> {
         async {
             let (name, version) = (self.model.clone(), self.version.clone().unwrap_or_default());
             let message = ModelReadyRequest { name, version }.encode_to_vec().into();
@@ -119,7 +119,7 @@ impl InferenceTarget for GrpcClient {
     }
 }
 
-/// Returns the message of an answer.
+/// Returns the message in a response.
 fn received(answer: &HttpResponse) -> Result<Bytes, RequestFailure> {
     let header = |name: &HeaderName| answer.trailers.get(name).or_else(|| answer.headers.get(name));
     if let Some(status) = header(&STATUS)
@@ -136,25 +136,25 @@ fn received(answer: &HttpResponse) -> Result<Bytes, RequestFailure> {
             502 | 504 => FailureKind::Unavailable,
             _ => FailureKind::AllRequests,
         };
-        let message = "the answer is not one of gRPC: is this the server's gRPC port?";
+        let message = "the response is not gRPC: is this the server's gRPC port?";
         let status = Some(answer.status.as_u16().to_string());
         return Err(RequestFailure { status, ..RequestFailure::new(kind, message) });
     }
     let wrong = |reason: &str| {
-        RequestFailure::new(FailureKind::Rejected, format!("the server's answer cannot be read: {reason}"))
+        RequestFailure::new(FailureKind::Rejected, format!("cannot read the server's response: {reason}"))
     };
     match answer.body.split_first_chunk::<HEADER>() {
         Some(([0, length @ ..], rest)) if u32::from_be_bytes(*length) as usize == rest.len() => {
             Ok(answer.body.slice(HEADER..))
         }
-        Some(([1, ..], _)) => Err(wrong("it is compressed, which nobody asked for")),
-        _ => Err(wrong("it is not one whole message")),
+        Some(([1, ..], _)) => Err(wrong("it is compressed, although compression was not requested")),
+        _ => Err(wrong("it is not a single complete message")),
     }
 }
 
-/// Says what a status means.
+/// Returns the failure that a status means.
 fn failure(code: Code, message: String) -> RequestFailure {
-    // The code of overload is also that of a message which the server finds too long.
+    // Overload and a message over the server's size limit have the same code.
     let is_too_long = code == Code::ResourceExhausted && message.contains("message") && message.contains("than");
     let kind = match code {
         _ if is_too_long => FailureKind::Rejected,
@@ -169,7 +169,7 @@ fn failure(code: Code, message: String) -> RequestFailure {
     RequestFailure { status: Some(name(code)), ..RequestFailure::new(kind, message) }
 }
 
-/// Returns a code as gRPC's documents spell it.
+/// Returns a code as the gRPC specification spells it.
 fn name(code: Code) -> String {
     let mut name = String::new();
     for (index, character) in format!("{code:?}").chars().enumerate() {
@@ -181,13 +181,13 @@ fn name(code: Code) -> String {
     name
 }
 
-/// Returns a time as `grpc-timeout` has it: at most eight digits, in milliseconds as long as they are enough.
+/// Returns a timeout in the format of `grpc-timeout`: at most eight digits, in milliseconds if they suffice.
 fn timeout_value(timeout: Duration) -> HeaderValue {
     let text = match timeout.as_millis() {
         millis if millis < 100_000_000 => format!("{millis}m"),
         _ => format!("{}S", timeout.as_secs().min(99_999_999)),
     };
-    HeaderValue::from_str(&text).expect("digits and a letter are a header's value")
+    HeaderValue::from_str(&text).expect("digits and a letter are a valid header value")
 }
 
 #[cfg(test)]
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_have_kinds() {
+    fn grpc_status_maps_to_failure_kind() {
         let kind = |code, message: &str| failure(code, message.to_owned()).kind;
         assert_eq!(kind(Code::ResourceExhausted, "try again later"), FailureKind::Overloaded);
         assert_eq!(kind(Code::ResourceExhausted, "Received message larger than max (9 vs. 4)"), FailureKind::Rejected);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_fit_into_eight_digits() {
+    fn grpc_timeout_fits_into_eight_digits() {
         assert_eq!(timeout_value(Duration::from_millis(1500)), "1500m");
         assert_eq!(timeout_value(Duration::from_secs(1_000_000)), "1000000S");
         assert_eq!(timeout_value(Duration::MAX), "99999999S");

@@ -1,8 +1,8 @@
-//! Lines of a file of any size, one at a time.
+//! Reads the lines of a file of any size, one at a time.
 
 use std::io::{self, BufRead, BufReader, Read};
 
-/// The longest line that is kept, in bytes without its end.
+/// The limit on the length of a line, in bytes without its line ending.
 pub const MAX_LINE: usize = 32 << 20;
 
 /// How much is read at a time.
@@ -11,13 +11,13 @@ const READ_BLOCK: usize = 256 << 10;
 /// A line of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum InputLine {
-    /// Without its end.
+    /// Without the line ending.
     Text(Vec<u8>),
-    /// Longer than [`MAX_LINE`]: how many bytes it has, of which none was kept.
+    /// Longer than [`MAX_LINE`]: its length in bytes. Its content is not kept.
     TooLong(u64),
 }
 
-/// Reads lines, which end with `\n`, the last one perhaps without.
+/// Reads lines that end with `\n`, which may be missing after the last one.
 pub(super) struct LineReader {
     reader: BufReader<Box<dyn Read + Send>>,
     limit: usize,
@@ -28,7 +28,7 @@ impl LineReader {
         Self { reader: BufReader::with_capacity(READ_BLOCK, reader), limit: MAX_LINE }
     }
 
-    /// Returns the next line and how many bytes it took of the file; nothing at the end.
+    /// Returns the next line and the bytes it took of the file, or `None` at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<(InputLine, u64)>> {
         let mut text = Vec::new();
         let most = self.limit as u64 + 1;
@@ -45,7 +45,7 @@ impl LineReader {
         }
         drop(text);
         taken += self.reader.skip_until(b'\n')? as u64;
-        // Whether its end was there changes the count by one, which no message tells.
+        // The count includes the line ending, if there is one.
         Ok(Some((InputLine::TooLong(taken), taken)))
     }
 }
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_where_they_end() {
+    fn line_reader_returns_lines_with_their_size() {
         let text = |text: &str, taken| (InputLine::Text(text.as_bytes().to_vec()), taken);
         assert_eq!(lines(b""), []);
         assert_eq!(lines(b"\n"), [text("", 1)]);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_costs_only_itself() {
+    fn line_reader_skips_only_the_line_that_is_too_long() {
         assert_eq!(lines(b"abcde\nx\n"), [(InputLine::TooLong(6), 6), (InputLine::Text(b"x".to_vec()), 2)]);
         assert_eq!(lines(b"abcdefgh"), [(InputLine::TooLong(8), 8)]);
     }

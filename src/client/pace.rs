@@ -1,19 +1,19 @@
-//! Limits on how fast requests go out.
+//! Limits the rate of requests.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The least time between the starts of two requests in one place of those that are under way.
+/// The minimum time between the starts of two requests in one slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RequestSpacing {
     pub interval: Duration,
-    /// The most that is added at random.
+    /// The maximum of the random time that is added.
     pub jitter: Duration,
 }
 
 impl RequestSpacing {
-    /// Returns how long the place stays taken after a request that took so long.
+    /// Returns how long the slot stays taken after a request that took `elapsed`.
     pub(super) fn rest(&self, elapsed: Duration) -> Duration {
         if self.interval.is_zero() && self.jitter.is_zero() {
             return Duration::ZERO;
@@ -22,21 +22,21 @@ impl RequestSpacing {
     }
 }
 
-/// Spreads rows over time.
+/// Limits the rows per second.
 #[derive(Debug)]
 pub(super) struct RateLimiter {
-    /// What a row takes; nothing without a limit.
+    /// The time per row, or `None` without a limit.
     per_row: Option<Duration>,
     next: Instant,
 }
 
 impl RateLimiter {
-    /// Lets so many rows pass in a second, or any number.
+    /// Creates a limit of `rows_per_second`, or none.
     pub(super) fn new(rows_per_second: Option<f64>) -> Self {
         Self { per_row: rows_per_second.map(|rate| Duration::from_secs_f64(1.0 / rate)), next: Instant::now() }
     }
 
-    /// Waits until it is time for these rows. Time that was not used is lost: no burst follows a pause.
+    /// Waits until these rows may be sent. Unused time is not saved up: no burst follows a pause.
     pub(super) async fn wait(&mut self, rows: usize) {
         let Some(per_row) = self.per_row else { return };
         tokio::time::sleep_until(self.next).await;
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn rows_are_spread_over_time() {
+    async fn rate_limiter_spreads_rows_over_time() {
         let start = Instant::now();
         let mut pace = RateLimiter::new(Some(100.0));
         for _ in 0..11 {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_rests_until_the_interval_is_over() {
+    fn request_spacing_keeps_the_slot_until_the_interval_is_over() {
         let second = Duration::from_secs(1);
         let spacing = RequestSpacing { interval: second, jitter: Duration::ZERO };
         assert_eq!(spacing.rest(second / 4), second * 3 / 4);

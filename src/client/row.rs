@@ -1,26 +1,26 @@
-//! A row's answer, and the line that tells it.
+//! The result of a row, and its line in the output.
 
 use serde_json::{Map, Value, json};
 
 use crate::types::json::{NonFinite, WriteOptions, write_response};
 use crate::types::{InferenceResponse, Tensor};
 
-/// How every line begins that tells of a failure, and no other.
+/// The start of every line that reports a failure, and of no other line.
 pub(super) const FAILURE_PREFIX: &[u8] = b"{\"parameters\":";
 
-/// What stopped a row.
+/// The stage at which a row failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailureStage {
-    /// It is no request.
+    /// The row is not a valid request.
     Preprocessing,
-    /// The server did not answer it.
+    /// The server did not answer the request.
     Inference,
-    /// Its answer has no JSON form.
+    /// The answer cannot be written as JSON.
     Postprocessing,
 }
 
 impl FailureStage {
-    /// Returns the word for output lines.
+    /// Returns the name that output lines have, which is the original's.
     const fn name(self) -> &'static str {
         match self {
             Self::Preprocessing => "preprocessing error",
@@ -30,7 +30,7 @@ impl FailureStage {
     }
 }
 
-/// What became of a row.
+/// The result of a row.
 #[derive(Debug)]
 pub(super) struct RowResult {
     pub(super) id: Option<String>,
@@ -40,7 +40,7 @@ pub(super) struct RowResult {
 #[derive(Debug)]
 pub(super) struct RowAnswer {
     pub(super) response: InferenceResponse,
-    /// The id of the request that the row was a part of.
+    /// The id of the request that contained the row.
     pub(super) inference_id: String,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct RowFailure {
     pub(super) code: Option<String>,
 }
 
-/// Writes the line of the row at `index` of the input, or says why it is a failure after all.
+/// Writes the line of the row at `index` of the input, or returns why the answer cannot be written.
 fn write_answer(lines: &mut Vec<u8>, index: u64, id: Option<String>, answered: RowAnswer) -> Result<(), String> {
     let RowAnswer { mut response, inference_id } = answered;
     response.id = id.unwrap_or_default();
@@ -60,7 +60,7 @@ fn write_answer(lines: &mut Vec<u8>, index: u64, id: Option<String>, answered: R
     parameters.insert("batch_index".to_owned(), index.into());
     parameters.insert("inference_id".to_owned(), inference_id.into());
     for (key, value) in std::mem::take(&mut response.parameters.others) {
-        // Where a row stands is not for the model to say.
+        // The model's parameters do not override the row's index and request.
         parameters.entry(key).or_insert(value);
     }
     response.parameters.others = parameters;
@@ -91,7 +91,7 @@ fn write_failure(lines: &mut Vec<u8>, index: u64, id: Option<String>, failed: &R
     lines.push(b'\n');
 }
 
-/// Writes the lines of rows of which the first is that at `first` of the input. Returns them with what failed, by index.
+/// Writes the lines of rows, the first of which is at index `first` of the input. Returns them with the failures, by index.
 pub(super) fn write_lines(first: u64, rows: Vec<RowResult>) -> (Vec<u8>, Vec<(u64, RowFailure)>) {
     let (mut lines, mut failures) = (Vec::with_capacity(rows.len() * 256), Vec::new());
     for (index, RowResult { id, outcome }) in (first..).zip(rows) {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_the_originals() {
+    fn write_lines_matches_the_original() {
         let total = Tensor::from_elements("t", vec![1], &[6_i64]).unwrap();
         let infinite = Tensor::from_elements("f", vec![2], &[f64::INFINITY, f64::NAN]).unwrap();
         let nan = Tensor::from_elements("n", vec![1], &[f32::NAN]).unwrap();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_json_form_is_a_failure() {
+    fn write_lines_answer_without_json_form_is_a_failure() {
         let data = TensorData::Variable([[0xff_u8]].iter().collect::<BytesElements>());
         let (name, datatype, parameters) = ("t".to_owned(), Datatype::Bytes, Parameters::new());
         let tensor = Tensor { name, datatype, shape: vec![1], parameters, data };

@@ -1,8 +1,8 @@
 //! A run from the first row to the last.
 //!
-//! A thread reads pieces; a task sends each when there is a place and memory for it; the run itself waits for their answers in
-//! the order of the input, and writes them. A row is done when its line is written, so that an interrupted run loses nothing
-//! and repeats nothing but what was under way.
+//! A thread reads batches, and a task sends each one when there is a slot and memory for it. The run itself waits for the answers in
+//! the order of the input and writes them. A row is done when its line has been written, so an interrupted run loses nothing and
+//! repeats only the requests that were in flight.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -22,29 +22,29 @@ use super::row::{RowFailure, write_lines};
 use super::source::{InputBatch, InputError, InputSource};
 use super::{Backoff, Concurrency, InferenceTarget, MEMORY, Observer, RequestFailure, RunStats};
 
-/// Pieces that may have been sent before the first of them is written.
+/// How many batches may have been sent before the first of them is written.
 const MAX_BATCHES_AHEAD: usize = 1024;
-/// Answers are handed to the system when there are so many bytes of them,
+/// Answers are written when there are this many bytes of them,
 const WRITE_BLOCK: usize = 256 << 10;
-/// or when they have waited for so long.
+/// or when they have waited this long.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(200);
-/// How often they are made to last through a power cut.
+/// How often written answers are synced to disk.
 const SYNC_INTERVAL: Duration = Duration::from_secs(5);
-/// Rows whose failures are told of, beside the line that each has in the output.
+/// How many failed rows are reported. All of them have a line in the output.
 const MAX_REPORTED_FAILURES: u64 = 10;
-/// Pieces of fewer bytes count as this many where the size of answers is learned from them.
+/// Smaller batches count as this many bytes when the ratio of answer size to request size is learned.
 const MIN_LEARNED_BYTES: u64 = 4096;
-/// What memory is counted in, in bytes.
+/// The unit that memory is counted in, in bytes.
 const MEMORY_UNIT: usize = 1024;
 
-/// How to run.
+/// The options of a run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// Rows in a request.
+    /// Rows per request.
     pub batch_size: NonZeroUsize,
     pub backoff: Backoff,
     pub spacing: RequestSpacing,
-    /// Above zero; nothing for as many as there can be.
+    /// Above zero, or `None` for no limit.
     pub rows_per_second: Option<f64>,
     pub concurrency: Concurrency,
 }
@@ -54,13 +54,13 @@ pub struct RunOptions {
 pub enum RunOutcome {
     /// Every row has its line.
     Complete,
-    /// It was told to stop.
+    /// It was stopped.
     Stopped,
-    /// It could not go on.
+    /// It could not continue.
     Failed(RunError),
 }
 
-/// Why a run could not go on.
+/// Why a run could not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
@@ -69,11 +69,11 @@ pub enum RunError {
     Input(#[from] InputError),
     #[error(transparent)]
     Output(#[from] OutputError),
-    #[error("a request ended unexpectedly; this is a bug in mlserver")]
+    #[error("a request task panicked; this is a bug in mlserver")]
     Panicked(#[source] JoinError),
-    #[error("reading the input ended unexpectedly; this is a bug in mlserver")]
+    #[error("the input reader panicked; this is a bug in mlserver")]
     Reader,
-    #[error("no thread can be started to read the input")]
+    #[error("cannot start a thread to read the input")]
     Thread(#[source] std::io::Error),
 }
 
@@ -83,14 +83,14 @@ pub struct Run {
     pub options: RunOptions,
     pub stats: Arc<RunStats>,
     pub observer: Arc<dyn Observer>,
-    /// Cancelled to stop after the requests that are under way.
+    /// Cancelled to stop after the requests in flight.
     pub stop: CancellationToken,
 }
 
-/// A piece that was read, with the memory that it may take; nothing behind the last one.
+/// A batch that was read, with the memory reserved for it. `None` at the end of the input.
 type ReadBatch = Result<Option<(InputBatch, OwnedSemaphorePermit)>, InputError>;
 
-/// A piece that was answered.
+/// A batch that was answered.
 struct AnsweredBatch {
     lines: Vec<u8>,
     rows: u64,
@@ -99,11 +99,12 @@ struct AnsweredBatch {
     memory: OwnedSemaphorePermit,
 }
 
-/// Memory for what is under way.
+/// The memory for batches in flight.
 #[derive(Clone)]
 struct MemoryBudget {
     free: Arc<Semaphore>,
-    /// The most bytes that an answer had for each of its piece, so that room for answers is taken with that for requests.
+    /// The highest ratio of answer bytes to request bytes so far, so that memory for answers is reserved together with that for
+    /// requests.
     growth: Arc<AtomicU64>,
 }
 
@@ -114,7 +115,7 @@ impl MemoryBudget {
         Self { free: Arc::new(Semaphore::new(Self::ALL)), growth: Arc::new(AtomicU64::new(1)) }
     }
 
-    /// Waits for room; nothing when the run is over. A piece that alone needs all of the memory gets it.
+    /// Waits for free memory. Returns `None` if the run is over. A batch that needs more than all of the memory gets all of it.
     fn take(&self, runtime: &Handle, bytes: u64) -> Option<OwnedSemaphorePermit> {
         let bytes = bytes.saturating_mul(1 + self.growth.load(Ordering::Relaxed));
         let units = usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(MEMORY_UNIT).clamp(1, Self::ALL);
@@ -123,13 +124,13 @@ impl MemoryBudget {
     }
 
     fn learn(&self, bytes: u64, answer: usize) {
-        // A line of nothing has an answer, too, which says nothing about the others.
+        // An empty line has an answer, too, but its ratio means nothing for the others.
         self.growth.fetch_max((answer as u64).div_ceil(bytes.max(MIN_LEARNED_BYTES)), Ordering::Relaxed);
     }
 }
 
 impl Run {
-    /// Runs to the end. What has been written is safe however that comes about.
+    /// Runs to the end. Answers that have been written are kept however the run ends.
     pub async fn run(self, source: InputSource, mut output: RunOutput) -> RunOutcome {
         let stopped_early = CancellationToken::new();
         let ending = match self.run_pipeline(source, &mut output, stopped_early.clone()).await {
@@ -140,7 +141,7 @@ impl Run {
             },
             Err(error) => RunOutcome::Failed(error),
         };
-        // It failed already, or the next run finds out.
+        // The run has failed already, or the next run finds what was not synced.
         let _ = block_in_place(|| output.sync());
         ending
     }
@@ -153,7 +154,7 @@ impl Run {
     ) -> Result<(), RunError> {
         let Self { target, options, stats, observer, stop } = self;
         let memory = MemoryBudget::new();
-        // Cancelled when the run is over, whatever is still under way.
+        // Cancelled when the run is over, even with requests in flight.
         let over = CancellationToken::new();
         let batches = spawn_reader(source, options.batch_size, memory.clone())?;
         let gate = ConcurrencyGate::new(options.concurrency.clone());
@@ -181,7 +182,7 @@ impl Run {
     }
 }
 
-/// Reads on a thread of its own: a pipe may keep it waiting for ever, which must hold up nothing but the run.
+/// Reads on a thread of its own: a pipe may block forever, which must not block anything but this run.
 fn spawn_reader(
     mut source: InputSource,
     rows: NonZeroUsize,
@@ -191,16 +192,16 @@ fn spawn_reader(
     let runtime = Handle::current();
     let read = move || {
         loop {
-            let piece = match source.next(rows.get()) {
-                Ok(Some(piece)) => match memory.take(&runtime, piece.bytes) {
-                    Some(permit) => Ok(Some((piece, permit))),
+            let batch = match source.next(rows.get()) {
+                Ok(Some(batch)) => match memory.take(&runtime, batch.bytes) {
+                    Some(permit) => Ok(Some((batch, permit))),
                     None => return,
                 },
                 Ok(None) => Ok(None),
                 Err(error) => Err(error),
             };
-            let is_last = !matches!(piece, Ok(Some(_)));
-            if sender.blocking_send(piece).is_err() || is_last {
+            let is_last = !matches!(batch, Ok(Some(_)));
+            if sender.blocking_send(batch).is_err() || is_last {
                 return;
             }
         }
@@ -209,12 +210,12 @@ fn spawn_reader(
     Ok(receiver)
 }
 
-/// Sends pieces when it is time.
+/// Sends batches when slots, memory and the rate limit allow it.
 struct BatchSender {
     exchange: Arc<Exchange>,
     memory: MemoryBudget,
     options: RunOptions,
-    /// Cancelled when pieces may be left that were not sent.
+    /// Cancelled when there may be batches that were not sent.
     stopped_early: CancellationToken,
 }
 
@@ -230,11 +231,11 @@ impl BatchSender {
         let mut pace = RateLimiter::new(self.options.rows_per_second);
         loop {
             let next = async {
-                // Nothing at all comes only from a thread that has panicked.
-                let Some((piece, memory)) = batches.recv().await.ok_or(RunError::Reader)?? else { return Ok(None) };
-                pace.wait(piece.rows.len()).await;
+                // The channel closes without a last message only if the thread has panicked.
+                let Some((batch, memory)) = batches.recv().await.ok_or(RunError::Reader)?? else { return Ok(None) };
+                pace.wait(batch.rows.len()).await;
                 let permit = GatePermit::wait(&self.exchange).await;
-                Ok::<_, RunError>(Some((piece, memory, permit)))
+                Ok::<_, RunError>(Some((batch, memory, permit)))
             };
             let next = tokio::select! {
                 biased;
@@ -245,8 +246,8 @@ impl BatchSender {
                 }
                 next = next => next?,
             };
-            let Some((piece, memory, permit)) = next else { return Ok(()) };
-            let answer = tokio::spawn(self.send_one(piece, memory, permit));
+            let Some((batch, memory, permit)) = next else { return Ok(()) };
+            let answer = tokio::spawn(self.send_one(batch, memory, permit));
             if answers.send(answer).await.is_err() {
                 return Ok(());
             }
@@ -255,14 +256,14 @@ impl BatchSender {
 
     fn send_one(
         &self,
-        piece: InputBatch,
+        batch: InputBatch,
         memory: OwnedSemaphorePermit,
         permit: GatePermit,
     ) -> impl Future<Output = BatchResult> + use<> {
         let (exchange, budget, spacing) = (Arc::clone(&self.exchange), self.memory.clone(), self.options.spacing);
         async move {
             let start = Instant::now();
-            let InputBatch { first, rows, bytes } = piece;
+            let InputBatch { first, rows, bytes } = batch;
             let count = rows.len();
             let rows = exchange.infer_rows(rows).await?;
             exchange.gate.answered(count, &exchange.stats);
@@ -286,7 +287,7 @@ impl BatchSender {
 struct AnswerWriter {
     exchange: Arc<Exchange>,
     block: Vec<u8>,
-    /// Cancelled when answers are left that were not written.
+    /// Cancelled when there are answers that were not written.
     stopped_early: CancellationToken,
 }
 
@@ -345,7 +346,7 @@ impl AnswerWriter {
         Ok(self.flush(&mut pending, output)?)
     }
 
-    /// Hands what is there to the system, and counts it.
+    /// Writes the pending answers and counts them.
     fn flush(&mut self, pending: &mut PendingOutput, output: &mut RunOutput) -> Result<(), OutputError> {
         if self.block.is_empty() {
             return Ok(());
@@ -354,14 +355,14 @@ impl AnswerWriter {
         self.block.clear();
         let PendingOutput { rows, bytes, failures, memory } = std::mem::take(pending);
         let stats = &self.exchange.stats;
-        let told = stats.failed.fetch_add(failures.len() as u64, Ordering::Relaxed);
-        for (number, (index, failed)) in (told..=MAX_REPORTED_FAILURES).zip(&failures) {
+        let reported = stats.failed.fetch_add(failures.len() as u64, Ordering::Relaxed);
+        for (number, (index, failed)) in (reported..=MAX_REPORTED_FAILURES).zip(&failures) {
             let observer = &self.exchange.observer;
             if number < MAX_REPORTED_FAILURES {
                 let code = failed.code.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
                 observer.warn(format_args!("row {index}: {}{code}", failed.message));
             } else {
-                observer.warn(format_args!("more rows fail; the output has a line for each"));
+                observer.warn(format_args!("more rows failed; the output has a line for each"));
             }
         }
         stats.rows.fetch_add(rows, Ordering::Relaxed);
@@ -372,12 +373,12 @@ impl AnswerWriter {
 }
 
 enum WriterEvent {
-    /// Of the next piece; nothing when there is none.
+    /// The task of the next batch, or `None` if there is none.
     Handle(Option<JoinHandle<BatchResult>>),
     Answered(Result<BatchResult, JoinError>),
 }
 
-/// What a block has that is not written.
+/// The counts and the memory of answers that have not been written.
 #[derive(Default)]
 struct PendingOutput {
     rows: u64,

@@ -1,4 +1,4 @@
-//! `mlserver config show`: the effective settings, as the server would read them at start.
+//! `mlserver config show`: prints the effective settings, as the server would read them at startup.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -20,9 +20,9 @@ pub fn run(args: &ConfigArgs, environment: &dyn Environment, ui: &mut Ui) -> Res
     }
 }
 
-/// Prints the settings; what is wrong with them goes to the other stream.
+/// Prints the settings on standard output, and their problems on standard error.
 ///
-/// A model that cannot be read is an error of its own, and fails the command only in strict mode.
+/// A model that cannot be read is reported as an error, but fails the command only in strict mode.
 fn show(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
     let sources = Sources::read(environment)?;
     let server = Settings::load(&args.folder, &sources, args.strict)?;
@@ -33,12 +33,12 @@ fn show(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(
         ConfigFormat::Json => ui.line(format_args!("{:#}", to_json(&server, &discovery)))?,
     }
     match discovery.errors.len() {
-        1.. if args.strict => Err(anyhow!("not every model in `{}` can be read", args.folder.display()).into()),
+        1.. if args.strict => Err(anyhow!("cannot read every model in `{}`", args.folder.display()).into()),
         _ => Ok(()),
     }
 }
 
-/// Reports each warning once: what the environment sets, it sets for every model.
+/// Reports each warning once: an environment variable applies to every model, and so does its warning.
 fn report(server: &Loaded<Settings>, discovery: &Discovery, ui: &mut Ui) {
     let of_models = discovery.models.iter().flat_map(|model| &model.warnings);
     let mut reported = HashSet::new();
@@ -64,9 +64,9 @@ fn text(server: &Loaded<Settings>, discovery: &Discovery, ui: &mut Ui) -> std::i
     Ok(())
 }
 
-/// Prints a line per value, with the sources in one column.
+/// Prints a line per value, with the sources aligned.
 fn entries(entries: &[Entry], ui: &mut Ui) -> std::io::Result<()> {
-    /// A value that is longer moves its source to the right, and only its own.
+    /// The source of a longer value is not aligned.
     const WIDEST: usize = 48;
     let lines: Vec<String> = entries.iter().map(|entry| format!("{} = {}", entry.key, entry.value)).collect();
     let lengths = lines.iter().map(|line| line.chars().count());
@@ -77,7 +77,7 @@ fn entries(entries: &[Entry], ui: &mut Ui) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Names a model, its version, and the file which describes it.
+/// Displays a model's name, version and settings file.
 struct ModelTitle<'a>(&'a ModelSettings);
 
 impl fmt::Display for ModelTitle<'_> {

@@ -1,4 +1,4 @@
-//! `mlserver dockerfile`: a Dockerfile for a folder, to build with whatever builds images.
+//! `mlserver dockerfile`: writes a Dockerfile for a model folder, for any image builder.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::ui::Ui;
 
 use super::CommandError;
 
-/// Runs `mlserver dockerfile`, and prints the paths of the files that it has written.
+/// Runs `mlserver dockerfile`, and prints the paths of the files it wrote.
 pub fn run(args: &DockerfileArgs, ui: &mut Ui) -> Result<(), CommandError> {
     let plan = ImagePlan::of(&args.folder)?;
     let options = DockerfileOptions {
@@ -21,13 +21,13 @@ pub fn run(args: &DockerfileArgs, ui: &mut Ui) -> Result<(), CommandError> {
     };
     let dockerfile = image::dockerfile(&plan, &options)?;
     if plan.leaves_packages_out(&args.folder) {
-        ui.warning("every model is native, so no package is installed: `parameters.extra.backend` python changes that");
+        ui.warning("every model is native, so no packages are installed; set `parameters.extra.backend` to `python` to install them");
     }
     write(&args.folder.join("Dockerfile"), &dockerfile.text, ui)?;
     if args.include_dockerignore {
         write(&args.folder.join("Dockerfile.dockerignore"), &image::default_ignore(), ui)?;
     }
-    ui.note(format_args!("The image is made for {plan}"));
+    ui.note(format_args!("Wrote a Dockerfile: {plan}"));
     Ok(())
 }
 

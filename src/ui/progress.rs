@@ -1,4 +1,4 @@
-//! What a long command tells while it works, on standard error: a bar where a person looks on, else lines now and then.
+//! The progress of a long command on standard error: a bar on a terminal, otherwise a line from time to time.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How often a bar moves.
+/// How often a bar is updated.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
-/// How often a line is written where there is no bar.
+/// How often a line is written if there is no bar.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
-/// What the bar counts to.
+/// The resolution of the bar.
 const STEPS: u64 = 1000;
 
-/// Progress on standard error. A reader that has gone is no failure.
+/// Progress on standard error. A closed pipe is not an error.
 #[derive(Debug)]
 pub struct TerminalProgress(ProgressMode);
 
@@ -24,17 +24,17 @@ enum ProgressMode {
     Bar(ProgressBar),
 }
 
-/// How far the work is.
+/// The progress to show.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProgressUpdate {
-    /// From 0 to 1, where the end is known.
+    /// From 0 to 1, if the total is known.
     pub share: Option<f64>,
-    /// What there is to say about it.
+    /// A description.
     pub text: String,
 }
 
 impl TerminalProgress {
-    /// Writes to the standard error of the process, or nothing at all.
+    /// Writes to the standard error of the process, or nothing if `quiet`.
     pub fn standard(quiet: bool) -> Self {
         Self(if quiet {
             ProgressMode::Quiet
@@ -46,7 +46,7 @@ impl TerminalProgress {
         })
     }
 
-    /// Returns how often it is worth to show something.
+    /// Returns how often to call [`TerminalProgress::show`].
     pub const fn interval(&self) -> Duration {
         match self.0 {
             ProgressMode::Bar(_) => BAR_INTERVAL,
@@ -54,7 +54,7 @@ impl TerminalProgress {
         }
     }
 
-    /// Shows how far the work is.
+    /// Shows the progress.
     pub fn show(&self, shown: &ProgressUpdate) {
         let percent = shown.share.map(|share| format!("{:.1} %, ", share * 100.0)).unwrap_or_default();
         match &self.0 {
@@ -65,7 +65,11 @@ impl TerminalProgress {
                 if let Ok(style) = ProgressStyle::with_template(template) {
                     bar.set_style(style.progress_chars("=> "));
                 }
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is from 0 to 1000")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "the value is from 0 to 1000"
+                )]
                 let position = (shown.share.unwrap_or_default() * 1000.0) as u64;
                 bar.set_position(position.min(STEPS));
                 bar.set_message(format!("{percent}{}", shown.text));
@@ -73,12 +77,12 @@ impl TerminalProgress {
         }
     }
 
-    /// Says something that does not stop the work.
+    /// Reports a problem that does not stop the work.
     pub fn warn(&self, message: fmt::Arguments<'_>) {
         self.say(format_args!("warning: {message}"));
     }
 
-    /// Writes a line, unless nobody wants to hear anything.
+    /// Writes a line, unless the mode is quiet.
     pub fn say(&self, message: fmt::Arguments<'_>) {
         match &self.0 {
             ProgressMode::Quiet => {}
@@ -87,13 +91,13 @@ impl TerminalProgress {
         }
     }
 
-    /// Writes a line that was asked for.
+    /// Writes a line in any mode.
     pub fn raw(&self, line: fmt::Arguments<'_>) {
-        // One piece, so that lines of several threads stay whole. Nobody is left to hear of a failure.
+        // A single write, so that the lines of several threads do not mix. A failure cannot be reported anywhere.
         let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         if let ProgressMode::Bar(bar) = &self.0 {
             bar.finish_and_clear();

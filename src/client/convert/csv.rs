@@ -1,4 +1,4 @@
-//! Columns as values between commas or tabs.
+//! Writes columns as comma- or tab-separated values.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use csv::{ByteRecord, ReaderBuilder, Writer, WriterBuilder};
 
 use super::{ColumnGroup, ColumnSink, OutputRow, elements};
 
-/// The name of the column that says why a row failed, the last one.
+/// The name of the last column, which has the reason why a row failed.
 const ERROR: &str = "error";
 
 pub(super) struct CsvSink {
@@ -53,7 +53,7 @@ impl ColumnSink for CsvSink {
 pub(super) fn count(path: &Path, delimiter: u8) -> io::Result<(u64, u64)> {
     let mut reader = ReaderBuilder::new().delimiter(delimiter).from_path(path).map_err(io::Error::from)?;
     if reader.byte_headers().map_err(io::Error::from)?.iter().next_back() != Some(ERROR.as_bytes()) {
-        return Err(super::invalid_data("it is no output of a complete run".to_owned()));
+        return Err(super::invalid_data("it is not the output of a complete run".to_owned()));
     }
     let (mut rows, mut failed, mut record) = (0, 0, ByteRecord::new());
     while reader.read_byte_record(&mut record).map_err(io::Error::from)? {

@@ -1,8 +1,8 @@
-//! From lines of answers to columns, when a run is complete.
+//! Converts lines of answers to columns when a run is complete.
 //!
-//! What a run writes is lines, whatever is asked for, because it can go on behind them and needs to know nothing of what
-//! comes later. Columns are made of them at the end. The answers of a model mostly have the same columns, those of the first
-//! one, and one pass fills them. Where a row has others, a pass finds the columns of all rows, and another fills them anew.
+//! A run always writes lines, because it can resume after them and need not know the columns of later answers. The lines are converted
+//! at the end. The answers of a model usually have the columns of the first one, and a single pass writes them. If a row has other
+//! columns, one more pass finds the columns of all rows, and another one writes them.
 
 mod csv;
 #[cfg(feature = "parquet")]
@@ -18,10 +18,10 @@ use super::row::FAILURE_PREFIX;
 use crate::types::json::read_response;
 use crate::types::{Datatype, Tensor};
 
-/// The most columns that answers may have.
+/// The limit on the number of columns.
 const MAX_COLUMNS: usize = 10_000;
 
-/// What answers are written as.
+/// The format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutputFormat {
     Lines,
@@ -30,7 +30,7 @@ pub(super) enum OutputFormat {
 }
 
 impl OutputFormat {
-    /// Tells the form by the name of the file.
+    /// Returns the format for a file's extension.
     pub(super) fn of(path: &Path) -> Self {
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         match extension.to_ascii_lowercase().as_str() {
@@ -41,13 +41,13 @@ impl OutputFormat {
         }
     }
 
-    /// Tells whether this executable can write it.
-    pub(super) const fn is_known(self) -> bool {
+    /// Reports whether this executable can write the format.
+    pub(super) const fn is_supported(self) -> bool {
         cfg!(feature = "parquet") || !matches!(self, Self::Parquet)
     }
 }
 
-/// An output of a model in columns: one for each element that a row has.
+/// The columns of one output of a model: one for each element that a row has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ColumnGroup {
     name: String,
@@ -61,11 +61,11 @@ struct OutputRow {
     index: i64,
     id: String,
     outputs: Vec<Tensor>,
-    /// Why there are none.
+    /// Why the row has no outputs.
     error: Option<String>,
 }
 
-/// Where the columns of rows go.
+/// Writes rows as columns.
 trait ColumnSink {
     fn row(&mut self, row: &OutputRow) -> io::Result<()>;
 
@@ -89,12 +89,12 @@ pub(super) fn convert(lines: &Path, form: OutputFormat, to: &Path) -> io::Result
     write_columns(lines, form, to, &groups).map(drop)
 }
 
-/// Writes these columns, and returns whether they hold all that the answers have; it stops where they do not.
+/// Writes the rows in these columns. Stops at the first row that does not fit, and returns whether all rows did.
 fn write_columns(lines: &Path, form: OutputFormat, to: &Path, groups: &[ColumnGroup]) -> io::Result<bool> {
     let columns: usize = groups.iter().map(|group| group.width).sum();
     if columns > MAX_COLUMNS {
         return Err(invalid_data(format!(
-            "the answers have {columns} columns, more than {MAX_COLUMNS}: they are kept as lines"
+            "the answers have {columns} columns, over the limit of {MAX_COLUMNS}; they are kept as lines"
         )));
     }
     let file = File::create(to)?;
@@ -104,7 +104,7 @@ fn write_columns(lines: &Path, form: OutputFormat, to: &Path, groups: &[ColumnGr
         OutputFormat::Delimited(delimiter) => {
             Box::new(csv::CsvSink::new(file.try_clone()?, delimiter, groups.to_vec())?)
         }
-        _ => return Err(invalid_data("this executable was built without it".to_owned())),
+        _ => return Err(invalid_data("this executable was built without support for the format".to_owned())),
     };
     let mut failed = 0;
     let all = for_each_row(lines, |row| {
@@ -122,22 +122,22 @@ fn write_columns(lines: &Path, form: OutputFormat, to: &Path, groups: &[ColumnGr
     Ok(all)
 }
 
-/// Counts the rows of a file that [`convert`] has written, and those that failed.
+/// Counts the rows of a file that [`convert`] has written, and how many of them failed.
 pub(super) fn count(path: &Path, form: OutputFormat) -> io::Result<(u64, u64)> {
     match form {
         #[cfg(feature = "parquet")]
         OutputFormat::Parquet => parquet::count(path),
         OutputFormat::Delimited(delimiter) => csv::count(path, delimiter),
-        _ => Err(invalid_data("this executable was built without it".to_owned())),
+        _ => Err(invalid_data("this executable was built without support for the format".to_owned())),
     }
 }
 
-/// Adds an output to the columns, or widens its own.
+/// Adds the columns of an output, or widens those that it has.
 fn add_output(groups: &mut Vec<ColumnGroup>, output: &Tensor) -> io::Result<()> {
     let Some(group) = groups.iter_mut().find(|group| group.name == output.name) else {
         if groups.len() == MAX_COLUMNS {
             return Err(invalid_data(format!(
-                "the answers have more than {MAX_COLUMNS} outputs: they are kept as lines"
+                "the answers have more than {MAX_COLUMNS} outputs; they are kept as lines"
             )));
         }
         groups.push(ColumnGroup { name: output.name.clone(), datatype: output.datatype, width: output.len().max(1) });
@@ -145,14 +145,14 @@ fn add_output(groups: &mut Vec<ColumnGroup>, output: &Tensor) -> io::Result<()> 
     };
     group.width = group.width.max(output.len());
     if group.datatype != output.datatype {
-        // Text holds them all.
+        // Text can hold values of every datatype.
         group.datatype = Datatype::Bytes;
     }
     Ok(())
 }
 
 impl ColumnGroup {
-    /// Tells whether an output has its place in these columns.
+    /// Reports whether an output fits into these columns.
     fn holds(&self, output: &Tensor) -> bool {
         let datatype = self.datatype == output.datatype || self.datatype == Datatype::Bytes;
         datatype && self.width >= output.len() && self.name == output.name
@@ -167,14 +167,14 @@ impl ColumnGroup {
     }
 }
 
-/// Takes each row until `take` wants no more, and returns whether it took all.
+/// Calls `take` with each row until it returns false, and returns whether it took all of them.
 fn for_each_row(lines: &Path, mut take: impl FnMut(OutputRow) -> io::Result<bool>) -> io::Result<bool> {
     let mut reader = BufReader::with_capacity(1 << 20, File::open(lines)?);
     let mut line = Vec::new();
     while reader.read_until(b'\n', &mut line)? > 0 {
         let row = read(&line);
         let row =
-            row.map_err(|reason| invalid_data(format!("a line of `{}` cannot be read: {reason}", lines.display())))?;
+            row.map_err(|reason| invalid_data(format!("cannot read a line of `{}`: {reason}", lines.display())))?;
         if !take(row)? {
             return Ok(false);
         }
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_become_delimited_values() {
+    fn convert_writes_delimited_values() {
         let folder = converted(OutputFormat::Delimited(b','));
         let expected = "batch_index,id,class,p[0],p[1],p[2],t,error\n\
                         0,a,7,0.1,,,,\n\
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_answer_s_columns_do_for_those_that_are_like_it_or_narrower() {
+    fn convert_reuses_the_columns_of_the_first_answer() {
         let mut lines: Vec<&str> = LINES.lines().collect();
         lines.swap(0, 1);
         lines[2] = r#"{"model_name":"m","id":"c","parameters":{"batch_index":2},"outputs":[{"name":"p","shape":[1,1],"datatype":"FP32","data":[3]}]}"#;
@@ -311,7 +311,7 @@ mod tests {
 
     #[cfg(feature = "parquet")]
     #[test]
-    fn lines_become_parquet() {
+    fn convert_writes_parquet() {
         use ::parquet::file::reader::{FileReader, SerializedFileReader};
 
         let folder = converted(OutputFormat::Parquet);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn types_that_differ_become_text() {
+    fn convert_mixed_datatypes_become_text() {
         let mut groups = Vec::new();
         add_output(&mut groups, &Tensor::from_elements("x", vec![1], &[1_i64]).unwrap()).unwrap();
         add_output(&mut groups, &Tensor::from_elements("x", vec![2], &[1_f64, 2.0]).unwrap()).unwrap();

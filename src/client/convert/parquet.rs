@@ -1,4 +1,4 @@
-//! Columns as Parquet, compressed with snappy.
+//! Writes columns as Parquet, compressed with snappy.
 
 use std::fs::File;
 use std::io;
@@ -18,9 +18,9 @@ use parquet::schema::types::Type;
 use super::{ColumnGroup, ColumnSink, OutputElement, OutputRow, elements};
 use crate::types::Datatype;
 
-/// The most values of a row group, which are kept in memory.
+/// The limit on the values of a row group, which are kept in memory.
 const MAX_GROUP_VALUES: usize = 1 << 20;
-/// The key under which the file tells how many rows failed.
+/// The metadata key for the number of failed rows.
 const FAILED_KEY: &str = "mlserver.failed";
 
 pub(super) struct ParquetSink {
@@ -28,11 +28,11 @@ pub(super) struct ParquetSink {
     groups: Vec<ColumnGroup>,
     columns: Vec<ColumnValues>,
     rows: usize,
-    /// Rows of a row group.
+    /// The rows of a full row group.
     max_rows: usize,
 }
 
-/// The values of a column, and which of the rows have one.
+/// The values of a column, and which rows have one.
 struct ColumnValues {
     data: ColumnData,
     levels: Vec<i16>,
@@ -84,7 +84,7 @@ impl ColumnValues {
             (ColumnData::Double(values), OutputElement::Double(value)) => values.push(value),
             (ColumnData::Text(values), OutputElement::Text(text)) => values.push(text.to_vec().into()),
             (ColumnData::Text(values), other) => values.push(other.to_text().into_bytes().into()),
-            // The first pass has seen every type.
+            // The first pass has found a datatype for all values.
             _ => {
                 self.levels.push(0);
                 return;
@@ -209,6 +209,6 @@ pub(super) fn count(path: &Path) -> io::Result<(u64, u64)> {
     let about = reader.metadata().file_metadata();
     let failed = about.key_value_metadata().into_iter().flatten().find(|pair| pair.key == FAILED_KEY);
     let failed = failed.and_then(|pair| pair.value.as_ref()?.parse().ok());
-    let failed = failed.ok_or_else(|| super::invalid_data("it is no output of a complete run".to_owned()))?;
+    let failed = failed.ok_or_else(|| super::invalid_data("it is not the output of a complete run".to_owned()))?;
     Ok((u64::try_from(about.num_rows()).unwrap_or_default(), failed))
 }

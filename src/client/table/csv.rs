@@ -1,4 +1,4 @@
-//! Values between commas or tabs, under a line with names.
+//! Comma- or tab-separated values below a header line.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -6,31 +6,30 @@ use std::sync::Arc;
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
 
-use super::{ColumnTypeGuess, SAMPLE_ROWS, TableBuilder, TableCell, TableColumn, apply_column_types};
+use super::{ColumnTypeGuess, SAMPLE_ROWS, TableBuilder, TableCell, TableColumn, TableRequest, apply_column_types};
 use crate::client::lines::MAX_LINE;
-use crate::client::request::InvalidRow;
-use crate::types::{Datatype, InferenceRequest};
+use crate::types::Datatype;
 
-/// A file of such rows.
+/// A table of such rows.
 pub(in crate::client) struct CsvTable {
     reader: Reader<RowSizeGuard>,
     columns: Arc<[TableColumn]>,
-    /// The rows from which types were told, with the bytes of each.
+    /// The rows that datatypes were inferred from, with the bytes of each.
     sample: VecDeque<(ByteRecord, u64)>,
     position: u64,
 }
 
-/// Fails when a row is longer than any is read, as one whose last quote is missing.
+/// Fails if a row exceeds the size limit, as one without a closing quote does.
 struct RowSizeGuard {
     inner: Box<dyn Read + Send>,
-    /// What has been read since the last row.
+    /// The bytes that have been read since the last row.
     since: usize,
 }
 
 impl Read for RowSizeGuard {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.since > MAX_LINE {
-            let message = format!("a row has more than {MAX_LINE} bytes: is a quote missing?");
+            let message = format!("a row has more than {MAX_LINE} bytes: is a closing quote missing?");
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         let read = self.inner.read(buffer)?;
@@ -49,9 +48,9 @@ impl CsvTable {
         let mut reader =
             ReaderBuilder::new().delimiter(delimiter).flexible(true).buffer_capacity(256 << 10).from_reader(guard);
         let wrong = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
-        let names = reader.headers().map_err(|error| wrong(format!("its first line has no names: {error}")))?.clone();
+        let names = reader.headers().map_err(|error| wrong(format!("cannot read the header line: {error}")))?.clone();
         if names.is_empty() {
-            return Err(wrong("it has no first line with the names of columns".to_owned()));
+            return Err(wrong("the header line with the names of columns is missing".to_owned()));
         }
         let names: Vec<String> = names.iter().map(|name| name.trim_start_matches('\u{feff}').to_owned()).collect();
         let columns = Arc::default();
@@ -86,7 +85,7 @@ impl CsvTable {
         Ok(Some((record, taken)))
     }
 
-    /// Returns the next row and the bytes it took; nothing at the end.
+    /// Returns the next row and the bytes it took, or `None` at the end.
     pub(in crate::client) fn next(&mut self) -> io::Result<Option<(ByteRecord, u64)>> {
         match self.sample.pop_front() {
             Some(record) => Ok(Some(record)),
@@ -100,25 +99,21 @@ impl CsvTable {
 }
 
 fn cells(record: &ByteRecord) -> impl Iterator<Item = TableCell<'_>> {
-    // What is not UTF-8 is a value that no type but text takes, and text says why.
+    // Invalid UTF-8 becomes text, so that the column gets the datatype BYTES. Such rows are rejected later, with a message.
     record.iter().map(|field| std::str::from_utf8(field).map_or(TableCell::Text("\u{fffd}"), TableCell::Untyped))
 }
 
-/// Makes columns of rows.
-pub(in crate::client) fn prepare(
-    columns: &[TableColumn],
-    records: &[ByteRecord],
-) -> (InferenceRequest, Vec<usize>, Vec<InvalidRow>) {
+/// Builds the request for some rows.
+pub(in crate::client) fn build_request(columns: &[TableColumn], records: &[ByteRecord]) -> TableRequest {
     let mut builder = TableBuilder::new(columns, records.len());
-    for (place, record) in records.iter().enumerate() {
+    for (position, record) in records.iter().enumerate() {
         if record.len() != columns.len() {
-            let message =
-                format!("the row has {} values, but the first line has {} names", record.len(), columns.len());
-            builder.refuse(place, message);
+            let message = format!("the row has {} values, but the header line has {}", record.len(), columns.len());
+            builder.reject(position, message);
         } else if std::str::from_utf8(record.as_slice()).is_err() {
-            builder.refuse(place, "the row is not UTF-8".to_owned());
+            builder.reject(position, "the row is not UTF-8".to_owned());
         } else {
-            builder.row(place, cells(record));
+            builder.row(position, cells(record));
         }
     }
     builder.finish()

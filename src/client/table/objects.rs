@@ -1,4 +1,4 @@
-//! A JSON object in each line, whose keys are columns.
+//! A JSON object per line, whose keys are columns.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{ColumnTypeGuess, SAMPLE_ROWS, TableBuilder, TableCell, TableColumn, apply_column_types};
+use super::{ColumnTypeGuess, SAMPLE_ROWS, TableBuilder, TableCell, TableColumn, TableRequest, apply_column_types};
 use crate::client::lines::{InputLine, LineReader, MAX_LINE};
-use crate::client::request::InvalidRow;
-use crate::types::{Datatype, InferenceRequest};
+use crate::types::Datatype;
 
-/// A file of such rows.
+/// A table of such rows.
 pub(in crate::client) struct ObjectTable {
     lines: LineReader,
     columns: Arc<[TableColumn]>,
-    /// The rows from which types were told, with the bytes of each.
+    /// The rows that datatypes were inferred from, with the bytes of each.
     sample: VecDeque<(InputLine, u64)>,
 }
 
@@ -53,7 +52,7 @@ impl ObjectTable {
         Ok(Self { lines, columns: columns.into(), sample })
     }
 
-    /// Returns the next row and the bytes it took; nothing at the end.
+    /// Returns the next row and the bytes it took, or `None` at the end.
     pub(in crate::client) fn next(&mut self) -> io::Result<Option<(InputLine, u64)>> {
         match self.sample.pop_front() {
             Some(line) => Ok(Some(line)),
@@ -70,9 +69,9 @@ fn read(line: &InputLine) -> Result<Map<String, Value>, String> {
     match line {
         InputLine::Text(text) if text.trim_ascii().is_empty() => Err("the line is empty".to_owned()),
         InputLine::Text(text) => {
-            serde_json::from_slice(text).map_err(|error| format!("the line is no JSON object: {error}"))
+            serde_json::from_slice(text).map_err(|error| format!("the line is not a JSON object: {error}"))
         }
-        InputLine::TooLong(found) => Err(format!("the line has {found} bytes, more than the {MAX_LINE} that are read")),
+        InputLine::TooLong(found) => Err(format!("the line has {found} bytes, over the limit of {MAX_LINE}")),
     }
 }
 
@@ -90,22 +89,22 @@ fn cell(value: &Value) -> Result<TableCell<'_>, &'static str> {
     }
 }
 
-/// Makes columns of rows.
-pub(in crate::client) fn prepare(
-    columns: &[TableColumn],
-    lines: &[InputLine],
-) -> (InferenceRequest, Vec<usize>, Vec<InvalidRow>) {
+/// Builds the request for some rows.
+pub(in crate::client) fn build_request(columns: &[TableColumn], lines: &[InputLine]) -> TableRequest {
     let mut builder = TableBuilder::new(columns, lines.len());
-    'rows: for (place, line) in lines.iter().enumerate() {
+    'rows: for (position, line) in lines.iter().enumerate() {
         let object = match read(line) {
             Ok(object) => object,
             Err(message) => {
-                builder.refuse(place, message);
+                builder.reject(position, message);
                 continue;
             }
         };
         if let Some(key) = object.keys().find(|key| !columns.iter().any(|column| column.name == **key)) {
-            builder.refuse(place, format!("`{key}` is no key of the first {SAMPLE_ROWS} rows, which tell the columns"));
+            builder.reject(
+                position,
+                format!("unknown key `{key}`: the columns are the keys of the first {SAMPLE_ROWS} rows"),
+            );
             continue;
         }
         let mut cells = Vec::with_capacity(columns.len());
@@ -113,15 +112,15 @@ pub(in crate::client) fn prepare(
             match object.get(&column.name).map_or(Ok(TableCell::Missing), cell) {
                 Ok(cell) => cells.push(cell),
                 Err(found) => {
-                    builder.refuse(
-                        place,
+                    builder.reject(
+                        position,
                         format!("`{}` is {found}: expected text, a number, true, false or null", column.name),
                     );
                     continue 'rows;
                 }
             }
         }
-        builder.row(place, cells.into_iter());
+        builder.row(position, cells.into_iter());
     }
     builder.finish()
 }

@@ -1,4 +1,4 @@
-//! Columns of a Parquet file, as Spark, pandas and others write them.
+//! The columns of a Parquet file, as written by Spark, pandas and others.
 
 use std::fs::File;
 use std::io;
@@ -14,24 +14,24 @@ use parquet::schema::types::ColumnDescriptor;
 
 use crate::types::{BytesElements, Datatype, Parameters, Tensor, TensorData};
 
-/// A file with such columns.
+/// A Parquet file.
 pub(in crate::client) struct ParquetTable {
     file: Arc<SerializedFileReader<File>>,
     columns: Vec<ParquetColumn>,
     group: usize,
     /// The columns of the row group that is being read.
     readers: Vec<ColumnReader>,
-    /// Rows of the group that are left, and what each of them takes of the file.
+    /// The remaining rows of the group, and the bytes that each takes of the file.
     left: usize,
     row_bytes: u64,
 }
 
-/// A column, and what it becomes.
+/// A column, and the datatype it becomes.
 struct ParquetColumn {
     name: String,
     datatype: Datatype,
     optional: bool,
-    /// Integers are stored as if they were signed, whatever they are.
+    /// Whether integers are signed. They are stored as if they were, in any case.
     signed: bool,
 }
 
@@ -39,7 +39,9 @@ impl ParquetTable {
     pub(in crate::client) fn open(file: File, types: &[(String, Datatype)]) -> io::Result<Self> {
         let file = SerializedFileReader::new(file).map_err(parquet_error)?;
         if let Some((name, _)) = types.first() {
-            return Err(invalid_data(format!("its columns have types already: none can be given for `{name}`")));
+            return Err(invalid_data(format!(
+                "cannot apply --column-type to `{name}`: the columns of Parquet files have types"
+            )));
         }
         let schema = file.metadata().file_metadata().schema_descr_ptr();
         let columns =
@@ -47,16 +49,16 @@ impl ParquetTable {
         Ok(Self { file: Arc::new(file), columns, group: 0, readers: Vec::new(), left: 0, row_bytes: 0 })
     }
 
-    /// Returns the columns of the next rows, at most `most` of them, and how many rows they have and the bytes that took;
-    /// nothing at the end.
-    pub(in crate::client) fn next(&mut self, most: usize) -> io::Result<Option<(Vec<Tensor>, usize, u64)>> {
+    /// Returns the columns of the next rows, at most `max_rows` of them, with the number of rows and the bytes they took, or `None`
+    /// at the end.
+    pub(in crate::client) fn next(&mut self, max_rows: usize) -> io::Result<Option<(Vec<Tensor>, usize, u64)>> {
         while self.left == 0 {
             if self.group == self.file.num_row_groups() {
                 return Ok(None);
             }
             self.open_group().map_err(parquet_error)?;
         }
-        let rows = most.min(self.left);
+        let rows = max_rows.min(self.left);
         let mut tensors = Vec::with_capacity(self.columns.len());
         for (column, reader) in self.columns.iter().zip(&mut self.readers) {
             tensors.push(column.read(reader, rows)?);
@@ -81,7 +83,7 @@ impl ParquetColumn {
     fn of(column: &ColumnDescriptor) -> io::Result<Self> {
         let name = column.path().string();
         let refused =
-            |what: &str| invalid_data(format!("column `{name}` is {what}: expected a number, text, or a truth value"));
+            |what: &str| invalid_data(format!("column `{name}` is {what}: expected numbers, text or booleans"));
         if column.max_rep_level() > 0 || column.path().parts().len() > 1 || column.max_def_level() > 1 {
             return Err(refused("a list or a structure"));
         }
@@ -100,7 +102,7 @@ impl ParquetColumn {
             _ => return Err(refused("a date, a time, a decimal or of a fixed length")),
         };
         let optional = column.self_type().get_basic_info().repetition() == Repetition::OPTIONAL;
-        // Missing integers are NaN, as pandas has them.
+        // Missing integers become NaN, as in pandas.
         let is_integer = !matches!(datatype, Datatype::Bool | Datatype::Bytes | Datatype::Fp32 | Datatype::Fp64);
         let datatype = if optional && is_integer { Datatype::Fp64 } else { datatype };
         Ok(Self { name, datatype, optional, signed })
@@ -112,7 +114,7 @@ impl ParquetColumn {
             ColumnReader::BoolColumnReader(reader) => {
                 let values = self.values::<BoolType>(reader, rows)?;
                 let missing =
-                    || invalid_data(format!("column `{}` has missing truth values, which no type holds", self.name));
+                    || invalid_data(format!("column `{}` has missing booleans, which no datatype can hold", self.name));
                 let values: Option<Vec<u8>> = values.into_iter().map(|value| value.map(u8::from)).collect();
                 TensorData::Fixed(values.ok_or_else(missing)?.into())
             }
@@ -135,7 +137,7 @@ impl ParquetColumn {
                 let values = self.values::<Int64Type>(reader, rows)?;
                 #[expect(
                     clippy::cast_precision_loss,
-                    reason = "it is what pandas does to integers some of which are missing"
+                    reason = "pandas does the same to integers of which some are missing"
                 )]
                 let wide = |value: i64| if self.signed { value as f64 } else { value.cast_unsigned() as f64 };
                 if self.optional {
@@ -150,7 +152,7 @@ impl ParquetColumn {
                 let texts = values.iter().map(|value| value.as_ref().map_or(&empty[..], |value| value.data()));
                 TensorData::Variable(texts.collect::<BytesElements>())
             }
-            _ => return Err(invalid_data(format!("column `{}` is of a type that is not read", self.name))),
+            _ => return Err(invalid_data(format!("column `{}` has an unsupported type", self.name))),
         };
         let is_text = self.datatype == Datatype::Bytes;
         let parameters = if is_text { Parameters::with_content_type("str") } else { Parameters::new() };
@@ -188,9 +190,9 @@ fn invalid_data(message: String) -> io::Error {
 
 fn parquet_error(error: ParquetError) -> io::Error {
     match error {
-        // What is missing is a feature of the crate, which tells nobody anything.
+        // The crate's message names one of its features, which means nothing to users.
         ParquetError::General(what) if what.starts_with("Disabled feature") => {
-            invalid_data(format!("its compression is not read here: use snappy, gzip, or none ({what})"))
+            invalid_data(format!("unsupported compression: use snappy, gzip, or none ({what})"))
         }
         error => invalid_data(error.to_string()),
     }

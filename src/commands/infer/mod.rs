@@ -1,4 +1,4 @@
-//! `mlserver infer`: a file of requests, to a server, and their answers to another file.
+//! `mlserver infer`: runs batch inference over a file.
 
 mod embedded;
 mod options;
@@ -32,8 +32,8 @@ pub fn run(args: &InferArgs, environment: &dyn Environment, ui: &mut Ui) -> Resu
         progress.warn(format_args!("{warning}"));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
-    let outcome = runtime.block_on(infer(args, resolved, (&progress, ui), environment));
-    // A thread may wait for input that never comes.
+    let outcome = runtime.block_on(infer(args, resolved, &progress, ui, environment));
+    // The reader thread may be blocked on input that never comes.
     runtime.shutdown_background();
     outcome
 }
@@ -41,7 +41,8 @@ pub fn run(args: &InferArgs, environment: &dyn Environment, ui: &mut Ui) -> Resu
 async fn infer(
     args: &InferArgs,
     resolved: ResolvedArgs,
-    (progress, ui): (&Arc<TerminalProgress>, &mut Ui),
+    progress: &Arc<TerminalProgress>,
+    ui: &mut Ui,
     environment: &dyn Environment,
 ) -> Result<(), CommandError> {
     let observer: Arc<dyn Observer> = Arc::new(RunObserver::new(Arc::clone(progress), resolved.verbosity));
@@ -52,24 +53,26 @@ async fn infer(
                 Transport::Rest => Arc::new(RestClient::new(options, listener)?),
                 Transport::Grpc => Arc::new(GrpcClient::new(options, listener)?),
             };
-            ask(args, resolved, (target, observer), (progress, ui)).await
+            run_to_end(args, resolved, target, observer, progress, ui).await
         }
         RunTarget::Embedded { folder, model, version } => {
-            let named = (model.as_deref(), version.as_deref());
-            let embedded = Arc::new(EmbeddedModel::load(folder, named, environment).await?);
+            let embedded = EmbeddedModel::load(folder, model.as_deref(), version.as_deref(), environment).await?;
+            let embedded = Arc::new(embedded);
             let target: Arc<dyn InferenceTarget> = Arc::clone(&embedded) as Arc<dyn InferenceTarget>;
-            let outcome = ask(args, resolved, (target, observer), (progress, ui)).await;
+            let outcome = run_to_end(args, resolved, target, observer, progress, ui).await;
             embedded.stop().await;
             outcome
         }
     }
 }
 
-async fn ask(
+async fn run_to_end(
     args: &InferArgs,
     resolved: ResolvedArgs,
-    (target, observer): (Arc<dyn InferenceTarget>, Arc<dyn Observer>),
-    (progress, ui): (&Arc<TerminalProgress>, &mut Ui),
+    target: Arc<dyn InferenceTarget>,
+    observer: Arc<dyn Observer>,
+    progress: &TerminalProgress,
+    ui: &mut Ui,
 ) -> Result<(), CommandError> {
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let mut source = InputSource::open(&resolved.input, resolved.format, &resolved.column_types)?;
@@ -77,8 +80,8 @@ async fn ask(
     let stats = Arc::new(RunStats::default());
     let mut report = RunReport::new(Arc::clone(&stats), resumed.clone(), source.size(), &resolved.output);
     if resumed.complete {
-        progress.say(format_args!("all {} rows were answered before: there is nothing to do", resumed.rows));
-        return end(RunOutcome::Complete, None, &report);
+        progress.say(format_args!("nothing to do: all {} rows have been answered already", resumed.rows));
+        return command_result(RunOutcome::Complete, None, &report);
     }
     report.skipped(source.skip(resumed.rows, resumed.last_id.as_deref())?);
 
@@ -94,17 +97,17 @@ async fn ask(
             _ = ticks.tick() => report.show(progress),
             name = signals.next() => {
                 if signal.replace(name).is_some() {
-                    let error = anyhow!("stopped at once by a second signal ({name})");
+                    let error = anyhow!("aborted by a second signal ({name})");
                     return Err(CommandError { error, code: FORCED });
                 }
                 stop.cancel();
-                let message = "stopping after the requests that are under way; once more stops at once";
+                let message = "stopping after the requests in flight; send another signal to abort";
                 progress.warn(format_args!("{name}: {message}"));
             }
         }
     };
     progress.finish();
-    let outcome = end(ending, signal, &report);
+    let outcome = command_result(ending, signal, &report);
     match args.summary {
         SummaryFormat::Json if resolved.output == OutputTarget::Stdout => {
             progress.raw(format_args!("{}", report.json(&outcome)))
@@ -115,7 +118,7 @@ async fn ask(
     outcome.map_err(|failure| with_hint(failure, partial, &report))
 }
 
-/// Opens the output, behind the answers of an earlier run where that is asked for.
+/// Opens the output, after the answers of an interrupted run if it is to be resumed.
 fn open(
     args: &InferArgs,
     place: &OutputTarget,
@@ -125,7 +128,7 @@ fn open(
         OutputTarget::File(path) if args.resume => {
             let (output, resumed) = RunOutput::resume(path)?;
             if resumed.rows > 0 && !resumed.complete {
-                progress.say(format_args!("going on behind {} rows that are answered already", resumed.rows));
+                progress.say(format_args!("resuming after {} answered rows", resumed.rows));
             }
             Ok((output, resumed))
         }
@@ -133,7 +136,7 @@ fn open(
             let (output, lost) = RunOutput::create(place)?;
             if lost > 0 {
                 progress.warn(format_args!(
-                    "starting anew: the answers to {lost} rows of an interrupted run are dropped, which --resume would have kept"
+                    "starting over: dropping the answers to {lost} rows of an interrupted run (--resume keeps them)"
                 ));
             }
             Ok((output, OutputState::default()))
@@ -141,8 +144,8 @@ fn open(
     }
 }
 
-/// Returns what an ending means for whoever waits for the command.
-fn end(ending: RunOutcome, signal: Option<&str>, report: &RunReport) -> Result<(), CommandError> {
+/// Converts the outcome of a run into the result of the command.
+fn command_result(ending: RunOutcome, signal: Option<&str>, report: &RunReport) -> Result<(), CommandError> {
     let (rows, failed) = (report.rows(), report.failed());
     match ending {
         RunOutcome::Complete if failed == 0 => Ok(()),
@@ -155,7 +158,7 @@ fn end(ending: RunOutcome, signal: Option<&str>, report: &RunReport) -> Result<(
             Err(CommandError { error: anyhow!("stopped by {signal} after {rows} rows"), code: INTERRUPTED })
         }
         RunOutcome::Failed(RunError::Output(OutputError::Closed)) => {
-            let error = anyhow!("the reader of the answers has gone, after {rows} rows or more");
+            let error = anyhow!("the reader of the answers has closed the pipe, after {rows} rows or more");
             Err(CommandError { error, code: INTERRUPTED })
         }
         RunOutcome::Failed(error) => Err(CommandError {
@@ -165,11 +168,12 @@ fn end(ending: RunOutcome, signal: Option<&str>, report: &RunReport) -> Result<(
     }
 }
 
-/// Says how to go on with a run that has left something.
+/// Adds a hint on how to resume the run, if it has left answers.
 fn with_hint(failure: CommandError, partial: Option<String>, report: &RunReport) -> CommandError {
     match partial {
         Some(partial) if failure.code != SOME_FAILED && report.rows() > 0 => {
-            let hint = format!("hint: the answers so far are in `{partial}`; the same command with --resume goes on");
+            let hint =
+                format!("hint: the answers so far are in `{partial}`; repeat the command with --resume to continue");
             CommandError { error: anyhow!("{:#}\n{hint}", failure.error), ..failure }
         }
         _ => failure,

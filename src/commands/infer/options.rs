@@ -1,4 +1,4 @@
-//! From arguments and variables to what a run needs.
+//! Resolves arguments and environment variables into the options of a run.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -19,41 +19,41 @@ use crate::commands::{CommandError, USAGE};
 use crate::settings::Environment;
 use crate::types::Datatype;
 
-/// What all variables begin with.
+/// The prefix of all environment variables.
 const PREFIX: &str = "MLSERVER_INFER_";
 const URL: &str = "localhost:8080";
 const GRPC_URL: &str = "localhost:8081";
 const WORKERS: NonZeroUsize = NonZeroUsize::new(10).expect("it is not zero");
 const MAX_WORKERS: NonZeroUsize = NonZeroUsize::new(64).expect("it is not zero");
 const RETRIES: NonZeroU32 = NonZeroU32::new(3).expect("it is not zero");
-/// Of files with columns, where a request of one row is nobody's wish.
+/// For tables, where requests with a single row would be inefficient.
 const TABLE_BATCH_SIZE: NonZeroUsize = NonZeroUsize::new(100).expect("it is not zero");
-/// Of a model in this process, which can as well have more at a time.
+/// For a model in this process, which can take more rows at once.
 const EMBEDDED_BATCH_SIZE: NonZeroUsize = NonZeroUsize::new(1000).expect("it is not zero");
-/// What makes a folder a model's.
+/// The file that marks the folder of a model.
 const SETTINGS: &str = "model-settings.json";
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What was asked for.
+/// The resolved arguments.
 #[derive(Debug)]
 pub(super) struct ResolvedArgs {
     pub(super) target: RunTarget,
     pub(super) input: PathBuf,
     pub(super) format: SourceFormat,
-    /// Types of columns, by name.
+    /// Datatypes of columns, by name.
     pub(super) column_types: Vec<(String, Datatype)>,
     pub(super) output: OutputTarget,
     pub(super) run: RunOptions,
     pub(super) verbosity: Verbosity,
-    /// What is odd and not wrong.
+    /// Problems that do not stop the command.
     pub(super) warnings: Vec<String>,
 }
 
-/// What is asked.
+/// Where requests go.
 #[derive(Debug)]
 pub(super) enum RunTarget {
     Server(Transport, Box<TransportOptions>),
-    /// The model of a folder, by name where it holds several.
+    /// The model of a folder, with a name if the folder has several.
     Embedded {
         folder: PathBuf,
         model: Option<String>,
@@ -61,17 +61,17 @@ pub(super) enum RunTarget {
     },
 }
 
-/// Reads arguments and variables, and collects what is wrong with them.
+/// Reads arguments and environment variables, and collects their problems.
 struct ArgumentReader {
     variables: BTreeMap<String, String>,
     problems: Vec<String>,
 }
 
-/// Resolves arguments, variables and defaults, in this order.
+/// Resolves each option: an argument overrides its environment variable, which overrides the default.
 ///
 /// # Errors
 ///
-/// Names everything that is wrong at once.
+/// Fails with all problems at once.
 pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result<ResolvedArgs, CommandError> {
     let variables = environment.variables().into_iter().collect();
     let mut reader = ArgumentReader { variables, problems: Vec::new() };
@@ -99,31 +99,35 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     };
     let rows_per_second = reader.value(args.rate, "RATE", parse);
     if rows_per_second.is_some_and(|rate: f64| !(rate > 1e-6 && rate.is_finite())) {
-        reader.problems.push("--rate: expected rows per second, above zero".to_owned());
+        reader.problems.push("--rate: expected a positive number of rows per second".to_owned());
     }
     let extra = reader.flag(args.extra_verbose || args.verbose > 1, "EXTRA_VERBOSE");
     let verbose = reader.flag(args.verbose > 0, "VERBOSE");
     if let (Some(workers), Some(max)) = (workers, max_workers)
         && workers > max
     {
-        reader.problems.push(format!("--max-workers: {max} is less than the {workers} of --workers"));
+        reader.problems.push(format!("--max-workers ({max}) is less than --workers ({workers})"));
     }
     if args.resume && output.as_deref() == Some(Path::new("-")) {
-        reader.problems.push("--resume needs a file: answers on standard output cannot be gone on with".to_owned());
+        reader.problems.push(
+            "--resume: cannot resume a run that writes to standard output; set --output-data-path to a file".to_owned(),
+        );
     }
     if let (Some(input), Some(output)) = (&input, &output)
         && is_same_file(input, output)
     {
-        reader.problems.push(format!("`{}` is input and output: the answers need another file", input.display()));
+        reader
+            .problems
+            .push(format!("`{}` is both input and output: choose another file for the answers", input.display()));
     }
-    // Each of them is there, or has its problem.
+    // Each of them is present, or a problem has been recorded.
     let (Some(target), Some(input), Some(output), []) = (target, input, output, &*reader.problems) else {
         return Err(CommandError { error: anyhow!("{}", reader.problems.join("\n")), code: USAGE });
     };
     let (start, most) = match target {
         RunTarget::Server(..) => (WORKERS, MAX_WORKERS),
         RunTarget::Embedded { .. } => {
-            // While all cores compute, the next piece is made ready.
+            // The next batch is prepared while all cores compute.
             let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).saturating_add(1);
             (cores, cores)
         }
@@ -169,7 +173,7 @@ fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
     text.parse::<T>().map_err(|error| error.to_string())
 }
 
-/// Reads what is asked, and what is odd about it; nothing where that cannot be told.
+/// Resolves the target of the run, with warnings. The target is `None` if a problem was recorded.
 fn target(args: &InferArgs, reader: &mut ArgumentReader) -> (Option<RunTarget>, Vec<String>) {
     let transport = reader.value(args.transport, "TRANSPORT", |text| Transport::from_str(text, true));
     let transport = transport.unwrap_or_default();
@@ -211,11 +215,11 @@ fn is_same_file(input: &Path, output: &Path) -> bool {
 
 impl ArgumentReader {
     fn variable(&self, name: &str) -> Option<&str> {
-        // An empty variable is as good as none, as for the original.
+        // An empty variable counts as unset, as in the original.
         self.variables.get(&format!("{PREFIX}{name}")).map(String::as_str).filter(|text| !text.is_empty())
     }
 
-    /// Returns what was given, or else what the variable says.
+    /// Returns the argument, or the value of the environment variable if there is no argument.
     fn value<T>(&mut self, given: Option<T>, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         if given.is_some() {
             return given;
@@ -232,12 +236,12 @@ impl ArgumentReader {
     fn required<T>(&mut self, value: Option<T>, flag: &str, name: &str) -> Option<T> {
         let is_set = self.variable(name).is_some();
         if value.is_none() && !is_set {
-            self.problems.push(format!("{flag} is required, or {PREFIX}{name} in the environment"));
+            self.problems.push(format!("{flag} (or {PREFIX}{name}) is required"));
         }
         value
     }
 
-    /// Reads a flag, whose variable has one of the words that the original knows.
+    /// Reads a flag, whose environment variable has one of the original's words for true and false.
     fn flag(&mut self, given: bool, name: &str) -> bool {
         let read = |text: &str| match text.trim().to_ascii_lowercase().as_str() {
             "1" | "true" | "t" | "yes" | "y" | "on" => Ok(true),
@@ -250,12 +254,12 @@ impl ArgumentReader {
     fn seconds(&mut self, given: Option<f64>, flag: &str, name: &str) -> Option<Duration> {
         let seconds = self.value(given, name, parse)?;
         let time = Duration::try_from_secs_f64(seconds);
-        self.checked(time.map_err(|_| format!("{flag}: `{seconds}` is no time: expected seconds, 0 or more")))
+        self.checked(time.map_err(|_| format!("{flag}: invalid duration `{seconds}`: expected seconds, 0 or more")))
     }
 
     fn column_types(&mut self, given: &[String], format: SourceFormat) -> Vec<(String, Datatype)> {
         if !(given.is_empty() || matches!(format, SourceFormat::Delimited(_) | SourceFormat::Objects)) {
-            let message = "--column-type is for input whose values have no types: csv, tsv or rows";
+            let message = "--column-type applies only to the input formats csv, tsv and rows";
             self.problems.push(message.to_owned());
             return Vec::new();
         }
@@ -263,14 +267,14 @@ impl ArgumentReader {
             let wrong = |reason: &dyn Display| format!("--column-type: `{entry}`: {reason}");
             let (name, datatype) = entry.rsplit_once('=').ok_or_else(|| wrong(&"expected COLUMN=DATATYPE"))?;
             match datatype.parse().map_err(|error| wrong(&error))? {
-                Datatype::Fp16 | Datatype::Bf16 => Err(wrong(&"halves cannot be read from text; use FP32")),
+                Datatype::Fp16 | Datatype::Bf16 => Err(wrong(&"half precision is not supported for text; use FP32")),
                 datatype => Ok((name.to_owned(), datatype)),
             }
         };
         given.iter().filter_map(|entry| self.checked(read(entry))).collect()
     }
 
-    /// Reads headers. One that is none is left out with a warning, as the original does.
+    /// Reads headers. An invalid one is ignored with a warning, as in the original.
     fn headers(&mut self, given: &[String]) -> (HeaderMap, Vec<String>) {
         let of_variable: Vec<String>;
         let entries = if given.is_empty() {
@@ -284,13 +288,13 @@ impl ArgumentReader {
         for entry in entries {
             let pair = entry.split_once(':').and_then(|(name, value)| {
                 let mut value: HeaderValue = value.trim().parse().ok()?;
-                // Tokens are sent, and not shown.
+                // Tokens are sent but never shown.
                 value.set_sensitive(true);
                 Some((name.trim().parse::<HeaderName>().ok()?, value))
             });
             match pair {
                 Some((name, value)) => drop(headers.append(name, value)),
-                None => warnings.push(format!("`{entry}` is no header and is left out: expected `NAME: VALUE`")),
+                None => warnings.push(format!("ignoring invalid header `{entry}`: expected `NAME: VALUE`")),
             }
         }
         (headers, warnings)
@@ -326,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_originals() {
+    fn infer_defaults_match_the_original() {
         let resolved = resolve(&args(), &environment(&[])).unwrap();
         let options = server(&resolved);
         assert_eq!(options.endpoint, Endpoint::parse("localhost:8080", false).unwrap());
@@ -339,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_count_where_no_flag_is_given() {
+    fn infer_variables_apply_without_flags() {
         let variables = [
             ("URL", "h:1"),
             ("MODEL_NAME", "other"),
@@ -374,32 +378,32 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_wrong_is_told_at_once() {
+    fn infer_all_problems_are_reported_at_once() {
         let wrong = InferArgs { timeout: Some(-1.0), rate: Some(0.0), resume: true, ..InferArgs::default() };
         let variables = [("WORKERS", "0"), ("USE_SSL", "maybe"), ("URL", "ftp://h"), ("OUTPUT_DATA_PATH", "-")];
         let expected = [
             "MLSERVER_INFER_USE_SSL: `maybe`: expected true or false",
-            "--url: `ftp://h` has the scheme `ftp`: expected `http`, `https`, or none",
-            "--model-name is required, or MLSERVER_INFER_MODEL_NAME in the environment",
-            "--timeout: `-1` is no time: expected seconds, 0 or more",
-            "--input-data-path is required, or MLSERVER_INFER_INPUT_DATA_PATH in the environment",
+            "--url: unsupported scheme `ftp` in `ftp://h`: expected `http`, `https`, or none",
+            "--model-name (or MLSERVER_INFER_MODEL_NAME) is required",
+            "--timeout: invalid duration `-1`: expected seconds, 0 or more",
+            "--input-data-path (or MLSERVER_INFER_INPUT_DATA_PATH) is required",
             "MLSERVER_INFER_WORKERS: `0`: number would be zero for non-zero type",
-            "--rate: expected rows per second, above zero",
-            "--resume needs a file: answers on standard output cannot be gone on with",
+            "--rate: expected a positive number of rows per second",
+            "--resume: cannot resume a run that writes to standard output; set --output-data-path to a file",
         ];
         assert_eq!(problems(&wrong, &variables), expected);
         let file = tempfile::NamedTempFile::new().unwrap();
         let same = Some(file.path().to_owned());
         let same = InferArgs { input_data_path: same.clone(), output_data_path: same, ..args() };
-        assert!(problems(&same, &[])[0].ends_with("is input and output: the answers need another file"));
+        assert!(problems(&same, &[])[0].ends_with("is both input and output: choose another file for the answers"));
     }
 
     #[test]
-    fn what_is_no_header_is_left_out() {
+    fn infer_invalid_headers_are_ignored() {
         let headers = vec!["A: b: c".to_owned(), "nothing".to_owned(), "a b: c".to_owned()];
         let resolved = resolve(&InferArgs { request_headers: headers, ..args() }, &environment(&[])).unwrap();
         assert_eq!(server(&resolved).headers["a"], "b: c");
-        let expected = "`nothing` is no header and is left out: expected `NAME: VALUE`";
+        let expected = "ignoring invalid header `nothing`: expected `NAME: VALUE`";
         assert_eq!((resolved.warnings.len(), resolved.warnings[0].as_str()), (2, expected));
     }
 }
