@@ -12,7 +12,7 @@ use clap::{ArgAction, Args, ValueEnum};
 /// Run batch inference over a file
 ///
 /// Exit codes: 0 every row was answered; 4 some rows failed, each with a line in the output; 1 the run could not start or
-/// continue; 2 invalid arguments; 130 stopped by a signal; 3 aborted by a second signal.
+/// continue; 2 invalid arguments; 130 stopped by a signal; 3 stopped at once by a second signal.
 #[derive(Debug, Default, Args)]
 pub struct InferArgs {
     /// Server address, as HOST:PORT with an optional path [env: MLSERVER_INFER_URL] [default: localhost:8080, or

@@ -34,7 +34,7 @@ pub fn run(args: &BuildArgs, environment: &dyn Environment, ui: &mut Ui) -> Resu
     };
     let dockerfile = image::dockerfile(&plan, &options)?;
     let ignore = ignore(&args.folder)?;
-    if plan.leaves_packages_out(&args.folder) {
+    if plan.omits_packages(&args.folder) {
         ui.warning("every model is native, so no packages are installed; set `parameters.extra.backend` to `python` to install them");
     }
     if args.folder.join("Dockerfile").is_file() {

@@ -33,7 +33,7 @@ fn show(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(
         ConfigFormat::Json => ui.line(format_args!("{:#}", to_json(&server, &discovery)))?,
     }
     match discovery.errors.len() {
-        1.. if args.strict => Err(anyhow!("cannot read every model in `{}`", args.folder.display()).into()),
+        1.. if args.strict => Err(anyhow!("not every model in `{}` can be read", args.folder.display()).into()),
         _ => Ok(()),
     }
 }

@@ -20,7 +20,7 @@ pub fn run(args: &DockerfileArgs, ui: &mut Ui) -> Result<(), CommandError> {
         ..DockerfileOptions::default()
     };
     let dockerfile = image::dockerfile(&plan, &options)?;
-    if plan.leaves_packages_out(&args.folder) {
+    if plan.omits_packages(&args.folder) {
         ui.warning("every model is native, so no packages are installed; set `parameters.extra.backend` to `python` to install them");
     }
     write(&args.folder.join("Dockerfile"), &dockerfile.text, ui)?;

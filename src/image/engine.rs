@@ -1,4 +1,4 @@
-//! A Docker engine, asked through its API: no command line of Docker's is needed.
+//! A client of the Docker engine's API. Docker's command line is not needed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use super::context::{BuildContext, DOCKERFILE};
 use super::credentials::{CredentialsError, ImageRegistry};
 use super::progress::{BuildFailure, BuildProgress};
 
-/// Where engines listen unless `DOCKER_HOST` says otherwise.
+/// The address of the engine if `DOCKER_HOST` is not set.
 const DEFAULT_HOST: &str = "unix:///var/run/docker.sock";
-/// How long an engine may take to answer: steps of a build may be silent for long.
+/// How long an engine may take to respond. Build steps may be silent for a long time.
 const TIMEOUT: Duration = Duration::from_hours(6);
 
 /// A connection to an engine.
@@ -27,30 +27,30 @@ pub struct DockerEngine {
     config: Option<PathBuf>,
 }
 
-/// What to build, beside the context.
+/// What to build, besides the context.
 #[derive(Debug, Clone, Default)]
 pub struct BuildRequest {
     pub tag: String,
     pub no_cache: bool,
     pub platform: Option<String>,
     pub arguments: HashMap<String, String>,
-    /// The network of the build's commands, the engine's default if none is named.
+    /// The network for the build's commands. The engine's default if `None`.
     pub network: Option<String>,
-    /// Asks the classic builder rather than BuildKit.
+    /// Uses the classic builder instead of BuildKit.
     pub classic: bool,
 }
 
-/// Why an engine did not do what it was asked for.
+/// Why a request to an engine failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    #[error("no Docker engine answers at `{host}`: start one, or name another in `DOCKER_HOST`")]
+    #[error("no Docker engine responds at `{host}`: start one, or set `DOCKER_HOST`")]
     Unreachable { host: String, source: Box<bollard::errors::Error> },
     #[error(transparent)]
     Build(#[from] BuildFailure),
     #[error("cannot push `{tag}`")]
     Push { tag: String, source: Box<bollard::errors::Error> },
-    #[error("the engine does not {what}")]
-    Refused { what: &'static str, source: Box<bollard::errors::Error> },
+    #[error("image `{tag}` not found")]
+    NoImage { tag: String, source: Box<bollard::errors::Error> },
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
 }
@@ -66,14 +66,14 @@ impl DockerEngine {
         let host = variable("DOCKER_HOST").map_or(DEFAULT_HOST, String::as_str);
         let unreachable = |error| EngineError::Unreachable { host: host.to_owned(), source: Box::new(error) };
         let docker = Docker::connect_with_host(host).map_err(unreachable)?.with_timeout(TIMEOUT);
-        // The engine may be older than this client.
+        // The engine may have an older version of the API.
         let docker = docker.negotiate_version().await.map_err(unreachable)?;
         let folder = variable("DOCKER_CONFIG").map(PathBuf::from);
         let folder = folder.or_else(|| variable("HOME").map(|home| Path::new(home).join(".docker")));
         Ok(Self { docker, config: folder.map(|folder| folder.join("config.json")) })
     }
 
-    /// Returns the credentials of some images' registries, by the names under which the engine looks them up.
+    /// Returns the credentials for the registries of images, by the names under which the engine looks them up.
     async fn credentials(&self, images: &[String]) -> Result<HashMap<String, DockerCredentials>, EngineError> {
         let Some(config) = self.config.clone() else { return Ok(HashMap::new()) };
         let images = images.to_vec();
@@ -87,20 +87,20 @@ impl DockerEngine {
             }
             Ok::<_, CredentialsError>(found)
         };
-        // Credential helpers are processes that are waited for.
+        // Credential helpers are processes, and waiting for them blocks.
         Ok(tokio::task::spawn_blocking(lookup).await.expect("the lookup does not panic")?)
     }
 
-    /// Builds an image, and tells each step as it begins and ends.
+    /// Builds an image, and reports the start and end of each step.
     ///
     /// # Errors
     ///
-    /// A failed step comes with its own last words.
+    /// Fails with the last output of the step that failed.
     pub async fn build(
         &self,
         request: &BuildRequest,
         context: BuildContext,
-        mut tell: impl FnMut(String),
+        mut report: impl FnMut(String),
     ) -> Result<(), EngineError> {
         let version = if request.classic { BuilderVersion::BuilderV1 } else { BuilderVersion::BuilderBuildKit };
         let options = BuildImageOptions {
@@ -133,27 +133,27 @@ impl DockerEngine {
                 (_, Some(text)) => progress.add_classic(&text),
                 _ => Vec::new(),
             };
-            lines.into_iter().for_each(&mut tell);
+            lines.into_iter().for_each(&mut report);
         }
         Ok(())
     }
 
-    /// Returns how large an image is, in bytes, with all its layers.
+    /// Returns the size of an image with all its layers, in bytes.
     ///
     /// # Errors
     ///
-    /// Fails when there is no such image.
+    /// Fails if the image does not exist.
     pub async fn size(&self, tag: &str) -> Result<u64, EngineError> {
-        let refused = |error| EngineError::Refused { what: "know the image", source: Box::new(error) };
-        let ImageInspect { size, .. } = self.docker.inspect_image(tag).await.map_err(refused)?;
+        let not_found = |error| EngineError::NoImage { tag: tag.to_owned(), source: Box::new(error) };
+        let ImageInspect { size, .. } = self.docker.inspect_image(tag).await.map_err(not_found)?;
         Ok(size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default())
     }
 
-    /// Sends an image to the registry that its tag names.
+    /// Pushes an image to the registry in its tag.
     ///
     /// # Errors
     ///
-    /// Fails with the registry's words.
+    /// Fails with the registry's message.
     pub async fn push(&self, tag: &str) -> Result<(), EngineError> {
         let (name, version) = split_tag(tag);
         let options = PushImageOptions { tag: Some(version.to_owned()), ..PushImageOptions::default() };
@@ -166,7 +166,7 @@ impl DockerEngine {
     }
 }
 
-/// Returns what an engine says, without this client's words around it.
+/// Returns the engine's own message of an error.
 pub(super) fn error_text(error: &bollard::errors::Error) -> String {
     match error {
         bollard::errors::Error::DockerStreamError { error } => error.clone(),
@@ -175,7 +175,7 @@ pub(super) fn error_text(error: &bollard::errors::Error) -> String {
             let mut text = other.to_string();
             let mut cause = std::error::Error::source(other);
             while let Some(error) = cause {
-                // What a stream failed with is at the end of the chain.
+                // The cause of a failed stream is at the end of the chain.
                 text = error.to_string();
                 cause = error.source();
             }
@@ -184,10 +184,10 @@ pub(super) fn error_text(error: &bollard::errors::Error) -> String {
     }
 }
 
-/// Splits an image's name from its version, `latest` if there is none.
+/// Splits a tag into the image's name and its version, which defaults to `latest`.
 fn split_tag(tag: &str) -> (&str, &str) {
     match tag.rsplit_once(':') {
-        // The colon of a registry's port is before a slash.
+        // The colon of a registry's port precedes a slash.
         Some((name, version)) if !version.contains('/') => (name, version),
         _ => (tag, "latest"),
     }
@@ -211,9 +211,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_engine_that_is_not_there_is_named() {
+    async fn engine_connect_error_names_the_host() {
         let variables = HashMap::from([("DOCKER_HOST".to_owned(), "unix:///no/such/engine.sock".to_owned())]);
         let error = DockerEngine::connect(&variables).await.unwrap_err().to_string();
-        assert!(error.starts_with("no Docker engine answers at `unix:///no/such/engine.sock`"), "{error}");
+        assert!(error.starts_with("no Docker engine responds at `unix:///no/such/engine.sock`"), "{error}");
     }
 }

@@ -1,24 +1,24 @@
-//! `.dockerignore`: which files of a folder stay out of its image.
+//! `.dockerignore`: which files of a folder are excluded from its image.
 //!
-//! The rules are those of the engine's own client: patterns are rooted in the folder, what is below a match is matched
-//! too, and the last pattern that matches a path decides, `!` taking it back in.
+//! The rules are those of Docker's client: patterns are relative to the folder, a match includes everything below it, and the last
+//! pattern that matches a path decides. A `!` includes the path again.
 
 use globset::{GlobBuilder, GlobMatcher};
 
-/// What the patterns of a file say.
+/// The rules of an ignore file, in order.
 #[derive(Debug, Default)]
 pub struct IgnoreRules(Vec<IgnoreRule>);
 
 #[derive(Debug)]
 struct IgnoreRule {
     pattern: GlobMatcher,
-    /// Whether a match is left out, or taken back in.
+    /// Whether a match is excluded or included again.
     excludes: bool,
 }
 
-/// Why a pattern is none.
+/// Why an ignore file is invalid.
 #[derive(Debug, thiserror::Error)]
-#[error("`{pattern}` in line {line} is not a pattern of files")]
+#[error("line {line}: invalid pattern `{pattern}`")]
 pub struct IgnoreError {
     pattern: String,
     line: usize,
@@ -26,11 +26,11 @@ pub struct IgnoreError {
 }
 
 impl IgnoreRules {
-    /// Reads the lines of a file of patterns.
+    /// Parses an ignore file.
     ///
     /// # Errors
     ///
-    /// Fails when a pattern's brackets do not match.
+    /// Fails if the brackets of a pattern do not match.
     pub fn parse(text: &str) -> Result<Self, IgnoreError> {
         let lines = text.trim_start_matches('\u{feff}').lines().enumerate();
         let patterns = lines.filter(|(_, line)| !line.starts_with('#')).map(|(index, line)| (index + 1, line.trim()));
@@ -40,7 +40,7 @@ impl IgnoreRules {
                 Some(rest) => (false, rest.trim()),
                 None => (true, written),
             };
-            let pattern = cleaned(pattern);
+            let pattern = normalize(pattern);
             if pattern.is_empty() {
                 continue;
             }
@@ -51,7 +51,7 @@ impl IgnoreRules {
         Ok(Self(rules))
     }
 
-    /// Tells whether a path, relative and with `/` between its parts, is left out.
+    /// Reports whether a relative path, with `/` between its components, is excluded.
     pub fn excludes(&self, path: &str) -> bool {
         let ends = path.match_indices('/').map(|(index, _)| index).chain([path.len()]);
         let prefixes: Vec<&str> = ends.map(|end| &path[..end]).collect();
@@ -59,14 +59,14 @@ impl IgnoreRules {
         self.0.iter().rfind(matches).is_some_and(|rule| rule.excludes)
     }
 
-    /// Tells whether something below a folder that is left out may be taken back in.
+    /// Reports whether paths below an excluded folder may be included again.
     pub fn has_exceptions(&self) -> bool {
         self.0.iter().any(|rule| !rule.excludes)
     }
 }
 
-/// Takes `.`, `..` and doubled slashes out of a pattern, and the slash in front.
-fn cleaned(pattern: &str) -> String {
+/// Removes `.`, `..`, double slashes and the leading slash from a pattern.
+fn normalize(pattern: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in pattern.split('/') {
         match part {
@@ -78,7 +78,7 @@ fn cleaned(pattern: &str) -> String {
     parts.join("/")
 }
 
-/// Writes a pattern in the syntax of `globset`, where braces are alternatives and Docker's are ordinary characters.
+/// Converts a pattern to the syntax of `globset`, in which braces are special. In Docker's they are ordinary characters.
 fn to_glob(pattern: &str) -> String {
     let (mut glob, mut is_in_set) = (String::with_capacity(pattern.len()), false);
     let mut characters = pattern.chars();
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_are_matched_as_the_engine_s_client_does() {
+    fn ignore_rules_match_like_docker() {
         let cases = [
             ("*.pyc", "a.pyc", true),
             ("*.pyc", "deep/a.pyc", false),
@@ -145,8 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_named_by_its_line() {
+    fn ignore_rules_invalid_pattern_names_its_line() {
         let error = IgnoreRules::parse("ok\n\n[a").unwrap_err();
-        assert_eq!(error.to_string(), "`[a` in line 3 is not a pattern of files");
+        assert_eq!(error.to_string(), "line 3: invalid pattern `[a`");
     }
 }

@@ -144,7 +144,7 @@ fn init_existing_files_stay_without_force() {
     let folder = Folder::new().file("churn/models.py", "mine");
     let refused = run_mlserver(folder.root(), &["init", "churn"]);
     assert_eq!(refused.status.code(), Some(1));
-    assert_eq!(text(&refused.stderr), "error: a file is there already: `churn/models.py`; --force overwrites\n");
+    assert_eq!(text(&refused.stderr), "error: a file already exists: `churn/models.py`; overwrite with --force\n");
     assert_eq!(fs::read_dir(folder.path("churn")).unwrap().count(), 1);
     succeed(&run_mlserver(folder.root(), &["init", "churn", "--force"]));
     assert_ne!(fs::read_to_string(folder.path("churn/models.py")).unwrap(), "mine");
@@ -164,7 +164,7 @@ fn init_lists_templates_and_rejects_unknown_ones() {
     ");
     let unknown = run_mlserver(folder.root(), &["init", "--template", "sclearn"]);
     assert_eq!(unknown.status.code(), Some(1));
-    assert!(text(&unknown.stderr).contains("there is no template `sclearn`"), "{}", text(&unknown.stderr));
+    assert!(text(&unknown.stderr).contains("unknown template `sclearn`"), "{}", text(&unknown.stderr));
     assert!(!folder.path("my-model").exists());
 }
 

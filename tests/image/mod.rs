@@ -140,7 +140,7 @@ fn build_native_project_contains_only_the_server() {
     let folder = project(&engine, "xgboost", "a folder");
     let tag = "mlserver-test-native:1";
     let log = build(&engine, &folder, "a folder", tag, &["--check"]);
-    assert!(log.starts_with("Building `mlserver-test-native:1` for a native model, so without Python\n#1 "), "{log}");
+    assert!(log.starts_with("Building `mlserver-test-native:1`: native model, no Python needed\n#1 "), "{log}");
     assert!(log.ends_with("Checked: the image serves, and answers 1 of its samples\n"), "{log}");
     let size = size(&engine, tag);
     assert!(size < server_size(true), "{size} bytes");
@@ -191,7 +191,7 @@ fn build_python_project_contains_its_packages() {
     fs::write(folder.path("p/models.py"), code.replace("self._slope * inputs", "1 + self._slope * inputs")).unwrap();
     let log = build(&engine, &folder, "p", tag, &["--base", BASE]);
     let step = log.lines().find(|line| line.contains("pip install")).unwrap().split(' ').next().unwrap().to_owned();
-    assert!(log.lines().any(|line| line == format!("{step} unchanged")), "{log}");
+    assert!(log.lines().any(|line| line == format!("{step} cached")), "{log}");
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn build_check_rejects_an_image_that_does_not_serve() {
     assert_eq!(output.status.code(), Some(1));
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
-        stderr.contains("error: the image does not serve: it ended with exit code 1; its last lines:\n"),
+        stderr.contains("error: the image failed to start: it exited with code 1; the last lines of its log:\n"),
         "{stderr}"
     );
     assert!(stderr.contains("no_such_module"), "{stderr}");
@@ -365,5 +365,5 @@ fn build_without_engine_fails() {
     let output = mlserver("unix:///no/such/engine.sock", &folder, &["build", ".", "--tag", "x"]);
     assert_eq!(output.status.code(), Some(1));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("error: no Docker engine answers at `unix:///no/such/engine.sock`"), "{stderr}");
+    assert!(stderr.contains("error: no Docker engine responds at `unix:///no/such/engine.sock`"), "{stderr}");
 }

@@ -97,11 +97,11 @@ async fn run_to_end(
             _ = ticks.tick() => report.show(progress),
             name = signals.next() => {
                 if signal.replace(name).is_some() {
-                    let error = anyhow!("aborted by a second signal ({name})");
+                    let error = anyhow!("stopped at once by a second signal ({name})");
                     return Err(CommandError { error, code: FORCED });
                 }
                 stop.cancel();
-                let message = "stopping after the requests in flight; send another signal to abort";
+                let message = "stopping after the requests in flight; a second signal stops at once";
                 progress.warn(format_args!("{name}: {message}"));
             }
         }
