@@ -65,8 +65,8 @@ fn dockerfile_base_follows_the_models_needs() {
     let python = r#"{"name": "p", "implementation": "mlserver_identity.IdentityModel", "parameters": {"extra": {"backend": "python"}}}"#;
     let cases = [
         (Folder::new(), "no models, so only the server"),
-        (Folder::new().file("handlers.py", ""), "code in Python"),
-        (Folder::new().file("requirements.txt", ""), "code in Python"),
+        (Folder::new().file("handlers.py", ""), "the folder has Python code"),
+        (Folder::new().file("requirements.txt", ""), "the folder has Python code"),
         (Folder::new().with_identity("one"), "native model, no Python needed"),
         (Folder::iris().with_identity("one"), "2 native models, no Python needed"),
         (Folder::iris().file("p/model-settings.json", python), "model `p` runs in Python"),
@@ -85,7 +85,7 @@ fn dockerfile_base_follows_the_models_needs() {
 fn dockerfile_unneeded_packages_are_skipped_with_a_note() {
     let output = dockerfile(&Folder::iris().file("requirements.txt", "xgboost\n"), &[]);
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.starts_with("warning: every model is native, so no package is installed"), "{stderr}");
+    assert!(stderr.starts_with("warning: every model is native, so no packages are installed"), "{stderr}");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn dockerfile_writes_dockerignore_on_request() {
 fn dockerfile_invalid_folder_is_rejected() {
     let damaged = Folder::iris().file("iris-xgboost/model.json", "{");
     let cases = [
-        (damaged, "model `iris-xgboost` cannot be loaded"),
+        (damaged, "cannot load model `iris-xgboost`"),
         (Folder::new().file("model-settings.json", "{"), "failed to load the model settings at"),
     ];
     for (folder, expected) in cases {

@@ -135,7 +135,7 @@ fn init_name_defaults_to_the_folder() {
     assert_eq!(name_in(&folder.path("a folder")), "spam");
     let refused = run_mlserver(folder.root(), &["init", "another folder"]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(text(&refused.stderr).contains("`another folder` cannot be the name of a project"));
+    assert!(text(&refused.stderr).contains("invalid project name `another folder`"));
     assert!(!folder.path("another folder").exists());
 }
 
@@ -154,13 +154,13 @@ fn init_existing_files_stay_without_force() {
 fn init_lists_templates_and_rejects_unknown_ones() {
     let folder = Folder::new();
     insta::assert_snapshot!(succeed(&run_mlserver(folder.root(), &["init", "--list"])), @r"
-    custom      a model in Python of your own
-    sklearn     a scikit-learn model, evaluated without Python
-    xgboost     an XGBoost model, evaluated without Python
-    huggingface a pipeline of Hugging Face's transformers
-    mlflow      a model that MLflow saved
-    streaming   a text model whose answer comes piece by piece
-    pipeline    steps in Python, served as one model
+    custom      a custom Python model
+    sklearn     a scikit-learn model, served without Python
+    xgboost     an XGBoost model, served without Python
+    huggingface a Hugging Face transformers pipeline
+    mlflow      an MLflow model
+    streaming   a text model with streaming responses
+    pipeline    several Python steps, served as one model
     ");
     let unknown = run_mlserver(folder.root(), &["init", "--template", "sclearn"]);
     assert_eq!(unknown.status.code(), Some(1));

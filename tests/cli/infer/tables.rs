@@ -123,7 +123,13 @@ fn infer_tables_wrong_file_format_is_reported() {
         ("in.npy", "PK000000000000", &[], 1, "it was not written by `numpy.save`"),
         ("in.csv", "a\n1\n", &["--column-type", "b=FP32"], 1, "no column `b` (from --column-type); the columns are a"),
         ("in.csv", "a\n1\n", &["--column-type", "a=FLOAT"], 2, "--column-type: `a=FLOAT`: expected BOOL"),
-        ("in.jsonl", "", &["--column-type", "a=FP32"], 2, "--column-type is for input whose values have no types"),
+        (
+            "in.jsonl",
+            "",
+            &["--column-type", "a=FP32"],
+            2,
+            "--column-type applies only to the input formats csv, tsv and rows",
+        ),
         ("-", "", &["--input-format", "parquet"], 1, "Parquet is read from a file"),
         #[cfg(feature = "parquet")]
         ("in.parquet", "PAR1", &[], 1, "cannot read `in.parquet` after row 0"),
