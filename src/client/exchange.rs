@@ -206,7 +206,7 @@ pub(super) struct ConcurrencyGate {
 
 struct GateState {
     concurrency: Concurrency,
-    taken: usize,
+    taken_slots: usize,
 }
 
 /// A slot among the batches in flight, free again when dropped.
@@ -216,7 +216,7 @@ pub(super) struct GatePermit {
 
 impl ConcurrencyGate {
     pub(super) fn new(concurrency: Concurrency) -> Self {
-        let state = Mutex::new(GateState { concurrency, taken: 0 });
+        let state = Mutex::new(GateState { concurrency, taken_slots: 0 });
         Self { state, free: Notify::new(), start: Instant::now() }
     }
 
@@ -227,26 +227,26 @@ impl ConcurrencyGate {
     /// Records that rows have been answered.
     pub(super) fn answered(&self, rows: usize, stats: &RunStats) {
         let now = self.elapsed();
-        let mut state = self.state.lock();
-        state.concurrency.answered(now, rows);
-        stats.concurrency.store(state.concurrency.limit(), Ordering::Relaxed);
+        let mut gate = self.state.lock();
+        gate.concurrency.answered(now, rows);
+        stats.concurrency.store(gate.concurrency.limit(), Ordering::Relaxed);
     }
 
     fn overloaded(&self, stats: &RunStats) {
         let now = self.elapsed();
-        let mut state = self.state.lock();
-        state.concurrency.overloaded(now);
-        stats.concurrency.store(state.concurrency.limit(), Ordering::Relaxed);
+        let mut gate = self.state.lock();
+        gate.concurrency.overloaded(now);
+        stats.concurrency.store(gate.concurrency.limit(), Ordering::Relaxed);
     }
 
     fn enter(&self) -> bool {
-        let mut state = self.state.lock();
-        let limit = state.concurrency.limit();
-        if state.taken + 1 >= limit {
-            state.concurrency.full();
+        let mut gate = self.state.lock();
+        let limit = gate.concurrency.limit();
+        if gate.taken_slots + 1 >= limit {
+            gate.concurrency.full();
         }
-        let free = state.taken < limit;
-        state.taken += usize::from(free);
+        let free = gate.taken_slots < limit;
+        gate.taken_slots += usize::from(free);
         free
     }
 }
@@ -263,7 +263,7 @@ impl GatePermit {
 
 impl Drop for GatePermit {
     fn drop(&mut self) {
-        self.exchange.gate.state.lock().taken -= 1;
+        self.exchange.gate.state.lock().taken_slots -= 1;
         self.exchange.gate.free.notify_one();
     }
 }

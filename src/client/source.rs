@@ -188,7 +188,7 @@ impl InputSource {
         Ok(bytes)
     }
 
-    /// Returns the next rows, at max_rows `max_rows` of them, or `None` at the end.
+    /// Returns the next rows, at most `max_rows` of them, or `None` at the end.
     pub(super) fn next(&mut self, max_rows: usize) -> Result<Option<InputBatch>, InputError> {
         let first = self.rows;
         let read = self.reader.next(max_rows);

@@ -107,7 +107,7 @@ async fn ports(settings: &Settings, findings: &mut Findings<'_>) -> io::Result<(
         match bind(what, &settings.host, port).await {
             Ok(_) => findings.ok(format_args!("port {port} for {what} is free"))?,
             Err(error) => {
-                findings.problem(format_args!("{}; stop the process using it, or change `{name}`", chain(&error)))?
+                findings.problem(format_args!("{}; stop the process using it, or change `{name}`", chain(&error)))?;
             }
         }
     }

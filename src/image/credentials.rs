@@ -1,4 +1,4 @@
-//! ImageRegistry credentials, as `docker login` stores them: in Docker's configuration file or in a credential helper.
+//! Registry credentials, as `docker login` stores them: in Docker's configuration file or in a credential helper.
 
 use std::fs;
 use std::io;

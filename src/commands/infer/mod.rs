@@ -110,7 +110,7 @@ async fn run_to_end(
     let outcome = command_result(ending, signal, &report);
     match args.summary {
         SummaryFormat::Json if resolved.output == OutputTarget::Stdout => {
-            progress.raw(format_args!("{}", report.json(&outcome)))
+            progress.raw(format_args!("{}", report.json(&outcome)));
         }
         SummaryFormat::Json => ui.line(report.json(&outcome))?,
         SummaryFormat::Text => progress.say(format_args!("{}", report.text())),
