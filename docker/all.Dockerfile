@@ -1,6 +1,6 @@
 # The server with Python and the frameworks of docker/requirements.txt, PyTorch without CUDA.
 # `docker build --file docker/all.Dockerfile --tag mlserver:VERSION .`, behind docker/slim.Dockerfile.
-ARG SERVER=mlserver:0.1.0-slim
+ARG SERVER=mlserver:2.0.0-slim
 ARG BASE=python:3.12-slim
 FROM ${SERVER} AS server
 

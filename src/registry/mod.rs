@@ -51,8 +51,8 @@ pub enum NotFound {
 pub enum LoadError {
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
-    /// A route of the model's own that the protocol has already.
-    #[error("the model's route `{route}` is one of the server's own: choose another path")]
+    /// The model has a route of its own that the protocol has already, or that lies below a reserved prefix.
+    #[error("the model's route `{route}` is reserved by the server: choose another path")]
     Reserved { route: String },
     #[error("the artifact `{uri}` is not on this machine; native runtimes read local files")]
     Remote { uri: String },

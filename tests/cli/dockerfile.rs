@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::{Command, Output};
 
+use crate::support::goldens::framework_models;
 use crate::support::{Folder, run_mlserver};
 
 fn dockerfile(folder: &Folder, flags: &[&str]) -> Output {
@@ -57,7 +58,7 @@ fn dockerfile_conda_only_for_conda_files() {
 #[test]
 fn dockerfile_base_follows_the_models_needs() {
     let why = |folder: &Folder| written(folder, &[]).lines().next().unwrap().to_owned();
-    let ranks = fs::read(crate::support::repository_path("tests/frameworks/goldens/xgboost/ranks/model.json")).unwrap();
+    let ranks = framework_models("xgboost").file("ranks/model.json").to_vec();
     let refused = Folder::new().file("model.json", ranks).file(
         "model-settings.json",
         r#"{"name": "r", "implementation": "mlserver_xgboost.XGBoostModel", "parameters": {"uri": "model.json"}}"#,

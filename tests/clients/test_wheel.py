@@ -10,6 +10,7 @@ import venv
 import zipfile
 
 import pytest
+from archive import unpack
 from conftest import BINARY, ROOT, Server
 
 VERSION = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
@@ -126,7 +127,9 @@ def test_missing_framework_names_the_extra(environment, tmp_path):
     models = {"alibi_detect": "drift", "alibi_explain": "shap", "catboost": "classes", "huggingface": "feelings"}
     models.update({"lightgbm": "classes", "mlflow": "free", "sklearn": "iris", "xgboost": "classes"})
     for name, model in models.items():
-        shutil.copytree(ROOT / "tests/frameworks/goldens" / name / model, tmp_path / name)
+        unpack(ROOT / f"tests/frameworks/goldens/{name}/models.tar.gz", tmp_path / "goldens")
+        shutil.move(tmp_path / "goldens" / model, tmp_path / name)
+        shutil.rmtree(tmp_path / "goldens")
         file = tmp_path / name / "model-settings.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "name": name}))
     variables = {"PATH": "/usr/bin:/bin", "MLSERVER_EXIT_ON_LOAD_FAILURE": "false"}

@@ -1,4 +1,4 @@
-//! Which module may use which: every path into this crate that `src/` contains is checked against the table below.
+//! Which module may use which: every path into this crate that `src/` contains is checked against the table of modules in `ARCHITECTURE.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,86 +6,26 @@ use std::path::PathBuf;
 
 use crate::support::repository_path;
 
-/// A layer, and the other layers that it may use.
+/// The layers by name, and the other layers that each may use: the table of modules in `ARCHITECTURE.md`.
 ///
 /// A layer is a folder or file in `src/`; if several match a file, the longest counts. Permission to use a layer covers
-/// everything inside it that has no entry of its own. Changing this table is a change of the design: see
-/// `ARCHITECTURE.md`.
-const LAYERS: [(&str, &[&str]); 29] = [
-    ("main", &["cli", "commands", "settings", "ui"]),
-    ("lib", &[]),
-    ("cli", &[]),
-    (
-        "commands",
-        &[
-            "admin",
-            "cli",
-            "client",
-            "compute",
-            "image",
-            "inference",
-            "registry",
-            "repository",
-            // The options of Python models, and the checks of `doctor`; loading is the registry's task.
-            "runtimes",
-            "evaluators::sklearn",
-            "scaffold",
-            "server",
-            // Covers `server::metrics`, which `commands` reaches through `server`.
-            "server::grpc",
-            "server::rest",
-            "settings",
-            "shutdown",
-            "telemetry",
-            "templates",
-            "types",
-            "ui",
-        ],
-    ),
-    ("ui", &[]),
-    ("client", &["types"]),
-    // Looks at models as the loader of the registry does, and loads none of them to serve.
-    ("image", &["compute", "families", "repository", "runtimes", "settings", "templates"]),
-    ("scaffold", &["templates"]),
-    ("templates", &[]),
-    ("server", &["inference", "registry", "settings", "telemetry", "types"]),
-    // Siblings: what they share is in `server` itself.
-    ("server::metrics", &["server", "telemetry"]),
-    ("server::grpc", &["server", "admin", "compute", "inference", "registry", "telemetry", "types"]),
-    ("server::rest", &["server", "admin", "compute", "inference", "registry", "settings", "telemetry", "types"]),
-    ("admin", &["inference", "registry", "repository", "settings"]),
-    ("inference", &["compute", "registry", "runtimes", "settings", "telemetry", "types"]),
-    ("registry", &["compute", "families", "repository", "runtimes", "settings", "telemetry", "types"]),
-    ("repository", &["families", "settings"]),
-    ("families", &["settings"]),
-    (
-        "runtimes",
-        &[
-            "codecs",
-            "compute",
-            "evaluators::sklearn",
-            "evaluators::trees",
-            "families",
-            "settings",
-            "telemetry",
-            "types",
-        ],
-    ),
-    // Evaluators do not depend on the server.
-    ("evaluators", &[]),
-    ("evaluators::trees", &[]),
-    ("evaluators::sklearn", &["pickle", "evaluators::trees"]),
-    ("pickle", &[]),
-    ("codecs", &["types"]),
-    ("compute", &["types"]),
-    ("settings", &["types"]),
-    ("shutdown", &[]),
-    ("telemetry", &["types"]),
-    ("types", &[]),
-];
+/// everything inside it that has no row of its own.
+type LayerTable = BTreeMap<String, Vec<String>>;
 
-fn layers() -> BTreeMap<&'static str, &'static [&'static str]> {
-    LAYERS.into_iter().collect()
+fn layers() -> LayerTable {
+    let document = fs::read_to_string(repository_path("ARCHITECTURE.md")).unwrap();
+    let (_, section) = document.split_once("\n## Modules\n").expect("ARCHITECTURE.md has a section `Modules`");
+    let rows = section.lines().skip_while(|line| !line.starts_with("| `")).take_while(|line| line.starts_with('|'));
+    let names = |cell: &str| -> Vec<String> { cell.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
+    let layers: LayerTable = rows
+        .map(|row| {
+            let cells: Vec<_> = row.trim_matches('|').split(" | ").collect();
+            let [module, _, uses] = cells[..] else { panic!("a row needs three cells: {row}") };
+            (names(module).remove(0), names(uses))
+        })
+        .collect();
+    assert!(layers.len() > 20, "{layers:?}");
+    layers
 }
 
 #[test]
@@ -100,16 +40,16 @@ fn layers_modules_use_only_lower_layers() {
                 violations.push(format!("{}: `{path}` is in no layer", file.display()));
                 continue;
             };
-            if target != user && !layers[user].contains(&target) {
+            if target != user && !layers[user].iter().any(|allowed| allowed == target) {
                 violations.push(format!("{}: {user} may not use {target} (`{path}`)", file.display()));
             }
-            seen.insert((user, target));
+            seen.insert((user.to_owned(), target.to_owned()));
         }
     }
     assert!(violations.is_empty(), "\n{}", violations.join("\n"));
     let unused: Vec<_> = layers
         .iter()
-        .flat_map(|(user, targets)| targets.iter().map(|target| (*user, *target)))
+        .flat_map(|(user, targets)| targets.iter().map(|target| (user.clone(), target.clone())))
         .filter(|pair| !seen.contains(pair))
         .collect();
     assert!(unused.is_empty(), "allowed but not used, so take it out: {unused:?}");
@@ -118,16 +58,12 @@ fn layers_modules_use_only_lower_layers() {
 #[test]
 fn layers_table_has_no_cycles() {
     // The layers that a layer may use never lead back to it.
-    fn visit<'a>(
-        layers: &BTreeMap<&'a str, &'a [&'a str]>,
-        part: &'a str,
-        above: &mut Vec<&'a str>,
-    ) -> Result<(), String> {
+    fn visit<'a>(layers: &'a LayerTable, part: &'a str, above: &mut Vec<&'a str>) -> Result<(), String> {
         if above.contains(&part) {
             return Err(format!("{above:?} -> {part}"));
         }
         above.push(part);
-        for target in layers[part] {
+        for target in &layers[part] {
             visit(layers, target, above)?;
         }
         above.pop();
@@ -140,9 +76,9 @@ fn layers_table_has_no_cycles() {
 }
 
 /// Returns the layer of a path: the longest that matches.
-fn part<'a>(layers: &BTreeMap<&'a str, &'a [&'a str]>, path: &str) -> Option<&'a str> {
-    let holds = |part: &&&str| path == **part || path.starts_with(&format!("{part}::"));
-    layers.keys().filter(holds).max_by_key(|part| part.len()).copied()
+fn part<'a>(layers: &'a LayerTable, path: &str) -> Option<&'a str> {
+    let holds = |part: &&String| path == **part || path.starts_with(&format!("{part}::"));
+    layers.keys().filter(holds).max_by_key(|part| part.len()).map(String::as_str)
 }
 
 /// Returns the source files and their module paths.

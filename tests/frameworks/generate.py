@@ -21,8 +21,9 @@ from contextlib import nullcontext
 from typing import Any, Callable, Dict, List
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "examples"))
+sys.path[:0] = [str(HERE.parents[1] / "examples"), str(HERE.parent / "goldens")]
 
+from archive import pack, unpack
 from cases import ask
 
 PATIENCE = 300
@@ -95,13 +96,19 @@ def main() -> None:
     options = parser.parse_args()
     module = importlib.import_module(f"{options.runtime}_cases")
     folder = HERE / "goldens" / options.runtime
-    if not options.answers:
-        shutil.rmtree(folder, ignore_errors=True)
-        module.models(folder)
+    archive = folder / "models.tar.gz"
     cases: List[Dict[str, Any]] = module.CASES
     names = [case["name"] for case in cases]
     assert len(set(names)) == len(names), "two cases have the same name"
-    record(folder, cases, getattr(module, "serving", nullcontext))
+    with tempfile.TemporaryDirectory() as scratch:
+        models = pathlib.Path(scratch) / options.runtime
+        if options.answers:
+            unpack(archive, models)
+        else:
+            module.models(models)
+            folder.mkdir(parents=True, exist_ok=True)
+            pack(models, archive)
+        record(models, cases, getattr(module, "serving", nullcontext))
     lines = ",\n".join(f" {json.dumps(case)}" for case in cases)
     (folder / "cases.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     print(f"{options.runtime}: {len(cases)} cases")

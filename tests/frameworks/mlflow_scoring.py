@@ -9,6 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -154,12 +155,12 @@ def normal(text: str) -> str:
     return re.sub(r"\{('\w+'(?:, '\w+')*)\}", lambda found: f"{{{', '.join(sorted(found[1].split(', ')))}}}", text)
 
 
-def record(model: str, cases: List[Case]) -> None:
-    """Asks MLflow's scoring server about one model."""
+def record(models: pathlib.Path, model: str, cases: List[Case]) -> None:
+    """Records the answers of MLflow's scoring server for one model of a folder."""
     from generate import free_port
 
     port = free_port()
-    environment = {**os.environ, "__pyfunc_model_path__": str(FILE.parent / model / "model")}
+    environment = {**os.environ, "__pyfunc_model_path__": str(models / model / "model")}
     command = [sys.executable, "-m", "uvicorn", "--port", str(port), "mlflow.pyfunc.scoring_server.app:app"]
     server = subprocess.Popen(command, env=environment)
     try:
@@ -179,8 +180,13 @@ def record(model: str, cases: List[Case]) -> None:
 
 def main() -> None:
     """Records all answers."""
-    for model in dict.fromkeys(case["model"] for case in CASES):
-        record(model, [case for case in CASES if case["model"] == model])
+    sys.path.insert(0, str(FILE.parents[3] / "goldens"))
+    from archive import unpack
+
+    with tempfile.TemporaryDirectory() as scratch:
+        unpack(FILE.parent / "models.tar.gz", pathlib.Path(scratch))
+        for model in dict.fromkeys(case["model"] for case in CASES):
+            record(pathlib.Path(scratch), model, [case for case in CASES if case["model"] == model])
     lines = ",\n".join(f" {json.dumps(case)}" for case in CASES)
     FILE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     print(f"{len(CASES)} cases")

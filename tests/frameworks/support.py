@@ -1,5 +1,7 @@
 """Helpers that the tests share."""
 
+import atexit
+import functools
 import importlib.util
 import json
 import os
@@ -8,9 +10,11 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+from archive import unpack
 from conftest import BINARY, Server
 
 GOLDENS = Path(__file__).resolve().parent / "goldens"
@@ -20,6 +24,15 @@ WITH_GOLDENS = sorted(path.name for path in GOLDENS.iterdir())
 FRAMEWORKS = os.environ.get("FRAMEWORKS", "").split() or [*WITH_GOLDENS, "mllib", "tempo"]
 #: Modules whose name is not the framework's name.
 MODULES = {"alibi_explain": "alibi", "huggingface": "transformers", "mllib": "pyspark"}
+
+
+@functools.cache
+def golden_models(framework):
+    """Returns a temporary folder with the models of a framework's goldens."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{framework}-goldens-"))
+    atexit.register(shutil.rmtree, folder)
+    unpack(GOLDENS / framework / "models.tar.gz", folder)
+    return folder
 
 
 def suite(framework):

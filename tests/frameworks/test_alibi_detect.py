@@ -6,12 +6,12 @@ import subprocess
 import sys
 import urllib.request
 
-from support import GOLDENS, need, reasons, run_example, serve, settings, suite
+from support import golden_models, need, reasons, run_example, serve, settings, suite
 
 suite("alibi_detect")
 
 IMPLEMENTATION = "mlserver_alibi_detect.AlibiDetectRuntime"
-MODELS = GOLDENS / "alibi_detect"
+MODELS = golden_models("alibi_detect")
 ONLINE = """
 import sys, numpy
 from alibi_detect.cd import CVMDriftOnline

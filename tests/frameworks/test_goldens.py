@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 import pytest
 from cases import ask, differences
-from support import FRAMEWORKS, GOLDENS, WITH_GOLDENS, need, serve
+from support import FRAMEWORKS, GOLDENS, WITH_GOLDENS, golden_models, need, serve
 
 #: The metadata of native models.
 NATIVE = ["flowers: metadata"]
@@ -19,13 +19,13 @@ def runtime(request, tmp_path_factory):
     """Yields the cases of a runtime, and the server that has its models."""
     need(request.param)
     folder = tmp_path_factory.mktemp(request.param) / "models"
-    shutil.copytree(GOLDENS / request.param, folder)
+    shutil.copytree(golden_models(request.param), folder)
     # Models and cases that the installed version of the framework does not support.
     module = importlib.import_module(f"{request.param}_cases")
     absent = set(getattr(module, "absent", list)())
     for name in absent:
         (folder / name / "model-settings.json").unlink(missing_ok=True)
-    cases = json.loads((folder / "cases.json").read_text())
+    cases = json.loads((GOLDENS / request.param / "cases.json").read_text())
     with getattr(module, "serving", nullcontext)(folder):
         server = serve(folder, sys.executable)
         try:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import GOLDENS, need, reasons, settings
+from support import golden_models, need, reasons, settings
 
 PACKAGES = {
     "sklearn": ("mlserver_sklearn.SKLearnModel", "iris", "scikit-learn"),
@@ -36,7 +36,7 @@ def bare(tmp_path_factory):
 
 def test_missing_framework_names_the_package(tmp_path, bare):
     for name, (_, model, _) in ALL.items():
-        shutil.copytree(GOLDENS / name / model, tmp_path / name)
+        shutil.copytree(golden_models(name) / model, tmp_path / name)
         file = tmp_path / name / "model-settings.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "name": name}))
     found = reasons(tmp_path, bare)
@@ -51,7 +51,7 @@ def test_missing_framework_names_the_package(tmp_path, bare):
 
 
 def test_unsupported_native_model_needs_the_framework(tmp_path, bare):
-    shutil.copytree(GOLDENS / "xgboost/ranks", tmp_path / "ranks")
+    shutil.copytree(golden_models("xgboost") / "ranks", tmp_path / "ranks")
     reason = reasons(tmp_path, bare)["ranks"]
     artifact = tmp_path / "ranks/model.json"
     assert reason.startswith(
@@ -93,7 +93,7 @@ def test_pickle_with_missing_module_names_it(tmp_path):
     (settings(tmp_path / "moved", implementation, backend="python") / "model.pkl").write_bytes(
         pickle.dumps(Elsewhere())
     )
-    shutil.copytree(GOLDENS / "sklearn/iris", tmp_path / "iris")
+    shutil.copytree(golden_models("sklearn") / "iris", tmp_path / "iris")
     settings(tmp_path / "mistyped", implementation, "../iris", predict_fn="predic", backend="python")
     (tmp_path / "iris/model-settings.json").unlink()
     found = reasons(tmp_path, Path(sys.executable))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import BINARY, PATIENCE
-from support import GOLDENS, free_port, need, run_example, serve, suite
+from support import free_port, golden_models, need, run_example, serve, suite
 
 suite("mlflow")
 
@@ -26,7 +26,7 @@ IMPLEMENTATION = "mlserver_mlflow.MLflowRuntime"
 def serve_alone(tmp_path, model, python=sys.executable, **variables):
     """Serves a model's folder as MLflow does: only environment variables describe the model."""
     folder = tmp_path / model
-    shutil.copytree(GOLDENS / "mlflow" / model / "model", folder)
+    shutil.copytree(golden_models("mlflow") / model / "model", folder)
     described = {"NAME": model, "IMPLEMENTATION": IMPLEMENTATION, "URI": str(folder)}
     variables.update({f"MLSERVER_MODEL_{name}": value for name, value in described.items()})
     return serve(folder, python, **variables)
@@ -100,7 +100,7 @@ def test_ping_answers_during_prediction_with_timeout(tmp_path):
 def test_mlflow_models_serve_starts_the_executable(tmp_path):
     need("mlflow")
     model = tmp_path / "a folder with spaces"
-    shutil.copytree(GOLDENS / "mlflow/flowers/model", model)
+    shutil.copytree(golden_models("mlflow") / "flowers/model", model)
     for path in [model, *model.iterdir()]:
         path.chmod(0o555 if path.is_dir() else 0o444)
     (tmp_path / "bin").mkdir()

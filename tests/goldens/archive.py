@@ -1,4 +1,4 @@
-"""Packs the golden cases of one library version into an archive, and unpacks them.
+"""Packs golden cases into an archive, and unpacks them.
 
     python3 tests/goldens/archive.py pack FOLDER tests/goldens/sklearn/1.9.1.tar.gz
     python3 tests/goldens/archive.py unpack tests/goldens/sklearn/1.9.1.tar.gz FOLDER
@@ -34,12 +34,15 @@ def pack(folder, archive):
 
 def unpack(archive, folder):
     """Writes the files of `archive` below `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive) as tar:
-        tar.extractall(folder)
+        for entry in tar:
+            file = Path(folder, entry.name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(tar.extractfile(entry).read())
 
 
 def main():
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=["pack", "unpack"])
     parser.add_argument("source", type=Path)

@@ -147,7 +147,7 @@ fn golden_cases() -> Vec<CaseWithModel> {
             found.extend(lines.map(|line| {
                 let case: Case = serde_json::from_str(line).unwrap();
                 let model = archive.file(&format!("{family}/{}", case.model)).to_vec();
-                CaseWithModel { version: archive.version.clone(), case, model }
+                CaseWithModel { version: archive.name.clone(), case, model }
             }));
         }
     }

@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::goldens::sklearn_golden;
+use crate::support::goldens::{framework_models, sklearn_golden};
 use crate::support::{Folder, ServerBuilder, TestServer, repository_path, run_mlserver};
 
 const ROW: &str = r#""inputs":[{"name":"x","shape":[1,4],"datatype":"FP64","data":[0,0,0,0]}]"#;
@@ -192,32 +192,21 @@ enum Expected {
 
 #[test]
 fn sklearn_answers_match_the_original() {
-    let goldens = repository_path("tests/frameworks/goldens/sklearn");
+    let models = framework_models("sklearn");
     let mut folder = Folder::new();
-    for entry in fs::read_dir(&goldens).unwrap() {
-        let model = entry.unwrap();
-        if !model.file_type().unwrap().is_dir() {
-            continue;
+    // Models in `frame` are not evaluated natively: see `sklearn_pandas_output_needs_python`.
+    for name in models.names().filter(|name| !name.starts_with("frame/")) {
+        let mut content = models.file(name).to_vec();
+        if name.ends_with("/model-settings.json") {
+            let mut settings: Value = serde_json::from_slice(&content).unwrap();
+            settings["parameters"]["extra"]["backend"] = json!("native");
+            content = settings.to_string().into_bytes();
         }
-        let name = model.file_name().into_string().unwrap();
-        // Not evaluated natively: see `sklearn_pandas_output_needs_python`.
-        if name == "frame" {
-            continue;
-        }
-        for file in fs::read_dir(model.path()).unwrap() {
-            let file = file.unwrap();
-            let mut content = fs::read(file.path()).unwrap();
-            let file = file.file_name().into_string().unwrap();
-            if file == "model-settings.json" {
-                let mut settings: Value = serde_json::from_slice(&content).unwrap();
-                settings["parameters"]["extra"]["backend"] = json!("native");
-                content = settings.to_string().into_bytes();
-            }
-            folder = folder.file(&format!("{name}/{file}"), content);
-        }
+        folder = folder.file(name, content);
     }
     let server = TestServer::start(folder);
-    let cases: Vec<Case> = serde_json::from_slice(&fs::read(goldens.join("cases.json")).unwrap()).unwrap();
+    let cases = fs::read(repository_path("tests/frameworks/goldens/sklearn/cases.json")).unwrap();
+    let cases: Vec<Case> = serde_json::from_slice(&cases).unwrap();
     let answer_to = |name: &str| cases.iter().find(|case| case.name == name).unwrap().answer.clone();
     let mut differences = String::new();
     for case in &cases {
@@ -252,7 +241,7 @@ fn sklearn_answers_match_the_original() {
 
 #[test]
 fn sklearn_pandas_output_needs_python() {
-    let artifact = fs::read(repository_path("tests/frameworks/goldens/sklearn/frame/model.joblib")).unwrap();
+    let artifact = framework_models("sklearn").file("frame/model.joblib").to_vec();
     let parameters = json!({"uri": ".", "extra": {"backend": "native"}});
     let settings =
         json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "parameters": parameters}).to_string();

@@ -66,7 +66,7 @@ fn trees_golden_cases_agree() {
             for file in &case.models {
                 let answers = load(&case.library, archive.file(file)).and_then(|model| check(&model, &case));
                 if let Err(difference) = answers {
-                    failures.push(format!("{file} of {}/{name}: {difference}", archive.version));
+                    failures.push(format!("{file} of {}/{name}: {difference}", archive.name));
                 }
             }
         }

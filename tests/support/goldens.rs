@@ -1,4 +1,4 @@
-//! The archives in `tests/goldens`, which `tests/goldens/archive.py` packs: one for each version of a library.
+//! The archives of golden cases, which `tests/goldens/archive.py` packs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,16 +10,16 @@ use tar::Archive;
 
 use super::repository_path;
 
-/// The golden cases of one version of a library, in memory.
+/// An archive of golden cases, in memory.
 pub(crate) struct GoldenArchive {
-    /// The name of the archive without its extension, such as `1.9.1` or `xgboost-3.2.0`.
-    pub(crate) version: String,
+    /// The name of the archive without its extension, such as the version `1.9.1` or `xgboost-3.2.0`.
+    pub(crate) name: String,
     files: BTreeMap<String, Vec<u8>>,
 }
 
 impl GoldenArchive {
     fn read(path: &Path) -> Self {
-        let version = path.file_name().unwrap().to_str().unwrap().strip_suffix(".tar.gz").unwrap().to_owned();
+        let name = path.file_name().unwrap().to_str().unwrap().strip_suffix(".tar.gz").unwrap().to_owned();
         let mut archive = Archive::new(GzDecoder::new(File::open(path).unwrap()));
         let files = archive.entries().unwrap().map(|entry| {
             let mut entry = entry.unwrap();
@@ -28,7 +28,7 @@ impl GoldenArchive {
             entry.read_to_end(&mut content).unwrap();
             (name, content)
         });
-        Self { files: files.collect(), version }
+        Self { files: files.collect(), name }
     }
 
     /// Returns the names of all files, sorted.
@@ -38,11 +38,11 @@ impl GoldenArchive {
 
     #[track_caller]
     pub(crate) fn file(&self, name: &str) -> &[u8] {
-        self.files.get(name).unwrap_or_else(|| unreachable!("{} has no {name}", self.version))
+        self.files.get(name).unwrap_or_else(|| unreachable!("{} has no {name}", self.name))
     }
 }
 
-/// Reads every archive of a folder in `tests/goldens`, ordered by version.
+/// Reads every archive of a folder in `tests/goldens`, ordered by name.
 pub(crate) fn golden_archives(folder: &str) -> Vec<GoldenArchive> {
     let root = repository_path("tests/goldens").join(folder);
     let paths = fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().path());
@@ -57,4 +57,9 @@ pub(crate) fn sklearn_golden(path: &str) -> Vec<u8> {
     let (version, name) = path.split_once('/').unwrap();
     let archive = repository_path(&format!("tests/goldens/sklearn/{version}.tar.gz"));
     GoldenArchive::read(&archive).file(name).to_vec()
+}
+
+/// Reads the models of a framework in `tests/frameworks/goldens`.
+pub(crate) fn framework_models(framework: &str) -> GoldenArchive {
+    GoldenArchive::read(&repository_path(&format!("tests/frameworks/goldens/{framework}/models.tar.gz")))
 }

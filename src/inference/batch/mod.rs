@@ -141,7 +141,7 @@ impl Runtime for Batched {
     }
 }
 
-/// WaitingGroup requests, and the batches that they become.
+/// Queued requests, and the batches that they become.
 struct Batcher {
     runtime: Arc<dyn Runtime>,
     metrics: BatchMetrics,

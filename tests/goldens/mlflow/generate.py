@@ -13,7 +13,6 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "frameworks"))
 
-import mlflow_scoring  # noqa: E402
 from mlflow_scoring import CSV, ask, record  # noqa: E402
 
 FILE = HERE / "scoring.json"
@@ -202,9 +201,8 @@ def main():
     for name in dict.fromkeys(case["model"] for case in CASES):
         shutil.rmtree(HERE / name, ignore_errors=True)
     models()
-    mlflow_scoring.FILE = FILE
     for model in dict.fromkeys(case["model"] for case in CASES):
-        record(model, [case for case in CASES if case["model"] == model])
+        record(HERE, model, [case for case in CASES if case["model"] == model])
     # The message names an arbitrary column of a Python set.
     cases = [case for case in CASES if "IndexError" not in case["answer"]["text"]]
     lines = ",\n".join(f" {json.dumps(case)}" for case in cases)
