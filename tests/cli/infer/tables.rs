@@ -130,7 +130,7 @@ fn infer_tables_wrong_file_format_is_reported() {
             2,
             "--column-type applies only to the input formats csv, tsv and rows",
         ),
-        ("-", "", &["--input-format", "parquet"], 1, "Parquet is read from a file"),
+        ("-", "", &["--input-format", "parquet"], 1, "cannot read Parquet from standard input: name a file"),
         #[cfg(feature = "parquet")]
         ("in.parquet", "PAR1", &[], 1, "cannot read `in.parquet` after row 0"),
     ] {
