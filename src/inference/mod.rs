@@ -141,7 +141,7 @@ impl InferenceError {
 }
 
 /// The answers of one stream. The first error is its end, and dropping it ends the work.
-pub type AnswerStream = ResponseStream<InferenceError>;
+pub type InferenceStream = ResponseStream<InferenceError>;
 
 /// The life of the server, in its order.
 mod phase {
@@ -315,7 +315,7 @@ impl Inference {
         id: String,
         requests: impl Stream<Item = InferenceRequest> + Send + 'static,
         mut admission: Admission,
-    ) -> Result<AnswerStream, InferenceError> {
+    ) -> Result<InferenceStream, InferenceError> {
         let started = Instant::now();
         let model = &target.model;
         let admitted = target.runtime().and_then(|runtime| self.slots.admit(&mut admission).map(|()| runtime));

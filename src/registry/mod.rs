@@ -147,7 +147,7 @@ pub struct RegisteredModel {
     /// The name as transports send it in headers; nothing when no header can hold it.
     header: Option<HeaderValue>,
     /// The headers that all answers of this model share, as the transport with headers makes them once.
-    pub answer_headers: OnceLock<HeaderMap>,
+    pub response_headers: OnceLock<HeaderMap>,
 }
 
 impl RegisteredModel {
@@ -443,7 +443,7 @@ impl Registry {
             metrics: metrics.of_model(&settings.name, version.as_deref(), cached),
             metrics_as_default: metrics.of_model(&settings.name, None, cached),
             header: HeaderValue::from_bytes(settings.name.as_bytes()).ok(),
-            answer_headers: OnceLock::new(),
+            response_headers: OnceLock::new(),
             name: settings.name.clone(),
             version,
             state,

@@ -180,7 +180,7 @@ async fn request_timeout_header_limits_the_wait() {
         tokio::task::spawn_blocking(move || client.post_with(INFER, &[("request-timeout", timeout)], BODY))
     };
     assert_eq!(ask("0.05").await.unwrap().error(504), "the deadline that the client set has passed");
-    assert_eq!(ask("soon").await.unwrap().error(400), "`request-timeout` is `soon`, expected seconds, as `0.5`");
+    assert_eq!(ask("soon").await.unwrap().error(400), "`request-timeout` is `soon`, expected seconds, such as `0.5`");
     assert_eq!((gates.alive.load(Ordering::SeqCst), server.inference.in_flight()), (0, 0));
 }
 

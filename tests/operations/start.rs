@@ -371,7 +371,7 @@ fn start_is_not_ready_while_loading() {
     let expected = json!({
         "ready": false,
         "error": "1 of 1 models are not ready",
-        "models": [{"name": "slow", "state": "LOADING", "reason": "the model is being loaded"}],
+        "models": [{"name": "slow", "state": "LOADING", "reason": "the model is loading"}],
     });
     assert_eq!(ready.json(), expected);
     assert_eq!(server.get("/v2/models/slow/ready").status, 400);
