@@ -164,7 +164,7 @@ mod tests {
     struct NoLoader;
 
     impl crate::registry::Loader for NoLoader {
-        fn load(&self, _: crate::settings::ModelSettings) -> crate::registry::Loading<'_> {
+        fn load(&self, _: crate::settings::ModelSettings) -> crate::registry::RuntimeFuture<'_> {
             Box::pin(std::future::pending())
         }
     }

@@ -148,7 +148,7 @@ async fn deadline_cancels_the_prediction() {
     let connection = Http2::connect(server.grpc).await;
     let message = framed(0, &request.into_inner().encode_to_vec());
     let answer = connection.call(INFER, &[("grpc-timeout", timeout.to_str().unwrap())], &message).await;
-    let expected = "the deadline that the client set has passed".to_owned();
+    let expected = "the client's deadline has passed".to_owned();
     assert_eq!(answer.end(), (Code::DeadlineExceeded as i32, expected));
     assert_eq!((Arc::strong_count(&alive), server.inference.in_flight()), (2, 0), "nothing waits any more");
     let answer =

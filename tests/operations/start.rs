@@ -243,7 +243,10 @@ fn start_duplicate_name_and_version_loads_the_later() {
     let folder = Folder::new().with_iris("a", &twice("first")).with_iris("b", &twice("second"));
     let server = TestServer::start(folder);
     let ignored = server.wait_for_log("Ignored ");
-    assert!(ignored.contains("/a/model-settings.json`: a later file describes it too."), "{ignored}");
+    assert!(
+        ignored.contains("/a/model-settings.json`: a later file describes the same model and version."),
+        "{ignored}"
+    );
     // The model is ready before the log line appears.
     server.wait_for_log("Loaded model 'm' successfully.");
     assert_eq!(server.log().matches("Loaded model 'm' successfully.").count(), 1);
@@ -575,7 +578,7 @@ fn log_structured_lines_are_json() {
     }
     let loaded = lines.iter().find(|line| line["message"] == "Loaded model 'iris-xgboost' successfully.").unwrap();
     assert_eq!((&loaded["model_name"], &loaded["model_version"]), (&json!(IRIS), &json!("v1.0.0")));
-    let refused = lines.iter().find(|line| line["message"] == "Refused a request.").unwrap();
+    let refused = lines.iter().find(|line| line["message"] == "Rejected a request.").unwrap();
     assert_eq!((&refused["request_id"], &refused["model_name"]), (&json!("a\"b\nc"), &json!(IRIS)));
 }
 

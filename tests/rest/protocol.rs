@@ -525,7 +525,7 @@ fn max_in_flight_exceeded_answers_503() {
             assert_eq!(refused.header("retry-after"), "1");
             assert_eq!(
                 refused.error(503),
-                "the server is answering 1 requests already, as many as `max_in_flight` admits; try again later"
+                "the server already has 1 requests in flight (`max_in_flight`); try again later"
             );
         }
         !refused.is_empty()

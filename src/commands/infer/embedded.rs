@@ -150,7 +150,7 @@ impl Target for Embedded {
 fn failure(error: &InferenceError) -> Failure {
     let kind = match error.kind() {
         InferenceErrorKind::Overloaded => FailureKind::Overloaded,
-        InferenceErrorKind::Late | InferenceErrorKind::NotReady => FailureKind::Unavailable,
+        InferenceErrorKind::Timeout | InferenceErrorKind::NotReady => FailureKind::Unavailable,
         InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => FailureKind::Lost,
         InferenceErrorKind::NotFound => FailureKind::Everyone,
         _ => FailureKind::Refused,

@@ -86,7 +86,7 @@ async fn serve(loaded: Loaded<Settings>, repository: Repository, options: &Start
         signal = signals.next() => signal,
     };
     // Before the log says so.
-    server.inference.leave();
+    server.inference.announce_shutdown();
     limits.announce(signal);
     shut_down(server, limits, &mut signals).await
 }

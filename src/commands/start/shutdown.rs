@@ -50,7 +50,7 @@ pub(super) async fn shut_down(
 ) -> Result<(), CommandError> {
     let inference = server.inference.clone();
     let orderly = async {
-        server.inference.leave();
+        server.inference.announce_shutdown();
         server.admin.stop();
         tokio::time::sleep(limits.delay).await;
         server.inference.stop();

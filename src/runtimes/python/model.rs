@@ -98,7 +98,7 @@ fn route(handler: &Handler) -> Result<CustomRoute, PythonLoadError> {
 fn samples(settings: &ModelSettings) -> Result<Vec<InferenceRequest>, PythonLoadError> {
     let read = |(index, sample): (usize, &Value)| {
         let read = read_request(sample.to_string().as_bytes(), None);
-        let unreadable = |error| format!("the sample is no inference request: {error}");
+        let unreadable = |error| format!("the sample is not a valid inference request: {error}");
         read.map(|incoming| incoming.request)
             .map_err(|error| PythonLoadError::Sample { index, reason: unreadable(error) })
     };

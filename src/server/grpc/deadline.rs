@@ -44,7 +44,7 @@ fn parse(text: &str) -> Option<Duration> {
 
 /// Returns the status of a call whose deadline has passed.
 pub(super) fn exceeded() -> Status {
-    Status::new(Code::DeadlineExceeded, "the deadline that the client set has passed")
+    Status::new(Code::DeadlineExceeded, "the client's deadline has passed")
 }
 
 #[cfg(test)]

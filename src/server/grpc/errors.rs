@@ -21,7 +21,7 @@ const fn kind_code(kind: InferenceErrorKind) -> Code {
         }
         InferenceErrorKind::BadRepository | InferenceErrorKind::Model { status: 422 } => Code::FailedPrecondition,
         InferenceErrorKind::Overloaded => Code::ResourceExhausted,
-        InferenceErrorKind::Late => Code::DeadlineExceeded,
+        InferenceErrorKind::Timeout => Code::DeadlineExceeded,
         InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => Code::Unavailable,
         InferenceErrorKind::ModelFailed
         | InferenceErrorKind::LoadFailed

@@ -26,7 +26,7 @@ pub(super) fn check(app: &App, service: &str, limit: MessageLimit) -> Result<Rep
 fn status_of(app: &App, service: &str) -> Option<ServingStatus> {
     let ready = match service {
         "" | INFERENCE | REPOSITORY => metadata::is_ready(app),
-        model => app.inference.registry().find(model, None).ok()?.state.is_ready() && !app.inference.is_leaving(),
+        model => app.inference.registry().find(model, None).ok()?.state.is_ready() && !app.inference.is_shutting_down(),
     };
     Some(if ready { ServingStatus::Serving } else { ServingStatus::NotServing })
 }

@@ -13,7 +13,7 @@ use crate::types::{self, ModelMetadata};
 
 /// Reports whether every model that the server was started with is ready, and the server is not shutting down.
 pub(super) fn is_ready(app: &App) -> bool {
-    !app.inference.is_leaving() && app.inference.registry().is_ready()
+    !app.inference.is_shutting_down() && app.inference.registry().is_ready()
 }
 
 pub(super) fn server(app: &App) -> ServerMetadataResponse {

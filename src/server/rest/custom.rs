@@ -31,7 +31,7 @@ pub(super) async fn answer<B: RequestBody>(
 ) -> (Response, Option<Observation>) {
     let decoded = percent_decode_str(path).decode_utf8_lossy();
     match app.inference.registry().custom_route(&parts.method, &decoded) {
-        CustomMatch::Nothing => (not_found(app, parts, path, &decoded), None),
+        CustomMatch::NoRoute => (not_found(app, parts, path, &decoded), None),
         CustomMatch::OtherMethods { allow } => (respond::method_not_allowed(&parts.method, &parts.uri, &allow), None),
         CustomMatch::Found(target) => {
             let template = target.template().to_owned();
@@ -46,7 +46,7 @@ pub(super) async fn answer<B: RequestBody>(
 fn not_found(app: &App, parts: &request::Parts, path: &str, decoded: &str) -> Response {
     let with_slash = app.inference.registry().custom_route(&parts.method, &format!("{decoded}/"));
     let redirect = match with_slash {
-        CustomMatch::Nothing => None,
+        CustomMatch::NoRoute => None,
         _ => respond::redirect(&format!("{path}/"), &parts.uri, &app.root_path),
     };
     redirect.unwrap_or_else(|| respond::not_found(path, &parts.uri, &app.root_path))
@@ -61,7 +61,7 @@ async fn call<B: RequestBody>(
     admission: &mut Admission,
 ) -> Result<Response, RequestError> {
     let body = body::read_any(&parts.headers, body, app.max_body_bytes, &app.compute).await?;
-    let CustomTarget { model, place, parameters } = target;
+    let CustomTarget { model, index, parameters } = target;
     let call = CustomCall {
         method: parts.method.clone(),
         path: path.to_owned(),
@@ -70,7 +70,7 @@ async fn call<B: RequestBody>(
         headers: parts.headers.clone(),
         body,
     };
-    let CustomReply { status, mut headers, body } = app.inference.call(&model, place, call, admission).await?;
+    let CustomReply { status, mut headers, body } = app.inference.call(&model, index, call, admission).await?;
     // The connection decides how the body is framed.
     for name in [CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION, UPGRADE] {
         headers.remove(name);

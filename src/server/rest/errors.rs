@@ -88,7 +88,7 @@ fn kind_status(kind: InferenceErrorKind) -> StatusCode {
         InferenceErrorKind::Overloaded | InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => {
             StatusCode::SERVICE_UNAVAILABLE
         }
-        InferenceErrorKind::Late => StatusCode::GATEWAY_TIMEOUT,
+        InferenceErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
         InferenceErrorKind::ModelFailed | InferenceErrorKind::LoadFailed | InferenceErrorKind::Internal => {
             StatusCode::INTERNAL_SERVER_ERROR
         }

@@ -43,7 +43,7 @@ pub(super) fn live() -> Response {
 
 /// Reports the server as ready if all models that it was started with are ready.
 pub(super) fn ready(app: &App) -> Response {
-    if app.inference.is_leaving() {
+    if app.inference.is_shutting_down() {
         let body = json!({ "ready": false, "error": SHUTTING_DOWN, "models": [] });
         return respond::json(StatusCode::BAD_REQUEST, &body);
     }
@@ -62,7 +62,7 @@ pub(super) fn model_ready(app: &App, route: &Route<'_>) -> Response {
         Ok(model) => model,
         Err(error) => return RequestError::from(InferenceError::from(error)).response(),
     };
-    let leaving = app.inference.is_leaving();
+    let leaving = app.inference.is_shutting_down();
     if model.state.is_ready() && !leaving {
         return respond::json(StatusCode::OK, &json!({ "name": model.name, "ready": true }));
     }
