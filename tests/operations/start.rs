@@ -624,6 +624,6 @@ fn start_models_folder_from_the_environment() {
     server.get("/v2/models/iris-xgboost/ready").ok();
     let ended = ServerBuilder::new(Folder::new()).argument("").run();
     assert_eq!(ended.code, Some(2));
-    let expected = "error: no FOLDER is given, and neither `MLSERVER_MODELS_DIR` nor `MODELS_DIR` names one\n";
+    let expected = "error: missing FOLDER: neither `MLSERVER_MODELS_DIR` nor `MODELS_DIR` is set\n";
     assert_eq!(ended.stderr, expected);
 }
