@@ -1,4 +1,4 @@
-"""Asks a running server what the examples' `cases.json` ask, and compares the answers with the recorded ones.
+"""Sends the calls in the examples' `cases.json` to a running server, and compares the answers with the recorded ones.
 
     python examples/cases.py examples/decode-args http://127.0.0.1:8080
     python examples/cases.py examples/decode-args http://127.0.0.1:8080 --record    # write the answers instead
@@ -20,12 +20,12 @@ from typing import Any, Dict, List, Tuple
 
 Case = Dict[str, Any]
 
-# MLServer puts the class of an exception before its message when it comes from a worker, and not otherwise.
+# MLServer prefixes the message of an exception with its class only if the exception comes from a worker.
 _QUALIFIED_CLASS = re.compile(r"^\w+(\.\w+)+: ")
 
 
 def ask(url: str, case: Case) -> Case:
-    """Sends one call, and returns the parts of its answer that a case records."""
+    """Sends one call, and returns the recorded fields of its answer."""
     body = case.get("body")
     request = urllib.request.Request(
         url + case["path"],
@@ -57,7 +57,7 @@ def ask(url: str, case: Case) -> Case:
 
 
 def metrics_missing(metrics_url: str, lines: List[str]) -> List[str]:
-    """Returns those of the lines that the server's metrics do not have; order of labels and spelling of numbers are free."""
+    """Returns the lines that are not in the server's metrics, ignoring the order of labels and the format of numbers."""
     with urllib.request.urlopen(f"{metrics_url}/metrics", timeout=30) as response:
         text = response.read().decode()
     found = [_sample(line) for line in text.splitlines() if line and not line.startswith("#")]
@@ -72,7 +72,7 @@ def _sample(line: str) -> Tuple[str, List[str], float]:
 
 
 def differences(recorded: Any, found: Any, where: str = "answer") -> List[str]:
-    """Returns what differs between a recorded and a found answer. Numbers agree to 1e-6, relative."""
+    """Returns the differences between a recorded and an actual answer. Numbers may differ by a relative 1e-6."""
     if isinstance(recorded, dict) and isinstance(found, dict):
         told = []
         for name in [*recorded, *(name for name in found if name not in recorded)]:
@@ -90,7 +90,7 @@ def differences(recorded: Any, found: Any, where: str = "answer") -> List[str]:
         return [] if close else [f"{where}: {recorded} was recorded, {found} came"]
     if isinstance(recorded, str) and isinstance(found, str) and recorded[:1] in ("{", "["):
         try:
-            # JSON in a text has numbers, too.
+            # JSON in a string contains numbers, too.
             return differences(json.loads(recorded), json.loads(found), where)
         except ValueError:
             pass
@@ -98,7 +98,7 @@ def differences(recorded: Any, found: Any, where: str = "answer") -> List[str]:
 
 
 def main() -> int:
-    """Returns the exit code: 0 when everything agrees."""
+    """Returns the exit code: 0 if all answers match."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("url")

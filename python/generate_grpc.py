@@ -3,7 +3,8 @@
     python3.8 -m venv tools && tools/bin/pip install grpcio-tools==1.51.3
     tools/bin/python python/generate_grpc.py
 
-The version is old on purpose: what it generates runs with every protobuf from 3.20 on, and asks for no grpcio of its time.
+The old version is intentional: the generated code works with all versions of protobuf from 3.20 on, and does not require a
+recent grpcio.
 """
 
 import pathlib
@@ -17,7 +18,7 @@ OUT = HERE / "mlserver" / "grpc"
 
 
 def main() -> None:
-    """Runs the compiler, and makes the imports of what it writes relative."""
+    """Runs the compiler, and makes the imports in the generated files relative."""
     schemas = ["dataplane.proto", "model_repository.proto"]
     command = [
         sys.executable,

@@ -1,4 +1,4 @@
-"""Compares adaptive batching of a scikit-learn forest in Python, with the same without it and MLServer 1.7.1.
+"""Compares adaptive batching of a scikit-learn forest in Python with the same forest unbatched and MLServer 1.7.1.
 
     cargo build --release
     python3.11 benches/serving/batching.py --ours target/release/mlserver --env ~/.cache/mlserver-bench
@@ -109,7 +109,7 @@ def measure(trees: int, ours: Path, peer: Path, folder: Path, args: argparse.Nam
         servers = {name: stack.enter_context(running(program, folder)) for name, program in programs.items()}
         answers = {name: answer(server.port) for name, server in servers.items()}
         if any(one != answers["peer off"] for one in answers.values()):
-            raise Failed(f"the responses differ: {answers}")
+            raise Failed(f"the answers differ: {answers}")
         for server in servers.values():
             wrk(server.port, script, CONNECTIONS, 1, 1, INFER)
         names = list(programs)

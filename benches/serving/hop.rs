@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use mlserver::runtimes::python::{Options, Python};
+use mlserver::runtimes::python::{Python, PythonOptions};
 use mlserver::runtimes::{Progress, Runtime};
 use mlserver::settings::ModelSettings;
 use mlserver::telemetry::workers::WorkerMetrics;
@@ -56,7 +56,7 @@ async fn main() -> Result<()> {
     let only = arguments.next().unwrap_or_default();
     let folder = tempfile::tempdir()?;
     fs::write(folder.path().join("hop_models.py"), MODEL)?;
-    let options = Options {
+    let options = PythonOptions {
         workers: 1,
         stop_timeout: Duration::from_secs(1),
         hang_timeout: None,

@@ -1,4 +1,4 @@
-"""Makes a detector of drift for heights and weights, and saves it."""
+"""Creates a drift detector for heights and weights, and saves it."""
 
 import numpy as np
 from alibi_detect.cd import KSDrift

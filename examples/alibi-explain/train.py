@@ -1,4 +1,4 @@
-"""Trains trees that guess the width of petals, and saves an explainer of them."""
+"""Trains a tree model that predicts the width of petals, and saves an explainer of it."""
 
 import joblib
 from alibi.explainers import TreeShap

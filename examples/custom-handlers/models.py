@@ -1,4 +1,4 @@
-"""A model that counts words, with routes of its own beside those of the protocol."""
+"""A model that counts words, with custom routes in addition to those of the protocol."""
 
 from typing import Dict, List, Optional
 
@@ -28,32 +28,32 @@ class WordCounter(MLModel):
 
     @custom_handler(rest_path="/words")
     async def add(self, texts: List[str]) -> dict:
-        """The body is JSON of what the annotation says."""
+        """The body is JSON of the annotated type."""
         for text in texts:
             self._count(text)
         return {"total": sum(self.counts.values())}
 
     @custom_handler(rest_path="/words", rest_method="GET")
     async def most_common(self, limit: int = 2, prefix: Optional[str] = None) -> list:
-        """What the path does not name and JSON does not hold comes from the query."""
+        """Scalar arguments that are not in the path come from the query."""
         words = [word for word in self.counts if prefix is None or word.startswith(prefix)]
         ordered = sorted(words, key=lambda word: (-self.counts[word], word))
         return [{"word": word, "count": self.counts[word]} for word in ordered[:limit]]
 
     @custom_handler(rest_path="/words/{word}", rest_method="GET")
     async def count_of(self, word: str) -> int:
-        """A part of the path is an argument of the same name."""
+        """A path parameter is the argument of the same name."""
         if word not in self.counts:
             raise MLServerError(f"nobody has said '{word}'", 404)
         return self.counts[word]
 
     @custom_handler(rest_path="/words/{word}", rest_method="DELETE")
     async def forget(self, word: str) -> Response:
-        """A response chooses its own status and headers."""
+        """A response sets its status and headers."""
         gone = self.counts.pop(word, 0)
         return Response({"forgotten": gone}, status_code=202, headers={"X-Words-Left": str(len(self.counts))})
 
     @custom_handler(rest_path="/echo")
     async def echo(self, payload: InferenceRequest) -> InferenceRequest:
-        """The protocol's types may be used, too."""
+        """The protocol's types are supported, too."""
         return payload

@@ -1,4 +1,4 @@
-"""Metrics of one's own: one that is registered with a description, one that is only logged."""
+"""Custom metrics: one that is registered with a description, and one that is only logged."""
 
 import mlserver
 import numpy as np
@@ -8,7 +8,7 @@ from mlserver.types import InferenceRequest, InferenceResponse
 
 
 class MeasuredSum(MLModel):
-    """Adds numbers up, and tells how many and how large they were."""
+    """Adds numbers, and logs how many there were and how large they were."""
 
     async def load(self) -> bool:
         mlserver.register("example_values", "How many values a request had")

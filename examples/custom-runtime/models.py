@@ -1,4 +1,4 @@
-"""A runtime of one's own: loads coefficients, and answers with a line's value and how sure it is of it."""
+"""A custom runtime: loads coefficients, and predicts values of a line with their uncertainty."""
 
 import json
 
@@ -11,7 +11,7 @@ from mlserver.utils import get_model_uri
 
 
 class BayesianLine(MLModel):
-    """Linear regression whose coefficients are samples of their posterior."""
+    """A linear regression whose coefficients are samples from their posterior."""
 
     async def load(self) -> bool:
         uri = await get_model_uri(self._settings, wellknown_filenames=["posterior.json"])

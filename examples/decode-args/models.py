@@ -1,4 +1,4 @@
-"""A predict that takes and returns plain values; its type hints choose the codecs."""
+"""A `predict` that takes and returns plain values, with codecs chosen by its type hints."""
 
 from typing import List, Optional, Tuple
 
@@ -8,7 +8,7 @@ from mlserver.codecs import decode_args
 
 
 class Ranker(MLModel):
-    """Scores texts by how many words of a question they share, and names the best."""
+    """Scores texts by the number of words that they share with a question, and returns the best."""
 
     @decode_args
     async def predict(

@@ -1,4 +1,4 @@
-"""Headers of a call: what the client sent is in the request's parameters, what the answer sends in the response's."""
+"""Headers: those of the client are in the request's parameters, those for the client in the response's parameters."""
 
 from mlserver import MLModel
 from mlserver.codecs import StringCodec
@@ -6,7 +6,7 @@ from mlserver.types import InferenceRequest, InferenceResponse, Parameters
 
 
 class HeadersModel(MLModel):
-    """Answers with the headers whose names begin with `x-`, in a tensor and as headers."""
+    """Returns the headers whose names start with `x-`, in a tensor and as headers."""
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         received = payload.parameters.headers if payload.parameters and payload.parameters.headers else {}

@@ -1,4 +1,4 @@
-"""Teaches a tiny model a rhyme, and saves it as transformers does. No model is downloaded; one of the hub is a name instead."""
+"""Trains a tiny model on a rhyme, and saves it with transformers. To use a model on the hub instead, set its name."""
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers

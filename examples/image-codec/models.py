@@ -1,4 +1,4 @@
-"""A codec of one's own: images as base64 of their files, under the content type `img`."""
+"""A custom codec: images as base64 of their files, with content type `img`."""
 
 import base64
 import io
@@ -12,7 +12,7 @@ from PIL import Image
 
 @register_input_codec
 class ImageCodec(InputCodec):
-    """A BYTES tensor as a list of Pillow's images; written as BMP, which is the same bytes everywhere."""
+    """A BYTES tensor as a list of Pillow images. They are written as BMP, which has the same bytes on all machines."""
 
     ContentType = "img"
     TypeHint = List[Image.Image]
@@ -42,7 +42,7 @@ class ImageCodec(InputCodec):
 
 
 class ContentTypeEcho(MLModel):
-    """Answers with what each input was decoded as, and with the inputs themselves; images come back mirrored."""
+    """Returns the decoded type of each input, and the inputs themselves; images are mirrored."""
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         outputs = []

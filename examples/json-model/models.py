@@ -1,4 +1,4 @@
-"""JSON in, JSON out: one BYTES tensor holds a document."""
+"""JSON in, JSON out: a BYTES tensor contains a document."""
 
 import json
 
@@ -8,7 +8,7 @@ from mlserver.types import InferenceRequest, InferenceResponse, ResponseOutput
 
 
 class JsonModel(MLModel):
-    """Answers with the document it was sent, and what it found out about it."""
+    """Returns the document in the request, with facts about it."""
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         documents = {tensor.name: json.loads("".join(self.decode(tensor, StringCodec))) for tensor in payload.inputs}
@@ -22,6 +22,6 @@ class JsonModel(MLModel):
             id=payload.id,
             model_name=self.name,
             model_version=self.version,
-            # As in the manual: the shape is the length of the document, the data is one element.
+            # As in MLServer's documentation: the shape is the length of the document, the data is one element.
             outputs=[ResponseOutput(name="echo_response", shape=[len(encoded)], datatype="BYTES", data=[encoded])],
         )

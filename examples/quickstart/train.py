@@ -42,7 +42,7 @@ def train_iris() -> None:
 
 
 def train_breast_cancer() -> None:
-    """Probability that a tumour is benign, by thirty measurements of its cells."""
+    """Probability that a tumor is benign, by thirty measurements of its cells."""
     data = load_breast_cancer()
     x_train, x_test, y_train, y_test = train_test_split(
         data.data, data.target, test_size=0.2, random_state=SEED, stratify=data.target
@@ -71,7 +71,7 @@ def train_breast_cancer() -> None:
 
 
 def write_request(file: str, name: str, datatype: str, rows: np.ndarray, outputs: list[str]) -> None:
-    """Writes a V2 inference request with `rows` as its one input tensor."""
+    """Writes a V2 inference request with `rows` as its only input tensor."""
     body = {
         "inputs": [
             {

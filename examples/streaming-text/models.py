@@ -1,4 +1,4 @@
-"""Text that comes word by word."""
+"""Text that is streamed word by word."""
 
 import asyncio
 from typing import AsyncIterator
@@ -9,7 +9,7 @@ from mlserver.types import InferenceRequest, InferenceResponse
 
 
 class TextModel(MLModel):
-    """Answers with the text it was sent: at once, or as a stream of its words."""
+    """Returns the text of the request: in one response, or as a stream of its words."""
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         return self._response(self._text_of(payload))

@@ -1,4 +1,4 @@
-"""What a model's code imports from the server."""
+"""The SDK of mlserver: base classes, codecs, types and settings for models in Python."""
 
 import importlib
 from typing import Any
@@ -37,7 +37,7 @@ _SUBMODULES = frozenset(
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a submodule when somebody who imported `mlserver` alone asks for it."""
+    """Imports a submodule on first access, so that `import mlserver` alone is enough."""
     if name in _SUBMODULES:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

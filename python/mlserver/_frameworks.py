@@ -1,4 +1,4 @@
-"""What the runtimes of frameworks (`mlserver_sklearn` and its like) share."""
+"""Helpers shared by the framework runtimes (`mlserver_sklearn` and others)."""
 
 import importlib
 import os
@@ -22,27 +22,27 @@ __all__ = [
     "artifact",
     "encode_array",
     "import_framework",
+    "inference_errors",
     "loading",
     "predict_only",
-    "refusing",
     "runtime_settings",
 ]
 
 S = TypeVar("S", bound=BaseSettings)
 
-#: What frameworks raise when they cannot take a request's data.
+#: The exceptions that frameworks raise for invalid data of a request.
 REQUEST_ERRORS: Tuple[Type[Exception], ...] = (ValueError, TypeError, LookupError)
 
 
 def import_framework(module: str, package: str) -> Any:
-    """Returns a framework's module.
+    """Imports a framework's module.
 
-    Raises `MLServerError` that says where to install which package when it is not there.
+    If it is not installed, raises `MLServerError` with instructions to install `package`.
     """
     top = module.partition(".")[0]
     try:
         found = importlib.import_module(module)
-        # A mere folder of that name, such as a model's, can be imported too.
+        # A plain folder of that name, such as a model's, can be imported too.
         if getattr(found, "__file__", None) is None:
             del sys.modules[module]
             raise ModuleNotFoundError(f"No module named '{module}'", name=module)
@@ -55,14 +55,15 @@ def import_framework(module: str, package: str) -> Any:
         )
         raise MLServerError(message, 500) from error
     except ImportError as error:
-        raise MLServerError(f"`{package}` of {_interpreter()} cannot be imported: {error}", 500) from error
+        raise MLServerError(f"cannot import `{package}` of {_interpreter()}: {error}", 500) from error
     return found
 
 
 def _what_to_install(package: str) -> str:
-    """Returns the extra of the installed `mlserver` that brings a package and all that is needed beside it, else the package.
+    """Returns the argument of `pip install`: the extra of the installed `mlserver` that requires a package, or the package.
 
-    Where `mlserver` is not installed, as beside the executable alone, pip would take its name for another project's.
+    Returns the package if `mlserver` is not installed in this environment, because pip would install another project of
+    that name.
     """
     try:
         requirements = metadata.requires("mlserver") or []
@@ -76,15 +77,15 @@ def _what_to_install(package: str) -> str:
 
 
 def runtime_settings(kind: Type[S], values: Dict[str, Any]) -> S:
-    """Returns a runtime's settings: those values, and what the environment has of the others.
+    """Returns a runtime's settings from `values`, and from the environment for the others.
 
-    Raises `MLServerError` that names each setting that is wrong.
+    Raises `MLServerError` with each invalid setting.
     """
     try:
         return kind(**values)
     except ValidationError as error:
-        wrong = "; ".join(f"`{'.'.join(map(str, each['loc']))}`: {each['msg']}" for each in error.errors())
-        raise MLServerError(f"`parameters.extra` is wrong: {wrong}", 500) from error
+        reasons = "; ".join(f"`{'.'.join(map(str, each['loc']))}`: {each['msg']}" for each in error.errors())
+        raise MLServerError(f"invalid `parameters.extra`: {reasons}", 500) from error
 
 
 def _interpreter() -> str:
@@ -92,9 +93,9 @@ def _interpreter() -> str:
 
 
 async def artifact(model: MLModel, well_known_names: List[str]) -> str:
-    """Returns the file of a model's artifact; in a folder, the first of the well-known names.
+    """Returns the path of a model's artifact. In a folder, this is the first file with a well-known name.
 
-    Raises `InvalidModelURI` when there is nothing, and `MLServerError` for a folder without such a file.
+    Raises `InvalidModelURI` if the path does not exist, and `MLServerError` for a folder without such a file.
     """
     uri = await get_model_uri(model.settings, wellknown_filenames=well_known_names)
     if os.path.isdir(uri):
@@ -105,56 +106,59 @@ async def artifact(model: MLModel, well_known_names: List[str]) -> str:
 
 @contextmanager
 def loading(path: str) -> Iterator[None]:
-    """Names the artifact in whatever fails while it is read."""
+    """Adds the path of the artifact to exceptions that are raised while it is read."""
     try:
         yield
     except ModuleNotFoundError as error:
         message = f"cannot load `{path}`: it needs the module `{error.name}`, which {_interpreter()} does not have"
         raise MLServerError(message, 500) from error
     except Exception as error:
-        reason = str(error) or "no reason is given"
+        reason = str(error) or "no reason given"
         raise MLServerError(f"cannot load `{path}`: {type(error).__qualname__}: {reason}", 500) from error
 
 
 @contextmanager
-def refusing(*errors: Type[Exception]) -> Iterator[None]:
-    """Tells the client, with a 400, why its data cannot be taken; exceptions of other classes are the model's own."""
+def inference_errors(*errors: Type[Exception]) -> Iterator[None]:
+    """Converts exceptions for invalid data to `InferenceError` (status 400). Other exceptions are errors of the model."""
     try:
         yield
     except MLServerError:
         raise
     except (*REQUEST_ERRORS, *errors) as error:
-        logger.debug("A request was refused.", exc_info=True)
-        # The text of a `KeyError` is the key alone.
+        logger.debug("A request was rejected.", exc_info=True)
+        # The text of a `KeyError` is only the key.
         message = f"KeyError: {error}" if isinstance(error, KeyError) else str(error)
         raise InferenceError(message or type(error).__qualname__) from error
 
 
 def encode_array(model: MLModel, output: RequestOutput, value: Any) -> ResponseOutput:
-    """Encodes what a framework predicted: by the content type that is wanted, by the value, or as an array.
+    """Encodes a prediction with the codec of the requested content type, else that of the value's type, else as an array.
 
-    Raises `InferenceError` when the content type that the request wants does not suit the value.
+    Raises `InferenceError` if the value cannot be encoded with the requested content type.
     """
     if find_input_codec_by_payload(value) is None:
         import numpy
 
-        # Sparse matrices are the one thing that only knows itself how to become an array.
+        # Sparse matrices have a method of their own for this.
         value = value.toarray() if hasattr(value, "toarray") else numpy.asarray(value)
-    wanted = output.parameters.content_type if output.parameters is not None else None
+    content_type = output.parameters.content_type if output.parameters is not None else None
     try:
         return model.encode(value, output, default_codec=NumpyCodec)
     except Exception as error:
-        if wanted is None:
+        if content_type is None:
             raise
-        message = f"output `{output.name}` cannot be encoded as `{wanted}`, for it is {type(value)}: {error}"
+        message = f"cannot encode output `{output.name}` of {type(value)} as `{content_type}`: {error}"
         raise InferenceError(message) from error
 
 
 def predict_only(
     model: MLModel, payload: InferenceRequest, predict: Callable[[Any], Any], *errors: Type[Exception]
 ) -> InferenceResponse:
-    """Answers with the one output `predict`, whatever the request asks for; `errors` are the framework's own."""
-    with refusing(*errors):
+    """Answers with only the output `predict`, regardless of the requested outputs.
+
+    `errors` are exceptions of the framework for invalid data.
+    """
+    with inference_errors(*errors):
         data = model.decode_request(payload, default_codec=NumpyRequestCodec)
         output = encode_array(model, RequestOutput(name="predict"), predict(data))
     return InferenceResponse(model_name=model.name, model_version=model.version, outputs=[output])

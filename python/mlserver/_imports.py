@@ -1,4 +1,4 @@
-"""Imports of user code from a model's folder, as if each folder were alone."""
+"""Imports user code from a model's folder, isolated from the modules of other models' folders."""
 
 import importlib
 import os
@@ -9,21 +9,21 @@ from typing import Any, Iterator, List, Optional, Set
 
 _lock = threading.RLock()
 
-# The modules that were imported from models' folders and now stand in `sys.modules`.
+# The names of the modules in `sys.modules` that were imported from models' folders.
 _local: Set[str] = set()
 
 
 def import_object(path: str, folder: Optional[str] = None) -> Any:
-    """Returns the object at a dotted path such as `models.MyModel`, looked for in `folder` first.
+    """Returns the object at a dotted path such as `models.MyModel`. `folder` is searched first.
 
-    Modules of models' folders are imported anew each time, so that a reload sees changed files, and so that each folder gets
-    its own `models` and helpers. Those that were imported before live on in the objects that use them.
+    Modules in models' folders are imported again each time, so that a reload sees changed files, and so that each folder has
+    its own `models` and helpers. Modules that were imported before stay alive in the objects that use them.
 
-    Raises `ImportError` when there is no such module or object, and whatever the module itself raises.
+    Raises `ImportError` if the module or object does not exist, and any exception that the module itself raises.
     """
     module_name, _, name = path.rpartition(".")
     if not module_name:
-        raise ImportError(f"`{path}` is no import path; it needs a module and a class, as in `models.MyModel`")
+        raise ImportError(f"`{path}` is not an import path: expected a module and a class, as in `models.MyModel`")
     with _lock, _first_on_path(folder):
         if folder is not None:
             _forget_local_modules()
@@ -48,7 +48,7 @@ def _forget_local_modules() -> None:
 
 
 def _below(folder: str, names: Any) -> List[str]:
-    """Returns those of the modules whose file lies below `folder`."""
+    """Returns the names of those modules whose file is below `folder`."""
     prefix = os.path.join(os.path.abspath(folder), "")
     found = []
     for name in list(names):

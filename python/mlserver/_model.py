@@ -1,11 +1,11 @@
-"""Plain classes with the methods that users call on pydantic's models, of both its generations.
+"""Data classes with the methods of pydantic's models, versions 1 and 2.
 
-A model is a class with annotated fields. Its values lie in the instance's `__dict__`, under their names; which of them were
-given, and are not defaults, is remembered in a slot, for `exclude_unset`. Nothing here needs more than the standard library,
-so that no model's own pins can clash with the server's.
+A model is a class with annotated fields. The values are in the instance's `__dict__`, by field name; the names of the fields
+that were set explicitly are in a slot, for `exclude_unset`. Only the standard library is needed, so that the server's
+requirements never conflict with those of a model.
 
-`dict()` and `json()` give every field, as pydantic's do; `model_dump()` and `model_dump_json()` of the payload types leave
-out what is unset or `None`, as the original's do (`_sparse`).
+`dict()` and `json()` return every field, as in pydantic; `model_dump()` and `model_dump_json()` of the payload types leave
+out fields that are unset or `None`, as in the original (`_sparse`).
 """
 
 import copy
@@ -28,7 +28,7 @@ _MISSING: Any = object()
 
 
 class Factory:
-    """Stands as the default of a field whose default is made when it is needed."""
+    """The default of a field whose default value is created when it is needed."""
 
     __slots__ = ("make",)
 
@@ -53,16 +53,16 @@ class FieldInfo:
             self.default_factory = lambda: copy.deepcopy(default)
 
     def is_required(self) -> bool:
-        """Tells whether there is no default."""
+        """Returns whether the field has no default."""
         return self.default is _MISSING
 
     @property
     def required(self) -> bool:
-        """Whether there is no default, under the older name."""
+        """Whether the field has no default (the name in pydantic 1)."""
         return self.is_required()
 
     def get_default(self) -> Any:
-        """Returns the default, a fresh one where it could be changed."""
+        """Returns the default; a new copy if it is mutable."""
         return self.default_factory() if self.default_factory else self.default
 
     def __repr__(self) -> str:
@@ -71,7 +71,7 @@ class FieldInfo:
 
 
 class _FieldsAttribute:
-    """The table of fields as an attribute of the class, made when first asked for."""
+    """The table of fields as an attribute of the class, created on first access."""
 
     def __get__(self, instance: Any, owner: Type["BaseModel"]) -> Dict[str, FieldInfo]:
         return owner._fields()
@@ -80,18 +80,18 @@ class _FieldsAttribute:
 class BaseModel:
     """A class whose annotated attributes are its validated fields."""
 
-    __slots__ = ("__dict__", "__weakref__", "_given")
+    __slots__ = ("__dict__", "__weakref__", "_fields_set")
 
-    #: What happens to names that are no fields: "ignore", "allow" or "forbid".
+    #: How values that do not belong to a field are handled: "ignore", "allow" or "forbid".
     _extra: ClassVar[str] = "ignore"
-    #: The names under which fields are given and shown, where these are not their own.
+    #: The external names of fields whose external name is not their own.
     _aliases: ClassVar[Dict[str, str]] = {}
-    #: Whether `model_dump` leaves out what is unset or `None` unless told otherwise.
+    #: Whether `model_dump` leaves out fields that are unset or `None` by default.
     _sparse: ClassVar[bool] = False
     #: Attributes that are never part of the data.
     _private: ClassVar["frozenset[str]"] = frozenset()
 
-    _given: Set[str]
+    _fields_set: Set[str]
 
     model_fields: ClassVar[Any] = _FieldsAttribute()
     __fields__: ClassVar[Any] = _FieldsAttribute()
@@ -104,7 +104,7 @@ class BaseModel:
 
     @classmethod
     def _fields(cls) -> Dict[str, FieldInfo]:
-        """Returns the table of fields; built once for each class, on first use, so that importing costs nothing."""
+        """Returns the table of fields. It is built once for each class, on first use, so that imports stay fast."""
         fields: Optional[Dict[str, FieldInfo]] = cls.__dict__.get("_field_table")
         if fields is None:
             fields = {}
@@ -127,15 +127,15 @@ class BaseModel:
         return fields
 
     def _fill(self, values: Dict[str, Any], loc: Loc, problems: Problems) -> None:
-        """Validates `values` and takes them over."""
+        """Validates `values` and sets the fields."""
         fields, aliases = self._fields(), self._aliases
         attributes = self.__dict__
-        given = set()
+        fields_set = set()
         for name, field in fields.items():
             shown = aliases.get(name, name) if aliases else name
             if shown in values:
                 attributes[name] = field.validate(values[shown], (*loc, shown), problems)
-                given.add(name)
+                fields_set.add(name)
             elif field.default is not _MISSING:
                 attributes[name] = field.default_factory() if field.default_factory else field.default
             else:
@@ -148,18 +148,18 @@ class BaseModel:
                     problems.add("extra_forbidden", (*loc, name), "Extra inputs are not permitted", value)
                 else:
                     attributes[name] = value
-                    given.add(name)
-        object.__setattr__(self, "_given", given)
+                    fields_set.add(name)
+        object.__setattr__(self, "_fields_set", fields_set)
 
     @classmethod
     def __validate__(cls: Type[M], value: Any, loc: Loc, problems: Problems) -> Any:
-        """Validates a value that stands for such a model inside another one."""
+        """Validates the value of a field whose type is this class."""
         if isinstance(value, cls):
             return value
         if isinstance(value, typing.Mapping):
-            made = cls.__new__(cls)
-            made._fill(dict(value), loc, problems)
-            return made
+            instance = cls.__new__(cls)
+            instance._fill(dict(value), loc, problems)
+            return instance
         message = f"Input should be a valid dictionary or instance of {cls.__name__}"
         problems.add("model_type", loc, message, value)
         return value
@@ -169,18 +169,18 @@ class BaseModel:
             object.__setattr__(self, name, value)
         elif self._extra == "allow" or name in self._fields():
             self.__dict__[name] = value
-            self._given.add(name)
+            self._fields_set.add(name)
         else:
             raise ValueError(f'"{type(self).__name__}" object has no field "{name}"')
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
-        self._given.discard(name)
+        self._fields_set.discard(name)
 
-    # What it holds
+    # Values
 
     def _items(self) -> Iterator[Tuple[str, Any]]:
-        """Yields names and values, fields first, in the order of their declaration."""
+        """Yields names and values: fields in the order of their declaration, then extra values."""
         fields = self._fields()
         attributes = self.__dict__
         for name in fields:
@@ -196,16 +196,16 @@ class BaseModel:
 
     @property
     def model_fields_set(self) -> Set[str]:
-        """The names of the fields that were given."""
-        return self._given
+        """The names of the fields that were set explicitly."""
+        return self._fields_set
 
     @property
     def __fields_set__(self) -> Set[str]:
-        return self._given
+        return self._fields_set
 
     @property
     def model_extra(self) -> Optional[Dict[str, Any]]:
-        """The values that belong to no field, or `None` for a model that takes none."""
+        """The values that do not belong to a field, or `None` if the class does not allow them."""
         if self._extra != "allow":
             return None
         fields = self._fields()
@@ -228,13 +228,13 @@ class BaseModel:
         return " ".join(f"{name}={value!r}" for name, value in self.__repr_args__())
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {"values": self.__dict__, "given": self._given}
+        return {"values": self.__dict__, "fields_set": self._fields_set}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state["values"])
-        object.__setattr__(self, "_given", state["given"])
+        object.__setattr__(self, "_fields_set", state["fields_set"])
 
-    # Out
+    # Serialization
 
     def _dump(
         self,
@@ -256,7 +256,7 @@ class BaseModel:
         }
         dumped = {}
         for name, value in self._items():
-            if exclude_unset and name not in self._given:
+            if exclude_unset and name not in self._fields_set:
                 continue
             if exclude_none and value is None:
                 continue
@@ -327,7 +327,7 @@ class BaseModel:
         exclude_none: Optional[bool] = None,
         **_options: Any,
     ) -> Any:
-        """Returns the fields as a dictionary; payload types leave out what is unset or `None` unless told otherwise."""
+        """Returns the fields as a dictionary. By default, payload types leave out fields that are unset or `None`."""
         return self._dump(
             mode=mode,
             include=include,
@@ -343,20 +343,20 @@ class BaseModel:
         options["mode"] = "json"
         return to_json(self.model_dump(**options), indent=indent)
 
-    # In
+    # Parsing
 
     @classmethod
     def model_validate(cls: Type[M], obj: Any, **_options: Any) -> M:
-        """Makes a model of a dictionary, or returns the one given."""
+        """Creates a model from a dictionary. Returns an instance of the class as it is."""
         problems = Problems()
-        made = cls.__validate__(obj, (), problems)
+        instance = cls.__validate__(obj, (), problems)
         if problems.found:
             raise ValidationError(cls.__name__, problems.found)
-        return typing.cast(M, made)
+        return typing.cast(M, instance)
 
     @classmethod
     def model_validate_json(cls: Type[M], json_data: Union[str, bytes, bytearray], **_options: Any) -> M:
-        """Makes a model of JSON."""
+        """Creates a model from JSON."""
         try:
             obj = json.loads(json_data)
         except ValueError as error:
@@ -367,26 +367,26 @@ class BaseModel:
 
     @classmethod
     def parse_obj(cls: Type[M], obj: Any) -> M:
-        """Makes a model of a dictionary."""
+        """Creates a model from a dictionary."""
         return cls.model_validate(obj)
 
     @classmethod
     def parse_raw(cls: Type[M], b: Union[str, bytes], **_options: Any) -> M:
-        """Makes a model of JSON."""
+        """Creates a model from JSON."""
         return cls.model_validate_json(b)
 
     @classmethod
     def parse_file(cls: Type[M], path: "Union[str, os.PathLike[str]]", **_options: Any) -> M:
-        """Makes a model of a file of JSON."""
+        """Creates a model from a JSON file."""
         with open(path, encoding="utf-8") as file:
             return cls.model_validate_json(file.read())
 
     @classmethod
     def model_construct(cls: Type[M], _fields_set: Optional[Set[str]] = None, **values: Any) -> M:
-        """Makes a model without looking at the values."""
-        made = cls.__new__(cls)
+        """Creates a model without validating the values."""
+        instance = cls.__new__(cls)
         fields = cls._fields()
-        attributes = made.__dict__
+        attributes = instance.__dict__
         for name, field in fields.items():
             if name in values:
                 attributes[name] = values[name]
@@ -395,12 +395,12 @@ class BaseModel:
         if cls._extra == "allow":
             attributes.update(values)
         known = {name for name in values if name in fields or cls._extra == "allow"}
-        object.__setattr__(made, "_given", known if _fields_set is None else _fields_set)
-        return made
+        object.__setattr__(instance, "_fields_set", known if _fields_set is None else _fields_set)
+        return instance
 
     @classmethod
     def construct(cls: Type[M], _fields_set: Optional[Set[str]] = None, **values: Any) -> M:
-        """Makes a model without looking at the values."""
+        """Creates a model without validating the values."""
         return cls.model_construct(_fields_set, **values)
 
     def model_copy(self: M, *, update: Optional[Dict[str, Any]] = None, deep: bool = False) -> M:
@@ -408,7 +408,7 @@ class BaseModel:
         copied = self.__deepcopy__() if deep else self.__copy__()
         for name, value in (update or {}).items():
             copied.__dict__[name] = value
-            copied._given.add(name)
+            copied._fields_set.add(name)
         return copied
 
     def copy(self: M, *, update: Optional[Dict[str, Any]] = None, deep: bool = False, **_options: Any) -> M:
@@ -418,20 +418,20 @@ class BaseModel:
     def __copy__(self: M) -> M:
         copied = type(self).__new__(type(self))
         copied.__dict__.update(self.__dict__)
-        object.__setattr__(copied, "_given", set(self._given))
+        object.__setattr__(copied, "_fields_set", set(self._fields_set))
         return copied
 
     def __deepcopy__(self: M, memo: Optional[Dict[int, Any]] = None) -> M:
         copied = type(self).__new__(type(self))
         copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        object.__setattr__(copied, "_given", set(self._given))
+        object.__setattr__(copied, "_fields_set", set(self._fields_set))
         return copied
 
-    # Inside the models of a user's own pydantic
+    # Support for fields of pydantic's models
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
-        from pydantic_core import core_schema  # the user's pydantic asks, so it is there
+        from pydantic_core import core_schema  # called by pydantic, so it is installed
 
         return core_schema.no_info_plain_validator_function(
             cls.model_validate,
@@ -448,7 +448,7 @@ class BaseModel:
 
 
 def _own_annotations(owner: type) -> Dict[str, Any]:
-    """Returns the annotations of the class itself, without those it inherits."""
+    """Returns the annotations of the class itself, without inherited ones."""
     if sys.version_info >= (3, 14):
         import annotationlib
 
@@ -457,7 +457,7 @@ def _own_annotations(owner: type) -> Dict[str, Any]:
 
 
 def _resolve(hint: Any, scope: Dict[str, Any]) -> Any:
-    """Evaluates an annotation that was written as text."""
+    """Evaluates an annotation that is a string."""
     if not isinstance(hint, str):
         return hint
     try:
@@ -467,17 +467,17 @@ def _resolve(hint: Any, scope: Dict[str, Any]) -> Any:
 
 
 def _is_kept(name: Any, include: Selection, exclude: Selection) -> bool:
-    """Tells whether a field or an item is part of a dump; "__all__" stands for every item of a list."""
+    """Returns whether a field or an item is part of a dump; "__all__" stands for every item of a list."""
     if include is not None and name not in include and "__all__" not in include:
         return False
     if exclude is None or (name not in exclude and "__all__" not in exclude):
         return True
-    # A selection within the field leaves the field itself in place.
+    # A selection inside the field does not exclude the field itself.
     return _of_item(exclude, name) is not None
 
 
 def _of_item(selection: Selection, name: Any) -> Selection:
-    """Returns what of a selection concerns the inside of a field or an item, or `None`."""
+    """Returns the selection that applies inside a field or an item, or `None`."""
     if not isinstance(selection, dict):
         return None
     inner = selection.get(name, selection.get("__all__"))
@@ -506,12 +506,12 @@ def _dump_value(value: Any, mode: str, include: Selection, exclude: Selection, r
 
 
 def _holds_models(values: Any) -> bool:
-    """Tells whether there is anything to dump among `values`; tensors' numbers are not worth copying."""
+    """Returns whether `values` contains models or containers. Lists of numbers, as in tensors, are not copied."""
     return any(isinstance(item, (BaseModel, list, tuple, dict)) for item in values)
 
 
 def jsonable(value: Any) -> Any:
-    """Returns what JSON can hold in place of one value: text of bytes, numbers of NumPy's scalars, lists of its arrays."""
+    """Converts a value to types that JSON has: bytes to text, NumPy's scalars to numbers and its arrays to lists."""
     if value is None or isinstance(value, (str, bool, int)):
         return value.value if isinstance(value, enum.Enum) else value
     if isinstance(value, float):
@@ -527,7 +527,7 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [jsonable(item) for item in value]
     dump = getattr(value, "model_dump", None) or getattr(value, "dict", None)
-    if dump is not None:  # a model of the user's own pydantic
+    if dump is not None:  # a pydantic model of the user
         return jsonable(dump(by_alias=True))
     if isinstance(value, uuid.UUID):
         return str(value)
@@ -541,6 +541,6 @@ def jsonable(value: Any) -> Any:
 
 
 def to_json(value: Any, indent: Optional[int] = None) -> str:
-    """Returns compact JSON of what `jsonable` gives, as UTF-8 text, without escapes for what needs none."""
+    """Returns compact JSON of a result of `jsonable`, without escapes of non-ASCII characters."""
     separators = (",", ":") if indent is None else None
     return json.dumps(value, ensure_ascii=False, separators=separators, indent=indent, allow_nan=False)

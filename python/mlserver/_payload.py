@@ -1,7 +1,7 @@
-"""Requests made of received buffers, and responses turned into buffers to send, for whoever moves them (the worker).
+"""Builds requests from received buffers, and converts responses to buffers to send.
 
-Nothing is validated on the way in: the server has done so. A frame's reader calls `tensor_input` for each tensor and
-`inference_request` once; a writer calls `wire_outputs` and gets everything that travels:
+Received values are not validated, because the server has validated them. The reader of a frame calls `tensor_input` for each
+tensor and `inference_request` once; the writer calls `wire_outputs`, which returns everything to send:
 
     elements = FixedElements("FP32", memoryview(received)[start:end])     # or BytesElements(buffer, offsets, text)
     tensor = tensor_input("x", "FP32", [1, 4], {"content_type": "np"}, elements)
@@ -30,7 +30,7 @@ _set = object.__setattr__
 
 
 class WireTensor(NamedTuple):
-    """A tensor in the parts that travel; `elements.buffer` (and `.offsets` for BYTES) are ready to be sent."""
+    """The fields of a tensor to send; `elements.buffer` (and `.offsets` for BYTES) are sent as they are."""
 
     name: str
     datatype: str
@@ -40,55 +40,55 @@ class WireTensor(NamedTuple):
 
 
 def parameters(values: Optional[Dict[str, Any]]) -> Optional[Parameters]:
-    """Returns parameters that hold `values`."""
+    """Returns parameters with `values`."""
     if values is None:
         return None
-    made = Parameters.__new__(Parameters)
-    attributes = made.__dict__
+    instance = Parameters.__new__(Parameters)
+    attributes = instance.__dict__
     attributes["content_type"] = attributes["headers"] = None
     attributes.update(values)
-    _set(made, "_given", set(values))
-    return made
+    _set(instance, "_fields_set", set(values))
+    return instance
 
 
 def tensor_input(
     name: str, datatype: str, shape: List[int], values: Optional[Dict[str, Any]], elements: Elements
 ) -> RequestInput:
-    """Returns the input of these parts, as they are."""
-    made = RequestInput.__new__(RequestInput)
-    attributes = made.__dict__
+    """Returns an input with these fields, without validation."""
+    instance = RequestInput.__new__(RequestInput)
+    attributes = instance.__dict__
     attributes["name"] = name
     attributes["shape"] = shape
     attributes["datatype"] = datatype
     attributes["parameters"] = parameters(values)
     attributes["data"] = TensorData(elements)
-    _set(made, "_given", {"name", "shape", "datatype", "data"} if values is None else set(attributes))
-    return made
+    _set(instance, "_fields_set", {"name", "shape", "datatype", "data"} if values is None else set(attributes))
+    return instance
 
 
 def tensor_output(
     name: str, datatype: str, shape: List[int], values: Optional[Dict[str, Any]], data: Any
 ) -> ResponseOutput:
-    """Returns the output of these parts, as they are; `data` is elements or any other value."""
-    made = ResponseOutput.__new__(ResponseOutput)
-    attributes = made.__dict__
+    """Returns an output with these fields, without validation; `data` is elements or any other value."""
+    instance = ResponseOutput.__new__(ResponseOutput)
+    attributes = instance.__dict__
     attributes["name"] = name
     attributes["shape"] = shape
     attributes["datatype"] = datatype
     attributes["parameters"] = parameters(values)
     attributes["data"] = TensorData(data)
-    _set(made, "_given", {"name", "shape", "datatype", "data"} if values is None else set(attributes))
-    return made
+    _set(instance, "_fields_set", {"name", "shape", "datatype", "data"} if values is None else set(attributes))
+    return instance
 
 
 def requested_output(name: str, values: Optional[Dict[str, Any]] = None) -> RequestOutput:
-    """Returns the wish for an output."""
-    made = RequestOutput.__new__(RequestOutput)
-    attributes = made.__dict__
+    """Returns a requested output."""
+    instance = RequestOutput.__new__(RequestOutput)
+    attributes = instance.__dict__
     attributes["name"] = name
     attributes["parameters"] = parameters(values)
-    _set(made, "_given", {"name"} if values is None else {"name", "parameters"})
-    return made
+    _set(instance, "_fields_set", {"name"} if values is None else {"name", "parameters"})
+    return instance
 
 
 def inference_request(
@@ -97,15 +97,15 @@ def inference_request(
     inputs: List[RequestInput],
     outputs: Optional[List[RequestOutput]] = None,
 ) -> InferenceRequest:
-    """Returns the request of these parts, as they are."""
-    made = InferenceRequest.__new__(InferenceRequest)
-    attributes = made.__dict__
+    """Returns a request with these fields, without validation."""
+    instance = InferenceRequest.__new__(InferenceRequest)
+    attributes = instance.__dict__
     attributes["id"] = request_id
     attributes["parameters"] = parameters(values)
     attributes["inputs"] = inputs
     attributes["outputs"] = outputs
-    _set(made, "_given", {name for name, value in attributes.items() if value is not None})
-    return made
+    _set(instance, "_fields_set", {name for name, value in attributes.items() if value is not None})
+    return instance
 
 
 def wire_parameters(value: Any) -> Dict[str, Any]:
@@ -117,9 +117,9 @@ def wire_parameters(value: Any) -> Dict[str, Any]:
 
 
 def wire_outputs(response: InferenceResponse) -> List[WireTensor]:
-    """Returns the outputs of a response, ready to be sent.
+    """Returns the outputs of a response, ready to send.
 
-    Raises `TensorError`, which names the output whose data is no tensor of its datatype.
+    Raises `TensorError` with the output's name if its data is not a valid tensor of its datatype.
     """
     return [_wire_output(output) for output in response.outputs]
 
@@ -138,7 +138,7 @@ def _wire_output(output: Any) -> WireTensor:
 
 
 def _resolved(shape: List[int], count: int) -> List[int]:
-    """Returns a shape with its one `-1` replaced by what the number of elements says, as NumPy does."""
+    """Returns a shape with its only `-1` replaced by the size that matches the number of elements, as NumPy does."""
     known = math.prod(dimension for dimension in shape if dimension != -1)
     if shape.count(-1) != 1 or known <= 0 or count % known:
         raise TensorError(f"its shape {shape} cannot hold {count} elements")

@@ -1,18 +1,18 @@
-"""Tensor elements as buffers, and the way between them and Python values.
+"""Tensor elements as buffers, and their conversion to and from Python values.
 
-A tensor that comes from the server is never a list. Its elements are one of two things:
+A tensor from the server is never a list. Its elements are in one of two classes:
 
-* `FixedElements(datatype, buffer)`: numbers and booleans, a `memoryview` of bytes: little-endian, row-major, without gaps, at
-  any alignment. The NumPy codec reads it in place (`numpy.frombuffer`), and the array can be written to when the memory can:
+* `FixedElements(datatype, buffer)`: numbers and booleans in a `memoryview` of bytes: little-endian, row-major, without gaps,
+  at any alignment. The NumPy codec reads it in place (`numpy.frombuffer`), and the array is writable if the memory is:
   receive into a `bytearray`, not into `bytes`, or the codec has to copy.
 * `BytesElements(buffer, offsets, text)`: the elements of a BYTES tensor, end to end in one buffer. `offsets` has one entry
   more than there are elements, as little-endian unsigned 32-bit integers; element `i` is `buffer[offsets[i]:offsets[i + 1]]`.
-  With `text` they came as JSON strings, and Python sees `str`; else (gRPC, binary tensors) it sees `bytes`.
+  If `text` is true, they came as JSON strings and Python sees `str`; else (gRPC, binary tensors) it sees `bytes`.
 
-Both are sequences that make one element at a time, or all of them with `tolist()`. `pack` goes the other way: from whatever
-a model put into a response (elements, arrays, lists, nested lists, text) to elements of a datatype, with one copy at most.
+Both are sequences that convert one element at a time, or all of them with `tolist()`. `pack` converts the data of a response
+(elements, arrays, lists, nested lists, text) to elements of a datatype, with at most one copy.
 
-How a request is made of elements, and a response turned into them, is in `mlserver._payload`.
+`mlserver._payload` builds requests from elements, and converts responses to elements.
 """
 
 import json
@@ -41,7 +41,7 @@ WIDTHS: Dict[str, int] = {
     "FP64": 8,
 }
 
-# Codes of `array` and `memoryview`; 16-bit floats have none in both.
+# Type codes of `array` and `memoryview`; 16-bit floats have no code that both support.
 _CODES: Dict[str, str] = {
     "BOOL": "?",
     "UINT8": "B",
@@ -77,7 +77,7 @@ NUMPY_NAMES: Dict[str, str] = {
 
 
 class TensorError(ValueError):
-    """Values that cannot be the elements of a tensor of the datatype it names."""
+    """Raised for values that cannot be elements of a tensor."""
 
 
 class FixedElements:
@@ -86,7 +86,7 @@ class FixedElements:
     __slots__ = ("buffer", "datatype")
 
     def __init__(self, datatype: str, buffer: memoryview) -> None:
-        """Takes a contiguous `memoryview` of bytes without looking at it."""
+        """Takes a contiguous `memoryview` of bytes, which is not validated."""
         self.datatype = datatype
         self.buffer = buffer
 
@@ -123,7 +123,7 @@ class FixedElements:
         return self.buffer.cast(_CODES[self.datatype]).tolist()  # type: ignore[call-overload,no-any-return]
 
     def numpy(self) -> Any:
-        """Returns a flat NumPy array over the buffer; it is copied only where its memory cannot be written to."""
+        """Returns a flat NumPy array over the buffer. The buffer is copied only if it is read-only."""
         import numpy
 
         if self.datatype == "BF16":
@@ -140,7 +140,7 @@ class BytesElements:
     datatype = "BYTES"
 
     def __init__(self, buffer: memoryview, offsets: memoryview, text: bool = False) -> None:
-        """Takes `memoryview`s of bytes and of 32-bit offsets (format "I") without looking at them."""
+        """Takes `memoryview`s of bytes and of 32-bit offsets (format "I"), which are not validated."""
         self.buffer = buffer
         self.offsets = offsets
         self.text = text
@@ -154,11 +154,11 @@ class BytesElements:
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [self._at(place) for place in range(*index.indices(len(self)))]
-        place = index + len(self) if index < 0 else index
-        if not 0 <= place < len(self):
+            return [self._at(position) for position in range(*index.indices(len(self)))]
+        position = index + len(self) if index < 0 else index
+        if not 0 <= position < len(self):
             raise IndexError("list index out of range")
-        return self._at(place)
+        return self._at(position)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())
@@ -180,7 +180,7 @@ class BytesElements:
         data = self.buffer.tobytes()
         if not self.text:
             return [data[start:end] for start, end in spans]
-        if data.isascii():  # one decoding for all, as offsets count characters too
+        if data.isascii():  # decode once, because offsets of bytes are also offsets of characters
             text = data.decode("ascii")
             return [text[start:end] for start, end in spans]
         return [data[start:end].decode() for start, end in spans]
@@ -190,7 +190,7 @@ Elements = Union[FixedElements, BytesElements]
 
 
 def is_array(value: Any) -> bool:
-    """Tells whether `value` is a NumPy array, without importing NumPy for the question."""
+    """Returns whether `value` is a NumPy array, without importing NumPy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
 
@@ -204,12 +204,12 @@ def numpy_dtype(datatype: str) -> Any:
 
 
 def pack(values: Any, datatype: str) -> Elements:
-    """Returns `values` as elements of `datatype`.
+    """Converts `values` to elements of `datatype`.
 
-    Takes elements, NumPy arrays, whatever has `tolist()`, single values, and lists nested to any depth, which are flattened
-    row by row. `None` is NaN in a tensor of floats. In a BYTES tensor, what is neither text nor bytes becomes its JSON.
+    Accepts elements, NumPy arrays, objects with `tolist()`, single values, and lists nested to any depth, which are flattened
+    row by row. `None` becomes NaN in a tensor of floats. In a BYTES tensor, values other than text and bytes become JSON.
 
-    Raises `TensorError`, which names the first element that does not fit.
+    Raises `TensorError` with the first element that cannot be converted.
     """
     if isinstance(values, (FixedElements, BytesElements)):
         if values.datatype == datatype:
@@ -225,7 +225,7 @@ def pack(values: Any, datatype: str) -> Elements:
     try:
         return FixedElements(datatype, _fixed_buffer(flat, datatype))
     except (TypeError, ValueError, OverflowError, struct.error):
-        # Something is nested, missing, a whole number written as a fraction, or wrong.
+        # An element is nested, missing, an integer in a float, or invalid.
         flat = _flatten(flat)
     converted = [_number(value, index, datatype) for index, value in enumerate(flat)]
     try:
@@ -247,13 +247,13 @@ def _fixed_buffer(values: List[Any], datatype: str) -> memoryview:
 
 
 def _number(value: Any, index: int, datatype: str) -> Any:
-    """Returns one value as a number that `_fixed_buffer` takes."""
+    """Converts one value to a number for `_fixed_buffer`."""
     try:
         if datatype in _FLOATS:
             if value is None:
                 return math.nan
             converted = float(value)
-            # 65520 is the first that rounds beyond the largest half.
+            # 65520 is the smallest number that rounds beyond the largest 16-bit float.
             if datatype == "FP16" and abs(converted) >= 65520:
                 return math.copysign(math.inf, converted)
             return converted
@@ -263,7 +263,7 @@ def _number(value: Any, index: int, datatype: str) -> Any:
         if isinstance(value, float) and whole != value:
             raise ValueError("it has a fraction")
     except (TypeError, ValueError, OverflowError) as error:
-        raise TensorError(f"element {index}, {value!r:.50}, is no {datatype}: {error}") from error
+        raise TensorError(f"element {index}, {value!r:.50}, is not a valid {datatype}: {error}") from error
     bits = 8 * WIDTHS[datatype]
     low, high = (0, (1 << bits) - 1) if datatype[0] == "U" else (-(1 << bits - 1), (1 << bits - 1) - 1)
     if not low <= whole <= high:
@@ -272,7 +272,7 @@ def _number(value: Any, index: int, datatype: str) -> Any:
 
 
 def _pack_array(values: Any, datatype: str) -> FixedElements:
-    """Packs a NumPy array; the copy keeps later changes to the array out of the response."""
+    """Packs a NumPy array. It is copied, so that later changes to the array do not affect the response."""
     if datatype == "BF16":
         return FixedElements(datatype, _narrowed(array("f", values.astype("<f4").tobytes())))
     wanted = numpy_dtype(datatype)
@@ -305,7 +305,7 @@ def _as_bytes(value: Any) -> bytes:
         return value.encode()
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    from ._model import jsonable, to_json  # only odd values need it
+    from ._model import jsonable, to_json  # rarely needed
 
     try:
         return to_json(jsonable(value)).encode()
@@ -340,7 +340,7 @@ def _widened(buffer: memoryview) -> "array[float]":
 def _narrowed(values: "array[float]") -> memoryview:
     """Returns 32-bit floats as BF16, rounded to nearest, ties to even."""
     bits = array("I", values.tobytes())
-    # A NaN whose payload lies in the lower half would round to infinity.
+    # A NaN whose payload is in the lower half would round to infinity.
     halves = array(
         "H", ((b >> 16) | 0x40 if b & 0x7FFFFFFF > 0x7F800000 else (b + 0x7FFF + (b >> 16 & 1)) >> 16 for b in bits)
     )

@@ -1,8 +1,8 @@
-"""Validators for annotations: what a value must be to become a field of a model.
+"""Validators of annotated fields.
 
-A validator takes a value and where it stands, and returns the value to keep. It appends to a list of problems instead of
-raising, so that one `ValidationError` tells all of them. The rules are those users know from the original's lax mode: numbers
-in text become numbers, tuples become lists, and text never becomes anything it does not spell.
+A validator takes a value and its location, and returns the converted value. It appends to a list of problems instead of
+raising, so that one `ValidationError` reports all of them. The rules are those of pydantic's lax mode, as in the original:
+numbers in strings become numbers, and tuples become lists.
 """
 
 import enum
@@ -34,7 +34,7 @@ class Problems:
 
 
 class ValidationError(ValueError):
-    """Values that do not make a model; names each field and what is wrong with it."""
+    """Raised for invalid values of a model, with each field and its problem."""
 
     def __init__(self, title: str, problems: Iterable[Dict[str, Any]]) -> None:
         self.title = title
@@ -46,7 +46,7 @@ class ValidationError(ValueError):
         return [dict(problem) for problem in self._problems]
 
     def error_count(self) -> int:
-        """Returns how many problems there are."""
+        """Returns the number of problems."""
         return len(self._problems)
 
     def json(self, **_options: Any) -> str:
@@ -70,7 +70,7 @@ class ValidationError(ValueError):
 
 
 def _shorten(text: str, longest: int = 50) -> str:
-    """Cuts the middle out of a long text, so that a message never repeats a whole tensor."""
+    """Removes the middle of a long text, so that a message never repeats a whole tensor."""
     if len(text) <= longest:
         return text
     half = (longest - 3) // 2
@@ -78,12 +78,12 @@ def _shorten(text: str, longest: int = 50) -> str:
 
 
 def any_value(value: Any, _loc: Loc, _problems: Problems) -> Any:
-    """Takes everything."""
+    """Accepts every value."""
     return value
 
 
 def string(value: Any, loc: Loc, problems: Problems) -> Any:
-    """Takes text, and bytes that are UTF-8."""
+    """Accepts strings, and bytes in UTF-8."""
     if isinstance(value, str):
         return value.value if isinstance(value, enum.Enum) else value
     if isinstance(value, (bytes, bytearray)):
@@ -104,7 +104,7 @@ def string(value: Any, loc: Loc, problems: Problems) -> Any:
 
 
 def integer(value: Any, loc: Loc, problems: Problems) -> Any:
-    """Takes integers, and whatever spells one: `1.0`, `"3"`, `True`."""
+    """Accepts integers and values that are equal to one: `1.0`, `"3"`, `True`."""
     if type(value) is int:
         return value
     if isinstance(value, float):
@@ -134,7 +134,7 @@ def integer(value: Any, loc: Loc, problems: Problems) -> Any:
 
 
 def number(value: Any, loc: Loc, problems: Problems) -> Any:
-    """Takes numbers, and text that spells one."""
+    """Accepts numbers, and strings that contain one."""
     if isinstance(value, (str, bytes)):
         try:
             return float(value)
@@ -151,7 +151,7 @@ def number(value: Any, loc: Loc, problems: Problems) -> Any:
 
 
 def boolean(value: Any, loc: Loc, problems: Problems) -> Any:
-    """Takes booleans, 0 and 1, and the usual words for them."""
+    """Accepts booleans, 0 and 1, and the usual words for them."""
     if isinstance(value, bool):
         return value
     if isinstance(value, (int, float)) and value in (0, 1):
@@ -170,7 +170,7 @@ def boolean(value: Any, loc: Loc, problems: Problems) -> Any:
 
 
 def none(value: Any, loc: Loc, problems: Problems) -> Any:
-    """Takes `None` alone."""
+    """Accepts only `None`."""
     if value is not None:
         problems.add("none_required", loc, "Input should be None", value)
     return value
@@ -289,7 +289,7 @@ _PLAIN: Dict[Any, Validator] = {
 
 
 def from_pydantic(validate: Callable[[Any], Any]) -> Validator:
-    """Returns the validator that a method of pydantic's is, whose errors become problems."""
+    """Converts a validation method of pydantic to a validator."""
 
     def check(value: Any, loc: Loc, problems: Problems) -> Any:
         try:
@@ -306,7 +306,7 @@ def from_pydantic(validate: Callable[[Any], Any]) -> Validator:
 
 
 def is_union(hint: Any) -> bool:
-    """Tells whether `hint` is a union, in either spelling."""
+    """Returns whether `hint` is a union, in either spelling."""
     origin = typing.get_origin(hint)
     if origin is Union:
         return True
@@ -314,7 +314,7 @@ def is_union(hint: Any) -> bool:
 
 
 def validator_for(hint: Any, enums_as_values: bool = True) -> Validator:
-    """Returns the validator of an annotation; what is not known is taken as it is, as long as its class fits."""
+    """Returns the validator of an annotation. For unknown classes, it only checks the class of the value."""
     try:
         plain = _PLAIN.get(hint)
     except TypeError:  # an unhashable annotation

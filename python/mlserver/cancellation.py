@@ -1,4 +1,4 @@
-"""Whether anybody still waits for the answer that the running code makes."""
+"""Reports whether the running call has been cancelled."""
 
 from contextvars import ContextVar
 from typing import Optional
@@ -20,10 +20,10 @@ cancellation_var: "ContextVar[Optional[Cancellation]]" = ContextVar("cancellatio
 
 
 def cancelled() -> bool:
-    """Tells whether the client has gone, or its time is over, so that the answer would go nowhere.
+    """Returns whether the running call is cancelled: its client has disconnected, or its deadline has passed.
 
-    Long work in a plain `def predict` asks now and then and returns early. Coroutines need not: they get
-    `asyncio.CancelledError` where they wait.
+    A plain `def predict` that runs long should check it regularly and return early. Coroutines need not, because
+    `asyncio.CancelledError` is raised where they wait.
     """
     flag = cancellation_var.get()
     return flag is not None and flag.raised

@@ -1,4 +1,4 @@
-"""Which model the running code belongs to, for logs and metrics."""
+"""The model that the running code belongs to, for logs and metrics."""
 
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,7 +15,7 @@ model_version_var: "ContextVar[str]" = ContextVar("model_version")
 
 @contextmanager
 def model_context(model_settings: "ModelSettings") -> Iterator[None]:
-    """Makes `model_settings` name the model of what runs inside; the version is `""` for a model without one."""
+    """Sets the current model for the code inside the `with` block; the version is `""` if the model has none."""
     name = model_name_var.set(model_settings.name)
     version = model_version_var.set(model_settings.version or "")
     try:

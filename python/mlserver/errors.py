@@ -1,6 +1,6 @@
 """The exceptions of the server.
 
-    MLServerError              carries the status of the answer, 400 unless given
+    MLServerError              has the status of the answer, 400 by default
     ├── InvalidModelURI        422
     ├── ModelNotFound          404
     ├── ModelNotReady          400
@@ -10,7 +10,7 @@
     ├── metrics.errors.InvalidModelContext   500
     └── metrics.errors.MetricNotFound        500
 
-A model raises them, or subclasses, to choose the status and the text that the client gets. Any other exception is a 500.
+A model raises them, or subclasses, to set the status and the message of the answer. Any other exception is a 500.
 """
 
 from typing import Optional
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class MLServerError(Exception):
-    """A failure whose text and HTTP status are meant for the client."""
+    """An error whose message and HTTP status are sent to the client."""
 
     def __init__(self, msg: str, status_code: int = 400) -> None:
         super().__init__(msg)
@@ -34,7 +34,7 @@ class MLServerError(Exception):
 
 
 class InvalidModelURI(MLServerError):
-    """A model's artifact is not where its settings say."""
+    """A model's artifact does not exist."""
 
     def __init__(self, name: str, model_uri: Optional[str] = None) -> None:
         where = f" ({model_uri})" if model_uri else ""
@@ -42,7 +42,7 @@ class InvalidModelURI(MLServerError):
 
 
 class ModelNotFound(MLServerError):
-    """There is no such model, or no such version of it."""
+    """The model, or this version of it, does not exist."""
 
     def __init__(self, name: str, version: Optional[str] = None) -> None:
         super().__init__(f"Model {_versioned(name, version)} not found", 404)
@@ -63,7 +63,7 @@ class InferenceError(MLServerError):
 
 
 class ModelParametersMissing(MLServerError):
-    """The model's settings have no parameters, and it needs some."""
+    """The model's settings lack required parameters."""
 
     def __init__(self, model_name: str) -> None:
         super().__init__(f"Parameters missing for model {model_name}", 400)

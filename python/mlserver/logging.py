@@ -1,7 +1,7 @@
-"""The loggers of the server, and their lines.
+"""The loggers of the server, and the format of their lines.
 
-Lines look as the original's: `time [logger][model:version] LEVEL - message`, or JSON objects with the same parts. A worker
-calls `install_handler`, and all records go to the server instead of standard output.
+Lines have the original's format: `time [logger][model:version] LEVEL - message`, or JSON objects with the same fields. A
+worker calls `install_handler`, which sends all records to the server instead of standard output.
 """
 
 import json
@@ -27,7 +27,7 @@ _installed_handler: Optional[logging.Handler] = None
 
 
 class ModelLoggerFormatter(logging.Formatter):
-    """Writes lines that name the model whose code logged them."""
+    """Formats lines with the model whose code logged them."""
 
     _FORMAT = "%(asctime)s [%(name)s]%(model)s %(levelname)s - %(message)s"
 
@@ -36,7 +36,7 @@ class ModelLoggerFormatter(logging.Formatter):
         self.use_structured_logging = settings is not None and settings.use_structured_logging
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the line of one record."""
+        """Returns the line for a record."""
         name, version = model_name_var.get(""), model_version_var.get("")
         if not self.use_structured_logging:
             record.model = "" if not name else f"[{name}:{version}]" if version else f"[{name}]"
@@ -65,7 +65,7 @@ def get_logger() -> logging.Logger:
 def install_handler(handler: Optional[logging.Handler]) -> None:
     """Sends the records of all loggers, `mlserver` and the user's, to `handler` instead of standard output.
 
-    `None` takes the last installed one away again.
+    `None` removes the installed handler.
     """
     global _installed_handler
     root = logging.getLogger()
@@ -78,7 +78,7 @@ def install_handler(handler: Optional[logging.Handler]) -> None:
 
 
 def configure_logger(settings: Optional["Settings"] = None) -> logging.Logger:
-    """Sets level and lines of the logger `mlserver`, and applies `logging_settings`, which can change all of them."""
+    """Sets the level and format of the logger `mlserver`, then applies `logging_settings`, which can override both."""
     global _stream_handler
     _remove_stream_handler()
     if _installed_handler is None:
@@ -92,7 +92,7 @@ def configure_logger(settings: Optional["Settings"] = None) -> logging.Logger:
 
 
 def apply_logging_file(logging_settings: Union[str, Dict[str, Any]]) -> None:
-    """Configures logging from a dictionary, a JSON file, or a file in the form of `logging.config.fileConfig`."""
+    """Configures logging from a dictionary, a JSON file, or a file in the format of `logging.config.fileConfig`."""
     if isinstance(logging_settings, dict):
         logging.config.dictConfig(logging_settings)
     elif isinstance(logging_settings, str) and Path(logging_settings).is_file():

@@ -27,34 +27,49 @@ __all__ = ["MLModel"]
 
 
 class MLModel:
-    """A model. Subclass it, and override `predict`, and `load` when there is something to load.
+    """The base class of models. Override `predict`, and `load` if there is something to load.
 
-    There is one instance for each process and version. `predict` may be called again before an earlier call has ended.
+    There is one instance per process and version. Calls of `predict` may overlap if it is a coroutine.
+
+        class Doubler(MLModel):
+            async def load(self) -> bool:
+                self._factor = 2
+                return True
+
+            async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+                values = self.decode(payload.inputs[0], default_codec=NumpyCodec)
+                output = NumpyCodec.encode_output("doubled", values * self._factor)
+                return InferenceResponse(model_name=self.name, outputs=[output])
     """
 
     def __init__(self, settings: ModelSettings) -> None:
         self._settings = settings
         self._inputs_index = _by_name(settings.inputs)
         self._outputs_index = _by_name(settings.outputs)
-        #: Whether the model can answer; set from what `load` returns.
+        #: Whether the model can answer: the return value of `load`.
         self.ready = False
 
     async def load(self) -> bool:
-        """Gets the model ready, and returns whether it is. An exception means that it cannot be loaded at all."""
+        """Loads the model, and returns whether it is ready. If it raises an exception, the load fails."""
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Answers a request."""
+        """Returns the response to a request. It may be a coroutine or a plain function.
+
+        async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+            rows = self.decode_request(payload, default_codec=NumpyRequestCodec)
+            return self.encode_response(self._model.predict(rows), default_codec=NumpyRequestCodec)
+        """
         raise NotImplementedError("predict() method not implemented")
 
     async def predict_stream(self, payloads: AsyncIterator[InferenceRequest]) -> AsyncIterator[InferenceResponse]:
-        """Answers a stream of requests with a stream of responses; unless overridden, the first request with `predict`."""
+        """Answers a stream of requests with a stream of responses. By default, answers the first request with `predict`."""
         async for payload in payloads:
             yield await self.predict(payload)
             return
 
     async def unload(self) -> bool:
-        """Frees what the model holds. It is called when the model is unloaded or replaced."""
+        """Frees the model's resources. Called when the model is unloaded or replaced."""
         return True
 
     @property
@@ -74,7 +89,7 @@ class MLModel:
 
     @property
     def inputs(self) -> Optional[List[MetadataTensor]]:
-        """What is known beforehand about the inputs; their content types are used where a request names none."""
+        """The metadata of the inputs. Their content types are used if a request has none."""
         return self._settings.inputs
 
     @inputs.setter
@@ -84,7 +99,7 @@ class MLModel:
 
     @property
     def outputs(self) -> Optional[List[MetadataTensor]]:
-        """What is known beforehand about the outputs; their content types are used where a request names none."""
+        """The metadata of the outputs. Their content types are used if a request has none."""
         return self._settings.outputs
 
     @outputs.setter
@@ -93,7 +108,10 @@ class MLModel:
         self._outputs_index = _by_name(value)
 
     def decode(self, request_input: RequestInput, default_codec: Optional[InputCodecLike] = None) -> Any:
-        """Returns the value of an input: by its content type, its metadata's, or `default_codec`; else its data."""
+        """Decodes an input with the codec of its content type, else that of its metadata, else `default_codec`.
+
+        Without any of them, returns the input's data.
+        """
         decoded = decode_request_input(request_input, self._inputs_index)
         if decoded is not None:
             return decoded
@@ -104,7 +122,10 @@ class MLModel:
     def decode_request(
         self, inference_request: InferenceRequest, default_codec: Optional[RequestCodecLike] = None
     ) -> Any:
-        """Returns the value of a request: by its content type, the model's, or `default_codec`; else the request."""
+        """Decodes a request with the codec of its content type, else that of the model, else `default_codec`.
+
+        Without any of them, returns the request.
+        """
         decoded = decode_inference_request(inference_request, self._settings, self._inputs_index)
         if decoded is not inference_request:
             return decoded
@@ -113,7 +134,7 @@ class MLModel:
         return inference_request
 
     def encode_response(self, payload: Any, default_codec: Optional[RequestCodecLike] = None) -> InferenceResponse:
-        """Returns the response that holds a value: by what the value is, or by `default_codec`."""
+        """Encodes a value as a response with the codec of the value's type, else `default_codec`."""
         encoded = encode_inference_response(payload, self._settings)
         if encoded is not None:
             return encoded
@@ -124,7 +145,10 @@ class MLModel:
     def encode(
         self, payload: Any, request_output: RequestOutput, default_codec: Optional[InputCodecLike] = None
     ) -> ResponseOutput:
-        """Returns the output that holds a value: by the content type that is wanted, by the value, or by `default_codec`."""
+        """Encodes a value as an output with the codec of the requested content type, else that of the value's type.
+
+        Without either of them, uses `default_codec`.
+        """
         encoded = encode_response_output(payload, request_output, self._outputs_index)
         if encoded is not None:
             return encoded
@@ -133,7 +157,7 @@ class MLModel:
         raise CodecNotFound(name=request_output.name)
 
     async def metadata(self) -> MetadataModelResponse:
-        """Returns what is known about the model."""
+        """Returns the metadata of the model."""
         metadata = MetadataModelResponse(
             name=self.name,
             versions=self._settings.versions,

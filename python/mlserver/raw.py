@@ -1,4 +1,4 @@
-"""The raw form of tensors: little-endian elements without gaps; of BYTES, each with its length in four bytes before it."""
+"""The raw form of tensors: little-endian elements without gaps. Each BYTES element is preceded by its length in four bytes."""
 
 import struct
 from typing import Any, List, Tuple
@@ -24,9 +24,9 @@ def pack(elem: InputOrOutput) -> bytes:
 
 
 def unpack(elem: InputOrOutput, raw: bytes) -> List[Any]:
-    """Returns the elements that raw data holds; a tensor's name, datatype and shape are taken from `elem`.
+    """Returns the elements in raw data. `elem` has the tensor's name, datatype and shape.
 
-    Raises `TensorError` when there are not as many bytes as datatype and shape need.
+    Raises `TensorError` if the number of bytes does not match the datatype and shape.
     """
     datatype = _datatype_of(elem)
     if datatype == "BYTES":
@@ -36,7 +36,7 @@ def unpack(elem: InputOrOutput, raw: bytes) -> List[Any]:
 
 
 def check_size(elem: InputOrOutput, raw: bytes) -> None:
-    """Raises `TensorError` when there are not as many bytes as datatype and shape need."""
+    """Raises `TensorError` if the number of bytes does not match the datatype and shape."""
     datatype = _datatype_of(elem)
     if datatype not in WIDTHS:
         raise TensorError(f"'{datatype}' is not a datatype")
@@ -71,7 +71,7 @@ def _split(raw: bytes) -> List[bytes]:
 
 
 def inject_raw(elems: List[InputOrOutput], raw_contents: List[bytes]) -> List[InputOrOutput]:
-    """Gives tensors without data the data of `raw_contents`, in order; returns the tensors."""
+    """Sets the data of tensors without data from `raw_contents`, in order, and returns the tensors."""
     contents = iter(raw_contents)
     if raw_contents:
         for elem in elems:
@@ -81,7 +81,7 @@ def inject_raw(elems: List[InputOrOutput], raw_contents: List[bytes]) -> List[In
 
 
 def extract_raw(elems: List[InputOrOutput]) -> Tuple[List[InputOrOutput], List[bytes]]:
-    """Takes the data out of tensors, and returns them and it, in raw form."""
+    """Removes the data from tensors. Returns the tensors, and their data in raw form."""
     raw_contents = []
     for elem in elems:
         raw_contents.append(pack(elem))

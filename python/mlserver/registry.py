@@ -1,4 +1,4 @@
-"""A registry of models in this process, for tests of runtimes; a running server has its own."""
+"""A registry of models in this process, for tests of runtimes. A running server has its own."""
 
 from typing import Awaitable, Callable, Dict, List, Optional
 
@@ -40,13 +40,13 @@ class SingleModelRegistry:
 
     @property
     def default(self) -> Optional[MLModel]:
-        """The model without a version, else the one with the highest."""
+        """The model without a version, else the one with the highest version."""
         if not self._versions:
             return None
         return self._versions[max(self._versions, key=_rank)]
 
     async def load(self, model_settings: ModelSettings) -> MLModel:
-        """Loads a version. One that is there already is replaced once the new one has loaded."""
+        """Loads a version. If it exists already, it is replaced once the new one has loaded."""
         previous = self._versions.get(model_settings.version)
         with model_context(model_settings):
             model = self._model_initialiser(model_settings)
@@ -87,7 +87,7 @@ class SingleModelRegistry:
             await model.unload()
 
     async def get_model(self, version: Optional[str] = None) -> MLModel:
-        """Returns a version, the default one unless named, or raises `ModelNotFound`."""
+        """Returns a version, by default the default one, or raises `ModelNotFound`."""
         found = self._versions.get(version) if version else self.default
         if found is None:
             raise ModelNotFound(self._name, version)
@@ -98,7 +98,7 @@ class SingleModelRegistry:
         return list(self._versions.values())
 
     def empty(self) -> bool:
-        """Tells whether there is no version left."""
+        """Returns whether no version is left."""
         return not self._versions
 
 
@@ -148,7 +148,7 @@ class MultiModelRegistry:
             del self._models[name]
 
     async def get_model(self, name: str, version: Optional[str] = None) -> MLModel:
-        """Returns a version of a model, the default one unless named, or raises `ModelNotFound`."""
+        """Returns a version of a model, by default the default one, or raises `ModelNotFound`."""
         return await self._versions_of(name, version).get_model(version)
 
     async def get_models(self, name: Optional[str] = None) -> List[MLModel]:
@@ -165,7 +165,7 @@ class MultiModelRegistry:
 
 
 def _rank(version: Optional[str]) -> "tuple[bool, bool, int, str]":
-    """Orders versions: numbers by their value after all other text, and no version above all."""
+    """Orders versions: text first, then numbers by their value, then models without a version."""
     if version is None:
         return (True, True, 0, "")
     numeric = version.isdecimal()

@@ -1,7 +1,7 @@
 """Settings of the server and of models.
 
-A value comes from what is given, then from the environment (`MLSERVER_…`, `MLSERVER_MODEL_…`), then from `.env` in the
-working directory, then from the default. Inside a worker the server has resolved all of them and gives every value.
+Explicit values override the environment (`MLSERVER_…`, `MLSERVER_MODEL_…`), which overrides `.env` in the working directory,
+which overrides defaults. Inside a worker, all values are explicit, because the server has resolved them.
 """
 
 import json
@@ -32,11 +32,11 @@ _DEFAULT_METRICS_DIR_NAME = ".metrics"
 
 
 class BaseSettings(BaseModel):
-    """Settings whose missing values come from the environment."""
+    """The base class of settings. Missing values come from the environment."""
 
     _extra = "forbid"
 
-    #: What stands before a field's name in the environment; a subclass may say it in `model_config`, as with pydantic.
+    #: The prefix of fields' names in the environment. A subclass may set it in `model_config`, as with pydantic.
     _env_prefix: ClassVar[str] = ""
 
     model_config: ClassVar[Any] = {}
@@ -53,7 +53,7 @@ class BaseSettings(BaseModel):
 
     @classmethod
     def _from_environment(cls, values: Dict[str, Any], loc: Loc, problems: Problems) -> Dict[str, Any]:
-        """Returns the values that the environment has for fields that are not among `values`."""
+        """Returns the values in the environment of fields that are not in `values`."""
         file = _read_env_file(ENV_FILE_DEFAULT)
         variables = {**file, **{name.lower(): value for name, value in os.environ.items()}}
         found = {}
@@ -69,21 +69,21 @@ class BaseSettings(BaseModel):
             try:
                 found[shown] = json.loads(text)
             except ValueError as error:
-                message = f"{variable.upper()} is no JSON: {error}"
+                message = f"{variable.upper()} is not valid JSON: {error}"
                 problems.add("json_invalid", (*loc, shown), message, text)
         return found
 
     def dict(self, by_alias: bool = True, exclude_unset: bool = True, exclude_none: bool = True, **kwargs: Any) -> Any:
-        """Returns the values that were given, as a dictionary."""
+        """Returns the values that were set explicitly, as a dictionary."""
         return super().dict(by_alias=by_alias, exclude_unset=exclude_unset, exclude_none=exclude_none, **kwargs)
 
     def json(self, by_alias: bool = True, exclude_unset: bool = True, exclude_none: bool = True, **kwargs: Any) -> str:
-        """Returns the values that were given, as JSON."""
+        """Returns the values that were set explicitly, as JSON."""
         return super().json(by_alias=by_alias, exclude_unset=exclude_unset, exclude_none=exclude_none, **kwargs)
 
 
 def _is_complex(field: FieldInfo) -> bool:
-    """Tells whether a field's value is written as JSON in the environment."""
+    """Returns whether a field's value is written as JSON in the environment."""
     hints = typing.get_args(field.annotation) or (field.annotation,)
     if typing.get_origin(field.annotation) not in (Union, None):
         return True
@@ -96,7 +96,7 @@ def _is_complex(field: FieldInfo) -> bool:
 
 
 def _read_env_file(path: str) -> Dict[str, str]:
-    """Returns the variables of a `.env` file, with their names in small letters; none without such a file."""
+    """Returns the variables of a `.env` file, with their names in lower case; empty if the file does not exist."""
     variables: Dict[str, str] = {}
     try:
         with open(path, encoding="utf-8") as file:
@@ -118,7 +118,7 @@ def _read_env_file(path: str) -> Dict[str, str]:
 
 
 class CORSSettings(BaseSettings):
-    """Which pages of other origins may call the server."""
+    """Configures which origins may call the server from a browser."""
 
     _extra = "ignore"
     _env_prefix = ENV_PREFIX_SETTINGS
@@ -133,7 +133,7 @@ class CORSSettings(BaseSettings):
 
 
 class Settings(BaseSettings):
-    """Settings of the server; the executable resolves them, and user code may read them."""
+    """Settings of the server. The executable resolves them; user code can read them."""
 
     _extra = "ignore"
     _env_prefix = ENV_PREFIX_SETTINGS
@@ -172,7 +172,7 @@ class Settings(BaseSettings):
 
 
 class ModelParameters(BaseSettings):
-    """Parameters of a model: the known ones, and any others, which runtimes read as attributes."""
+    """Parameters of a model: known ones, and any others, which runtimes read as attributes."""
 
     _extra = "allow"
     _env_prefix = ENV_PREFIX_MODEL_SETTINGS
@@ -232,21 +232,21 @@ class ModelSettings(BaseSettings):
 
     @classmethod
     def parse_file(cls: Type[S], path: Any, **_options: Any) -> S:
-        """Reads a `model-settings.json`, and remembers where it lies."""
+        """Reads a `model-settings.json`, and stores its path."""
         with open(path, encoding="utf-8") as file:
             values = json.load(file)
         return typing.cast(S, typing.cast(Any, cls).from_source(values, str(path)))
 
     @classmethod
     def from_source(cls, values: Dict[str, Any], source: Optional[str]) -> "ModelSettings":
-        """Makes settings of values that came from the file `source`."""
+        """Creates settings from values that were read from the file `source`."""
         settings = cls.model_validate(values)
         object.__setattr__(settings, "_source", source)
         return settings
 
     @property
     def implementation(self) -> Type["MLModel"]:
-        """The class of the model; imported when first asked for, from the folder of the settings before any other."""
+        """The class of the model. It is imported on first access; the folder of the settings is searched first."""
         found = self._class
         if found is None:
             folder = os.path.dirname(os.path.abspath(self._source)) if self._source else None

@@ -1,4 +1,4 @@
-"""Helpers that runtimes use."""
+"""Helpers for runtimes."""
 
 import asyncio
 import os
@@ -25,9 +25,9 @@ __all__ = [
 
 
 async def get_model_uri(settings: ModelSettings, wellknown_filenames: Optional[List[str]] = None) -> str:
-    """Returns where a model's artifact is: a file, or a folder that has none of the well-known files.
+    """Returns the path of a model's artifact: a file, or a folder that has none of the well-known files.
 
-    A URI with a scheme other than `file` is returned as it is. Raises `InvalidModelURI` when there is nothing.
+    A URI with a scheme other than `file` is returned as it is. Raises `InvalidModelURI` if the path does not exist.
     """
     uri = settings.parameters.uri if settings.parameters is not None else None
     if not uri:
@@ -48,7 +48,7 @@ async def get_model_uri(settings: ModelSettings, wellknown_filenames: Optional[L
 
 
 def to_absolute_path(model_settings: ModelSettings, uri: str) -> str:
-    """Returns a path that is relative to the folder of the settings as an absolute one; without such a folder, as it is."""
+    """Resolves a path relative to the folder of the settings. Returns it as it is if the settings are not from a file."""
     if model_settings._source is None:
         return uri
     return os.path.normpath(os.path.join(os.path.dirname(model_settings._source), uri))
@@ -60,12 +60,12 @@ def generate_uuid() -> str:
 
 
 def insert_headers(inference_request: InferenceRequest, headers: Dict[str, str]) -> InferenceRequest:
-    """Puts the headers of a call into its request, in place of those that the request may bring itself."""
+    """Sets the `headers` parameter of a request to the headers of its call. They override those in the request."""
     if inference_request.parameters is None:
         inference_request.parameters = Parameters()
     if inference_request.parameters.headers:
         logger.warning(
-            "The request's own `headers` parameter, with %d entries, is replaced by the headers of the call.",
+            "The headers of the call override the request's `headers` parameter, which has %d entries.",
             len(inference_request.parameters.headers),
         )
     inference_request.parameters.headers = headers
@@ -73,7 +73,7 @@ def insert_headers(inference_request: InferenceRequest, headers: Dict[str, str])
 
 
 def extract_headers(inference_response: InferenceResponse) -> Optional[Dict[str, str]]:
-    """Takes the headers out of a response, and returns them."""
+    """Removes the headers from a response, and returns them."""
     if inference_response.parameters is None:
         return None
     headers = inference_response.parameters.headers
@@ -92,14 +92,14 @@ def get_wrapped_method(f: Callable[..., Any]) -> Callable[..., Any]:
 def schedule_with_callback(
     coro: "Coroutine[Any, Any, Any]", cb: Callable[["asyncio.Task[Any]"], Any]
 ) -> "asyncio.Task[Any]":
-    """Starts a coroutine as a task that calls `cb` when it is done."""
+    """Starts a coroutine as a task that calls `cb` when it has finished."""
     task = asyncio.ensure_future(coro)
     task.add_done_callback(cb)
     return task
 
 
 def install_uvloop_event_loop() -> None:
-    """Makes uvloop the event loop of this process, when it is installed."""
+    """Makes uvloop the event loop of this process if it is installed."""
     try:
         import uvloop
     except ImportError:
@@ -108,8 +108,8 @@ def install_uvloop_event_loop() -> None:
 
 
 class AsyncManager:
-    """Runs coroutines from code that is not asynchronous."""
+    """Runs coroutines from synchronous code."""
 
     def run(self, coro: "Coroutine[Any, Any, Any]") -> Any:
-        """Runs a coroutine to its end, and returns its result."""
+        """Runs a coroutine until it has finished, and returns its result."""
         return asyncio.run(coro)

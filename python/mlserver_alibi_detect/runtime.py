@@ -1,4 +1,4 @@
-"""The runtime of detectors of drift, outliers and adversarial data."""
+"""The runtime of detectors of alibi-detect: drift, outliers and adversarial data."""
 
 import asyncio
 import os
@@ -24,30 +24,30 @@ _METRIC = "seldon_model_drift"
 _STATE = "state"
 #: The value of the header `x-seldon-alibi-type`, by the package of the detector.
 _TYPES = {"cd": "drift", "od": "outlier", "ad": "adversarial"}
-#: What detectors raise when they cannot take a request's data.
+#: The exceptions that detectors raise for invalid data of a request.
 _ERRORS = (ValueError, IndexError, TypeError, KeyError)
 
 
 class AlibiDetectSettings(BaseSettings):
-    """What a detector is told."""
+    """The settings of a detector."""
 
     _extra = "ignore"
     _env_prefix = ENV_PREFIX_ALIBI_DETECT_SETTINGS
 
     #: Further arguments of the detector's `predict`.
     predict_parameters: Dict[str, Any] = {}
-    #: How many requests a detector waits for before it looks at them together.
+    #: How many requests are collected and passed to the detector together.
     batch_size: Optional[int] = None
-    #: After how many steps the state of a detector that has one is saved.
+    #: The state of an online detector is saved after this many rows.
     state_save_freq: int = 100
 
 
 class AlibiDetectRuntime(MLModel):
-    """A detector that `save_detector` has written; its answer has an output for each thing that it says about the data."""
+    """A detector that `save_detector` has saved. The response has one output for each entry of the detector's result."""
 
     async def load(self) -> bool:
-        """Reads the detector, and its state if it has one."""
-        self._own = self._settings_of_detector()
+        """Loads the detector, and its state if it has one."""
+        self._detect_settings = self._read_settings()
         uri = await get_model_uri(self.settings)
         saving = import_framework("alibi_detect.saving", "alibi-detect")
         try:
@@ -59,22 +59,22 @@ class AlibiDetectRuntime(MLModel):
         self._state = os.path.join(uri, _STATE)
         self._is_online = hasattr(self._detector, "save_state")
         self._steps = 0
-        self._waiting: List[Any] = []
+        self._queued: List[Any] = []
         self._headers = {
             "x-seldon-alibi-type": _TYPES.get(type(self._detector).__module__.split(".")[1], "unknown"),
             "x-seldon-alibi-method": type(self._detector).__module__.split(".")[-1],
         }
         mlserver.register(_METRIC, "Drift that detectors found")
-        # Detectors keep a state; one thread of their own puts requests in order.
+        # Detectors have state, so requests run one after the other on a thread of their own.
         self._thread = ThreadPoolExecutor(1, self.name)
         return True
 
     async def unload(self) -> bool:
-        """Ends the model's thread."""
+        """Stops the model's thread."""
         self._thread.shutdown(wait=False)
         return True
 
-    def _settings_of_detector(self) -> AlibiDetectSettings:
+    def _read_settings(self) -> AlibiDetectSettings:
         parameters = self.settings.parameters
         extra = parameters.extra if parameters is not None else None
         own = runtime_settings(AlibiDetectSettings, extra or {})
@@ -84,7 +84,7 @@ class AlibiDetectRuntime(MLModel):
         return own
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Answers with what the detector says, or with nothing while it waits for more requests."""
+        """Returns the detector's result, or a response without outputs while it collects more requests."""
         try:
             data = self.decode_request(payload, default_codec=NumpyRequestCodec)
         except _ERRORS as error:
@@ -93,7 +93,7 @@ class AlibiDetectRuntime(MLModel):
         try:
             outputs = await self._run(self._detect, data)
         except _ERRORS as error:
-            logger.debug("A request was refused.", exc_info=True)
+            logger.debug("A request was rejected.", exc_info=True)
             raise InferenceError(f"Invalid predict parameters for model {self.name}: {error}") from error
         if outputs is None:
             return InferenceResponse(model_name=self.name, model_version=self.version, outputs=[])
@@ -105,25 +105,25 @@ class AlibiDetectRuntime(MLModel):
         )
 
     def _meta(self) -> Dict[str, Any]:
-        """Returns what the detector says about itself."""
+        """Returns the metadata of the detector."""
         return {name: value for name, value in self._detector.meta.items() if value is not None}
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Calls a function on the model's thread, one at a time."""
+        """Runs a function on the model's thread, one at a time."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, function, *args)
 
     def _detect(self, data: Any) -> Optional[Dict[str, List[Any]]]:
-        """Returns what the detector says: for each thing, a list with a value for each time that it was asked."""
+        """Returns the detector's results by name: a list with one value for each call of the detector."""
         import numpy
 
         data = numpy.asarray(data)
         if self._is_online:
-            found = [self._step(row) for row in data]
+            found = [self._detect_row(row) for row in data]
         else:
-            together = self._together(data)
-            if together is None:
+            batch = self._collect_batch(data)
+            if batch is None:
                 return None
-            found = [self._detector.predict(together, **self._own.predict_parameters)["data"]]
+            found = [self._detector.predict(batch, **self._detect_settings.predict_parameters)["data"]]
         outputs: Dict[str, List[Any]] = {}
         for each in found:
             for name, value in each.items():
@@ -133,31 +133,31 @@ class AlibiDetectRuntime(MLModel):
                 mlserver.log(**{_METRIC: float(one)})
         return outputs
 
-    def _step(self, row: Any) -> Any:
-        """Shows an online detector one row."""
-        found = self._detector.predict(row, **self._own.predict_parameters)["data"]
+    def _detect_row(self, row: Any) -> Any:
+        """Passes one row to an online detector."""
+        found = self._detector.predict(row, **self._detect_settings.predict_parameters)["data"]
         self._steps += 1
-        if self._steps % self._own.state_save_freq == 0:
+        if self._steps % self._detect_settings.state_save_freq == 0:
             try:
                 self._detector.save_state(self._state)
-            except OSError as error:  # of a read-only folder, say; the detector goes on without
-                logger.warning("The state of the detector cannot be saved in `%s`: %s", self._state, error)
+            except OSError as error:  # for example in a read-only folder; the detector continues without saving
+                logger.warning("Cannot save the state of the detector in `%s`: %s", self._state, error)
         return found
 
-    def _together(self, data: Any) -> Any:
-        """Returns the data of all requests that were waited for, or nothing while some are missing."""
-        if self._own.batch_size is None or self._own.batch_size == 1:
+    def _collect_batch(self, data: Any) -> Any:
+        """Returns the data of a complete batch of requests, or `None` while the batch is incomplete."""
+        if self._detect_settings.batch_size is None or self._detect_settings.batch_size == 1:
             return data
         import numpy
 
-        if self._waiting and self._waiting[0].shape[1:] != data.shape[1:]:
-            expected, found = list(self._waiting[0].shape[1:]), list(data.shape[1:])
-            raise InferenceError(f"a row has the shape {found}, but {expected} in the requests that it is seen with")
-        self._waiting.append(data)
-        if len(self._waiting) < self._own.batch_size:
+        if self._queued and self._queued[0].shape[1:] != data.shape[1:]:
+            expected, found = list(self._queued[0].shape[1:]), list(data.shape[1:])
+            raise InferenceError(f"a row has the shape {found}, but {expected} in the other requests of its batch")
+        self._queued.append(data)
+        if len(self._queued) < self._detect_settings.batch_size:
             return None
-        waiting, self._waiting = self._waiting, []
-        return numpy.concatenate(waiting)
+        queued, self._queued = self._queued, []
+        return numpy.concatenate(queued)
 
 
 def _output(name: str, values: List[Any]) -> ResponseOutput:

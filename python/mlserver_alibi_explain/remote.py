@@ -1,4 +1,4 @@
-"""Asks a model that is served elsewhere, over the V2 protocol."""
+"""Calls a remote model over the V2 protocol."""
 
 import json
 import os
@@ -24,13 +24,13 @@ _INPUT = "predict"
 _INFER = "/infer"
 #: Seldon Core's pipelines have no metadata.
 _PIPELINES = "/v2/pipelines/"
-#: How long a call may take, and how long a model that is not there yet is waited for, in seconds.
+#: How long a call may take, and how long to wait until the model is ready, in seconds.
 _TIMEOUT = 60.0
-_PATIENCE = 30.0
+_READY_TIMEOUT = 30.0
 
 
 class RemoteModel:
-    """A function from rows, or texts, to what the explained model says of them."""
+    """A function that returns the predictions of the explained model for rows or texts."""
 
     def __init__(self, settings: AlibiExplainSettings) -> None:
         self._uri = settings.infer_uri
@@ -39,8 +39,8 @@ class RemoteModel:
         self._input: Optional[str] = None
 
     def wait(self) -> None:
-        """Waits until the model answers: it may be one of the server that loads its explainer."""
-        end = time.monotonic() + _PATIENCE
+        """Waits until the model is ready: the server that loads the explainer may be loading the model, too."""
+        end = time.monotonic() + _READY_TIMEOUT
         while True:
             try:
                 self._input = self._first_input()
@@ -54,7 +54,7 @@ class RemoteModel:
     def __call__(self, data: Any) -> Any:
         """Returns the model's output for each row.
 
-        Raises `InferenceError` when the model cannot be asked, or refuses.
+        Raises `InferenceError` if the call fails.
         """
         import numpy
 
@@ -79,7 +79,7 @@ class RemoteModel:
         return array[..., 0] if array.ndim > 1 and array.shape[-1] == 1 else array
 
     def _first_input(self) -> str:
-        """Returns the name of the model's first input, as its metadata have it."""
+        """Returns the name of the model's first input, from its metadata."""
         if _PIPELINES in self._uri:
             return _INPUT
         uri = self._uri[: -len(_INFER)] if self._uri.endswith(_INFER) else self._uri
@@ -100,7 +100,7 @@ class RemoteModel:
 
 
 def _trusting(path: Optional[str]) -> ssl.SSLContext:
-    """Returns a context that trusts certificates of a file or folder, or those that the system trusts."""
+    """Returns a context that trusts the certificates in a file or folder, or by default those that the system trusts."""
     if path is None:
         return ssl.create_default_context()
     if os.path.isdir(path):

@@ -7,7 +7,7 @@ from contextvars import copy_context
 from typing import Any, Callable, Dict
 
 from mlserver import MLModel
-from mlserver._frameworks import import_framework, loading, refusing
+from mlserver._frameworks import import_framework, inference_errors, loading
 from mlserver.codecs import NumpyRequestCodec, StringCodec
 from mlserver.errors import InferenceError, MLServerError
 from mlserver.handlers import custom_handler
@@ -16,11 +16,11 @@ from mlserver.types import InferenceRequest, InferenceResponse, Parameters
 from mlserver.utils import get_model_uri, to_absolute_path
 
 from .remote import RemoteModel
-from .settings import KINDS, AlibiExplainSettings, get_explain_settings
+from .settings import EXPLAINER_KINDS, AlibiExplainSettings, get_explain_settings
 
 __all__ = ["EXPLAIN_PARAMETERS_TAG", "AlibiExplainRuntime"]
 
-#: The parameter of a request that has arguments of the explainer's `explain`.
+#: The parameter of a request with arguments for the explainer's `explain`.
 EXPLAIN_PARAMETERS_TAG = "explain_parameters"
 
 _OUTPUT = "explanation"
@@ -28,13 +28,13 @@ _SCIKIT_LEARN = (".joblib", ".pickle", ".pkl")
 
 
 class AlibiExplainRuntime(MLModel):
-    """An explainer; its answer is the JSON of an explanation."""
+    """An explainer. The response contains the JSON of an explanation."""
 
     async def load(self) -> bool:
-        """Makes or reads the explainer, once the model that it explains is there."""
-        self._own = get_explain_settings(self.settings)
+        """Creates or loads the explainer, once the model that it explains is ready."""
+        self._explain_settings = get_explain_settings(self.settings)
         import_framework("alibi", "alibi")
-        # Explanations take long and ask back; a thread of their own leaves the worker free.
+        # Explanations take long, and may call a model in this worker. Their own thread keeps the worker responsive.
         self._thread = ThreadPoolExecutor(1, self.name)
         try:
             self._explainer = await self._run(self._read, await self._source())
@@ -48,32 +48,33 @@ class AlibiExplainRuntime(MLModel):
         return True
 
     async def unload(self) -> bool:
-        """Ends the model's thread."""
+        """Stops the model's thread."""
         self._thread.shutdown(wait=False)
         return True
 
     async def _source(self) -> str:
-        """Returns the folder of the saved explainer; nothing is read where the settings have its arguments."""
-        return "" if self._own.init_parameters is not None else await get_model_uri(self.settings)
+        """Returns the folder of the saved explainer; empty if the settings contain the explainer's arguments."""
+        return "" if self._explain_settings.init_parameters is not None else await get_model_uri(self.settings)
 
     def _read(self, source: str) -> Any:
-        kind = KINDS[self._own.explainer_type]
+        kind = EXPLAINER_KINDS[self._explain_settings.explainer_type]
         explainer = getattr(import_framework("alibi.explainers", "alibi"), kind.name)
-        if kind.asks:
-            model: Any = RemoteModel(self._own)
+        if kind.is_remote:
+            model: Any = RemoteModel(self._explain_settings)
             model.wait()
         else:
-            beside = to_absolute_path(self.settings, self._own.infer_uri)
-            # As the original has it, a path may also start where the server runs.
-            here = not os.path.exists(beside) and os.path.exists(self._own.infer_uri)
-            model = _read_model(self._own.infer_uri if here else beside, self._own)
+            path = to_absolute_path(self.settings, self._explain_settings.infer_uri)
+            # As in the original, the path may also be relative to the working directory.
+            if not os.path.exists(path) and os.path.exists(self._explain_settings.infer_uri):
+                path = self._explain_settings.infer_uri
+            model = _read_model(path, self._explain_settings)
         with loading(source or f"`parameters.extra.init_parameters` of {kind.name}"):
-            if self._own.init_parameters is not None:
-                return explainer(model, **self._own.init_parameters)
+            if self._explain_settings.init_parameters is not None:
+                return explainer(model, **self._explain_settings.init_parameters)
             return import_framework("alibi.saving", "alibi").load_explainer(source, predictor=model)
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Answers with the explanation of the request's elements."""
+        """Returns the explanation of the request's elements."""
         explanation = await self._explain(payload)
         return InferenceResponse(
             model_name=self.name,
@@ -84,21 +85,21 @@ class AlibiExplainRuntime(MLModel):
 
     @custom_handler(rest_path="/explain", rest_method="POST")
     async def explain(self, request: InferenceRequest) -> Response:
-        """Answers with the explanation alone."""
+        """Returns only the JSON of the explanation."""
         return _Json(await self._explain(request))
 
     async def _explain(self, payload: InferenceRequest) -> str:
         arguments = getattr(payload.parameters, EXPLAIN_PARAMETERS_TAG, None) or {}
         if not isinstance(arguments, dict):
-            raise InferenceError(f"`{EXPLAIN_PARAMETERS_TAG}` of the request is expected as an object")
-        with refusing():
+            raise InferenceError(f"invalid parameter `{EXPLAIN_PARAMETERS_TAG}`: expected an object")
+        with inference_errors():
             data = self.decode_request(payload, default_codec=NumpyRequestCodec)
             return str(await self._run(self._explained, data, arguments))
 
     def _explained(self, data: Any, arguments: Dict[str, Any]) -> str:
         import numpy
 
-        if not self._own.explainer_batch:
+        if not self._explain_settings.explainer_batch:
             if len(data) == 0:
                 raise InferenceError("the request has no element to explain")
             data = data.iloc[0].to_numpy() if hasattr(data, "iloc") else data[0]
@@ -109,7 +110,7 @@ class AlibiExplainRuntime(MLModel):
         return str(self._explainer.explain(data, **arguments).to_json())
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Calls a function on the model's thread, one at a time."""
+        """Runs a function on the model's thread, one at a time."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, function, *args)
 
 
@@ -122,9 +123,9 @@ class _Json(Response):
 
 
 def _read_model(path: str, settings: AlibiExplainSettings) -> Any:
-    """Returns the model that a file or folder holds, for explainers that look into it."""
+    """Loads the model in a file or folder, for explainers that inspect it."""
     if not os.path.exists(path):
-        raise MLServerError(f"`parameters.extra.infer_uri`: there is no `{path}`", 422)
+        raise MLServerError(f"`parameters.extra.infer_uri`: `{path}` does not exist", 422)
     with loading(path):
         if settings.explainer_type == "integrated_gradients":
             return import_framework("tensorflow", "tensorflow").keras.models.load_model(path)

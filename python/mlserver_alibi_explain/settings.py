@@ -1,4 +1,4 @@
-"""The settings of explainers, and the kinds of explainers that there are."""
+"""The settings of explainers, and the supported kinds of explainers."""
 
 from typing import Any, Dict, NamedTuple, Optional
 
@@ -6,62 +6,68 @@ from mlserver._frameworks import runtime_settings
 from mlserver.errors import MLServerError
 from mlserver.settings import BaseSettings, ModelSettings
 
-__all__ = ["ENV_PREFIX_ALIBI_EXPLAIN_SETTINGS", "KINDS", "AlibiExplainSettings", "Kind", "get_explain_settings"]
+__all__ = [
+    "ENV_PREFIX_ALIBI_EXPLAIN_SETTINGS",
+    "EXPLAINER_KINDS",
+    "AlibiExplainSettings",
+    "ExplainerKind",
+    "get_explain_settings",
+]
 
 ENV_PREFIX_ALIBI_EXPLAIN_SETTINGS = "MLSERVER_MODEL_ALIBI_EXPLAIN_"
 
 
-class Kind(NamedTuple):
+class ExplainerKind(NamedTuple):
     """One of alibi's explainers."""
 
     #: Its class in `alibi.explainers`.
     name: str
-    #: Whether it asks a model that is served elsewhere; otherwise it reads the model's file.
-    asks: bool
+    #: Whether it calls a remote model. Otherwise it loads the model's file.
+    is_remote: bool
 
 
 #: The explainers, by `explainer_type`.
-KINDS = {
-    "anchor_image": Kind("AnchorImage", asks=True),
-    "anchor_tabular": Kind("AnchorTabular", asks=True),
-    "anchor_text": Kind("AnchorText", asks=True),
-    "kernel_shap": Kind("KernelShap", asks=True),
-    "integrated_gradients": Kind("IntegratedGradients", asks=False),
-    "tree_shap": Kind("TreeShap", asks=False),
-    "tree_partial_dependence": Kind("TreePartialDependence", asks=False),
-    "tree_partial_dependence_variance": Kind("PartialDependenceVariance", asks=False),
+EXPLAINER_KINDS = {
+    "anchor_image": ExplainerKind("AnchorImage", is_remote=True),
+    "anchor_tabular": ExplainerKind("AnchorTabular", is_remote=True),
+    "anchor_text": ExplainerKind("AnchorText", is_remote=True),
+    "kernel_shap": ExplainerKind("KernelShap", is_remote=True),
+    "integrated_gradients": ExplainerKind("IntegratedGradients", is_remote=False),
+    "tree_shap": ExplainerKind("TreeShap", is_remote=False),
+    "tree_partial_dependence": ExplainerKind("TreePartialDependence", is_remote=False),
+    "tree_partial_dependence_variance": ExplainerKind("PartialDependenceVariance", is_remote=False),
 }
 
 
 class AlibiExplainSettings(BaseSettings):
-    """What an explainer is made of."""
+    """The settings of an explainer."""
 
     _extra = "ignore"
     _env_prefix = ENV_PREFIX_ALIBI_EXPLAIN_SETTINGS
 
-    #: Where the explained model answers (`…/v2/models/NAME/infer`), or the file that it is.
+    #: The URL of the explained model (`…/v2/models/NAME/infer`), or the path of its file.
     infer_uri: str
-    #: One of the kinds.
+    #: One of `EXPLAINER_KINDS`.
     explainer_type: str
-    #: Explains all elements of a request together; otherwise its first one alone.
+    #: Whether to explain all elements of a request together. By default, only the first one is explained.
     explainer_batch: bool = False
-    #: The output of the explained model that counts, if it is not the first one.
+    #: The output of the explained model to use. Defaults to the first one.
     infer_output: Optional[str] = None
-    #: Makes an explainer of these arguments; otherwise it is read from the model's `uri`.
+    #: The arguments to create an explainer with. By default, it is loaded from the model's `uri`.
     init_parameters: Optional[Dict[str, Any]] = None
-    #: A file, or a folder, of certificates to trust when the explained model is asked over HTTPS.
+    #: A file or folder with certificates to trust for calls over HTTPS.
     ssl_verify_path: Optional[str] = None
 
 
 def get_explain_settings(model_settings: ModelSettings) -> AlibiExplainSettings:
     """Returns the settings of a model's explainer.
 
-    Raises `MLServerError` when one of them is missing or wrong.
+    Raises `MLServerError` if one of them is missing or invalid.
     """
     extra = model_settings.parameters.extra if model_settings.parameters is not None else None
     found = runtime_settings(AlibiExplainSettings, extra or {})
-    if found.explainer_type not in KINDS:
-        expected = ", ".join(KINDS)
+    if found.explainer_type not in EXPLAINER_KINDS:
+        expected = ", ".join(EXPLAINER_KINDS)
         raise MLServerError(
             f"`parameters.extra.explainer_type` is `{found.explainer_type}`, expected one of {expected}", 500
         )

@@ -12,13 +12,13 @@ _WELL_KNOWN_NAMES = ["model.cbm", "model.bin"]
 
 
 class CatboostModel(MLModel):
-    """A classifier, or what has no classes, with the one output `predict`, whatever a request asks for."""
+    """A classifier or another model, with only the output `predict`, regardless of the requested outputs."""
 
-    #: What the framework raises, once it is imported.
+    #: The framework's exception for invalid data, once the framework is imported.
     _errors: Tuple[Type[Exception], ...] = ()
 
     async def load(self) -> bool:
-        """Reads the artifact."""
+        """Loads the artifact."""
         path = await artifact(self, _WELL_KNOWN_NAMES)
         catboost = import_framework("catboost", "catboost")
         self._errors = (catboost.CatBoostError,)
@@ -29,5 +29,5 @@ class CatboostModel(MLModel):
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Answers with the output `predict`."""
+        """Returns the output `predict`."""
         return predict_only(self, payload, self._model.predict, *self._errors)

@@ -1,4 +1,4 @@
-"""Serves pipelines of Hugging Face's transformers."""
+"""Serves pipelines of Hugging Face transformers."""
 
 from .runtime import HuggingFaceRuntime
 from .settings import HuggingFaceSettings

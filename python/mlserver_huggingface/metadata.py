@@ -1,4 +1,4 @@
-"""What pipelines take and answer, by their task."""
+"""The inputs and outputs of pipelines, by task."""
 
 from typing import Dict, List, Tuple
 
@@ -17,7 +17,7 @@ def _text(*names: str) -> Tensors:
     return [_tensor(name, "BYTES", "str") for name in names]
 
 
-# The last of the alternatives is what an input without content type is read as.
+# An input without content type is decoded by the last of the alternatives.
 _AUDIO = [
     _tensor("inputs", "BYTES", "str"),
     _tensor("inputs", "BYTES", "base64"),
@@ -37,7 +37,7 @@ _LABELED_IMAGE = [
 _DOCUMENTS = [_tensor("array_inputs", "BYTES", "hg_jsonlist")]
 _LABELS = [_tensor("outputs", "BYTES", "hg_json")]
 
-#: Inputs and outputs of each task, by the task's own name; aliases such as `ner` are resolved before.
+#: Inputs and outputs of each task, by the task's canonical name. Aliases such as `ner` are resolved before.
 METADATA: Dict[str, Tuple[Tensors, Tensors]] = {
     "text-classification": (_text("args"), _LABELS),
     "token-classification": (_text("args"), []),
@@ -60,10 +60,10 @@ METADATA: Dict[str, Tuple[Tensors, Tensors]] = {
     "zero-shot-image-classification": (_LABELED_IMAGE, []),
 }
 
-#: Tasks whose `args` are one argument, so that several of them are several elements.
+#: Tasks whose `args` are a single argument with several elements.
 ONE_ARGUMENT = frozenset(("text-classification", "token-classification", "feature-extraction"))
 
-#: Tasks whose requests have labels for all elements beside the elements.
+#: Tasks whose requests contain elements and labels that apply to all of them.
 ROWS_AND_LABELS = frozenset(
     (
         "zero-shot-classification",

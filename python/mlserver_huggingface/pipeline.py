@@ -1,4 +1,4 @@
-"""Makes the pipeline that a model's settings describe."""
+"""Creates the pipeline that a model's settings describe."""
 
 import inspect
 import os
@@ -18,9 +18,9 @@ _CPU = -1
 
 
 def task_of(settings: HuggingFaceSettings) -> str:
-    """Returns the task's own name, for which an alias such as `ner` may stand in the settings.
+    """Returns the canonical name of the task; the settings may contain an alias such as `ner`.
 
-    Raises `MLServerError` when transformers, or optimum for models of its own, has no such task.
+    Raises `MLServerError` if transformers (or optimum, for its models) has no such task.
     """
     if settings.optimum_model:
         import_framework("optimum.pipelines", "optimum-onnx")
@@ -36,9 +36,9 @@ def task_of(settings: HuggingFaceSettings) -> str:
 
 
 def load_pipeline(settings: HuggingFaceSettings, model_settings: ModelSettings) -> Any:
-    """Returns the pipeline, which takes as many elements at once as the model's batches have.
+    """Returns the pipeline, whose batch size is that of the model.
 
-    Raises `MLServerError` when a library is missing, or when the model cannot be read.
+    Raises `MLServerError` if a library is missing, or if the model cannot be loaded.
     """
     _set_threads(settings)
     parameters = model_settings.parameters
@@ -57,18 +57,18 @@ def load_pipeline(settings: HuggingFaceSettings, model_settings: ModelSettings) 
     with loading(model or f"the model that transformers has for `{settings.task_name}`"):
         pipeline = make(**arguments)
         if arguments["batch_size"] > 1 and not _can_pad(pipeline):
-            logger.warning("The tokenizer has nothing to pad with: model `%s` takes one element at a time.", name)
+            logger.warning("The tokenizer has no padding token: model `%s` takes one element at a time.", name)
             pipeline = make(**{**arguments, "batch_size": 1})
     return pipeline
 
 
 def _maker(settings: HuggingFaceSettings, arguments: Dict[str, Any]) -> Any:
-    """Returns the function that makes the pipeline, and adds the arguments that only some versions and kinds have."""
+    """Returns the function that creates the pipeline, and adds arguments that only some versions and kinds have."""
     if settings.optimum_model:
         make = import_framework("optimum.pipelines", "optimum-onnx").pipeline
         import_framework("onnxruntime", "onnxruntime")
         arguments["accelerator"] = "ort"
-        # The ONNX runtime has its own kinds of devices, and takes the CPU unless told.
+        # The ONNX runtime has its own kinds of devices, and defaults to the CPU.
         if settings.device is None:
             del arguments["device"]
         return make
@@ -76,14 +76,15 @@ def _maker(settings: HuggingFaceSettings, arguments: Dict[str, Any]) -> Any:
     if settings.framework is not None and "framework" in inspect.signature(make).parameters:
         arguments["framework"] = settings.framework
     elif settings.framework not in (None, "pt"):
-        raise MLServerError(f"the installed transformers knows no framework `{settings.framework}`, only `pt`", 500)
+        message = f"the installed transformers does not support framework `{settings.framework}`, only `pt`"
+        raise MLServerError(message, 500)
     if settings.framework != "tf":
         import_framework("torch", "torch")
     return make
 
 
 def _resolved(name: Optional[str], model_settings: ModelSettings) -> Optional[str]:
-    """Returns the folder that a name means, beside the settings or where the server runs, or else a name on the hub."""
+    """Resolves a name to a folder next to the settings or in the working directory, else returns it as a name on the hub."""
     if name is None:
         return None
     plain = name.replace("file://", "", 1)
@@ -97,7 +98,7 @@ def _resolved(name: Optional[str], model_settings: ModelSettings) -> Optional[st
 
 
 def _can_pad(pipeline: Any) -> bool:
-    """Makes the end of texts fill up shorter ones where nothing else does, and tells whether anything can."""
+    """Makes the end-of-text token the padding token if there is none. Returns whether there is a padding token."""
     tokenizer = getattr(pipeline, "tokenizer", None)
     if tokenizer is None or tokenizer.pad_token_id is not None:
         return True
@@ -110,7 +111,7 @@ def _can_pad(pipeline: Any) -> bool:
 
 
 def _set_threads(settings: HuggingFaceSettings) -> None:
-    """Bounds the threads of the framework that the settings name, for the whole worker."""
+    """Limits the threads of the framework in the settings, for the whole worker."""
     between, within = settings.inter_op_threads, settings.intra_op_threads
     if between is None and within is None:
         return
@@ -127,7 +128,7 @@ def _set_threads(settings: HuggingFaceSettings) -> None:
         if between is not None and torch.get_num_interop_threads() != between:
             try:
                 torch.set_num_interop_threads(between)
-            except RuntimeError as error:  # can be set only before anything has run
-                logger.warning("`inter_op_threads` has no effect any more in this worker: %s", error)
+            except RuntimeError as error:  # can be set only before the first operation
+                logger.warning("`inter_op_threads` has no effect, because this worker has run operations before: %s", error)
         if within is not None:
             torch.set_num_threads(within)

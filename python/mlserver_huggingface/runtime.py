@@ -1,4 +1,4 @@
-"""The runtime of pipelines of transformers."""
+"""The runtime of transformers pipelines."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -6,7 +6,7 @@ from contextvars import copy_context
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from mlserver import MLModel
-from mlserver._frameworks import import_framework, refusing
+from mlserver._frameworks import import_framework, inference_errors
 from mlserver.errors import InferenceError, MLServerError
 from mlserver.logging import logger
 from mlserver.types import InferenceRequest, InferenceResponse
@@ -18,22 +18,22 @@ from .settings import get_huggingface_settings
 
 __all__ = ["HuggingFaceRuntime"]
 
-#: Inputs that are positional arguments: a list of them, and one that is a list.
+#: Inputs that are positional arguments: a list of arguments, and one argument that is a list.
 _ARGUMENTS = "args"
 _FIRST = "array_inputs"
-#: What transformers calls the first argument of most pipelines, under different names by their versions.
+#: The name of the first argument of most pipelines in documentation; the real name depends on the version.
 _INPUTS = "inputs"
 
 
 class HuggingFaceRuntime(MLModel):
-    """A pipeline; the inputs of requests are its arguments, and its results are JSON."""
+    """A pipeline. The inputs of requests are its arguments, and its results are returned as JSON."""
 
     async def load(self) -> bool:
-        """Makes the pipeline."""
+        """Creates the pipeline."""
         settings = get_huggingface_settings(self.settings)
         self._task = task_of(settings)
         self._error = import_framework("transformers.pipelines.base", "transformers").PipelineException
-        #: Requests share batches, whose rows have to come back one by one.
+        #: Whether requests share batches, so that results must have one row for each element.
         self._rows = self.settings.max_batch_size > 1
         if self._rows and self.settings.max_batch_time > 0 and self._task in ROWS_AND_LABELS:
             raise MLServerError(
@@ -41,7 +41,7 @@ class HuggingFaceRuntime(MLModel):
                 "set `max_batch_time` to 0",
                 500,
             )
-        # Predictions have a thread of their own, so that the worker answers meanwhile.
+        # Predictions run on a thread of their own, so that the worker stays responsive.
         self._thread = ThreadPoolExecutor(1, self.name)
         try:
             self._pipeline = await self._run(load_pipeline, settings, self.settings)
@@ -54,7 +54,7 @@ class HuggingFaceRuntime(MLModel):
         return True
 
     async def unload(self) -> bool:
-        """Frees the pipeline, and what its GPU has kept for it."""
+        """Frees the pipeline, and its cached memory on the GPU."""
         self._thread.shutdown(wait=False)
         device = getattr(self._pipeline, "device", None)
         del self._pipeline
@@ -64,20 +64,20 @@ class HuggingFaceRuntime(MLModel):
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Answers with what the pipeline makes of the inputs."""
-        with refusing(self._error):
+        """Returns the result of the pipeline."""
+        with inference_errors(self._error):
             arguments: Dict[str, Any] = self.decode_request(payload, default_codec=HuggingfaceRequestCodec)
-            if not isinstance(arguments, dict):  # the request asks for another codec
+            if not isinstance(arguments, dict):  # the request uses another codec
                 arguments = {_FIRST: arguments}
             result = await self._run(self._answer, arguments)
         return self.encode_response(result, default_codec=HuggingfaceRequestCodec)
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Calls a function on the model's thread, one at a time."""
+        """Runs a function on the model's thread, one at a time."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, function, *args)
 
     def _answer(self, arguments: Dict[str, Any]) -> Any:
-        """Calls the pipeline, and returns a list with an item for each element where there are several."""
+        """Calls the pipeline. For several elements, returns a list with an item for each of them."""
         positional, named, count = self._split(arguments)
         try:
             result = self._pipeline(*positional, **named)
@@ -87,14 +87,14 @@ class HuggingFaceRuntime(MLModel):
             return result
         items = list(result) if isinstance(result, (list, tuple)) else [result]
         if count == 1 and len(items) != 1:
-            # Pipelines unpack the answer to a single element.
+            # Pipelines unpack the result of a single element.
             items = [items]
         if len(items) != count:
             raise MLServerError(f"the pipeline returned {len(items)} results for {count} elements", 500)
         return items
 
     def _split(self, arguments: Dict[str, Any]) -> Tuple[List[Any], Dict[str, Any], Optional[int]]:
-        """Returns the pipeline's positional and named arguments, and how many elements they are about, if that is known."""
+        """Returns the pipeline's positional and named arguments, and the number of elements if it is known."""
         named = dict(arguments)
         if _FIRST in named or (_INPUTS in named and _ARGUMENTS not in named):
             first = named.pop(_FIRST if _FIRST in named else _INPUTS)
@@ -110,16 +110,16 @@ class HuggingFaceRuntime(MLModel):
         return [], named, lengths.pop() if len(lengths) == 1 else None
 
     def _too_long(self, positional: List[Any], named: Dict[str, Any]) -> Optional[InferenceError]:
-        """Returns what is wrong if a text has more tokens than the model has places, which frameworks say in riddles."""
+        """Returns an error if a text has more tokens than the model accepts, because frameworks report it obscurely."""
         tokenizer = getattr(self._pipeline, "tokenizer", None)
-        places = getattr(self._pipeline.model.config, "max_position_embeddings", None)
-        if tokenizer is None or not isinstance(places, int):
+        limit = getattr(self._pipeline.model.config, "max_position_embeddings", None)
+        if tokenizer is None or not isinstance(limit, int):
             return None
         for value in [*positional, *named.values()]:
             for text in value if isinstance(value, list) else [value]:
-                if isinstance(text, str) and (tokens := len(tokenizer(text)["input_ids"])) > places:
-                    logger.debug("A request was refused.", exc_info=True)
-                    return InferenceError(f"a text has {tokens} tokens, more than the {places} that the model takes")
+                if isinstance(text, str) and (tokens := len(tokenizer(text)["input_ids"])) > limit:
+                    logger.debug("A request was rejected.", exc_info=True)
+                    return InferenceError(f"a text has {tokens} tokens, more than the {limit} that the model takes")
         return None
 
 

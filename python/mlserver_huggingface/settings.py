@@ -1,4 +1,4 @@
-"""The settings of pipelines: from `parameters.extra`, from the environment, and from Seldon Core's variable."""
+"""The settings of pipelines: from `parameters.extra`, the environment, and Seldon Core's variable."""
 
 import json
 import os
@@ -11,23 +11,23 @@ from mlserver.settings import BaseSettings, ModelSettings
 __all__ = ["ENV_PREFIX_HUGGINGFACE_SETTINGS", "PARAMETERS_ENV_NAME", "HuggingFaceSettings", "get_huggingface_settings"]
 
 ENV_PREFIX_HUGGINGFACE_SETTINGS = "MLSERVER_MODEL_HUGGINGFACE_"
-#: Seldon Core's parameters of a model, which win over its settings.
+#: Seldon Core's parameters of a model, which override its settings.
 PARAMETERS_ENV_NAME = "PREDICTIVE_UNIT_PARAMETERS"
 
 
 class HuggingFaceSettings(BaseSettings):
-    """What a pipeline is made of."""
+    """The settings of a pipeline."""
 
     _extra = "ignore"
     _env_prefix = ENV_PREFIX_HUGGINGFACE_SETTINGS
 
-    #: The name of a task, as transformers has it.
+    #: The name of a transformers task.
     task: str = ""
-    #: Stands behind `translation`, such as `_en_to_fr`.
+    #: A suffix of `translation`, such as `_en_to_fr`.
     task_suffix: str = ""
-    #: A folder, or a name on the hub; the model's `uri` unless given.
+    #: A folder, or a name on the hub. Defaults to the model's `uri`.
     pretrained_model: Optional[str] = None
-    #: The same of the tokenizer, when it is not the model's own.
+    #: A folder, or a name on the hub, of the tokenizer. Defaults to that of the model.
     pretrained_tokenizer: Optional[str] = None
     #: Further arguments of the model's `from_pretrained`.
     model_kwargs: Optional[Dict[str, Any]] = None
@@ -35,9 +35,9 @@ class HuggingFaceSettings(BaseSettings):
     framework: Optional[str] = None
     #: Runs the model in the ONNX runtime, through optimum.
     optimum_model: bool = False
-    #: The number of a GPU, or a name such as `cuda:1`; -1 and nothing mean the CPU.
+    #: The number of a GPU, or a name such as `cuda:1`. -1 and `None` mean the CPU.
     device: Optional[Union[int, str]] = None
-    #: Threads of independent operations, and of one operation; both need `framework`.
+    #: Threads across independent operations, and within one operation. Both need `framework`.
     inter_op_threads: Optional[int] = None
     intra_op_threads: Optional[int] = None
 
@@ -58,7 +58,7 @@ _TYPES: Dict[str, Callable[[str], Any]] = {"INT": int, "FLOAT": float, "DOUBLE":
 def get_huggingface_settings(model_settings: ModelSettings) -> HuggingFaceSettings:
     """Returns the settings of a model's pipeline.
 
-    Raises `MLServerError` when there are none, or when one of them is wrong.
+    Raises `MLServerError` if there are none, or if one of them is invalid.
     """
     parameters = _seldon_parameters()
     given = model_settings.parameters.extra if model_settings.parameters is not None else None
@@ -75,7 +75,7 @@ def _in_environment() -> bool:
 
 
 def _seldon_parameters() -> Dict[str, Any]:
-    """Returns the values of Seldon Core's variable, a list of names, values and types."""
+    """Returns the values in Seldon Core's variable, which is a list of names, values and types."""
     text = os.environ.get(PARAMETERS_ENV_NAME)
     if not text:
         return {}

@@ -1,4 +1,4 @@
-"""Serves LightGBM's models in Python: those that the server does not evaluate itself."""
+"""Serves LightGBM models that the server does not evaluate natively."""
 
 from .lightgbm import LightGBMModel
 

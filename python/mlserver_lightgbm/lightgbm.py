@@ -12,13 +12,13 @@ _WELL_KNOWN_NAMES = ["model.bst"]
 
 
 class LightGBMModel(MLModel):
-    """A booster, with the one output `predict`, whatever a request asks for."""
+    """A booster, with only the output `predict`, regardless of the requested outputs."""
 
-    #: What the framework raises, once it is imported.
+    #: The framework's exception for invalid data, once the framework is imported.
     _errors: Tuple[Type[Exception], ...] = ()
 
     async def load(self) -> bool:
-        """Reads the artifact."""
+        """Loads the artifact."""
         path = await artifact(self, _WELL_KNOWN_NAMES)
         lightgbm = import_framework("lightgbm", "lightgbm")
         self._errors = (lightgbm.basic.LightGBMError,)
@@ -27,5 +27,5 @@ class LightGBMModel(MLModel):
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Answers with the output `predict`."""
+        """Returns the output `predict`."""
         return predict_only(self, payload, self._model.predict, *self._errors)

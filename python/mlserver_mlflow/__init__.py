@@ -1,4 +1,4 @@
-"""Serves MLflow's models, over the V2 protocol and over MLflow's own."""
+"""Serves MLflow models, over the V2 protocol and MLflow's own."""
 
 from .codecs import TensorDictCodec
 from .runtime import MLflowRuntime

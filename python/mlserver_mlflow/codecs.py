@@ -13,14 +13,14 @@ TensorDict = Dict[str, Any]
 
 @register_request_codec
 class TensorDictCodec(RequestCodec):
-    """A request or response as a dictionary: an array for each tensor, or what its own content type makes of it."""
+    """A request or response as a dictionary of tensors, decoded by their own content types, else as arrays."""
 
     ContentType = "dict"
     TypeHint = TensorDict
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
-        """Tells whether `payload` is a dictionary of arrays."""
+        """Returns whether `payload` is a dictionary of arrays."""
         return isinstance(payload, dict) and all(is_array(value) for value in payload.values())
 
     @classmethod
@@ -55,5 +55,5 @@ class TensorDictCodec(RequestCodec):
 def _decoded(tensor: Any) -> Any:
     if has_decoded(tensor):
         return get_decoded(tensor)
-    # Arrays of both kinds of tensors are read alike.
+    # Inputs and outputs are decoded in the same way.
     return NumpyCodec.decode_input(tensor) if isinstance(tensor, RequestInput) else NumpyCodec.decode_output(tensor)

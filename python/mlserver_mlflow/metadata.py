@@ -1,4 +1,4 @@
-"""What a model's signature says in the terms of the V2 protocol."""
+"""Converts a model's signature to metadata of the V2 protocol."""
 
 from typing import Any, List
 
@@ -13,9 +13,9 @@ __all__ = ["DefaultInputPrefix", "DefaultOutputPrefix", "to_metadata_tensors", "
 DefaultInputPrefix = "input-"
 DefaultOutputPrefix = "output-"
 
-#: Datatype and content type of columns of lists, objects and anything else.
+#: Datatype and content type of columns of lists, objects and other types.
 _JSON = ("BYTES", PandasCodec.JsonContentType)
-#: Those of plain columns, by MLflow's name of their type.
+#: Datatype and content type of scalar columns, by MLflow's name of their type.
 _COLUMNS = {
     "boolean": ("BOOL", NumpyCodec.ContentType),
     "integer": ("INT32", NumpyCodec.ContentType),
@@ -29,7 +29,7 @@ _COLUMNS = {
 
 
 def to_metadata_tensors(schema: Any, prefix: str) -> List[MetadataTensor]:
-    """Returns the tensors of a schema; those without a name are numbered behind `prefix`."""
+    """Returns the tensors of a schema. Those without a name are named by `prefix` and their index."""
     tensors = []
     for index, spec in enumerate(schema.inputs):
         if schema.is_tensor_spec():
@@ -50,7 +50,7 @@ def to_metadata_tensors(schema: Any, prefix: str) -> List[MetadataTensor]:
 
 
 def to_model_content_type(schema: Any) -> str:
-    """Returns the content type of requests that name none."""
+    """Returns the default content type of requests."""
     if not schema.is_tensor_spec():
         return PandasCodec.ContentType
     return TensorDictCodec.ContentType if schema.has_input_names() else NumpyCodec.ContentType

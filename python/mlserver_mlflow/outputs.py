@@ -1,4 +1,4 @@
-"""What MLflow's models return, as outputs: more than the codecs take, for a model may return anything."""
+"""Encodes the return values of MLflow models, which may be of any type, including those without a codec."""
 
 from typing import Any, Optional
 
@@ -14,14 +14,14 @@ from .codecs import TensorDictCodec
 
 __all__ = ["encode"]
 
-#: The output of models that return one thing, as the codecs of requests name it.
+#: The name of the output of models that return a single value. Request codecs use the same name.
 _NAME = "output-1"
 
 
 def encode(model: MLModel, value: Any) -> InferenceResponse:
-    """Returns the response with a value that a model returned.
+    """Encodes the return value of a model as a response.
 
-    Raises `MLServerError` when nothing stands for the value.
+    Raises `MLServerError` if the value cannot be encoded.
     """
     if value is None:
         raise MLServerError(f"Model '{model.name}' returned no predictions after inference", 500)
@@ -46,7 +46,7 @@ def encode(model: MLModel, value: Any) -> InferenceResponse:
 
 
 def _output(name: str, value: Any) -> ResponseOutput:
-    """Returns one output: by a codec if one takes the value, as an array of numbers, as text, or else as JSON."""
+    """Encodes one output: with a codec if one matches, else as text, as an array of numbers, or as JSON."""
     codec = find_input_codec_by_payload(value)
     if codec is not None:
         return codec.encode_output(name, value)
@@ -58,13 +58,13 @@ def _output(name: str, value: Any) -> ResponseOutput:
     try:
         items = [encode_to_json(item) for item in (value if isinstance(value, list) else [value])]
     except (TypeError, ValueError) as error:
-        message = f"output `{name}` cannot be encoded, for it is {type(value)}: {error}"
+        message = f"cannot encode output `{name}` of {type(value)}: {error}"
         raise MLServerError(message, 500) from error
     return bytes_output(name, items, PandasCodec.JsonContentType)
 
 
 def _numbers(value: Any) -> Any:
-    """Returns numbers and truth values as an array, and `None` for anything else."""
+    """Returns numbers and booleans as an array, and `None` for other values."""
     import numpy
 
     try:

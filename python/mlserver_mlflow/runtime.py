@@ -1,6 +1,6 @@
-"""The runtime of MLflow's models.
+"""The runtime of MLflow models.
 
-MLflow's own functions parse and answer its own protocol, so that the answers are those of the MLflow that is installed.
+MLflow's own code handles its protocol, so that the answers are those of the installed version of MLflow.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from contextvars import copy_context
 from typing import Any, Callable, Dict, Optional
 
 from mlserver import MLModel
-from mlserver._frameworks import import_framework, loading, refusing
+from mlserver._frameworks import import_framework, inference_errors, loading
 from mlserver.codecs import PandasCodec
 from mlserver.errors import InferenceError, MLServerError
 from mlserver.handlers import custom_handler
@@ -26,15 +26,15 @@ from .outputs import encode
 
 __all__ = ["MLflowRuntime"]
 
-#: How long `/invocations` may take, in seconds. Unlike MLflow's own server, ours sets no limit unless the variable does.
+#: The variable with the timeout of `/invocations`, in seconds. Unlike in MLflow's server, there is no default timeout.
 _TIMEOUT = "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT"
 
 
 class MLflowRuntime(MLModel):
-    """A folder with an `MLmodel`, or a URI that MLflow resolves; its signature says what the model takes."""
+    """A model in a folder with an `MLmodel`, or at a URI that MLflow resolves."""
 
     async def load(self) -> bool:
-        """Reads the model, and takes over its signature."""
+        """Loads the model, and applies its signature."""
         uri = await get_model_uri(self.settings)
         self._mlflow = import_framework("mlflow", "mlflow")
         self._scoring = import_framework("mlflow.pyfunc.scoring_server", "mlflow")
@@ -44,26 +44,26 @@ class MLflowRuntime(MLModel):
         # Some flavors behave differently while they serve.
         os.environ["_MLFLOW_IS_IN_SERVING_ENVIRONMENT"] = "true"
         with loading(uri):
-            # Older versions know no configuration of models.
+            # Older versions have no configuration of models.
             read = getattr(self._scoring, "load_model_with_mlflow_config", None) or self._mlflow.pyfunc.load_model
             self._model = read(uri)
-        self._take_signature()
-        # Predictions have a thread of their own, so that `/ping` is answered meanwhile.
+        self._apply_signature()
+        # Predictions run on a thread of their own, so that `/ping` is answered concurrently.
         self._thread = ThreadPoolExecutor(1, self.name)
         return True
 
     async def unload(self) -> bool:
-        """Ends the model's thread."""
+        """Stops the model's thread."""
         self._thread.shutdown(wait=False)
         return True
 
-    def _take_signature(self) -> None:
+    def _apply_signature(self) -> None:
         signature = self._model.metadata.signature
         if signature is None:
             return
         parameters = self.settings.parameters or ModelParameters()
         if self.inputs or self.outputs or parameters.content_type:
-            logger.warning("The model's signature replaces the inputs, outputs and content type of its settings.")
+            logger.warning("The model's signature overrides the inputs, outputs and content type of its settings.")
         if signature.inputs is not None:
             self.inputs = to_metadata_tensors(signature.inputs, DefaultInputPrefix)
             parameters.content_type = to_model_content_type(signature.inputs)
@@ -72,9 +72,9 @@ class MLflowRuntime(MLModel):
             self.outputs = to_metadata_tensors(signature.outputs, DefaultOutputPrefix)
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Answers with what the model returns; parameters of the request are the model's params."""
+        """Returns the model's prediction. Unknown parameters of the request are the model's params."""
         try:
-            with refusing():
+            with inference_errors():
                 data = self._decoded(payload)
                 returned = await self._run(self._model.predict, data, _params(payload))
         except self._mlflow_error as error:
@@ -84,7 +84,7 @@ class MLflowRuntime(MLModel):
         return encode(self, returned)
 
     def _decoded(self, payload: InferenceRequest) -> Any:
-        """Returns what the model is given. Columns of lists and objects are JSON whether or not a request says so."""
+        """Decodes the model's input. Columns of lists and objects are JSON even if the request has no content type."""
         for tensor in payload.inputs:
             declared = self._inputs_index.get(tensor.name)
             if declared is None or declared.parameters is None:
@@ -94,28 +94,28 @@ class MLflowRuntime(MLModel):
         return self.decode_request(payload)
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Calls a function on the model's thread, one at a time."""
+        """Runs a function on the model's thread, one at a time."""
         run = copy_context().run
         return await asyncio.get_running_loop().run_in_executor(self._thread, run, function, *args)
 
     @custom_handler(rest_path="/ping", rest_method="GET")
     async def ping(self) -> Response:
-        """Says that the model is there."""
+        """Reports that the model is loaded."""
         return _Raw("\n")
 
     @custom_handler(rest_path="/health", rest_method="GET")
     async def health(self) -> Response:
-        """Says that the model is there."""
+        """Reports that the model is loaded."""
         return _Raw("\n")
 
     @custom_handler(rest_path="/version", rest_method="GET")
     async def mlflow_version(self) -> Response:
-        """Answers with the version of MLflow."""
+        """Returns the version of MLflow."""
         return _Raw(self._mlflow.__version__)
 
     @custom_handler(rest_path="/invocations", rest_method="POST")
     async def invocations(self, request: Request) -> Response:
-        """Answers a request of MLflow's protocol."""
+        """Answers a request in MLflow's protocol."""
         body, content_type = await request.body(), request.headers.get("content-type", "")
         schema = self._model.metadata.get_input_schema()
         try:
@@ -124,23 +124,23 @@ class MLflowRuntime(MLModel):
         except asyncio.TimeoutError:
             return _Raw("Request processing time exceeded limit", 504)
         except self._mlflow_error as error:
-            return self._refusal(error)
+            return self._error_response(error)
         except (UnicodeDecodeError, RecursionError) as error:
-            # Of the body: whatever the model raises is an error of MLflow's by now.
+            # Caused by the body, because MLflow has converted any exception of the model.
             message = f"Invalid input. It cannot be read: {error}"
-            return self._refusal(self._mlflow_error.invalid_parameter_value(message))
+            return self._error_response(self._mlflow_error.invalid_parameter_value(message))
         return _Raw(found.response, found.status, media_type=found.mimetype)
 
-    def _refusal(self, error: Any) -> Response:
-        """Returns MLflow's own answer to an error, without the traceback, which is for the log alone."""
+    def _error_response(self, error: Any) -> Response:
+        """Returns MLflow's answer for an error, without the traceback, which is only logged."""
         logger.info("A call of /invocations failed: %s", error, exc_info=error)
-        told: Dict[str, Any] = json.loads(error.serialize_as_json())
-        told.pop("stack_trace", None)
-        return _Raw(json.dumps(told), error.get_http_status_code())
+        body: Dict[str, Any] = json.loads(error.serialize_as_json())
+        body.pop("stack_trace", None)
+        return _Raw(json.dumps(body), error.get_http_status_code())
 
 
 class _Raw(Response):
-    """A response whose text is sent as it is."""
+    """A response whose text is sent without conversion."""
 
     def render(self, content: Any) -> bytes:
         """Returns the text as UTF-8."""
@@ -148,13 +148,13 @@ class _Raw(Response):
 
 
 def _params(payload: InferenceRequest) -> Optional[Dict[str, Any]]:
-    """Returns the parameters of a request that no part of the protocol knows, if there are any."""
+    """Returns the parameters of a request that are not part of the protocol, or `None` if there are none."""
     if payload.parameters is None:
         return None
     return payload.parameters.model_extra or None
 
 
 def _timeout() -> Optional[float]:
-    """Returns the limit that the environment sets, if it does; MLflow has refused a text that is no number before."""
+    """Returns the timeout in the environment, if it is set. MLflow has already rejected values that are not numbers."""
     seconds = os.environ.get(_TIMEOUT)
     return float(seconds) if seconds else None

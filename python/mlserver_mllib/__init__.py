@@ -1,4 +1,4 @@
-"""Serves models of Spark's MLlib."""
+"""Serves models of Spark MLlib."""
 
 from .mllib import MLlibModel
 

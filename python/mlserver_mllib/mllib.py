@@ -1,4 +1,4 @@
-"""The runtime of models of Spark's MLlib, those of the package `pyspark.mllib`."""
+"""The runtime of models of Spark MLlib (the package `pyspark.mllib`)."""
 
 import asyncio
 import os
@@ -38,13 +38,13 @@ _ISOTONIC = "IsotonicRegression"
 
 
 class MLlibModel(MLModel):
-    """A model of MLlib, with the one output `predict`."""
+    """A model of MLlib, with a single output `predict`."""
 
     async def load(self) -> bool:
-        """Reads the model, and starts Spark if no other model of the worker has."""
+        """Loads the model, and starts Spark if no other model of the worker has started it."""
         self._format = self._known_format()
         uri = await get_model_uri(self.settings)
-        # Spark answers one call after the other.
+        # Spark handles one call after the other.
         self._thread = ThreadPoolExecutor(1, self.name)
         try:
             self._model = await self._run(self._read, uri)
@@ -54,7 +54,7 @@ class MLlibModel(MLModel):
         return True
 
     async def unload(self) -> bool:
-        """Frees the model, and Spark with the worker's last one."""
+        """Frees the model, and stops Spark if it was the worker's last model."""
         await self._run(_Spark.leave)
         self._thread.shutdown(wait=False)
         return True
@@ -64,9 +64,9 @@ class MLlibModel(MLModel):
         found = parameters.format if parameters is not None else None
         if found not in _FORMATS:
             expected = ", ".join(_FORMATS)
-            what = f"`{found}`" if found else "missing"
+            described = f"`{found}`" if found else "missing"
             raise MLServerError(
-                f"Invalid MLlib format for model {self.name}: `parameters.format` is {what}, expected one of {expected}"
+                f"Invalid MLlib format for model {self.name}: `parameters.format` is {described}, expected one of {expected}"
             )
         return found
 
@@ -83,7 +83,7 @@ class MLlibModel(MLModel):
             raise MLServerError(_shortened(str(error)), error.status_code) from error
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Answers with a prediction for each row; a tensor of rank one is one row."""
+        """Returns a prediction for each row. A tensor of rank 1 is one row."""
         if len(payload.inputs) != 1:
             raise InferenceError(
                 f"MLlibModel only supports a single input tensor ({len(payload.inputs)} were received)"
@@ -92,7 +92,7 @@ class MLlibModel(MLModel):
             rows = self.decode(payload.inputs[0], default_codec=NumpyCodec)
             predicted = await self._run(self._predict_rows, rows)
         except (ValueError, TypeError, LookupError, AssertionError) as error:
-            raise InferenceError(str(error) or f"the model refuses the data: {type(error).__name__}") from error
+            raise InferenceError(str(error) or f"the model rejects the data: {type(error).__name__}") from error
         output = ResponseOutput(name=_OUTPUT, datatype="FP32", shape=[len(predicted)], data=predicted)
         return InferenceResponse(model_name=self.name, model_version=self.version, outputs=[output])
 
@@ -107,13 +107,13 @@ class MLlibModel(MLModel):
         try:
             return [float(self._model.predict(self._point(row))) for row in rows.astype(float)]
         except Py4JJavaError as error:
-            # Spark says of its client's mistakes and of its own what Java said of it.
+            # Spark reports invalid data and its own errors by the same exception, with the text of a Java exception.
             if "IndexOutOfBounds" in str(error) or "IllegalArgument" in str(error):
-                raise InferenceError(f"the model refuses a row of {rows.shape[1]}: {_shortened(str(error))}") from error
+                raise InferenceError(f"the model rejects a row of {rows.shape[1]}: {_shortened(str(error))}") from error
             raise
 
     def _point(self, row: Any) -> Any:
-        """Returns what a model predicts from: isotonic regressions from one number, all others from several."""
+        """Returns the argument of `predict`: a number for isotonic regressions, a row for other models."""
         if self._format != _ISOTONIC:
             return row
         if len(row) != 1:
@@ -121,25 +121,25 @@ class MLlibModel(MLModel):
         return float(row[0])
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Calls a function on the model's thread, one at a time."""
+        """Runs a function on the model's thread, one at a time."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, function, *args)
 
 
 class _Spark:
-    """The context of the worker, of which Spark allows one, and how many models use it."""
+    """The worker's only Spark context, and the number of models that use it."""
 
     _lock = threading.Lock()
     _users = 0
 
     @classmethod
     def join(cls) -> Any:
-        """Returns the context, which is made for the first model."""
+        """Returns the context, and creates it for the first model."""
         pyspark = import_framework("pyspark", "pyspark")
         configuration = pyspark.SparkConf().setAppName(_APP)
-        # Everything runs here, and nothing listens elsewhere, unless Spark's own files say so.
+        # Runs locally, and listens only on the loopback interface, unless Spark's configuration files override it.
         for key, value in (("master", "local[*]"), ("driver.host", "127.0.0.1"), ("ui.enabled", "false")):
             configuration.setIfMissing(f"spark.{key}", value)
-        # What Spark starts itself has this interpreter's packages.
+        # Processes that Spark starts use this interpreter and its packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         with cls._lock:
             try:
@@ -153,7 +153,7 @@ class _Spark:
 
     @classmethod
     def leave(cls) -> None:
-        """Stops the context after the last model."""
+        """Stops the context if this was the last model."""
         with cls._lock:
             cls._users -= 1
             if cls._users == 0:
@@ -161,7 +161,7 @@ class _Spark:
 
 
 def _shortened(text: str) -> str:
-    """Returns what Java says without its stack."""
+    """Returns Java's message without the stack trace."""
     lines = [line.strip() for line in text.splitlines()]
     kept = [line for line in lines if line and not line.startswith(("at ", "... ", "Traceback", "File "))]
     return " ".join(kept)[:500]

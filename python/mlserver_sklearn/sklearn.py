@@ -1,11 +1,11 @@
-"""The runtime of scikit-learn's estimators and pipelines."""
+"""The runtime of scikit-learn estimators and pipelines."""
 
 import sys
 import typing
 from typing import Any, List
 
 from mlserver import MLModel
-from mlserver._frameworks import artifact, encode_array, import_framework, loading, refusing
+from mlserver._frameworks import artifact, encode_array, import_framework, inference_errors, loading
 from mlserver.codecs import NumpyRequestCodec, PandasCodec
 from mlserver.errors import InferenceError, MLServerError
 from mlserver.types import InferenceRequest, InferenceResponse, RequestOutput, ResponseOutput
@@ -15,7 +15,7 @@ __all__ = ["PREDICT_FN_KEY", "PREDICT_OUTPUT", "PREDICT_PROBA_OUTPUT", "PREDICT_
 PREDICT_OUTPUT = "predict"
 PREDICT_PROBA_OUTPUT = "predict_proba"
 PREDICT_TRANSFORM = "transform"
-#: The key of `parameters.extra` that names the output of requests that ask for none.
+#: The key in `parameters.extra` of the default output, for requests without requested outputs.
 PREDICT_FN_KEY = "predict_fn"
 
 _OUTPUTS = (PREDICT_OUTPUT, PREDICT_PROBA_OUTPUT, PREDICT_TRANSFORM)
@@ -23,10 +23,10 @@ _WELL_KNOWN_NAMES = ["model.joblib", "model.pickle", "model.pkl"]
 
 
 class SKLearnModel(MLModel):
-    """Whatever joblib reads that has scikit-learn's `predict`, `predict_proba` or `transform`; these are the outputs."""
+    """Any object that joblib can load and that has `predict`, `predict_proba` or `transform`; these are the outputs."""
 
     async def load(self) -> bool:
-        """Reads the artifact."""
+        """Loads the artifact."""
         path = await artifact(self, _WELL_KNOWN_NAMES)
         import_framework("sklearn", "scikit-learn")
         joblib = import_framework("joblib", "joblib")
@@ -41,15 +41,15 @@ class SKLearnModel(MLModel):
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Answers with one output for each that is asked for, or with the columns of a frame."""
-        wanted = self._wanted(payload)
-        with refusing():
+        """Returns one output for each requested one, or one for each column of a data frame."""
+        requested = self._requested_outputs(payload)
+        with inference_errors():
             data = self.decode_request(payload, default_codec=NumpyRequestCodec)
-            outputs = self._predict_outputs(data, wanted)
+            outputs = self._predict_outputs(data, requested)
         return InferenceResponse(model_name=self.name, model_version=self.version, outputs=outputs)
 
-    def _wanted(self, payload: InferenceRequest) -> List[RequestOutput]:
-        """Returns the outputs to compute, all of which the model has."""
+    def _requested_outputs(self, payload: InferenceRequest) -> List[RequestOutput]:
+        """Returns the outputs to compute. Raises `InferenceError` if the model does not have one of them."""
         if not payload.outputs:
             return [RequestOutput(name=self._default_output())]
         for output in payload.outputs:
@@ -59,12 +59,12 @@ class SKLearnModel(MLModel):
                     f" ({output.name} was received)"
                 )
             if not hasattr(self._model, output.name):
-                # The original's text, with its lone quote.
+                # The original's text, including the unbalanced quote.
                 raise InferenceError(f"{type(self._estimator())} models do not support '{output.name}")
         return payload.outputs
 
     def _estimator(self) -> Any:
-        """Returns the model, or what stands at the end of the pipeline that it is."""
+        """Returns the model, or the last step of a pipeline."""
         steps = getattr(self._model, "steps", None)
         return steps[-1][1] if isinstance(steps, list) and steps else self._model
 

@@ -1,4 +1,4 @@
-"""Serves XGBoost's models in Python: those that the server does not evaluate itself."""
+"""Serves XGBoost models that the server does not evaluate natively."""
 
 from .xgboost import XGBoostModel
 

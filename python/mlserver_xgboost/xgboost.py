@@ -1,9 +1,9 @@
-"""The runtime of XGBoost's models, through the library's wrapper for scikit-learn."""
+"""The runtime of XGBoost models, using the library's scikit-learn wrapper."""
 
 from typing import Any, List
 
 from mlserver import MLModel
-from mlserver._frameworks import artifact, encode_array, import_framework, loading, refusing
+from mlserver._frameworks import artifact, encode_array, import_framework, inference_errors, loading
 from mlserver.codecs import NumpyRequestCodec
 from mlserver.errors import InferenceError
 from mlserver.types import InferenceRequest, InferenceResponse, RequestOutput
@@ -14,33 +14,33 @@ PREDICT_OUTPUT = "predict"
 PREDICT_PROBA_OUTPUT = "predict_proba"
 WELLKNOWN_MODEL_FILENAMES = ["model.bst", "model.json", "model.ubj"]
 
-#: In the order in which they are tried: each raises `TypeError` for the file of another.
+#: The wrappers in the order in which they are tried. Each raises `TypeError` for the file of another one.
 _WRAPPERS = ("XGBRegressor", "XGBClassifier", "XGBRanker")
 
 
 class XGBoostModel(MLModel):
-    """A regressor, a classifier or a ranker, with the outputs `predict` and, of classifiers, `predict_proba`."""
+    """A regressor, classifier or ranker, with the output `predict`. Classifiers also have `predict_proba`."""
 
     async def load(self) -> bool:
-        """Reads the artifact."""
+        """Loads the artifact."""
         path = await artifact(self, WELLKNOWN_MODEL_FILENAMES)
         xgboost = import_framework("xgboost", "xgboost")
-        # XGBoost says so itself, but as an error of its wrapper's.
+        # Without this check, XGBoost raises an error in its wrapper.
         import_framework("sklearn", "scikit-learn")
         with loading(path):
             self._model = _read(xgboost, path)
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Answers with one output for each that is asked for."""
-        wanted = self._wanted(payload)
-        with refusing():
+        """Returns one output for each requested one."""
+        requested = self._requested_outputs(payload)
+        with inference_errors():
             data = self.decode_request(payload, default_codec=NumpyRequestCodec)
-            outputs = [encode_array(self, output, getattr(self._model, output.name)(data)) for output in wanted]
+            outputs = [encode_array(self, output, getattr(self._model, output.name)(data)) for output in requested]
         return InferenceResponse(model_name=self.name, model_version=self.version, outputs=outputs)
 
-    def _wanted(self, payload: InferenceRequest) -> List[RequestOutput]:
-        """Returns the outputs to compute, all of which the model has."""
+    def _requested_outputs(self, payload: InferenceRequest) -> List[RequestOutput]:
+        """Returns the outputs to compute. Raises `InferenceError` if the model does not have one of them."""
         for output in payload.outputs or ():
             if output.name not in (PREDICT_OUTPUT, PREDICT_PROBA_OUTPUT):
                 raise InferenceError(
@@ -48,13 +48,13 @@ class XGBoostModel(MLModel):
                     f" ({output.name} was received)"
                 )
             if not hasattr(self._model, output.name):
-                # The original's text, with its lone quote.
+                # The original's text, including the unbalanced quote.
                 raise InferenceError(f"{type(self._model).__name__} models do not support '{output.name}")
         return payload.outputs or [RequestOutput(name=PREDICT_OUTPUT)]
 
 
 def _read(xgboost: Any, path: str) -> Any:
-    """Returns the wrapper that takes the file."""
+    """Returns a model of the wrapper that can load the file."""
     for name in _WRAPPERS:
         model = getattr(xgboost, name)()
         try:

@@ -1,4 +1,4 @@
-"""What the tests share."""
+"""Shared hooks and fixtures of the tests."""
 
 import importlib.util
 import os
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-#: Set where the tests run without any library on purpose; else CI fails instead of skipping.
+#: Set if the tests run without any library on purpose. Otherwise CI fails instead of skipping tests.
 STDLIB_ONLY = "MLSERVER_TEST_STDLIB_ONLY"
 
 
@@ -16,7 +16,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_runtest_setup(item: Any) -> None:
     wanted = [library for marker in item.iter_markers("needs") for library in marker.args]
-    missing = [library for library in wanted if not _is_there(library)]
+    missing = [library for library in wanted if not _is_installed(library)]
     if not missing:
         return
     if os.environ.get("CI") and not os.environ.get(STDLIB_ONLY):
@@ -24,7 +24,7 @@ def pytest_runtest_setup(item: Any) -> None:
     pytest.skip(f"needs {', '.join(missing)}")
 
 
-def _is_there(library: str) -> bool:
+def _is_installed(library: str) -> bool:
     try:
         return importlib.util.find_spec(library) is not None
     except ModuleNotFoundError:
@@ -33,7 +33,7 @@ def _is_there(library: str) -> bool:
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """Keeps the settings of whoever runs the tests out of them."""
+    """Removes settings in the environment of the developer."""
     for name in list(os.environ):
         if name.upper().startswith("MLSERVER_") and name != STDLIB_ONLY:
             monkeypatch.delenv(name)

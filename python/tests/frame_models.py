@@ -1,4 +1,4 @@
-"""The model to which the frames of `tests/fixtures/frames` are sent."""
+"""The model that receives the frames of `tests/fixtures/frames`."""
 
 import asyncio
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Where codecs do better than the original, on purpose."""
+"""Codecs: intended improvements over the original."""
 
 import asyncio
 import sys
@@ -16,7 +16,7 @@ def tensor(name: str, datatype: str, data: List[Any], **parameters: Any) -> Requ
     return RequestInput(name=name, shape=[len(data)], datatype=datatype, data=data, parameters=parameters or None)
 
 
-def test_predict_may_be_synchronous_and_hints_in_either_spelling() -> None:
+def test_decode_args_accepts_plain_functions_and_both_hint_spellings() -> None:
     class Upper(MLModel):
         @decode_args
         def predict(self, a: List[str], b: Optional[List[bytes]] = None) -> List[str]:
@@ -28,7 +28,7 @@ def test_predict_may_be_synchronous_and_hints_in_either_spelling() -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="the spellings are newer")
-def test_newer_spellings_of_hints_are_known() -> None:
+def test_codecs_accept_builtin_generic_hints() -> None:
     scope: Any = {}
     source = """
 hints = [list[str], list[bytes]]
@@ -41,7 +41,7 @@ def predict(self, a: list[str], b: list[bytes] | None = None) -> list[str]:
 
 
 @pytest.mark.needs("numpy")
-def test_typed_arrays_are_arrays() -> None:
+def test_numpy_codec_accepts_ndarray_type_hints() -> None:
     import numpy
     from numpy.typing import NDArray
 
@@ -49,7 +49,7 @@ def test_typed_arrays_are_arrays() -> None:
 
 
 @pytest.mark.needs("numpy")
-def test_byte_strings_are_elements_of_their_own() -> None:
+def test_numpy_codec_decodes_byte_strings_as_elements() -> None:
     import numpy
 
     output = NumpyCodec.encode_output("o", numpy.array([b"ab", b"c"]))
@@ -58,7 +58,7 @@ def test_byte_strings_are_elements_of_their_own() -> None:
 
 
 @pytest.mark.needs("pandas")
-def test_dtypes_of_pandas_own_are_encoded() -> None:
+def test_pandas_codec_encodes_extension_dtypes() -> None:
     import pandas
 
     frame = pandas.DataFrame(
@@ -86,14 +86,14 @@ def test_dtypes_of_pandas_own_are_encoded() -> None:
 
 
 @pytest.mark.needs("pandas")
-def test_missing_text_is_refused_by_column() -> None:
+def test_pandas_codec_rejects_missing_text_with_column_name() -> None:
     import pandas
 
     with pytest.raises(TensorError, match="column 'A'"):
         PandasCodec.encode_outputs(pandas.DataFrame({"A": ["a", None]}, dtype=object))
 
 
-def test_a_codec_that_lacks_a_method_says_which():
+def test_codec_without_method_names_missing_method():
     class OnlyDecodes(InputCodec):
         """Has no methods of its own."""
 

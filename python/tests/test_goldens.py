@@ -1,4 +1,4 @@
-"""Ours answers as MLServer 1.7.1 does, to everything that `goldens/cases.py` asks."""
+"""Compares the SDK with the answers of MLServer 1.7.1 to all cases in `goldens/cases.py`."""
 
 import json
 import pathlib
@@ -10,21 +10,21 @@ from goldens.cases import CASES, run
 
 ANSWERS = json.loads((pathlib.Path(__file__).parent / "goldens" / "answers.json").read_text(encoding="utf-8"))
 
-#: Numbers that do not fit an integer's datatype.
+#: Numbers out of range of an integer datatype.
 WARNED_BY_OLD_NUMPY = {"numpy_decode_10", "numpy_decode_11"}
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.needs(*needs)) for name, (_, needs) in CASES.items()]
 )
-def test_answers_as_the_original(name: str) -> None:
+def test_case_matches_original(name: str) -> None:
     if name in WARNED_BY_OLD_NUMPY and "numpy" in sys.modules and sys.modules["numpy"].__version__.startswith("1."):
         pytest.skip("NumPy 1 warns where later ones raise")
     function, _ = CASES[name]
     assert _plain(run(function)) == ANSWERS[name]
 
 
-def test_no_answer_is_left_over() -> None:
+def test_every_golden_answer_has_a_case() -> None:
     assert sorted(ANSWERS) == sorted(CASES)
 
 

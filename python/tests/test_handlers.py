@@ -1,4 +1,4 @@
-"""What the arguments of a custom handler may be, and what it may return: as FastAPI has it for MLServer 1.7.1."""
+"""Arguments and results of custom handlers, with the semantics of FastAPI in MLServer 1.7.1."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ def call(
     body: Any = b"",
     path_params: Optional[Dict[str, str]] = None,
 ) -> Reply:
-    """Calls a handler; a body that is not bytes is sent as JSON."""
+    """Calls a handler. A body that is not bytes is sent as JSON."""
     head = {"method": "POST", "path": path, "query": query, "headers": headers, "path_params": path_params or {}}
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return asyncio.run(invoke(Handler(path, "post", function), head, content, run))
@@ -52,7 +52,7 @@ def refusal(function: Any, path: str = "/h", **sent: Any) -> str:
 # Bodies
 
 
-def test_one_argument_that_is_no_scalar_is_the_body():
+def test_single_non_scalar_argument_is_body():
     async def doubled(payload: List[int]):
         return [2 * number for number in payload]
 
@@ -70,7 +70,7 @@ def test_one_argument_that_is_no_scalar_is_the_body():
     )
 
 
-def test_several_are_parts_of_the_body():
+def test_several_body_arguments_are_fields_of_body():
     def both(a: dict, b: Optional[List[int]] = None):
         return [a, b]
 
@@ -79,7 +79,7 @@ def test_several_are_parts_of_the_body():
     assert refusal(both, body={"b": 3}) == "body.a: Field required; body.b: Input should be a valid list"
 
 
-def test_payload_types_and_their_nulls():
+def test_payload_type_argument_accepts_nulls():
     async def echo(payload: InferenceRequest) -> InferenceRequest:
         return payload
 
@@ -92,7 +92,7 @@ def test_payload_types_and_their_nulls():
 # Path and query
 
 
-def test_what_the_path_names_comes_from_there_and_other_scalars_from_the_query():
+def test_scalar_arguments_come_from_path_or_query():
     def items(item: int, word: str = "none", flag: bool = False, ratio: Optional[float] = None):
         return [item, word, flag, ratio]
 
@@ -106,7 +106,7 @@ def test_what_the_path_names_comes_from_there_and_other_scalars_from_the_query()
     )
 
 
-def test_arguments_without_annotation():
+def test_arguments_without_annotation_are_strings():
     def bare(number, word, *rest, **more):
         return [number, word, list(rest), more]
 
@@ -114,7 +114,7 @@ def test_arguments_without_annotation():
     assert refusal(bare, "/{number:int}", path_params={"number": "7"}) == "query.word: Field required"
 
 
-def test_a_union_of_scalars_is_a_scalar():
+def test_union_of_scalars_is_read_from_query():
     def either(x: Union[int, str], u: Union[str, List[str], None] = None):
         return [x, u]
 
@@ -122,17 +122,17 @@ def test_a_union_of_scalars_is_a_scalar():
     assert value(either, query="x=1", body=["b"]) == ["1", ["b"]]
 
 
-def test_annotations_as_text():
+def test_string_annotations_are_resolved():
     def later(number: "int", texts: "List[str]"):
         return [number, texts]
 
     assert value(later, query="number=1", body=["a"]) == [1, ["a"]]
 
 
-# The request itself
+# The request
 
 
-def test_a_request_has_what_starlette_s_has():
+def test_request_has_attributes_of_starlette_request():
     async def look(request: Request):
         with pytest.raises(KeyError):
             request.headers["absent"]
@@ -162,7 +162,7 @@ def test_a_request_has_what_starlette_s_has():
     }
 
 
-def test_forms_are_read_when_they_are_urlencoded():
+def test_request_form_reads_urlencoded_body():
     async def form(request: Request):
         return dict(await request.form())
 
@@ -185,20 +185,20 @@ def test_forms_are_read_when_they_are_urlencoded():
         ({"u": uuid.UUID(int=5), "t": (1, 2)}, b'{"u":"00000000-0000-0000-0000-000000000005","t":[1,2]}'),
     ],
 )
-def test_what_is_returned_becomes_json(returned: Any, sent: bytes):
+def test_handler_result_is_returned_as_json(returned: Any, sent: bytes):
     assert call(lambda: returned) == Reply(200, JSON, sent)
 
 
-def test_a_return_annotation_is_kept():
+def test_return_annotation_validates_result():
     def numbers(texts: List[str]) -> List[int]:
         return texts  # type: ignore[return-value]
 
     assert value(numbers, body=["1"]) == [1]
-    with pytest.raises(ValueError, match="what `numbers` returned"):
+    with pytest.raises(ValueError, match="the result of `numbers`"):
         call(numbers, body=["x"])
 
 
-def test_a_response_chooses_status_headers_and_type():
+def test_response_sets_status_headers_and_media_type():
     class Text(Response):
         media_type = "text/plain"
 
@@ -213,7 +213,7 @@ def test_a_response_chooses_status_headers_and_type():
 # Declarations
 
 
-def test_handlers_are_found_by_their_methods_names():
+def test_get_custom_handlers_sorts_by_method_name():
     class Model(MLModel):
         @custom_handler("/b", "get")
         async def b(self) -> str:
@@ -231,11 +231,11 @@ def test_handlers_are_found_by_their_methods_names():
     assert value(handlers[1][1]) == "m"
 
 
-# What FastAPI, Starlette and pydantic declare, where a model's environment has them
+# Support for FastAPI, Starlette and pydantic, if they are installed
 
 
 @pytest.mark.needs("fastapi")
-def test_declarations_of_fastapi():
+def test_fastapi_declarations_are_supported():
     from fastapi import Body, Cookie, Depends, Header, Query
 
     async def twice(q: int = 3) -> int:
@@ -264,7 +264,7 @@ def test_declarations_of_fastapi():
 
 
 @pytest.mark.needs("fastapi")
-def test_what_cannot_be_given_is_refused_when_the_model_loads():
+def test_unsupported_arguments_are_rejected_at_load():
     from fastapi import BackgroundTasks, Depends, File, Form
 
     def yielding():
@@ -283,12 +283,12 @@ def test_what_cannot_be_given_is_refused_when_the_model_loads():
         pass
 
     for function in (form, file, tasks, dependency):
-        with pytest.raises(MLServerError, match=rf"of the handler `{function.__name__}` cannot be given"):
+        with pytest.raises(MLServerError, match=rf"unsupported argument `\w+` of handler `{function.__name__}`"):
             Handler("/h", "POST", function)
 
 
 @pytest.mark.needs("fastapi")
-def test_starlette_s_request_and_responses():
+def test_starlette_request_and_responses_are_supported():
     from fastapi import HTTPException
     from starlette.requests import Request as StarletteRequest
     from starlette.responses import PlainTextResponse, RedirectResponse, StreamingResponse
@@ -316,7 +316,7 @@ def test_starlette_s_request_and_responses():
 
 
 @pytest.mark.needs("pydantic")
-def test_models_of_pydantic():
+def test_pydantic_models_are_supported():
     from pydantic import BaseModel
 
     class Item(BaseModel):

@@ -1,4 +1,4 @@
-"""The codecs of pipelines, as far as they need neither transformers nor Pillow."""
+"""Codecs of Hugging Face pipelines that need neither transformers nor Pillow."""
 
 import importlib
 import json
@@ -14,7 +14,7 @@ numpy = pytest.importorskip("numpy")
 
 @pytest.fixture(scope="module", autouse=True)
 def codecs():
-    """Returns the module of codecs, which registers them; for these tests alone."""
+    """Imports the module that registers the codecs, only for these tests."""
     registries = [base._input_codecs, base._request_codecs]
     before = [dict(registry._codecs) for registry in registries]
     for name in [name for name in sys.modules if name.startswith("mlserver_huggingface")]:
@@ -29,7 +29,7 @@ def tensor(data, datatype="BYTES", shape=None, content_type=None):
     return RequestInput(name="x", datatype=datatype, shape=shape or [len(data)], data=data, parameters=parameters)
 
 
-def test_a_request_becomes_arguments_by_name(codecs):
+def test_request_codec_decodes_arguments_by_name(codecs):
     inputs = [
         tensor(["a", "b"]),
         tensor([5], "INT64", content_type="raw").model_copy(update={"name": "top_k"}),
@@ -37,12 +37,12 @@ def test_a_request_becomes_arguments_by_name(codecs):
     ]
     found = codecs.HuggingfaceRequestCodec.decode_request(InferenceRequest(inputs=inputs))
     assert found == {"x": ["a", "b"], "top_k": 5, "options": {"a": [1, None]}}
-    # The request's own content type stands for inputs that have none, if it is one of inputs.
+    # The content type of the request is the default of its inputs, if it is a content type of inputs.
     listed = InferenceRequest(parameters=Parameters(content_type="hg_jsonlist"), inputs=[tensor(["1", "[2]"])])
     assert codecs.HuggingfaceRequestCodec.decode_request(listed) == {"x": [1, [2]]}
 
 
-def test_arguments_become_a_request_and_come_back(codecs):
+def test_request_codec_round_trips_arguments(codecs):
     arguments = {"texts": ["a", "b"], "n": 3, "flag": True, "share": 0.5, "options": {"a": 1}, "rows": [{"b": 2}, {}]}
     request = codecs.HuggingfaceRequestCodec.encode_request(arguments)
     types = {each.name: each.parameters.content_type for each in request.inputs}
@@ -50,7 +50,7 @@ def test_arguments_become_a_request_and_come_back(codecs):
     assert codecs.HuggingfaceRequestCodec.decode_request(request) == arguments
 
 
-def test_results_become_one_output_of_json(codecs):
+def test_request_codec_encodes_results_as_json_output(codecs):
     result = [{"score": numpy.float32(0.5), "holes": float("nan"), "box": (1, 2)}, numpy.arange(2)]
     response = codecs.HuggingfaceRequestCodec.encode_response("m", result)
     (output,) = response.outputs
@@ -63,7 +63,7 @@ def test_results_become_one_output_of_json(codecs):
     assert len(found) == 2
 
 
-def test_rows_become_arrays_and_come_back(codecs):
+def test_numpy_list_codec_round_trips_rows(codecs):
     rows = codecs.NumpyListCodec.decode_input(tensor([1, 2, 3, 4], "FP32", [2, 2]))
     assert [row.tolist() for row in rows] == [[1, 2], [3, 4]]
     encoded = codecs.NumpyListCodec.encode_input("x", rows)
@@ -72,18 +72,18 @@ def test_rows_become_arrays_and_come_back(codecs):
 
 
 @pytest.mark.parametrize("codec", ["HuggingfaceListJSONCodec", "HuggingfaceSingleJSONCodec"])
-def test_what_is_no_json_is_refused(codec, codecs):
+def test_json_codecs_reject_invalid_json(codec, codecs):
     with pytest.raises(CodecError, match="an element is expected as JSON"):
         getattr(codecs, codec).decode_input(tensor(["{"]))
 
 
 @pytest.mark.parametrize("codec", ["RawCodec", "HuggingfaceSingleJSONCodec"])
-def test_what_is_empty_has_no_first_element(codec, codecs):
+def test_single_element_codecs_reject_empty_tensor(codec, codecs):
     with pytest.raises(CodecError, match="`x` is empty: expected one element"):
         getattr(codecs, codec).decode_input(tensor([]))
 
 
-def test_a_conversation_needs_a_transformers_that_has_them(codecs):
+def test_conversation_codec_requires_supporting_transformers(codecs):
     described = {"uuid": "1", "past_user_inputs": [], "generated_responses": [], "new_user_input": "hi"}
-    with pytest.raises(CodecError, match="no conversations"):
+    with pytest.raises(CodecError, match="does not support conversations"):
         codecs.HuggingfaceListJSONCodec.decode_input(tensor([json.dumps(described)]))

@@ -1,4 +1,4 @@
-"""What importing the package does, and what it offers."""
+"""Imports and exported names of the package."""
 
 import importlib
 import json
@@ -64,7 +64,7 @@ def loaded_by(imports: List[str]) -> List[str]:
     return sorted({name.partition(".")[0] for name in json.loads(python(code))})
 
 
-def test_importing_takes_the_standard_library_alone() -> None:
+def test_import_loads_only_standard_library() -> None:
     if sys.version_info < (3, 10):
         pytest.skip("needs sys.stdlib_module_names")
     site = {name for name in loaded_by([]) if name not in sys.stdlib_module_names}
@@ -73,20 +73,20 @@ def test_importing_takes_the_standard_library_alone() -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_what_a_module_lists_is_there(name: str) -> None:
+def test_exported_names_exist(name: str) -> None:
     module = importlib.import_module(name)
     for public in getattr(module, "__all__", ()):
         assert hasattr(module, public)
 
 
-def test_submodules_come_with_the_package() -> None:
+def test_submodules_are_importable_from_package() -> None:
     code = "import mlserver; print(mlserver.utils.generate_uuid().count('-'), mlserver.errors.MLServerError('x').status_code)"
     assert python(code) == "4 400\n"
     with pytest.raises(AttributeError):
         _ = importlib.import_module("mlserver").no_such_thing
 
 
-def test_versions_agree() -> None:
+def test_sdk_version_matches_crate_version() -> None:
     manifest = (PACKAGE.parent / "Cargo.toml").read_text(encoding="utf-8")
     line = next(line for line in manifest.splitlines() if line.startswith("version"))
     assert importlib.import_module("mlserver.version").__version__ == line.split('"')[1]

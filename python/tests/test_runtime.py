@@ -1,4 +1,4 @@
-"""Logs, metrics, imports of users' code, registries, and responses of custom handlers."""
+"""Logs, metrics, imports of user code, registries, and responses of custom handlers."""
 
 import asyncio
 import io
@@ -35,7 +35,7 @@ def sunk() -> Iterator[List[Observation]]:
     set_sink(None)
 
 
-def test_a_sink_gets_every_observation(sunk: List[Observation]) -> None:
+def test_sink_receives_every_observation(sunk: List[Observation]) -> None:
     mlserver.register("sunk_metric", "what it is")
     with model_context(settings(parameters={"version": "1"})):
         mlserver.log(sunk_metric=2, sunk_other=0.5)
@@ -47,7 +47,7 @@ def test_a_sink_gets_every_observation(sunk: List[Observation]) -> None:
     assert REGISTRY["sunk_metric"].labels("m", "1").count == 0
 
 
-def test_without_a_sink_histograms_count() -> None:
+def test_histogram_counts_without_sink() -> None:
     with model_context(settings()):
         mlserver.log(kept_metric=0.01)
         mlserver.log(kept_metric=100)
@@ -58,7 +58,7 @@ def test_without_a_sink_histograms_count() -> None:
     assert child.count == 3
 
 
-def test_metrics_take_numbers_and_their_labels() -> None:
+def test_histogram_rejects_invalid_values_and_labels() -> None:
     metric = mlserver.register("strict_metric", "")
     with pytest.raises(TypeError, match="strict_metric"):
         metric.labels("m", "").observe("x")  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ def test_metrics_take_numbers_and_their_labels() -> None:
 
 
 @pytest.mark.needs("prometheus_client")
-def test_metrics_of_the_prometheus_client_are_found() -> None:
+def test_prometheus_client_metrics_are_collected() -> None:
     import prometheus_client
     from mlserver.metrics.prometheus import families
 
@@ -123,12 +123,12 @@ def line(structured: bool, message: str, version: str = "") -> str:
         return formatter.format(record)
 
 
-def test_lines_name_the_model() -> None:
+def test_log_line_contains_model() -> None:
     assert line(False, "hello").endswith(" [mlserver][m] INFO - hello")
     assert line(False, "hello", "v1").endswith(" [mlserver][m:v1] INFO - hello")
 
 
-def test_structured_lines_are_json() -> None:
+def test_structured_log_line_is_json() -> None:
     told = json.loads(line(True, 'a "quoted"\nline', "v1"))
     assert told.pop("time")
     assert told == {
@@ -140,7 +140,7 @@ def test_structured_lines_are_json() -> None:
     }
 
 
-def test_an_installed_handler_gets_all_records_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_installed_handler_receives_each_record_once(capsys: pytest.CaptureFixture[str]) -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     install_handler(handler)
@@ -182,7 +182,7 @@ def model_folder(root: pathlib.Path, name: str, answer: str) -> pathlib.Path:
     return file
 
 
-def test_each_folder_has_its_own_modules(tmp_path: pathlib.Path) -> None:
+def test_import_object_isolates_modules_of_folders(tmp_path: pathlib.Path) -> None:
     first = ModelSettings.parse_file(model_folder(tmp_path, "a", "of a"))
     second = ModelSettings.parse_file(model_folder(tmp_path, "b", "of b"))
     assert first.implementation.answer == "of a"  # type: ignore[attr-defined]
@@ -196,26 +196,26 @@ def test_each_folder_has_its_own_modules(tmp_path: pathlib.Path) -> None:
     assert first.implementation.answer == "of a"  # type: ignore[attr-defined]
 
 
-def test_imports_that_fail_say_why(tmp_path: pathlib.Path) -> None:
+def test_import_object_reports_reason_of_failure(tmp_path: pathlib.Path) -> None:
     file = model_folder(tmp_path, "a", "x")
-    for path, told in (("models.Missing", "has no `Missing`"), ("nowhere.M", "nowhere"), ("M", "no import path")):
+    for path, told in (("models.Missing", "has no `Missing`"), ("nowhere.M", "nowhere"), ("M", "not an import path")):
         found = ModelSettings.from_source({"implementation": path}, str(file))
         with pytest.raises(ImportError, match=told):
             _ = found.implementation
 
 
-def test_settings_read_the_env_file(tmp_path: pathlib.Path) -> None:
+def test_settings_read_env_file(tmp_path: pathlib.Path) -> None:
     (tmp_path / ".env").write_text(
         "# comment\nexport MLSERVER_HTTP_PORT=81 # why\nMLSERVER_SERVER_NAME='a b'\nMLSERVER_EXTENSIONS=[\"x\"]\n"
     )
     found = Settings(grpc_port=5)
     assert (found.http_port, found.server_name, found.extensions, found.grpc_port) == (81, "a b", ["x"], 5)
     (tmp_path / ".env").write_text("MLSERVER_EXTENSIONS=a,b\n")
-    with pytest.raises(ValueError, match="MLSERVER_EXTENSIONS is no JSON"):
+    with pytest.raises(ValueError, match="MLSERVER_EXTENSIONS is not valid JSON"):
         Settings()
 
 
-def test_a_repository_of_ones_own(tmp_path: pathlib.Path) -> None:
+def test_custom_model_repository_is_resolved(tmp_path: pathlib.Path) -> None:
     (tmp_path / "my_repository.py").write_text(
         "from mlserver.repository import ModelRepository\n"
         "class Mine(ModelRepository):\n"
@@ -259,7 +259,7 @@ class Recording(MLModel):
         return True
 
 
-def test_the_registry_keeps_versions() -> None:
+def test_registry_loads_and_unloads_versions() -> None:
     async def scenario() -> None:
         Recording.calls.clear()
         registry = MultiModelRegistry()
@@ -288,7 +288,7 @@ def test_the_registry_keeps_versions() -> None:
     asyncio.run(scenario())
 
 
-def test_responses_of_handlers_are_rendered() -> None:
+def test_rest_response_renders_body() -> None:
     response = Response({"a": b"\xc3\xa9", "b": [float("nan")]}, status_code=201, headers={"x": "y"})
     assert (response.body, response.status_code) == ('{"a":"é","b":[null]}'.encode(), 201)
     assert (response.headers, response.media_type) == ({"x": "y"}, "application/json")

@@ -1,4 +1,4 @@
-"""Elements in buffers, and whatever models return turned into them."""
+"""Tensor elements in buffers, and the conversion of models' results to them."""
 
 import math
 import struct
@@ -37,7 +37,7 @@ def text(*elements: str) -> BytesElements:
         ("FP64", [0.5], b"\x00" * 6 + b"\xe0\x3f"),
     ],
 )
-def test_numbers_are_little_endian(datatype: str, values: List[Any], content: bytes) -> None:
+def test_pack_writes_little_endian_numbers(datatype: str, values: List[Any], content: bytes) -> None:
     packed = pack(values, datatype)
     assert isinstance(packed, FixedElements)
     assert bytes(packed.buffer) == content
@@ -49,13 +49,13 @@ def test_numbers_are_little_endian(datatype: str, values: List[Any], content: by
 
 
 @pytest.mark.parametrize("datatype", sorted(WIDTHS))
-def test_elements_may_start_at_any_address(datatype: str) -> None:
+def test_fixed_elements_read_unaligned_buffer(datatype: str) -> None:
     content = bytes(pack([1, 0, 1], datatype).buffer)
     shifted = memoryview(b"x" + content)[1:]
     assert FixedElements(datatype, shifted).tolist() == [1, 0, 1]
 
 
-def test_16_bit_brain_floats_round_to_nearest_even() -> None:
+def test_pack_rounds_bf16_to_nearest_even() -> None:
     exact = struct.unpack("<f", b"\x00\x80\x80\x3f")[0]  # halfway between two of them
     assert bytes(pack([exact], "BF16").buffer) == b"\x80\x3f"
     above = struct.unpack("<f", b"\x01\x80\x80\x3f")[0]
@@ -63,7 +63,7 @@ def test_16_bit_brain_floats_round_to_nearest_even() -> None:
     assert math.isnan(pack([math.nan], "BF16").tolist()[0])
 
 
-def test_nested_lists_are_flattened_by_row() -> None:
+def test_pack_flattens_nested_lists_by_row() -> None:
     assert pack([[1, 2], [3, (4,)]], "INT8").tolist() == [1, 2, 3, 4]
     assert pack([["a"], [b"b"]], "BYTES").tolist() == [b"a", b"b"]
     assert pack(5, "INT8").tolist() == [5]
@@ -71,7 +71,7 @@ def test_nested_lists_are_flattened_by_row() -> None:
     assert pack(array("d", [1, 2]), "FP32").tolist() == [1.0, 2.0]
 
 
-def test_values_of_other_kinds_are_converted_where_nothing_is_lost() -> None:
+def test_pack_converts_other_types_without_loss() -> None:
     assert pack([1.0, True], "INT64").tolist() == [1, 1]
     assert math.isnan(pack([None], "FP32").tolist()[0])
     assert pack([1e6], "FP16").tolist() == [math.inf]
@@ -83,22 +83,22 @@ def test_values_of_other_kinds_are_converted_where_nothing_is_lost() -> None:
 @pytest.mark.parametrize(
     ("values", "datatype", "told"),
     [
-        ([1, 2.5], "INT32", "element 1, 2.5, is no INT32"),
+        ([1, 2.5], "INT32", "element 1, 2.5, is not a valid INT32"),
         ([1, 300], "UINT8", "element 1, 300, does not fit UINT8"),
         ([-1], "UINT64", "does not fit UINT64"),
-        ([1, "x"], "FP32", "element 1, 'x', is no FP32"),
-        ([None], "INT8", "is no INT8"),
-        ([math.nan], "INT8", "is no INT8"),
+        ([1, "x"], "FP32", "element 1, 'x', is not a valid FP32"),
+        ([None], "INT8", "is not a valid INT8"),
+        ([math.nan], "INT8", "is not a valid INT8"),
         ([1], "INT128", "'INT128' is not a datatype"),
         ([object()], "BYTES", "cannot be an element of a BYTES tensor"),
     ],
 )
-def test_what_does_not_fit_is_named(values: List[Any], datatype: str, told: str) -> None:
+def test_pack_rejects_invalid_element_with_index(values: List[Any], datatype: str, told: str) -> None:
     with pytest.raises(TensorError, match=told):
         pack(values, datatype)
 
 
-def test_bytes_lie_end_to_end() -> None:
+def test_pack_joins_bytes_elements() -> None:
     packed = pack(["a", b"", "é", {"k": [1, None]}, 5], "BYTES")
     assert isinstance(packed, BytesElements)
     assert bytes(packed.buffer) == b'a\xc3\xa9{"k":[1,null]}5'
@@ -111,7 +111,7 @@ def test_bytes_lie_end_to_end() -> None:
     assert pack("one text", "BYTES").tolist() == [b"one text"]
 
 
-def test_json_strings_are_text_and_others_bytes() -> None:
+def test_bytes_elements_are_text_only_from_json() -> None:
     for elements in (["a", "bc", ""], ["é", "日本", "z"]):
         assert text(*elements).tolist() == elements
         assert [text(*elements)[index] for index in range(3)] == elements
@@ -122,7 +122,7 @@ def received(name: str, elements: Any, shape: List[int], **values: Any) -> Reque
     return tensor_input(name, elements.datatype, shape, values or None, elements)
 
 
-def test_received_requests_equal_made_ones() -> None:
+def test_received_request_equals_constructed_request() -> None:
     tensor = received("x", fixed("INT8", b"\x01\x02"), [2], content_type="np", more=1)
     output = requested_output("y", {"content_type": "str"})
     request = inference_request("7", {"a": 1}, [tensor, received("t", text("a"), [1])], [output])
@@ -148,14 +148,14 @@ def test_received_requests_equal_made_ones() -> None:
     assert inference_request(None, None, []).model_fields_set == {"inputs"}
 
 
-def test_a_parameter_cannot_pose_as_a_decoded_value() -> None:
+def test_parameter_cannot_set_cached_decoded_value() -> None:
     tensor = received("x", text("a"), [1], _decoded_payload="forged")
     assert StringCodec.decode_input(tensor) == ["a"]
     assert not hasattr(tensor.parameters, "_decoded_payload")
     assert not hasattr(parameters({"_decoded_payload": 1}), "_decoded_payload")
 
 
-def test_a_list_made_of_a_buffer_keeps_its_changes() -> None:
+def test_tensor_data_list_keeps_changes() -> None:
     data = TensorData.from_buffer("INT8", memoryview(b"\x01\x02"))
     assert data.elements is not None
     data.root[0] = 5
@@ -163,14 +163,14 @@ def test_a_list_made_of_a_buffer_keeps_its_changes() -> None:
     assert data.elements is None
 
 
-def test_codecs_read_buffers() -> None:
+def test_codecs_decode_buffers() -> None:
     assert StringCodec.decode_input(received("x", pack(["a", "é"], "BYTES"), [2])) == ["a", "é"]
     assert StringCodec.decode_input(received("x", fixed("INT8", b"\x01"), [1])) == [""]
     assert Base64Codec.decode_input(received("x", text("YQ=="), [1])) == [b"a"]
 
 
 @pytest.mark.needs("numpy")
-def test_arrays_are_decoded_in_place() -> None:
+def test_numpy_codec_decodes_in_place() -> None:
     import numpy
 
     memory = bytearray(struct.pack("<4f", 1, 2, 3, 4))
@@ -180,14 +180,14 @@ def test_arrays_are_decoded_in_place() -> None:
     decoded[0, 0] = 9
     assert struct.unpack_from("<f", memory)[0] == 9
 
-    # Memory that cannot be written to is copied, since users change their arrays.
+    # Read-only memory is copied, because user code may change arrays.
     copied = NumpyCodec.decode_input(received("x", FixedElements("FP32", memoryview(bytes(memory))), [4]))
     copied += 1
     assert copied.tolist() == [10, 3, 4, 5]
 
 
 @pytest.mark.needs("numpy")
-def test_arrays_of_every_datatype_come_back() -> None:
+def test_numpy_codec_round_trips_every_datatype() -> None:
     for datatype in WIDTHS:
         elements = pack([0, 1], datatype)
         array_ = NumpyCodec.decode_input(received("x", elements, [2]))
@@ -198,7 +198,7 @@ def test_arrays_of_every_datatype_come_back() -> None:
 
 
 @pytest.mark.needs("numpy")
-def test_text_and_bytes_become_arrays() -> None:
+def test_numpy_codec_decodes_text_and_bytes() -> None:
     assert NumpyCodec.decode_input(received("x", text("a", "bcd"), [2, 1])).tolist() == [["a"], ["bcd"]]
     assert NumpyCodec.decode_input(received("x", pack([b"a", b"bcd"], "BYTES"), [2])).tolist() == [b"a", b"bcd"]
     assert NumpyCodec.decode_input(received("x", pack([b"a\0", b""], "BYTES"), [2])).tolist() == [b"a\0", b""]
@@ -206,7 +206,7 @@ def test_text_and_bytes_become_arrays() -> None:
 
 
 @pytest.mark.needs("numpy")
-def test_an_encoded_array_does_not_follow_later_changes() -> None:
+def test_encoded_array_is_copied() -> None:
     import numpy
 
     values = numpy.array([1.0, 2.0])
@@ -216,7 +216,7 @@ def test_an_encoded_array_does_not_follow_later_changes() -> None:
 
 
 @pytest.mark.needs("numpy")
-def test_arrays_of_other_orders_and_widths_are_packed() -> None:
+def test_pack_converts_array_order_and_width() -> None:
     import numpy
 
     assert pack(numpy.array([1, 2], dtype=">i4"), "INT32").tolist() == [1, 2]
@@ -231,7 +231,7 @@ def answer(*outputs: ResponseOutput) -> InferenceResponse:
     return InferenceResponse(model_name="m", outputs=list(outputs))
 
 
-def test_outputs_are_ready_to_be_sent() -> None:
+def test_wire_outputs_returns_buffers() -> None:
     first = ResponseOutput(
         name="a", shape=(2,), datatype="INT16", data=[1, 2], parameters={"content_type": None, "k": 1}
     )
@@ -245,21 +245,21 @@ def test_outputs_are_ready_to_be_sent() -> None:
     assert bytes(wire[1].elements.buffer) == "é".encode()
 
 
-def test_an_echoed_tensor_is_not_copied() -> None:
+def test_wire_outputs_does_not_copy_echoed_tensor() -> None:
     elements = fixed("INT8", b"\x01")
     output = ResponseOutput(name="o", shape=[1], datatype="INT8", data=received("x", elements, [1]).data)
     assert wire_outputs(answer(output))[0].elements is elements
 
 
-def test_outputs_that_are_no_tensor_are_named() -> None:
-    with pytest.raises(TensorError, match="output 'o': element 0, 'a', is no INT8"):
+def test_wire_outputs_rejects_invalid_output_with_name() -> None:
+    with pytest.raises(TensorError, match="output 'o': element 0, 'a', is not a valid INT8"):
         wire_outputs(answer(ResponseOutput(name="o", shape=[1], datatype="INT8", data=["a"])))
     odd = ResponseOutput.construct(name="o", shape=[None], datatype="INT8", data=TensorData([1]))
     with pytest.raises(TensorError, match="output 'o'"):
         wire_outputs(answer(odd))
 
 
-def test_an_unknown_dimension_is_what_the_elements_say() -> None:
+def test_wire_outputs_resolves_unknown_dimension() -> None:
     output = ResponseOutput(name="o", shape=[-1, 2], datatype="INT8", data=[1, 2, 3, 4])
     assert wire_outputs(answer(output))[0].shape == [2, 2]
     for shape in ([-1, 3], [-1, -1], [-2], [-1, 0]):
@@ -267,7 +267,7 @@ def test_an_unknown_dimension_is_what_the_elements_say() -> None:
             wire_outputs(answer(ResponseOutput(name="o", shape=shape, datatype="INT8", data=[1, 2, 3, 4])))
 
 
-def test_data_may_be_assigned_without_a_wrapper() -> None:
+def test_data_can_be_assigned_without_wrapper() -> None:
     output = ResponseOutput(name="o", shape=[1], datatype="INT8", data=[0])
     output.data = [7]  # type: ignore[assignment]
     output.parameters = {"a": 1}  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""What payload types promise beyond the golden answers."""
+"""Payload types: behavior that the golden answers do not cover."""
 
 import copy
 import json
@@ -16,7 +16,7 @@ REQUEST = {
 }
 
 
-def test_errors_name_the_fields() -> None:
+def test_validation_error_names_fields() -> None:
     with pytest.raises(
         ValueError, match=r"2 validation errors for InferenceRequest\nid\n.*\ninputs.0.shape.1\n"
     ) as caught:
@@ -26,13 +26,13 @@ def test_errors_name_the_fields() -> None:
     assert json.loads(caught.value.json())[0]["loc"] == ["id"]
 
 
-def test_errors_do_not_repeat_whole_tensors() -> None:
+def test_validation_error_shortens_values() -> None:
     with pytest.raises(ValidationError) as caught:
         InferenceRequest(inputs=[{"data": list(range(100000))}])
     assert len(str(caught.value)) < 1000
 
 
-def test_models_can_be_pickled_and_copied() -> None:
+def test_payload_types_can_be_pickled_and_copied() -> None:
     request = InferenceRequest(**REQUEST)
     for twin in (pickle.loads(pickle.dumps(request)), copy.copy(request), copy.deepcopy(request), request.copy()):
         assert twin == request
@@ -44,19 +44,19 @@ def test_models_can_be_pickled_and_copied() -> None:
     assert pickle.loads(pickle.dumps(empty)) == empty
 
 
-def test_equality_is_of_class_and_values() -> None:
+def test_payload_types_compare_class_and_values() -> None:
     assert Parameters(a=1) != Parameters(a=1, b=2)
     assert Parameters() != TensorData(None)
     with pytest.raises(TypeError):
         hash(Parameters())
 
 
-def test_bytes_that_are_no_text_have_no_json() -> None:
+def test_json_rejects_bytes_that_are_not_utf8() -> None:
     with pytest.raises(UnicodeDecodeError):
         TensorData([b"\xff"]).model_dump_json()
 
 
-def test_older_names_work() -> None:
+def test_pydantic_v1_method_names_work() -> None:
     request = InferenceRequest.parse_raw(json.dumps(REQUEST))
     assert request.__fields_set__ == {"id", "inputs", "parameters"}
     assert sorted(request.__fields__) == ["id", "inputs", "outputs", "parameters"]
@@ -64,7 +64,7 @@ def test_older_names_work() -> None:
     assert dict(request)["id"] == "1"
 
 
-def test_changes_count_as_given() -> None:
+def test_assigned_fields_count_as_set() -> None:
     request = InferenceRequest(inputs=[])
     request.id = "5"
     assert request.model_dump() == {"id": "5", "inputs": []}
@@ -73,7 +73,7 @@ def test_changes_count_as_given() -> None:
     assert request.dict(exclude_unset=True) == {"id": "5", "parameters": {"headers": {"a": "b"}}, "inputs": []}
 
 
-def test_classes_of_ones_own_are_validated() -> None:
+def test_custom_models_are_validated() -> None:
     class Inner(BaseModel):
         size: int = 1
 
@@ -90,7 +90,7 @@ def test_classes_of_ones_own_are_validated() -> None:
 
 
 @pytest.mark.needs("pydantic")
-def test_types_are_fields_of_a_users_pydantic_models() -> None:
+def test_payload_types_work_as_pydantic_fields() -> None:
     import pydantic
 
     class Envelope(pydantic.BaseModel):
@@ -104,7 +104,7 @@ def test_types_are_fields_of_a_users_pydantic_models() -> None:
         Envelope(request={"id": "5"})
 
 
-def test_unset_data_is_any_value() -> None:
+def test_tensor_data_accepts_any_value() -> None:
     value: Any = {"free": ["form"]}
     tensor = RequestInput(name="x", shape=[1], datatype="BYTES", data=value)
     assert tensor.data.root == value

@@ -1,7 +1,7 @@
-"""A worker process, driven over its socket by what the server sends.
+"""Runs a worker process, and sends it frames over its socket.
 
-The frames of `tests/fixtures/frames` are shared with the server's tests: it writes those of kinds below 64 just so, and reads
-the others; here it is the other way round.
+The frames of `tests/fixtures/frames` are shared with the server's tests. The server writes exactly those of kinds below 64
+and reads the others; the worker does the opposite.
 """
 
 import pathlib
@@ -38,7 +38,7 @@ from worker import (
 
 
 def receive_all(worker: Worker, count: int) -> Dict[int, List[Frame]]:
-    """Returns that many frames, by id."""
+    """Receives `count` frames, and returns them by id."""
     found: Dict[int, List[Frame]] = {}
     for _ in range(count):
         received = worker.receive()
@@ -65,7 +65,7 @@ def same(found: Frame, name: str) -> None:
         pytest.fail(f"`{name}` differs; what came is in {new}")
 
 
-def test_what_the_worker_sends_is_as_recorded():
+def test_worker_frames_match_fixtures():
     with Worker() as worker:
         worker.send(fixture("load"))
         same(worker.receive(), "loaded")
@@ -95,7 +95,7 @@ def test_what_the_worker_sends_is_as_recorded():
 
 
 @pytest.mark.needs("prometheus_client")
-def test_metrics_of_the_prometheus_client_are_told_as_recorded():
+def test_exposition_frame_matches_fixture():
     with Worker() as worker:
         worker.send(fixture("load"))
         same(worker.receive(), "loaded")
@@ -103,7 +103,7 @@ def test_metrics_of_the_prometheus_client_are_told_as_recorded():
         same(worker.receive(), "exposition")
 
 
-def test_ready_says_what_the_fixture_says():
+def test_ready_frame_matches_fixture():
     recorded = read_frame(Reader(fixture("ready")))
     assert recorded is not None
     with Worker() as worker:
@@ -121,7 +121,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
-def test_the_reader_cuts_frames_wherever_the_bytes_are_cut(chunk: int):
+def test_frame_reader_splits_frames_at_any_boundary(chunk: int):
     names = sorted(path.stem for path in FIXTURES.glob("*.bin"))
     large = frame(PING, 5, None, bytes(300_000))
     content = b"".join(map(fixture, names)) + large + fixture("ping")
@@ -141,7 +141,7 @@ def test_the_reader_cuts_frames_wherever_the_bytes_are_cut(chunk: int):
     assert len(found) == len(expected)
 
 
-def test_a_request_is_read_as_it_was_meant():
+def test_read_request_decodes_fixture():
     recorded = read_frame(Reader(fixture("predict")))
     assert recorded is not None
     payload = frames.read_request(recorded.head, bytearray(recorded.tail))
@@ -158,7 +158,7 @@ def test_a_request_is_read_as_it_was_meant():
     assert [(output.name, output.parameters.content_type) for output in payload.outputs] == [("numbers", "np")]
 
 
-def test_hello_says_what_the_worker_looks_for():
+def test_hello_frame_has_expected_fields():
     recorded = read_frame(Reader(fixture("hello")))
     assert recorded is not None
     assert recorded.head == {
@@ -172,7 +172,7 @@ def test_hello_says_what_the_worker_looks_for():
     }
 
 
-# Frames that nobody should send
+# Invalid frames
 
 
 @pytest.mark.parametrize(
@@ -185,10 +185,10 @@ def test_hello_says_what_the_worker_looks_for():
     ],
     ids=["kind", "head", "tail", "json"],
 )
-def test_bytes_that_are_no_frame_end_the_worker(wrong: bytes):
+def test_invalid_frame_ends_worker(wrong: bytes):
     with Worker() as worker:
         worker.send(wrong)
-        with pytest.raises(AssertionError, match=r"the worker has gone"):
+        with pytest.raises(AssertionError, match=r"the worker has exited"):
             worker.receive()
         assert worker.process.wait(10) != 0
 
@@ -204,7 +204,7 @@ def test_bytes_that_are_no_frame_end_the_worker(wrong: bytes):
         {"model": 7, "inputs": [3]},
     ],
 )
-def test_a_call_that_is_wrong_fails_alone(head: Dict[str, Any]):
+def test_invalid_call_fails_without_ending_worker(head: Dict[str, Any]):
     with Worker() as worker:
         worker.load("frame_models.Echo")
         worker.send(frame(PREDICT, 513, head, NUMBER))
@@ -217,7 +217,7 @@ def test_a_call_that_is_wrong_fails_alone(head: Dict[str, Any]):
 # Calls
 
 
-def test_a_call_is_noted_on_the_page_before_its_code_runs():
+def test_call_is_marked_in_page_before_user_code():
     with Worker() as worker:
         worker.load("frame_models.Echo")
         assert not worker.begun(513)
@@ -226,7 +226,7 @@ def test_a_call_is_noted_on_the_page_before_its_code_runs():
         assert worker.begun(513)
 
 
-def test_coroutines_overlap():
+def test_coroutine_calls_overlap():
     with Worker() as worker:
         worker.load("frame_models.Echo")
         worker.send(frame(PREDICT, 513, request(id="wait"), NUMBER), frame(PREDICT, 514, request(), NUMBER))
@@ -235,7 +235,7 @@ def test_coroutines_overlap():
         assert worker.receive().head["kind"] == "cancelled"
 
 
-def test_an_exception_says_its_class_and_where():
+def test_model_exception_has_class_and_traceback():
     with Worker() as worker:
         worker.load("frame_models.Echo")
         worker.send(frame(PREDICT, 513, request(id="fail"), NUMBER))
@@ -244,7 +244,7 @@ def test_an_exception_says_its_class_and_where():
         assert "frame_models.py" in failure["traceback"]
 
 
-def test_a_stream_makes_no_more_than_it_has_credit_for():
+def test_stream_respects_credit():
     with Worker() as worker:
         worker.load("frame_models.Echo")
         worker.send(frame(STREAM, 513, {"model": 7, "request": "s", "credit": 1}))
@@ -266,17 +266,17 @@ def test_a_stream_makes_no_more_than_it_has_credit_for():
     [
         ("nowhere.Model", "needs the module `nowhere`"),
         ("frame_models.Absent", "has no `Absent`"),
-        ("Echo", "`Echo` is no import path"),
+        ("Echo", "`Echo` is not an import path"),
     ],
 )
-def test_a_model_that_is_not_there_says_what_was_looked_for(implementation: str, message: str):
+def test_load_of_missing_model_reports_what_was_searched(implementation: str, message: str):
     with Worker() as worker:
         failed = worker.load(implementation)
         assert (failed.kind, failed.head["kind"]) == (ERROR, "mlserver")
         assert message in failed.head["message"]
 
 
-def test_a_handler_s_call_that_is_wrong_is_a_422():
+def test_invalid_handler_call_is_422():
     with Worker() as worker:
         assert worker.load("frame_models.Echo").kind == LOADED
         head = {"model": 7, "handler": "echo", "method": "PUT", "path": "/echo/a", "path_params": {"name": "a"}}
@@ -286,7 +286,7 @@ def test_a_handler_s_call_that_is_wrong_is_a_422():
         assert failed["message"].startswith("query.q: Input should be a valid integer")
 
 
-def test_metrics_come_before_the_end_of_what_observed_them():
+def test_metrics_frame_precedes_final_frame():
     with Worker() as worker:
         worker.load("frame_models.Echo")
         worker.send(frame(PREDICT, 513, request(id="r1"), NUMBER))
@@ -302,7 +302,7 @@ def leave(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize(("end", "code"), [(stop, 0), (leave, 1)])
-def test_the_worker_goes_when_it_should(end: Callable[[Worker], None], code: int):
+def test_worker_exits_on_stop_and_disconnect(end: Callable[[Worker], None], code: int):
     with Worker() as worker:
         worker.load("frame_models.Echo")
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -313,10 +313,10 @@ def test_the_worker_goes_when_it_should(end: Callable[[Worker], None], code: int
         assert worker.process.wait(10) == code
 
 
-# What comes at once, and what does not fit
+# Concurrent frames and large tensors
 
 
-def test_a_call_cancelled_before_it_begins_has_its_final_frame():
+def test_call_cancelled_before_start_gets_final_frame():
     with Worker() as worker:
         worker.send(fixture("load"))
         assert worker.receive().kind == LOADED
@@ -327,7 +327,7 @@ def test_a_call_cancelled_before_it_begins_has_its_final_frame():
         assert found[769][0].kind == ANSWER
 
 
-def test_tensors_larger_than_the_socket_come_back_whole():
+def test_tensors_larger_than_socket_buffer_round_trip():
     size = 8 << 20
     content = bytes(range(256)) * (size // 256)
     tensor = {"name": "x", "datatype": "UINT8", "shape": [size], "size": size}
@@ -341,7 +341,7 @@ def test_tensors_larger_than_the_socket_come_back_whole():
             assert answer.tail == content
 
 
-def test_a_traceback_begins_in_the_model_s_code():
+def test_traceback_starts_in_model_code():
     with Worker() as worker:
         worker.send(fixture("load"))
         assert worker.receive().kind == LOADED

@@ -1,4 +1,4 @@
-"""A worker process on the end of a socket, and frames written and read without the code that is tested."""
+"""A worker process with a socket, and an encoding of frames that is independent of the tested code."""
 
 import array
 import json
@@ -35,12 +35,12 @@ class Frame(NamedTuple):
     id: int
     head: Any
     tail: bytes
-    #: All of it, as it came.
+    #: The whole frame, as received.
     whole: bytes
 
 
 def read_frame(take: Any) -> Optional[Frame]:
-    """Reads a frame with `take`, a function that returns just as many bytes as it is asked for, or fewer at the end."""
+    """Reads a frame with `take`, a function that returns the requested number of bytes, or fewer at the end."""
     header = take(_HEADER.size)
     if not header:
         return None
@@ -50,7 +50,7 @@ def read_frame(take: Any) -> Optional[Frame]:
 
 
 class Worker:
-    """A worker that has said that it is ready. Use it in a `with` block."""
+    """A worker that is ready. Use it in a `with` block."""
 
     def __init__(self, **hello: Any) -> None:
         self.page_file = tempfile.TemporaryFile()  # noqa: SIM115 (closed where the `with` block ends)
@@ -87,12 +87,12 @@ class Worker:
         self.server.sendall(b"".join(frames))
 
     def receive(self, yields: bool = False) -> Frame:
-        """Returns the next frame; those that only say that a call waits are left out unless asked for."""
+        """Returns the next frame. Skips `yielded` frames unless `yields` is true."""
         while True:
             found = read_frame(self._take)
             if found is None:
                 assert self.process.stdout is not None
-                raise AssertionError(f"the worker has gone: {self.process.stdout.read().decode()}")
+                raise AssertionError(f"the worker has exited: {self.process.stdout.read().decode()}")
             if yields or found.kind != YIELDED:
                 return found
 
@@ -102,7 +102,7 @@ class Worker:
         return self.receive()
 
     def begun(self, id: int) -> bool:
-        """Tells whether the page says that user code has begun for a call."""
+        """Returns whether the page marks a call as begun."""
         return struct.unpack_from("<Q", self.page, 8 * (id % 256))[0] == id
 
     def _take(self, size: int) -> bytes:

@@ -76,7 +76,8 @@ fn init_writes_the_project_files() {
     insta::assert_snapshot!(fs::read_to_string(folder.path("churn/README.md")).unwrap(), @r#"
     # churn
 
-    A model in Python: [`models.py`](models.py) holds the class, `line.json` what it loads, `requirements.txt` what it imports.
+    A model in Python: [`models.py`](models.py) contains the class, `line.json` the data that it loads, and `requirements.txt` the
+    packages that it imports.
 
     ```sh
     python -m pip install --requirement requirements.txt
@@ -88,26 +89,26 @@ fn init_writes_the_project_files() {
     mlserver start .
     ```
 
-    Ask it, once `curl --fail localhost:8080/v2/health/ready` succeeds:
+    Send a request, once `curl --fail localhost:8080/v2/health/ready` succeeds:
 
     ```sh
     curl localhost:8080/v2/models/churn/infer --header 'Content-Type: application/json' --data @request.json
     ```
 
-    Test it, with a server of its own on free ports:
+    Test it. The tests start their own server on free ports:
 
     ```sh
     python -m unittest
     ```
 
-    Make an image of it, and try that:
+    Build an image, and run it:
 
     ```sh
     mlserver build . --tag churn --check
     docker run --rm --publish 8080:8080 churn
     ```
 
-    `.github/workflows/test.yml` tests every push; it says what it wants to be told first.
+    `.github/workflows/test.yml` tests every push; the comment at its start describes how to set it up.
     "#);
     insta::assert_snapshot!(fs::read_to_string(folder.path("churn/model-settings.json")).unwrap(), @r#"
     {

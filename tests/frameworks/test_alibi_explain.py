@@ -107,10 +107,10 @@ def test_failed_load_reports_the_reason(tmp_path):
     with serving(tmp_path):
         found = reasons(tmp_path, sys.executable)
     assert found["untold"].startswith(
-        "`parameters.extra` is wrong: `infer_uri`: Field required; `explainer_type`: Field"
+        "invalid `parameters.extra`: `infer_uri`: Field required; `explainer_type`: Field"
     )
     assert found["unknown"].startswith("`parameters.extra.explainer_type` is `magic`, expected one of anchor_image, ")
-    assert found["modelless"] == f"`parameters.extra.infer_uri`: there is no `{tmp_path}/modelless/nope.joblib`"
+    assert found["modelless"] == f"`parameters.extra.infer_uri`: `{tmp_path}/modelless/nope.joblib` does not exist"
     assert found["empty"].startswith(f"cannot load `{tmp_path}/empty`: ")
     assert found["missing"] == f"Invalid URI specified for model missing ({tmp_path}/missing/nope)"
 

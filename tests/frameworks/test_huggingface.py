@@ -145,7 +145,7 @@ def test_failed_load_reports_the_reason(tmp_path):
     assert found.pop("nothing") == "Missing HuggingFace Runtime settings."
     assert found.pop("missing") == f"Invalid URI specified for model missing ({tmp_path}/missing/nope)"
     assert found.pop("mistyped").startswith(
-        "`parameters.extra` is wrong: `optimum_model`: Input should be a valid boolean"
+        "invalid `parameters.extra`: `optimum_model`: Input should be a valid boolean"
     )
     assert found.pop("labels") == (
         "`zero-shot-classification` cannot be batched: the labels of several requests would be mixed; "
@@ -154,7 +154,7 @@ def test_failed_load_reports_the_reason(tmp_path):
     for name, start in {
         "untold": r"Invalid transformer task: \. Available tasks: \[.*'fill-mask'",
         "unknown": r"Invalid transformer task: cooking\. Available tasks: \[.*'fill-mask'",
-        "framework": r"(cannot load `.*`: |the installed transformers knows no framework `jax`)",
+        "framework": r"(cannot load `.*`: |the installed transformers does not support framework `jax`)",
         "empty": rf"cannot load `{tmp_path}/empty/empty`: \w+: .*",
     }.items():
         assert re.match(start, found.pop(name), re.DOTALL), name

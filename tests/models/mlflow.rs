@@ -146,7 +146,7 @@ fn mlflow_tensor_signature_checks_shape_and_datatype() {
     let server = TestServer::start(native("plain"));
     let input = json!({"name": "any", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]});
     let silent = server.post("/v2/models/plain/infer", json!({"inputs": [input]}).to_string());
-    assert!(silent.error(400).contains("say what the request is"));
+    assert!(silent.error(400).contains("set the request's `content_type`"));
     let body = json!({"inputs": [input], "parameters": {"content_type": "np"}}).to_string();
     assert_eq!(server.post("/v2/models/plain/infer", body).ok()["outputs"][0]["datatype"], "INT64");
 }
@@ -191,11 +191,11 @@ fn mlflow_unsupported_feature_is_rejected_by_name() {
         ),
         ("serialization_format: pickle", "serialization_format: skops", "in the format `skops`"),
         ("predict_fn: predict", "predict_fn: score", "`predict_fn` is `score`"),
-        ("model_path: model.pkl", "model_path: ../model.pkl", "is not inside of the folder"),
-        ("model_path: model.pkl", "model_path: other.pkl", "is not there"),
+        ("model_path: model.pkl", "model_path: ../model.pkl", "is outside of the folder"),
+        ("model_path: model.pkl", "model_path: other.pkl", "does not exist"),
         ("params: null", r#"params: '[{"name": "x", "type": "long", "default": 1}]'"#, "its signature has params"),
-        ("[-1, 3]", "[-1, 4]", "4 columns, but the model 3 features"),
-        (r#""type": "tensor""#, r#""type": "tensor", "name": "x""#, "a tensor with a name"),
+        ("[-1, 3]", "[-1, 4]", "4 columns, but the model has 3 features"),
+        (r#""type": "tensor""#, r#""type": "tensor", "name": "x""#, "a named tensor"),
         ("flavors:", "flavors: [", "MLmodel"),
     ];
     for (part, replacement, reason) in cases {
@@ -205,9 +205,11 @@ fn mlflow_unsupported_feature_is_rejected_by_name() {
     }
     let columns = r#"signature: {inputs: '[{"type": "datetime", "name": "day"}]'}"#;
     let (before, _) = good.split_once("signature:").unwrap();
-    assert!(refusal(&format!("{before}{columns}")).contains("input `day` is of the type `datetime`"));
+    assert!(
+        refusal(&format!("{before}{columns}")).contains("input `day` of its signature has unsupported type `datetime`")
+    );
     let optional = columns.replace("datetime", "long").replace("\"day\"", "\"day\", \"required\": false");
-    assert!(refusal(&format!("{before}{optional}")).contains("input `day` is optional"));
+    assert!(refusal(&format!("{before}{optional}")).contains("input `day` of its signature is optional"));
 }
 
 #[test]

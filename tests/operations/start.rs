@@ -313,7 +313,7 @@ fn start_failed_load_names_file_or_setting() {
             "a custom runtime",
             json!({"implementation": "models.Custom"}),
             "",
-            "no Python interpreter: looked beside the executable",
+            "no Python interpreter found: looked next to the executable",
         ),
     ];
     for (what, settings, content, expected) in cases {

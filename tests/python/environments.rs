@@ -253,7 +253,7 @@ fn environment_conda_unpack_is_run() {
     pack(environment.path(), &folder.path("a/environment.tar.gz"));
     let log = failure(with_python(folder).unwrap());
     assert!(
-        log.contains("its `bin/conda-unpack` failed: it ended with exit status: 1; its last line was: no placeholder"),
+        log.contains("its `bin/conda-unpack` failed: it exited with exit status: 1; its last line was: no placeholder"),
         "{log}"
     );
 }
@@ -295,7 +295,7 @@ fn environment_moved_venv_without_interpreter_is_an_error() {
     let folder = process_models(&[("a", tarball("e.tar.gz"))]);
     pack(foreign_venv(&python, "3.99", "/opt/gone/bin").path(), &folder.path("a/e.tar.gz"));
     let log = failure(with_python(folder).unwrap());
-    let expected = "e.tar.gz`: it was made with Python 3.99 in `/opt/gone/bin`, which this machine does not have; \
+    let expected = "e.tar.gz`: it was created with Python 3.99 in `/opt/gone/bin`, which this machine does not have; \
         looked at `/opt/gone/bin/python3.99`, `/opt/gone/bin/python3`, ";
     assert!(log.contains(expected), "{log}");
 }
@@ -315,11 +315,11 @@ fn environment_problem_fails_the_load_with_the_reason() {
     fs::write(place("upgraded").join("pyvenv.cfg"), "home = /usr/bin\nversion_info = 3.99.0.final.0\n").unwrap();
     let cases = [
         ("absent", "cannot use `environment_path` ", "No such file or directory"),
-        ("file", "is a file; `environment_tarball` takes packed environments", ""),
-        ("empty", "holds no interpreter (`bin/python`, `bin/python3`) and no packages", ""),
+        ("file", "is a file; use `environment_tarball` for packed environments", ""),
+        ("empty", "contains no interpreter (`bin/python`, `bin/python3`) and no packages", ""),
         ("old", "is Python 3.6: models need Python 3.8 or newer", ""),
-        ("dangling", "bin/python` links to `/opt/gone/bin/python3.9`, which is not there", ""),
-        ("upgraded", "was made for Python 3.99, but its `bin/python` is Python ", &own),
+        ("dangling", "bin/python` links to `/opt/gone/bin/python3.9`, which does not exist", ""),
+        ("upgraded", "was created for Python 3.99, but its `bin/python` is Python ", &own),
     ];
     place("empty");
     for (name, expected, further) in cases {
@@ -358,7 +358,7 @@ fn environment_container_archive_is_the_default() {
     assert_eq!((&answer["python"], &answer["only_there"]), (&json!(version), &json!("container")));
     // Images set the variable whether or not there is an archive.
     let server = starting(process_models(&[("a", json!({}))])).env("MLSERVER_ENV_TARBALL", "/no/e.tar.gz").start();
-    server.wait_for_log("`/no/e.tar.gz` (`MLSERVER_ENV_TARBALL`) is not there");
+    server.wait_for_log("`/no/e.tar.gz` (`MLSERVER_ENV_TARBALL`) does not exist");
     assert_eq!(ask(&server, "a", 0)["only_there"], Value::Null);
 }
 
@@ -375,6 +375,7 @@ fn environment_may_be_a_folder_of_packages() {
     drop(server);
     let packages = packages.file("numpy-1.0.dist-info/WHEEL", "Tag: cp399-cp399-linux_x86_64\n");
     let log = failure(with_python(process_models(&[("a", in_path(packages.root()))])).unwrap());
-    let expected = format!("was built for another Python: wanted cp399-cp399-linux_x86_64, found Python {own} (");
+    let expected =
+        format!("was built for another version of Python: expected cp399-cp399-linux_x86_64, found Python {own} (");
     assert!(log.contains(&format!("numpy 1.0 in {}", packages.root().display())) && log.contains(&expected), "{log}");
 }

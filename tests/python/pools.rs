@@ -97,7 +97,7 @@ fn pool_model_workers_limits_its_workers() {
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|model| processes(&server, model));
     assert_eq!([a.len(), b.len(), c.len(), d.len()], [1, 1, 2, 3]);
     assert!(a.is_subset(&d) && b.is_subset(&d) && c.is_subset(&d));
-    server.wait_for_log("`workers` is 9, but its pool has 3");
+    server.wait_for_log("`workers` is 9, but the pool has only 3");
 }
 
 #[test]

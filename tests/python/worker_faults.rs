@@ -115,7 +115,7 @@ fn worker_killed_under_load_loses_only_its_calls() {
         let killed = Instant::now();
         kill_process(victim, Signal::KILL).unwrap();
         load.wait_for(4 * clients);
-        let lost = count_lost(&load.end(), killed, "was ended by SIGKILL");
+        let lost = count_lost(&load.end(), killed, "was terminated by SIGKILL");
         assert!(lost <= inside, "{class}: {lost} were lost, {inside} may have been inside");
         assert!(is_ready(&server), "one worker is enough");
         assert!(!workers(&server, 2).contains(&victim));
@@ -138,7 +138,7 @@ fn worker_all_killed_under_load_recovers() {
     load.wait_for(32);
     wait_until("ready again", || is_ready(&server));
     let outcomes = load.end();
-    assert!(count_lost(&outcomes, killed, "was ended by SIGKILL") <= victims.len());
+    assert!(count_lost(&outcomes, killed, "was terminated by SIGKILL") <= victims.len());
     assert!(victims.is_disjoint(&workers(&server, 2)));
     let metrics = server.scrape();
     assert!(metrics.text().contains("worker_restarts_total{pool=\"default\",reason=\"signal\"} 2"), "{metrics:?}");
@@ -152,7 +152,7 @@ fn worker_hang_under_load_loses_only_its_calls() {
     load.wait_for(8);
     let started = Instant::now();
     let error = infer(&server, "m", 600_000).error(503);
-    assert!(error.contains("answered nothing for more than 1 s"), "{error}");
+    assert!(error.contains("unresponsive for more than 1 s"), "{error}");
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     let failed = load.end().into_iter().filter(|outcome| outcome.answer.status != 200).count();
     assert_eq!(failed, 0, "others do not pay for it");
@@ -179,7 +179,7 @@ fn worker_crash_loop_does_not_block_other_models() {
     });
     wait_until("this one is given up", || server.get("/v2/models/once/ready").status == 400);
     let error = infer(&server, "once", 0).error(503);
-    assert!(error.contains("ended with exit code 6"), "{error}");
+    assert!(error.contains("exited with code 6"), "{error}");
     assert_eq!(server.get("/v2/models/m/ready").status, 200);
     assert!(!is_ready(&server), "one of the models cannot answer");
     fs::remove_file(server.folder.path("loaded")).unwrap();
@@ -244,7 +244,7 @@ fn worker_death_is_one_log_line() {
     };
     let error = infer(&server, "m", "exit").error(503);
     assert!(error.starts_with("the request was lost: worker default-0 (process "), "{error}");
-    let line = server.wait_for_log("A worker ended with exit code 3.");
+    let line = server.wait_for_log("A worker exited with code 3.");
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(line["worker"], "default-0", "{line}");
     let models: HashSet<&str> = line["models"].as_str().unwrap().split(", ").collect();
@@ -331,7 +331,7 @@ fn worker_killed_by_oom_is_reported_and_replaced() {
     group.add(i64::from(server.process_id()));
     group.add(worker);
     let message = infer(&server, "m", "eat").error(503);
-    let expected = "was ended by SIGKILL, while the kernel killed processes for want of memory";
+    let expected = "was terminated by SIGKILL, while the kernel killed processes to free memory";
     assert!(message.contains(expected), "{message}");
     wait_until("another worker answers", || {
         let answer = infer(&server, "m", "pid");

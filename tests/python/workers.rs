@@ -51,7 +51,7 @@ fn python_exceptions_map_to_status_codes() {
 fn worker_death_fails_its_calls_with_the_cause() {
     let Some(server) = server(&[("m", "Trouble")], &json!({})) else { return };
     let cases =
-        [("exit", "ended with exit code 3"), ("sys.exit", "ended with exit code 4"), ("segv", "was ended by SIGSEGV")];
+        [("exit", "exited with code 3"), ("sys.exit", "exited with code 4"), ("segv", "was terminated by SIGSEGV")];
     for (what, cause) in cases {
         // The request waits for the next worker if there is none.
         assert_eq!(value(&infer(&server, "m", "metrics")), 1);
@@ -63,7 +63,7 @@ fn worker_death_fails_its_calls_with_the_cause() {
     }
     assert_eq!(value(&infer(&server, "m", "metrics")), 1);
     let log = server.log();
-    assert!(log.contains("A worker was ended by SIGSEGV. worker=default-0 models=m"), "{log}");
+    assert!(log.contains("A worker was terminated by SIGSEGV. worker=default-0 models=m"), "{log}");
     let metrics = server.scrape();
     let metrics = metrics.text();
     assert!(metrics.contains("worker_restarts_total{pool=\"default\",reason=\"exit\"} 2"), "{metrics}");
@@ -116,7 +116,7 @@ fn worker_none_alive_is_not_ready() {
 fn worker_hang_timeout_replaces_the_worker() {
     let Some(server) = server(&[("m", "Trouble")], &json!({"worker_hang_timeout": 1})) else { return };
     let error = infer(&server, "m", "hang").error(503);
-    assert!(error.contains("answered nothing for more than 1 s (`worker_hang_timeout`) and was killed"), "{error}");
+    assert!(error.contains("was killed: unresponsive for more than 1 s (`worker_hang_timeout`)"), "{error}");
     assert_eq!(value(&infer(&server, "m", "metrics")), 1);
 }
 
@@ -132,10 +132,10 @@ fn worker_out_of_memory_is_reported() {
 fn python_load_failure_reports_the_reason() {
     let cases = [
         ("models.FailsToLoad", "Couldn't load model 'm': builtins.RuntimeError: load boom"),
-        ("models.ExitsInLoad", "loading ended with its worker: worker default-0"),
-        ("models.Absent", "implementation `models.Absent` cannot be imported: module `models`"),
+        ("models.ExitsInLoad", "the worker exited while it loaded the model: worker default-0"),
+        ("models.Absent", "cannot import implementation `models.Absent`: module `models`"),
         ("nowhere.Model", "implementation `nowhere.Model` needs the module `nowhere`, which"),
-        ("Model", "cannot be imported: `Model` is no import path"),
+        ("Model", "cannot import implementation `Model`: `Model` is not an import path"),
     ];
     for (implementation, reason) in cases {
         let settings = json!({"name": "m", "implementation": implementation});
@@ -304,7 +304,7 @@ fn python_logging_settings_apply_to_models() {
     assert!(!quieted.log().contains("logged by the model"), "{}", quieted.log());
     let Some(warned) = server(&[("m", "Trouble")], &json!({"logging_settings": {"version": 2}})) else { return };
     infer(&warned, "m", "print").ok();
-    warned.wait_for_log("`logging_settings` cannot be applied");
+    warned.wait_for_log("Cannot apply `logging_settings`");
     warned.wait_for_log("logged by the model");
 }
 
@@ -329,7 +329,7 @@ fn predict_timeout_kills_the_worker() {
         let message = infer(&server, "m", 60_000).error(504);
         assert_eq!(message, "`predict_timeout` (0.2 s) exceeded");
         assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
-        server.wait_for_log("did not end a prediction within 0.2 s (`predict_timeout`) and was killed");
+        server.wait_for_log("was killed: a prediction took more than 0.2 s (`predict_timeout`)");
         let second = value(&infer(&server, "m", 1));
         assert_ne!(first, second, "another process");
         let restarts = r#"worker_restarts_total{pool="default",reason="timeout"} 1"#;

@@ -66,7 +66,7 @@ fn custom_route_errors_match_inference_errors() {
     server.wait_for_log("ValueError: boom");
     assert!(server.post("/trouble/status", "").error(500).contains("status 42"));
     assert!(server.post("/trouble/header", "").error(500).contains("`x-bad`"));
-    assert!(server.post("/trouble/exit", "").error(503).contains("exit code 3"));
+    assert!(server.post("/trouble/exit", "").error(503).contains("exited with code 3"));
     assert!(server.post("/trouble/none", "").ok().is_number(), "the next worker answers");
     let metrics = server.scrape();
     let series = "rest_server_requests_total{app_name=\"mlserver\",method=\"POST\",path=\"/trouble/{what}\"";
@@ -118,8 +118,8 @@ fn custom_route_conflict_fails_the_load() {
     let cases = [
         ("Collides", "the model's route `/v2/models/{model}/infer` is reserved by the server"),
         ("Reserved", "the model's route `/v1/models/{model}` is reserved by the server"),
-        ("NoPath", "the route `words/{x:slug}` of the handler `words` cannot be served: it does not begin with `/`"),
-        ("Unreadable", "the arguments of the handler `other` cannot be read: name 'Undefined' is not defined"),
+        ("NoPath", "cannot serve route `words/{x:slug}` of handler `words`: it does not begin with `/`"),
+        ("Unreadable", "cannot read the arguments of handler `other`: name 'Undefined' is not defined"),
     ];
     for (class, reason) in cases {
         let Some(starting) = starting(folder(&[("m", class)]), &json!({})) else { return };

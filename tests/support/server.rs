@@ -16,6 +16,9 @@ use super::{Answer, Client, Connection, Folder, PATIENCE};
 /// How long to wait for a log line before checking again whether the server is ready.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(5);
 
+/// Without a new line for this long, the log is complete.
+const QUIET: Duration = Duration::from_millis(30);
+
 /// A server that is about to be started.
 pub(crate) struct ServerBuilder {
     folder: Folder,
@@ -164,9 +167,17 @@ impl TestServer {
         self.process.log.wait_for(text)
     }
 
-    /// Returns the log so far.
+    /// Returns the log so far. The server writes it from a thread of its own, so this waits until no more lines come.
     pub(crate) fn log(&self) -> String {
-        self.process.log.text()
+        let mut text = self.process.log.text();
+        loop {
+            super::pause(QUIET);
+            let later = self.process.log.text();
+            if later.len() == text.len() {
+                return later;
+            }
+            text = later;
+        }
     }
 
     /// Returns the peak resident memory of the process so far, in KiB.

@@ -1,8 +1,8 @@
-"""The process in which models run: `python -m mlserver._worker`, started by the server and by nobody else.
+"""The worker process, in which models run: `python -m mlserver._worker`. Only the server starts it.
 
-The server's end of the socket is standard input. `docs/worker-protocol.md` describes the frames on it, `frames` reads and
-writes them, `connection` moves them, `service` runs what they ask for, `models` loads models, `streams` and `handlers` are the
-calls that are no plain predictions, `output` carries prints and logs, and `process` ties the process's life to the server's.
+Standard input is a socket to the server. `docs/worker-protocol.md` describes the frames on it, `frames` encodes and decodes
+them, `connection` moves them, `service` runs calls, `models` loads models, `streams` and `handlers` implement streams and
+custom handlers, `output` forwards prints and log records, and `process` starts the worker and ends it with the server.
 
-Everything here needs the standard library only, and runs on CPython 3.8 and newer.
+The worker needs only the standard library, and runs on CPython 3.8 and newer.
 """

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 if not __package__:
-    # Started as a file: that file's folder holds no top-level modules, but the SDK does.
+    # Started as a file: replaces the file's folder, which has no top-level modules, by that of the SDK.
     sys.path[0] = str(Path(__file__).resolve().parent.parent.parent)
 
 from mlserver._worker.process import main

@@ -1,6 +1,6 @@
 """The socket to the server, on the event loop that runs the models.
 
-It is read and written here rather than by one of asyncio's transports, which copy what a full socket does not take at once.
+It does not use asyncio's transports, because they copy the data that a full socket does not accept immediately.
 """
 
 import asyncio
@@ -9,69 +9,69 @@ import traceback
 from contextlib import suppress
 from typing import Any, Callable, Dict, List
 
-from .frames import Buffer, FrameReader, Head, Header, Kind, write_frame
+from .frames import Buffer, FrameKind, FrameReader, Head, Header, write_frame
 
 Receive = Callable[[Header, Dict[str, Any], Buffer], None]
 
-#: Parts are joined when they are no longer than this in all: that is cheaper than naming each to the system.
-_JOIN = 16 << 10
-#: How many parts one system call takes at most; the system's own limit is 1024.
-_PARTS = 64
+#: Buffers of at most this size in total, in bytes, are joined: that is cheaper than passing each to the kernel.
+_JOIN_LIMIT = 16 << 10
+#: The most buffers in one system call; the kernel's limit is 1024.
+_MAX_BUFFERS = 64
 
 
 class Connection:
-    """Receives frames and sends them. All methods belong to the loop's thread."""
+    """Receives and sends frames. All methods must be called on the event loop's thread."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, server: socket.socket, receive: Receive, lost: Callable[[], None]
     ) -> None:
-        """Calls `receive` for each frame, and `lost` when the server has gone or sends what is no frame."""
+        """Calls `receive` for each frame, and `lost` if the server disconnects or sends an invalid frame."""
         self._loop = loop
         self._socket = server
         self._receive = receive
         self._lost = lost
         self._reader = FrameReader()
-        self._waiting: List[Buffer] = []
-        #: How many bytes wait.
-        self._size = 0
-        #: The socket is full; the loop tells when it takes more.
+        self._outgoing: List[Buffer] = []
+        #: The number of bytes in `_outgoing`.
+        self._outgoing_size = 0
+        #: Whether the socket is full; the event loop reports when it is writable again.
         self._full = False
 
     def open(self) -> None:
-        """Begins to receive."""
+        """Starts to receive."""
         self._socket.setblocking(False)
         self._loop.add_reader(self._socket, self._readable)
 
     def close(self) -> None:
-        """Sends what still waits, and lets go of the socket."""
+        """Sends the remaining buffers, and closes the socket."""
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
-        with self._socket, suppress(OSError):  # the server may have gone
+        with self._socket, suppress(OSError):  # the server may have disconnected
             self._socket.setblocking(True)
-            for part in self._waiting:
+            for part in self._outgoing:
                 self._socket.sendall(part)
 
-    def send(self, kind: Kind, id: int = 0, head: Head = None, *tail: Buffer) -> None:
+    def send(self, kind: FrameKind, id: int = 0, head: Head = None, *tail: Buffer) -> None:
         """Sends a frame with the next `flush`."""
         parts, size = write_frame(kind, id, head, tail)
-        self._waiting += parts
-        self._size += size
+        self._outgoing += parts
+        self._outgoing_size += size
 
     def flush(self) -> None:
-        """Hands what waits to the system, as much as it takes now."""
-        if self._full or not self._waiting:
+        """Writes as many of the buffers as the socket accepts."""
+        if self._full or not self._outgoing:
             return
-        waiting = self._waiting
+        outgoing = self._outgoing
         try:
-            if self._size <= _JOIN:
-                sent = self._socket.send(waiting[0] if len(waiting) == 1 else b"".join(waiting))
-                if sent == self._size:
-                    self._waiting = []
-                    self._size = 0
+            if self._outgoing_size <= _JOIN_LIMIT:
+                sent = self._socket.send(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
+                if sent == self._outgoing_size:
+                    self._outgoing = []
+                    self._outgoing_size = 0
                     return
                 self._advance(sent)
-            while self._waiting:
-                self._advance(self._socket.sendmsg(self._waiting[:_PARTS]))
+            while self._outgoing:
+                self._advance(self._socket.sendmsg(self._outgoing[:_MAX_BUFFERS]))
         except (BlockingIOError, InterruptedError):
             self._full = True
             self._loop.add_writer(self._socket, self._writable)
@@ -79,17 +79,17 @@ class Connection:
             self._lost()
 
     def _advance(self, sent: int) -> None:
-        """Takes away what has been sent."""
-        self._size -= sent
+        """Removes the first `sent` bytes from the buffers."""
+        self._outgoing_size -= sent
         done = 0
-        for part in self._waiting:
+        for part in self._outgoing:
             if len(part) > sent:
                 break
             sent -= len(part)
             done += 1
-        del self._waiting[:done]
+        del self._outgoing[:done]
         if sent:
-            self._waiting[0] = memoryview(self._waiting[0])[sent:]
+            self._outgoing[0] = memoryview(self._outgoing[0])[sent:]
 
     def _writable(self) -> None:
         self._loop.remove_writer(self._socket)
@@ -97,7 +97,7 @@ class Connection:
         self.flush()
 
     def _readable(self) -> None:
-        """Passes on the frames that are whole now."""
+        """Passes complete frames to `receive`."""
         reader, receive = self._reader, self._receive
         try:
             while True:
@@ -108,7 +108,7 @@ class Connection:
                 for header, head, tail in reader.filled(received):
                     receive(header, head, tail)
                 if not reader.is_inside:
-                    # What has come meanwhile can wait until the calls of these frames have begun.
+                    # Later frames are read after the calls of these frames have begun.
                     break
         except (BlockingIOError, InterruptedError):
             pass
@@ -116,7 +116,7 @@ class Connection:
             self._lost()
             return
         except Exception:
-            # Nobody knows where the next frame begins, or what of this one has happened.
+            # The connection is unusable: the start of the next frame is unknown, and so is the state of this one.
             traceback.print_exc()
             self._lost()
             return

@@ -1,4 +1,4 @@
-"""Frames as bytes; see `docs/worker-protocol.md`. Nothing here knows of sockets."""
+"""The encoding of frames; see `docs/worker-protocol.md`. Independent of sockets."""
 
 import enum
 import json
@@ -15,7 +15,7 @@ PROTOCOL = 1
 MAX_HEAD = 16 << 20
 MAX_TAIL = 4 << 30
 
-#: Calls that may be open at once; the low bits of an id name the slot.
+#: The most calls that may be open at once. The low bits of an id are the call's slot.
 SLOTS = 256
 
 _HEADER = struct.Struct("<B3xIQQ")
@@ -26,15 +26,15 @@ _PADDING = bytes(_ALIGNMENT)
 
 Buffer = Union[bytes, bytearray, memoryview]
 
-#: A head, or its JSON; nothing for none.
+#: A head, or its JSON, or `None` for an empty head.
 Head = Union[Dict[str, Any], bytes, None]
 
 if sys.byteorder != "little":
-    raise ImportError("the frames' numbers are little-endian, and so must the machine's be")
+    raise ImportError("the worker needs a little-endian machine")
 
 
-class Kind(enum.IntEnum):
-    """What a frame is about. Below 64 the server sends it, from there on the worker; `END` and `CREDIT` go both ways."""
+class FrameKind(enum.IntEnum):
+    """The kinds of frames. The server sends those below 64, the worker the others; both send `END` and `CREDIT`."""
 
     HELLO = 1
     LOAD = 2
@@ -62,11 +62,11 @@ class Kind(enum.IntEnum):
 
 
 class FrameError(Exception):
-    """Bytes that are no frame: the two ends do not speak the same protocol."""
+    """Raised for invalid frames: the two ends do not use the same protocol."""
 
 
 class Header(NamedTuple):
-    """The fixed part of a frame."""
+    """The header of a frame, which has a fixed size."""
 
     kind: int
     id: int
@@ -78,7 +78,7 @@ def read_header(buffer: Buffer, offset: int = 0) -> Header:
     """Reads the `HEADER_BYTES` at `offset`."""
     kind, head, id, tail = _HEADER.unpack_from(buffer, offset)
     if head > MAX_HEAD or tail > MAX_TAIL:
-        raise FrameError(f"a frame of kind {kind} declares a head of {head} and a tail of {tail} bytes")
+        raise FrameError(f"a frame of kind {kind} has a head of {head} and a tail of {tail} bytes, more than allowed")
     return Header(kind, id, head, tail)
 
 
@@ -92,22 +92,22 @@ def read_head(text: Buffer) -> Dict[str, Any]:
     except ValueError as error:
         raise FrameError(f"a head is not JSON: {error}") from None
     if type(head) is not dict or end != len(decoded):
-        raise FrameError("a head is no JSON object")
+        raise FrameError("a head is not a JSON object")
     return head
 
 
-#: What `json.loads` does after it has looked for blanks and other encodings, of which heads have none.
+#: Does what `json.loads` does, without its search for whitespace and other encodings, which heads do not have.
 _raw_decode = json.JSONDecoder().raw_decode
 
 
 def write_frame(kind: int, id: int = 0, head: Head = None, tail: Tuple[Buffer, ...] = ()) -> Tuple[List[Buffer], int]:
-    """Returns the parts of a frame, in order, to be sent one after the other, and how long they are in all."""
+    """Returns the buffers of a frame, in the order in which to send them, and their total size."""
     text = head if type(head) is bytes else b"" if head is None else write_json(head)
     size = sum(map(len, tail))
     if len(text) > MAX_HEAD:
-        raise FrameError(f"names and parameters take {len(text)} bytes, more than {MAX_HEAD}")
+        raise FrameError(f"names and parameters of {len(text)} bytes exceed the limit of {MAX_HEAD}")
     if size > MAX_TAIL:
-        raise FrameError(f"the tensors take {size} bytes, more than {MAX_TAIL}")
+        raise FrameError(f"tensors of {size} bytes exceed the limit of {MAX_TAIL}")
     return [_HEADER.pack(kind, len(text), id, size) + text, *tail], HEADER_BYTES + len(text) + size
 
 
@@ -115,17 +115,17 @@ _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 
 
 def write_json(head: Any) -> bytes:
-    """Returns compact JSON; numbers that JSON lacks become null."""
+    """Returns compact JSON. NaN and infinite numbers become null."""
     try:
         return _encoder.encode(head).encode()
     except (TypeError, ValueError):
-        from .._model import jsonable  # parameters may hold anything
+        from .._model import jsonable  # rarely needed: parameters may contain any value
 
         return _encoder.encode(jsonable(head)).encode("utf-8", "replace")
 
 
 def read_request(head: Dict[str, Any], tail: Buffer) -> Any:
-    """Returns the `InferenceRequest` of a frame. Its tensors lie over `tail`, which should be a `bytearray`."""
+    """Returns the `InferenceRequest` of a frame. Its tensors are views of `tail`, which should be a `bytearray`."""
     inputs = []
     offset = 0
     view = memoryview(tail)
@@ -133,19 +133,19 @@ def read_request(head: Dict[str, Any], tail: Buffer) -> Any:
         for tensor in head["inputs"]:
             end = offset + tensor["size"]
             if end > len(view):
-                raise FrameError(f"input '{tensor['name']}' ends {end - len(view)} bytes behind its frame")
+                raise FrameError(f"input '{tensor['name']}' exceeds its frame by {end - len(view)} bytes")
             elements = _read_elements(tensor, view[offset:end])
             offset = _aligned(end)
             name, datatype = tensor["name"], tensor["datatype"]
             inputs.append(tensor_input(name, datatype, tensor["shape"], tensor.get("parameters"), elements))
         outputs = head.get("outputs")
-        wanted = outputs and [requested_output(output["name"], output.get("parameters")) for output in outputs]
+        requested = outputs and [requested_output(output["name"], output.get("parameters")) for output in outputs]
         parameters, headers = head.get("parameters"), head.get("headers")
         if headers is not None:
             parameters = {**(parameters or {}), "headers": headers}
-        return inference_request(head.get("id"), parameters, inputs, wanted or None)
+        return inference_request(head.get("id"), parameters, inputs, requested or None)
     except (KeyError, TypeError, AttributeError) as error:
-        raise FrameError(f"the head of a request is wrong: {error!r}") from error
+        raise FrameError(f"invalid head of a request: {error!r}") from error
 
 
 def _read_elements(tensor: Dict[str, Any], buffer: memoryview) -> Elements:
@@ -161,7 +161,7 @@ def _read_elements(tensor: Dict[str, Any], buffer: memoryview) -> Elements:
 def write_response(response: Any) -> Tuple[bytes, Tuple[Buffer, ...]]:
     """Returns head and tail of an `InferenceResponse`.
 
-    Raises `TensorError` when an output's data is no tensor of its datatype.
+    Raises `TensorError` if an output's data is not a valid tensor of its datatype.
     """
     outputs = []
     tail: List[Buffer] = []
@@ -190,7 +190,7 @@ def write_response(response: Any) -> Tuple[bytes, Tuple[Buffer, ...]]:
 
 
 def _write_tensor(output: WireTensor, size: int) -> bytes:
-    """Returns how a head describes an output of `size` bytes."""
+    """Returns the description in a head of an output of `size` bytes."""
     name, datatype, shape, parameters, elements = output
     content_type = parameters.get("content_type")
     if datatype != "BYTES" and (not parameters or (len(parameters) == 1 and type(content_type) is str)):
@@ -208,7 +208,7 @@ def _write_tensor(output: WireTensor, size: int) -> bytes:
 
 @lru_cache(maxsize=256)
 def _write_plain_tensor(name: str, datatype: str, shape: Tuple[int, ...], content_type: Optional[str], size: int) -> bytes:
-    """The same for the tensors of most models, which are described alike again and again."""
+    """Does the same for tensors of simple models, whose descriptions repeat and are therefore cached."""
     parameters = {} if content_type is None else {"parameters": {"content_type": content_type}}
     return write_json({"name": name, "datatype": datatype, "shape": shape, **parameters, "size": size})
 
@@ -218,13 +218,13 @@ def _aligned(size: int) -> int:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames.
+    """Splits a stream of bytes into frames.
 
-    Whoever receives asks `room()` for memory, writes to its beginning, tells `filled()` how much, and gets the frames that are
-    whole now. The tail of a large frame is received where it will be read, so that it is never copied.
+    The receiver writes to the start of the memory that `room()` returns, and calls `filled()` with the number of bytes, which
+    yields complete frames. The tail of a large frame is received into memory of its own, so that it is never copied.
     """
 
-    #: Frames up to this size are cut out of one buffer that is used again and again.
+    #: Frames up to this size, in bytes, are read from one buffer, which is reused.
     _SMALL = 256 << 10
 
     def __init__(self) -> None:
@@ -240,17 +240,17 @@ class FrameReader:
 
     @property
     def is_inside(self) -> bool:
-        """Tells whether it is inside a large frame."""
+        """Whether the tail of a large frame is incomplete."""
         return self._large is not None
 
     def room(self) -> memoryview:
-        """Returns memory for what arrives next; never empty."""
+        """Returns memory for the next bytes; never empty."""
         if self._large is not None:
             return self._tail_view[self._tail_end :]
         return self._view[self._end :]
 
     def filled(self, size: int) -> Iterator[Tuple[Header, Dict[str, Any], Buffer]]:
-        """Takes over `size` bytes and yields header, head and tail of each frame that is whole."""
+        """Processes `size` received bytes, and yields header, head and tail of each complete frame."""
         if self._large is not None:
             self._tail_end += size
             if self._tail_end == len(self._tail):
@@ -282,7 +282,7 @@ class FrameReader:
         self._make_room()
 
     def _begin_tail(self, header: Header, head_start: int, head_end: int) -> None:
-        """Goes on in memory of the tail's own."""
+        """Allocates memory for the tail of a large frame, and continues there."""
         self._large = header, read_head(self._view[head_start:head_end])
         self._tail = bytearray(header.tail)
         self._tail_view = memoryview(self._tail)
@@ -301,7 +301,7 @@ class FrameReader:
             self._start, self._end = 0, len(left)
 
     def _grow(self, size: int) -> None:
-        """Makes the buffer hold a head that is longer than usual."""
+        """Enlarges the buffer for a long head."""
         if size > len(self._buffer):
             left = self._view[self._start : self._end]
             buffer = bytearray(size)

@@ -1,4 +1,4 @@
-"""Custom handlers: methods of a model that answer REST routes of their own."""
+"""Custom handlers: methods of a model that handle REST routes."""
 
 import inspect
 import json
@@ -14,7 +14,7 @@ Pairs = List[Tuple[str, str]]
 
 
 class Reply(NamedTuple):
-    """What a client gets."""
+    """The response to the client."""
 
     status: int
     headers: Pairs
@@ -22,12 +22,12 @@ class Reply(NamedTuple):
 
 
 class Handler:
-    """A method of a model, and the route that it answers."""
+    """A method of a model, and its route."""
 
     __slots__ = ("is_async", "method", "name", "path", "signature")
 
     def __init__(self, path: str, method: str, bound: Callable[..., Any]) -> None:
-        """Raises `MLServerError` for an argument that could never be given."""
+        """Raises `MLServerError` for an unsupported argument."""
         self.name = bound.__name__
         self.path = path
         self.method = method.upper()
@@ -36,9 +36,9 @@ class Handler:
 
 
 async def invoke(handler: Handler, head: Dict[str, Any], body: Buffer, run: Run) -> Reply:
-    """Answers a call; `run` runs what is the model's.
+    """Answers a call. `run` runs functions of the model.
 
-    Raises `MLServerError` for a request that the handler cannot take, and whatever the handler raises.
+    Raises `MLServerError` for a request with invalid arguments, and any exception that the handler raises.
     """
     request = Request(
         head["method"], head["path"], head["query"], [*map(tuple, head["headers"])], bytes(body), head["path_params"]
@@ -46,27 +46,27 @@ async def invoke(handler: Handler, head: Dict[str, Any], body: Buffer, run: Run)
     try:
         result = await run(handler.signature.function, await handler.signature.read(request, run))
         if isinstance(result, Response):
-            return _own(result)
+            return _from_response(result)
         if is_response_class(type(result)):
-            return await _starlette(result, request)
-        return Reply(200, [("content-type", "application/json")], _json(handler, result))
+            return await _from_starlette(result, request)
+        return Reply(200, [("content-type", "application/json")], _to_json(handler, result))
     except Exception as error:
-        refusal = _refusal(error)
-        if refusal is None:
+        reply = _http_exception_reply(error)
+        if reply is None:
             raise
-        return refusal
+        return reply
 
 
-def _json(handler: Handler, result: Any) -> bytes:
+def _to_json(handler: Handler, result: Any) -> bytes:
     if handler.signature.returns is not None:
         problems = Problems()
         result = handler.signature.returns(result, ("response",), problems)
         if problems.found:
-            raise ValidationError(f"what `{handler.name}` returned", problems.found)
+            raise ValidationError(f"the result of `{handler.name}`", problems.found)
     return to_json(jsonable(result)).encode()
 
 
-def _own(response: Response) -> Reply:
+def _from_response(response: Response) -> Reply:
     headers = [(name, str(value)) for name, value in response.headers.items()]
     if response.media_type is not None and not any(name.lower() == "content-type" for name, _ in headers):
         charset = "; charset=utf-8" if response.media_type.startswith("text/") else ""
@@ -74,8 +74,8 @@ def _own(response: Response) -> Reply:
     return Reply(response.status_code, headers, response.body)
 
 
-async def _starlette(response: Any, request: Request) -> Reply:
-    """Lets a response of Starlette's say itself what it is, whichever it is."""
+async def _from_starlette(response: Any, request: Request) -> Reply:
+    """Converts any response of Starlette by sending it over ASGI."""
     status, headers = 500, []
     parts: List[bytes] = []
 
@@ -91,8 +91,8 @@ async def _starlette(response: Any, request: Request) -> Reply:
     return Reply(status, headers, b"".join(parts))
 
 
-def _refusal(error: Exception) -> Optional[Reply]:
-    """Returns the answer that an `HTTPException` of Starlette's or FastAPI's stands for."""
+def _http_exception_reply(error: Exception) -> Optional[Reply]:
+    """Returns the reply for an `HTTPException` of Starlette or FastAPI, and `None` for other exceptions."""
     bases = type(error).__mro__
     if not any(base.__module__ == "starlette.exceptions" and base.__name__ == "HTTPException" for base in bases):
         return None

@@ -1,4 +1,4 @@
-"""Loading models: importing their class from their own folder, making an instance, and asking it to load."""
+"""Loads models: imports their class from their own folder, creates an instance, and calls its `load`."""
 
 import inspect
 import os
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LoadedModel:
-    """A model that can be called."""
+    """A loaded model."""
 
     __slots__ = ("name", "version", "instance", "predict_is_async", "handlers", "thread")
 
@@ -27,14 +27,14 @@ class LoadedModel:
         self.instance = instance
         self.predict_is_async = _is_async(instance.predict)
         self.handlers: Dict[str, Handler] = {}
-        #: Where its plain functions run; made for the first of them.
+        #: The thread for its plain functions; created for the first call.
         self.thread: Optional[ThreadPoolExecutor] = None
 
 
 async def load(settings: Dict[str, Any], source: Optional[str]) -> Tuple[LoadedModel, Dict[str, Any]]:
-    """Loads a model and returns it with what the server wants to know about it.
+    """Loads a model. Returns it with the head of the `loaded` frame.
 
-    Raises whatever its code raises.
+    Raises any exception that the model's code raises.
     """
     parsed = ModelSettings.from_source(settings, source)
     folder = None if source is None else os.path.dirname(source)
@@ -63,7 +63,7 @@ async def load(settings: Dict[str, Any], source: Optional[str]) -> Tuple[LoadedM
 
 
 async def unload(model: LoadedModel) -> None:
-    """Lets a model clean up."""
+    """Unloads a model, and stops its thread."""
     with model_context(model.instance.settings):
         try:
             unloaded = model.instance.unload()
@@ -77,7 +77,7 @@ async def unload(model: LoadedModel) -> None:
 def import_class(settings: ModelSettings) -> Any:
     """Imports the class that the settings name.
 
-    Raises `MLServerError` that says what was searched when there is no such module or class.
+    If the module or class does not exist, raises `MLServerError` with the folders that were searched.
     """
     try:
         return settings.implementation
@@ -89,12 +89,12 @@ def import_class(settings: ModelSettings) -> Any:
         )
         raise MLServerError(message, 500) from error
     except ImportError as error:
-        raise MLServerError(f"implementation `{settings.implementation_}` cannot be imported: {error}", 500) from error
+        raise MLServerError(f"cannot import implementation `{settings.implementation_}`: {error}", 500) from error
 
 
 @contextmanager
 def _importing_from(folder: Optional[str]) -> Iterator[None]:
-    """Makes a model's folder the first to import from while it loads, for what it unpickles, and the last afterwards."""
+    """Puts a model's folder first on the import path while the model loads, for unpickling, and last afterwards."""
     if folder is None:
         yield
         return
@@ -103,7 +103,7 @@ def _importing_from(folder: Optional[str]) -> Iterator[None]:
         yield
     finally:
         sys.path.remove(folder)
-        # For functions that import as they run. Where folders share a module's name, the first of them has it then.
+        # For functions that import when they run. If several folders have a module of the same name, the first one is used.
         if folder not in sys.path:
             sys.path.append(folder)
 
@@ -113,7 +113,7 @@ def _is_async(function: Any) -> bool:
 
 
 def _streams(instance: Any) -> bool:
-    """Tells whether the model has a `predict_stream` of its own."""
+    """Returns whether the model overrides `predict_stream`."""
     return getattr(type(instance), "predict_stream", None) is not MLModel.predict_stream
 
 

@@ -1,6 +1,6 @@
-"""Prints and log records on their way to the server: one line each, on the pipes that standard output and error are.
+"""Sends prints and log records to the server: one line each, on the pipes of standard output and standard error.
 
-They do not travel in frames, so that they arrive when the loop is busy, from any thread, and also when the process dies next.
+They are not sent in frames, so that they arrive even if the event loop is busy or the process dies, and from any thread.
 """
 
 import io
@@ -19,21 +19,21 @@ from ..logging import logger as mlserver_logger
 #: The id of the request that the running code answers.
 request_id_var: "ContextVar[Optional[str]]" = ContextVar("request_id", default=None)
 
-_MARK = b"\x1e"
+_RECORD_MARK = b"\x1e"
 _MAX_TEXT = 60 << 10
 
 
 def install(debug: bool, configuration: Union[str, Dict[str, Any], None] = None) -> None:
-    """Sends whatever is printed or logged from here on to the server, as far as `configuration` lets it be logged."""
-    out, err = _Printed(1), _Printed(2)
+    """Sends all further prints to the server, and the log records that `configuration` allows."""
+    out, err = _OutputStream(1), _OutputStream(2)
     sys.stdout, sys.stderr = out, err
-    install_handler(_Records())
+    install_handler(_RecordHandler())
     mlserver_logger.setLevel(logging.DEBUG if debug else logging.INFO)
     if configuration is not None:
         try:
             apply_logging_file(configuration)
         except Exception:
-            mlserver_logger.exception("`logging_settings` cannot be applied; models log as without it.")
+            mlserver_logger.exception("Cannot apply `logging_settings`; models use the default configuration.")
 
 
 def _write(descriptor: int, lock: "threading.Lock", record: Dict[str, Any]) -> None:
@@ -46,23 +46,23 @@ def _write(descriptor: int, lock: "threading.Lock", record: Dict[str, Any]) -> N
     request = request_id_var.get()
     if request:
         record["request"] = request
-    line = _MARK + json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    line = _RECORD_MARK + json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
     with lock:
         while line:
             try:
                 line = line[os.write(descriptor, line) :]
-            except OSError:  # the server has gone, and this process goes next
+            except OSError:  # the server has exited, and so will this process
                 return
 
 
-class _Printed(io.TextIOBase):
+class _OutputStream(io.TextIOBase):
     """A text stream whose lines become records."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
         self._descriptor = descriptor
         self._lock = threading.Lock()
-        self._begun = threading.local()
+        self._partial = threading.local()
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -74,7 +74,7 @@ class _Printed(io.TextIOBase):
 
     @property
     def buffer(self) -> Any:
-        """The pipe itself, for what writes bytes."""
+        """The pipe itself, for code that writes bytes."""
         return (sys.__stdout__ if self._descriptor == 1 else sys.__stderr__).buffer  # type: ignore[union-attr]
 
     def fileno(self) -> int:
@@ -87,14 +87,14 @@ class _Printed(io.TextIOBase):
         return False
 
     def write(self, text: str) -> int:
-        whole = getattr(self._begun, "text", "") + text
+        whole = getattr(self._partial, "text", "") + text
         lines = whole.split("\n")
-        self._begun.text = lines.pop()
-        if len(self._begun.text) > _MAX_TEXT:
-            lines.append(self._begun.text)
-            self._begun.text = ""
+        self._partial.text = lines.pop()
+        if len(self._partial.text) > _MAX_TEXT:
+            lines.append(self._partial.text)
+            self._partial.text = ""
         for line in lines:
-            # Of a line that overwrites itself, a progress bar's, only the last state is worth keeping.
+            # Keeps only the last state of a line that overwrites itself, such as a progress bar.
             line = line.rstrip("\r").rpartition("\r")[2]
             if line:
                 _write(self._descriptor, self._lock, {"message": line[:_MAX_TEXT]})
@@ -105,20 +105,20 @@ class _Printed(io.TextIOBase):
             self.write(line)
 
     def flush(self) -> None:
-        """Does nothing: whole lines have left already, and the others are not lines yet."""
+        """Does nothing: complete lines have been sent, and incomplete ones are not sent yet."""
 
     def finish(self) -> None:
-        """Sends a last line that never ended."""
-        if getattr(self._begun, "text", ""):
+        """Sends a last, incomplete line."""
+        if getattr(self._partial, "text", ""):
             self.write("\n")
 
 
-class _Records(logging.Handler):
-    """Sends log records on."""
+class _RecordHandler(logging.Handler):
+    """Sends log records to the server."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._own = threading.Lock()
+        self._write_lock = threading.Lock()
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -128,13 +128,13 @@ class _Records(logging.Handler):
             parts: List[str] = [message, *filter(None, (record.exc_text, record.stack_info))]
             text = "\n".join(parts)
             fields = {"message": text[:_MAX_TEXT], "level": record.levelname, "logger": record.name}
-            _write(2, self._own, fields)
+            _write(2, self._write_lock, fields)
         except Exception:
             self.handleError(record)
 
 
 def finish() -> None:
-    """Sends what waits for the end of its line."""
+    """Sends incomplete lines."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, _Printed):
+        if isinstance(stream, _OutputStream):
             stream.finish()

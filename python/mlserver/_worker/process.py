@@ -1,4 +1,4 @@
-"""The life of a worker process: it begins with the server's `hello` and ends with the server."""
+"""The lifecycle of a worker process: it starts with the server's `hello` and ends with the server."""
 
 import array
 import asyncio
@@ -11,12 +11,12 @@ from typing import Any, Dict, Optional, Tuple
 
 from . import output
 from .connection import Connection
-from .frames import HEADER_BYTES, PROTOCOL, SLOTS, FrameError, Kind, read_head, read_header
+from .frames import HEADER_BYTES, PROTOCOL, SLOTS, FrameError, FrameKind, read_head, read_header
 from .service import Service
 
-#: The worker was told to go.
+#: Exit code if the server has stopped the worker.
 DONE = 0
-#: The server has gone, or is another version's.
+#: Exit code if the server has exited, or has another version.
 LOST = 1
 
 _PR_SET_PDEATHSIG = 1
@@ -25,11 +25,11 @@ _PR_SET_PDEATHSIG = 1
 def main() -> int:
     """Runs the worker and returns its exit code."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
-        # They are meant for the server, which tells its workers when to end.
+        # These signals are meant for the server, which stops its workers itself.
         signal.signal(number, signal.SIG_IGN)
     server = _take_socket()
     hello, page = _read_hello(server)
-    _die_with(hello["parent"])
+    _die_with_parent(hello["parent"])
     output.install(bool(hello.get("debug")), hello.get("logging"))
     _add_paths(hello.get("paths", []))
     code = asyncio.run(_serve(server, hello, page))
@@ -50,7 +50,7 @@ async def _serve(server: socket.socket, hello: Dict[str, Any], page: "mmap.mmap"
     service.connection = connection
     connection.open()
     connection.send(
-        Kind.READY,
+        FrameKind.READY,
         head={"protocol": PROTOCOL, "python": ".".join(map(str, sys.version_info[:3])), "executable": sys.executable},
     )
     connection.flush()
@@ -61,7 +61,7 @@ async def _serve(server: socket.socket, hello: Dict[str, Any], page: "mmap.mmap"
 
 
 def _take_socket() -> socket.socket:
-    """Takes the socket away from standard input, where user code would read it."""
+    """Moves the socket away from standard input, so that user code cannot read it."""
     descriptor = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -71,7 +71,7 @@ def _take_socket() -> socket.socket:
 
 def _read_hello(server: socket.socket) -> Tuple[Dict[str, Any], "mmap.mmap"]:
     """Reads the first frame, and the page whose descriptor comes with its first byte."""
-    # `socket.recv_fds` came with Python 3.9.
+    # `socket.recv_fds` needs Python 3.9.
     text, ancillary, _flags, _address = server.recvmsg(HEADER_BYTES, socket.CMSG_SPACE(array.array("i").itemsize))
     descriptor: Optional[int] = None
     for level, kind, data in ancillary:
@@ -81,8 +81,8 @@ def _read_hello(server: socket.socket) -> Tuple[Dict[str, Any], "mmap.mmap"]:
             descriptor = descriptors[0]
     header = read_header(text + _read_exactly(server, HEADER_BYTES - len(text)))
     hello = read_head(_read_exactly(server, header.head))
-    if header.kind != Kind.HELLO or descriptor is None or hello.get("protocol") != PROTOCOL:
-        raise FrameError(f"this worker speaks protocol {PROTOCOL}, its server another one: {hello}")
+    if header.kind != FrameKind.HELLO or descriptor is None or hello.get("protocol") != PROTOCOL:
+        raise FrameError(f"this worker uses protocol {PROTOCOL}, but the server uses another one: {hello}")
     page = mmap.mmap(descriptor, 8 * SLOTS)
     os.close(descriptor)
     return hello, page
@@ -93,14 +93,14 @@ def _read_exactly(server: socket.socket, size: int) -> bytes:
     while size:
         part = server.recv(size)
         if not part:
-            raise FrameError("the server left before it had said hello")
+            raise FrameError("the server disconnected before its `hello`")
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
 
 
-def _die_with(parent: int) -> None:
-    """Makes the kernel end this process when the server ends, however that happens and whatever runs here then."""
+def _die_with_parent(parent: int) -> None:
+    """Makes the kernel kill this process when the server exits for any reason, even if user code is running."""
     if sys.platform != "linux":
         return
     try:
@@ -108,14 +108,14 @@ def _die_with(parent: int) -> None:
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     except (ImportError, OSError, AttributeError):
-        return  # the end of the socket remains, which is noticed whenever the loop runs
+        return  # the event loop still notices when the socket is closed
     if os.getppid() != parent:
         os._exit(LOST)
 
 
 def _add_paths(paths: Any) -> None:
-    """Makes the folders importable, behind the SDK and whatever PYTHONPATH says."""
-    place = 1 + len(list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))))
+    """Adds folders to the import path, after the SDK and the folders in PYTHONPATH."""
+    position = 1 + len(list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))))
     for path in reversed(paths):
         if path not in sys.path:
-            sys.path.insert(place, path)
+            sys.path.insert(position, path)

@@ -1,4 +1,4 @@
-"""The user's own model repository, as a model that only the server calls."""
+"""The custom model repository, wrapped as a model that only the server calls."""
 
 from typing import Any, Dict, List
 
@@ -10,12 +10,12 @@ from ..settings import ModelSettings, Settings
 
 
 class Repository(MLModel):
-    """Has the class that the server's `model_repository_implementation` names list its models."""
+    """Lists the models of the class that `model_repository_implementation` names."""
 
     _repository: ModelRepository
 
     async def load(self) -> bool:
-        """Makes the repository; its settings are those of this model."""
+        """Creates the repository, whose settings are in the parameters of this model."""
         parameters = self.settings.parameters
         extra: Dict[str, Any] = (parameters.extra if parameters is not None else None) or {}
         settings = Settings(
@@ -28,12 +28,12 @@ class Repository(MLModel):
 
     @custom_handler(rest_path="/models", rest_method="GET")
     async def list(self) -> Any:
-        """Returns every version of every model."""
+        """Returns all versions of all models."""
         return [_listed(settings) for settings in await self._repository.list()]
 
     @custom_handler(rest_path="/models/{name:path}", rest_method="GET")
     async def find(self, name: str) -> Any:
-        """Returns every version of one model."""
+        """Returns all versions of one model."""
         try:
             found: List[ModelSettings] = await self._repository.find(name)
         except ModelNotFound:

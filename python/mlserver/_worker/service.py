@@ -1,4 +1,4 @@
-"""What the frames of the server ask for: loading models, and running their code."""
+"""Executes the frames of the server: loads models, and runs their code."""
 
 import asyncio
 import inspect
@@ -16,7 +16,7 @@ from ..cancellation import Cancellation, cancellation_var
 from ..context import model_name_var, model_version_var
 from ..errors import MLServerError
 from ..types import InferenceResponse
-from .frames import SLOTS, Buffer, FrameError, Head, Header, Kind, read_request, write_response
+from .frames import SLOTS, Buffer, FrameError, FrameKind, Head, Header, read_request, write_response
 from .models import LoadedModel, load, unload
 from .output import request_id_var
 from .streams import Stream
@@ -28,47 +28,47 @@ if TYPE_CHECKING:
 
 _ID = struct.Struct("<Q")
 
-_OURS = os.path.dirname(__file__)
+_WORKER_FOLDER = os.path.dirname(__file__)
 
 #: Tracebacks are cut to this many characters; the innermost frames are at the end.
 _MAX_TRACEBACK = 16 << 10
 
 
 def _from_user_code(trace: Optional[TracebackType]) -> Optional[TracebackType]:
-    """Returns the part of a traceback behind the worker's own frames, or all of it when the worker itself failed."""
-    found, place = trace, trace
-    while place is not None:
-        if os.path.dirname(place.tb_frame.f_code.co_filename) == _OURS:
-            found = place.tb_next
-        place = place.tb_next
+    """Returns a traceback without the worker's own frames, or all of it if the worker itself failed."""
+    found, current = trace, trace
+    while current is not None:
+        if os.path.dirname(current.tb_frame.f_code.co_filename) == _WORKER_FOLDER:
+            found = current.tb_next
+        current = current.tb_next
     return found or trace
 
 
 class Call(Cancellation):
-    """A call that is open, and whether it is cancelled."""
+    """An open call, and whether it is cancelled."""
 
     __slots__ = ("id", "has_begun", "in_thread", "task", "stream")
 
     def __init__(self, id: int) -> None:
         self.raised = False
         self.id = id
-        #: Its task has made its first step.
+        #: Whether its task has run its first step.
         self.has_begun = False
-        #: Its code runs, or waits to run, on the model's own thread.
+        #: Whether its code runs, or waits to run, on the model's own thread.
         self.in_thread = False
         self.task: Optional[asyncio.Task[None]] = None
         self.stream: Optional[Stream] = None
 
 
 class Service:
-    """Runs calls. All methods belong to the loop's thread, but for what says otherwise."""
+    """Runs calls. Unless documented otherwise, methods must be called on the event loop's thread."""
 
     connection: "Connection"
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, page: "mmap.mmap", *, inline: bool, stopped: Callable[[], None]
     ) -> None:
-        """Marks calls that have begun in `page`; with `inline`, plain functions run on the loop's own thread."""
+        """Marks calls that have begun in `page`. If `inline` is true, plain functions run on the event loop's thread."""
         self._loop = loop
         self._page = page
         self._inline = inline
@@ -76,45 +76,45 @@ class Service:
         self._stopping = False
         self._models: Dict[int, LoadedModel] = {}
         self._calls: Dict[int, Call] = {}
-        #: Calls of which it is not known yet whether their first step ends them.
-        self._opened: List[Call] = []
-        #: Calls whose tasks have not made their first step.
-        self._unbegun = 0
+        #: Calls that may still end with their first step.
+        self._first_steps: List[Call] = []
+        #: Number of calls whose tasks have not run their first step.
+        self._not_begun = 0
         self._loading = asyncio.Lock()
         self._observed: List[Any] = []
         self._handlers: Dict[int, Callable[[Header, Dict[str, Any], Buffer], None]] = {
-            Kind.LOAD: self._load,
-            Kind.UNLOAD: self._unload,
-            Kind.PREDICT: self._predict,
-            Kind.STREAM: self._open_stream,
-            Kind.CALL: self._call,
-            Kind.ITEM: self._item,
-            Kind.END: self._end,
-            Kind.CREDIT: self._credit,
-            Kind.CANCEL: self._cancel,
-            Kind.PING: self._ping,
-            Kind.STOP: self._stop,
-            Kind.SCRAPE: self._scrape,
+            FrameKind.LOAD: self._load,
+            FrameKind.UNLOAD: self._unload,
+            FrameKind.PREDICT: self._predict,
+            FrameKind.STREAM: self._open_stream,
+            FrameKind.CALL: self._call,
+            FrameKind.ITEM: self._item,
+            FrameKind.END: self._end,
+            FrameKind.CREDIT: self._credit,
+            FrameKind.CANCEL: self._cancel,
+            FrameKind.PING: self._ping,
+            FrameKind.STOP: self._stop,
+            FrameKind.SCRAPE: self._scrape,
         }
         metrics.set_sink(self._observe)
 
     def receive(self, header: Header, head: Dict[str, Any], tail: Buffer) -> None:
-        """Begins what a frame asks for."""
+        """Starts to execute a frame."""
         try:
             handler = self._handlers[header.kind]
         except KeyError:
-            raise FrameError(f"the server sent a frame of the unknown kind {header.kind}") from None
+            raise FrameError(f"the server sent a frame of unknown kind {header.kind}") from None
         handler(header, head, tail)
 
     # Frames
 
     def _ping(self, header: Header, _head: Dict[str, Any], tail: Buffer) -> None:
-        self.connection.send(Kind.PONG, header.id, None, tail)
+        self.connection.send(FrameKind.PONG, header.id, None, tail)
 
     def _scrape(self, header: Header, _head: Dict[str, Any], _tail: Buffer) -> None:
         from ..metrics.prometheus import families  # most models have no such metrics
 
-        self.connection.send(Kind.EXPOSITION, header.id, {"families": families()})
+        self.connection.send(FrameKind.EXPOSITION, header.id, {"families": families()})
 
     def _stop(self, _header: Header, _head: Dict[str, Any], _tail: Buffer) -> None:
         self._stopping = True
@@ -125,7 +125,7 @@ class Service:
         call = self._calls.get(header.id)
         if call is not None:
             call.raised = True
-            # A task that is cancelled before its first step would end without a word; it looks at the flag instead.
+            # A task that is cancelled before its first step would end without an answer; it checks the flag instead.
             if call.task is not None and call.has_begun:
                 call.task.cancel()
 
@@ -146,12 +146,12 @@ class Service:
 
     def _load(self, header: Header, head: Dict[str, Any], _tail: Buffer) -> None:
         async def run(_call: Call) -> None:
-            # One at a time: the import path is the process's, and memory peaks add up.
+            # One at a time: the import path belongs to the process, and memory peaks add up.
             async with self._loading:
                 self._begin(header.id)
                 model, loaded = await load(head["settings"], head.get("source"))
             self._models[head["model"]] = model
-            self._finish(header.id, Kind.LOADED, loaded)
+            self._finish(header.id, FrameKind.LOADED, loaded)
 
         self._open(header.id, run)
 
@@ -161,7 +161,7 @@ class Service:
             model = self._models.pop(head["model"], None)
             if model is not None:
                 await unload(model)
-            self._finish(header.id, Kind.DONE)
+            self._finish(header.id, FrameKind.DONE)
 
         self._open(header.id, run)
 
@@ -192,10 +192,10 @@ class Service:
                     self.connection.flush()
             finally:
                 await answers.aclose()
-            self._finish(call.id, Kind.END)
+            self._finish(call.id, FrameKind.END)
 
         def take(count: int) -> None:
-            self.connection.send(Kind.CREDIT, header.id, {"count": count})
+            self.connection.send(FrameKind.CREDIT, header.id, {"count": count})
             self.connection.flush()
 
         stream = Stream(head.get("credit", 1), take)
@@ -215,7 +215,7 @@ class Service:
                 return await self._invoke(call, model, is_async, function, **arguments)
 
             status, headers, body = await invoke(handler, head, tail, run_function)
-            self._finish(call.id, Kind.REPLY, {"status": status, "headers": headers}, body)
+            self._finish(call.id, FrameKind.REPLY, {"status": status, "headers": headers}, body)
 
         self._open(header.id, run)
 
@@ -233,34 +233,34 @@ class Service:
     def _open(self, id: int, run: Callable[[Call], Awaitable[None]], stream: Optional[Stream] = None) -> None:
         call = self._calls[id] = Call(id)
         call.stream = stream
-        self._unbegun += 1
+        self._not_begun += 1
         call.task = self._loop.create_task(self._run(call, run))
-        if not self._opened:
-            self._loop.call_soon(self._tell_yields)
-        self._opened.append(call)
+        if not self._first_steps:
+            self._loop.call_soon(self._report_yields)
+        self._first_steps.append(call)
 
-    def _tell_yields(self) -> None:
-        """Tells of calls that have not ended with their first step, and therefore wait for something."""
-        opened, self._opened = self._opened, []
-        for call in opened:
+    def _report_yields(self) -> None:
+        """Sends `yielded` for calls that have not ended with their first step, and therefore wait for something."""
+        first_steps, self._first_steps = self._first_steps, []
+        for call in first_steps:
             if not call.has_begun:
-                self._opened.append(call)
+                self._first_steps.append(call)
             elif call.id in self._calls and not call.in_thread:
-                self.connection.send(Kind.YIELDED, call.id)
-        if self._opened:
-            self._loop.call_soon(self._tell_yields)
+                self.connection.send(FrameKind.YIELDED, call.id)
+        if self._first_steps:
+            self._loop.call_soon(self._report_yields)
         self.connection.flush()
 
     async def _run(self, call: Call, run: Callable[[Call], Awaitable[None]]) -> None:
         call.has_begun = True
-        self._unbegun -= 1
+        self._not_begun -= 1
         cancellation_var.set(call)
         try:
             if call.raised:
                 raise asyncio.CancelledError
             await run(call)
         except asyncio.CancelledError:
-            self._fail(call, "cancelled", 500, "nobody waits for the answer any more")
+            self._fail(call, "cancelled", 500, "the call was cancelled")
         except FrameError as error:
             self._fail(call, "request", 500, str(error))
         except MLServerError as error:
@@ -270,9 +270,9 @@ class Service:
             self._fail(call, "model", 500, f"{name}: {error}", error)
         finally:
             del self._calls[call.id]
-            if not self._unbegun:
-                # Answers to calls that came together leave together: that saves both sides most of their system calls, and
-                # the server sends only such calls together as are answered quickly.
+            if not self._not_begun:
+                # Calls that arrived together are answered together: this saves both sides most of their system calls. It
+                # does not delay answers much, because the server sends several calls together only if they are quick.
                 self.connection.flush()
             if self._stopping and not self._calls:
                 self._stopped()
@@ -282,14 +282,14 @@ class Service:
         if error is not None:
             lines = traceback.format_exception(type(error), error, _from_user_code(error.__traceback__))
             head["traceback"] = "".join(lines)[-_MAX_TRACEBACK:]
-        self._finish(call.id, Kind.ERROR, head)
+        self._finish(call.id, FrameKind.ERROR, head)
 
     def _begin(self, id: int) -> None:
-        """Notes that user code runs for this call from here on; safe from any thread."""
+        """Records in the page that user code for this call has begun. Safe to call from any thread."""
         _ID.pack_into(self._page, _ID.size * (id % SLOTS), id)
 
     async def _invoke(self, call: Call, model: LoadedModel, is_async: bool, function: Any, *args: Any, **named: Any) -> Any:
-        """Calls a function of the model, where its kind belongs."""
+        """Calls a function of the model: a coroutine on the event loop, a plain function on the model's thread."""
         if is_async or self._inline:
             self._begin(call.id)
             result = function(*args, **named)
@@ -305,7 +305,7 @@ class Service:
         return await result if inspect.isawaitable(result) else result
 
     async def _run_plain(self, model: LoadedModel, function: Callable[[], Any]) -> Any:
-        """Runs a function on the model's own thread, or in line where that is wanted."""
+        """Runs a plain function on the model's own thread, or on the event loop's thread if `inline` is true."""
         if self._inline:
             return function()
         if model.thread is None:
@@ -316,7 +316,7 @@ class Service:
             try:
                 return await asyncio.shield(future)
             except asyncio.CancelledError:
-                # A call that waits for the thread can be taken back; one that runs has not ended before its code has.
+                # A call that waits for the thread can be cancelled; a running one ends only when its code has ended.
                 if submitted.cancel() or future.done():
                     raise
 
@@ -329,22 +329,22 @@ class Service:
             head, tail = write_response(response)
         except TensorError as error:
             raise MLServerError(f"Model '{model.name}' returned a response that cannot be sent: {error}", 500) from error
-        self._finish(id, Kind.ANSWER, head, *tail)
+        self._finish(id, FrameKind.ANSWER, head, *tail)
 
     # Metrics
 
     def _observe(self, observation: Any) -> None:
-        """Takes an observation, from any thread."""
+        """Records an observation. Called from any thread."""
         labels = observation.labels
         self._observed.append(
             (observation.name, observation.description, labels["model_name"], labels["model_version"], observation.value)
         )
 
-    def _finish(self, id: int, kind: Kind, head: Head = None, *tail: Buffer) -> None:
-        """Sends what a call ends with, or an answer of a stream, behind the observations made until now."""
+    def _finish(self, id: int, kind: FrameKind, head: Head = None, *tail: Buffer) -> None:
+        """Sends the final frame of a call, or an answer of a stream, after the observations made so far."""
         observed = self._observed
         if observed:
             count = len(observed)
-            self.connection.send(Kind.METRICS, 0, {"observed": observed[:count]})
+            self.connection.send(FrameKind.METRICS, 0, {"observed": observed[:count]})
             del observed[:count]
         self.connection.send(kind, id, head, *tail)

@@ -1,7 +1,7 @@
-"""Where the arguments of a custom handler come from: path, query, headers, body, as FastAPI reads a function's signature.
+"""Reads the arguments of a custom handler from path, query, headers and body, with FastAPI's rules for signatures.
 
-Nothing of FastAPI's is needed. Its `Query`, `Header`, `Cookie`, `Path`, `Body` and `Depends`, Starlette's `Request` and
-models of pydantic are understood where a model's environment has them.
+FastAPI need not be installed. If a model's environment has FastAPI, Starlette or pydantic, then `Query`, `Header`, `Cookie`,
+`Path`, `Body`, `Depends`, Starlette's `Request` and pydantic models are supported.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _MISSING: Any = object()
 _PARAMETER = re.compile(r"{([a-zA-Z_]\w*)(?::([a-zA-Z_]\w*))?}")
 _CONVERTERS = {"int": int, "float": float, "uuid": uuid.UUID}
 
-#: What FastAPI's declarations say of the source of an argument.
+#: The source of an argument, by its FastAPI declaration.
 _DECLARATIONS = {
     "Path": "path",
     "Query": "query",
@@ -32,45 +32,45 @@ _DECLARATIONS = {
     "Depends": "depends",
 }
 
-#: Runs a function of the model's with arguments by name, where its kind belongs.
+#: Runs a function of the model with keyword arguments, on the event loop or on the model's thread.
 Run = Callable[[Callable[..., Any], Dict[str, Any]], Awaitable[Any]]
 
 
 class Argument(NamedTuple):
-    """One argument: where it comes from, and what it must be."""
+    """One argument: its source, and its validator."""
 
     name: str
     #: "path", "query", "header", "cookie", "body", "request", "starlette" or "depends".
     source: str
-    #: Its name there.
+    #: Its name in the source.
     key: str
     validate: Validator
     default: Callable[[], Any]
     required: bool = False
-    #: It takes all values of its name.
+    #: Whether it takes all values of its name.
     many: bool = False
-    #: It is a part of the body, even when it is the only one.
+    #: Whether it is a field of the body even if it is the only body argument.
     embed: bool = False
-    #: What makes it.
+    #: The function that computes it.
     dependency: "Optional[Signature]" = None
-    #: The class that it wants, for a request of Starlette's.
+    #: The class of Starlette's request.
     kind: Any = None
 
 
 class Signature:
-    """How a function is called for a request."""
+    """The signature of a handler or dependency."""
 
     def __init__(self, function: Callable[..., Any], path: str) -> None:
-        """Reads the signature of `function`, which answers `path`.
+        """Reads the signature of `function`, which handles `path`.
 
-        Raises `MLServerError` for an argument that could never be given.
+        Raises `MLServerError` for an unsupported argument.
         """
         self.function = function
         converters = dict(_PARAMETER.findall(path))
         try:
             hints = _hints(function)
         except NameError as error:
-            message = f"the arguments of the handler `{function.__name__}` cannot be read: {error}"
+            message = f"cannot read the arguments of handler `{function.__name__}`: {error}"
             raise MLServerError(message, 500) from error
         self._arguments = [
             _argument(function, parameter, hints.get(parameter.name, parameter.empty), converters, path)
@@ -82,13 +82,13 @@ class Signature:
         self._embeds = len(bodies) > 1 or any(argument.embed for argument in bodies)
         returned = hints.get("return", Any)
         plain = returned in (Any, None, type(None), inspect.Signature.empty) or is_response_class(returned)
-        #: What a returned value must be; nothing when it may be anything.
+        #: Validates the result; `None` if it may be any value.
         self.returns: Optional[Validator] = None if plain else validator_for(returned, enums_as_values=False)
 
     async def read(self, request: Request, run: Run) -> Dict[str, Any]:
         """Returns the arguments for a request, by name.
 
-        Raises `MLServerError` with status 422 that tells everything that is wrong with the request.
+        Raises `MLServerError` with status 422 and all problems of the request.
         """
         problems = Problems()
         body = _body(request, await request.body()) if self._reads_body else None
@@ -100,8 +100,8 @@ class Signature:
             else:
                 values[argument.name] = self._value(argument, request, body, problems)
         if problems.found:
-            told = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems.found)
-            raise MLServerError(told, 422)
+            message = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems.found)
+            raise MLServerError(message, 422)
         return values
 
     def _value(self, argument: Argument, request: Request, body: Any, problems: Problems) -> Any:
@@ -140,7 +140,7 @@ def _hints(function: Callable[..., Any]) -> Dict[str, Any]:
         target = target.__init__
     try:
         return typing.get_type_hints(target, include_extras=True)
-    except TypeError:  # Python 3.8 keeps them anyway
+    except TypeError:  # Python 3.8 has no such argument, and always includes extras
         return typing.get_type_hints(target)
 
 
@@ -150,26 +150,26 @@ def _argument(
     name, default = parameter.name, parameter.default
     declaration: Any = None
     for extra in getattr(hint, "__metadata__", ()):
-        if _declared(extra):
+        if _declaration_name(extra):
             declaration = extra
     if hasattr(hint, "__metadata__"):
         hint = typing.get_args(hint)[0]
-    if _declared(default):
+    if _declaration_name(default):
         declaration, default = default, parameter.empty
-    kind = _declared(declaration)
+    kind = _declaration_name(declaration)
     if kind is not None and kind not in _DECLARATIONS:
-        raise _refused(function, name, f"{kind} is not supported; read the body of a `Request` instead")
+        raise _unsupported(function, name, f"{kind} is not supported; read the body of a `Request` instead")
     if kind == "Depends":
         dependency = declaration.dependency or hint
         if inspect.isgeneratorfunction(dependency) or inspect.isasyncgenfunction(dependency):
-            raise _refused(function, name, "dependencies that yield are not supported")
+            raise _unsupported(function, name, "dependencies that yield are not supported")
         return Argument(name, "depends", name, _any, _none, dependency=Signature(dependency, path))
     if hint is Request:
         return Argument(name, "request", name, _any, _none)
     if _is_from(hint, "starlette.requests", "HTTPConnection"):
         return Argument(name, "starlette", name, _any, _none, kind=hint)
     if _is_from(hint, "starlette.", "WebSocket", "BackgroundTasks", "Response"):
-        raise _refused(function, name, f"{hint.__name__} is not supported")
+        raise _unsupported(function, name, f"{hint.__name__} is not supported")
     if kind is not None:
         source = _DECLARATIONS[kind]
     elif name in converters:
@@ -198,12 +198,12 @@ def _argument(
     )
 
 
-def _refused(function: Any, name: str, reason: str) -> MLServerError:
-    return MLServerError(f"argument `{name}` of the handler `{function.__name__}` cannot be given: {reason}", 500)
+def _unsupported(function: Any, name: str, reason: str) -> MLServerError:
+    return MLServerError(f"unsupported argument `{name}` of handler `{function.__name__}`: {reason}", 500)
 
 
-def _declared(value: Any) -> Optional[str]:
-    """Returns the name of a declaration of FastAPI's, as which an argument's default or annotation says where it comes from."""
+def _declaration_name(value: Any) -> Optional[str]:
+    """Returns the class name of a FastAPI declaration (in an argument's default or annotation), and `None` for others."""
     for base in type(value).__mro__:
         if base.__module__ == "fastapi.params" and not base.__name__.startswith("Param"):
             return base.__name__
@@ -220,12 +220,12 @@ def _is_from(hint: Any, module: str, *names: str) -> bool:
 
 
 def is_response_class(hint: Any) -> bool:
-    """Tells whether values of a class are whole responses: the SDK's, or Starlette's."""
+    """Returns whether a class is a response class of the SDK or of Starlette."""
     return _is_from(hint, "starlette.responses", "Response") or _is_from(hint, "mlserver.rest.responses", "Response")
 
 
 def _is_scalar(hint: Any) -> bool:
-    """Tells whether one text of a query can be such a value; anything else comes in the body."""
+    """Returns whether one string of a query can be converted to this type. Other types are read from the body."""
     if is_union(hint):
         return all(_is_scalar(arg) for arg in typing.get_args(hint))
     kind = typing.get_origin(hint) or hint
@@ -239,11 +239,11 @@ def _is_scalar(hint: Any) -> bool:
 
 
 def _validator(hint: Any, declaration: Any) -> Validator:
-    """Returns the validator of an argument. What a declaration of FastAPI's adds to its annotation, pydantic checks."""
+    """Returns the validator of an argument. pydantic checks the constraints in a FastAPI declaration."""
     if declaration is not None:
         try:
             from pydantic import TypeAdapter
-            from typing_extensions import Annotated  # pydantic needs it, too
+            from typing_extensions import Annotated  # a requirement of pydantic
         except ImportError:
             pass
         else:
@@ -260,7 +260,7 @@ def _none() -> Any:
 
 
 def _body(request: Request, body: bytes) -> Any:
-    """Returns what a body says: JSON, unless its type is another one."""
+    """Parses a body as JSON, unless its content type is another one."""
     if not body:
         return None
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
@@ -273,7 +273,7 @@ def _body(request: Request, body: bytes) -> Any:
 
 
 def scope_of(request: Request) -> Dict[str, Any]:
-    """Returns what ASGI says of a request."""
+    """Returns the ASGI scope of a request."""
     url = request.url
     return {
         "type": "http",
@@ -294,13 +294,13 @@ def scope_of(request: Request) -> Dict[str, Any]:
 
 
 def receiver(request: Request) -> Callable[[], Awaitable[Dict[str, Any]]]:
-    """Returns the function from which ASGI takes the body of a request."""
+    """Returns the ASGI receive function for the body of a request."""
     sent = False
 
     async def receive() -> Dict[str, Any]:
         nonlocal sent
         if sent:
-            # A client that leaves cancels the call.
+            # Waits forever: if the client disconnects, the call is cancelled.
             await asyncio.get_running_loop().create_future()
         sent = True
         return {"type": "http.request", "body": await request.body(), "more_body": False}

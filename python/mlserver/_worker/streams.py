@@ -1,4 +1,4 @@
-"""A stream of requests on its way to `predict_stream`, and of answers on the way back, each at the pace of its reader."""
+"""Streams of requests to `predict_stream` and of its answers, each limited to the pace of its reader."""
 
 import asyncio
 import inspect
@@ -11,48 +11,48 @@ _END = object()
 
 
 class Stream:
-    """What has arrived for one stream and what may be sent. It belongs to the loop's thread."""
+    """The queued requests and the credit of one stream. Used only on the event loop's thread."""
 
     #: How many requests may wait for the model.
     ahead = 4
 
-    def __init__(self, credit: int, take: Callable[[int], None]) -> None:
-        """Lets `credit` answers leave; calls `take` when there is room for further requests."""
+    def __init__(self, credit: int, on_taken: Callable[[int], None]) -> None:
+        """Allows `credit` answers to be sent; calls `on_taken` with the number of requests that the model has taken."""
         self._credit = credit
-        self._take = take
-        self._waiting: Deque[Any] = deque()
+        self._on_taken = on_taken
+        self._requests: Deque[Any] = deque()
         self._closed = False
         self._changed = asyncio.Event()
 
     def put(self, request: Any) -> None:
-        """Takes a request that has arrived."""
-        self._waiting.append(request)
+        """Queues a request."""
+        self._requests.append(request)
         self._changed.set()
 
     def close(self) -> None:
-        """Takes the news that no further request comes."""
+        """Marks the end of the requests."""
         self._closed = True
         self._changed.set()
 
     def grant(self, count: int) -> None:
-        """Lets `count` more answers leave."""
+        """Allows `count` more answers to be sent."""
         self._credit += count
         self._changed.set()
 
     async def requests(self) -> AsyncIterator[Any]:
         """Yields the requests as they arrive."""
         while True:
-            await self._until(lambda: bool(self._waiting) or self._closed)
-            if not self._waiting:
+            await self._wait_until(lambda: bool(self._requests) or self._closed)
+            if not self._requests:
                 return
-            request = self._waiting.popleft()
-            self._take(1)
+            request = self._requests.popleft()
+            self._on_taken(1)
             yield request
 
     async def answers(
         self, model: LoadedModel, run_plain: Callable[[LoadedModel, Callable[[], Any]], Awaitable[Any]]
     ) -> AsyncGenerator[Any, None]:
-        """Yields the answers of the model, each one asked for when it may leave."""
+        """Yields the answers of the model. The next answer is computed only once it may be sent."""
         source = model.instance.predict_stream(self.requests())
         if inspect.isawaitable(source):
             source = await source
@@ -60,7 +60,7 @@ class Stream:
         iterator = source.__aiter__() if is_async else iter(source)
         try:
             while True:
-                await self._until(lambda: self._credit > 0)
+                await self._wait_until(lambda: self._credit > 0)
                 self._credit -= 1
                 try:
                     if is_async:
@@ -78,8 +78,8 @@ class Stream:
             elif hasattr(iterator, "close"):
                 iterator.close()
 
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        # Two wait for changes, the reader and the writer; each looks again whenever there is one.
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        # Both the reader and the writer wait for changes; each checks its condition after every change.
         while not condition():
             self._changed.clear()
             await self._changed.wait()

@@ -1,1 +1,1 @@
-"""Batching, which the server does; only its errors are here."""
+"""The errors of batching. The server itself does the batching."""

@@ -1,4 +1,4 @@
-"""What can go wrong with batching, which the server does."""
+"""The errors of batching."""
 
 from typing import Optional
 

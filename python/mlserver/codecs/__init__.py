@@ -1,7 +1,7 @@
-"""Codecs: how the values of user code become tensors, and back.
+"""Codecs convert the values of user code to tensors, and back.
 
-An input codec stands for one tensor, a request codec for a whole request. Both are found by content type, or by what a value
-is. The order of registration decides when several would do: text, arrays, base64, times; text, arrays, data frames.
+An input codec converts one tensor, a request codec a whole request. Both are found by content type, or by the type of a
+value. If several match, the first registered one is used: text, arrays, base64, times; text, arrays, data frames.
 """
 
 # ruff: noqa: I001 - the order of these imports is the order of registration

@@ -29,7 +29,7 @@ C = TypeVar("C")
 
 
 def deprecated(reason: str) -> Callable[[F], F]:
-    """Makes a function log a warning whenever it is called."""
+    """Makes a function log a warning each time it is called."""
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
@@ -43,14 +43,14 @@ def deprecated(reason: str) -> Callable[[F], F]:
 
 
 def _missing(codec: type, method: str) -> NotImplementedError:
-    """Returns what using a codec says of a method that its author left out, as one that only decodes may."""
+    """Returns the error for a method that a codec does not implement. A codec may only decode, for example."""
     return NotImplementedError(f"the codec {codec.__qualname__} does not implement `{method}`")
 
 
 class LoadedType:
-    """The type hint of a codec whose library may not be there: the type once the library is imported, else `NoneType`.
+    """The type hint of a codec for an optional library: the type once the library is imported, else `NoneType`.
 
-    Nobody can have a value or a hint of that type before, so nothing is missed, and nothing is imported for nothing.
+    Before the library is imported, no value or hint of that type can exist, so it need not be imported here.
     """
 
     def __init__(self, module: str, name: str) -> None:
@@ -62,80 +62,83 @@ class LoadedType:
 
 
 class InputCodec:
-    """Turns one tensor into one value, and back. Subclass it, then register it under its `ContentType`."""
+    """Converts one tensor to a value, and back. Register subclasses with `register_input_codec`, by their `ContentType`."""
 
     ContentType: str = ""
     TypeHint: Any = type(None)
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
-        """Tells whether `payload` is a value that this codec encodes."""
+        """Returns whether this codec can encode `payload`."""
         return False
 
     @classmethod
     def encode_output(cls, name: str, payload: Any, **kwargs: Any) -> ResponseOutput:
-        """Returns the output `name` that holds `payload`."""
+        """Encodes `payload` as the output `name`."""
         raise _missing(cls, "encode_output")
 
     @classmethod
     def decode_output(cls, response_output: ResponseOutput) -> Any:
-        """Returns the value that an output holds."""
+        """Decodes an output."""
         raise _missing(cls, "decode_output")
 
     @classmethod
     def encode_input(cls, name: str, payload: Any, **kwargs: Any) -> RequestInput:
-        """Returns the input `name` that holds `payload`."""
+        """Encodes `payload` as the input `name`."""
         raise _missing(cls, "encode_input")
 
     @classmethod
     def decode_input(cls, request_input: RequestInput) -> Any:
-        """Returns the value that an input holds."""
+        """Decodes an input."""
         raise _missing(cls, "decode_input")
 
     @classmethod
     @deprecated("The encode() method is now deprecated. Use encode_output() instead.")
     def encode(cls, name: str, payload: Any, **kwargs: Any) -> ResponseOutput:
-        """Does what `encode_output` does, under its old name."""
+        """Deprecated name of `encode_output`."""
         return cls.encode_output(name, payload, **kwargs)
 
     @classmethod
     @deprecated("The decode() method is now deprecated. Use decode_input() instead.")
     def decode(cls, request_input: RequestInput) -> Any:
-        """Does what `decode_input` does, under its old name."""
+        """Deprecated name of `decode_input`."""
         return cls.decode_input(request_input)
 
 
 class RequestCodec:
-    """Turns a whole request or response into one value, and back. Subclass it, then register it under its `ContentType`."""
+    """Converts a whole request or response to a value, and back.
+
+    Register subclasses with `register_request_codec`, by their `ContentType`.
+    """
 
     ContentType: str = ""
     TypeHint: Any = type(None)
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
-        """Tells whether `payload` is a value that this codec encodes."""
+        """Returns whether this codec can encode `payload`."""
         return False
 
     @classmethod
     def encode_response(
         cls, model_name: str, payload: Any, model_version: Optional[str] = None, **kwargs: Any
     ) -> InferenceResponse:
-        """Returns the response that holds `payload`."""
+        """Encodes `payload` as a response."""
         raise _missing(cls, "encode_response")
 
     @classmethod
     def decode_response(cls, response: InferenceResponse) -> Any:
-        """Returns the value that a response holds."""
+        """Decodes a response."""
         raise _missing(cls, "decode_response")
 
     @classmethod
     def encode_request(cls, payload: Any, **kwargs: Any) -> InferenceRequest:
-        """Returns the request that holds `payload`."""
+        """Encodes `payload` as a request."""
         raise _missing(cls, "encode_request")
 
     @classmethod
     def decode_request(cls, request: InferenceRequest) -> Any:
-        """Returns the value that a request holds."""
+        """Decodes a request."""
         raise _missing(cls, "decode_request")
 
     @classmethod
@@ -143,13 +146,13 @@ class RequestCodec:
     def encode(
         cls, model_name: str, payload: Any, model_version: Optional[str] = None, **kwargs: Any
     ) -> InferenceResponse:
-        """Does what `encode_response` does, under its old name."""
+        """Deprecated name of `encode_response`."""
         return cls.encode_response(model_name, payload, model_version, **kwargs)
 
     @classmethod
     @deprecated("The decode() method is now deprecated. Use decode_request() instead.")
     def decode(cls, request: InferenceRequest) -> Any:
-        """Does what `decode_request` does, under its old name."""
+        """Deprecated name of `decode_request`."""
         return cls.decode_request(request)
 
 
@@ -158,7 +161,7 @@ RequestCodecLike = Union[Type[RequestCodec], RequestCodec]
 
 
 def plain_hint(hint: Any) -> Any:
-    """Returns a hint in the spelling of `typing`, so that `list[str]` equals `List[str]`, and so with unions."""
+    """Returns a hint in the spelling of `typing`, so that `list[str]` equals `List[str]`, and the same for unions."""
     # NumPy has aliases of its own, which `typing.get_origin` does not know on older Pythons.
     origin = typing.get_origin(hint) or getattr(hint, "__origin__", None)
     if origin is None:
@@ -177,7 +180,7 @@ def plain_hint(hint: Any) -> Any:
 
 
 class _Registry:
-    """Codecs of one level, by content type, in the order of their registration."""
+    """Input codecs or request codecs, by content type, in the order of their registration."""
 
     def __init__(self) -> None:
         self._codecs: Dict[str, Any] = {}
@@ -225,12 +228,12 @@ _request_codecs = _Registry()
 def find_input_codec(
     content_type: Optional[str] = None, payload: Optional[Any] = None, type_hint: Optional[Any] = None
 ) -> Optional[InputCodecLike]:
-    """Returns the input codec of a content type, else the first that takes the value, or the hint; `None` without one."""
+    """Returns the input codec of a content type, else the first that matches the value or the hint, else `None`."""
     return typing.cast(Optional[InputCodecLike], _input_codecs.find(content_type, payload, type_hint))
 
 
 def find_input_codec_by_payload(payload: Any) -> Optional[InputCodecLike]:
-    """Returns the first input codec that encodes `payload`."""
+    """Returns the first input codec that can encode `payload`."""
     return typing.cast(Optional[InputCodecLike], _input_codecs.find_by_payload(payload))
 
 
@@ -242,12 +245,12 @@ def find_input_codec_by_type_hint(type_hint: Any) -> Optional[InputCodecLike]:
 def find_request_codec(
     content_type: Optional[str] = None, payload: Optional[Any] = None, type_hint: Optional[Any] = None
 ) -> Optional[RequestCodecLike]:
-    """Returns the request codec of a content type, else the first that takes the value, or the hint; `None` without one."""
+    """Returns the request codec of a content type, else the first that matches the value or the hint, else `None`."""
     return typing.cast(Optional[RequestCodecLike], _request_codecs.find(content_type, payload, type_hint))
 
 
 def find_request_codec_by_payload(payload: Any) -> Optional[RequestCodecLike]:
-    """Returns the first request codec that encodes `payload`."""
+    """Returns the first request codec that can encode `payload`."""
     return typing.cast(Optional[RequestCodecLike], _request_codecs.find_by_payload(payload))
 
 
@@ -257,12 +260,12 @@ def find_request_codec_by_type_hint(type_hint: Any) -> Optional[RequestCodecLike
 
 
 def register_input_codec(codec: C) -> C:
-    """Registers an input codec, a class or an instance, under its `ContentType`; an earlier one of that name is replaced."""
+    """Registers an input codec, a class or an instance, by its `ContentType`. Replaces an earlier one."""
     _input_codecs.register(codec)
     return codec
 
 
 def register_request_codec(codec: C) -> C:
-    """Registers a request codec, a class or an instance, under its `ContentType`; an earlier one of that name is replaced."""
+    """Registers a request codec, a class or an instance, by its `ContentType`. Replaces an earlier one."""
     _request_codecs.register(codec)
     return codec

@@ -19,7 +19,7 @@ def _ensure_bytes(elem: Union[bytes, str]) -> bytes:
 
 
 def _decode(elem: Union[bytes, str]) -> bytes:
-    """Returns the bytes that base64 spells; what is no base64 stands for itself."""
+    """Decodes base64. Other values are returned as they are."""
     data = _ensure_bytes(elem)
     try:
         return base64.b64decode(data, validate=True)

@@ -22,7 +22,7 @@ _ISO_8601 = re.compile(
 
 
 def parse(text: str) -> datetime.datetime:
-    """Returns the time that ISO 8601 text names, in all the spellings that Python 3.11 knows, on any Python.
+    """Parses a time in ISO 8601, in all formats that Python 3.11 supports, on any version of Python.
 
     Raises `ValueError` for any other text.
     """

@@ -1,4 +1,4 @@
-"""`decode_args`: a `predict` that takes and returns values; its type hints choose the codecs."""
+"""`decode_args`: a `predict` that takes and returns values, with codecs chosen by its type hints."""
 
 import functools
 import inspect
@@ -29,7 +29,7 @@ PredictFunc = Callable[["MLModel", InferenceRequest], Coroutine[Any, Any, Infere
 
 
 def _unwrap_optional(hint: Any) -> Any:
-    """Returns `T` of `Optional[T]`, and any other hint as it is."""
+    """Returns `T` for `Optional[T]`, and any other hint as it is."""
     if not is_union(hint):
         return hint
     args = typing.get_args(hint)
@@ -46,10 +46,10 @@ def _is_input_codec(codec: Codec) -> bool:
 
 
 class SignatureCodec(RequestCodec):
-    """Turns a request into the arguments of a function, and what it returns into a response."""
+    """Converts a request to the arguments of a function, and its return value to a response."""
 
     def __init__(self, predict: Callable[..., Any]) -> None:
-        """Finds the codecs of all hints; raises `CodecNotFound` for one that has none."""
+        """Finds the codecs of all hints. Raises `CodecNotFound` for a hint without a codec."""
         hints = typing.get_type_hints(predict)
         returned = hints.pop("return", None)
         self._input_hints: Dict[str, Any] = {name: _unwrap_optional(hint) for name, hint in hints.items()}
@@ -69,7 +69,7 @@ class SignatureCodec(RequestCodec):
         return codec
 
     def decode_request(self, request: InferenceRequest) -> Dict[str, Any]:  # type: ignore[override]
-        """Returns the arguments: inputs by name, and all others as the one argument that takes a whole request."""
+        """Returns the arguments: inputs by name, and all other inputs as the argument that takes a whole request."""
         values: Dict[str, Any] = {}
         others: List[RequestInput] = []
         for tensor in request.inputs:
@@ -92,7 +92,7 @@ class SignatureCodec(RequestCodec):
     def encode_response(  # type: ignore[override]
         self, model_name: str, payload: Any, model_version: Optional[str] = None, **kwargs: Any
     ) -> InferenceResponse:
-        """Returns the response that holds what the function returned: one value, or a tuple of them."""
+        """Returns the response with the return value of the function: one value, or a tuple of values."""
         values = [] if payload is None else list(payload) if isinstance(payload, tuple) else [payload]
         outputs: List[ResponseOutput] = []
         for index, value in enumerate(values):
@@ -118,10 +118,16 @@ def _output_hints(returned: Any) -> List[Any]:
 
 
 def decode_args(predict: Callable[..., Any]) -> PredictFunc:
-    """Makes a `predict` of a function that takes and returns values.
+    """Turns a method that takes and returns values into a `predict`.
 
-    Inputs are matched with arguments by name. The hint of an argument chooses how its input is decoded, whatever content
-    type the request names; those of the returned values choose how they are encoded, as `output-0`, `output-1` and so on.
+    Inputs are matched with arguments by name. The type hint of an argument selects the codec that decodes its input, and
+    overrides the content type in the request. The type hints of the returned values select the codecs that encode them, as
+    `output-0`, `output-1` and so on.
+
+        class Adder(MLModel):
+            @decode_args
+            async def predict(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+                return a + b
     """
     codec = SignatureCodec(predict)
     is_coroutine = inspect.iscoroutinefunction(predict)

@@ -1,4 +1,4 @@
-"""What can go wrong with codecs; all are the request's fault, 400, unless something else raised them."""
+"""The errors of codecs. Their default status is 400, because most are caused by the request."""
 
 from typing import Any, Dict, List, Optional
 
@@ -16,7 +16,7 @@ class CodecError(MLServerError):
 
 
 class CodecNotFound(MLServerError):
-    """No codec takes the payload."""
+    """No codec matches the payload."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class CodecNotFound(MLServerError):
 
 
 class OutputNotFound(MLServerError):
-    """A model returned a value that its signature does not have."""
+    """A model returned a value that does not match its signature."""
 
     def __init__(self, output_idx: int, output_type: Any, output_hints: List[Any]) -> None:
         expected = ", ".join(f"'{hint}'" for hint in output_hints)
@@ -48,7 +48,7 @@ class OutputNotFound(MLServerError):
 
 
 class InputsNotFound(MLServerError):
-    """A request has inputs that the model's signature does not have."""
+    """A request has inputs that are not in the model's signature."""
 
     def __init__(self, inputs: List[RequestInput], input_hints: Dict[str, Any]) -> None:
         names = ", ".join(f"'{tensor.name}'" for tensor in inputs)

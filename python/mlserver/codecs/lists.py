@@ -1,4 +1,4 @@
-"""Lists of things."""
+"""Helpers for lists."""
 
 from typing import Any, Iterator
 
@@ -9,12 +9,12 @@ __all__ = ["as_list", "is_list_of"]
 
 
 def is_list_of(payload: Any, instance_type: type) -> bool:
-    """Tells whether `payload` is a list whose items all are of that type; the empty list is."""
+    """Returns whether `payload` is a list whose items all have that type. The empty list counts."""
     return isinstance(payload, list) and all(isinstance(item, instance_type) for item in payload)
 
 
 def as_list(payload: Any) -> Iterator[Any]:
-    """Yields the items of a list; a single value, and a single text, is one item."""
+    """Yields the items of a list. A single value, such as a string, is one item."""
     held = payload.raw if isinstance(payload, TensorData) else payload
     if isinstance(held, (list, BytesElements, FixedElements)):
         yield from held

@@ -1,7 +1,7 @@
 """The codec of NumPy arrays.
 
-Importing this module does not import NumPy; only decoding does. A tensor that came from the server is decoded in place, an
-array is copied once when it is encoded, so that later changes to it do not reach the response.
+Importing this module does not import NumPy; only decoding does. A tensor from the server is decoded in place. An array is
+copied once when it is encoded, so that later changes to it do not affect the response.
 """
 
 from functools import lru_cache
@@ -22,7 +22,7 @@ _DATATYPES = {name: datatype for datatype, name in NUMPY_NAMES.items() if dataty
 
 
 def to_dtype(input_or_output: InputOrOutput) -> "np.dtype[Any]":
-    """Returns the dtype of a tensor's array. Of BYTES, it is the one of byte strings as long as the last dimension."""
+    """Returns the dtype of a tensor's array. For BYTES, it is that of byte strings as long as the last dimension."""
     import numpy
 
     datatype = _datatype_of(input_or_output)
@@ -34,14 +34,14 @@ def to_dtype(input_or_output: InputOrOutput) -> "np.dtype[Any]":
 def to_datatype(dtype: "np.dtype[Any]") -> Datatype:
     """Returns the datatype of arrays of a dtype.
 
-    Raises `TensorError` for a dtype that no datatype stands for, such as complex numbers or dates.
+    Raises `TensorError` for a dtype without a datatype, such as complex numbers or dates.
     """
     return Datatype(datatype_name(dtype))
 
 
 @lru_cache(maxsize=128)
 def datatype_name(dtype: "np.dtype[Any]") -> str:
-    """Returns the name of `to_datatype`'s answer."""
+    """Returns the name of the datatype that `to_datatype` returns."""
     if dtype.kind in "OSU":
         return "BYTES"
     try:
@@ -108,7 +108,7 @@ def encode_data(array: "np.ndarray[Any, Any]", datatype: str) -> Any:
     """Returns an array's elements, row by row. An array of objects becomes a list."""
     dtype = array.dtype
     if dtype.kind in "biuf" and dtype.isnative and datatype_name(dtype) == datatype:
-        # The copy keeps later changes to the array out of the response.
+        # Copied, so that later changes to the array do not affect the response.
         return FixedElements(datatype, memoryview(array.tobytes()))
     if dtype.kind == "O":
         return array.ravel().tolist()

@@ -1,4 +1,4 @@
-"""The codec of pandas' data frames. Importing this module does not import pandas; only decoding does."""
+"""The codec of pandas data frames. Importing this module does not import pandas; only decoding does."""
 
 import sys
 from typing import TYPE_CHECKING, Any, List, Optional
@@ -26,7 +26,7 @@ __all__ = ["PandasCodec"]
 
 
 def _to_series(tensor: InputOrOutput) -> Any:
-    """Returns a tensor as the column of its name."""
+    """Returns a tensor as a column with the same name."""
     import pandas
 
     if tensor.parameters is not None and tensor.parameters.content_type == PandasCodec.JsonContentType:
@@ -50,7 +50,7 @@ def _to_series(tensor: InputOrOutput) -> Any:
 
 
 def _to_output(series: Any, use_bytes: bool = True) -> ResponseOutput:
-    """Returns a column as the output of its name."""
+    """Returns a column as an output with the same name."""
     content_type: Optional[str] = None
     dtype = series.dtype
     if getattr(dtype, "name", "") == "category":
@@ -88,12 +88,12 @@ def _to_output(series: Any, use_bytes: bool = True) -> ResponseOutput:
 
 
 def _is_numeric_extension(dtype: Any) -> bool:
-    """Tells whether it is one of pandas' own dtypes of numbers, which can hold missing values."""
+    """Returns whether it is a numeric extension dtype of pandas, which supports missing values."""
     return hasattr(dtype, "numpy_dtype") and dtype.numpy_dtype.kind in "biuf"
 
 
 def _encode_objects(series: Any, use_bytes: bool) -> Any:
-    """Returns the elements of a column of objects, and their content type: text as it is, anything else as JSON."""
+    """Returns the elements of a column of objects, and their content type: text as it is, other values as JSON."""
     values = list(series)
     if any(value is None or value is missing for value in values for missing in _missing_values()):
         raise TensorError(f"column '{series.name}' has missing values among its objects; fill them in first")

@@ -19,7 +19,7 @@ def encode_str(elem: str) -> bytes:
 
 
 def decode_str(encoded: Union[bytes, str], str_codec: str = _DEFAULT_ENCODING) -> str:
-    """Returns bytes as text, text as it is, and anything else as the empty text."""
+    """Decodes bytes. Returns text as it is, and the empty string for any other value."""
     if isinstance(encoded, bytes):
         return encoded.decode(str_codec)
     return encoded if isinstance(encoded, str) else ""

@@ -1,4 +1,4 @@
-"""What codecs share: finding them for a request or a response, and keeping what was decoded."""
+"""Helpers shared by codecs: finding the codec of a request or response, and caching decoded values."""
 
 from typing import Any, Dict, List, Optional, Type, Union
 
@@ -23,7 +23,7 @@ from .base import (
 )
 from .errors import CodecError
 
-#: The attribute of parameters that keeps what was decoded.
+#: The attribute of parameters that caches the decoded value.
 DecodedParameterName = "_decoded_payload"
 
 DefaultInputPrefix = "input-"
@@ -34,7 +34,7 @@ Parametrised = Union[InferenceRequest, RequestInput, RequestOutput, ResponseOutp
 
 
 def checked_name(name: Any) -> str:
-    """Returns the name of a tensor; raises `ValidationError` when it is no text."""
+    """Returns the name of a tensor. Raises `ValidationError` if it is not a string."""
     if type(name) is str:
         return name
     return RequestOutput(name=name).name
@@ -46,14 +46,14 @@ def bytes_output(name: Any, data: List[Any], content_type: str) -> ResponseOutpu
 
 
 def inject_batch_dimension(shape: List[int]) -> List[int]:
-    """Returns the shape that a response shows: `[N]` becomes `[N, 1]`, and a scalar `[1]`."""
+    """Returns the shape for a response: `[N]` becomes `[N, 1]`, and that of a scalar `[1]`."""
     if not shape:
         return [1]
     return [shape[0], 1] if len(shape) == 1 else shape
 
 
 def as_input(output: ResponseOutput) -> RequestInput:
-    """Returns the input with the parts of an output."""
+    """Returns an input with the fields of an output."""
     return RequestInput(
         name=output.name,
         shape=output.shape,
@@ -64,7 +64,7 @@ def as_input(output: ResponseOutput) -> RequestInput:
 
 
 def _content_type(obj: Any, metadata: Any = None) -> Optional[str]:
-    """Returns the content type that a payload names, else the one of its metadata."""
+    """Returns the content type of a payload, else that of its metadata."""
     for annotated in (obj, metadata):
         parameters = None if annotated is None else annotated.parameters
         if parameters is not None and parameters.content_type:
@@ -73,25 +73,25 @@ def _content_type(obj: Any, metadata: Any = None) -> Optional[str]:
 
 
 def save_decoded(obj: Any, decoded: Any) -> None:
-    """Keeps what was decoded from `obj` beside it."""
+    """Caches the decoded value of `obj` with it."""
     if obj.parameters is None:
-        # Not `obj.parameters = …`: keeping a value is no change that a dump may show.
+        # Not `obj.parameters = …`, because the cached value must not appear in a dump.
         obj.__dict__["parameters"] = Parameters()
     setattr(obj.parameters, DecodedParameterName, decoded)
 
 
 def has_decoded(parametrised_obj: Parametrised) -> bool:
-    """Tells whether something decoded is kept beside a request, an input or an output."""
+    """Returns whether a decoded value is cached with a request, an input or an output."""
     return parametrised_obj.parameters is not None and hasattr(parametrised_obj.parameters, DecodedParameterName)
 
 
 def get_decoded(parametrised_obj: Parametrised) -> Any:
-    """Returns what was decoded and kept, or `None`."""
+    """Returns the cached decoded value, or `None`."""
     return getattr(parametrised_obj.parameters, DecodedParameterName, None)
 
 
 def get_decoded_or_raw(parametrised_obj: Any) -> Any:
-    """Returns what was decoded and kept, else the data of a tensor, else the object."""
+    """Returns the cached decoded value, else the data of a tensor, else the object."""
     if has_decoded(parametrised_obj):
         return get_decoded(parametrised_obj)
     return getattr(parametrised_obj, "data", parametrised_obj)
@@ -100,7 +100,7 @@ def get_decoded_or_raw(parametrised_obj: Any) -> Any:
 def decode_request_input(
     request_input: RequestInput, metadata_inputs: Optional[Dict[str, MetadataTensor]] = None
 ) -> Optional[Any]:
-    """Decodes an input by the content type that it names, or its metadata; `None` without one."""
+    """Decodes an input by its content type, else that of its metadata. Returns `None` if there is none."""
     metadata = metadata_inputs.get(request_input.name) if metadata_inputs else None
     content_type = _content_type(request_input, metadata)
     codec = find_input_codec(content_type) if content_type else None
@@ -116,7 +116,7 @@ def decode_inference_request(
     model_settings: Optional[ModelSettings] = None,
     metadata_inputs: Optional[Dict[str, MetadataTensor]] = None,
 ) -> Optional[Any]:
-    """Decodes the inputs, each by its content type, then the request by its own; without one, returns the request."""
+    """Decodes each input by its content type, then the request by its own. Without one, returns the request."""
     for request_input in inference_request.inputs:
         decode_request_input(request_input, metadata_inputs)
     content_type = _content_type(inference_request, model_settings)
@@ -131,7 +131,7 @@ def decode_inference_request(
 def encode_response_output(
     payload: Any, request_output: RequestOutput, metadata_outputs: Optional[Dict[str, MetadataTensor]] = None
 ) -> Optional[ResponseOutput]:
-    """Encodes a value by the content type that is wanted, or the metadata's, else by what the value is."""
+    """Encodes a value by the requested content type, else that of the metadata, else by the value's type."""
     metadata = metadata_outputs.get(request_output.name) if metadata_outputs else None
     content_type = _content_type(request_output, metadata)
     codec = find_input_codec(content_type) if content_type else find_input_codec_by_payload(payload)
@@ -139,13 +139,13 @@ def encode_response_output(
 
 
 def encode_inference_response(payload: Any, model_settings: ModelSettings) -> Optional[InferenceResponse]:
-    """Encodes a value as a whole response, by what the value is."""
+    """Encodes a value as a whole response, by the value's type."""
     codec = find_request_codec_by_payload(payload)
     return codec.encode_response(model_settings.name, payload, model_settings.version) if codec else None
 
 
 class SingleInputRequestCodec(RequestCodec):
-    """The codec of requests that hold one tensor; subclasses name its codec in `InputCodec`."""
+    """The base class of codecs of requests with one tensor. Subclasses set its codec in `InputCodec`."""
 
     InputCodec: Optional[Type[base.InputCodec]] = None
 

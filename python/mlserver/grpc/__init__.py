@@ -1,4 +1,4 @@
-"""gRPC for clients: the protocol's generated classes, and converters between them and `mlserver.types`.
+"""gRPC for clients: the generated classes of the protocol, and converters between them and `mlserver.types`.
 
-Needs `protobuf`, and `grpcio` for the stubs; neither is needed to serve a model.
+Requires `protobuf`, and `grpcio` for the stubs. Neither is needed to serve a model.
 """

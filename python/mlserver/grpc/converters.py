@@ -1,6 +1,6 @@
-"""Converters between the messages of gRPC and the payload types.
+"""Converters between gRPC messages and payload types.
 
-Nothing is validated on the way. Raw contents become buffers, and buffers raw contents, without a list between them.
+Values are not validated. Raw contents are converted to buffers and back without intermediate lists.
 """
 
 from typing import Any, Dict, List, Mapping, Optional, Union
@@ -41,7 +41,7 @@ __all__ = [
     "TensorMetadataConverter",
 ]
 
-# The generated modules make their classes when they are imported; no type checker sees them.
+# The generated modules create their classes at import, so type checkers do not see them.
 _pb: Any = dataplane_pb2
 _repository_pb: Any = model_repository_pb2
 
@@ -149,7 +149,7 @@ class ModelInferRequestConverter:
     def from_types(
         cls, type_object: InferenceRequest, model_name: str, model_version: str = "", use_raw: bool = False
     ) -> Any:
-        """Returns the payload type as a message, with the data in raw contents if wanted."""
+        """Returns the payload type as a message. If `use_raw` is true, the data is in raw contents."""
         return _pb.ModelInferRequest(
             model_name=model_name,
             model_version=model_version,
@@ -177,12 +177,12 @@ class InferInputTensorConverter:
 
     @classmethod
     def from_types(cls, type_object: RequestInput, use_raw: bool = False) -> Any:
-        """Returns the payload type as a message; without its data if that goes into raw contents."""
+        """Returns the payload type as a message, without its data if `use_raw` is true."""
         return _pb.ModelInferRequest.InferInputTensor(**_tensor_fields(type_object, use_raw))
 
 
 class InferRequestedOutputTensorConverter:
-    """Wishes for outputs."""
+    """Requested outputs."""
 
     @classmethod
     def to_types(cls, pb_object: Any) -> RequestOutput:
@@ -216,7 +216,7 @@ class ModelInferResponseConverter:
 
     @classmethod
     def from_types(cls, type_object: InferenceResponse, use_raw: bool = False) -> Any:
-        """Returns the payload type as a message, with the data in raw contents if wanted."""
+        """Returns the payload type as a message. If `use_raw` is true, the data is in raw contents."""
         return _pb.ModelInferResponse(
             model_name=type_object.model_name,
             model_version=type_object.model_version or "",
@@ -243,16 +243,16 @@ class InferOutputTensorConverter:
 
     @classmethod
     def from_types(cls, type_object: ResponseOutput, use_raw: bool = False) -> Any:
-        """Returns the payload type as a message; without its data if that goes into raw contents."""
+        """Returns the payload type as a message, without its data if `use_raw` is true."""
         return _pb.ModelInferResponse.InferOutputTensor(**_tensor_fields(type_object, use_raw))
 
 
 class InferTensorContentsConverter:
-    """The data of tensors, in the field of its datatype."""
+    """The data of tensors, in the field for its datatype."""
 
     @classmethod
     def to_types(cls, pb_object: Any) -> TensorData:
-        """Returns the elements of whichever field holds some."""
+        """Returns the elements of the field that is not empty."""
         for _, values in pb_object.ListFields():
             return TensorData(list(values))
         return TensorData([])
@@ -261,7 +261,7 @@ class InferTensorContentsConverter:
     def from_types(cls, type_object: TensorData, datatype: Any) -> Any:
         """Returns the data as a message.
 
-        Raises `TensorError` for data that is none of its datatype, and for 16-bit floats, which have no field.
+        Raises `TensorError` for data that does not match its datatype, and for 16-bit floats, which have no field.
         """
         name = _name(datatype)
         field = _CONTENTS_FIELDS.get(name)
@@ -274,18 +274,18 @@ class InferTensorContentsConverter:
 
 
 class ParametersConverter:
-    """Parameters; only booleans, integers and text can be sent."""
+    """Parameters. Only booleans, integers and strings can be sent."""
 
     @classmethod
     def to_types(cls, pb_object: Mapping[str, Any]) -> Optional[Parameters]:
-        """Returns the parameters of a message, or `None` when there is none."""
+        """Returns the parameters of a message, or `None` if it has none."""
         if not pb_object:
             return None
         return _parameters({name: _parameter(value) for name, value in pb_object.items()})
 
     @classmethod
     def from_types(cls, type_object: Optional[Parameters]) -> Dict[str, Any]:
-        """Returns parameters for a message; those of other kinds, and headers, are left out."""
+        """Returns the parameters for a message, without headers and values of other types."""
         found = {}
         for name, value in type_object or ():
             if isinstance(value, bool):
@@ -307,7 +307,7 @@ class RepositoryIndexRequestConverter:
 
     @classmethod
     def from_types(cls, type_object: RepositoryIndexRequest) -> Any:
-        """Not there, as in the original."""
+        """Not implemented, as in the original."""
         raise NotImplementedError("only the server converts these, and only to types")
 
 
@@ -316,12 +316,12 @@ class RepositoryIndexResponseConverter:
 
     @classmethod
     def to_types(cls, pb_object: Any) -> RepositoryIndexResponse:
-        """Not there, as in the original."""
+        """Not implemented, as in the original."""
         raise NotImplementedError("only the server converts these, and only from types")
 
     @classmethod
     def from_types(cls, type_object: RepositoryIndexResponse, use_model_repository: bool = False) -> Any:
-        """Returns the payload type as a message, of the older service if wanted."""
+        """Returns the payload type as a message. If `use_model_repository` is true, it is one of the older service."""
         pb = _repository_pb if use_model_repository else _pb
         return pb.RepositoryIndexResponse(
             models=[RepositoryIndexResponseItemConverter.from_types(item, use_model_repository) for item in type_object]
@@ -333,12 +333,12 @@ class RepositoryIndexResponseItemConverter:
 
     @classmethod
     def to_types(cls, pb_object: Any) -> RepositoryIndexResponseItem:
-        """Not there, as in the original."""
+        """Not implemented, as in the original."""
         raise NotImplementedError("only the server converts these, and only from types")
 
     @classmethod
     def from_types(cls, type_object: RepositoryIndexResponseItem, use_model_repository: bool = False) -> Any:
-        """Returns the payload type as a message, of the older service if wanted."""
+        """Returns the payload type as a message. If `use_model_repository` is true, it is one of the older service."""
         pb = _repository_pb if use_model_repository else _pb
         return pb.RepositoryIndexResponse.ModelIndex(
             name=type_object.name,
@@ -349,7 +349,7 @@ class RepositoryIndexResponseItemConverter:
 
 
 def _name(value: Any) -> str:
-    """Returns the plain text of an enumeration's member."""
+    """Returns the value of an enumeration's member as text."""
     return str(getattr(value, "value", value))
 
 
@@ -371,7 +371,7 @@ def _tensor_fields(tensor: Union[RequestInput, ResponseOutput], use_raw: bool) -
 
 
 def _with_raw(tensors: List[Any], contents: List[bytes]) -> List[Any]:
-    """Gives tensors without data the raw contents, in order."""
+    """Sets the data of tensors without data from the raw contents, in order."""
     if not contents:
         return tensors
     remaining = iter(contents)
@@ -385,6 +385,6 @@ def _with_raw(tensors: List[Any], contents: List[bytes]) -> List[Any]:
             tensor.data = TensorData(raw.unpack(tensor, content))
         else:
             raw.check_size(tensor, content)
-            # A copy that can be written to, as arrays decoded from it must be.
+            # A writable copy, because arrays that are decoded from it must be writable.
             tensor.data = TensorData(FixedElements(tensor.datatype, memoryview(bytearray(content))))
     return tensors

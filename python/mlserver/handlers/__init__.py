@@ -1,4 +1,4 @@
-"""Routes of a model's own: `custom_handler` declares them."""
+"""Custom routes of models, which `custom_handler` declares."""
 
 from .custom import CustomHandler, custom_handler, get_custom_handlers
 

@@ -1,4 +1,4 @@
-"""Routes of a model's own."""
+"""Custom routes of models."""
 
 import inspect
 from typing import Any, Callable, List, Tuple, TypeVar
@@ -21,7 +21,13 @@ class CustomHandler(BaseModel):
 
 
 def custom_handler(rest_path: str, rest_method: str = "POST") -> Callable[[F], F]:
-    """Makes a method of a model answer the calls of a route. Of several on one method, the outermost counts."""
+    """Makes a method of a model handle a REST route. If a method has several decorators, the outermost one counts.
+
+    class Greeter(MLModel):
+        @custom_handler(rest_path="/greet/{name}", rest_method="GET")
+        async def greet(self, name: str, polite: bool = False) -> dict:
+            return {"greeting": f"Good day, {name}" if polite else f"Hi, {name}"}
+    """
     handler = CustomHandler(rest_path=rest_path, rest_method=rest_method)
 
     def decorate(method: F) -> F:
@@ -31,13 +37,13 @@ def custom_handler(rest_path: str, rest_method: str = "POST") -> Callable[[F], F
 
 
 def register_custom_handler(handler: CustomHandler, method: F) -> F:
-    """Gives a method its route."""
+    """Sets the route of a method."""
     setattr(method, _HANDLER_ATTRIBUTE, handler)
     return method
 
 
 def get_custom_handlers(model: MLModel) -> List[Tuple[CustomHandler, Callable[..., Any]]]:
-    """Returns the routes of a model and its methods behind them, by the methods' names."""
+    """Returns the routes of a model and the methods that handle them, sorted by the methods' names."""
     handlers = []
     for name, member in inspect.getmembers(type(model)):
         handler = getattr(member, _HANDLER_ATTRIBUTE, None)

@@ -1,1 +1,1 @@
-"""Kafka, which the server speaks; only its errors are here."""
+"""The errors of Kafka. The server itself is the Kafka client."""

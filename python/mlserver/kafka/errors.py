@@ -1,4 +1,4 @@
-"""What can be wrong with a Kafka message."""
+"""The errors of Kafka messages."""
 
 from ..errors import MLServerError
 

@@ -1,4 +1,4 @@
-"""Metrics of user code: `register` makes histograms, `log` observes values for the model that runs."""
+"""Metrics of user code: `register` creates histograms, `log` observes values for the current model."""
 
 from .context import log, register
 from .registry import REGISTRY, Observation, set_sink

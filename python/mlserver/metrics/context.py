@@ -1,4 +1,4 @@
-"""Metrics of the model that runs."""
+"""Metrics of the current model."""
 
 from ..context import model_name_var, model_version_var
 from .errors import InvalidModelContext
@@ -10,14 +10,14 @@ _DEFAULT_DESCRIPTION = "TODO: Default description?"
 
 
 def register(name: str, description: str) -> Histogram:
-    """Returns the histogram of that name, made now if there is none; an existing one keeps its description."""
+    """Returns the histogram of that name, and creates it if needed. An existing one keeps its description."""
     return REGISTRY.get_or_add(name, description)
 
 
 def log(**metrics: float) -> None:
-    """Observes each value in the histogram of its name, for the model that runs.
+    """Observes each value in the histogram of its name, for the current model.
 
-    Raises `InvalidModelContext` where no model runs.
+    Raises `InvalidModelContext` if there is no current model.
     """
     try:
         labels = (model_name_var.get(), model_version_var.get())

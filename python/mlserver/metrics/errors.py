@@ -1,4 +1,4 @@
-"""What can go wrong with metrics."""
+"""The errors of metrics."""
 
 from ..errors import MLServerError
 
@@ -6,7 +6,7 @@ __all__ = ["InvalidModelContext", "MetricNotFound"]
 
 
 class InvalidModelContext(MLServerError):
-    """A metric was logged where no model runs."""
+    """A metric was logged outside of a model."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -16,7 +16,7 @@ class InvalidModelContext(MLServerError):
 
 
 class MetricNotFound(MLServerError):
-    """There is no metric of that name."""
+    """No metric has that name."""
 
     def __init__(self, metric_name: str) -> None:
         super().__init__(f"No metric found with name '{metric_name}'", 500)

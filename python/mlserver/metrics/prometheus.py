@@ -1,13 +1,13 @@
-"""Metrics that user code keeps with the Prometheus client directly, in its default registry."""
+"""Metrics that user code keeps in the default registry of the Prometheus client."""
 
 import sys
 import traceback
 from typing import Any, Dict, Iterator, List
 
-# What the client collects by itself about its own process.
+# Metrics that the client collects about its own process.
 _OWN_COLLECTORS = frozenset(("GCCollector", "PlatformCollector", "ProcessCollector"))
 
-#: What the text format of Prometheus calls the kinds that only OpenMetrics knows, and what their names end with there.
+#: The types of the Prometheus text format for types that only OpenMetrics has, and the suffixes of their names.
 _CLASSIC = {
     "counter": ("counter", "_total"),
     "info": ("gauge", "_info"),
@@ -16,12 +16,12 @@ _CLASSIC = {
     "unknown": ("untyped", ""),
 }
 
-#: How the processes' values of a gauge become one, by the gauge's `multiprocess_mode`; the others are told apart.
+#: How the values of a gauge in several processes are merged, by its `multiprocess_mode`. Other gauges are not merged.
 _MERGES = {"sum": "sum", "livesum": "sum", "max": "max", "livemax": "max", "min": "min", "livemin": "min"}
 
 
 def families() -> List[Dict[str, Any]]:
-    """Returns the user's metrics, as an `exposition` frame has them; none when the client was never imported."""
+    """Returns the user's metrics in the form of an `exposition` frame; empty if the client was never imported."""
     registry: Any = getattr(sys.modules.get("prometheus_client"), "REGISTRY", None)
     found: List[Dict[str, Any]] = []
     for collector in list(getattr(registry, "_collector_to_names", ())):
@@ -30,7 +30,7 @@ def families() -> List[Dict[str, Any]]:
         try:
             found += _families_of(collector)
         except Exception:
-            # One collector of the user's hides no other's metrics.
+            # A failing collector must not hide the metrics of others.
             traceback.print_exc()
     return found
 
@@ -41,10 +41,10 @@ def _families_of(collector: Any) -> Iterator[Dict[str, Any]]:
         kind, suffix = _CLASSIC.get(metric.type, (metric.type, ""))
         merge = _MERGES.get(str(mode), "each") if kind in ("gauge", "untyped") else "sum"
         samples = [
-            # JSON has no infinity.
+            # As text, because JSON has no infinity.
             (sample.name, [(str(label), str(value)) for label, value in sample.labels.items()], repr(float(sample.value)))
             for sample in metric.samples
-            # When a process began to count says nothing about several of them.
+            # Creation times are meaningless once processes are merged.
             if not sample.name.endswith("_created")
         ]
         name = metric.name if metric.name.endswith(suffix) else metric.name + suffix

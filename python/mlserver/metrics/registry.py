@@ -1,7 +1,7 @@
-"""Histograms of user code, and where their observations go.
+"""Histograms of user code, and the sink of their observations.
 
-Inside a worker, `set_sink` gets every observation as it is made, and the server merges those of all workers; nothing is kept
-here. Without a sink (tests, scripts) each histogram keeps count, sum and buckets itself.
+Inside a worker, the sink receives every observation immediately, and the server merges those of all workers; histograms keep
+no values. Without a sink (tests, scripts) each histogram keeps count, sum and buckets itself.
 """
 
 import threading
@@ -49,13 +49,13 @@ _sink: Optional[Sink] = None
 
 
 def set_sink(sink: Optional[Sink]) -> None:
-    """Sends all further observations to `sink`, from whatever thread makes them; `None` keeps them here again."""
+    """Sends all further observations to `sink`, which may be called from any thread. `None` removes the sink."""
     global _sink
     _sink = sink
 
 
 class Child:
-    """A histogram with its labels."""
+    """A histogram with values for its labels."""
 
     def __init__(self, histogram: "Histogram", labels: Dict[str, str]) -> None:
         self._histogram = histogram
@@ -67,11 +67,11 @@ class Child:
 
     @property
     def count(self) -> int:
-        """Number of observations that were kept."""
+        """The number of observations, if there is no sink."""
         return sum(self.buckets)
 
     def observe(self, amount: float, exemplar: Optional[Dict[str, str]] = None) -> None:
-        """Adds a value. Exemplars are accepted and not kept."""
+        """Adds a value. Exemplars are ignored."""
         try:
             value = float(amount)
         except (TypeError, ValueError):
@@ -87,7 +87,7 @@ class Child:
 
     @contextmanager
     def time(self) -> Iterator[None]:
-        """Observes the seconds that its block takes."""
+        """Observes the duration of the `with` block, in seconds."""
         start = time.perf_counter()
         try:
             yield
@@ -116,7 +116,7 @@ class Histogram:
             return child
 
     def observe(self, amount: float, exemplar: Optional[Dict[str, str]] = None) -> None:
-        """Refuses: a value needs its labels."""
+        """Raises an exception, because a value needs labels."""
         raise ValueError("histogram metric is missing label values")
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ class MetricsRegistry:
         self._lock = threading.Lock()
 
     def exists(self, metric_name: str) -> bool:
-        """Tells whether there is a metric of that name."""
+        """Returns whether a metric of that name exists."""
         return metric_name in self._metrics
 
     def get(self, metric_name: str) -> Histogram:
@@ -142,7 +142,7 @@ class MetricsRegistry:
             raise MetricNotFound(metric_name) from None
 
     def get_or_add(self, metric_name: str, description: str) -> Histogram:
-        """Returns the metric of that name, made now if there is none."""
+        """Returns the metric of that name, and creates it if needed."""
         with self._lock:
             metric = self._metrics.get(metric_name)
             if metric is None:

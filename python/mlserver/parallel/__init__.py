@@ -1,1 +1,1 @@
-"""Workers, which the server runs and watches; only their errors are here."""
+"""The errors of workers. The server itself runs and supervises the workers."""

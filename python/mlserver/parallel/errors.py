@@ -1,4 +1,4 @@
-"""What can go wrong with workers. The server tells of them itself; user code may name these classes."""
+"""The errors of workers. The server reports them itself; the classes exist for user code that imports them."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ __all__ = ["EnvironmentNotFound", "WorkerError", "WorkerStop"]
 
 
 class EnvironmentNotFound(MLServerError):
-    """A model's environment is not there."""
+    """A model's environment does not exist."""
 
     def __init__(self, model: Any, env_hash: str) -> None:
         super().__init__(f"Environment with hash {env_hash} was not found for model '{model.name}'", 500)
 
 
 class WorkerError(MLServerError):
-    """An exception of user code, as seen from outside the worker."""
+    """An exception of user code, as it is reported by a worker."""
 
     def __init__(self, exc: BaseException) -> None:
         kind = type(exc)
@@ -23,7 +23,7 @@ class WorkerError(MLServerError):
 
 
 class WorkerStop(MLServerError):
-    """A worker ended with a call inside it."""
+    """A worker exited during a call."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(f"Worker process stopped unexpectedly with exit code {exit_code}.", 500)

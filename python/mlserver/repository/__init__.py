@@ -1,4 +1,4 @@
-"""Where models come from: folders, or a repository class of one's own."""
+"""Model repositories: folders, or a custom repository class."""
 
 from .factory import ModelRepositoryFactory
 from .repository import DEFAULT_MODEL_SETTINGS_FILENAME, ModelRepository, SchemalessModelRepository

@@ -1,4 +1,4 @@
-"""Which repository the settings name."""
+"""Creates the model repository that the settings name."""
 
 from .._imports import import_object
 from ..settings import Settings
@@ -8,11 +8,11 @@ __all__ = ["ModelRepositoryFactory"]
 
 
 class ModelRepositoryFactory:
-    """Makes the repository of the settings."""
+    """Creates the model repository that the settings name."""
 
     @staticmethod
     def resolve_model_repository(settings: Settings) -> ModelRepository:
-        """Returns a repository of the class that the settings name, a class or an import path, else the default one."""
+        """Returns an instance of the repository class (or import path) in the settings, else of the default class."""
         implementation = settings.model_repository_implementation or SchemalessModelRepository
         if isinstance(implementation, str):
             implementation = import_object(implementation)

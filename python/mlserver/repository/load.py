@@ -1,4 +1,4 @@
-"""One model's settings file."""
+"""Reads the settings file of a model."""
 
 import os
 
@@ -9,7 +9,7 @@ __all__ = ["load_model_settings"]
 
 
 def load_model_settings(model_settings_path: str) -> ModelSettings:
-    """Reads a `model-settings.json`; name and URI are those of its folder unless it gives others."""
+    """Reads a `model-settings.json`. Name and URI default to those of its folder."""
     settings = ModelSettings.parse_file(model_settings_path)
     folder = os.path.dirname(model_settings_path)
     folder_name = os.path.basename(os.path.abspath(folder))

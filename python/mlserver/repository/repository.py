@@ -1,4 +1,4 @@
-"""Where models come from."""
+"""Model repositories."""
 
 import abc
 import glob
@@ -17,11 +17,11 @@ DEFAULT_MODEL_SETTINGS_FILENAME = "model-settings.json"
 
 
 class ModelRepository(abc.ABC):
-    """Finds models. A class of one's own is made with `root` and the arguments that the server's settings give it."""
+    """Finds models. A custom subclass is created with `root` and the arguments in the server's settings."""
 
     @abc.abstractmethod
     async def list(self) -> "List[ModelSettings]":
-        """Returns the settings of every model that there is."""
+        """Returns the settings of all models."""
 
     @abc.abstractmethod
     async def find(self, name: str) -> "List[ModelSettings]":
@@ -29,9 +29,9 @@ class ModelRepository(abc.ABC):
 
 
 class SchemalessModelRepository(ModelRepository):
-    """Finds every `model-settings.json` below a folder, hidden folders aside, by the names of the folders.
+    """Finds every `model-settings.json` below a folder, except in hidden folders, in the order of the folders' names.
 
-    When there is none, the environment may name one model.
+    If there is none, one model can be configured in the environment.
     """
 
     def __init__(self, root: str) -> None:

@@ -1,4 +1,4 @@
-"""REST, which the server speaks; here is what custom handlers take and return."""
+"""The requests and responses of custom handlers."""
 
 from .requests import Request
 from .responses import Response

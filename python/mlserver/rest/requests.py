@@ -1,4 +1,4 @@
-"""The request that a custom handler may ask for, with the attributes and methods that Starlette's has."""
+"""The request of a custom handler, with the attributes and methods of Starlette's `Request`."""
 
 import json
 from types import SimpleNamespace
@@ -13,13 +13,13 @@ Pairs = Sequence[Tuple[str, str]]
 
 
 class Headers(Mapping[str, str]):
-    """Headers, whose names may be written in any case; of a repeated one the first counts."""
+    """Headers. Names are case-insensitive; the first value of a repeated header counts."""
 
     def __init__(self, pairs: Pairs = ()) -> None:
         self._pairs = [(name.lower(), value) for name, value in pairs]
 
     def getlist(self, key: str) -> List[str]:
-        """Returns every value of a header."""
+        """Returns all values of a header."""
         key = key.lower()
         return [value for name, value in self._pairs if name == key]
 
@@ -49,7 +49,7 @@ class Headers(Mapping[str, str]):
 
 
 class QueryParams(Mapping[str, str]):
-    """The parameters behind a question mark; of a repeated one the last counts."""
+    """The parameters of a query string. The last value of a repeated parameter counts."""
 
     def __init__(self, query: str = "") -> None:
         self._query = query
@@ -57,11 +57,11 @@ class QueryParams(Mapping[str, str]):
         self._last = dict(self._pairs)
 
     def getlist(self, key: str) -> List[str]:
-        """Returns every value of a parameter."""
+        """Returns all values of a parameter."""
         return [value for name, value in self._pairs if name == key]
 
     def multi_items(self) -> List[Tuple[str, str]]:
-        """Returns names and values, repeated ones too."""
+        """Returns names and values, including repeated ones."""
         return list(self._pairs)
 
     def __getitem__(self, key: str) -> str:
@@ -81,7 +81,7 @@ class QueryParams(Mapping[str, str]):
 
 
 class URL(str):
-    """A URL, and its parts."""
+    """A URL and its components."""
 
     @property
     def scheme(self) -> str:
@@ -100,7 +100,7 @@ class URL(str):
 
     @property
     def port(self) -> Optional[int]:
-        """The port, when the URL has one."""
+        """The port, if the URL has one."""
         return urlsplit(self).port
 
     @property
@@ -110,12 +110,12 @@ class URL(str):
 
     @property
     def query(self) -> str:
-        """What follows the question mark."""
+        """The query string, without the question mark."""
         return urlsplit(self).query
 
 
 class Request:
-    """A call of a custom handler. A handler gets it by annotating an argument with this class, or with Starlette's own."""
+    """A call to a custom handler. A handler receives it in an argument annotated with this class, or with Starlette's."""
 
     def __init__(
         self,
@@ -130,9 +130,9 @@ class Request:
         self.path_params: Dict[str, Any] = path_params or {}
         self.headers = Headers(headers)
         self.query_params = QueryParams(query)
-        #: For whatever the code that handles the request wants to keep with it.
+        #: Arbitrary state that handlers may keep with the request.
         self.state = SimpleNamespace()
-        #: Who has called is known to the server alone.
+        #: The client's address is not passed to the worker.
         self.client = None
         self._body = body
         host = self.headers.get("host", "localhost")
@@ -161,16 +161,16 @@ class Request:
         yield b""
 
     async def json(self) -> Any:
-        """Returns what the body says as JSON."""
+        """Parses the body as JSON."""
         return json.loads(self._body)
 
     async def form(self) -> QueryParams:
-        """Returns the fields of a form that came as `application/x-www-form-urlencoded`."""
+        """Returns the fields of a form with content type `application/x-www-form-urlencoded`."""
         kind = self.headers.get("content-type", "").partition(";")[0].strip()
         if kind != "application/x-www-form-urlencoded":
             raise ValueError(f"a form of the type {kind or 'unknown'!r} cannot be read; read the body instead")
         return QueryParams(self._body.decode())
 
     async def is_disconnected(self) -> bool:
-        """Tells whether the client has gone."""
+        """Returns whether the client has disconnected."""
         return cancelled()

@@ -1,4 +1,4 @@
-"""The response that a custom handler may return to choose status, headers and media type."""
+"""The response that a custom handler may return to set status, headers and media type."""
 
 from typing import Any, Dict, Mapping, Optional
 
@@ -8,7 +8,7 @@ __all__ = ["Response"]
 
 
 class Response:
-    """A response of a custom handler; `body` holds what is sent."""
+    """A response of a custom handler. `body` contains the bytes that are sent."""
 
     media_type: Optional[str] = "application/json"
 
@@ -20,7 +20,7 @@ class Response:
         media_type: Optional[str] = None,
         background: Any = None,
     ) -> None:
-        """Renders `content` at once. `background` is taken for the original's sake and must be `None`."""
+        """Renders `content` immediately. `background` exists for compatibility with the original and must be `None`."""
         if background is not None:
             raise ValueError("background tasks are not run; start a task in the handler instead")
         self.status_code = status_code
@@ -30,5 +30,5 @@ class Response:
         self.body = self.render(content)
 
     def render(self, content: Any) -> bytes:
-        """Returns the body: JSON, in which bytes and NumPy's values may occur."""
+        """Returns the body: JSON of `content`, which may contain bytes and NumPy values."""
         return to_json(jsonable(content)).encode()

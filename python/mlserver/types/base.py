@@ -7,6 +7,6 @@ __all__ = ["BaseModel", "ValidationError"]
 
 
 class BaseModel(_BaseModel):
-    """A payload type; `model_dump` leaves out what is unset or `None` unless told otherwise."""
+    """The base class of payload types. By default, `model_dump` leaves out fields that are unset or `None`."""
 
     _sparse = True

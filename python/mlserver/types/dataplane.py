@@ -10,12 +10,12 @@ from .base import BaseModel
 
 _set = object.__setattr__
 
-#: What is given of any data. It is never added to, as data has no other field.
+#: The fields that are set in every `TensorData`. It is never changed, because there is no other field.
 _ROOT = {"root"}
 
 
 class Datatype(enum.Enum):
-    """The datatypes of tensors; instances hold the name as a plain string."""
+    """The datatypes of tensors. Fields of this type contain the name as a plain string."""
 
     BOOL = "BOOL"
     UINT8 = "UINT8"
@@ -34,7 +34,7 @@ class Datatype(enum.Enum):
 
 
 class Parameters(BaseModel):
-    """Parameters of a request, a response or a tensor: two known names, and any others."""
+    """Parameters of a request, a response or a tensor: two known ones, and any others."""
 
     __slots__ = ("_decoded_payload",)
 
@@ -51,17 +51,17 @@ class Parameters(BaseModel):
 
 
 class TensorData(BaseModel):
-    """The data of a tensor: any value, or a buffer that becomes a list when somebody looks at it."""
+    """The data of a tensor: any value, or a buffer that is converted to a list on first access."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_data",)
 
-    _private = frozenset(("_held", "root"))
+    _private = frozenset(("_data", "root"))
 
-    _held: Any
+    _data: Any
 
     def __init__(self, root: Any = None) -> None:
-        _set(self, "_held", root._held if isinstance(root, TensorData) else root)
-        _set(self, "_given", _ROOT)
+        _set(self, "_data", root._data if isinstance(root, TensorData) else root)
+        _set(self, "_fields_set", _ROOT)
 
     @classmethod
     def from_buffer(cls, datatype: str, buffer: memoryview) -> "TensorData":
@@ -75,27 +75,27 @@ class TensorData(BaseModel):
 
     @property
     def elements(self) -> Optional[Elements]:
-        """The buffer behind the data, or `None` when it holds a plain value."""
-        held = self._held
-        return held if isinstance(held, (FixedElements, BytesElements)) else None
+        """The buffer with the data, or `None` if the data is a plain value."""
+        data = self._data
+        return data if isinstance(data, (FixedElements, BytesElements)) else None
 
     @property
     def raw(self) -> Any:
-        """What it holds, be that a value or elements; nothing is converted."""
-        return self._held
+        """The value or the elements, without conversion."""
+        return self._data
 
     @property
     def root(self) -> Any:
-        """The data as a value; a buffer becomes a list here, and stays one, so that changes to the list are kept."""
-        held = self._held
-        if isinstance(held, (FixedElements, BytesElements)):
-            held = held.tolist()
-            object.__setattr__(self, "_held", held)
-        return held
+        """The data as a value. A buffer is converted to a list once, so that changes to the list are kept."""
+        data = self._data
+        if isinstance(data, (FixedElements, BytesElements)):
+            data = data.tolist()
+            object.__setattr__(self, "_data", data)
+        return data
 
     @root.setter
     def root(self, value: Any) -> None:
-        object.__setattr__(self, "_held", value)
+        object.__setattr__(self, "_data", value)
 
     @property
     def __root__(self) -> Any:
@@ -107,22 +107,22 @@ class TensorData(BaseModel):
 
     @classmethod
     def model_construct(cls, _fields_set: Any = None, **values: Any) -> "TensorData":
-        """Makes data of the value `root`."""
+        """Creates data with the value `root`."""
         return cls(values.get("root"))
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._held)
+        return iter(self._data)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._held[index]
+        return self._data[index]
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._data)
 
     def __eq__(self, other: Any) -> bool:
         if not isinstance(other, TensorData):
             return NotImplemented
-        if self._held is other._held:
+        if self._data is other._data:
             return True
         return bool(self.root == other.root)
 
@@ -145,17 +145,17 @@ class TensorData(BaseModel):
         TensorData.__init__(self, state["root"])
 
     def __copy__(self) -> "TensorData":
-        return type(self)(self._held)
+        return type(self)(self._data)
 
     def __deepcopy__(self, memo: Any = None) -> "TensorData":
         import copy
 
-        held = self._held
-        return type(self)(held if self.elements is not None else copy.deepcopy(held, memo))
+        data = self._data
+        return type(self)(data if self.elements is not None else copy.deepcopy(data, memo))
 
 
 class MetadataTensor(BaseModel):
-    """What is known beforehand about an input or an output of a model."""
+    """The metadata of an input or an output of a model."""
 
     name: str
     datatype: Datatype
@@ -172,13 +172,13 @@ class MetadataServerResponse(BaseModel):
 
 
 class MetadataServerErrorResponse(BaseModel):
-    """Why there is no metadata of the server."""
+    """The error of a request for the server's metadata."""
 
     error: str
 
 
 class MetadataModelResponse(BaseModel):
-    """What is known about a model."""
+    """The metadata of a model."""
 
     name: str
     versions: Optional[List[str]] = None
@@ -189,13 +189,13 @@ class MetadataModelResponse(BaseModel):
 
 
 class MetadataModelErrorResponse(BaseModel):
-    """Why there is no metadata of a model."""
+    """The error of a request for a model's metadata."""
 
     error: str
 
 
 class RequestInput(BaseModel):
-    """A tensor that goes to a model."""
+    """An input tensor of a request."""
 
     name: str
     shape: List[int]
@@ -205,14 +205,14 @@ class RequestInput(BaseModel):
 
 
 class RequestOutput(BaseModel):
-    """A tensor that is wanted from a model."""
+    """A requested output."""
 
     name: str
     parameters: Optional[Parameters] = None
 
 
 class ResponseOutput(BaseModel):
-    """A tensor that comes from a model."""
+    """An output tensor of a response."""
 
     name: str
     shape: List[int]
@@ -222,7 +222,7 @@ class ResponseOutput(BaseModel):
 
 
 class InferenceRequest(BaseModel):
-    """What a model is asked."""
+    """A request to a model."""
 
     id: Optional[str] = None
     parameters: Optional[Parameters] = None
@@ -231,7 +231,7 @@ class InferenceRequest(BaseModel):
 
 
 class InferenceResponse(BaseModel):
-    """What a model answers."""
+    """The response of a model."""
 
     model_name: str
     model_version: Optional[str] = None
@@ -241,6 +241,6 @@ class InferenceResponse(BaseModel):
 
 
 class InferenceErrorResponse(BaseModel):
-    """Why there is no answer."""
+    """The error of an inference request."""
 
     error: Optional[str] = None

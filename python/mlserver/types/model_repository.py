@@ -9,7 +9,7 @@ from .base import BaseModel
 
 
 class State(enum.Enum):
-    """What has become of a model; instances hold the name as a plain string."""
+    """The states of a model. Fields of this type contain the name as a plain string."""
 
     UNKNOWN = "UNKNOWN"
     READY = "READY"
@@ -19,7 +19,7 @@ class State(enum.Enum):
 
 
 class RepositoryIndexRequest(BaseModel):
-    """Which models to list."""
+    """A request for the list of models."""
 
     ready: Optional[bool] = None
 
@@ -75,13 +75,13 @@ class RepositoryIndexResponse(BaseModel):
 
 
 class RepositoryLoadErrorResponse(BaseModel):
-    """Why a model was not loaded."""
+    """The error of loading a model."""
 
     error: Optional[str] = None
 
 
 class RepositoryUnloadErrorResponse(BaseModel):
-    """Why a model was not unloaded."""
+    """The error of unloading a model."""
 
     error: Optional[str] = None
 

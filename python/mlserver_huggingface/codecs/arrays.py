@@ -18,7 +18,7 @@ class NumpyListCodec(InputCodec):
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
-        """Tells whether `payload` is a list of arrays."""
+        """Returns whether `payload` is a list of arrays."""
         return isinstance(payload, list) and bool(payload) and all(map(is_array, payload))
 
     @classmethod

@@ -18,5 +18,5 @@ class HuggingfaceConversationCodec(ElementsCodec):
 
     @classmethod
     def is_item(cls, value: Any) -> bool:
-        """Tells whether a value is a conversation."""
+        """Returns whether a value is a conversation."""
         return is_conversation(value)

@@ -1,4 +1,4 @@
-"""What the codecs share whose elements stand for values one by one: JSON unless a codec says otherwise."""
+"""Base classes of codecs that convert values to elements one by one: to JSON, unless a subclass overrides it."""
 
 from typing import Any, List, Union
 
@@ -19,22 +19,22 @@ class ElementsCodec(InputCodec):
 
     @classmethod
     def is_item(cls, value: Any) -> bool:
-        """Tells whether a list of values like this one is encoded."""
+        """Returns whether this codec encodes lists of such values."""
         return False
 
     @classmethod
     def encode_item(cls, item: Any) -> bytes:
-        """Returns the element that stands for a value."""
+        """Encodes a value as an element."""
         return encode_value(item).encode()
 
     @classmethod
     def decode_item(cls, element: Union[bytes, str]) -> Any:
-        """Returns the value that an element stands for."""
+        """Decodes an element."""
         return decode_value(element)
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
-        """Tells whether `payload` is a list of such values, and not empty."""
+        """Returns whether `payload` is a non-empty list of such values."""
         return isinstance(payload, list) and bool(payload) and all(map(cls.is_item, payload))
 
     @classmethod
@@ -63,22 +63,22 @@ class SingleElementCodec(InputCodec):
 
     @classmethod
     def datatype(cls, payload: Any) -> str:
-        """Returns the datatype of the tensor that holds a value."""
+        """Returns the datatype of a tensor with this value."""
         return "BYTES"
 
     @classmethod
     def encode_item(cls, payload: Any) -> Any:
-        """Returns the element that stands for a value."""
+        """Encodes a value as an element."""
         return encode_value(payload).encode()
 
     @classmethod
     def decode_item(cls, element: Any) -> Any:
-        """Returns the value that an element stands for."""
+        """Decodes an element."""
         return decode_value(element)
 
     @classmethod
     def encode_output(cls, name: str, payload: Any, **kwargs: Any) -> ResponseOutput:
-        """Returns the output with the one element."""
+        """Returns an output with a single element."""
         parameters = {"content_type": cls.ContentType}
         return tensor_output(checked_name(name), cls.datatype(payload), [1], parameters, [cls.encode_item(payload)])
 
@@ -89,7 +89,7 @@ class SingleElementCodec(InputCodec):
 
     @classmethod
     def encode_input(cls, name: str, payload: Any, **kwargs: Any) -> RequestInput:
-        """Returns the input with the one element."""
+        """Returns an input with a single element."""
         return as_input(cls.encode_output(name, payload))
 
     @classmethod

@@ -18,7 +18,7 @@ class PILImageCodec(ElementsCodec):
 
     @classmethod
     def is_item(cls, value: Any) -> bool:
-        """Tells whether a value is an image."""
+        """Returns whether a value is an image."""
         return is_image(value)
 
     @classmethod

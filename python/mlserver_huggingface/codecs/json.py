@@ -17,7 +17,7 @@ class HuggingfaceSingleJSONCodec(SingleElementCodec):
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
-        """Tells whether `payload` is a dictionary."""
+        """Returns whether `payload` is a dictionary."""
         return isinstance(payload, dict)
 
 
@@ -29,5 +29,5 @@ class HuggingfaceListJSONCodec(ElementsCodec):
 
     @classmethod
     def is_item(cls, value: Any) -> bool:
-        """Tells whether a value is a dictionary or a list."""
+        """Returns whether a value is a dictionary or a list."""
         return isinstance(value, (dict, list))

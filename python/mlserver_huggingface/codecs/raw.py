@@ -19,12 +19,12 @@ class RawCodec(SingleElementCodec):
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
-        """Tells whether `payload` is a number, a truth value or a text."""
+        """Returns whether `payload` is a number, a boolean or a string."""
         return type(payload) in _DATATYPES
 
     @classmethod
     def datatype(cls, payload: Any) -> str:
-        """Returns the datatype of a value's own type."""
+        """Returns the datatype for a value's type."""
         return _DATATYPES[type(payload)]
 
     @classmethod
@@ -34,5 +34,5 @@ class RawCodec(SingleElementCodec):
 
     @classmethod
     def decode_item(cls, element: Any) -> Any:
-        """Returns the element; of bytes, which gRPC and workers carry, the text that the client meant."""
+        """Returns the element. Bytes, as received from gRPC and workers, are decoded to a string."""
         return element.decode() if isinstance(element, bytes) else element

@@ -11,33 +11,33 @@ from .json import HuggingfaceListJSONCodec, HuggingfaceSingleJSONCodec
 __all__ = ["HuggingfaceRequestCodec"]
 
 _OUTPUT = "output"
-#: Outputs with names that begin so are the items of a list.
+#: Outputs whose names start with this prefix are the items of a list.
 _ITEM = "output_"
 
 
 @register_request_codec
 class HuggingfaceRequestCodec(RequestCodec):
-    """A request as a dictionary of arguments, by the names of its inputs; a response with the one output `output`."""
+    """A request as a dictionary of arguments, by the names of its inputs; a response with a single output `output`."""
 
     ContentType = "hf"
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
-        """Tells whether `payload` is a dictionary or a list."""
+        """Returns whether `payload` is a dictionary or a list."""
         return isinstance(payload, (dict, list))
 
     @classmethod
     def encode_response(
         cls, model_name: str, payload: Any, model_version: Optional[str] = None, **kwargs: Any
     ) -> InferenceResponse:
-        """Returns the response with the JSON of each item of a list, or of the one value."""
+        """Returns the response with the JSON of each item of a list, or of a single value."""
         items = payload if isinstance(payload, list) else [payload]
         output = HuggingfaceListJSONCodec.encode_output(_OUTPUT, items)
         return InferenceResponse(model_name=model_name, model_version=model_version, outputs=[output])
 
     @classmethod
     def decode_response(cls, response: InferenceResponse) -> Union[Dict[str, Any], List[Any]]:
-        """Returns the values of the outputs: as a list if all names begin with `output_`, else by name."""
+        """Returns the values of the outputs: as a list if all names start with `output_`, else by name."""
         found = {output.name: _codec(output, None).decode_output(output) for output in response.outputs}
         if found and all(name.startswith(_ITEM) for name in found):
             return [found[name] for name in sorted(found)]
@@ -54,7 +54,7 @@ class HuggingfaceRequestCodec(RequestCodec):
 
     @classmethod
     def decode_request(cls, request: InferenceRequest) -> Dict[str, Any]:
-        """Returns the arguments: by the inputs' content types, else by the request's if inputs have it, else as text."""
+        """Decodes each argument by its content type, else that of the request if it is one of inputs, else as text."""
         parameters = request.parameters
         default = parameters.content_type if parameters is not None else None
         return {

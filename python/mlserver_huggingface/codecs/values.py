@@ -1,4 +1,4 @@
-"""JSON of pipelines' values: with images, arrays and, in the versions that have them, conversations."""
+"""JSON of values of pipelines, with images, arrays and, if the version supports them, conversations."""
 
 import json
 import math
@@ -17,9 +17,9 @@ _CONVERSATION = frozenset(("uuid", "past_user_inputs", "generated_responses", "n
 
 
 def decode_value(text: Union[bytes, str]) -> Any:
-    """Returns the value that JSON spells, with images and conversations in the place of what stands for them.
+    """Parses JSON, and converts representations of images and conversations to these objects.
 
-    Raises `CodecError` when it is no JSON.
+    Raises `CodecError` if it is not valid JSON.
     """
     try:
         value = json.loads(text)
@@ -45,12 +45,12 @@ def _revived_member(member: Any) -> Any:
 
 
 def encode_value(value: Any) -> str:
-    """Returns the JSON of a value; numbers that JSON does not have are `null`."""
+    """Returns the JSON of a value. NaN and infinite numbers become `null`."""
     return json.dumps(_plain(value))
 
 
 def _plain(value: Any) -> Any:
-    """Returns what stands for a value in JSON."""
+    """Returns the representation of a value in JSON."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
@@ -77,20 +77,20 @@ def _conversation_class() -> Any:
 
 
 def is_conversation(value: Any) -> bool:
-    """Tells whether a value is a conversation, which transformers had up to 4.41."""
+    """Returns whether a value is a conversation, which transformers had up to 4.41."""
     return type(value).__name__ == "Conversation" and hasattr(value, "generated_responses")
 
 
 def to_conversation(described: Any) -> Any:
     """Returns the conversation that a dictionary describes.
 
-    Raises `CodecError` when it describes none, or when the installed transformers has no conversations.
+    Raises `CodecError` if it is invalid, or if the installed transformers does not support conversations.
     """
     conversation = _conversation_class()
     if conversation is None:
-        raise CodecError("the installed transformers has no conversations, which went with its version 4.42")
+        raise CodecError("the installed transformers does not support conversations, which version 4.42 removed")
     if not isinstance(described, dict) or described.keys() != _CONVERSATION:
-        raise CodecError(f"a conversation is expected as an object with {', '.join(sorted(_CONVERSATION))}")
+        raise CodecError(f"invalid conversation: expected an object with {', '.join(sorted(_CONVERSATION))}")
     return conversation(
         text=described["new_user_input"],
         conversation_id=described["uuid"],

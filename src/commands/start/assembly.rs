@@ -177,12 +177,12 @@ pub(in crate::commands) fn python_options(
     settings: &Settings,
     repository: &Repository,
     metrics: &mut MetricsRegistry,
-) -> python::Options {
+) -> python::PythonOptions {
     let working_directory = repository.working_directory().to_owned();
     let folder = working_directory.join(&settings.model_repository_root);
     let variables: BTreeMap<String, String> = SystemEnvironment.variables().into_iter().collect();
     let tarball = variables.get(ENV_TARBALL).filter(|path| !path.is_empty());
-    python::Options {
+    python::PythonOptions {
         workers: settings.parallel_workers,
         stop_timeout: settings.parallel_workers_timeout,
         hang_timeout: settings.worker_hang_timeout,

@@ -1,115 +1,117 @@
-//! CSV as pandas reads it: a line of names, then rows, with the types of the signature or those that the columns look like.
+//! Reads CSV as pandas does: a header line, then rows, with the column types of the signature or inferred ones.
 
 use std::sync::LazyLock;
 
 use super::python::repr;
-use super::signature::{Input, Kind};
-use super::values::{Frame, Given, Label, Values, narrow};
+use super::signature::{ColumnType, InputSchema};
+use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, narrow};
 use crate::evaluators::sklearn::{Elements, IntType};
 
-/// Why a text is no data frame.
+/// Why CSV cannot be read as a data frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CsvError {
-    /// What pandas says.
+    /// Contains the message of pandas.
     Pandas(String),
+    /// The server cannot read it natively in the same way as pandas.
     NotNative(String),
 }
 
-/// What stands for a missing value.
+/// The cells that pandas reads as missing values.
 const MISSING: [&str; 19] = [
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
     "NULL", "NaN", "None", "n/a", "nan", "null",
 ];
 
 /// Reads a data frame.
-pub(super) fn read(text: &str, input: &Input) -> Result<Given, CsvError> {
+pub(super) fn read(text: &str, schema: &InputSchema) -> Result<ModelInput, CsvError> {
     let pandas = |reason: String| CsvError::Pandas(reason);
-    if let Input::Tensor { .. } = input {
+    if let InputSchema::Tensor { .. } = schema {
         return Err(pandas("TensorSpec only supports numpy types, use numpy_types() instead".to_owned()));
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
     let mut rows = reader
         .records()
-        .map(|record| record.map_err(|error| CsvError::NotNative(format!("the CSV cannot be read: {error}"))));
+        .map(|record| record.map_err(|error| CsvError::NotNative(format!("cannot read the CSV: {error}"))));
     let header = rows.next().transpose()?.ok_or_else(|| pandas("No columns to parse from file".to_owned()))?;
     let mut labels: Vec<String> = Vec::with_capacity(header.len());
     let mut seen = std::collections::HashSet::new();
     for (place, name) in header.iter().enumerate() {
         let name = if name.is_empty() { format!("Unnamed: {place}") } else { name.to_owned() };
         if !seen.insert(name.clone()) {
-            return Err(CsvError::NotNative(format!("the CSV has the column {} twice", repr(&name))));
+            return Err(CsvError::NotNative(format!("the CSV has two columns {}", repr(&name))));
         }
         labels.push(name);
     }
     let rows = rows.collect::<Result<Vec<_>, _>>()?;
     if let Some((index, row)) = rows.iter().enumerate().find(|(_, row)| row.len() > labels.len()) {
-        // The first row says whether lines begin with an index, which is not told from a mistake here.
+        // If the first row is longer than the header, pandas treats its first field as an index. This is not supported,
+        // because it cannot be distinguished from a mistake.
         let line = index + 2;
         let (wanted, found) = (labels.len(), row.len());
         return Err(match index {
-            0 => {
-                CsvError::NotNative(format!("line {line} of the CSV has {found} fields where its header has {wanted}"))
-            }
+            0 => CsvError::NotNative(format!("line {line} of the CSV has {found} fields, but its header has {wanted}")),
             _ => pandas(format!(
                 "Error tokenizing data. C error: Expected {wanted} fields in line {line}, saw {found}\n"
             )),
         });
     }
-    let wanted = |name: &str| match input {
-        Input::Columns(columns) => columns.iter().find(|column| column.name == name).map(|column| column.kind),
-        Input::Anything | Input::Tensor { .. } => None,
+    let declared_type = |name: &str| match schema {
+        InputSchema::Columns(columns) => columns.iter().find(|column| column.name == name).map(|column| column.kind),
+        InputSchema::Any | InputSchema::Tensor { .. } => None,
     };
     let mut columns = Vec::with_capacity(labels.len());
     for (place, name) in labels.iter().enumerate() {
         let cells: Vec<&str> = rows.iter().map(|row| row.get(place).unwrap_or_default()).collect();
-        columns.push(match wanted(name) {
-            Some(kind) => column(&cells, kind, place).map_err(CsvError::Pandas)?,
-            None => inferred(&cells),
+        columns.push(match declared_type(name) {
+            Some(kind) => cast_column(&cells, kind, place).map_err(CsvError::Pandas)?,
+            None => infer_column(&cells),
         });
     }
-    let labels = labels.into_iter().map(Label::Name).collect();
-    Ok(Given::Frame(Frame { labels, columns, rows: rows.len() }))
+    let labels = labels.into_iter().map(ColumnLabel::Name).collect();
+    Ok(ModelInput::Frame(DataFrame { labels, columns, rows: rows.len() }))
 }
 
 fn is_missing(cell: &str) -> bool {
     MISSING.contains(&cell)
 }
 
-/// Reads a column of a type.
-fn column(cells: &[&str], kind: Kind, place: usize) -> Result<Values, String> {
+/// Reads a column of a declared type.
+fn cast_column(cells: &[&str], kind: ColumnType, place: usize) -> Result<ColumnValues, String> {
     let unsafe_cast = |found: &str| {
         let wanted = kind.pandas();
         Err(format!("cannot safely convert passed user dtype of {wanted} for {found} dtyped data in column {place}"))
     };
     let elements = match kind {
-        Kind::String if cells.iter().any(|cell| is_missing(cell)) => return Ok(objects(cells)),
-        Kind::String => Elements::Text(cells.iter().map(|cell| (*cell).into()).collect()),
-        Kind::Double => Elements::F64(floats(cells)?.into()),
-        Kind::Float => Elements::F32(floats(cells)?.into_iter().map(narrow).collect()),
-        Kind::Boolean => match truths(cells) {
+        ColumnType::String if cells.iter().any(|cell| is_missing(cell)) => return Ok(objects(cells)),
+        ColumnType::String => Elements::Text(cells.iter().map(|cell| (*cell).into()).collect()),
+        ColumnType::Double => Elements::F64(floats(cells)?.into()),
+        ColumnType::Float => Elements::F32(floats(cells)?.into_iter().map(narrow).collect()),
+        ColumnType::Boolean => match truths(cells) {
             Some(truths) => Elements::Int(truths.into(), IntType::Bool),
-            None => match inferred(cells) {
-                Values::Known(Elements::Int(values, _)) => {
+            None => match infer_column(cells) {
+                ColumnValues::Typed(Elements::Int(values, _)) => {
                     Elements::Int(values.iter().map(|value| i64::from(*value != 0)).collect(), IntType::Bool)
                 }
-                Values::Known(Elements::F64(values)) if values.iter().all(|value| !value.is_nan()) => {
+                ColumnValues::Typed(Elements::F64(values)) if values.iter().all(|value| !value.is_nan()) => {
                     Elements::Int(values.iter().map(|value| i64::from(*value != 0.0)).collect(), IntType::Bool)
                 }
-                Values::Known(Elements::F64(_)) => return Err(format!("Bool column has NA values in column {place}")),
+                ColumnValues::Typed(Elements::F64(_)) => {
+                    return Err(format!("Bool column has NA values in column {place}"));
+                }
                 _ => return unsafe_cast("object"),
             },
         },
-        Kind::Integer | Kind::Long => {
+        ColumnType::Integer | ColumnType::Long => {
             if cells.iter().any(|cell| is_missing(cell)) {
                 return Err(format!("Integer column has NA values in column {place}"));
             }
-            let values = match inferred(cells) {
-                Values::Known(Elements::Int(values, _)) => values,
-                Values::Known(Elements::F64(values)) if values.iter().all(|value| value.fract() == 0.0) => {
+            let values = match infer_column(cells) {
+                ColumnValues::Typed(Elements::Int(values, _)) => values,
+                ColumnValues::Typed(Elements::F64(values)) if values.iter().all(|value| value.fract() == 0.0) => {
                     values.iter().map(|value| super::values::truncate(*value)).collect()
                 }
-                Values::Known(Elements::F64(_)) => return unsafe_cast("float64"),
+                ColumnValues::Typed(Elements::F64(_)) => return unsafe_cast("float64"),
                 _ if cells.is_empty() => Vec::new().into(),
                 _ => {
                     let first = cells.iter().find(|cell| integer(cell).is_none()).copied().unwrap_or_default();
@@ -118,40 +120,40 @@ fn column(cells: &[&str], kind: Kind, place: usize) -> Result<Values, String> {
             };
             #[expect(clippy::cast_possible_truncation, reason = "as pandas casts")]
             match kind {
-                Kind::Integer => {
+                ColumnType::Integer => {
                     Elements::Int(values.iter().map(|value| i64::from(*value as i32)).collect(), IntType::I32)
                 }
                 _ => Elements::Int(values, IntType::I64),
             }
         }
     };
-    Ok(Values::Known(elements))
+    Ok(ColumnValues::Typed(elements))
 }
 
-/// Reads a column of the type that it looks like.
-fn inferred(cells: &[&str]) -> Values {
+/// Reads a column of the type that pandas infers.
+fn infer_column(cells: &[&str]) -> ColumnValues {
     if cells.is_empty() {
-        return Values::Objects(Vec::new());
+        return ColumnValues::Objects(Vec::new());
     }
     if let Some(values) = cells.iter().map(|cell| integer(cell)).collect::<Option<Vec<_>>>() {
-        return Values::Known(Elements::Int(values.into(), IntType::I64));
+        return ColumnValues::Typed(Elements::Int(values.into(), IntType::I64));
     }
-    // Integers of more than 64 bits stay texts.
+    // Integers of more than 64 bits stay strings.
     let wide = |cell: &&str| integer(cell).is_none() && is_digits(cell);
     if !cells.iter().any(wide)
         && let Ok(values) = floats(cells)
     {
-        return Values::Known(Elements::F64(values.into()));
+        return ColumnValues::Typed(Elements::F64(values.into()));
     }
     match truths(cells) {
-        Some(truths) => Values::Known(Elements::Int(truths.into(), IntType::Bool)),
+        Some(truths) => ColumnValues::Typed(Elements::Int(truths.into(), IntType::Bool)),
         None if cells.iter().any(|cell| is_missing(cell)) => objects(cells),
-        None => Values::Known(Elements::Text(cells.iter().map(|cell| (*cell).into()).collect())),
+        None => ColumnValues::Typed(Elements::Text(cells.iter().map(|cell| (*cell).into()).collect())),
     }
 }
 
-fn objects(cells: &[&str]) -> Values {
-    Values::Objects(cells.iter().map(|cell| if is_missing(cell) { "NaN" } else { cell }.to_owned()).collect())
+fn objects(cells: &[&str]) -> ColumnValues {
+    ColumnValues::Objects(cells.iter().map(|cell| if is_missing(cell) { "NaN" } else { cell }.to_owned()).collect())
 }
 
 fn is_digits(cell: &str) -> bool {
@@ -189,8 +191,8 @@ fn power_of_ten(exponent: i32) -> f64 {
     usize::try_from(exponent).ok().and_then(|exponent| POWERS.get(exponent)).copied().unwrap_or(f64::INFINITY)
 }
 
-/// Reads a number as pandas does: the digits as a whole number, which is then moved by a power of ten. With more than 15
-/// digits that may differ in the last bit from the number that is nearest.
+/// Parses a number as pandas does: reads the digits as an integer, and scales it by a power of ten. With more than 15
+/// digits, the last bit may differ from that of the nearest number.
 fn float(text: &str) -> Option<f64> {
     let (negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),

@@ -1,4 +1,4 @@
-//! `MLmodel`, which describes a model: flavors, artifact and signature.
+//! Reads `MLmodel`, which describes a model: flavors, artifact and signature.
 
 use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
@@ -7,41 +7,41 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::LoadError;
-use super::signature::{Column, Input, Kind, Signature, TensorKind};
+use super::signature::{ColumnSpec, ColumnType, InputSchema, Signature, TensorType};
 use crate::types::{Parameters, TensorMetadata};
 
-/// The library whose model is in the folder.
+/// The library that wrote the model in a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flavor {
     Sklearn,
-    /// A `Booster`, or a class of the library's wrappers for scikit-learn.
-    Xgboost(Class),
-    /// A `Booster`, which is a text, or a wrapper, which is a pickle.
-    Lightgbm(Class),
+    /// A `Booster`, or one of the library's scikit-learn wrappers.
+    Xgboost(TreeModelClass),
+    /// A `Booster` in a text file, or a scikit-learn wrapper in a pickle.
+    Lightgbm(TreeModelClass),
 }
 
-/// What of a library of boosted trees a model is.
+/// The class of a boosted tree model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum TreeModelClass {
     Booster,
     Classifier,
     Regressor,
 }
 
-/// A folder with an `MLmodel`, all of which is understood.
+/// The description of a model, all of which is supported.
 #[derive(Debug)]
-pub(super) struct Description {
+pub(super) struct ModelDescription {
     pub(super) flavor: Flavor,
     pub(super) artifact: PathBuf,
-    /// The method that answers.
+    /// The method that predicts.
     pub(super) predict_fn: String,
-    /// That of MLflow, which wrote the folder.
+    /// The version of MLflow that wrote the folder.
     pub(super) version: String,
     pub(super) signature: Signature,
 }
 
 #[derive(Debug, Deserialize)]
-struct File {
+struct MlmodelFile {
     flavors: Flavors,
     #[serde(default)]
     mlflow_version: Option<String>,
@@ -56,9 +56,9 @@ struct File {
 #[derive(Debug, Deserialize)]
 struct Flavors {
     python_function: Option<PythonFunction>,
-    sklearn: Option<Library>,
-    xgboost: Option<Library>,
-    lightgbm: Option<Library>,
+    sklearn: Option<LibraryFlavor>,
+    xgboost: Option<LibraryFlavor>,
+    lightgbm: Option<LibraryFlavor>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -73,7 +73,7 @@ struct PythonFunction {
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Library {
+struct LibraryFlavor {
     #[serde(default)]
     data: Option<String>,
     #[serde(default)]
@@ -82,7 +82,7 @@ struct Library {
     serialization_format: Option<String>,
 }
 
-/// The parts of a signature, each of which is JSON.
+/// The fields of a signature, each of which is JSON in a string.
 #[derive(Debug, Deserialize)]
 struct SignatureTexts {
     #[serde(default)]
@@ -95,7 +95,7 @@ struct SignatureTexts {
 
 /// One input or output of a signature.
 #[derive(Debug, Deserialize)]
-struct Spec {
+struct FieldSpec {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
@@ -114,45 +114,46 @@ struct TensorSpec {
     shape: Vec<i64>,
 }
 
-impl Description {
-    /// Reads the text of the `MLmodel` of a folder.
+impl ModelDescription {
+    /// Parses the text of the `MLmodel` in `folder`.
     pub(super) fn read(folder: &Path, text: &str) -> Result<Self, LoadError> {
-        let file: File = serde_saphyr::from_str(text).map_err(|error| LoadError::Damaged(error.to_string()))?;
+        let file: MlmodelFile = serde_saphyr::from_str(text).map_err(|error| LoadError::Damaged(error.to_string()))?;
         let refused = |reason: &str| LoadError::Refused(reason.to_owned());
         let Some(function) = file.flavors.python_function else {
             return Err(refused("it has no flavor `python_function`"));
         };
-        let none = || refused("the flavor of its library is not described");
+        let no_flavor = || refused("the flavor of its library is missing");
         let loader = function.loader_module.as_str();
         let (flavor, data) = match loader {
             "mlflow.sklearn" => {
                 let library = file.flavors.sklearn.unwrap_or_default();
-                no_skops(&library)?;
+                check_format(&library)?;
                 (Flavor::Sklearn, function.model_path.or(function.data))
             }
             "mlflow.xgboost" => {
-                let library = file.flavors.xgboost.ok_or_else(none)?;
+                let library = file.flavors.xgboost.ok_or_else(no_flavor)?;
                 let class = library.class("xgboost")?;
                 (Flavor::Xgboost(class), library.data.or(function.data))
             }
             "mlflow.lightgbm" => {
-                let library = file.flavors.lightgbm.ok_or_else(none)?;
-                no_skops(&library)?;
+                let library = file.flavors.lightgbm.ok_or_else(no_flavor)?;
+                check_format(&library)?;
                 let class = library.class("lightgbm")?;
                 (Flavor::Lightgbm(class), library.data.or(function.data))
             }
             other => return Err(LoadError::Refused(format!("models of `{other}` are not evaluated natively"))),
         };
-        let data = data.ok_or_else(|| refused("it does not say where its artifact is"))?;
-        if !Path::new(&data).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-            return Err(LoadError::Refused(format!("its artifact `{data}` is not inside of the folder")));
+        let data = data.ok_or_else(|| refused("it has no path of an artifact"))?;
+        let is_inside = |component| matches!(component, Component::Normal(_) | Component::CurDir);
+        if !Path::new(&data).components().all(is_inside) {
+            return Err(LoadError::Refused(format!("its artifact `{data}` is outside of the folder")));
         }
         if file.is_signature_from_type_hint == Some(true) || file.type_hint_from_example == Some(true) {
-            return Err(refused("its signature comes from hints of types"));
+            return Err(refused("its signature comes from type hints"));
         }
         let artifact = folder.join(data);
         if !artifact.is_file() {
-            return Err(LoadError::Damaged(format!("its artifact `{}` is not there", artifact.display())));
+            return Err(LoadError::Damaged(format!("its artifact `{}` does not exist", artifact.display())));
         }
         Ok(Self {
             flavor,
@@ -164,24 +165,22 @@ impl Description {
     }
 }
 
-fn no_skops(library: &Library) -> Result<(), LoadError> {
+fn check_format(library: &LibraryFlavor) -> Result<(), LoadError> {
     match library.serialization_format.as_deref() {
         None | Some("pickle" | "cloudpickle") => Ok(()),
-        Some(format) => {
-            Err(LoadError::Refused(format!("its artifact is in the format `{format}`, which is no pickle")))
-        }
+        Some(format) => Err(LoadError::Refused(format!("its artifact is in the format `{format}`, expected a pickle"))),
     }
 }
 
-impl Library {
-    fn class(&self, package: &str) -> Result<Class, LoadError> {
+impl LibraryFlavor {
+    fn class(&self, package: &str) -> Result<TreeModelClass, LoadError> {
         let class = self.model_class.as_deref().unwrap_or("Booster");
         let name = class.rsplit('.').next().unwrap_or_default();
         let own = class == name || class.starts_with(&format!("{package}."));
         match name {
-            "Booster" if own => Ok(Class::Booster),
-            _ if own && name.ends_with("Classifier") => Ok(Class::Classifier),
-            _ if own && (name.ends_with("Regressor") || name.ends_with("Ranker")) => Ok(Class::Regressor),
+            "Booster" if own => Ok(TreeModelClass::Booster),
+            _ if own && name.ends_with("Classifier") => Ok(TreeModelClass::Classifier),
+            _ if own && (name.ends_with("Regressor") || name.ends_with("Ranker")) => Ok(TreeModelClass::Regressor),
             _ => Err(LoadError::Refused(format!("`{class}` is not evaluated natively"))),
         }
     }
@@ -192,42 +191,42 @@ fn signature(texts: SignatureTexts) -> Result<Signature, LoadError> {
     if !none(&texts.params) {
         return Err(LoadError::Refused("its signature has params".to_owned()));
     }
-    let read = |text: Option<String>| -> Result<Vec<Spec>, LoadError> {
-        let damaged = |error: serde_json::Error| LoadError::Damaged(format!("its signature cannot be read: {error}"));
+    let read = |text: Option<String>| -> Result<Vec<FieldSpec>, LoadError> {
+        let damaged = |error: serde_json::Error| LoadError::Damaged(format!("cannot read its signature: {error}"));
         text.map_or_else(|| Ok(Vec::new()), |text| serde_json::from_str(&text).map_err(damaged))
     };
-    // What is more than a name, such as the properties of objects, is of no matter to the outputs.
+    // Outputs are parsed leniently: fields such as the properties of objects do not matter.
     let outputs: Vec<Value> = match texts.outputs.as_deref().filter(|text| *text != "null") {
         Some(text) => serde_json::from_str(text)
-            .map_err(|error| LoadError::Damaged(format!("the outputs of its signature cannot be read: {error}")))?,
+            .map_err(|error| LoadError::Damaged(format!("cannot read the outputs of its signature: {error}")))?,
         None => Vec::new(),
     };
-    let outputs: Vec<Spec> = outputs
+    let outputs: Vec<FieldSpec> = outputs
         .into_iter()
         .map(serde_json::from_value)
         .collect::<Result<_, _>>()
-        .map_err(|error| LoadError::Damaged(format!("the outputs of its signature cannot be read: {error}")))?;
+        .map_err(|error| LoadError::Damaged(format!("cannot read the outputs of its signature: {error}")))?;
     let output_rank = match &outputs[..] {
-        [Spec { tensor: Some(tensor), .. }] => Some(tensor.shape.len()),
+        [FieldSpec { tensor: Some(tensor), .. }] => Some(tensor.shape.len()),
         _ => None,
     };
     let outputs = metadata(&outputs, "output-")?;
     if none(&texts.inputs) {
-        return Ok(Signature { input: Input::Anything, inputs: Vec::new(), outputs, output_rank });
+        return Ok(Signature { input: InputSchema::Any, inputs: Vec::new(), outputs, output_rank });
     }
     let specs = read(texts.inputs)?;
     let inputs = metadata(&specs, "input-")?;
     Ok(Signature { input: input(&specs)?, inputs, outputs, output_rank })
 }
 
-fn input(specs: &[Spec]) -> Result<Input, LoadError> {
+fn input(specs: &[FieldSpec]) -> Result<InputSchema, LoadError> {
     let refused = |reason: String| Err(LoadError::Refused(reason));
-    if let [Spec { tensor: Some(tensor), name, .. }] = specs {
+    if let [FieldSpec { tensor: Some(tensor), name, .. }] = specs {
         if let Some(name) = name {
-            return refused(format!("its signature has a tensor with a name, `{name}`"));
+            return refused(format!("its signature has a named tensor, `{name}`"));
         }
-        return match TensorKind::of(&tensor.dtype) {
-            Some(kind) => Ok(Input::Tensor { kind, shape: tensor.shape.clone() }),
+        return match TensorType::from_dtype(&tensor.dtype) {
+            Some(kind) => Ok(InputSchema::Tensor { kind, shape: tensor.shape.clone() }),
             None => refused(format!("its signature has a tensor of `{}`", tensor.dtype)),
         };
     }
@@ -237,25 +236,25 @@ fn input(specs: &[Spec]) -> Result<Input, LoadError> {
         let Some(name) = &spec.name else {
             return refused("its signature has columns without names, or several tensors".to_owned());
         };
-        let Some(kind) = Kind::of(&spec.kind) else {
-            return refused(format!("its signature's input `{name}` is of the type `{}`", spec.kind));
+        let Some(kind) = ColumnType::from_name(&spec.kind) else {
+            return refused(format!("input `{name}` of its signature has unsupported type `{}`", spec.kind));
         };
         if spec.required == Some(false) || spec.optional == Some(true) {
-            return refused(format!("its signature's input `{name}` is optional"));
+            return refused(format!("input `{name}` of its signature is optional"));
         }
         if !names.insert(name) {
             return refused(format!("its signature has the input `{name}` twice"));
         }
-        columns.push(Column { name: name.clone(), kind });
+        columns.push(ColumnSpec { name: name.clone(), kind });
     }
-    Ok(Input::Columns(columns))
+    Ok(InputSchema::Columns(columns))
 }
 
-/// What the signature says in the terms of the V2 protocol.
-fn metadata(specs: &[Spec], prefix: &str) -> Result<Vec<TensorMetadata>, LoadError> {
-    let tensor = |(index, spec): (usize, &Spec)| {
+/// Converts the inputs or outputs of a signature to metadata of the V2 protocol.
+fn metadata(specs: &[FieldSpec], prefix: &str) -> Result<Vec<TensorMetadata>, LoadError> {
+    let tensor = |(index, spec): (usize, &FieldSpec)| {
         let (datatype, content_type, shape) = if let Some(tensor) = &spec.tensor {
-            let datatype = TensorKind::datatype(&tensor.dtype)
+            let datatype = TensorType::datatype(&tensor.dtype)
                 .ok_or_else(|| LoadError::Refused(format!("its signature has a tensor of `{}`", tensor.dtype)))?;
             (datatype, "np", tensor.shape.clone())
         } else {

@@ -1,74 +1,75 @@
-//! What was given, held against a signature: columns found, their types widened, everything else refused in MLflow's words.
+//! Checks inputs against a signature: finds columns, widens their types, and rejects everything else with MLflow's messages.
 
 use std::borrow::Cow;
 
 use super::python::{list, repr, tuple};
-use super::signature::{Column, Input, Kind, TensorKind, dtype};
-use super::values::{Array, Frame, Given, Label, Values};
+use super::signature::{ColumnSpec, ColumnType, InputSchema, TensorType, dtype};
+use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray};
 use crate::evaluators::sklearn::{self, DenseTable, Elements, IntType, TableData};
 
-/// Why a model cannot be given something.
+/// Why an input is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// It is not what the signature says; the reason that MLflow tells.
+pub(super) enum InputError {
+    /// The input does not match the signature. Contains MLflow's reason.
     Schema(String),
-    /// The model would fail with it.
+    /// The model would fail on the input.
     Model(String),
-    /// It is more than the server knows to do as Python does it.
+    /// The server cannot process the input natively in the same way as Python.
     NotNative(String),
 }
 
-/// Returns what the model gets.
-pub(super) fn enforce(given: &Given, input: &Input) -> Result<TableData<'static>, Refusal> {
-    match input {
-        Input::Anything => anything(given),
-        Input::Columns(columns) => {
-            let frame = frame(given)?;
-            named(&frame, columns)
+/// Checks an input against the schema, and returns the data for the model.
+pub(super) fn enforce(input: &ModelInput, schema: &InputSchema) -> Result<TableData<'static>, InputError> {
+    match schema {
+        InputSchema::Any => enforce_nothing(input),
+        InputSchema::Columns(columns) => {
+            let frame = to_frame(input)?;
+            enforce_columns(&frame, columns)
         }
-        Input::Tensor { kind, shape } => tensor(given, *kind, shape).map(TableData::Table),
+        InputSchema::Tensor { kind, shape } => enforce_tensor(input, *kind, shape).map(TableData::Table),
     }
 }
 
-fn not_native(reason: &str) -> Refusal {
-    Refusal::NotNative(format!("{reason} (`parameters.extra.backend`: `python` gives it to the model)"))
+fn not_native(reason: &str) -> InputError {
+    InputError::NotNative(format!("{reason} (set `parameters.extra.backend` to `python` to use MLflow itself)"))
 }
 
-/// Without a signature the model gets what came.
-fn anything(given: &Given) -> Result<TableData<'static>, Refusal> {
-    match given {
-        Given::Array(array) => match array.shape[..] {
+/// Returns the data of an input to a model without a signature.
+fn enforce_nothing(input: &ModelInput) -> Result<TableData<'static>, InputError> {
+    match input {
+        ModelInput::Array(array) => match array.shape[..] {
             [rows, columns] => Ok(TableData::Table(DenseTable { elements: array.elements.clone(), rows, columns })),
             [rows] if matches!(array.elements, Elements::Text(_)) => {
                 Ok(TableData::Table(DenseTable { elements: array.elements.clone(), rows, columns: 1 }))
             }
-            _ => {
-                Err(Refusal::Model(format!("it takes rows and columns, but the array has the shape {:?}", array.shape)))
-            }
+            _ => Err(InputError::Model(format!(
+                "it takes rows and columns, but the array has the shape {:?}",
+                array.shape
+            ))),
         },
-        Given::Frame(frame) => {
+        ModelInput::Frame(frame) => {
             let mut columns = Vec::with_capacity(frame.columns.len());
             for (label, column) in frame.labels.iter().zip(&frame.columns) {
-                let Values::Known(elements) = column else {
-                    return Err(not_native(&format!("column {label} has missing texts, or values of several types")));
+                let ColumnValues::Typed(elements) = column else {
+                    return Err(not_native(&format!("column {label} has missing strings, or values of several types")));
                 };
                 columns.push(elements.clone());
             }
-            // pandas calls columns without names by their numbers, which are no names to the libraries either.
-            if frame.labels.iter().any(|label| matches!(label, Label::Place(_))) {
-                return unnamed(&columns, frame.rows);
+            // pandas labels columns without names by their index, which the libraries do not treat as names either.
+            if frame.labels.iter().any(|label| matches!(label, ColumnLabel::Index(_))) {
+                return unnamed_columns(&columns, frame.rows);
             }
             let names = frame.labels.iter().map(|label| Cow::Owned(label.text())).collect();
             Ok(TableData::Frame(sklearn::DataFrame { names, columns, rows: frame.rows }))
         }
-        Given::Arrays(_) | Given::Other { .. } => {
-            Err(Refusal::Model("it takes an array or a data frame, not a dictionary or a list of them".to_owned()))
+        ModelInput::Arrays(_) | ModelInput::Other { .. } => {
+            Err(InputError::Model("it takes an array or a data frame, not a dictionary or a list of them".to_owned()))
         }
     }
 }
 
-/// Makes one array of columns without names, of the type that holds them all.
-fn unnamed(columns: &[Elements<'static>], rows: usize) -> Result<TableData<'static>, Refusal> {
+/// Joins columns without names into one array of their common type.
+fn unnamed_columns(columns: &[Elements<'static>], rows: usize) -> Result<TableData<'static>, InputError> {
     let table = |elements| Ok(TableData::Table(DenseTable { elements, rows, columns: columns.len() }));
     let interleaved = |value: &dyn Fn(usize, usize) -> f64| {
         (0..rows)
@@ -80,7 +81,7 @@ fn unnamed(columns: &[Elements<'static>], rows: usize) -> Result<TableData<'stat
         return table(column.clone());
     }
     if columns.iter().any(|column| matches!(column, Elements::Text(_))) {
-        return Err(not_native("columns of text have no names"));
+        return Err(not_native("columns of strings have no names"));
     }
     if columns.iter().all(|column| matches!(column, Elements::Int(_, IntType::I64))) {
         let cell = |row: usize, column: usize| match &columns[column] {
@@ -99,53 +100,53 @@ fn unnamed(columns: &[Elements<'static>], rows: usize) -> Result<TableData<'stat
     })))
 }
 
-/// Returns what was given as a data frame.
-fn frame(given: &Given) -> Result<Cow<'_, Frame>, Refusal> {
-    let frame = match given {
-        Given::Frame(frame) => return Ok(Cow::Borrowed(frame)),
-        Given::Array(array) => {
+/// Converts an input to a data frame.
+fn to_frame(input: &ModelInput) -> Result<Cow<'_, DataFrame>, InputError> {
+    let frame = match input {
+        ModelInput::Frame(frame) => return Ok(Cow::Borrowed(frame)),
+        ModelInput::Array(array) => {
             if array.shape.len() > 2 {
-                return Err(Refusal::Schema(format!("Must pass 2-d input. shape={}", tuple(&array.shape))));
+                return Err(InputError::Schema(format!("Must pass 2-d input. shape={}", tuple(&array.shape))));
             }
-            let columns: Vec<_> = array.columns().into_iter().map(Values::Known).collect();
-            let labels = (0..columns.len()).map(Label::Place).collect();
-            Frame { labels, columns, rows: array.shape.first().copied().unwrap_or(1) }
+            let columns: Vec<_> = array.columns().into_iter().map(ColumnValues::Typed).collect();
+            let labels = (0..columns.len()).map(ColumnLabel::Index).collect();
+            DataFrame { labels, columns, rows: array.shape.first().copied().unwrap_or(1) }
         }
-        Given::Arrays(arrays) => of_arrays(arrays)?,
-        Given::Other { names, .. } => {
-            let labels = names.iter().cloned().map(Label::Name).collect();
-            let columns = names.iter().map(|_| Values::Objects(Vec::new())).collect();
-            Frame { labels, columns, rows: 1 }
+        ModelInput::Arrays(arrays) => frame_of_arrays(arrays)?,
+        ModelInput::Other { names, .. } => {
+            let labels = names.iter().cloned().map(ColumnLabel::Name).collect();
+            let columns = names.iter().map(|_| ColumnValues::Objects(Vec::new())).collect();
+            DataFrame { labels, columns, rows: 1 }
         }
     };
     Ok(Cow::Owned(frame))
 }
 
-/// Makes a frame of arrays; a number alone fills its column.
-fn of_arrays(arrays: &[(String, Array)]) -> Result<Frame, Refusal> {
+/// Builds a frame whose columns are arrays. A scalar fills its column.
+fn frame_of_arrays(arrays: &[(String, NdArray)]) -> Result<DataFrame, InputError> {
     let mut lengths = arrays.iter().filter_map(|(_, array)| array.shape.first().copied());
     let rows = lengths.next().unwrap_or(1);
     if lengths.any(|length| length != rows) {
         let reason = "This model contains a column-based signature, which suggests a DataFrame input. There was an error casting the input data to a DataFrame: All arrays must be of the same length";
-        return Err(Refusal::Schema(reason.to_owned()));
+        return Err(InputError::Schema(reason.to_owned()));
     }
-    let column = |array: &Array| match array.shape.len() {
-        0 => Values::Known(super::values::take(&array.elements, std::iter::repeat_n(0, rows))),
-        1 => Values::Known(array.elements.clone()),
-        _ => Values::Objects(vec!["[...]".to_owned(); rows]),
+    let column = |array: &NdArray| match array.shape.len() {
+        0 => ColumnValues::Typed(super::values::take(&array.elements, std::iter::repeat_n(0, rows))),
+        1 => ColumnValues::Typed(array.elements.clone()),
+        _ => ColumnValues::Objects(vec!["[...]".to_owned(); rows]),
     };
-    Ok(Frame {
-        labels: arrays.iter().map(|(name, _)| Label::Name(name.clone())).collect(),
+    Ok(DataFrame {
+        labels: arrays.iter().map(|(name, _)| ColumnLabel::Name(name.clone())).collect(),
         columns: arrays.iter().map(|(_, array)| column(array)).collect(),
         rows,
     })
 }
 
-fn named(frame: &Frame, columns: &[Column]) -> Result<TableData<'static>, Refusal> {
-    let place = |column: &Column| frame.labels.iter().position(|label| label.is(&column.name));
-    let missing: Vec<_> = columns.iter().filter(|column| place(column).is_none()).map(|c| repr(&c.name)).collect();
+fn enforce_columns(frame: &DataFrame, columns: &[ColumnSpec]) -> Result<TableData<'static>, InputError> {
+    let position = |column: &ColumnSpec| frame.labels.iter().position(|label| label.is(&column.name));
+    let missing: Vec<_> = columns.iter().filter(|column| position(column).is_none()).map(|c| repr(&c.name)).collect();
     if !missing.is_empty() {
-        let known = |label: &&Label| !columns.iter().any(|column| label.is(&column.name));
+        let known = |label: &&ColumnLabel| !columns.iter().any(|column| label.is(&column.name));
         let extra: Vec<_> = frame.labels.iter().filter(known).map(ToString::to_string).collect();
         let reason = format!("Model is missing inputs {}.", list(missing.into_iter()));
         let extra = if extra.is_empty() {
@@ -153,29 +154,29 @@ fn named(frame: &Frame, columns: &[Column]) -> Result<TableData<'static>, Refusa
         } else {
             format!(" Note that there were extra inputs: {}.", list(extra.into_iter()))
         };
-        return Err(Refusal::Schema(reason + &extra));
+        return Err(InputError::Schema(reason + &extra));
     }
     let mut found = Vec::with_capacity(columns.len());
     for column in columns {
-        let values = place(column).and_then(|place| frame.columns.get(place));
+        let values = position(column).and_then(|position| frame.columns.get(position));
         let values =
-            values.ok_or_else(|| Refusal::Schema(format!("Model is missing inputs [{}].", repr(&column.name))))?;
-        found.push(typed(column, values)?);
+            values.ok_or_else(|| InputError::Schema(format!("Model is missing inputs [{}].", repr(&column.name))))?;
+        found.push(widen_column(column, values)?);
     }
     let names = columns.iter().map(|column| Cow::Owned(column.name.clone())).collect();
     Ok(TableData::Frame(sklearn::DataFrame { names, columns: found, rows: frame.rows }))
 }
 
-/// Widens a column to the type that the signature says, where no value changes by that.
-fn typed(column: &Column, values: &Values) -> Result<Elements<'static>, Refusal> {
+/// Converts a column to the type in the signature if every value of its type can be converted without loss.
+fn widen_column(column: &ColumnSpec, values: &ColumnValues) -> Result<Elements<'static>, InputError> {
     let incompatible = |found: &str| {
         let (name, wanted) = (&column.name, column.kind.numpy());
         let reason = format!("Incompatible input types for column {name}. Can not safely convert {found} to {wanted}.");
-        Refusal::Schema(reason)
+        InputError::Schema(reason)
     };
-    let Values::Known(elements) = values else {
-        if column.kind == Kind::String {
-            let reason = format!("column {} has values that are no texts", repr(&column.name));
+    let ColumnValues::Typed(elements) = values else {
+        if column.kind == ColumnType::String {
+            let reason = format!("column {} has values that are not strings", repr(&column.name));
             return Err(not_native(&reason));
         }
         return Err(incompatible("object"));
@@ -185,56 +186,60 @@ fn typed(column: &Column, values: &Values) -> Result<Elements<'static>, Refusal>
         return Ok(elements.clone());
     }
     let (wanted_kind, wanted_width) = match column.kind {
-        Kind::Boolean => (b'b', 1),
-        Kind::Integer => (b'i', 4),
-        Kind::Long => (b'i', 8),
-        Kind::Float => (b'f', 4),
-        Kind::Double => (b'f', 8),
-        Kind::String => (b'U', 0),
+        ColumnType::Boolean => (b'b', 1),
+        ColumnType::Integer => (b'i', 4),
+        ColumnType::Long => (b'i', 8),
+        ColumnType::Float => (b'f', 4),
+        ColumnType::Double => (b'f', 8),
+        ColumnType::String => (b'U', 0),
     };
     let widens = match (kind, wanted_kind) {
         (b'u', b'i') => width < wanted_width,
-        (b'i' | b'u', b'f') if column.kind == Kind::Double => width <= 6,
+        (b'i' | b'u', b'f') if column.kind == ColumnType::Double => width <= 6,
         _ => kind == wanted_kind && width <= wanted_width,
     };
-    // Which are the same in all types, unlike other integers of 64 bits.
+    // 0 and 1 are exact in all types, unlike other integers of 64 bits.
     let zeros_and_ones =
         || matches!(elements, Elements::Int(values, IntType::I64) if values.iter().all(|v| matches!(v, 0 | 1)));
     if widens || (wanted_kind == b'f' && zeros_and_ones()) {
-        return Ok(widened(elements, column.kind));
+        return Ok(widen(elements, column.kind));
     }
     let whole = |values: &[f64]| values.iter().all(|v| v.is_nan() || v.fract() == 0.0);
     let hint = matches!(elements, Elements::F64(values) if values.iter().any(|v| v.is_nan()) && whole(values));
     if hint && wanted_kind == b'i' {
-        let Refusal::Schema(reason) = incompatible(found) else { return Err(incompatible(found)) };
-        return Err(Refusal::Schema(format!("{reason}{INTEGER_HINT}")));
+        let InputError::Schema(reason) = incompatible(found) else { return Err(incompatible(found)) };
+        return Err(InputError::Schema(format!("{reason}{INTEGER_HINT}")));
     }
     Err(incompatible(found))
 }
 
-/// What MLflow says to clients whose integers have become floats.
+/// MLflow's hint to clients whose integers have become floats.
 const INTEGER_HINT: &str = " Hint: the type mismatch is likely caused by missing values. Integer columns in python can not represent missing values and are therefore encoded as floats. The best way to avoid this problem is to infer the model schema based on a realistic data sample (training dataset) that includes missing values. Alternatively, you can declare integer columns as doubles (float64) whenever these columns may have missing values. See `Handling Integers With Missing Values <https://www.mlflow.org/docs/latest/models.html#handling-integers-with-missing-values>`_ for more details.";
 
-#[expect(clippy::cast_precision_loss, reason = "what is too wide has been refused")]
-fn widened(elements: &Elements<'_>, kind: Kind) -> Elements<'static> {
+#[expect(clippy::cast_precision_loss, reason = "types that are too wide have been rejected")]
+fn widen(elements: &Elements<'_>, kind: ColumnType) -> Elements<'static> {
     match (elements, kind) {
         (Elements::F32(values), _) => Elements::F64(values.iter().copied().map(f64::from).collect()),
-        (Elements::Int(values, _), Kind::Double) => Elements::F64(values.iter().map(|value| *value as f64).collect()),
-        (Elements::Int(values, _), Kind::Float) => Elements::F32(values.iter().map(|value| *value as f32).collect()),
-        (Elements::Int(values, _), Kind::Integer) => Elements::Int(values.to_vec().into(), IntType::I32),
+        (Elements::Int(values, _), ColumnType::Double) => {
+            Elements::F64(values.iter().map(|value| *value as f64).collect())
+        }
+        (Elements::Int(values, _), ColumnType::Float) => {
+            Elements::F32(values.iter().map(|value| *value as f32).collect())
+        }
+        (Elements::Int(values, _), ColumnType::Integer) => Elements::Int(values.to_vec().into(), IntType::I32),
         (Elements::Int(values, _), _) => Elements::Int(values.to_vec().into(), IntType::I64),
         (Elements::F64(values), _) => Elements::F64(values.to_vec().into()),
         (Elements::Text(values), _) => Elements::Text(values.clone()),
     }
 }
 
-fn tensor(given: &Given, kind: TensorKind, shape: &[i64]) -> Result<DenseTable<'static>, Refusal> {
-    let array = match given {
-        Given::Array(array) => Cow::Borrowed(array),
-        Given::Frame(frame) => Cow::Owned(of_frame(frame, shape)?),
-        Given::Arrays(_) | Given::Other { .. } => {
-            let class = if let Given::Other { class, .. } = given { class } else { "dict" };
-            return Err(Refusal::Schema(format!(
+fn enforce_tensor(input: &ModelInput, kind: TensorType, shape: &[i64]) -> Result<DenseTable<'static>, InputError> {
+    let array = match input {
+        ModelInput::Array(array) => Cow::Borrowed(array),
+        ModelInput::Frame(frame) => Cow::Owned(array_of_frame(frame, shape)?),
+        ModelInput::Arrays(_) | ModelInput::Other { .. } => {
+            let class = if let ModelInput::Other { class, .. } = input { class } else { "dict" };
+            return Err(InputError::Schema(format!(
                 "This model contains a tensor-based model signature with no input names, which suggests a numpy array input or a pandas dataframe input with proper column values, but an input of type <class '{class}'> was found."
             )));
         }
@@ -242,34 +247,36 @@ fn tensor(given: &Given, kind: TensorKind, shape: &[i64]) -> Result<DenseTable<'
     let fits = |(wanted, found): (&i64, &usize)| *wanted == -1 || usize::try_from(*wanted) == Ok(*found);
     if array.shape.len() != shape.len() || !shape.iter().zip(&array.shape).all(fits) {
         let (found, wanted) = (tuple(&array.shape), tuple(shape));
-        return Err(Refusal::Schema(format!("Shape of input {found} does not match expected shape {wanted}.")));
+        return Err(InputError::Schema(format!("Shape of input {found} does not match expected shape {wanted}.")));
     }
     let (found, wanted) = (dtype(&array.elements).0, kind.0.numpy());
     if found != wanted {
         let found = if found == "object" { "<U" } else { found };
-        return Err(Refusal::Schema(format!("dtype of input {found} does not match expected dtype {wanted}")));
+        return Err(InputError::Schema(format!("dtype of input {found} does not match expected dtype {wanted}")));
     }
     match array.shape[..] {
         [rows, columns] => Ok(DenseTable { elements: array.elements.clone(), rows, columns }),
-        _ => Err(Refusal::Model(format!("it takes rows and columns, but the array has the shape {:?}", array.shape))),
+        _ => {
+            Err(InputError::Model(format!("it takes rows and columns, but the array has the shape {:?}", array.shape)))
+        }
     }
 }
 
-/// Returns a frame as an array of the type of its columns, which is one.
-fn of_frame(frame: &Frame, shape: &[i64]) -> Result<Array, Refusal> {
+/// Converts a frame whose columns have one common type to an array.
+fn array_of_frame(frame: &DataFrame, shape: &[i64]) -> Result<NdArray, InputError> {
     let (rows, width) = (frame.rows, frame.columns.len());
     if rows == 0 || width == 0 {
-        return Err(Refusal::Schema("Input DataFrame is empty.".to_owned()));
+        return Err(InputError::Schema("Input DataFrame is empty.".to_owned()));
     }
     if width == 1 {
         if !matches!(shape, [-1] | [-1, 1]) {
-            return Err(Refusal::Schema(format!(
+            return Err(InputError::Schema(format!(
                 "The input pandas dataframe column 'None' contains scalar values, which requires the shape to be (-1,) or (-1, 1), but got tensor spec shape of {}.",
                 tuple(shape)
             )));
         }
     } else if !matches!(shape, [-1, columns] if usize::try_from(*columns) == Ok(width)) {
-        return Err(Refusal::Schema(format!(
+        return Err(InputError::Schema(format!(
             "This model contains a model signature with an unnamed input. Since the input data is a pandas DataFrame containing multiple columns, the input shape must be of the structure (-1, number_of_dataframe_columns). Instead, the input DataFrame passed had {width} columns and an input shape of {} with all values within the DataFrame of scalar type. Please adjust the passed in DataFrame to match the expected structure",
             tuple(shape)
         )));
@@ -281,14 +288,14 @@ fn of_frame(frame: &Frame, shape: &[i64]) -> Result<Array, Refusal> {
     let mut kind = IntType::I64;
     for (row, column) in cells() {
         match &frame.columns[column] {
-            Values::Known(Elements::F64(values)) => floats.push(values[row]),
-            Values::Known(Elements::F32(values)) => singles.push(values[row]),
-            Values::Known(Elements::Int(values, own)) => {
+            ColumnValues::Typed(Elements::F64(values)) => floats.push(values[row]),
+            ColumnValues::Typed(Elements::F32(values)) => singles.push(values[row]),
+            ColumnValues::Typed(Elements::Int(values, own)) => {
                 integers.push(values[row]);
                 kind = *own;
             }
-            Values::Known(Elements::Text(_)) | Values::Objects(_) => {
-                return Err(not_native("a data frame has values that are no numbers"));
+            ColumnValues::Typed(Elements::Text(_)) | ColumnValues::Objects(_) => {
+                return Err(not_native("a data frame has values that are not numbers"));
             }
         }
     }
@@ -299,5 +306,5 @@ fn of_frame(frame: &Frame, shape: &[i64]) -> Result<Array, Refusal> {
         _ => return Err(not_native("a data frame has columns of several types")),
     };
     let shape = if shape.len() == 1 { vec![rows] } else { vec![rows, width] };
-    Ok(Array { shape, elements })
+    Ok(NdArray { shape, elements })
 }

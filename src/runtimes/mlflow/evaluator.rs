@@ -1,13 +1,13 @@
-//! The model behind an `MLmodel`: one of the native evaluators.
+//! The native evaluator of the model that an `MLmodel` describes.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::LoadError;
-use super::description::{Class, Description, Flavor};
-use super::enforce::Refusal;
-use super::signature::Input;
+use super::description::{Flavor, ModelDescription, TreeModelClass};
+use super::enforce::InputError;
+use super::signature::InputSchema;
 use crate::evaluators::sklearn::{self, DenseTable, Elements, EstimatorMethod, IntType, TableData};
 use crate::evaluators::trees::{self, EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, WrapperKind};
 
@@ -17,7 +17,7 @@ pub(super) enum Evaluator {
     Sklearn {
         model: sklearn::FittedEstimator,
         method: EstimatorMethod,
-        /// Its answers of one column are lists of numbers, not of lists.
+        /// Whether predictions of one column are a list of numbers, not of lists.
         flat: bool,
     },
     Trees {
@@ -26,20 +26,20 @@ pub(super) enum Evaluator {
     },
 }
 
-/// What a model has answered.
+/// The prediction of a model.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct Prediction {
     pub(super) elements: Elements<'static>,
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// It is a list of numbers, not of lists.
+    /// Whether it is a list of numbers, not of lists.
     pub(super) flat: bool,
 }
 
 impl Evaluator {
-    pub(super) fn load(description: &Description, bytes: Vec<u8>) -> Result<Self, LoadError> {
+    pub(super) fn load(description: &ModelDescription, bytes: Vec<u8>) -> Result<Self, LoadError> {
         let evaluator = match description.flavor {
-            Flavor::Sklearn | Flavor::Lightgbm(Class::Classifier | Class::Regressor) => {
+            Flavor::Sklearn | Flavor::Lightgbm(TreeModelClass::Classifier | TreeModelClass::Regressor) => {
                 let bytes = Bytes::from(bytes);
                 let model = sklearn::FittedEstimator::load(bytes.clone()).map_err(LoadError::Estimator)?;
                 let method = method(&description.predict_fn, &model)?;
@@ -55,11 +55,11 @@ impl Evaluator {
                     return Err(LoadError::Refused(format!("`predict_fn` is `{}`", description.predict_fn)));
                 }
                 let model = match flavor {
-                    Flavor::Xgboost(Class::Booster) => trees::TreeEnsemble::load_xgboost_booster(&bytes),
-                    Flavor::Xgboost(Class::Classifier) => {
+                    Flavor::Xgboost(TreeModelClass::Booster) => trees::TreeEnsemble::load_xgboost_booster(&bytes),
+                    Flavor::Xgboost(TreeModelClass::Classifier) => {
                         trees::TreeEnsemble::load_xgboost_as(&bytes, WrapperKind::Classifier)
                     }
-                    Flavor::Xgboost(Class::Regressor) => {
+                    Flavor::Xgboost(TreeModelClass::Regressor) => {
                         trees::TreeEnsemble::load_xgboost_as(&bytes, WrapperKind::Regressor)
                     }
                     _ => trees::TreeEnsemble::load_lightgbm(&bytes),
@@ -71,23 +71,24 @@ impl Evaluator {
         Ok(evaluator)
     }
 
-    /// Refuses models that their own signature does not fit: what the libraries make of that is up to their version.
-    fn check_features(&self, input: &Input) -> Result<(), LoadError> {
+    /// Refuses models whose signature has another number of columns than the model has features: how the libraries handle
+    /// this depends on their version.
+    fn check_features(&self, input: &InputSchema) -> Result<(), LoadError> {
         let declared = match input {
-            Input::Columns(columns) => columns.len(),
-            Input::Tensor { shape, .. } => match shape[..] {
+            InputSchema::Columns(columns) => columns.len(),
+            InputSchema::Tensor { shape, .. } => match shape[..] {
                 [_, columns] => usize::try_from(columns).unwrap_or(self.features().unwrap_or_default()),
                 _ => {
                     return Err(LoadError::Refused(
-                        "its signature has a tensor that has not two dimensions".to_owned(),
+                        "its signature has a tensor without exactly two dimensions".to_owned(),
                     ));
                 }
             },
-            Input::Anything => return Ok(()),
+            InputSchema::Any => return Ok(()),
         };
         match self.features() {
             Some(features) if features != declared => Err(LoadError::Refused(format!(
-                "its signature has {declared} columns, but the model {features} features"
+                "its signature has {declared} columns, but the model has {features} features"
             ))),
             _ => Ok(()),
         }
@@ -100,7 +101,7 @@ impl Evaluator {
         }
     }
 
-    /// Estimates how long the answer for so many rows takes on one thread, within a factor of a few.
+    /// Estimates how long the prediction of `rows` rows takes on one thread, within a factor of a few.
     pub(super) fn estimate(&self, rows: usize) -> Duration {
         match self {
             Self::Sklearn { model, .. } => model.estimate(rows),
@@ -108,23 +109,23 @@ impl Evaluator {
         }
     }
 
-    pub(super) fn predict(&self, data: &TableData<'_>) -> Result<Answer, Refusal> {
+    pub(super) fn predict(&self, data: &TableData<'_>) -> Result<Prediction, InputError> {
         match self {
             Self::Sklearn { model, method, flat } => {
                 if data.rows() == 0 {
-                    return Err(Refusal::Model("it takes at least one row".to_owned()));
+                    return Err(InputError::Model("it takes at least one row".to_owned()));
                 }
                 let failed = |error: sklearn::PredictError| match error {
-                    // The library makes numbers of texts of digits.
-                    sklearn::PredictError::Text { .. } => Refusal::NotNative(error.to_string()),
-                    error => Refusal::Model(error.to_string()),
+                    // The library converts strings of digits to numbers.
+                    sklearn::PredictError::Text { .. } => InputError::NotNative(error.to_string()),
+                    error => InputError::Model(error.to_string()),
                 };
                 match model.call(*method, data).map_err(failed)? {
                     TableData::Table(DenseTable { elements, rows, columns }) => {
-                        Ok(Answer { elements, rows, columns, flat: *flat && columns == 1 })
+                        Ok(Prediction { elements, rows, columns, flat: *flat && columns == 1 })
                     }
                     TableData::Sparse(_) | TableData::Frame(_) => {
-                        Err(Refusal::NotNative(format!("`{method}` returns no array")))
+                        Err(InputError::NotNative(format!("`{method}` returns no array")))
                     }
                 }
             }
@@ -143,11 +144,11 @@ fn method(name: &str, model: &sklearn::FittedEstimator) -> Result<EstimatorMetho
     Err(LoadError::Refused(format!("`{}` has no `{name}`", model.class_path())))
 }
 
-fn predict_trees(model: &trees::TreeEnsemble, flavor: Flavor, data: &TableData<'_>) -> Result<Answer, Refusal> {
+fn predict_trees(model: &trees::TreeEnsemble, flavor: Flavor, data: &TableData<'_>) -> Result<Prediction, InputError> {
     let (rows, columns) = (data.rows(), data.columns());
-    let failed = |reason: String| Err(Refusal::Model(reason));
+    let failed = |reason: String| Err(InputError::Model(reason));
     let xgboost = matches!(flavor, Flavor::Xgboost(_));
-    let booster = matches!(flavor, Flavor::Xgboost(Class::Booster));
+    let booster = matches!(flavor, Flavor::Xgboost(TreeModelClass::Booster));
     if columns != model.n_features() {
         return failed(format!("the model takes {} features, but each row has {columns}", model.n_features()));
     }
@@ -175,15 +176,15 @@ fn predict_trees(model: &trees::TreeEnsemble, flavor: Flavor, data: &TableData<'
         TableData::Sparse(_) => None,
     };
     let Some(values) = values else {
-        let reason = "the model takes numbers, but there is text".to_owned();
-        // LightGBM makes numbers of an array of digits.
-        let made = !xgboost && matches!(data, TableData::Table(_));
-        return Err(if made { Refusal::NotNative(reason) } else { Refusal::Model(reason) });
+        let reason = "the model takes numbers, but the input has strings".to_owned();
+        // LightGBM converts an array of strings of digits to numbers.
+        let is_converted = !xgboost && matches!(data, TableData::Table(_));
+        return Err(if is_converted { InputError::NotNative(reason) } else { InputError::Model(reason) });
     };
     if booster && matches!(&values, Numbers::F32(values) if values.iter().any(|value| value.is_infinite())) {
         return failed("the model does not take infinite values".to_owned());
     }
-    let inconsistent = |error: trees::PredictError| Refusal::Model(error.to_string());
+    let inconsistent = |error: trees::PredictError| InputError::Model(error.to_string());
     let values = match &values {
         Numbers::F32(values) => FeatureValues::F32(values),
         Numbers::F64(values) => FeatureValues::F64(values),
@@ -196,7 +197,7 @@ fn predict_trees(model: &trees::TreeEnsemble, flavor: Flavor, data: &TableData<'
         PredictedValues::I64(values) => Elements::Int(values.into(), IntType::I64),
         PredictedValues::I32(values) => Elements::Int(values.into_iter().map(i64::from).collect(), IntType::I32),
     };
-    Ok(Answer { elements, rows, columns: prediction.columns, flat: prediction.columns == 1 })
+    Ok(Prediction { elements, rows, columns: prediction.columns, flat: prediction.columns == 1 })
 }
 
 enum Numbers {
@@ -204,10 +205,10 @@ enum Numbers {
     F64(Vec<f64>),
 }
 
-/// Puts columns side by side, in the type in which the library reads them; nothing when there is text.
+/// Interleaves columns into rows, in the type in which the library reads them. Returns `None` if a column has strings.
 ///
 /// XGBoost reads everything in single precision. LightGBM reads doubles as they are, and integers of 32 and 64 bits as
-/// doubles when they are columns of a frame, but in single precision when they are an array.
+/// doubles if they are columns of a frame, but in single precision if they are an array.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "as both libraries read numbers")]
 fn numbers(columns: &[Elements<'_>], rows: usize, width: usize, single: bool, array: bool) -> Option<Numbers> {
     let wide = |column: &Elements<'_>| match column {
@@ -217,8 +218,8 @@ fn numbers(columns: &[Elements<'_>], rows: usize, width: usize, single: bool, ar
     };
     if single || !columns.iter().any(wide) {
         let mut cells = vec![0.0_f32; rows * width];
-        for (place, column) in columns.iter().enumerate() {
-            let slots = cells.iter_mut().skip(place).step_by(width);
+        for (index, column) in columns.iter().enumerate() {
+            let slots = cells.iter_mut().skip(index).step_by(width);
             match column {
                 Elements::F32(values) => slots.zip(&values[..]).for_each(|(slot, value)| *slot = *value),
                 Elements::F64(values) => slots.zip(&values[..]).for_each(|(slot, value)| *slot = *value as f32),
@@ -229,8 +230,8 @@ fn numbers(columns: &[Elements<'_>], rows: usize, width: usize, single: bool, ar
         return Some(Numbers::F32(cells));
     }
     let mut cells = vec![0.0_f64; rows * width];
-    for (place, column) in columns.iter().enumerate() {
-        let slots = cells.iter_mut().skip(place).step_by(width);
+    for (index, column) in columns.iter().enumerate() {
+        let slots = cells.iter_mut().skip(index).step_by(width);
         match column {
             Elements::F32(values) => slots.zip(&values[..]).for_each(|(slot, value)| *slot = f64::from(*value)),
             Elements::F64(values) => slots.zip(&values[..]).for_each(|(slot, value)| *slot = *value),

@@ -1,9 +1,9 @@
 //! MLflow's models of scikit-learn, XGBoost and LightGBM, evaluated natively.
 //!
-//! A folder's `MLmodel` says which library wrote what artifact, and with which signature (`description`). A request, over
-//! the V2 protocol or over MLflow's own (`scoring`), becomes what Python would give to the model (`values`), is held against
-//! the signature (`enforce`), and is answered by one of the evaluators (`evaluator`). Whatever of that is not as MLflow does
-//! it is refused: the model at load, so that Python serves it, or else the request.
+//! A folder's `MLmodel` names the library, the artifact and the signature of a model (`description`). A request, in the V2
+//! protocol or in MLflow's own (`scoring`), is converted to the values that Python would pass to the model (`values`),
+//! checked against the signature (`enforce`), and answered by one of the evaluators (`evaluator`). If the server cannot do
+//! one of these steps exactly as MLflow does, it refuses: the model at load, so that Python serves it, or else the request.
 
 mod csv;
 mod description;
@@ -21,11 +21,11 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode};
 
-use self::description::Description;
-use self::enforce::Refusal;
-use self::evaluator::{Answer, Evaluator};
-use self::signature::{Input, Signature};
-use self::values::{Array, Frame, Given, Label, Values};
+use self::description::ModelDescription;
+use self::enforce::InputError;
+use self::evaluator::{Evaluator, Prediction};
+use self::signature::{InputSchema, Signature};
+use self::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray};
 use super::sklearn::{elements, tensor};
 use super::{
     BoxFuture, Description as RuntimeDescription, Progress, RequestStream, ResponseStream, Runtime, RuntimeError,
@@ -40,30 +40,30 @@ use crate::types::{
     Tensor, TensorMetadata,
 };
 
-/// The largest `MLmodel` that is read, in bytes: 16 MiB, which is the signature of a hundred thousand columns.
+/// The largest `MLmodel` that is read, in bytes: 16 MiB is enough for the signature of a hundred thousand columns.
 const MAX_DESCRIPTION: u64 = 16 << 20;
 
-/// Predictions that are estimated to take no longer run where the request is: handing them to another thread takes up to
-/// as long, and a connection's other work can wait that long.
+/// Predictions that are estimated to take at most this long run on the request's own thread: passing them to another
+/// thread takes up to as long, and the connection's other work can wait that long.
 const INLINE: Duration = Duration::from_micros(50);
 
-/// Longer bodies are read on another thread: these take about as long as `INLINE`.
+/// Bodies that are longer, in bytes, are read on another thread: a body of this length takes about `INLINE`.
 const INLINE_BODY: usize = 8 << 10;
 
-/// The output of a model, as the Python runtime names it.
+/// The name of a model's output. The Python runtime uses the same name.
 const OUTPUT: &str = "output-1";
 
-/// The routes of a model, in the order of their numbers.
+/// The routes of a model. A route's number is its index.
 const ROUTES: [(Method, &str); 4] =
     [(Method::GET, "/ping"), (Method::GET, "/health"), (Method::GET, "/version"), (Method::POST, "/invocations")];
 
 /// Why a model is not evaluated natively.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LoadError {
-    /// It is more than the server evaluates as MLflow does.
+    /// The server does not support the model natively, but MLflow may.
     #[error("{0}")]
     Refused(String),
-    /// It does not fit together, so that MLflow could not load it either.
+    /// The model is inconsistent, so that MLflow could not load it either.
     #[error("{0}")]
     Damaged(String),
     #[error(transparent)]
@@ -73,7 +73,7 @@ pub(super) enum LoadError {
 }
 
 impl LoadError {
-    /// Tells whether Python may be able to load the model.
+    /// Returns whether Python may be able to load the model.
     pub(super) fn is_refusal(&self) -> bool {
         match self {
             Self::Refused(_) => true,
@@ -83,7 +83,7 @@ impl LoadError {
         }
     }
 
-    /// Returns the error of the artifact at `path`.
+    /// Returns the error with the path of the artifact.
     fn at(self, path: &Path) -> super::LoadError {
         super::LoadError::Artifact { path: path.to_owned(), unsupported: self.is_refusal(), source: self.into() }
     }
@@ -92,22 +92,22 @@ impl LoadError {
 /// A loaded model. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct MlflowModel {
-    model: Arc<Model>,
+    model: Arc<NativeModel>,
     content_type: Option<Arc<str>>,
     description: Arc<RuntimeDescription>,
     compute: ComputePool,
 }
 
-/// What a model is, without its settings.
+/// A model without its settings.
 #[derive(Debug)]
-struct Model {
+struct NativeModel {
     name: String,
     version: String,
     signature: Signature,
     evaluator: Evaluator,
 }
 
-impl Model {
+impl NativeModel {
     fn name(&self) -> &str {
         &self.name
     }
@@ -116,38 +116,39 @@ impl Model {
         &self.signature
     }
 
-    fn predict(&self, given: &Given) -> Result<Answer, Refusal> {
-        let data = enforce::enforce(given, &self.signature.input)?;
+    fn predict(&self, input: &ModelInput) -> Result<Prediction, InputError> {
+        let data = enforce::enforce(input, &self.signature.input)?;
         self.evaluator.predict(&data)
     }
 }
 
-/// Where the `MLmodel` of a path is: in the folder, or the path itself.
-fn description_of(path: &Path) -> PathBuf {
+/// Returns the path of `MLmodel`: in the folder `path`, or `path` itself if it is a file.
+fn mlmodel_path(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("MLmodel") } else { path.to_owned() }
 }
 
 /// Reads a folder's `MLmodel`, and the model that it describes.
-fn read(folder: &Path) -> Result<(Description, Evaluator), super::LoadError> {
-    let path = description_of(folder);
+fn read_model(folder: &Path) -> Result<(ModelDescription, Evaluator), super::LoadError> {
+    let path = mlmodel_path(folder);
     let failed = |source: LoadError| source.at(&path);
     let unreadable = |source| super::LoadError::Read { path: path.clone(), source };
     let size = std::fs::metadata(&path).map_err(unreadable)?.len();
     if size > MAX_DESCRIPTION {
-        return Err(failed(LoadError::Refused(format!("it has {size} bytes, more than {MAX_DESCRIPTION}"))));
+        let reason = format!("its size of {size} bytes exceeds the limit of {MAX_DESCRIPTION}");
+        return Err(failed(LoadError::Refused(reason)));
     }
     let text = std::fs::read_to_string(&path).map_err(unreadable)?;
-    let description = Description::read(path.parent().unwrap_or(folder), &text).map_err(failed)?;
+    let description = ModelDescription::read(path.parent().unwrap_or(folder), &text).map_err(failed)?;
     let bytes = super::native::read(&description.artifact, "the artifact that MLmodel names")?;
     let evaluator = Evaluator::load(&description, bytes).map_err(failed)?;
     Ok((description, evaluator))
 }
 
-/// Tells what a folder with an `MLmodel` holds, and whether it is evaluated natively.
+/// Describes the model in a folder with an `MLmodel`, and whether it is evaluated natively.
 pub(super) fn inspect(folder: &Path) -> Result<String, super::LoadError> {
-    match read(folder) {
+    match read_model(folder) {
         Ok((description, _)) => {
-            let Description { artifact, predict_fn, version, signature, .. } = description;
+            let ModelDescription { artifact, predict_fn, version, signature, .. } = description;
             let names = |tensors: &[TensorMetadata]| {
                 tensors.iter().map(|tensor| tensor.name.as_str()).collect::<Vec<_>>().join(", ")
             };
@@ -170,8 +171,8 @@ impl MlflowModel {
         settings: &ModelSettings,
         compute: &ComputePool,
     ) -> Result<Self, super::LoadError> {
-        let (Description { version, signature, .. }, evaluator) = read(folder)?;
-        let failed = |source: LoadError| source.at(&description_of(folder));
+        let (ModelDescription { version, signature, .. }, evaluator) = read_model(folder)?;
+        let failed = |source: LoadError| source.at(&mlmodel_path(folder));
         let metadata = metadata(settings, &signature);
         let content_type = metadata.parameters.content_type().map(Arc::from);
         let template = |text| PathTemplate::new(text).map_err(|error| failed(LoadError::Refused(error.to_string())));
@@ -181,7 +182,7 @@ impl MlflowModel {
             routes: ROUTES.into_iter().map(route).collect::<Result<_, super::LoadError>>()?,
             ..RuntimeDescription::native()
         };
-        let model = Model { name: settings.name.clone(), version, signature, evaluator };
+        let model = NativeModel { name: settings.name.clone(), version, signature, evaluator };
         Ok(Self { model: Arc::new(model), content_type, description: Arc::new(description), compute: compute.clone() })
     }
 
@@ -189,35 +190,35 @@ impl MlflowModel {
         self.content_type.as_deref()
     }
 
-    /// Reads a request as the Python runtime does.
-    fn given(&self, request: &InferenceRequest) -> Result<Given, RuntimeError> {
+    /// Decodes a request as the Python runtime does.
+    fn model_input(&self, request: &InferenceRequest) -> Result<ModelInput, RuntimeError> {
         let content_type = request.parameters.content_type().or(self.content_type());
         match content_type {
             Some("np" | "pd" | "str") => {}
             Some(other) => {
                 let message = format!(
-                    "the server evaluates this model natively, and takes the content types `np`, `pd` and `str`, not `{other}`"
+                    "unsupported content type `{other}`: expected `np`, `pd` or `str`, because the server evaluates this model natively"
                 );
                 return Err(RuntimeError::rejected(400, message));
             }
             None => {
-                let message = "the model has no signature: say what the request is by its content type, `np` or `pd`";
+                let message = "the model has no signature: set the request's `content_type` to `np` or `pd`";
                 return Err(RuntimeError::rejected(400, message));
             }
         }
         match codecs::decode_with_text(request, self.content_type())? {
             Decoded::Array(tensor) => {
                 let shape = if content_type == Some("str") { vec![tensor.len()] } else { tensor.shape.clone() };
-                Ok(Given::Array(Array { shape, elements: owned(tensor) }))
+                Ok(ModelInput::Array(NdArray { shape, elements: owned_elements(tensor) }))
             }
             Decoded::Frame(columns) => {
                 let rows = columns.first().map_or(0, |column| column.len());
                 let column = |column: &&Tensor| match column.shape[..] {
-                    [_] | [_, 1] => Values::Known(owned(column)),
-                    _ => Values::Objects(vec!["[...]".to_owned(); rows]),
+                    [_] | [_, 1] => ColumnValues::Typed(owned_elements(column)),
+                    _ => ColumnValues::Objects(vec!["[...]".to_owned(); rows]),
                 };
-                Ok(Given::Frame(Frame {
-                    labels: columns.iter().map(|column| Label::Name(column.name.clone())).collect(),
+                Ok(ModelInput::Frame(DataFrame {
+                    labels: columns.iter().map(|column| ColumnLabel::Name(column.name.clone())).collect(),
                     columns: columns.iter().map(column).collect(),
                     rows,
                 }))
@@ -226,19 +227,19 @@ impl MlflowModel {
     }
 
     fn answer(&self, request: &InferenceRequest) -> Result<InferenceResponse, RuntimeError> {
-        let given = self.given(request)?;
-        let answer = self.model.predict(&given).map_err(|refusal| {
-            let message = match refusal {
-                Refusal::Schema(reason) => {
+        let input = self.model_input(request)?;
+        let prediction = self.model.predict(&input).map_err(|error| {
+            let message = match error {
+                InputError::Schema(reason) => {
                     let schema = &self.model.signature.input;
-                    format!("Failed to enforce schema of data '{given}' with schema '{schema}'. Error: {reason}")
+                    format!("Failed to enforce schema of data '{input}' with schema '{schema}'. Error: {reason}")
                 }
-                Refusal::Model(reason) => reason,
-                Refusal::NotNative(reason) => format!("the server evaluates this model natively, and {reason}"),
+                InputError::Model(reason) => reason,
+                InputError::NotNative(reason) => format!("the server evaluates this model natively, and {reason}"),
             };
             RuntimeError::rejected(400, message)
         })?;
-        let mut output = tensor(OUTPUT, vec![answer.rows, answer.columns], answer.elements)?;
+        let mut output = tensor(OUTPUT, vec![prediction.rows, prediction.columns], prediction.elements)?;
         output.parameters = Parameters::with_content_type("np");
         let parameters = Parameters::with_content_type("np");
         Ok(InferenceResponse { parameters, outputs: vec![output], ..InferenceResponse::default() })
@@ -250,13 +251,13 @@ impl MlflowModel {
     }
 }
 
-fn owned(tensor: &Tensor) -> Elements<'static> {
+fn owned_elements(tensor: &Tensor) -> Elements<'static> {
     let elements = elements(tensor);
     let count = elements.len();
     values::take(&elements, 0..count)
 }
 
-/// What the model says about itself: its signature takes the place of what the settings say.
+/// Returns the model's metadata. Its signature overrides the inputs, outputs and content type of the settings.
 fn metadata(settings: &ModelSettings, signature: &Signature) -> ModelMetadata {
     let declared = |tensors: &[crate::settings::TensorMetadata]| {
         let tensors = tensors.iter().map(|tensor| TensorMetadata {
@@ -267,19 +268,21 @@ fn metadata(settings: &ModelSettings, signature: &Signature) -> ModelMetadata {
         });
         tensors.collect()
     };
-    let own = match signature.input {
-        Input::Anything => None,
-        Input::Columns(_) => Some("pd".to_owned()),
-        Input::Tensor { .. } => Some("np".to_owned()),
+    let schema_content_type = match signature.input {
+        InputSchema::Any => None,
+        InputSchema::Columns(_) => Some("pd".to_owned()),
+        InputSchema::Tensor { .. } => Some("np".to_owned()),
     };
-    let known = settings.parameters.content_type.as_ref();
-    if own.is_some() && (known.is_some() || !settings.inputs.is_empty() || !settings.outputs.is_empty()) {
+    let configured = settings.parameters.content_type.as_ref();
+    if schema_content_type.is_some()
+        && (configured.is_some() || !settings.inputs.is_empty() || !settings.outputs.is_empty())
+    {
         let model = &settings.name;
-        tracing::warn!(model, "The model's signature replaces the inputs, outputs and content type of its settings.");
+        tracing::warn!(model, "The model's signature overrides the inputs, outputs and content type of its settings.");
     }
-    let inputs = if own.is_some() { signature.inputs.clone() } else { declared(&settings.inputs) };
+    let inputs = if schema_content_type.is_some() { signature.inputs.clone() } else { declared(&settings.inputs) };
     let outputs = if signature.outputs.is_empty() { declared(&settings.outputs) } else { signature.outputs.clone() };
-    let content_type = own.or_else(|| known.cloned());
+    let content_type = schema_content_type.or_else(|| configured.cloned());
     ModelMetadata {
         name: settings.name.clone(),
         versions: settings.versions.clone(),
@@ -331,7 +334,7 @@ impl Runtime for MlflowModel {
         Box::pin(async move {
             let text = match ROUTES.get(route).map(|(_, path)| *path) {
                 Some("/invocations") => {
-                    // A row is no shorter than a few bytes.
+                    // Estimates the number of rows, at 16 bytes each.
                     if call.body.len() <= INLINE_BODY && self.model.evaluator.estimate(call.body.len() / 16) <= INLINE {
                         return Ok(self.invocations(&call));
                     }

@@ -1,12 +1,12 @@
-//! What Python writes and reads: JSON with its extensions and its errors, and the texts of values.
+//! Python's formats: JSON with Python's extensions and error messages, and the `repr` of values.
 
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// How deep values may be nested. Nothing that is a table or a tensor comes near.
+/// How deep values may be nested. Tables and tensors are far less deep.
 const MAX_DEPTH: usize = 100;
 
-/// A JSON value as Python reads it.
+/// A JSON value, as Python reads it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Json {
     Null,
@@ -20,40 +20,40 @@ pub(super) enum Json {
     Object(Vec<(String, Self)>),
 }
 
-/// Why a text is no JSON, in Python's words.
+/// Why a text is not valid JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum JsonError {
-    /// What Python's `JSONDecodeError` says.
+    /// Contains the message of Python's `JSONDecodeError`.
     Syntax(String),
     Depth,
 }
 
-/// Reads a text as Python's `json.loads` does: `NaN` and `Infinity` are numbers, and of equal keys the last one counts.
+/// Parses a text as Python's `json.loads` does: `NaN` and `Infinity` are numbers, and the last of several equal keys counts.
 pub(super) fn read(text: &str) -> Result<Json, JsonError> {
-    let mut reader = Reader { text, at: 0 };
-    reader.skip_space();
-    let value = reader.value(0)?;
-    reader.skip_space();
-    if reader.at < text.len() { Err(reader.error("Extra data", reader.at)) } else { Ok(value) }
+    let mut parser = JsonParser { text, position: 0 };
+    parser.skip_space();
+    let value = parser.value(0)?;
+    parser.skip_space();
+    if parser.position < text.len() { Err(parser.error("Extra data", parser.position)) } else { Ok(value) }
 }
 
-struct Reader<'a> {
+struct JsonParser<'a> {
     text: &'a str,
-    at: usize,
+    position: usize,
 }
 
-impl Reader<'_> {
+impl JsonParser<'_> {
     fn rest(&self) -> &str {
-        &self.text[self.at..]
+        &self.text[self.position..]
     }
 
     fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+        self.text.as_bytes().get(self.position).copied()
     }
 
     fn skip_space(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
+            self.position += 1;
         }
     }
 
@@ -82,10 +82,10 @@ impl Reader<'_> {
             Some(b'[') => self.list(depth),
             _ => {
                 if let Some((word, value)) = words.into_iter().find(|(word, _)| self.rest().starts_with(word)) {
-                    self.at += word.len();
+                    self.position += word.len();
                     return Ok(value);
                 }
-                self.number().ok_or_else(|| self.error("Expecting value", self.at))
+                self.number().ok_or_else(|| self.error("Expecting value", self.position))
             }
         }
     }
@@ -117,16 +117,16 @@ impl Reader<'_> {
         } else {
             Json::Float(text.parse().ok()?)
         };
-        self.at += end;
+        self.position += end;
         Some(number)
     }
 
     fn list(&mut self, depth: usize) -> Result<Json, JsonError> {
-        self.at += 1;
+        self.position += 1;
         self.skip_space();
         let mut items = Vec::new();
         if self.peek() == Some(b']') {
-            self.at += 1;
+            self.position += 1;
             return Ok(Json::List(items));
         }
         loop {
@@ -134,35 +134,35 @@ impl Reader<'_> {
             self.skip_space();
             match self.peek() {
                 Some(b']') => {
-                    self.at += 1;
+                    self.position += 1;
                     return Ok(Json::List(items));
                 }
-                Some(b',') => self.at += 1,
-                _ => return Err(self.error("Expecting ',' delimiter", self.at)),
+                Some(b',') => self.position += 1,
+                _ => return Err(self.error("Expecting ',' delimiter", self.position)),
             }
             self.skip_space();
         }
     }
 
     fn object(&mut self, depth: usize) -> Result<Json, JsonError> {
-        self.at += 1;
+        self.position += 1;
         self.skip_space();
         let mut entries: Vec<(String, Json)> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
         if self.peek() == Some(b'}') {
-            self.at += 1;
+            self.position += 1;
             return Ok(Json::Object(entries));
         }
         loop {
             if self.peek() != Some(b'"') {
-                return Err(self.error("Expecting property name enclosed in double quotes", self.at));
+                return Err(self.error("Expecting property name enclosed in double quotes", self.position));
             }
             let name = self.string()?;
             self.skip_space();
             if self.peek() != Some(b':') {
-                return Err(self.error("Expecting ':' delimiter", self.at));
+                return Err(self.error("Expecting ':' delimiter", self.position));
             }
-            self.at += 1;
+            self.position += 1;
             self.skip_space();
             let value = self.value(depth + 1)?;
             if let Some(&place) = places.get(&name) {
@@ -174,74 +174,74 @@ impl Reader<'_> {
             self.skip_space();
             match self.peek() {
                 Some(b'}') => {
-                    self.at += 1;
+                    self.position += 1;
                     return Ok(Json::Object(entries));
                 }
-                Some(b',') => self.at += 1,
-                _ => return Err(self.error("Expecting ',' delimiter", self.at)),
+                Some(b',') => self.position += 1,
+                _ => return Err(self.error("Expecting ',' delimiter", self.position)),
             }
             self.skip_space();
         }
     }
 
     fn string(&mut self) -> Result<String, JsonError> {
-        let start = self.at;
-        self.at += 1;
+        let start = self.position;
+        self.position += 1;
         let mut text = String::new();
         loop {
             let plain = self.rest().find(|c: char| c == '"' || c == '\\' || c < ' ');
             let Some(length) = plain else { return Err(self.error("Unterminated string starting at", start)) };
             text.push_str(&self.rest()[..length]);
-            self.at += length;
+            self.position += length;
             match self.peek() {
                 Some(b'"') => {
-                    self.at += 1;
+                    self.position += 1;
                     return Ok(text);
                 }
                 Some(b'\\') => {
-                    self.at += 1;
+                    self.position += 1;
                     text.push(self.escape(start)?);
                 }
-                _ => return Err(self.error("Invalid control character at", self.at)),
+                _ => return Err(self.error("Invalid control character at", self.position)),
             }
         }
     }
 
-    /// Reads what follows a backslash. Half a pair of surrogates, which no text of ours can hold, is replaced.
+    /// Reads an escape sequence after its backslash. Lone surrogates, which are invalid in Rust's strings, are replaced.
     fn escape(&mut self, start: usize) -> Result<char, JsonError> {
         let Some(escaped) = self.rest().chars().next() else {
             return Err(self.error("Unterminated string starting at", start));
         };
         let known = "\"\\/bfnrt".find(escaped).and_then(|place| "\"\\/\u{8}\u{c}\n\r\t".chars().nth(place));
         if let Some(known) = known {
-            self.at += 1;
+            self.position += 1;
             return Ok(known);
         }
         if escaped != 'u' {
-            return Err(self.error("Invalid \\escape", self.at - 1));
+            return Err(self.error("Invalid \\escape", self.position - 1));
         }
         let high = self.unit()?;
         if (0xD800..0xDC00).contains(&high) && self.rest().starts_with("\\u") {
-            let before = self.at;
-            self.at += 1;
+            let before = self.position;
+            self.position += 1;
             let low = self.unit()?;
             if (0xDC00..0xE000).contains(&low) {
                 let code = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
                 return Ok(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
             }
-            self.at = before;
+            self.position = before;
         }
         Ok(char::from_u32(high).unwrap_or(char::REPLACEMENT_CHARACTER))
     }
 
-    /// Reads the four digits behind `u`.
+    /// Reads the four hexadecimal digits after `u`.
     fn unit(&mut self) -> Result<u32, JsonError> {
-        let digits = self.text.as_bytes().get(self.at + 1..self.at + 5);
+        let digits = self.text.as_bytes().get(self.position + 1..self.position + 5);
         let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
         let code = digits.and_then(|digits| std::str::from_utf8(digits).ok());
         let code = code.and_then(|digits| u32::from_str_radix(digits, 16).ok());
-        let code = code.ok_or_else(|| self.error("Invalid \\uXXXX escape", self.at))?;
-        self.at += 5;
+        let code = code.ok_or_else(|| self.error("Invalid \\uXXXX escape", self.position))?;
+        self.position += 5;
         Ok(code)
     }
 }
@@ -260,7 +260,7 @@ impl Json {
         }
     }
 
-    /// Returns what Python's `repr` does.
+    /// Formats the value as Python's `repr` does.
     pub(super) fn repr(&self) -> String {
         match self {
             Self::Null => "None".to_owned(),
@@ -279,7 +279,7 @@ impl Json {
         }
     }
 
-    /// Returns what Python's `str` does.
+    /// Formats the value as Python's `str` does.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -288,7 +288,7 @@ impl Json {
     }
 }
 
-/// Writes a list of what has been written already.
+/// Formats a list of formatted items.
 pub(super) fn list(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(", "))
 }
@@ -336,7 +336,7 @@ pub(super) fn repr_bytes(bytes: &[u8]) -> String {
     written
 }
 
-/// Writes a tuple of sizes.
+/// Formats a tuple of sizes.
 pub(super) fn tuple<T: ToString>(sizes: &[T]) -> String {
     match sizes {
         [one] => format!("({},)", one.to_string()),
@@ -344,7 +344,7 @@ pub(super) fn tuple<T: ToString>(sizes: &[T]) -> String {
     }
 }
 
-/// Writes a number as Python's `repr` and its JSON do, save for what is no number: `nan`, `inf`.
+/// Formats a number as Python's `repr` does. Unlike in Python's JSON, special values are `nan` and `inf`.
 pub(super) fn float(value: f64) -> String {
     if value.is_nan() {
         return "nan".to_owned();
@@ -371,7 +371,7 @@ pub(super) fn write_float(out: &mut String, value: f64) {
     }
 }
 
-/// Writes a text as Python's JSON does: what is not ASCII is escaped.
+/// Writes a text as Python's JSON does: characters outside of ASCII are escaped.
 pub(super) fn write_text(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
@@ -395,17 +395,17 @@ pub(super) fn write_text(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Reads a text as `float` does.
+/// Parses a text as Python's `float` does.
 pub(super) fn parse_float(text: &str) -> Option<f64> {
     without_underscores(text.trim())?.parse().ok()
 }
 
-/// Reads a text as `int` does, as far as 64 bits hold it.
+/// Parses a text as Python's `int` does, if the value has at most 64 bits.
 pub(super) fn parse_int(text: &str) -> Option<i64> {
     without_underscores(text.trim())?.parse().ok()
 }
 
-/// Takes the underscores out, each of which has to stand between digits.
+/// Removes underscores. Returns `None` if one of them is not between two digits.
 fn without_underscores(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let between = |at: usize| {
@@ -421,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_read_as_python_reads_it() {
+    fn read_json_matches_python() {
         let read = |text| read(text).map(|value| value.repr());
         let good = [
             ("[1, -2.5, 1e3, true, null]", "[1, -2.5, 1000.0, True, None]"),
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_in_texts_are_pythons() {
+    fn parse_float_and_parse_int_match_python() {
         let floats =
             [("1_0", Some(10.0)), (" .5 ", Some(0.5)), ("-INF", Some(f64::NEG_INFINITY)), ("_1", None), ("", None)];
         for (text, wanted) in floats {

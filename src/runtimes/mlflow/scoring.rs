@@ -1,47 +1,48 @@
-//! `POST /invocations`: MLflow's own protocol, as its scoring server answers.
+//! `POST /invocations`: the protocol of MLflow's scoring server.
 
 use std::fmt::Write;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::Model;
+use super::NativeModel;
 use super::csv;
-use super::enforce::Refusal;
-use super::evaluator::Answer;
+use super::enforce::InputError;
+use super::evaluator::Prediction;
 use super::python::{self, Json, JsonError, repr_bytes, write_float, write_text};
-use super::signature::{Input, Kind};
-use super::values::{Array, Frame, Given, Label, Values, cast_column, infer};
+use super::signature::{ColumnType, InputSchema};
+use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray, cast_column, infer};
 use crate::evaluators::sklearn::{Elements, IntType};
 use crate::types::CustomReply;
 
-const FORMS: [&str; 4] = ["dataframe_records", "dataframe_split", "inputs", "instances"];
-/// With one of these a request is meant for language models.
-const LLM: [&str; 3] = ["messages", "prompt", "input"];
+/// The fields of a body, of which exactly one must be present.
+const INPUT_FIELDS: [&str; 4] = ["dataframe_records", "dataframe_split", "inputs", "instances"];
+/// A body with one of these fields is a request to a language model.
+const LLM_FIELDS: [&str; 3] = ["messages", "prompt", "input"];
 
-const ONE_FORM: &str = "The input must be a JSON dictionary with exactly one of the input fields {'dataframe_records', 'dataframe_split', 'inputs', 'instances'}";
+const ONE_FIELD: &str = "The input must be a JSON dictionary with exactly one of the input fields {'dataframe_records', 'dataframe_split', 'inputs', 'instances'}";
 const PROTOCOL_CHANGE: &str = "IMPORTANT: The MLflow Model scoring protocol has changed in MLflow version 2.0. If you are seeing this error, you are likely using an outdated scoring request format. To resolve the error, either update your request format or adjust your MLflow Model's requirements file to specify an older version of MLflow (for example, change the 'mlflow' requirement specifier to 'mlflow==1.30.0'). If you are making a request using the MLflow client (e.g. via `mlflow.pyfunc.spark_udf()`), upgrade your MLflow client to a version >= 2.0 in order to use the new request format. For more information about the updated MLflow Model scoring protocol in MLflow 2.0, see https://mlflow.org/docs/latest/models.html#deploy-mlflow-models.";
 const UNEXPECTED: &str = "Encountered an unexpected error while evaluating the model. Verify that the serialized input Dataframe is compatible with the model for inference.";
 
-/// Why a call is not answered with predictions.
+/// Why a call is answered with an error.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// 415, as a text.
+pub(super) enum ScoringError {
+    /// Unsupported content type: status 415 with a plain text.
     ContentType(String),
-    /// The body cannot be read, or the model fails.
+    /// The body is invalid, or the model fails.
     BadRequest(String),
-    /// The body is not what the signature says.
+    /// The body does not match the signature.
     Schema(String),
-    /// The body cannot be read at all.
+    /// The body cannot be parsed.
     Unreadable(String),
 }
 
-fn invalid(message: impl std::fmt::Display) -> Failure {
-    Failure::BadRequest(format!("Invalid input. {message}"))
+fn invalid(message: impl std::fmt::Display) -> ScoringError {
+    ScoringError::BadRequest(format!("Invalid input. {message}"))
 }
 
 /// Answers a call.
-pub(super) fn answer(model: &Model, content_type: &str, body: &[u8]) -> CustomReply {
+pub(super) fn answer(model: &NativeModel, content_type: &str, body: &[u8]) -> CustomReply {
     match predictions(model, content_type, body) {
         Ok(text) => reply(StatusCode::OK, "application/json", text),
         Err(failure) => {
@@ -51,14 +52,14 @@ pub(super) fn answer(model: &Model, content_type: &str, body: &[u8]) -> CustomRe
     }
 }
 
-/// Makes a reply of a text.
+/// Creates a reply with a text.
 pub(super) fn reply(status: StatusCode, content_type: &'static str, text: String) -> CustomReply {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     CustomReply { status, headers, body: text.into() }
 }
 
-impl Failure {
+impl ScoringError {
     fn reply(self) -> CustomReply {
         let (code, message, state, class) = match self {
             Self::ContentType(text) => {
@@ -75,47 +76,51 @@ impl Failure {
     }
 }
 
-fn predictions(model: &Model, content_type: &str, body: &[u8]) -> Result<String, Failure> {
-    let given = read(&model.signature().input, content_type, body)?;
-    let failed = |refusal| match refusal {
-        Refusal::Schema(reason) => {
+fn predictions(model: &NativeModel, content_type: &str, body: &[u8]) -> Result<String, ScoringError> {
+    let input = read_body(&model.signature().input, content_type, body)?;
+    let failed = |error| match error {
+        InputError::Schema(reason) => {
             let schema = &model.signature().input;
-            Failure::Schema(format!(
-                "Failed to predict data '{given}'. \nError: Failed to enforce schema of data '{given}' with schema '{schema}'. Error: {reason}"
+            ScoringError::Schema(format!(
+                "Failed to predict data '{input}'. \nError: Failed to enforce schema of data '{input}' with schema '{schema}'. Error: {reason}"
             ))
         }
-        Refusal::Model(reason) => {
-            tracing::info!(model = model.name(), "The model cannot take the request: {reason}");
-            Failure::BadRequest(UNEXPECTED.to_owned())
+        InputError::Model(reason) => {
+            tracing::info!(model = model.name(), "The model cannot process the request: {reason}");
+            ScoringError::BadRequest(UNEXPECTED.to_owned())
         }
-        Refusal::NotNative(reason) => invalid(format_args!("The server evaluates this model natively, and {reason}.")),
+        InputError::NotNative(reason) => {
+            invalid(format_args!("The server evaluates this model natively, and {reason}."))
+        }
     };
-    let answer = model.predict(&given).map_err(failed)?;
+    let prediction = model.predict(&input).map_err(failed)?;
     let mut text = "{\"predictions\": ".to_owned();
-    write(&mut text, &answer);
+    write_prediction(&mut text, &prediction);
     text.push('}');
     Ok(text)
 }
 
-/// Reads a body by its content type.
-fn read(input: &Input, content_type: &str, body: &[u8]) -> Result<Given, Failure> {
-    let mut parts = content_type.split(';').map(str::trim);
-    let mime = parts.next().unwrap_or_default();
-    let parameters: Vec<(&str, &str)> = parts.map(|part| part.split_once('=').unwrap_or((part, ""))).collect();
+/// Parses a body according to its content type.
+fn read_body(schema: &InputSchema, content_type: &str, body: &[u8]) -> Result<ModelInput, ScoringError> {
+    let mut fields = content_type.split(';').map(str::trim);
+    let mime = fields.next().unwrap_or_default();
+    let parameters: Vec<(&str, &str)> = fields.map(|field| field.split_once('=').unwrap_or((field, ""))).collect();
     let charset = parameters.iter().rfind(|(name, _)| *name == "charset").map_or("utf-8", |(_, value)| value);
     if !charset.eq_ignore_ascii_case("utf-8") {
-        return Err(Failure::ContentType("The scoring server only supports UTF-8".to_owned()));
+        return Err(ScoringError::ContentType("The scoring server only supports UTF-8".to_owned()));
     }
     let others: Vec<_> = parameters.iter().map(|(name, _)| *name).filter(|name| *name != "charset").collect();
     if !others.is_empty() {
         let names = others.join(", ");
-        return Err(Failure::ContentType(format!("Unrecognized content type parameters: {names}. {PROTOCOL_CHANGE}")));
+        return Err(ScoringError::ContentType(format!(
+            "Unrecognized content type parameters: {names}. {PROTOCOL_CHANGE}"
+        )));
     }
-    let unreadable = |reason: &str| Failure::Unreadable(format!("Invalid input. It cannot be read: {reason}"));
+    let unreadable = |reason: &str| ScoringError::Unreadable(format!("Invalid input. It cannot be read: {reason}"));
     let text = || std::str::from_utf8(body).map_err(|error| unreadable(&error.to_string()));
     match mime {
-        "text/csv" => csv::read(text()?, input).map_err(|reason| match reason {
-            csv::CsvError::Pandas(reason) => Failure::BadRequest(format!(
+        "text/csv" => csv::read(text()?, schema).map_err(|reason| match reason {
+            csv::CsvError::Pandas(reason) => ScoringError::BadRequest(format!(
                 "Failed to parse input as a Pandas DataFrame. Ensure that the input is a valid CSV-formatted Pandas DataFrame produced using the `pandas.DataFrame.to_csv()` method. Error: '{reason}'"
             )),
             csv::CsvError::NotNative(reason) => {
@@ -125,10 +130,10 @@ fn read(input: &Input, content_type: &str, body: &[u8]) -> Result<Given, Failure
         "application/json" => {
             let text = text()?;
             match python::read(text.strip_prefix('\u{feff}').unwrap_or(text)) {
-                Ok(json) => given(json, input),
+                Ok(json) => read_json(json, schema),
                 Err(JsonError::Depth) => Err(unreadable("maximum recursion depth exceeded")),
                 Err(JsonError::Syntax(reason)) => {
-                    let error = super::values::Exception { class: "JSONDecodeError", message: reason };
+                    let error = super::values::PythonException { class: "JSONDecodeError", message: reason };
                     Err(invalid(format_args!(
                         "Ensure that input is a valid JSON formatted string. Error: '{error}'\nInput: \n{}\n",
                         repr_bytes(body)
@@ -136,39 +141,40 @@ fn read(input: &Input, content_type: &str, body: &[u8]) -> Result<Given, Failure
                 }
             }
         }
-        "application/vnd.apache.parquet" => Err(Failure::ContentType(
-            "The server evaluates this model natively, and reads no Parquet then: send CSV or JSON, or have `parameters.extra.backend` be `python`."
+        "application/vnd.apache.parquet" => Err(ScoringError::ContentType(
+            "The server evaluates this model natively, which does not support Parquet: send CSV or JSON, or set `parameters.extra.backend` to `python`."
                 .to_owned(),
         )),
-        _ => Err(Failure::ContentType(format!(
+        _ => Err(ScoringError::ContentType(format!(
             "This predictor only supports the following content types: Types: ['text/csv', 'application/json', 'application/vnd.apache.parquet']. Got '{content_type}'."
         ))),
     }
 }
 
-/// Takes what the model is given out of a JSON body.
-fn given(json: Json, input: &Input) -> Result<Given, Failure> {
+/// Reads the model's input from a JSON body.
+fn read_json(json: Json, input: &InputSchema) -> Result<ModelInput, ScoringError> {
     let entries = match json {
         Json::Object(entries) => entries,
-        Json::List(_) => return Err(invalid(format_args!("{ONE_FORM}. Received a list."))),
+        Json::List(_) => return Err(invalid(format_args!("{ONE_FIELD}. Received a list."))),
         other => {
             return Err(invalid(format_args!(
-                "{ONE_FORM}. Received unexpected input type '<class '{}'>.",
+                "{ONE_FIELD}. Received unexpected input type '<class '{}'>.",
                 other.class()
             )));
         }
     };
-    if entries.iter().any(|(name, _)| LLM.contains(&name.as_str())) {
+    if entries.iter().any(|(name, _)| LLM_FIELDS.contains(&name.as_str())) {
         return Ok(other(&Json::Object(entries)));
     }
-    let mut forms: Vec<(String, Json)> = entries.into_iter().filter(|(name, _)| FORMS.contains(&&**name)).collect();
-    let names = python::list(forms.iter().map(|(name, _)| python::repr(name)));
-    let (Some((form, data)), true) = (forms.pop(), forms.is_empty()) else {
-        return Err(Failure::BadRequest(format!(
-            "{ONE_FORM}. Received dictionary with input fields: {names}. {PROTOCOL_CHANGE}"
+    let mut fields: Vec<(String, Json)> =
+        entries.into_iter().filter(|(name, _)| INPUT_FIELDS.contains(&&**name)).collect();
+    let names = python::list(fields.iter().map(|(name, _)| python::repr(name)));
+    let (Some((field, data)), true) = (fields.pop(), fields.is_empty()) else {
+        return Err(ScoringError::BadRequest(format!(
+            "{ONE_FIELD}. Received dictionary with input fields: {names}. {PROTOCOL_CHANGE}"
         )));
     };
-    match form.as_str() {
+    match field.as_str() {
         "dataframe_split" => split(data, input),
         "dataframe_records" => records(&data, input),
         "inputs" => inputs(&data, input),
@@ -176,16 +182,16 @@ fn given(json: Json, input: &Input) -> Result<Given, Failure> {
     }
 }
 
-fn other(json: &Json) -> Given {
+fn other(json: &Json) -> ModelInput {
     let names = match json {
         Json::Object(entries) => entries.iter().map(|(name, _)| name.clone()).collect(),
         _ => Vec::new(),
     };
-    Given::Other { class: json.class(), names, text: json.repr() }
+    ModelInput::Other { class: json.class(), names, text: json.repr() }
 }
 
 /// Reads `dataframe_split`.
-fn split(data: Json, input: &Input) -> Result<Given, Failure> {
+fn split(data: Json, input: &InputSchema) -> Result<ModelInput, ScoringError> {
     let entries = match data {
         Json::Object(entries) => entries,
         Json::List(_) => return Err(invalid("Dataframe split format must be a dictionary. Got list.")),
@@ -215,7 +221,7 @@ fn split(data: Json, input: &Input) -> Result<Given, Failure> {
     let labels = match find("columns") {
         None | Some(Json::Null) => None,
         Some(Json::List(names)) => Some(names.iter().map(label).collect::<Option<Vec<_>>>().ok_or_else(|| {
-            wrong("The server evaluates this model natively, and takes texts alone as names of columns".to_owned())
+            wrong("The server evaluates this model natively, and only supports strings as names of columns".to_owned())
         })?),
         Some(other) => {
             let reason =
@@ -225,16 +231,16 @@ fn split(data: Json, input: &Input) -> Result<Given, Failure> {
     };
     let Some(Json::List(rows)) = find("data") else {
         return Err(wrong(
-            "The server evaluates this model natively, and takes a list of lists alone as data".to_owned(),
+            "The server evaluates this model natively, and only supports a list of lists as data".to_owned(),
         ));
     };
     let mut cells = Vec::with_capacity(rows.len());
     for row in rows {
-        // A column alone may be a list.
+        // The rows of a single column may be scalars.
         let row = match row {
             Json::List(row) => row.iter().collect(),
             Json::Object(_) => {
-                let reason = "The server evaluates this model natively, and takes no objects as rows";
+                let reason = "The server evaluates this model natively, and does not support objects as rows";
                 return Err(wrong(reason.to_owned()));
             }
             cell => vec![cell],
@@ -242,7 +248,7 @@ fn split(data: Json, input: &Input) -> Result<Given, Failure> {
         cells.push(row);
     }
     let width = cells.iter().map(Vec::len).max().unwrap_or_default();
-    let labels = labels.unwrap_or_else(|| (0..width).map(Label::Place).collect());
+    let labels = labels.unwrap_or_else(|| (0..width).map(ColumnLabel::Index).collect());
     if !cells.is_empty() && labels.len() != width {
         return Err(wrong(format!("{} columns passed, passed data had {width} columns", labels.len())));
     }
@@ -252,23 +258,23 @@ fn split(data: Json, input: &Input) -> Result<Given, Failure> {
         let (rows, names) = (cells.len(), index.len());
         return Err(wrong(format!("Length of values ({rows}) does not match length of index ({names})")));
     }
-    // What a short row lacks is missing.
+    // Short rows are filled with missing values.
     let columns: Vec<Vec<&Json>> = (0..labels.len())
         .map(|column| cells.iter().map(|row| row.get(column).copied().unwrap_or(&Json::Null)).collect())
         .collect();
-    frame(labels, &columns, cells.len(), input).map(Given::Frame)
+    frame(labels, &columns, cells.len(), input).map(ModelInput::Frame)
 }
 
-fn label(json: &Json) -> Option<Label> {
+fn label(json: &Json) -> Option<ColumnLabel> {
     match json {
-        Json::Text(name) => Some(Label::Name(name.clone())),
-        Json::Int(place) => usize::try_from(*place).ok().map(Label::Place),
+        Json::Text(name) => Some(ColumnLabel::Name(name.clone())),
+        Json::Int(place) => usize::try_from(*place).ok().map(ColumnLabel::Index),
         _ => None,
     }
 }
 
 /// Reads `dataframe_records`.
-fn records(data: &Json, input: &Input) -> Result<Given, Failure> {
+fn records(data: &Json, input: &InputSchema) -> Result<ModelInput, ScoringError> {
     let Json::List(items) = data else {
         let class = match data {
             Json::Object(_) => "dictionary".to_owned(),
@@ -276,17 +282,17 @@ fn records(data: &Json, input: &Input) -> Result<Given, Failure> {
         };
         return Err(invalid(format_args!("Dataframe records format must be a list of records. Got {class}.")));
     };
-    let mut labels: Vec<Label> = Vec::new();
+    let mut labels: Vec<ColumnLabel> = Vec::new();
     let mut places = std::collections::HashMap::new();
     let mut rows = Vec::with_capacity(items.len());
     for item in items {
         let Json::Object(entries) = item else {
-            return Err(invalid("The server evaluates this model natively, and takes objects alone as records."));
+            return Err(invalid("The server evaluates this model natively, and only supports objects as records."));
         };
         let mut row = Vec::with_capacity(labels.len());
         for (name, value) in entries {
             let place = *places.entry(name.as_str()).or_insert_with(|| {
-                labels.push(Label::Name(name.clone()));
+                labels.push(ColumnLabel::Name(name.clone()));
                 labels.len() - 1
             });
             row.push((place, value));
@@ -294,8 +300,7 @@ fn records(data: &Json, input: &Input) -> Result<Given, Failure> {
         rows.push(row);
     }
     if labels.len().saturating_mul(rows.len()) > MAX_CELLS {
-        let most = MAX_CELLS;
-        return Err(invalid(format_args!("The records have more than {most} cells together, most of them missing.")));
+        return Err(invalid(format_args!("The records have more than {MAX_CELLS} cells, most of them missing.")));
     }
     let mut columns: Vec<Vec<&Json>> = vec![vec![&Json::Null; rows.len()]; labels.len()];
     for (index, row) in rows.iter().enumerate() {
@@ -303,30 +308,35 @@ fn records(data: &Json, input: &Input) -> Result<Given, Failure> {
             columns[*place][index] = value;
         }
     }
-    frame(labels, &columns, rows.len(), input).map(Given::Frame)
+    frame(labels, &columns, rows.len(), input).map(ModelInput::Frame)
 }
 
-/// How many cells a frame of records may have: each record could bring columns that all others lack.
+/// The most cells that a frame of records may have: each record can add columns that all others lack.
 const MAX_CELLS: usize = 1 << 24;
 
-/// Makes a frame, the columns of which get the types of the signature.
-fn frame(labels: Vec<Label>, cells: &[Vec<&Json>], rows: usize, input: &Input) -> Result<Frame, Failure> {
-    let wanted = |label: &Label| match input {
-        Input::Anything => None,
-        Input::Columns(columns) => columns.iter().find(|column| label.is(&column.name)).map(|column| column.kind),
-        Input::Tensor { kind, .. } => Some(kind.0),
+/// Creates a frame whose columns have the types in the signature.
+fn frame(
+    labels: Vec<ColumnLabel>,
+    cells: &[Vec<&Json>],
+    rows: usize,
+    input: &InputSchema,
+) -> Result<DataFrame, ScoringError> {
+    let wanted = |label: &ColumnLabel| match input {
+        InputSchema::Any => None,
+        InputSchema::Columns(columns) => columns.iter().find(|column| label.is(&column.name)).map(|column| column.kind),
+        InputSchema::Tensor { kind, .. } => Some(kind.0),
     };
-    // The first column of the signature that cannot be converted is told.
+    // The error names the first column, in the order of the signature, that cannot be converted.
     let mut order: Vec<usize> = (0..labels.len()).collect();
-    if let Input::Columns(columns) = input {
+    if let InputSchema::Columns(columns) = input {
         order.sort_by_key(|place| columns.iter().position(|column| labels[*place].is(&column.name)));
     }
-    let mut columns: Vec<Values> = vec![Values::Objects(Vec::new()); labels.len()];
+    let mut columns: Vec<ColumnValues> = vec![ColumnValues::Objects(Vec::new()); labels.len()];
     for place in order {
         let (label, cells) = (&labels[place], &cells[place]);
         columns[place] = match wanted(label) {
             None => infer(cells),
-            Some(kind) if rows == 0 && matches!(input, Input::Tensor { .. }) => {
+            Some(kind) if rows == 0 && matches!(input, InputSchema::Tensor { .. }) => {
                 // pandas looks at the first row for lists.
                 return Err(invalid(format_args!(
                     "Data is not compatible with model signature. Failed to convert column {} to type '{}'. Error: 'IndexError('single positional indexer is out-of-bounds')'",
@@ -343,38 +353,38 @@ fn frame(labels: Vec<Label>, cells: &[Vec<&Json>], rows: usize, input: &Input) -
             })?,
         };
     }
-    Ok(Frame { labels, columns, rows })
+    Ok(DataFrame { labels, columns, rows })
 }
 
-fn kind_of(input: &Input, name: &str) -> Option<Kind> {
+fn kind_of(input: &InputSchema, name: &str) -> Option<ColumnType> {
     match input {
-        Input::Columns(columns) => columns.iter().find(|column| column.name == name).map(|column| column.kind),
-        Input::Tensor { .. } | Input::Anything => None,
+        InputSchema::Columns(columns) => columns.iter().find(|column| column.name == name).map(|column| column.kind),
+        InputSchema::Tensor { .. } | InputSchema::Any => None,
     }
 }
 
-/// Makes an array of the type that is wanted, if one is.
-fn array(json: &Json, kind: Option<Kind>) -> Result<Array, Failure> {
-    let exception = |error: super::values::Exception| invalid(error.message);
+/// Creates an array of type `kind`, or of the inferred type.
+fn array(json: &Json, kind: Option<ColumnType>) -> Result<NdArray, ScoringError> {
+    let exception = |error: super::values::PythonException| invalid(error.message);
     match kind {
-        Some(kind) => Array::of(json, kind).map_err(exception),
-        None => Array::inferred(json).map_err(exception)?.ok_or_else(|| {
+        Some(kind) => NdArray::with_type(json, kind).map_err(exception),
+        None => NdArray::with_inferred_type(json).map_err(exception)?.ok_or_else(|| {
             invalid(
-                "The server evaluates this model natively, and takes an array without a signature as numbers or as texts, without missing values.",
+                "The server evaluates this model natively, and without a signature only supports arrays of numbers or of strings, without missing values.",
             )
         }),
     }
 }
 
-/// Reads `inputs`, and `instances` that are no objects.
-fn inputs(data: &Json, input: &Input) -> Result<Given, Failure> {
+/// Reads `inputs`, and `instances` that are not objects.
+fn inputs(data: &Json, input: &InputSchema) -> Result<ModelInput, ScoringError> {
     let is_object = |item: &Json| matches!(item, Json::Object(_));
     match (data, input) {
-        (Json::List(items), Input::Columns(columns)) if !items.iter().any(is_object) && columns.len() == 1 => {
+        (Json::List(items), InputSchema::Columns(columns)) if !items.iter().any(is_object) && columns.len() == 1 => {
             let column = columns.iter().map(|column| Ok((column.name.clone(), array(data, Some(column.kind))?)));
-            return column.collect::<Result<_, _>>().map(Given::Arrays);
+            return column.collect::<Result<_, _>>().map(ModelInput::Arrays);
         }
-        (Json::Object(_), Input::Tensor { .. }) => {
+        (Json::Object(_), InputSchema::Tensor { .. }) => {
             return Err(invalid(
                 "Failed to parse input data. This model contains an un-named  model signature which expects a single n-dimensional array or a single value as input, however, an input of type <class 'dict'> was found.",
             ));
@@ -384,36 +394,36 @@ fn inputs(data: &Json, input: &Input) -> Result<Given, Failure> {
     match data {
         Json::Object(entries) => {
             let entries = entries.iter().map(|(name, value)| Ok((name.clone(), array(value, kind_of(input, name))?)));
-            Ok(Given::Arrays(entries.collect::<Result<_, Failure>>()?))
+            Ok(ModelInput::Arrays(entries.collect::<Result<_, ScoringError>>()?))
         }
         Json::List(items) if items.iter().all(is_object) => match input {
-            Input::Columns(_) if !items.is_empty() => objects(items, input),
+            InputSchema::Columns(_) if !items.is_empty() => objects(items, input),
             _ => {
-                // In Python each value has become an array.
+                // Python converts each value to an array.
                 let value = |(name, value): &(String, Json)| {
                     let array = array(value, None)?.text(true).unwrap_or_else(|| "...".to_owned());
                     Ok(format!("{}: {array}", python::repr(name)))
                 };
                 let object = |item: &Json| match item {
                     Json::Object(entries) => {
-                        let entries = entries.iter().map(value).collect::<Result<Vec<_>, Failure>>()?;
+                        let entries = entries.iter().map(value).collect::<Result<Vec<_>, ScoringError>>()?;
                         Ok(format!("{{{}}}", entries.join(", ")))
                     }
                     other => Ok(other.repr()),
                 };
-                let items = items.iter().map(object).collect::<Result<Vec<_>, Failure>>()?;
-                Ok(Given::Other { class: "list", names: Vec::new(), text: python::list(items.into_iter()) })
+                let items = items.iter().map(object).collect::<Result<Vec<_>, ScoringError>>()?;
+                Ok(ModelInput::Other { class: "list", names: Vec::new(), text: python::list(items.into_iter()) })
             }
         },
         _ => {
             let first = match input {
-                Input::Columns(columns) => columns.first().map(|column| column.kind),
-                Input::Tensor { kind, .. } => Some(kind.0),
-                Input::Anything => None,
+                InputSchema::Columns(columns) => columns.first().map(|column| column.kind),
+                InputSchema::Tensor { kind, .. } => Some(kind.0),
+                InputSchema::Any => None,
             };
             let scalar = !matches!(data, Json::List(_));
-            array(data, first).map(Given::Array).map_err(|failure| match failure {
-                Failure::BadRequest(_) if scalar && first.is_some() => {
+            array(data, first).map(ModelInput::Array).map_err(|failure| match failure {
+                ScoringError::BadRequest(_) if scalar && first.is_some() => {
                     let schema = input.to_string();
                     let spec = schema.trim_start_matches('[').trim_end_matches(']');
                     let spec = spec.split(", '").next().unwrap_or_default();
@@ -428,8 +438,8 @@ fn inputs(data: &Json, input: &Input) -> Result<Given, Failure> {
     }
 }
 
-/// Reads a list of objects under `inputs`, which is a frame by rows.
-fn objects(items: &[Json], input: &Input) -> Result<Given, Failure> {
+/// Reads a list of objects under `inputs`: the rows of a frame.
+fn objects(items: &[Json], input: &InputSchema) -> Result<ModelInput, ScoringError> {
     for item in items {
         let Json::Object(entries) = item else { continue };
         for (name, value) in entries {
@@ -439,16 +449,16 @@ fn objects(items: &[Json], input: &Input) -> Result<Given, Failure> {
     records(&Json::List(items.to_vec()), input)
 }
 
-/// Reads `instances`; a list of objects becomes an object of lists.
-fn instances(data: &Json, input: &Input) -> Result<Given, Failure> {
+/// Reads `instances`. A list of objects becomes an object of lists.
+fn instances(data: &Json, input: &InputSchema) -> Result<ModelInput, ScoringError> {
     let items = match data {
         Json::List(items) if matches!(items.first(), Some(Json::Object(_))) => items,
         _ => {
-            let given = inputs(data, input)?;
-            if let Given::Arrays(arrays) = &given {
+            let model_input = inputs(data, input)?;
+            if let ModelInput::Arrays(arrays) = &model_input {
                 same_lengths(arrays, input)?;
             }
-            return Ok(given);
+            return Ok(model_input);
         }
     };
     let mut names: Vec<&String> = Vec::new();
@@ -467,7 +477,7 @@ fn instances(data: &Json, input: &Input) -> Result<Given, Failure> {
                 lists.push(Vec::new());
                 lists.len() - 1
             });
-            // Each value is converted by itself, so that the first one that cannot be is told.
+            // Each value is also converted by itself, so that the error names the first one that cannot be converted.
             array(value, kind_of(input, name))?;
             lists[place].push(value.clone());
         }
@@ -476,14 +486,14 @@ fn instances(data: &Json, input: &Input) -> Result<Given, Failure> {
         let list = Json::List(list);
         Ok((name.clone(), array(&list, kind_of(input, name))?))
     });
-    let arrays = arrays.collect::<Result<Vec<_>, Failure>>()?;
+    let arrays = arrays.collect::<Result<Vec<_>, ScoringError>>()?;
     same_lengths(&arrays, input)?;
-    Ok(Given::Arrays(arrays))
+    Ok(ModelInput::Arrays(arrays))
 }
 
-fn same_lengths(arrays: &[(String, Array)], input: &Input) -> Result<(), Failure> {
+fn same_lengths(arrays: &[(String, NdArray)], input: &InputSchema) -> Result<(), ScoringError> {
     let checked =
-        |name: &str| matches!(input, Input::Anything | Input::Tensor { .. }) || kind_of(input, name).is_some();
+        |name: &str| matches!(input, InputSchema::Any | InputSchema::Tensor { .. }) || kind_of(input, name).is_some();
     let mut lengths =
         arrays.iter().filter(|(name, _)| checked(name)).filter_map(|(_, array)| array.shape.first().copied());
     let first = lengths.next();
@@ -494,32 +504,32 @@ fn same_lengths(arrays: &[(String, Array)], input: &Input) -> Result<(), Failure
 }
 
 /// Writes predictions as Python's JSON does.
-fn write(out: &mut String, answer: &Answer) {
-    let cell = |out: &mut String, place: usize| match &answer.elements {
-        Elements::F64(values) => write_float(out, values[place]),
-        // As doubles, which they become on the way.
-        Elements::F32(values) => write_float(out, f64::from(values[place])),
-        Elements::Int(values, IntType::Bool) => out.push_str(if values[place] == 0 { "false" } else { "true" }),
+fn write_prediction(out: &mut String, prediction: &Prediction) {
+    let cell = |out: &mut String, index: usize| match &prediction.elements {
+        Elements::F64(values) => write_float(out, values[index]),
+        // MLflow converts them to doubles.
+        Elements::F32(values) => write_float(out, f64::from(values[index])),
+        Elements::Int(values, IntType::Bool) => out.push_str(if values[index] == 0 { "false" } else { "true" }),
         Elements::Int(values, _) => {
-            let _ = write!(out, "{}", values[place]);
+            let _ = write!(out, "{}", values[index]);
         }
-        Elements::Text(values) => write_text(out, &values[place]),
+        Elements::Text(values) => write_text(out, &values[index]),
     };
     let row = |out: &mut String, start: usize, count: usize| {
-        for place in start..start + count {
-            if place > start {
+        for index in start..start + count {
+            if index > start {
                 out.push_str(", ");
             }
-            cell(out, place);
+            cell(out, index);
         }
     };
     out.push('[');
-    if answer.flat {
-        row(out, 0, answer.elements.len());
+    if prediction.flat {
+        row(out, 0, prediction.elements.len());
     } else {
-        for index in 0..answer.rows {
+        for index in 0..prediction.rows {
             out.push_str(if index > 0 { ", [" } else { "[" });
-            row(out, index * answer.columns, answer.columns);
+            row(out, index * prediction.columns, prediction.columns);
             out.push(']');
         }
     }

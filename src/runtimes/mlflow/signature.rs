@@ -1,4 +1,4 @@
-//! What a model takes, as its signature says.
+//! The signature of a model: the schema of its inputs and outputs.
 
 use std::fmt;
 
@@ -6,37 +6,37 @@ use super::python::{repr, tuple};
 use crate::evaluators::sklearn::{Elements, IntType};
 use crate::types::TensorMetadata;
 
-/// What a model takes and gives.
+/// The signature of a model.
 #[derive(Debug, Default)]
 pub(super) struct Signature {
-    pub(super) input: Input,
+    pub(super) input: InputSchema,
     pub(super) inputs: Vec<TensorMetadata>,
     pub(super) outputs: Vec<TensorMetadata>,
-    /// How many dimensions its one output has, where the signature says so.
+    /// The number of dimensions of the only output, if the signature declares it.
     pub(super) output_rank: Option<usize>,
 }
 
-/// What a model takes.
+/// The schema that inputs must match.
 #[derive(Debug, Default)]
-pub(super) enum Input {
-    /// There is no signature.
+pub(super) enum InputSchema {
+    /// The model has no signature.
     #[default]
-    Anything,
+    Any,
     /// A data frame.
-    Columns(Vec<Column>),
-    /// An array; -1 is any size.
-    Tensor { kind: TensorKind, shape: Vec<i64> },
+    Columns(Vec<ColumnSpec>),
+    /// An array of a shape in which -1 stands for any size.
+    Tensor { kind: TensorType, shape: Vec<i64> },
 }
 
 #[derive(Debug)]
-pub(super) struct Column {
+pub(super) struct ColumnSpec {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: ColumnType,
 }
 
 /// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ColumnType {
     Boolean,
     Integer,
     Long,
@@ -47,9 +47,9 @@ pub(super) enum Kind {
 
 /// The type of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TensorKind(pub(super) Kind);
+pub(super) struct TensorType(pub(super) ColumnType);
 
-impl Kind {
+impl ColumnType {
     const ALL: [(Self, &'static str, &'static str); 6] = [
         (Self::Boolean, "boolean", "bool"),
         (Self::Integer, "integer", "int32"),
@@ -59,33 +59,33 @@ impl Kind {
         (Self::String, "string", "object"),
     ];
 
-    pub(super) fn of(name: &str) -> Option<Self> {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(_, known, _)| *known == name).map(|(kind, ..)| kind)
     }
 
-    /// Returns MLflow's name.
+    /// Returns the name of the type in MLflow.
     fn name(self) -> &'static str {
         Self::ALL.into_iter().find(|(kind, ..)| *kind == self).map_or("", |(_, name, _)| name)
     }
 
-    /// Returns the type of the column in a data frame.
+    /// Returns the dtype of the column in a data frame.
     pub(super) fn pandas(self) -> &'static str {
         Self::ALL.into_iter().find(|(kind, ..)| *kind == self).map_or("", |(.., dtype)| dtype)
     }
 
-    /// Returns the type of an array.
+    /// Returns the dtype of an array.
     pub(super) fn numpy(self) -> &'static str {
         if self == Self::String { "<U0" } else { self.pandas() }
     }
 }
 
-impl TensorKind {
-    pub(super) fn of(dtype: &str) -> Option<Self> {
-        let kind = Kind::ALL.into_iter().find(|(_, _, known)| *known == dtype).map(|(kind, ..)| kind);
-        kind.filter(|kind| !matches!(kind, Kind::String | Kind::Boolean)).map(Self)
+impl TensorType {
+    pub(super) fn from_dtype(dtype: &str) -> Option<Self> {
+        let kind = ColumnType::ALL.into_iter().find(|(_, _, known)| *known == dtype).map(|(kind, ..)| kind);
+        kind.filter(|kind| !matches!(kind, ColumnType::String | ColumnType::Boolean)).map(Self)
     }
 
-    /// Returns the datatype in the V2 protocol of a tensor of that type in NumPy.
+    /// Returns the datatype in the V2 protocol of a tensor with this dtype in NumPy.
     pub(super) fn datatype(dtype: &str) -> Option<&'static str> {
         Some(match dtype {
             "bool" => "BOOL",
@@ -106,11 +106,11 @@ impl TensorKind {
     }
 }
 
-/// As MLflow writes a schema.
-impl fmt::Display for Input {
+/// Formats the schema as MLflow does.
+impl fmt::Display for InputSchema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Anything => f.write_str("None"),
+            Self::Any => f.write_str("None"),
             Self::Columns(columns) => {
                 f.write_str("[")?;
                 for (index, column) in columns.iter().enumerate() {
@@ -124,7 +124,7 @@ impl fmt::Display for Input {
     }
 }
 
-/// Returns the type of values in NumPy, its kind, and the bytes that each takes.
+/// Returns the name of the dtype of values in NumPy, its kind, and its size in bytes.
 pub(super) const fn dtype(elements: &Elements<'_>) -> (&'static str, u8, usize) {
     match elements {
         Elements::F32(_) => ("float32", b'f', 4),

@@ -1,39 +1,39 @@
-//! What a model is given before its signature is held against it: arrays, data frames and what is neither, as NumPy and
-//! pandas make them of JSON and CSV.
+//! The inputs of models before they are checked against the signature: arrays, data frames and other values, as NumPy and
+//! pandas create them from JSON and CSV.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use super::python::{self, Json, parse_float, parse_int, repr, tuple};
-use super::signature::Kind;
+use super::signature::ColumnType;
 use crate::evaluators::sklearn::{Elements, IntType};
 
 /// An exception of Python.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Exception {
+pub(super) struct PythonException {
     pub(super) class: &'static str,
     pub(super) message: String,
 }
 
-/// As `repr` writes it.
-impl fmt::Display for Exception {
+/// Formats the exception as `repr` does.
+impl fmt::Display for PythonException {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}({})", self.class, repr(&self.message))
     }
 }
 
-const fn exception(class: &'static str, message: String) -> Exception {
-    Exception { class, message }
+const fn exception(class: &'static str, message: String) -> PythonException {
+    PythonException { class, message }
 }
 
-/// What a model is given.
+/// The input of a model.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Given {
-    Array(Array),
+pub(super) enum ModelInput {
+    Array(NdArray),
     /// A dictionary of arrays.
-    Arrays(Vec<(String, Array)>),
-    Frame(Frame),
-    /// Values that are neither arrays nor columns: the names in them, if it is a dictionary, and their text in Python.
+    Arrays(Vec<(String, NdArray)>),
+    Frame(DataFrame),
+    /// A value that is neither an array nor a data frame, with its keys if it is a dictionary, and its text in Python.
     Other {
         class: &'static str,
         names: Vec<String>,
@@ -41,52 +41,52 @@ pub(super) enum Given {
     },
 }
 
-/// An array of any rank; a number alone has none.
+/// An array of any rank. A scalar has rank 0.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Array {
+pub(super) struct NdArray {
     pub(super) shape: Vec<usize>,
     pub(super) elements: Elements<'static>,
 }
 
 /// A data frame.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Frame {
-    pub(super) labels: Vec<Label>,
-    pub(super) columns: Vec<Values>,
+pub(super) struct DataFrame {
+    pub(super) labels: Vec<ColumnLabel>,
+    pub(super) columns: Vec<ColumnValues>,
     pub(super) rows: usize,
 }
 
-/// The name of a column, or its place where it has none.
+/// The name of a column, or its index if it has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Label {
+pub(super) enum ColumnLabel {
     Name(String),
-    Place(usize),
+    Index(usize),
 }
 
-/// A column.
+/// The values of a column.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Values {
-    Known(Elements<'static>),
-    /// Values of several types, or of one that no model takes; as texts, for messages.
+pub(super) enum ColumnValues {
+    Typed(Elements<'static>),
+    /// Values of several types, or of a type that no model takes, as strings for messages.
     Objects(Vec<String>),
 }
 
-/// As `repr` writes it.
-impl fmt::Display for Label {
+/// Formats the label as `repr` does.
+impl fmt::Display for ColumnLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => f.write_str(&repr(name)),
-            Self::Place(place) => place.fmt(f),
+            Self::Index(index) => index.fmt(f),
         }
     }
 }
 
-impl Label {
-    /// As `str` writes it.
+impl ColumnLabel {
+    /// Formats the label as `str` does.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Name(name) => name.clone(),
-            Self::Place(place) => place.to_string(),
+            Self::Index(index) => index.to_string(),
         }
     }
 
@@ -95,29 +95,33 @@ impl Label {
     }
 }
 
-impl Array {
-    /// Makes an array of a type, as `numpy.array(json, dtype)` does.
-    pub(super) fn of(json: &Json, kind: Kind) -> Result<Self, Exception> {
-        let (shape, cells) = arranged(json)?;
+impl NdArray {
+    /// Creates an array of a given type, as `numpy.array(json, dtype)` does.
+    pub(super) fn with_type(json: &Json, kind: ColumnType) -> Result<Self, PythonException> {
+        let (shape, cells) = flatten_lists(json)?;
         Ok(Self { shape, elements: cast(&cells, kind)? })
     }
 
-    /// Makes an array of the type that NumPy finds, or nothing when that is an array of objects.
-    pub(super) fn inferred(json: &Json) -> Result<Option<Self>, Exception> {
-        let (shape, cells) = arranged(json)?;
+    /// Creates an array of the type that NumPy infers. Returns `None` if that is an array of objects.
+    pub(super) fn with_inferred_type(json: &Json) -> Result<Option<Self>, PythonException> {
+        let (shape, cells) = flatten_lists(json)?;
         let mut kind = None;
         for cell in &cells {
             let found = match cell {
-                Json::Bool(_) => Kind::Boolean,
-                Json::Int(_) => Kind::Long,
-                Json::Float(_) => Kind::Double,
-                Json::Text(_) => Kind::String,
+                Json::Bool(_) => ColumnType::Boolean,
+                Json::Int(_) => ColumnType::Long,
+                Json::Float(_) => ColumnType::Double,
+                Json::Text(_) => ColumnType::String,
                 Json::Null | Json::Big(_) | Json::List(_) | Json::Object(_) => return Ok(None),
             };
-            let rank = |kind| [Kind::Boolean, Kind::Long, Kind::Double, Kind::String].iter().position(|k| *k == kind);
+            let rank = |kind| {
+                [ColumnType::Boolean, ColumnType::Long, ColumnType::Double, ColumnType::String]
+                    .iter()
+                    .position(|k| *k == kind)
+            };
             kind = Some(kind.filter(|kind| rank(*kind) >= rank(found)).unwrap_or(found));
         }
-        Ok(Some(Self { shape, elements: cast(&cells, kind.unwrap_or(Kind::Double))? }))
+        Ok(Some(Self { shape, elements: cast(&cells, kind.unwrap_or(ColumnType::Double))? }))
     }
 
     /// Returns the array as the columns of a frame.
@@ -127,20 +131,20 @@ impl Array {
     }
 }
 
-/// Returns some elements, each of which is there.
-pub(super) fn take(elements: &Elements<'_>, places: impl Iterator<Item = usize>) -> Elements<'static> {
+/// Returns the elements at some indices, all of which must be within bounds.
+pub(super) fn take(elements: &Elements<'_>, indices: impl Iterator<Item = usize>) -> Elements<'static> {
     match elements {
-        Elements::F32(values) => Elements::F32(places.map(|place| values[place]).collect()),
-        Elements::F64(values) => Elements::F64(places.map(|place| values[place]).collect()),
-        Elements::Int(values, kind) => Elements::Int(places.map(|place| values[place]).collect(), *kind),
-        Elements::Text(values) => Elements::Text(places.map(|place| Arc::clone(&values[place])).collect()),
+        Elements::F32(values) => Elements::F32(indices.map(|index| values[index]).collect()),
+        Elements::F64(values) => Elements::F64(indices.map(|index| values[index]).collect()),
+        Elements::Int(values, kind) => Elements::Int(indices.map(|index| values[index]).collect(), *kind),
+        Elements::Text(values) => Elements::Text(indices.map(|index| Arc::clone(&values[index])).collect()),
     }
 }
 
-/// Returns the shape of nested lists, and what is in them.
-fn arranged(json: &Json) -> Result<(Vec<usize>, Vec<&Json>), Exception> {
-    let (shape, whole) = shape(json);
-    if !whole {
+/// Returns the shape of nested lists and their items, flattened.
+fn flatten_lists(json: &Json) -> Result<(Vec<usize>, Vec<&Json>), PythonException> {
+    let (shape, homogeneous) = common_shape(json);
+    if !homogeneous {
         let message = format!(
             "setting an array element with a sequence. The requested array has an inhomogeneous shape after {} dimensions. The detected shape was {} + inhomogeneous part.",
             shape.len(),
@@ -160,12 +164,12 @@ fn flatten<'a>(json: &'a Json, cells: &mut Vec<&'a Json>) {
     }
 }
 
-/// Returns the sizes that all lists within have in common, and whether these are all there is.
-fn shape(json: &Json) -> (Vec<usize>, bool) {
+/// Returns the dimensions that all nested lists have in common, and whether these are all dimensions.
+fn common_shape(json: &Json) -> (Vec<usize>, bool) {
     let Json::List(items) = json else { return (Vec::new(), true) };
     let mut common: Option<(Vec<usize>, bool)> = None;
     for item in items {
-        let (sizes, whole) = shape(item);
+        let (sizes, whole) = common_shape(item);
         common = Some(match common {
             None => (sizes, whole),
             Some((known, all)) if known == sizes => (known, all && whole),
@@ -181,14 +185,16 @@ fn shape(json: &Json) -> (Vec<usize>, bool) {
     (sizes, whole)
 }
 
-/// Makes values of a type, as NumPy does of objects.
-pub(super) fn cast(cells: &[&Json], kind: Kind) -> Result<Elements<'static>, Exception> {
+/// Converts values to a type, as NumPy converts objects.
+pub(super) fn cast(cells: &[&Json], kind: ColumnType) -> Result<Elements<'static>, PythonException> {
     Ok(match kind {
-        Kind::Boolean => Elements::Int(cells.iter().map(|cell| i64::from(truth(cell))).collect(), IntType::Bool),
-        Kind::Double => Elements::F64(cells.iter().map(|cell| float(cell)).collect::<Result<_, _>>()?),
-        Kind::Float => Elements::F32(cells.iter().map(|cell| float(cell).map(narrow)).collect::<Result<_, _>>()?),
-        Kind::Long => Elements::Int(cells.iter().map(|cell| integer(cell)).collect::<Result<_, _>>()?, IntType::I64),
-        Kind::Integer => {
+        ColumnType::Boolean => Elements::Int(cells.iter().map(|cell| i64::from(truth(cell))).collect(), IntType::Bool),
+        ColumnType::Double => Elements::F64(cells.iter().map(|cell| float(cell)).collect::<Result<_, _>>()?),
+        ColumnType::Float => Elements::F32(cells.iter().map(|cell| float(cell).map(narrow)).collect::<Result<_, _>>()?),
+        ColumnType::Long => {
+            Elements::Int(cells.iter().map(|cell| integer(cell)).collect::<Result<_, _>>()?, IntType::I64)
+        }
+        ColumnType::Integer => {
             let within = |cell: &&Json| {
                 let value = integer(cell)?;
                 let bounds = || exception("OverflowError", format!("Python integer {value} out of bounds for int32"));
@@ -196,42 +202,50 @@ pub(super) fn cast(cells: &[&Json], kind: Kind) -> Result<Elements<'static>, Exc
             };
             Elements::Int(cells.iter().map(within).collect::<Result<_, _>>()?, IntType::I32)
         }
-        Kind::String => Elements::Text(cells.iter().map(|cell| cell.text().into()).collect()),
+        ColumnType::String => Elements::Text(cells.iter().map(|cell| cell.text().into()).collect()),
     })
 }
 
-/// Makes a column of a type, as pandas does of a column: first it finds a type for the whole column.
-pub(super) fn cast_column(cells: &[&Json], kind: Kind) -> Result<Values, Exception> {
+/// Converts a column to a type, as pandas does: it first infers a type for the whole column.
+pub(super) fn cast_column(cells: &[&Json], kind: ColumnType) -> Result<ColumnValues, PythonException> {
     let column = infer(cells);
-    if kind == Kind::String {
-        // Whatever a column of objects holds stays as it is.
+    if kind == ColumnType::String {
+        // The values in a column of objects stay as they are.
         let texts = cells.iter().all(|cell| matches!(cell, Json::Text(_)));
-        return Ok(if texts { Values::Known(cast(cells, kind)?) } else { Values::Objects(shown(cells)) });
+        return Ok(if texts {
+            ColumnValues::Typed(cast(cells, kind)?)
+        } else {
+            ColumnValues::Objects(to_texts(cells))
+        });
     }
     let elements = match (&column, kind) {
-        (Values::Known(Elements::F64(values)), Kind::Integer | Kind::Long) => {
+        (ColumnValues::Typed(Elements::F64(values)), ColumnType::Integer | ColumnType::Long) => {
             if !values.iter().all(|value| value.is_finite()) {
                 let message = "Cannot convert non-finite values (NA or inf) to integer";
                 return Err(exception("IntCastingNaNError", message.to_owned()));
             }
-            wrapped(&values.iter().copied().map(truncate).collect::<Vec<_>>(), kind)
+            wrapping_cast(&values.iter().copied().map(truncate).collect::<Vec<_>>(), kind)
         }
-        (Values::Known(Elements::Int(values, _)), Kind::Integer | Kind::Long) => wrapped(values, kind),
-        (Values::Known(Elements::F64(values)), Kind::Boolean) => {
+        (ColumnValues::Typed(Elements::Int(values, _)), ColumnType::Integer | ColumnType::Long) => {
+            wrapping_cast(values, kind)
+        }
+        (ColumnValues::Typed(Elements::F64(values)), ColumnType::Boolean) => {
             Elements::Int(values.iter().map(|value| i64::from(*value != 0.0)).collect(), IntType::Bool)
         }
         _ => {
-            if cells.iter().any(|cell| matches!(cell, Json::List(_))) && matches!(kind, Kind::Double | Kind::Float) {
+            if cells.iter().any(|cell| matches!(cell, Json::List(_)))
+                && matches!(kind, ColumnType::Double | ColumnType::Float)
+            {
                 return Err(exception("ValueError", "setting an array element with a sequence.".to_owned()));
             }
             cast(cells, kind)?
         }
     };
-    Ok(Values::Known(elements))
+    Ok(ColumnValues::Typed(elements))
 }
 
-/// Makes a column of the type that pandas finds.
-pub(super) fn infer(cells: &[&Json]) -> Values {
+/// Creates a column of the type that pandas infers.
+pub(super) fn infer(cells: &[&Json]) -> ColumnValues {
     let (mut bools, mut ints, mut floats, mut nulls, mut texts) = (0, 0, 0, 0, 0);
     for cell in cells {
         match cell {
@@ -240,50 +254,52 @@ pub(super) fn infer(cells: &[&Json]) -> Values {
             Json::Float(_) => floats += 1,
             Json::Null => nulls += 1,
             Json::Text(_) => texts += 1,
-            Json::Big(_) | Json::List(_) | Json::Object(_) => return Values::Objects(shown(cells)),
+            Json::Big(_) | Json::List(_) | Json::Object(_) => return ColumnValues::Objects(to_texts(cells)),
         }
     }
     let all = cells.len();
     let kind = if bools == all && all > 0 {
-        Kind::Boolean
+        ColumnType::Boolean
     } else if ints == all && all > 0 {
-        Kind::Long
+        ColumnType::Long
     } else if ints + floats + nulls == all && ints + floats > 0 {
-        Kind::Double
+        ColumnType::Double
     } else if texts == all && all > 0 {
-        Kind::String
+        ColumnType::String
     } else {
-        return Values::Objects(shown(cells));
+        return ColumnValues::Objects(to_texts(cells));
     };
-    cast(cells, kind).map_or_else(|_| Values::Objects(shown(cells)), Values::Known)
+    cast(cells, kind).map_or_else(|_| ColumnValues::Objects(to_texts(cells)), ColumnValues::Typed)
 }
 
-fn shown(cells: &[&Json]) -> Vec<String> {
+fn to_texts(cells: &[&Json]) -> Vec<String> {
     cells.iter().map(|cell| cell.text()).collect()
 }
 
-/// Integers as the type holds them, without what it has no bits for.
-fn wrapped(values: &[i64], kind: Kind) -> Elements<'static> {
+/// Converts integers to a type, discarding the bits that do not fit.
+fn wrapping_cast(values: &[i64], kind: ColumnType) -> Elements<'static> {
     #[expect(clippy::cast_possible_truncation, reason = "as pandas casts")]
     match kind {
-        Kind::Integer => Elements::Int(values.iter().map(|value| i64::from(*value as i32)).collect(), IntType::I32),
+        ColumnType::Integer => {
+            Elements::Int(values.iter().map(|value| i64::from(*value as i32)).collect(), IntType::I32)
+        }
         _ => Elements::Int(values.to_vec().into(), IntType::I64),
     }
 }
 
-/// A number without its fraction, as a processor converts it.
+/// Discards the fraction of a number, as the processor's conversion does: numbers out of range become `i64::MIN`.
 #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "the range is checked")]
 pub(super) fn truncate(value: f64) -> i64 {
     if value >= i64::MIN as f64 && value < i64::MAX as f64 { value as i64 } else { i64::MIN }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "rounding is what is asked for")]
+#[expect(clippy::cast_possible_truncation, reason = "rounding is intended")]
 pub(super) const fn narrow(value: f64) -> f32 {
     value as f32
 }
 
 #[expect(clippy::cast_precision_loss, reason = "as Python's float rounds integers")]
-fn float(cell: &Json) -> Result<f64, Exception> {
+fn float(cell: &Json) -> Result<f64, PythonException> {
     match cell {
         Json::Null => Ok(f64::NAN),
         Json::Bool(value) => Ok(f64::from(u8::from(*value))),
@@ -299,7 +315,7 @@ fn float(cell: &Json) -> Result<f64, Exception> {
     }
 }
 
-fn integer(cell: &Json) -> Result<i64, Exception> {
+fn integer(cell: &Json) -> Result<i64, PythonException> {
     let large = || exception("OverflowError", "Python int too large to convert to C long".to_owned());
     match cell {
         Json::Bool(value) => Ok(i64::from(*value)),
@@ -339,13 +355,13 @@ fn truth(cell: &Json) -> bool {
     }
 }
 
-/// How many rows, columns and characters of a line of what was given are shown in a message; more of it is `...`.
+/// Limits on the rows, columns and characters per line of an input that a message shows. Larger inputs are shown as `...`.
 const MAX_ROWS: usize = 60;
 const MAX_COLUMNS: usize = 20;
 const MAX_LINE: usize = 75;
 
-/// As Python's `str` writes it, where that is short and plain: messages repeat what was given.
-impl fmt::Display for Given {
+/// Formats the input as Python's `str` does if it is short and simple, because messages contain it.
+impl fmt::Display for ModelInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::Array(array) => array.text(false),
@@ -371,13 +387,13 @@ impl fmt::Display for Given {
     }
 }
 
-impl Array {
-    /// Writes the array as `repr` does, or, without commas, as `str` does.
+impl NdArray {
+    /// Formats the array as `repr` does, or, without commas, as `str` does.
     pub(super) fn text(&self, repr: bool) -> Option<String> {
         if self.elements.len() > 1000 || (self.elements.is_empty() && !self.shape.is_empty()) {
             return None;
         }
-        let cells = texts(&self.elements, !self.shape.is_empty())?;
+        let cells = format_elements(&self.elements, !self.shape.is_empty())?;
         let (comma, indent) = if repr { (",", 6) } else { ("", 0) };
         let text = nested(&cells, &self.shape, comma, indent + 1);
         if text.lines().any(|line| line.len() > MAX_LINE - indent - 2) {
@@ -395,25 +411,25 @@ impl Array {
     }
 }
 
-/// Writes cells in the brackets of a shape, whose lines stand so far from the margin.
+/// Formats cells in the nested brackets of a shape. `indent` is the indentation of lines after the first.
 fn nested(cells: &[String], shape: &[usize], comma: &str, indent: usize) -> String {
     let Some((_, inner)) = shape.split_first() else { return cells.concat() };
     if inner.is_empty() {
         return format!("[{}]", cells.join(&format!("{comma} ")));
     }
     let size = inner.iter().product::<usize>().max(1);
-    let parts: Vec<_> = cells.chunks(size).map(|part| nested(part, inner, comma, indent + 1)).collect();
-    let lines = format!("{comma}{}{}", "\n".repeat(inner.len()), " ".repeat(indent));
-    format!("[{}]", parts.join(&lines))
+    let items: Vec<_> = cells.chunks(size).map(|item| nested(item, inner, comma, indent + 1)).collect();
+    let separator = format!("{comma}{}{}", "\n".repeat(inner.len()), " ".repeat(indent));
+    format!("[{}]", items.join(&separator))
 }
 
-/// Writes elements as an array of them does, or, alone, as themselves.
-fn texts(elements: &Elements<'_>, aligned: bool) -> Option<Vec<String>> {
+/// Formats elements, aligned as in an array of them, or each by itself.
+fn format_elements(elements: &Elements<'_>, aligned: bool) -> Option<Vec<String>> {
     let cells: Vec<String> = match elements {
-        Elements::F64(values) if aligned => return floats(values, |value| format!("{value:?}")),
+        Elements::F64(values) if aligned => return aligned_floats(values, |value| format!("{value:?}")),
         Elements::F32(values) if aligned => {
             let values: Vec<f64> = values.iter().copied().map(f64::from).collect();
-            return floats(&values, |value| format!("{:?}", narrow(value)));
+            return aligned_floats(&values, |value| format!("{:?}", narrow(value)));
         }
         Elements::F64(values) => values.iter().copied().map(python::float).collect(),
         Elements::F32(values) => values.iter().map(|value| format!("{value:?}")).collect(),
@@ -428,8 +444,8 @@ fn texts(elements: &Elements<'_>, aligned: bool) -> Option<Vec<String>> {
     Some(cells.iter().map(|cell| format!("{cell:>width$}")).collect())
 }
 
-/// Writes numbers as an array of them does, unless some would be written with exponents.
-fn floats(values: &[f64], write: impl Fn(f64) -> String) -> Option<Vec<String>> {
+/// Formats numbers as in an array of them. Returns `None` if NumPy would use exponents.
+fn aligned_floats(values: &[f64], write: impl Fn(f64) -> String) -> Option<Vec<String>> {
     let sizes = || values.iter().map(|value| value.abs()).filter(|size| size.is_finite() && *size > 0.0);
     let (least, most) = (sizes().fold(f64::INFINITY, f64::min), sizes().fold(0.0, f64::max));
     if most >= 1e8 || (most > 0.0 && (least < 1e-4 || most / least > 1000.0)) {
@@ -463,10 +479,10 @@ fn floats(values: &[f64], write: impl Fn(f64) -> String) -> Option<Vec<String>> 
     Some(parts.iter().zip(values).map(cell).collect())
 }
 
-impl Frame {
+impl DataFrame {
     fn text(&self) -> Option<String> {
         if self.labels.is_empty() || self.rows == 0 {
-            let labels: Vec<_> = self.labels.iter().map(Label::text).collect();
+            let labels: Vec<_> = self.labels.iter().map(ColumnLabel::text).collect();
             return Some(format!("Empty DataFrame\nColumns: [{}]\nIndex: []", labels.join(", ")));
         }
         if self.rows > MAX_ROWS || self.labels.len() > MAX_COLUMNS {
@@ -477,15 +493,15 @@ impl Frame {
         lines.extend((0..self.rows).map(|row| format!("{row:<index_width$}")));
         for (label, column) in self.labels.iter().zip(&self.columns) {
             let cells = match column {
-                Values::Known(Elements::F64(values)) => fixed(values)?,
-                Values::Known(Elements::F32(values)) => {
+                ColumnValues::Typed(Elements::F64(values)) => fixed(values)?,
+                ColumnValues::Typed(Elements::F32(values)) => {
                     fixed(&values.iter().copied().map(f64::from).collect::<Vec<_>>())?
                 }
-                Values::Known(elements) => texts(elements, false)?,
-                Values::Objects(texts) => texts.clone(),
+                ColumnValues::Typed(elements) => format_elements(elements, false)?,
+                ColumnValues::Objects(texts) => texts.clone(),
             };
-            // A sign has the place of the space before a number.
-            let numeric = matches!(column, Values::Known(elements) if !matches!(elements, Elements::Text(_)));
+            // A minus sign replaces the space before a number.
+            let numeric = matches!(column, ColumnValues::Typed(elements) if !matches!(elements, Elements::Text(_)));
             let spaced = |cell: String| if numeric && cell.starts_with('-') { cell } else { format!(" {cell}") };
             let cells: Vec<String> =
                 [format!(" {}", label.text())].into_iter().chain(cells.into_iter().map(spaced)).collect();
@@ -494,12 +510,12 @@ impl Frame {
                 let _ = write!(line, " {cell:>width$}");
             }
         }
-        // Wider ones are folded by pandas.
+        // pandas wraps frames that are wider.
         lines.iter().all(|line| line.chars().count() <= 80).then(|| lines.join("\n"))
     }
 }
 
-/// Writes numbers as a column of a data frame does, unless some would be written with exponents.
+/// Formats numbers as in a column of a data frame. Returns `None` if pandas would use exponents.
 fn fixed(values: &[f64]) -> Option<Vec<String>> {
     if values.iter().any(|value| value.is_infinite() || value.abs() >= 1e5 || (*value != 0.0 && value.abs() < 1e-4)) {
         return None;

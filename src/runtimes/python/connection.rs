@@ -1,4 +1,4 @@
-//! The socket to a worker: one task reads and writes it, so that neither direction can block the other.
+//! The socket to a worker. One task reads and writes it, so that neither direction can block the other.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -7,67 +7,67 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::frame::{Frame, FrameError, Outgoing};
+use super::frame::{Frame, FrameError, OutgoingFrame};
 
-/// How much room there is for what arrives, at least.
-const READ_AT_LEAST: usize = 16 << 10;
+/// The least free space, in bytes, in the buffer of a read.
+const MIN_READ: usize = 16 << 10;
 const READ_BUFFER: usize = 256 << 10;
 /// How many frames are taken from the mailbox at once.
-const BATCH: usize = 64;
-/// How many parts one system call writes.
-const PARTS: usize = 32;
+const MAILBOX_BATCH: usize = 64;
+/// How many slices one system call writes.
+const MAX_SLICES: usize = 32;
 
 /// How a connection ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Ended {
+pub(super) enum ConnectionEnd {
     #[error("the worker closed its connection")]
     Closed,
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("the worker does not keep to the protocol")]
+    #[error("the worker violated the protocol")]
     Protocol(#[from] FrameError),
 }
 
-/// A connection.
+/// A connection to a worker.
 ///
-/// Its mailbox is not bounded by itself: what it holds is at most a call for each slot of the worker, and a few small
-/// frames about each.
+/// The mailbox itself is unbounded: it holds at most one call for each slot of the worker, and a few small frames for each
+/// of these calls.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: UnixStream,
-    mailbox: UnboundedReceiver<(u64, Outgoing)>,
+    mailbox: UnboundedReceiver<(u64, OutgoingFrame)>,
     incoming: BytesMut,
     scratch: BytesMut,
     outgoing: VecDeque<Bytes>,
 }
 
 impl Connection {
-    pub(super) fn new(stream: UnixStream, mailbox: UnboundedReceiver<(u64, Outgoing)>) -> Self {
+    pub(super) fn new(stream: UnixStream, mailbox: UnboundedReceiver<(u64, OutgoingFrame)>) -> Self {
         let incoming = BytesMut::with_capacity(READ_BUFFER);
         Self { stream, mailbox, incoming, scratch: BytesMut::new(), outgoing: VecDeque::new() }
     }
 
-    /// Moves frames until the connection ends. `receive` gets each that arrives, in order.
-    pub(super) async fn run(mut self, mut receive: impl FnMut(Frame)) -> Ended {
-        let mut batch = Vec::with_capacity(BATCH);
+    /// Moves frames until the connection ends. Calls `receive` with each frame that arrives, in order.
+    pub(super) async fn run(mut self, mut receive: impl FnMut(Frame)) -> ConnectionEnd {
+        let mut batch = Vec::with_capacity(MAILBOX_BATCH);
         loop {
             let step = tokio::select! {
                 biased;
-                readable = self.stream.readable() => readable.map_err(Ended::from).and_then(|()| self.read(&mut receive)),
-                count = self.mailbox.recv_many(&mut batch, BATCH), if self.outgoing.is_empty() => {
+                readable = self.stream.readable() => readable.map_err(ConnectionEnd::from).and_then(|()| self.read(&mut receive)),
+                count = self.mailbox.recv_many(&mut batch, MAILBOX_BATCH), if self.outgoing.is_empty() => {
                     if count == 0 {
-                        return Ended::Closed;
+                        return ConnectionEnd::Closed;
                     }
                     for (id, frame) in batch.drain(..) {
-                        self.put(id, frame);
+                        self.queue(id, frame);
                     }
                     if !self.scratch.is_empty() {
                         self.outgoing.push_back(self.scratch.split().freeze());
                     }
-                    self.write().map_err(Ended::from)
+                    self.write().map_err(ConnectionEnd::from)
                 }
                 writable = self.stream.writable(), if !self.outgoing.is_empty() => {
-                    writable.and_then(|()| self.write()).map_err(Ended::from)
+                    writable.and_then(|()| self.write()).map_err(ConnectionEnd::from)
                 }
             };
             if let Err(ended) = step {
@@ -76,12 +76,12 @@ impl Connection {
         }
     }
 
-    fn read(&mut self, receive: &mut impl FnMut(Frame)) -> Result<(), Ended> {
-        if self.incoming.capacity() - self.incoming.len() < READ_AT_LEAST {
+    fn read(&mut self, receive: &mut impl FnMut(Frame)) -> Result<(), ConnectionEnd> {
+        if self.incoming.capacity() - self.incoming.len() < MIN_READ {
             self.incoming.reserve(READ_BUFFER);
         }
         match self.stream.try_read_buf(&mut self.incoming) {
-            Ok(0) => return Err(Ended::Closed),
+            Ok(0) => return Err(ConnectionEnd::Closed),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error.into()),
@@ -92,32 +92,33 @@ impl Connection {
         Ok(())
     }
 
-    /// Adds a frame to what is written. Short ones collect in `scratch`.
-    fn put(&mut self, id: u64, frame: Outgoing) {
+    /// Queues a frame for writing. Short frames are collected in `scratch`.
+    fn queue(&mut self, id: u64, frame: OutgoingFrame) {
         let outgoing = &mut self.outgoing;
-        frame.write(id, &mut self.scratch, |scratch, part| {
+        frame.write(id, &mut self.scratch, |scratch, chunk| {
             if !scratch.is_empty() {
                 outgoing.push_back(scratch.split().freeze());
             }
-            outgoing.push_back(part);
+            outgoing.push_back(chunk);
         });
     }
 
-    /// Writes as much as the socket takes.
+    /// Writes as much as the socket accepts.
     fn write(&mut self) -> io::Result<()> {
         while !self.outgoing.is_empty() {
-            let parts: Vec<IoSlice<'_>> = self.outgoing.iter().take(PARTS).map(|part| IoSlice::new(part)).collect();
-            let mut written = match self.stream.try_write_vectored(&parts) {
+            let slices: Vec<IoSlice<'_>> =
+                self.outgoing.iter().take(MAX_SLICES).map(|chunk| IoSlice::new(chunk)).collect();
+            let mut written = match self.stream.try_write_vectored(&slices) {
                 Ok(written) => written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             };
-            while let Some(part) = self.outgoing.front_mut() {
-                if part.len() > written {
-                    part.advance(written);
+            while let Some(chunk) = self.outgoing.front_mut() {
+                if chunk.len() > written {
+                    chunk.advance(written);
                     break;
                 }
-                written -= part.len();
+                written -= chunk.len();
                 self.outgoing.pop_front();
             }
         }

@@ -1,6 +1,7 @@
-//! The frames of `tests/fixtures/frames`: what the server sends is written as they are, and what workers send is read.
+//! Compares the encoding of frames with the files in `tests/fixtures/frames`: frames of the server are written, frames of
+//! workers are read.
 //!
-//! `python/tests/test_worker.py` holds the other end against the same files.
+//! `python/tests/test_worker.py` checks the other end against the same files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,9 +10,10 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Value, json};
 
-use super::frame::{Frame, Kind, Outgoing, PROTOCOL};
+use super::frame::{Frame, FrameKind, OutgoingFrame, PROTOCOL};
 use super::message::{
-    self, Credit, Exposition, Failure, FailureKind, Hello, Load, Loaded, MessageError, Metrics, OpenStream, Ready,
+    self, CreditHead, ErrorHead, ExpositionHead, FailureKind, HelloHead, LoadHead, LoadedHead, MessageError,
+    MetricsHead, ReadyHead, StreamHead,
 };
 use crate::telemetry::exposition::{self, Family, Merge, Sample};
 use crate::types::{
@@ -45,7 +47,7 @@ fn numbers() -> Tensor {
 }
 
 fn request() -> InferenceRequest {
-    let bare = |name: &str, datatype, shape: &[usize], data| Tensor {
+    let tensor = |name: &str, datatype, shape: &[usize], data| Tensor {
         name: name.to_owned(),
         datatype,
         shape: shape.to_vec(),
@@ -65,9 +67,9 @@ fn request() -> InferenceRequest {
         inputs: vec![
             numbers(),
             // Three bytes, which are padded.
-            bare("small", Datatype::Int8, &[3], TensorData::Fixed(Bytes::from_static(&[1, 0xff, 3]))),
-            bare("text", Datatype::Bytes, &[3], elements("aäb".as_bytes(), vec![0..1, 1..1, 1..4], true)),
-            bare("bytes", Datatype::Bytes, &[1], elements(b"\x00\xff", std::iter::once(0..2).collect(), false)),
+            tensor("small", Datatype::Int8, &[3], TensorData::Fixed(Bytes::from_static(&[1, 0xff, 3]))),
+            tensor("text", Datatype::Bytes, &[3], elements("aäb".as_bytes(), vec![0..1, 1..1, 1..4], true)),
+            tensor("bytes", Datatype::Bytes, &[1], elements(b"\x00\xff", std::iter::once(0..2).collect(), false)),
         ],
         outputs: vec![RequestedOutput {
             name: "numbers".to_owned(),
@@ -77,11 +79,11 @@ fn request() -> InferenceRequest {
     }
 }
 
-/// The frames that this end sends.
-fn sent() -> Vec<(&'static str, u64, Outgoing)> {
-    let frame = |kind, head: Bytes| Outgoing::new(kind, head).unwrap();
+/// The frames that the server sends.
+fn server_frames() -> Vec<(&'static str, u64, OutgoingFrame)> {
+    let frame = |kind, head: Bytes| OutgoingFrame::new(kind, head).unwrap();
     let logging = json!({"version": 1});
-    let hello = Hello {
+    let hello = HelloHead {
         protocol: PROTOCOL,
         worker: "default-0",
         parent: 4711,
@@ -108,27 +110,39 @@ fn sent() -> Vec<(&'static str, u64, Outgoing)> {
     };
     let item = InferenceRequest { id: "r2".to_owned(), inputs: vec![numbers()], ..InferenceRequest::default() };
     vec![
-        ("hello", 0, frame(Kind::Hello, message::head(&hello))),
-        ("load", LOAD, frame(Kind::Load, message::head(&Load { model: 7, settings: &settings, source: None }))),
-        ("predict", PREDICT, message::request(Kind::Predict, Some(7), &request()).unwrap()),
-        ("call", CALL, message::call(7, "echo", call).unwrap()),
-        ("stream", STREAM, frame(Kind::Stream, message::head(&OpenStream { model: 7, request: "r2", credit: 4 }))),
-        ("item", STREAM, message::request(Kind::Item, None, &item).unwrap()),
-        ("credit", STREAM, frame(Kind::Credit, message::head(&Credit { count: 4 }))),
-        ("end", STREAM, Outgoing::bare(Kind::End)),
-        ("ping", PING, Outgoing::with_tail(Kind::Ping, Bytes::new(), vec![Bytes::from_static(b"anything")]).unwrap()),
-        ("cancel", CANCELLED, Outgoing::bare(Kind::Cancel)),
-        ("unload", UNLOAD, message::unload(7)),
-        ("stop", 0, Outgoing::bare(Kind::Stop)),
-        ("scrape", 0, Outgoing::bare(Kind::Scrape)),
+        ("hello", 0, frame(FrameKind::Hello, message::encode_head(&hello))),
+        (
+            "load",
+            LOAD,
+            frame(FrameKind::Load, message::encode_head(&LoadHead { model: 7, settings: &settings, source: None })),
+        ),
+        ("predict", PREDICT, message::request_frame(FrameKind::Predict, Some(7), &request()).unwrap()),
+        ("call", CALL, message::call_frame(7, "echo", call).unwrap()),
+        (
+            "stream",
+            STREAM,
+            frame(FrameKind::Stream, message::encode_head(&StreamHead { model: 7, request: "r2", credit: 4 })),
+        ),
+        ("item", STREAM, message::request_frame(FrameKind::Item, None, &item).unwrap()),
+        ("credit", STREAM, frame(FrameKind::Credit, message::encode_head(&CreditHead { count: 4 }))),
+        ("end", STREAM, OutgoingFrame::empty(FrameKind::End)),
+        (
+            "ping",
+            PING,
+            OutgoingFrame::with_tail(FrameKind::Ping, Bytes::new(), vec![Bytes::from_static(b"anything")]).unwrap(),
+        ),
+        ("cancel", CANCELLED, OutgoingFrame::empty(FrameKind::Cancel)),
+        ("unload", UNLOAD, message::unload_frame(7)),
+        ("stop", 0, OutgoingFrame::empty(FrameKind::Stop)),
+        ("scrape", 0, OutgoingFrame::empty(FrameKind::Scrape)),
     ]
 }
 
-fn bytes(id: u64, frame: Outgoing) -> Vec<u8> {
+fn bytes(id: u64, frame: OutgoingFrame) -> Vec<u8> {
     let (mut whole, mut scratch) = (Vec::new(), BytesMut::new());
-    frame.write(id, &mut scratch, |scratch, part| {
+    frame.write(id, &mut scratch, |scratch, chunk| {
         whole.extend_from_slice(&scratch.split());
-        whole.extend_from_slice(&part);
+        whole.extend_from_slice(&chunk);
     });
     whole.extend_from_slice(&scratch);
     whole
@@ -137,15 +151,15 @@ fn bytes(id: u64, frame: Outgoing) -> Vec<u8> {
 fn read(name: &str) -> Frame {
     let mut buffer = BytesMut::from(fs::read(folder().join(format!("{name}.bin"))).unwrap().as_slice());
     let frame = Frame::take(&mut buffer).unwrap().unwrap();
-    assert!(buffer.is_empty(), "{name} holds more than a frame");
+    assert!(buffer.is_empty(), "{name} contains more than one frame");
     frame
 }
 
 #[test]
-fn what_the_server_sends_is_as_recorded() {
+fn server_frames_match_fixtures() {
     let new = std::env::temp_dir().join("mlserver-frames");
     let mut changed = Vec::new();
-    for (name, id, frame) in sent() {
+    for (name, id, frame) in server_frames() {
         let made = bytes(id, frame);
         if made != fs::read(folder().join(format!("{name}.bin"))).unwrap_or_default() {
             fs::create_dir_all(&new).unwrap();
@@ -153,18 +167,18 @@ fn what_the_server_sends_is_as_recorded() {
             changed.push(name);
         }
     }
-    assert!(changed.is_empty(), "{changed:?} differ; what was made is in {}", new.display());
+    assert!(changed.is_empty(), "{changed:?} differ; the new frames are in {}", new.display());
 }
 
 #[test]
-fn what_workers_send_means_what_was_meant() {
-    let ready: Ready = read("ready").read().unwrap();
+fn worker_frames_are_read_from_fixtures() {
+    let ready: ReadyHead = read("ready").read_head().unwrap();
     assert_eq!((ready.protocol, ready.python.as_str()), (PROTOCOL, "3.8.18"));
     assert_eq!(ready.executable, "/usr/bin/python3");
 
     let frame = read("loaded");
-    assert_eq!((frame.kind, frame.id), (Kind::Loaded, LOAD));
-    let loaded: Loaded = frame.read().unwrap();
+    assert_eq!((frame.kind, frame.id), (FrameKind::Loaded, LOAD));
+    let loaded: LoadedHead = frame.read_head().unwrap();
     assert!(loaded.ready && loaded.streams && !loaded.plain);
     let [handler] = &loaded.handlers[..] else { unreachable!("{loaded:?}") };
     assert_eq!((handler.name.as_str(), handler.path.as_str()), ("echo", "/echo/{name}"));
@@ -172,12 +186,12 @@ fn what_workers_send_means_what_was_meant() {
     assert_eq!((loaded.metadata.name.as_str(), loaded.metadata.platform.as_str()), ("echo", "tests"));
     assert_eq!(loaded.metadata.inputs[0].shape, [-1, 2]);
 
-    let metrics: Metrics = read("metrics").read().unwrap();
+    let metrics: MetricsHead = read("metrics").read_head().unwrap();
     let expected = ["frames_seen", "Frames that were seen", "echo", "v1"].map(str::to_owned);
     let [name, description, model, version] = expected;
     assert_eq!(metrics.observed, [(name, description, model, version, 0.5)]);
 
-    let exposition: Exposition = read("exposition").read().unwrap();
+    let exposition: ExpositionHead = read("exposition").read_head().unwrap();
     let [Family { name, help, kind, merge, samples }] = &exposition.families[..] else {
         unreachable!("{exposition:?}")
     };
@@ -186,27 +200,27 @@ fn what_workers_send_means_what_was_meant() {
     assert_eq!(samples[..], [Sample(name.clone(), vec![("of".to_owned(), "ä \"b\"".to_owned())], 3.0)]);
 
     let frame = read("error");
-    assert_eq!((frame.kind, frame.id), (Kind::Error, CANCELLED));
-    let Failure { kind, status, traceback, .. } = frame.read().unwrap();
+    assert_eq!((frame.kind, frame.id), (FrameKind::Error, CANCELLED));
+    let ErrorHead { kind, status, traceback, .. } = frame.read_head().unwrap();
     assert_eq!((kind, status, traceback.as_str()), (FailureKind::Cancelled, 500, ""));
 
     for (name, kind, id) in
-        [("done", Kind::Done, UNLOAD), ("yielded", Kind::Yielded, CANCELLED), ("pong", Kind::Pong, PING)]
+        [("done", FrameKind::Done, UNLOAD), ("yielded", FrameKind::Yielded, CANCELLED), ("pong", FrameKind::Pong, PING)]
     {
         let frame = read(name);
         assert_eq!((frame.kind, frame.id), (kind, id));
-        assert_eq!(frame.tail.as_ref(), if kind == Kind::Pong { b"anything".as_slice() } else { b"" });
+        assert_eq!(frame.tail.as_ref(), if kind == FrameKind::Pong { b"anything".as_slice() } else { b"" });
     }
-    for (name, kind) in [("credit", Kind::Credit), ("end", Kind::End)] {
+    for (name, kind) in [("credit", FrameKind::Credit), ("end", FrameKind::End)] {
         assert_eq!((read(name).kind, read(name).id), (kind, STREAM));
     }
 }
 
 #[test]
-fn an_answer_s_tensors_come_back_as_they_were_sent() {
+fn answer_tensors_round_trip() {
     let frame = read("answer");
-    assert_eq!((frame.kind, frame.id), (Kind::Answer, PREDICT));
-    let answer = message::response(&frame).unwrap();
+    assert_eq!((frame.kind, frame.id), (FrameKind::Answer, PREDICT));
+    let answer = message::read_response(&frame).unwrap();
     assert_eq!(answer.headers["x-answer"], "because");
     assert_eq!(answer.parameters, parameters(&json!({"inputs": 4})));
     assert_eq!(answer.outputs.len(), 4);
@@ -217,26 +231,26 @@ fn an_answer_s_tensors_come_back_as_they_were_sent() {
 }
 
 #[test]
-fn a_reply_is_what_http_can_say() {
+fn reply_rejects_invalid_http_status_and_headers() {
     let frame = read("reply");
-    assert_eq!((frame.kind, frame.id), (Kind::Reply, CALL));
-    let CustomReply { status, headers, body } = message::reply(&frame).unwrap();
+    assert_eq!((frame.kind, frame.id), (FrameKind::Reply, CALL));
+    let CustomReply { status, headers, body } = message::read_reply(&frame).unwrap();
     assert_eq!((status.as_u16(), body.as_ref()), (201, b"\x00\xff raw".as_slice()));
     assert_eq!(headers["content-type"], "application/x-raw");
     assert_eq!(headers.get_all("x-seen").iter().map(HeaderValue::as_bytes).collect::<Vec<_>>(), [b"a, \xe4"]);
     let with = |head: &str| Frame { head: Bytes::copy_from_slice(head.as_bytes()), ..frame.clone() };
     for status in ["42", "101", "1000"] {
-        let reply = message::reply(&with(&format!(r#"{{"status":{status}}}"#)));
+        let reply = message::read_reply(&with(&format!(r#"{{"status":{status}}}"#)));
         assert!(matches!(reply, Err(MessageError::Status { .. })), "{status}");
     }
     for header in [r#"["a b","c"]"#, r#"["a","b\nc"]"#, r#"["a","€"]"#] {
-        let reply = message::reply(&with(&format!(r#"{{"status":200,"headers":[{header}]}}"#)));
+        let reply = message::read_reply(&with(&format!(r#"{{"status":200,"headers":[{header}]}}"#)));
         assert!(matches!(reply, Err(MessageError::Header { .. })), "{header}");
     }
 }
 
 #[test]
-fn every_kind_of_frame_has_its_fixture() {
+fn every_frame_kind_has_a_fixture() {
     let mut kinds: Vec<u8> = fs::read_dir(folder())
         .unwrap()
         .filter_map(|entry| Some(entry.unwrap().file_name().to_str()?.strip_suffix(".bin")?.to_owned()))

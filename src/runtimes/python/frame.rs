@@ -1,8 +1,8 @@
-//! Frames as bytes; see `docs/worker-protocol.md`. Nothing here does I/O.
+//! The encoding of frames; see `docs/worker-protocol.md`. No I/O happens here.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// The version of the protocol, which both ends must share.
+/// The version of the protocol, which must be the same at both ends.
 pub(super) const PROTOCOL: u32 = 1;
 
 /// The longest head, in bytes.
@@ -17,13 +17,16 @@ pub(super) const PAGE_BYTES: usize = 8 * SLOTS;
 
 const HEADER: usize = 24;
 
-/// Memory for a frame that is arriving grows by this much at a time, so that a declared length costs nothing by itself.
+/// The buffer for an incoming frame grows by this many bytes at a time, so that a declared length alone allocates nothing.
 const GROWTH: usize = 4 << 20;
 
-/// What a frame is about.
+/// Chunks of a tail up to this size, in bytes, are copied into one buffer rather than sent as a slice of their own.
+const COPY_LIMIT: usize = 16 << 10;
+
+/// The kinds of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum FrameKind {
     Hello = 1,
     Load = 2,
     Unload = 3,
@@ -49,7 +52,7 @@ pub(super) enum Kind {
     Exposition = 73,
 }
 
-impl Kind {
+impl FrameKind {
     const ALL: [Self; 23] = [
         Self::Hello,
         Self::Load,
@@ -81,36 +84,36 @@ impl Kind {
     }
 }
 
-/// Bytes that are no frame.
+/// Why bytes are not a valid frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FrameError {
-    #[error("a frame has the unknown kind {0}")]
+    #[error("unknown frame kind {0}")]
     Kind(u8),
-    #[error("a frame declares a head of {found} bytes, more than {MAX_HEAD}")]
+    #[error("frame head of {found} bytes exceeds the limit of {MAX_HEAD}")]
     Head { found: usize },
-    #[error("a frame declares a tail of {found} bytes, more than {MAX_TAIL}")]
+    #[error("frame tail of {found} bytes exceeds the limit of {MAX_TAIL}")]
     Tail { found: u64 },
 }
 
-/// A frame that has arrived.
+/// A received frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Frame {
-    pub(super) kind: Kind,
+    pub(super) kind: FrameKind,
     pub(super) id: u64,
     pub(super) head: Bytes,
     pub(super) tail: Bytes,
 }
 
 impl Frame {
-    /// Takes the next frame out of what has arrived, or `None` until all of it is there.
+    /// Takes the next frame from `buffer`, or returns `None` if it is not complete yet.
     ///
     /// # Errors
     ///
-    /// Fails on bytes that no worker of this protocol sends; nothing after them can be read.
+    /// Fails on bytes that violate the protocol; nothing after them can be read.
     pub(super) fn take(buffer: &mut BytesMut) -> Result<Option<Self>, FrameError> {
         let Some(mut header) = buffer.get(..HEADER) else { return Ok(None) };
         let kind = header.get_u8();
-        let kind = Kind::from_byte(kind).ok_or(FrameError::Kind(kind))?;
+        let kind = FrameKind::from_byte(kind).ok_or(FrameError::Kind(kind))?;
         header.advance(3);
         let head = usize::try_from(header.get_u32_le()).unwrap_or(usize::MAX);
         if head > MAX_HEAD {
@@ -134,60 +137,59 @@ impl Frame {
     }
 }
 
-/// A frame to be sent: its first part is header and head, the others are the tail.
-///
-/// A clone is cheap, so that a call can be sent again to another worker.
+/// A frame to send. Clones are cheap, so that a call can be sent again to another worker.
 #[derive(Debug, Clone)]
-pub(super) struct Outgoing {
-    pub(super) kind: Kind,
+pub(super) struct OutgoingFrame {
+    pub(super) kind: FrameKind,
     head: Bytes,
     tail: Vec<Bytes>,
 }
 
-impl Outgoing {
-    /// Makes a frame without a tail.
+impl OutgoingFrame {
+    /// Creates a frame without a tail.
     ///
     /// # Errors
     ///
-    /// Fails when the head is too long.
-    pub(super) fn new(kind: Kind, head: impl Into<Bytes>) -> Result<Self, FrameError> {
+    /// Fails if the head is too long.
+    pub(super) fn new(kind: FrameKind, head: impl Into<Bytes>) -> Result<Self, FrameError> {
         Self::with_tail(kind, head, Vec::new())
     }
 
-    /// Makes a frame.
+    /// Creates a frame whose tail is the concatenation of some chunks.
     ///
     /// # Errors
     ///
-    /// Fails when the head or the tail is too long.
-    pub(super) fn with_tail(kind: Kind, head: impl Into<Bytes>, tail: Vec<Bytes>) -> Result<Self, FrameError> {
+    /// Fails if the head or the tail is too long.
+    pub(super) fn with_tail(kind: FrameKind, head: impl Into<Bytes>, tail: Vec<Bytes>) -> Result<Self, FrameError> {
         let head = head.into();
         if head.len() > MAX_HEAD {
             return Err(FrameError::Head { found: head.len() });
         }
-        let found = tail.iter().map(|part| part.len() as u64).sum();
+        let found = tail.iter().map(|chunk| chunk.len() as u64).sum();
         if found > MAX_TAIL {
             return Err(FrameError::Tail { found });
         }
         Ok(Self { kind, head, tail })
     }
 
-    /// Makes a frame of its kind alone.
-    pub(super) const fn bare(kind: Kind) -> Self {
+    /// Creates a frame with an empty head and an empty tail.
+    pub(super) const fn empty(kind: FrameKind) -> Self {
         Self { kind, head: Bytes::new(), tail: Vec::new() }
     }
 
-    /// Hands the parts over, in order, with the id of the call.
+    /// Encodes the frame with the id of its call.
     ///
-    /// Short parts are collected in `scratch`, whose content is a part when `put` is given `None`.
+    /// Header, head and short chunks are appended to `scratch`. `put` gets each long chunk of the tail; the content of
+    /// `scratch` at that time comes before the chunk.
     pub(super) fn write(self, id: u64, scratch: &mut BytesMut, mut put: impl FnMut(&mut BytesMut, Bytes)) {
         let size: usize = self.tail.iter().map(Bytes::len).sum();
         scratch.extend_from_slice(&self.header(id, size));
         scratch.extend_from_slice(&self.head);
-        for part in self.tail {
-            if part.len() <= COPIED {
-                scratch.extend_from_slice(&part);
+        for chunk in self.tail {
+            if chunk.len() <= COPY_LIMIT {
+                scratch.extend_from_slice(&chunk);
             } else {
-                put(scratch, part);
+                put(scratch, chunk);
             }
         }
     }
@@ -195,13 +197,10 @@ impl Outgoing {
     fn header(&self, id: u64, tail: usize) -> [u8; HEADER] {
         let mut header = [0; HEADER];
         header[0] = self.kind as u8;
-        let head = u32::try_from(self.head.len()).expect("checked when the frame was made");
+        let head = u32::try_from(self.head.len()).expect("checked when the frame was created");
         header[4..8].copy_from_slice(&head.to_le_bytes());
         header[8..16].copy_from_slice(&id.to_le_bytes());
         header[16..24].copy_from_slice(&(tail as u64).to_le_bytes());
         header
     }
 }
-
-/// Parts up to this size are copied behind each other rather than sent as a part of their own.
-const COPIED: usize = 16 << 10;

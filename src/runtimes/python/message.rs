@@ -1,4 +1,4 @@
-//! What heads and tails of frames say: requests and responses with their tensors, models, failures.
+//! The content of frames: requests and responses with their tensors, models, failures.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,20 +8,20 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use super::frame::{Frame, FrameError, Kind, Outgoing};
+use super::frame::{Frame, FrameError, FrameKind, OutgoingFrame};
 use crate::telemetry::exposition::Family;
 use crate::types::{
     BytesElements, CustomCall, CustomReply, Datatype, InferenceRequest, InferenceResponse, ModelMetadata, Parameters,
     RequestedOutput, Tensor, TensorData, TensorError,
 };
 
-/// Where each tensor begins in a tail.
+/// Each tensor starts at a multiple of this in a tail, in bytes.
 const ALIGNMENT: usize = 8;
 static PADDING: [u8; ALIGNMENT] = [0; ALIGNMENT];
 
 /// The head of `load`.
 #[derive(Debug, Serialize)]
-pub(super) struct Load<'a> {
+pub(super) struct LoadHead<'a> {
     pub(super) model: u64,
     pub(super) settings: &'a Value,
     pub(super) source: Option<&'a str>,
@@ -29,13 +29,13 @@ pub(super) struct Load<'a> {
 
 /// The head of `hello`.
 #[derive(Debug, Serialize)]
-pub(super) struct Hello<'a> {
+pub(super) struct HelloHead<'a> {
     pub(super) protocol: u32,
     pub(super) worker: &'a str,
     pub(super) parent: u32,
     pub(super) inline: bool,
     pub(super) debug: bool,
-    /// A configuration of Python's `logging`, or the path of one.
+    /// A configuration of Python's `logging`, or the path of a file with one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) logging: Option<&'a Value>,
     pub(super) paths: Vec<Cow<'a, str>>,
@@ -43,7 +43,7 @@ pub(super) struct Hello<'a> {
 
 /// The head of `ready`.
 #[derive(Debug, Deserialize)]
-pub(super) struct Ready {
+pub(super) struct ReadyHead {
     pub(super) protocol: u32,
     pub(super) python: String,
     pub(super) executable: String,
@@ -51,26 +51,26 @@ pub(super) struct Ready {
 
 /// The head of `loaded`.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Loaded {
-    /// What the model's `load` returned.
+pub(super) struct LoadedHead {
+    /// The return value of the model's `load`.
     pub(super) ready: bool,
-    /// The model has a way of its own to answer streams.
+    /// Whether the model implements `predict_stream`.
     pub(super) streams: bool,
-    /// `predict` is a plain function, which runs on a thread of its own.
+    /// Whether `predict` is a plain function, which runs on a thread of its own.
     pub(super) plain: bool,
     #[serde(default)]
-    pub(super) handlers: Vec<Handler>,
+    pub(super) handlers: Vec<HandlerInfo>,
     pub(super) metadata: ModelMetadata,
 }
 
-/// A method of the model that answers a route.
+/// A method of the model that handles a route.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Handler {
+pub(super) struct HandlerInfo {
     pub(super) name: String,
     pub(super) path: String,
     /// The HTTP method, in upper case.
     pub(super) method: String,
-    /// It is a plain function, which runs on a thread of its own.
+    /// Whether it is a plain function, which runs on a thread of its own.
     pub(super) plain: bool,
 }
 
@@ -98,7 +98,7 @@ struct ReplyHead {
 
 /// The head of `error`.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Failure {
+pub(super) struct ErrorHead {
     pub(super) kind: FailureKind,
     pub(super) message: String,
     pub(super) status: u16,
@@ -106,71 +106,71 @@ pub(super) struct Failure {
     pub(super) traceback: String,
 }
 
-/// Whose fault a failure is.
+/// The cause of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum FailureKind {
-    /// Text and status are meant for the client.
+    /// An `MLServerError`, whose message and status are meant for the client.
     Mlserver,
     /// Any other exception of the model's code.
     Model,
     Cancelled,
-    /// The call itself was wrong; our bug.
+    /// The call itself was invalid, which is a bug of the server.
     Request,
 }
 
 /// The head of `metrics`.
 #[derive(Debug, Deserialize)]
-pub(super) struct Metrics {
-    /// Name, description, model, version, value.
+pub(super) struct MetricsHead {
+    /// Name, description, model, version and value of each observation.
     pub(super) observed: Vec<(String, String, String, String, f64)>,
 }
 
 /// The head of `exposition`.
 #[derive(Debug, Deserialize)]
-pub(super) struct Exposition {
+pub(super) struct ExpositionHead {
     pub(super) families: Vec<Family>,
 }
 
 /// The head of `credit`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Credit {
+pub(super) struct CreditHead {
     pub(super) count: u32,
 }
 
-/// The head of a stream's `stream`.
+/// The head of `stream`.
 #[derive(Debug, Serialize)]
-pub(super) struct OpenStream<'a> {
+pub(super) struct StreamHead<'a> {
     pub(super) model: u64,
     pub(super) request: &'a str,
     pub(super) credit: u32,
 }
 
-/// A frame of the worker that does not mean what this side expects.
+/// Why the content of a worker's frame is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MessageError {
-    #[error("the head of a `{kind:?}` frame cannot be read")]
-    Head { kind: Kind, source: serde_json::Error },
-    #[error("output `{name}` has the unknown datatype `{datatype}`")]
+    #[error("cannot read the head of a `{kind:?}` frame")]
+    Head { kind: FrameKind, source: serde_json::Error },
+    #[error("output `{name}` has unknown datatype `{datatype}`")]
     Datatype { name: String, datatype: String },
-    #[error("output `{name}` lies outside of its frame")]
-    Outside { name: String },
+    #[error("output `{name}` is longer than its frame")]
+    OutOfBounds { name: String },
     #[error(transparent)]
     Tensor(#[from] TensorError),
-    #[error("the handler answered with the status {status}, expected one from 200 to 999")]
+    #[error("the handler returned status {status}, expected 200 to 999")]
     Status { status: u16 },
-    #[error("the handler answered with a header that cannot be sent: `{name}`")]
+    #[error("the handler returned an invalid header: `{name}`")]
     Header { name: String },
 }
 
-/// Writes a head that cannot fail to be written.
-pub(super) fn head(value: &impl Serialize) -> Bytes {
+/// Serializes a head.
+pub(super) fn encode_head(value: &impl Serialize) -> Bytes {
     serde_json::to_vec(value).expect("heads are made of strings, numbers and JSON values").into()
 }
 
 impl Frame {
-    /// Reads the head as what its kind says.
-    pub(super) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, MessageError> {
+    /// Reads the head, whose type depends on the frame's kind.
+    pub(super) fn read_head<'a, T: Deserialize<'a>>(&'a self) -> Result<T, MessageError> {
         let text: &[u8] = if self.head.is_empty() { b"{}" } else { &self.head };
         serde_json::from_slice(text).map_err(|source| MessageError::Head { kind: self.kind, source })
     }
@@ -204,7 +204,7 @@ struct TensorHead<'a> {
     text: bool,
 }
 
-/// The headers that the server adds itself, as the original writes them.
+/// The headers that the server adds itself, spelled as the original does.
 const CLOUD_EVENTS: [(&str, &str); 9] = [
     ("ce-specversion", "Ce-Specversion"),
     ("ce-source", "Ce-Source"),
@@ -221,7 +221,7 @@ const CLOUD_EVENTS: [(&str, &str); 9] = [
 fn headers<S: Serializer>(map: &&HeaderMap, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(map.keys().map(|key| {
         let written = CLOUD_EVENTS.iter().find(|(lower, _)| key == lower).map(|(_, written)| *written);
-        // Of a repeated header models see the first, as in the original.
+        // Models see the first value of a repeated header, as in the original.
         let value = map.get(key).map(|value| String::from_utf8_lossy(value.as_bytes()));
         (written.unwrap_or(key.as_str()), value)
     }))
@@ -231,7 +231,7 @@ fn pairs_as_map<S: Serializer>(pairs: &&[(String, String)], serializer: S) -> Re
     serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }
 
-/// Header values are bytes, and travel as the characters of the same numbers.
+/// Writes headers as pairs. Their values are bytes, and are sent as the characters with the same numbers (Latin-1).
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn header_pairs<S: Serializer>(map: &&HeaderMap, serializer: S) -> Result<S::Ok, S::Error> {
     let text = |value: &HeaderValue| value.as_bytes().iter().copied().map(char::from).collect::<String>();
@@ -248,16 +248,20 @@ fn outputs<S: Serializer>(outputs: &&[RequestedOutput], serializer: S) -> Result
     serializer.collect_seq(outputs.iter().map(|output| Output { name: &output.name, parameters: &output.parameters }))
 }
 
-/// Makes the frame of a request: for `model`, or as an item of a stream.
-pub(super) fn request(kind: Kind, model: Option<u64>, request: &InferenceRequest) -> Result<Outgoing, FrameError> {
+/// Creates the frame of a request: for `model`, or as an item of a stream if `model` is `None`.
+pub(super) fn request_frame(
+    kind: FrameKind,
+    model: Option<u64>,
+    request: &InferenceRequest,
+) -> Result<OutgoingFrame, FrameError> {
     let mut tail = Vec::with_capacity(request.inputs.len());
-    let inputs = request.inputs.iter().map(|input| put_tensor(input, &mut tail)).collect();
+    let inputs = request.inputs.iter().map(|input| encode_tensor(input, &mut tail)).collect();
     let InferenceRequest { id, parameters, headers, outputs, .. } = request;
-    let head = head(&RequestHead { model, id, parameters, headers, inputs, outputs });
-    Outgoing::with_tail(kind, head, tail)
+    let head = encode_head(&RequestHead { model, id, parameters, headers, inputs, outputs });
+    OutgoingFrame::with_tail(kind, head, tail)
 }
 
-fn put_tensor<'a>(tensor: &'a Tensor, tail: &mut Vec<Bytes>) -> TensorHead<'a> {
+fn encode_tensor<'a>(tensor: &'a Tensor, tail: &mut Vec<Bytes>) -> TensorHead<'a> {
     let (size, count, text) = match &tensor.data {
         TensorData::Fixed(bytes) => {
             tail.push(bytes.clone());
@@ -284,7 +288,7 @@ fn offsets_and_elements(elements: &BytesElements) -> Bytes {
     let mut end = 0_u32;
     bytes.put_u32_le(end);
     for element in elements.iter() {
-        // Bodies are limited to far less than 4 GiB.
+        // Does not saturate: payloads are limited to far less than 4 GiB.
         end = end.saturating_add(u32::try_from(element.len()).unwrap_or(u32::MAX));
         bytes.put_u32_le(end);
     }
@@ -323,11 +327,11 @@ struct ResponseTensor<'a> {
 ///
 /// # Errors
 ///
-/// Fails when the head does not describe the tail.
-pub(super) fn response(frame: &Frame) -> Result<InferenceResponse, MessageError> {
-    let ResponseHead { parameters, headers, outputs } = frame.read()?;
+/// Fails if the head does not describe the tail.
+pub(super) fn read_response(frame: &Frame) -> Result<InferenceResponse, MessageError> {
+    let ResponseHead { parameters, headers, outputs } = frame.read_head()?;
     let mut tail = frame.tail.clone();
-    let outputs = outputs.into_iter().map(|output| take_tensor(output, &mut tail)).collect::<Result<_, _>>()?;
+    let outputs = outputs.into_iter().map(|output| decode_tensor(output, &mut tail)).collect::<Result<_, _>>()?;
     let headers = headers.iter().filter_map(|(name, value)| {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(text).ok()?))
@@ -335,19 +339,20 @@ pub(super) fn response(frame: &Frame) -> Result<InferenceResponse, MessageError>
     Ok(InferenceResponse { parameters, headers: headers.collect(), outputs, ..InferenceResponse::default() })
 }
 
-/// Makes the frame that takes a model away from a worker.
-pub(super) fn unload(model: u64) -> Outgoing {
+/// Creates the frame that unloads a model from a worker.
+pub(super) fn unload_frame(model: u64) -> OutgoingFrame {
     #[derive(Serialize)]
     struct UnloadHead {
         model: u64,
     }
-    Outgoing::new(Kind::Unload, head(&UnloadHead { model })).expect("a number is shorter than a head may be")
+    OutgoingFrame::new(FrameKind::Unload, encode_head(&UnloadHead { model }))
+        .expect("a number is within the limit of a head")
 }
 
-/// Makes the frame of a call of a handler.
-pub(super) fn call(model: u64, handler: &str, call: CustomCall) -> Result<Outgoing, FrameError> {
+/// Creates the frame of a call to a handler.
+pub(super) fn call_frame(model: u64, handler: &str, call: CustomCall) -> Result<OutgoingFrame, FrameError> {
     let CustomCall { method, path, parameters, query, headers, body } = call;
-    let head = head(&CallHead {
+    let head = encode_head(&CallHead {
         model,
         handler,
         method: method.as_str(),
@@ -356,16 +361,16 @@ pub(super) fn call(model: u64, handler: &str, call: CustomCall) -> Result<Outgoi
         query: &query,
         headers: &headers,
     });
-    Outgoing::with_tail(Kind::Call, head, vec![body])
+    OutgoingFrame::with_tail(FrameKind::Call, head, vec![body])
 }
 
 /// Reads a `reply`.
 ///
 /// # Errors
 ///
-/// Fails when HTTP has no such answer.
-pub(super) fn reply(frame: &Frame) -> Result<CustomReply, MessageError> {
-    let ReplyHead { status: number, headers: pairs } = frame.read()?;
+/// Fails if status or headers are not valid in HTTP.
+pub(super) fn read_reply(frame: &Frame) -> Result<CustomReply, MessageError> {
+    let ReplyHead { status: number, headers: pairs } = frame.read_head()?;
     let status = StatusCode::from_u16(number).ok().filter(|status| !status.is_informational());
     let status = status.ok_or(MessageError::Status { status: number })?;
     let mut headers = HeaderMap::with_capacity(pairs.len());
@@ -380,11 +385,11 @@ pub(super) fn reply(frame: &Frame) -> Result<CustomReply, MessageError> {
     Ok(CustomReply { status, headers, body: frame.tail.clone() })
 }
 
-fn take_tensor(tensor: ResponseTensor<'_>, tail: &mut Bytes) -> Result<Tensor, MessageError> {
+fn decode_tensor(tensor: ResponseTensor<'_>, tail: &mut Bytes) -> Result<Tensor, MessageError> {
     let ResponseTensor { name, datatype, shape, parameters, size, count, text } = tensor;
     let name = name.into_owned();
     if size > tail.len() {
-        return Err(MessageError::Outside { name });
+        return Err(MessageError::OutOfBounds { name });
     }
     let bytes = tail.split_to(size);
     tail.advance((size.next_multiple_of(ALIGNMENT) - size).min(tail.len()));
@@ -392,25 +397,25 @@ fn take_tensor(tensor: ResponseTensor<'_>, tail: &mut Bytes) -> Result<Tensor, M
         return Err(MessageError::Datatype { name, datatype: datatype.into_owned() });
     };
     let data = if datatype == Datatype::Bytes {
-        let elements = count.and_then(|count| elements(bytes, count));
-        TensorData::Variable(elements.ok_or_else(|| MessageError::Outside { name: name.clone() })?.with_text(text))
+        let elements = count.and_then(|count| decode_elements(bytes, count));
+        TensorData::Variable(elements.ok_or_else(|| MessageError::OutOfBounds { name: name.clone() })?.with_text(text))
     } else {
         TensorData::Fixed(bytes)
     };
     let tensor = Tensor { name, datatype, shape, parameters, data };
-    // A shape that says something else than the data is the model's own, and passed on as the original does.
+    // A shape that does not match the data is passed on, as in the original.
     match tensor.check() {
         Err(error @ TensorError::Width { .. }) => Err(error.into()),
         _ => Ok(tensor),
     }
 }
 
-fn elements(mut bytes: Bytes, count: usize) -> Option<BytesElements> {
-    let split = count.checked_add(1)?.checked_mul(4)?;
-    if split > bytes.len() {
+fn decode_elements(mut bytes: Bytes, count: usize) -> Option<BytesElements> {
+    let offsets_size = count.checked_add(1)?.checked_mul(4)?;
+    if offsets_size > bytes.len() {
         return None;
     }
-    let offsets = bytes.split_to(split);
+    let offsets = bytes.split_to(offsets_size);
     let offset = |index: usize| {
         let at = 4 * index;
         offsets[at..at + 4].try_into().map_or(usize::MAX, |four| u32::from_le_bytes(four) as usize)

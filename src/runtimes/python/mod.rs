@@ -1,8 +1,8 @@
 //! Models whose code is Python: they run in worker processes, each with the interpreter of its environment.
 //!
-//! [`Python`] keeps a [`pool`] for each environment and group, and makes a runtime of a model that a pool has loaded. Inside
-//! of a pool, `dispatch` decides which worker runs which call, `process` starts and ends workers, `connection` moves
-//! `frame`s, and `message` knows what is in them. `docs/worker-protocol.md` describes the wire.
+//! [`Python`] keeps a [`pool`] for each environment and group, and turns a model that a pool has loaded into a runtime.
+//! Inside a pool, `dispatch` decides which worker runs which call, `process` spawns and reaps workers, `connection` moves
+//! `frame`s, and `message` encodes and decodes their content. `docs/worker-protocol.md` describes the wire format.
 
 mod connection;
 mod dispatch;
@@ -38,53 +38,53 @@ use crate::telemetry::workers::WorkerMetrics;
 use environment::{Environment, EnvironmentError, Environments};
 use frame::FrameError;
 use message::MessageError;
-use pool::Pool;
-use process::{Death, Program};
+use pool::{Pool, PoolOptions};
+use process::{WorkerExit, WorkerProgram};
 use sdk::SdkError;
 
-/// How long a scrape waits for workers that tell their models' metrics. Scrapes answer within 100 ms whatever models do.
-const SCRAPE_PATIENCE: Duration = Duration::from_millis(50);
+/// How long a scrape waits for the workers' metrics. Scrapes answer within 100 ms whatever the models do.
+const SCRAPE_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// How Python models run, as the server's settings say.
+/// How Python models run, from the server's settings.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// Worker processes of each pool; 0 is one, in which plain functions run on the thread of the loop.
+pub struct PythonOptions {
+    /// Worker processes per pool. 0 means one process in which plain functions run on the event loop's thread.
     pub workers: usize,
-    /// How long a worker has to end its calls when it is stopped.
+    /// How long a worker that is being stopped has to finish its calls.
     pub stop_timeout: Duration,
-    /// How long a worker may answer nothing at all; nothing means for ever.
+    /// How long a worker may be unresponsive before it is killed; `None` means no limit.
     pub hang_timeout: Option<Duration>,
     /// The interpreter of models without an environment of their own.
     pub interpreter: Option<PathBuf>,
-    /// The archive with the environment of those models, if the container names one and `interpreter` none.
+    /// The archive with the environment of those models. Used only if `interpreter` is `None`.
     pub environment_tarball: Option<PathBuf>,
-    /// Where the environments' archives are unpacked.
+    /// The folder in which environment archives are unpacked.
     pub environments_dir: PathBuf,
     pub working_directory: PathBuf,
-    /// Folders that models may import from, beside their own.
+    /// Folders that models may import from, in addition to their own.
     pub paths: Vec<PathBuf>,
     pub debug: bool,
-    /// The models' configuration of Python's `logging`: a dictionary, or the path of a file.
+    /// The configuration of Python's `logging` for models: a dictionary, or the path of a file.
     pub logging: Option<Value>,
-    /// The variables of this process.
+    /// The environment variables of this process.
     pub variables: BTreeMap<String, String>,
     pub metrics: WorkerMetrics,
 }
 
-/// The Python models of a server. Clones share them.
+/// The Python worker pools of a server. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Python(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    options: Options,
+    options: PythonOptions,
     environments: Environments,
     pools: Mutex<HashMap<PoolKey, Arc<Pool>>>,
     loads: Arc<Semaphore>,
     sdk: tokio::sync::OnceCell<PathBuf>,
 }
 
-/// What models must share to be in the same processes.
+/// Models with equal keys run in the same processes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct PoolKey {
     environment: Option<String>,
@@ -101,19 +101,19 @@ pub enum PythonLoadError {
     Sdk(#[from] SdkError),
     #[error("cannot start the interpreter `{}`", interpreter.display())]
     Start { interpreter: PathBuf, source: Arc<io::Error> },
-    /// The model's own code failed, or is not there.
+    /// The model's own code failed, or cannot be imported.
     #[error("{message}")]
     Failed { message: String, status: u16 },
-    #[error("the route `{path}` of the handler `{handler}` cannot be served: {reason}")]
+    #[error("cannot serve route `{path}` of handler `{handler}`: {reason}")]
     Route { handler: String, path: String, reason: String },
-    #[error("loading ended with its worker: {death}")]
-    Died { death: String },
-    /// One of the requests of the setting `warmup` was not answered.
+    #[error("the worker exited while it loaded the model: {exit}")]
+    WorkerExited { exit: String },
+    /// The model failed on one of the sample requests of its setting `warmup`.
     #[error("the model was loaded but does not answer `warmup[{index}]` of its settings: {reason}")]
-    Sample { index: usize, reason: String },
+    Warmup { index: usize, reason: String },
     #[error("the settings are too long: {reason}")]
     TooLarge { reason: String },
-    #[error("the worker's answer cannot be read; this is a bug in mlserver: {reason}")]
+    #[error("cannot read the worker's answer; this is a bug in mlserver: {reason}")]
     Message { reason: String },
     #[error("the server is shutting down")]
     Stopping,
@@ -137,20 +137,20 @@ impl From<FrameError> for PythonLoadError {
     }
 }
 
-/// Why a call has no answer of the model's.
+/// Why a call got no answer from the model.
 #[derive(Debug, thiserror::Error)]
 enum CallError {
     #[error("{0}")]
-    Lost(Arc<Death>),
-    #[error("no worker runs: {reason}")]
+    WorkerLost(Arc<WorkerExit>),
+    #[error("no worker is running: {reason}")]
     NoWorker { reason: String },
     #[error("the server is shutting down")]
     Stopping,
 }
 
 impl Python {
-    pub fn new(options: Options) -> Self {
-        // Imports and weights peak while a model loads, so no more of them at once than can make progress.
+    pub fn new(options: PythonOptions) -> Self {
+        // CPU and memory use peak while a model loads, so at most one load per core runs at a time.
         let loads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self(Arc::new(Shared {
             options,
@@ -161,21 +161,20 @@ impl Python {
         }))
     }
 
-    /// Returns the interpreter that a model would run with. Its environment is unpacked, if it is packed, and nothing of the
-    /// model's is run.
+    /// Returns the interpreter that a model would run with. Unpacks a packed environment, but runs no code of the model.
     ///
     /// # Errors
     ///
-    /// Fails when there is none, or it does not fit.
+    /// Fails if there is no interpreter, or none that is compatible.
     pub async fn interpreter(&self, settings: &ModelSettings) -> Result<PathBuf, PythonLoadError> {
         Ok(self.0.environments.of(settings, &self.0.options).await?.interpreter)
     }
 
-    /// Loads a model, whose metadata say why it is `not_native` if it might have been.
+    /// Loads a model. `not_native`, if given, is the reason why it is not evaluated natively, for its metadata.
     ///
     /// # Errors
     ///
-    /// Fails when there is no interpreter for it, or when its code cannot be imported or does not load.
+    /// Fails if the model has no interpreter, or if its code cannot be imported or does not load.
     pub async fn load(
         &self,
         settings: &ModelSettings,
@@ -185,14 +184,14 @@ impl Python {
         let environment = self.0.environments.of(settings, options).await?;
         let key = PoolKey {
             environment: environment.key.clone(),
-            group: model::group(settings),
+            group: model::pool_group(settings),
             inline: options.workers == 0 || settings.parallel_workers.is_some_and(|workers| workers <= 0),
         };
         let sdk = self.0.sdk.get_or_try_init(|| sdk::install(&options.variables)).await?;
         loop {
             let pool = self.pool(&key, &environment, sdk);
             match model::load(&pool, settings, not_native).await {
-                // The pool's last model has just gone, and with it the pool.
+                // The pool's last model was unloaded in the meantime, which closed the pool: try again with a new pool.
                 Err(PythonLoadError::Stopping) if pool.is_closed() && !self.0.loads.is_closed() => {}
                 outcome => return outcome,
             }
@@ -213,13 +212,13 @@ impl Python {
                 (None, None) => "default".to_owned(),
             };
             let variables = environment.variables(sdk, options, size);
-            Pool::start(pool::Options {
+            Pool::start(PoolOptions {
                 name: if number == 0 || (key.environment.is_none() && key.group.is_none()) {
                     name
                 } else {
                     format!("{name}.{number}")
                 },
-                program: Program { interpreter: environment.interpreter.clone(), sdk: sdk.to_owned(), variables },
+                program: WorkerProgram { interpreter: environment.interpreter.clone(), sdk: sdk.to_owned(), variables },
                 size,
                 inline: key.inline,
                 debug: options.debug,
@@ -234,25 +233,25 @@ impl Python {
         Arc::clone(pools.entry(key.clone()).or_insert_with(make))
     }
 
-    /// Has the worker of a loaded model send `payload` back, without any code of the model's: what the way there costs.
+    /// Sends `payload` to a worker and returns its echo, without running any code of a model: measures the round trip.
     ///
-    /// Returns nothing when no such worker runs.
+    /// Returns `None` if no worker is running.
     pub async fn ping(&self, payload: Bytes) -> Option<Bytes> {
         let pool = self.0.pools.lock().values().next().map(Arc::clone)?;
         pool.ping(payload).await
     }
 
-    /// Returns the metrics that models keep by themselves, as last fetched.
+    /// Returns the metrics that models keep themselves, as of the last scrape.
     pub fn expositions(&self) -> &Expositions {
         self.0.options.metrics.expositions()
     }
 
-    /// Ends all workers, after their open calls as far as time allows. Nothing can be loaded afterwards.
+    /// Stops all workers once their open calls have finished or `stop_timeout` is over. Nothing can be loaded afterwards.
     pub async fn stop(&self) {
         self.0.loads.close();
         let pools: Vec<_> = self.0.pools.lock().drain().collect();
-        let ends = pools.iter().map(|(_, pool)| pool.end());
-        futures_util::future::join_all(ends).await;
+        let stops = pools.iter().map(|(_, pool)| pool.stop());
+        futures_util::future::join_all(stops).await;
     }
 }
 
@@ -260,7 +259,7 @@ impl Source for Python {
     fn refresh(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
             let pools: Vec<_> = self.0.pools.lock().values().map(Arc::clone).collect();
-            futures_util::future::join_all(pools.iter().map(|pool| pool.scrape(SCRAPE_PATIENCE))).await;
+            futures_util::future::join_all(pools.iter().map(|pool| pool.scrape(SCRAPE_TIMEOUT))).await;
         })
     }
 }

@@ -1,4 +1,4 @@
-//! A Python model as a runtime.
+//! The runtime of a Python model.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,11 +7,11 @@ use http::Method;
 use serde_json::{Map, Value, json};
 use tracing::{error, warn};
 
-use super::dispatch::{Lane, ModelNumber, Purpose};
-use super::frame::{Frame, Kind};
-use super::message::{self, Failure, FailureKind, Handler};
-use super::pool::{AddedModel, Pool, WantedModel};
-use super::stream::Answers;
+use super::dispatch::{CallTarget, Lane, ModelNumber};
+use super::frame::{Frame, FrameKind};
+use super::message::{self, ErrorHead, FailureKind, HandlerInfo};
+use super::pool::{AddedModel, ModelSpec, Pool};
+use super::stream::AnswerStream;
 use super::{CallError, PythonLoadError};
 use crate::runtimes::{
     BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind,
@@ -28,17 +28,17 @@ pub(super) struct PythonModel {
     version: Option<String>,
     pub(super) pool: Arc<Pool>,
     pub(super) number: ModelNumber,
-    /// Where `predict` runs.
+    /// The lane in which `predict` runs.
     lane: Lane,
-    /// It has a way of its own to answer streams.
+    /// Whether the model implements `predict_stream`.
     streams: bool,
     description: Description,
-    /// The handler behind each route of the description.
-    handlers: Vec<Handler>,
-    /// What its `load` returned.
+    /// The handlers of the description's routes, in the same order.
+    handlers: Vec<HandlerInfo>,
+    /// The return value of the model's `load`.
     loaded: bool,
-    /// On how many workers it can be called now.
-    ready: Arc<AtomicUsize>,
+    /// The number of workers on which the model can be called now.
+    ready_workers: Arc<AtomicUsize>,
 }
 
 /// Loads a model in `pool`.
@@ -49,17 +49,22 @@ pub(super) async fn load(
 ) -> Result<Arc<dyn Runtime>, PythonLoadError> {
     let source = settings.source.as_deref().map(|path| path.to_string_lossy());
     let (name, version) = (settings.name.as_str(), settings.version());
-    let limit = settings.parameters.predict_timeout;
-    let samples = samples(settings)?;
-    let wanted = settings.parameters.workers.unwrap_or(pool.size());
-    if wanted > pool.size() {
-        warn!(model = name, version, "`workers` is {wanted}, but its pool has {} (`parallel_workers`).", pool.size());
+    let predict_timeout = settings.parameters.predict_timeout;
+    let warmup = warmup_requests(settings)?;
+    let workers = settings.parameters.workers.unwrap_or(pool.size());
+    if workers > pool.size() {
+        warn!(
+            model = name,
+            version,
+            "`workers` is {workers}, but the pool has only {} workers (`parallel_workers`).",
+            pool.size()
+        );
     }
     let settings = settings_value(settings);
     let source = source.as_deref();
-    let model = WantedModel { name, version, settings: &settings, source, limit, samples: &samples };
-    let added = pool.add(model, wanted).await?;
-    let AddedModel { number, mut loaded, ready } = added;
+    let model = ModelSpec { name, version, settings: &settings, source, predict_timeout, warmup: &warmup };
+    let added = pool.add(model, workers).await?;
+    let AddedModel { number, mut loaded, ready_workers } = added;
     if let Some(reason) = not_native {
         loaded.metadata.parameters.others.insert("backend_reason".to_owned(), reason.into());
     }
@@ -79,40 +84,40 @@ pub(super) async fn load(
         },
         handlers: loaded.handlers,
         loaded: loaded.ready,
-        ready,
+        ready_workers,
     };
-    // From here on the model is unloaded when it is dropped, also when a route of it is wrong.
-    model.description.routes = model.handlers.iter().map(route).collect::<Result<_, _>>()?;
+    // From here on, dropping the model unloads it, also if one of its routes is invalid.
+    model.description.routes = model.handlers.iter().map(custom_route).collect::<Result<_, _>>()?;
     Ok(Arc::new(model))
 }
 
-fn route(handler: &Handler) -> Result<CustomRoute, PythonLoadError> {
-    let Handler { name, path, method, .. } = handler;
-    let wrong = |reason: String| PythonLoadError::Route { handler: name.clone(), path: path.clone(), reason };
-    let template = PathTemplate::new(path).map_err(|error| wrong(error.to_string()))?;
-    let method = Method::from_bytes(method.as_bytes()).map_err(|_| wrong(format!("`{method}` is no HTTP method")))?;
+fn custom_route(handler: &HandlerInfo) -> Result<CustomRoute, PythonLoadError> {
+    let HandlerInfo { name, path, method, .. } = handler;
+    let invalid = |reason: String| PythonLoadError::Route { handler: name.clone(), path: path.clone(), reason };
+    let template = PathTemplate::new(path).map_err(|error| invalid(error.to_string()))?;
+    let method = Method::from_bytes(method.as_bytes());
+    let method = method.map_err(|_| invalid(format!("invalid HTTP method `{}`", handler.method)))?;
     Ok(CustomRoute { method, template })
 }
 
 /// Reads the requests of the setting `warmup`.
-fn samples(settings: &ModelSettings) -> Result<Vec<InferenceRequest>, PythonLoadError> {
+fn warmup_requests(settings: &ModelSettings) -> Result<Vec<InferenceRequest>, PythonLoadError> {
     let read = |(index, sample): (usize, &Value)| {
         let read = read_request(sample.to_string().as_bytes(), None);
-        let unreadable = |error| format!("the sample is not a valid inference request: {error}");
-        read.map(|incoming| incoming.request)
-            .map_err(|error| PythonLoadError::Sample { index, reason: unreadable(error) })
+        let invalid = |error| format!("the sample is not a valid inference request: {error}");
+        read.map(|incoming| incoming.request).map_err(|error| PythonLoadError::Warmup { index, reason: invalid(error) })
     };
     settings.warmup.iter().enumerate().map(read).collect()
 }
 
-/// Returns the group of models that share a pool, when the model names one or wants one of its own.
-pub(super) fn group(settings: &ModelSettings) -> Option<String> {
+/// Returns the group of models that share a pool, if the model names one or asks for a pool of its own.
+pub(super) fn pool_group(settings: &ModelSettings) -> Option<String> {
     let parameters = &settings.parameters;
     let own = || parameters.autogenerate_inference_pool_gid.then(|| uuid::Uuid::new_v4().to_string());
     parameters.inference_pool_gid.clone().or_else(own)
 }
 
-/// Returns the resolved settings as `model-settings.json` would have them.
+/// Returns the resolved settings in the form of `model-settings.json`.
 fn settings_value(settings: &ModelSettings) -> Value {
     let tensors = |tensors: &[crate::settings::TensorMetadata]| -> Vec<Value> {
         tensors
@@ -166,13 +171,13 @@ impl PythonModel {
         Err(RuntimeError::new(RuntimeErrorKind::NotReady, format!("Model {}{version} is not ready yet.", self.name)))
     }
 
-    /// Tells an answer from a failure, whose traceback goes to the log.
-    pub(super) fn outcome(&self, request: &str, frame: Frame) -> Result<Frame, RuntimeError> {
-        if frame.kind != Kind::Error {
+    /// Returns the frame if it is an answer. If it is an error, logs the traceback and returns the error.
+    pub(super) fn check_answer(&self, request: &str, frame: Frame) -> Result<Frame, RuntimeError> {
+        if frame.kind != FrameKind::Error {
             return Ok(frame);
         }
-        let failure: Failure = frame.read().map_err(inconsistent)?;
-        let Failure { kind, message, status, traceback } = failure;
+        let failure: ErrorHead = frame.read_head().map_err(inconsistent)?;
+        let ErrorHead { kind, message, status, traceback } = failure;
         if kind != FailureKind::Mlserver && !traceback.is_empty() {
             let (model, version) = (self.name.as_str(), self.version.as_deref());
             error!(model, version, request_id = request, "The model's code failed.\n{}", traceback.trim_end());
@@ -193,19 +198,19 @@ impl Runtime for PythonModel {
     fn status(&self) -> RuntimeStatus {
         if !self.loaded {
             RuntimeStatus::Unavailable { reason: "its `load` returned false".to_owned() }
-        } else if self.ready.load(Ordering::Acquire) == 0 {
-            RuntimeStatus::Unavailable { reason: self.pool.trouble(self.number) }
+        } else if self.ready_workers.load(Ordering::Acquire) == 0 {
+            RuntimeStatus::Unavailable { reason: self.pool.unavailable_reason(self.number) }
         } else {
             RuntimeStatus::AVAILABLE
         }
     }
 
-    /// As many as there are workers: one runs one piece of Python at a time.
+    /// Returns the number of ready workers: each runs one piece of Python code at a time.
     fn parallelism(&self) -> usize {
-        self.ready.load(Ordering::Acquire).max(1)
+        self.ready_workers.load(Ordering::Acquire).max(1)
     }
 
-    /// Workers warm up by themselves: see [`Description::answers_warmup`].
+    /// Does nothing, because workers warm up by themselves: see [`Description::answers_warmup`].
     fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
         ready(Ok(()))
     }
@@ -217,18 +222,19 @@ impl Runtime for PythonModel {
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             self.check_ready()?;
-            let frame = message::request(Kind::Predict, Some(self.number), &request).map_err(inconsistent)?;
+            let frame =
+                message::request_frame(FrameKind::Predict, Some(self.number), &request).map_err(inconsistent)?;
             let (id, priority) = (request.id, request.priority);
             drop(request.inputs);
-            let purpose = Purpose { model: self.number, lane: self.lane, priority };
-            let frame = self.pool.call(purpose, frame, progress).await?;
-            let frame = self.outcome(&id, frame)?;
-            message::response(&frame).map_err(inconsistent)
+            let target = CallTarget { model: self.number, lane: self.lane, priority };
+            let frame = self.pool.call(target, frame, progress).await?;
+            let frame = self.check_answer(&id, frame)?;
+            message::read_response(&frame).map_err(inconsistent)
         })
     }
 
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
-        if self.streams { Answers::of(self, requests) } else { answer_first(self, requests) }
+        if self.streams { AnswerStream::open(self, requests) } else { answer_first(self, requests) }
     }
 
     fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
@@ -236,18 +242,18 @@ impl Runtime for PythonModel {
             self.check_ready()?;
             let handler = self.handlers.get(route).ok_or_else(|| RuntimeError::no_route(route))?;
             let id = call.headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
-            let frame = message::call(self.number, &handler.name, call).map_err(inconsistent)?;
+            let frame = message::call_frame(self.number, &handler.name, call).map_err(inconsistent)?;
             let lane = if handler.plain { Lane::Thread(self.number) } else { Lane::Loop };
-            let purpose = Purpose { model: self.number, lane, priority: Priority::default() };
-            let frame = self.pool.call(purpose, frame, Arc::new(())).await?;
-            let frame = self.outcome(&id, frame)?;
-            // A status or header that HTTP does not have is the model's.
-            message::reply(&frame).map_err(|error| RuntimeError::exception(error.to_string()))
+            let target = CallTarget { model: self.number, lane, priority: Priority::default() };
+            let frame = self.pool.call(target, frame, Arc::new(())).await?;
+            let frame = self.check_answer(&id, frame)?;
+            // An invalid status or header is an error of the model.
+            message::read_reply(&frame).map_err(|error| RuntimeError::exception(error.to_string()))
         })
     }
 }
 
-/// Takes a frame that cannot be written or read for what it is: our bug.
+/// Wraps the error of a frame that cannot be written or read, which is a bug of the server.
 pub(super) fn inconsistent(error: impl std::error::Error + Send + Sync + 'static) -> RuntimeError {
     RuntimeError::inconsistent(error)
 }
@@ -261,9 +267,11 @@ impl Drop for PythonModel {
 impl From<CallError> for RuntimeError {
     fn from(error: CallError) -> Self {
         match error {
-            CallError::Lost(death) => Self::new(RuntimeErrorKind::WorkerLost, format!("the request was lost: {death}")),
+            CallError::WorkerLost(exit) => {
+                Self::new(RuntimeErrorKind::WorkerLost, format!("the request was lost: {exit}"))
+            }
             CallError::NoWorker { reason } => {
-                Self::new(RuntimeErrorKind::Unavailable, format!("no worker of the model runs: {reason}"))
+                Self::new(RuntimeErrorKind::Unavailable, format!("no worker of the model is running: {reason}"))
             }
             CallError::Stopping => Self::stopping(),
         }

@@ -1,7 +1,7 @@
-//! What workers print and log, on its way to the server's log.
+//! Forwards the output and log records of workers to the server's log.
 //!
 //! The worker writes a record as one line: the byte 0x1E and a JSON object. Other lines come from code that writes to the
-//! descriptors itself.
+//! file descriptors directly.
 
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
@@ -15,17 +15,17 @@ use super::process::LastLines;
 const MAX_LINE: usize = 64 << 10;
 
 /// The byte before a record.
-const MARK: u8 = 0x1e;
+const RECORD_MARK: u8 = 0x1e;
 
-/// Which pipe a line came from.
+/// The standard stream of the worker that a pipe belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
-    Output,
-    Error,
+pub(super) enum OutputStream {
+    Stdout,
+    Stderr,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Record {
+struct LogRecord {
     message: String,
     level: Option<String>,
     logger: Option<String>,
@@ -35,23 +35,28 @@ struct Record {
 }
 
 /// Logs each line of a pipe until its end.
-pub(super) async fn log(pipe: impl AsyncRead + Unpin, origin: Origin, worker: String, last_lines: Option<LastLines>) {
+pub(super) async fn log(
+    pipe: impl AsyncRead + Unpin,
+    stream: OutputStream,
+    worker: String,
+    last_lines: Option<LastLines>,
+) {
     let mut reader = BufReader::new(pipe);
     let mut line = Vec::new();
-    // A pipe that fails has nothing more to say.
+    // A read error is treated as the end of the pipe.
     while let Ok(true) = read_line(&mut reader, &mut line).await {
-        let record = read(&line);
+        let record = parse_record(&line);
         if let Some(last) = record.message.lines().last().filter(|line| !line.trim().is_empty())
             && let Some(last_lines) = &last_lines
         {
             last_lines.push(last);
         }
-        write(&record, origin, &worker);
+        log_record(&record, stream, &worker);
         line.clear();
     }
 }
 
-/// Reads up to the end of a line, of which it keeps [`MAX_LINE`] bytes. Tells whether there was any.
+/// Reads up to the end of a line, and keeps the first [`MAX_LINE`] bytes of it. Returns whether there was a line.
 async fn read_line(reader: &mut (impl AsyncBufReadExt + Unpin), line: &mut Vec<u8>) -> std::io::Result<bool> {
     let mut any = false;
     loop {
@@ -62,8 +67,8 @@ async fn read_line(reader: &mut (impl AsyncBufReadExt + Unpin), line: &mut Vec<u
         any = true;
         let end = available.iter().position(|&byte| byte == b'\n');
         let length = end.unwrap_or(available.len());
-        let room = MAX_LINE.saturating_sub(line.len());
-        line.extend_from_slice(&available[..length.min(room)]);
+        let remaining = MAX_LINE.saturating_sub(line.len());
+        line.extend_from_slice(&available[..length.min(remaining)]);
         reader.consume(end.map_or(length, |end| end + 1));
         if end.is_some() {
             return Ok(true);
@@ -71,20 +76,20 @@ async fn read_line(reader: &mut (impl AsyncBufReadExt + Unpin), line: &mut Vec<u
     }
 }
 
-fn read(line: &[u8]) -> Record {
-    let record = line.strip_prefix(&[MARK]).and_then(|text| serde_json::from_slice(text).ok());
+fn parse_record(line: &[u8]) -> LogRecord {
+    let record = line.strip_prefix(&[RECORD_MARK]).and_then(|text| serde_json::from_slice(text).ok());
     record.unwrap_or_else(|| {
         let message = String::from_utf8_lossy(line).trim_end_matches('\r').to_owned();
-        Record { message, ..Record::default() }
+        LogRecord { message, ..LogRecord::default() }
     })
 }
 
-fn write(record: &Record, origin: Origin, worker: &str) {
-    let Record { message, level, logger, model, version, request } = record;
+fn log_record(record: &LogRecord, stream: OutputStream, worker: &str) {
+    let LogRecord { message, level, logger, model, version, request } = record;
     if message.is_empty() {
         return;
     }
-    let level = level.as_deref().unwrap_or(if origin == Origin::Output { "INFO" } else { "WARNING" });
+    let level = level.as_deref().unwrap_or(if stream == OutputStream::Stdout { "INFO" } else { "WARNING" });
     let logger = logger.as_deref().filter(|logger| *logger != "mlserver");
     macro_rules! line {
         ($event:ident) => {
@@ -104,7 +109,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lines_are_cut_and_told_apart() {
+    async fn read_line_truncates_long_lines_and_recognizes_records() {
         let long = "x".repeat(MAX_LINE + 5);
         let text = format!(
             "\u{1e}{{\"message\":\"a\\nb\",\"level\":\"ERROR\",\"model\":\"m\"}}\nplain\r\n{long}\n\u{1e}no json\nlast"
@@ -113,7 +118,7 @@ mod tests {
         let mut records = Vec::new();
         let mut line = Vec::new();
         while read_line(&mut reader, &mut line).await.unwrap() {
-            records.push(read(&line));
+            records.push(parse_record(&line));
             line.clear();
         }
         assert_eq!(records[0].message, "a\nb");

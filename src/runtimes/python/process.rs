@@ -1,9 +1,9 @@
-//! A worker's process: how it starts, what it says outside of frames, and how it ends.
+//! A worker's process: how it is spawned and reaped, and its output outside of frames.
 //!
 //! The worker's standard input is its end of the socket, so that no other process inherits it. Standard output and error
-//! are pipes that are read to their end. The process leads a group of its own, which is killed with it: what user code
-//! has started goes too. The worker asks the kernel to be killed when the thread that started it ends; processes are
-//! started on threads that live as long as the server.
+//! are pipes that are read to their end. The process leads a process group of its own, which is killed with it, so that
+//! processes that user code has started end too. The worker asks the kernel to kill it when the thread that started it
+//! ends; workers are started on threads that live as long as the server.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -29,32 +29,32 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-use super::frame::{Outgoing, PAGE_BYTES};
-use super::output::{self, Origin};
+use super::frame::{OutgoingFrame, PAGE_BYTES};
+use super::output::{self, OutputStream};
 
-/// How many of the last lines of standard error are kept for the log, and how many bytes of them at most.
+/// How many of the last lines of standard error are kept for the log, and how many bytes at most.
 const LAST_LINES: usize = 20;
 const LAST_BYTES: usize = 8 << 10;
 
-/// How much may lie in the socket in each direction, in bytes: tensors up to this size leave in one system call.
+/// The socket's buffer in each direction, in bytes: tensors up to this size are sent with one system call.
 const SOCKET_BUFFER: usize = 1 << 20;
 
-/// How long a process may take to end by itself once its socket is closed.
-const TO_END: Duration = Duration::from_millis(400);
+/// How long a process may take to exit by itself once its socket is closed.
+const EXIT_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// What is started.
+/// The program that a worker runs.
 #[derive(Debug, Clone)]
-pub(super) struct Program {
+pub(super) struct WorkerProgram {
     pub(super) interpreter: PathBuf,
-    /// The folder with the package `mlserver`.
+    /// The folder that contains the package `mlserver`.
     pub(super) sdk: PathBuf,
-    /// What is set beside the variables that the server has, and with nothing, what is not.
+    /// Environment variables that are set in addition to the server's, or removed if the value is `None`.
     pub(super) variables: Vec<(&'static str, Option<OsString>)>,
 }
 
-/// A process that runs.
+/// A running worker process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct WorkerProcess {
     child: Child,
     pid: Pid,
     page: File,
@@ -63,13 +63,13 @@ pub(super) struct Process {
     oom_kills: Option<u64>,
 }
 
-impl Process {
-    /// Starts a worker called `name`, and says `hello`.
+impl WorkerProcess {
+    /// Spawns a worker called `name`, and sends it `hello`.
     ///
     /// # Errors
     ///
-    /// Fails when the system refuses a resource or the program.
-    pub(super) fn start(program: &Program, name: &str, hello: Outgoing) -> io::Result<(Self, UnixStream)> {
+    /// Fails if a system resource is exhausted or the program cannot be run.
+    pub(super) fn start(program: &WorkerProgram, name: &str, hello: OutgoingFrame) -> io::Result<(Self, UnixStream)> {
         let (ours, theirs) = StdUnixStream::pair()?;
         for end in [&ours, &theirs] {
             // The system may allow less.
@@ -93,19 +93,19 @@ impl Process {
         }
         let oom_kills = oom_kills();
         let mut child = command.spawn()?;
-        // Its copy of the worker's end, without which the end of the worker would go unnoticed.
+        // Closes its copy of the worker's end of the socket; otherwise the socket would stay open after the worker exits.
         drop(command);
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        let pid = pid.ok_or_else(|| io::Error::other("the process ended at once"))?;
-        say_hello(&ours, hello, &page)?;
+        let pid = pid.ok_or_else(|| io::Error::other("the process exited immediately"))?;
+        send_hello(&ours, hello, &page)?;
         ours.set_nonblocking(true)?;
         let stream = UnixStream::from_std(ours)?;
         let last_lines = LastLines::default();
         let missing = || io::Error::other("a pipe of the process is missing");
         let (out, err) = (child.stdout.take().ok_or_else(missing)?, child.stderr.take().ok_or_else(missing)?);
         let readers = [
-            tokio::spawn(output::log(out, Origin::Output, name.to_owned(), None)),
-            tokio::spawn(output::log(err, Origin::Error, name.to_owned(), Some(last_lines.clone()))),
+            tokio::spawn(output::log(out, OutputStream::Stdout, name.to_owned(), None)),
+            tokio::spawn(output::log(err, OutputStream::Stderr, name.to_owned(), Some(last_lines.clone()))),
         ];
         let page = File::from(page);
         Ok((Self { child, pid, page, last_lines, readers, oom_kills }, stream))
@@ -115,25 +115,30 @@ impl Process {
         self.pid
     }
 
-    /// Tells whether user code had begun to run for a call.
+    /// Returns whether user code had begun to run for a call.
     pub(super) fn had_begun(&self, id: u64) -> bool {
         let mut begun = [0; 8];
         let offset = id * 8 % PAGE_BYTES as u64;
-        // Calls are taken for begun when that cannot be known: they must not run twice.
+        // If the page cannot be read, the call counts as begun: it must not run twice.
         self.page.read_exact_at(&mut begun, offset).is_err() || u64::from_le_bytes(begun) == id
     }
 
-    /// Waits until the process has ended by itself.
-    pub(super) async fn ended(&mut self) {
-        // Fails only when there is nothing to wait for.
+    /// Waits until the process has exited by itself.
+    pub(super) async fn wait(&mut self) {
+        // Fails only if there is nothing to wait for.
         let _ = self.child.wait().await;
     }
 
-    /// Ends what is left of the process and its group, and says how it ended: at once when the server has decided so, for
-    /// the reason `decided`.
-    pub(super) async fn end(&mut self, worker: &str, resident: u64, decided: Option<How>) -> Death {
-        let patience = if decided.is_some() { Duration::ZERO } else { TO_END };
-        let by_itself = tokio::time::timeout(patience, self.child.wait()).await;
+    /// Reaps the process, kills its process group, and returns how it ended. `kill_reason` is why the server kills the
+    /// process immediately; `None` gives it a short time to exit by itself.
+    pub(super) async fn reap(
+        &mut self,
+        worker: &str,
+        resident_bytes: u64,
+        kill_reason: Option<ExitReason>,
+    ) -> WorkerExit {
+        let timeout = if kill_reason.is_some() { Duration::ZERO } else { EXIT_TIMEOUT };
+        let by_itself = tokio::time::timeout(timeout, self.child.wait()).await;
         // The group may outlive its leader.
         let _ = kill_process_group(self.pid, Signal::KILL);
         let (status, killed_by_us) = match by_itself {
@@ -141,25 +146,25 @@ impl Process {
             Err(_) => (self.child.wait().await.ok(), true),
         };
         for reader in &mut self.readers {
-            // Something outside of the group may hold the pipe open.
-            if tokio::time::timeout(TO_END, &mut *reader).await.is_err() {
+            // A process outside of the group may hold the pipe open.
+            if tokio::time::timeout(EXIT_TIMEOUT, &mut *reader).await.is_err() {
                 reader.abort();
             }
         }
-        Death {
+        WorkerExit {
             worker: worker.to_owned(),
             pid: self.pid.as_raw_nonzero().get(),
-            how: decided.unwrap_or_else(|| How::of(status, killed_by_us)),
+            reason: kill_reason.unwrap_or_else(|| ExitReason::from_status(status, killed_by_us)),
             out_of_memory: oom_kills() > self.oom_kills,
-            resident,
+            resident_bytes,
             last_lines: self.last_lines.take(),
         }
     }
 }
 
-fn say_hello(stream: &StdUnixStream, hello: Outgoing, page: &impl AsFd) -> io::Result<()> {
+fn send_hello(stream: &StdUnixStream, hello: OutgoingFrame, page: &impl AsFd) -> io::Result<()> {
     let mut bytes = BytesMut::new();
-    hello.write(0, &mut bytes, |bytes, part| bytes.extend_from_slice(&part));
+    hello.write(0, &mut bytes, |bytes, chunk| bytes.extend_from_slice(&chunk));
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let descriptors = [page.as_fd()];
@@ -170,36 +175,36 @@ fn say_hello(stream: &StdUnixStream, hello: Outgoing, page: &impl AsFd) -> io::R
 
 /// How a worker ended.
 #[derive(Debug, Clone)]
-pub(super) struct Death {
+pub(super) struct WorkerExit {
     pub(super) worker: String,
     pub(super) pid: i32,
-    pub(super) how: How,
-    /// The kernel has killed something in this control group for its memory while the worker ran.
+    pub(super) reason: ExitReason,
+    /// Whether the kernel killed a process of this control group for lack of memory while the worker ran.
     pub(super) out_of_memory: bool,
-    /// Resident memory when it was measured last, in bytes; 0 when it never was.
-    pub(super) resident: u64,
+    /// Resident memory in bytes at the last measurement; 0 if it was never measured.
+    pub(super) resident_bytes: u64,
     /// The last lines of its standard error.
     pub(super) last_lines: Vec<String>,
 }
 
-/// What ended a process.
+/// Why a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum ExitReason {
     Exit(i32),
     Signal(i32),
-    /// It did not end when its socket was closed, so the server killed it.
+    /// The server killed it, because it did not exit when its socket was closed.
     Killed,
-    /// It answered nothing for longer than a setting allows, so the server killed it.
+    /// The server killed it, because it was unresponsive for longer than this limit of the settings.
     Hung(Duration),
-    /// A call took longer than its model's setting allows, so the server killed it.
-    Overran(Duration),
-    /// It sent what no worker sends.
+    /// The server killed it, because a call took longer than this limit of its model's settings.
+    TimedOut(Duration),
+    /// The server killed it, because it violated the protocol.
     Protocol,
     Unknown,
 }
 
-impl How {
-    fn of(status: Option<ExitStatus>, killed_by_us: bool) -> Self {
+impl ExitReason {
+    fn from_status(status: Option<ExitStatus>, killed_by_us: bool) -> Self {
         match status {
             _ if killed_by_us => Self::Killed,
             Some(status) => match (status.code(), status.signal()) {
@@ -211,50 +216,46 @@ impl How {
         }
     }
 
-    /// Returns a word for metrics.
-    pub(super) const fn reason(self) -> &'static str {
+    /// Returns the value of the metrics' label `reason`.
+    pub(super) const fn label(self) -> &'static str {
         match self {
             Self::Exit(_) => "exit",
             Self::Signal(_) => "signal",
             Self::Killed | Self::Unknown => "lost",
             Self::Hung(_) => "hang",
-            Self::Overran(_) => "timeout",
+            Self::TimedOut(_) => "timeout",
             Self::Protocol => "protocol",
         }
     }
 }
 
-impl fmt::Display for How {
+impl fmt::Display for ExitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exit(code) => write!(f, "ended with exit code {code}"),
-            Self::Signal(signal) => write!(f, "was ended by {}", signal_name(*signal)),
+            Self::Exit(code) => write!(f, "exited with code {code}"),
+            Self::Signal(signal) => write!(f, "was terminated by {}", signal_name(*signal)),
             Self::Killed => f.write_str("closed its connection and had to be killed"),
             Self::Hung(limit) => {
-                write!(f, "answered nothing for more than {} s (`worker_hang_timeout`) and was killed", limit.as_secs())
+                write!(f, "was killed: unresponsive for more than {} s (`worker_hang_timeout`)", limit.as_secs())
             }
-            Self::Overran(limit) => {
-                write!(
-                    f,
-                    "did not end a prediction within {} s (`predict_timeout`) and was killed",
-                    limit.as_secs_f64()
-                )
+            Self::TimedOut(limit) => {
+                write!(f, "was killed: a prediction took more than {} s (`predict_timeout`)", limit.as_secs_f64())
             }
-            Self::Protocol => f.write_str("sent what no worker of this version sends and was killed"),
-            Self::Unknown => f.write_str("ended, nobody knows how"),
+            Self::Protocol => f.write_str("was killed: it violated the protocol"),
+            Self::Unknown => f.write_str("ended with an unknown status"),
         }
     }
 }
 
-impl fmt::Display for Death {
-    /// What a client may know: how, and the last line that the process wrote.
+impl fmt::Display for WorkerExit {
+    /// Describes the exit to clients: the reason, and the last line that the process wrote.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "worker {} (process {}) {}", self.worker, self.pid, self.how)?;
+        write!(f, "worker {} (process {}) {}", self.worker, self.pid, self.reason)?;
         if self.out_of_memory {
-            f.write_str(", while the kernel killed processes for want of memory")?;
+            f.write_str(", while the kernel killed processes to free memory")?;
         }
-        if self.resident > 0 {
-            write!(f, "; it had {} MiB resident", self.resident >> 20)?;
+        if self.resident_bytes > 0 {
+            write!(f, "; its resident memory was {} MiB", self.resident_bytes >> 20)?;
         }
         match self.last_lines.last() {
             Some(line) => write!(f, "; its last line was: {line}"),
@@ -288,7 +289,7 @@ fn signal_name(signal: i32) -> String {
     found.map_or_else(|| format!("signal {signal}"), |(_, name)| name.to_owned())
 }
 
-/// The last lines of a stream, as many as are worth keeping.
+/// The last lines of a worker's standard error, up to [`LAST_LINES`] and [`LAST_BYTES`].
 #[derive(Debug, Clone, Default)]
 pub(super) struct LastLines(Arc<Mutex<VecDeque<String>>>);
 
@@ -307,13 +308,13 @@ impl LastLines {
 }
 
 /// Returns the resident memory of a process, in bytes.
-pub(super) fn resident(pid: Pid) -> Option<u64> {
+pub(super) fn resident_memory(pid: Pid) -> Option<u64> {
     let text = read_small(Path::new(&format!("/proc/{}/statm", pid.as_raw_nonzero())))?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Returns how many processes of this control group the kernel has killed for their memory.
+/// Returns how many processes of this control group the kernel has killed for lack of memory.
 fn oom_kills() -> Option<u64> {
     let groups = read_small(Path::new("/proc/self/cgroup"))?;
     let candidates = groups.lines().filter_map(|line| {
@@ -331,7 +332,7 @@ fn oom_kills() -> Option<u64> {
     })
 }
 
-/// Reads one of the kernel's small files.
+/// Reads a small file of `/proc` or `/sys`.
 fn read_small(path: &Path) -> Option<String> {
     let mut text = String::new();
     File::open(path).ok()?.take(64 << 10).read_to_string(&mut text).ok()?;

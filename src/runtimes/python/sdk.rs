@@ -1,5 +1,5 @@
-//! The package `mlserver` that models import, and the runtimes of frameworks (`mlserver_sklearn` and its like), which the
-//! executable carries and puts on disk for its workers.
+//! The package `mlserver` that models import, and the framework runtimes (`mlserver_sklearn` and others). They are embedded
+//! in the executable, which installs them on disk for its workers.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use tracing::debug;
 #[include = "mlserver/py.typed"]
 struct Files;
 
-/// Why the package could not be put anywhere.
+/// Why the package could not be installed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("cannot write the Python package into `{}`", path.display())]
 pub struct SdkError {
@@ -27,55 +27,56 @@ pub struct SdkError {
     source: Arc<io::Error>,
 }
 
-/// Puts the package into a folder of its own and returns that; a folder that has it already stays as it is.
+/// Installs the package into a folder of its own and returns the folder. An existing folder with the same content is reused.
 ///
-/// The folder's name says what is in it. It is in the user's cache, or where that cannot be written, among temporary files;
-/// in a place that others write to, only a folder that is ours is used.
+/// The folder's name contains a hash of the content. The folder is created in the user's cache, or with the temporary files
+/// if the cache is not writable. Other users may be able to write to its parent, so it is only reused if the current user
+/// owns it and only the owner can write to it.
 pub(super) async fn install(variables: &BTreeMap<String, String>) -> Result<PathBuf, SdkError> {
     let set = |name: &str| variables.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
     let temporary = set("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
-    let places = cache.map(|cache| cache.join("mlserver")).into_iter().chain([temporary]);
-    let places: Vec<PathBuf> = places.collect();
+    let parents = cache.map(|cache| cache.join("mlserver")).into_iter().chain([temporary]);
+    let parents: Vec<PathBuf> = parents.collect();
     let installed = tokio::task::spawn_blocking(move || {
         let mut failure = None;
-        for place in places {
-            match install_in(&place) {
+        for parent in parents {
+            match install_in(&parent) {
                 Ok(folder) => return Ok(folder),
                 Err(source) => {
-                    debug!(path = %place.display(), error = %source, "The Python package cannot be put here.");
-                    failure = Some(SdkError { path: place, source: Arc::new(source) });
+                    debug!(path = %parent.display(), error = %source, "Cannot install the Python package here.");
+                    failure = Some(SdkError { path: parent, source: Arc::new(source) });
                 }
             }
         }
-        Err(failure.expect("there is at least one place"))
+        Err(failure.expect("there is at least one candidate"))
     });
     installed.await.expect("writing files does not panic")
 }
 
-fn install_in(place: &Path) -> io::Result<PathBuf> {
+fn install_in(parent: &Path) -> io::Result<PathBuf> {
     let user = rustix::process::getuid().as_raw();
-    let folder = place.join(format!("mlserver-sdk-{user}-{}", digest()));
-    if is_ours(&folder, user) {
+    let folder = parent.join(format!("mlserver-sdk-{user}-{}", content_hash()));
+    if is_writable_by_owner_only(&folder, user) {
         return Ok(folder);
     }
-    fs::create_dir_all(place)?;
-    // Made complete under another name, so that another server never sees half of it.
-    let draft = place.join(format!(".mlserver-sdk-{}-{}", std::process::id(), uuid::Uuid::new_v4()));
+    fs::create_dir_all(parent)?;
+    // Written under a temporary name and then renamed, so that other servers never see an incomplete folder.
+    let draft = parent.join(format!(".mlserver-sdk-{}-{}", std::process::id(), uuid::Uuid::new_v4()));
     fs::DirBuilder::new().mode(0o700).create(&draft)?;
     let written = write_files(&draft).and_then(|()| fs::rename(&draft, &folder));
     if let Err(error) = written {
-        // What is left of it is of no use, and its loss not worth a word.
+        // A failure to remove the draft does no harm.
         let _ = fs::remove_dir_all(&draft);
-        if !is_ours(&folder, user) {
+        if !is_writable_by_owner_only(&folder, user) {
             return Err(error);
         }
     }
     Ok(folder)
 }
 
-/// Tells whether nobody else can have put anything there.
-fn is_ours(folder: &Path, user: u32) -> bool {
+/// Returns whether `user` owns the folder and nobody else can write to it.
+fn is_writable_by_owner_only(folder: &Path, user: u32) -> bool {
     fs::symlink_metadata(folder)
         .is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o022 == 0)
 }
@@ -98,19 +99,14 @@ fn files() -> impl Iterator<Item = (Cow<'static, str>, Cow<'static, [u8]>)> {
     })
 }
 
-/// Returns a name for the content: the same for the same files.
-fn digest() -> String {
-    let mut mixed = [0_u8; 32];
-    let mut names: Vec<_> = Files::iter().collect();
-    names.sort();
-    for (index, name) in names.iter().enumerate() {
-        let Some(file) = Files::get(name) else { continue };
-        let hash = file.metadata.sha256_hash();
-        let rotation = index % mixed.len();
-        for (place, byte) in hash.into_iter().chain(name.bytes()).enumerate() {
-            let at = (place + rotation) % mixed.len();
-            mixed[at] = mixed[at].rotate_left(3) ^ byte;
-        }
+/// Returns a hash of the names and contents of all files.
+fn content_hash() -> String {
+    let mut files: Vec<_> = files().collect();
+    files.sort();
+    let mut hasher = blake3::Hasher::new();
+    for (name, data) in files {
+        // Hashes of fixed length keep names and contents apart.
+        hasher.update(blake3::hash(name.as_bytes()).as_bytes()).update(blake3::hash(&data).as_bytes());
     }
-    mixed[..12].iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+    hasher.finalize().to_hex()[..24].to_owned()
 }

@@ -1,4 +1,4 @@
-//! Streams: requests on their way to `predict_stream`, and its answers.
+//! Streams: the requests to `predict_stream`, and its answers.
 
 use std::sync::Arc;
 
@@ -6,38 +6,38 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::CallError;
-use super::frame::{Frame, Kind, Outgoing};
-use super::message::{self, Credit, OpenStream};
+use super::frame::{Frame, FrameKind, OutgoingFrame};
+use super::message::{self, CreditHead, StreamHead};
 use super::model::{PythonModel, inconsistent};
 use super::pool::OpenCall;
 use crate::runtimes::{RequestStream, ResponseStream, RuntimeError};
 use crate::types::{InferenceRequest, InferenceResponse};
 
-/// How many answers the model may make ahead of their reader.
+/// How many answers the model may produce ahead of the reader.
 const AHEAD: u32 = 4;
 
 /// The answers of a stream. Dropping it cancels the stream.
-pub(super) struct Answers {
+pub(super) struct AnswerStream {
     model: Arc<PythonModel>,
     id: String,
     call: OpenCall,
     frames: UnboundedReceiver<Result<Frame, CallError>>,
-    /// Nothing once the client has sent its last.
+    /// `None` once the client has sent its last request.
     requests: Option<RequestStream>,
-    /// The request that opened the stream, until the model takes it.
+    /// The request that opened the stream, until it has been sent.
     first: Option<InferenceRequest>,
-    /// How many further requests the model takes now.
+    /// How many further requests the model accepts now.
     credit: u32,
 }
 
-impl Answers {
-    /// Asks `model` for the answers to `requests`.
-    pub(super) fn of(model: Arc<PythonModel>, mut requests: RequestStream) -> ResponseStream {
+impl AnswerStream {
+    /// Opens a stream of `model`, and returns its answers to `requests`.
+    pub(super) fn open(model: Arc<PythonModel>, mut requests: RequestStream) -> ResponseStream {
         let opened = async move {
             let first = requests.next().await.ok_or_else(RuntimeError::no_request)?;
             model.check_ready()?;
-            let head = OpenStream { model: model.number, request: &first.id, credit: AHEAD };
-            let frame = Outgoing::new(Kind::Stream, message::head(&head)).map_err(inconsistent)?;
+            let head = StreamHead { model: model.number, request: &first.id, credit: AHEAD };
+            let frame = OutgoingFrame::new(FrameKind::Stream, message::encode_head(&head)).map_err(inconsistent)?;
             let (call, frames) = model.pool.open(model.number, first.priority, frame)?;
             let id = first.id.clone();
             Ok::<_, RuntimeError>(Self {
@@ -65,7 +65,7 @@ impl Answers {
         Box::pin(answers)
     }
 
-    /// Waits for the next answer, and sends requests meanwhile.
+    /// Waits for the next answer while it sends requests.
     async fn next(&mut self) -> Result<Option<InferenceResponse>, RuntimeError> {
         loop {
             if self.credit > 0
@@ -79,28 +79,28 @@ impl Answers {
                 frame = self.frames.recv() => {
                     let frame = frame.unwrap_or(Err(CallError::Stopping)).inspect_err(|_| self.call.end())?;
                     match frame.kind {
-                        Kind::Answer => {
-                            let credit = Outgoing::new(Kind::Credit, message::head(&Credit { count: 1 }));
+                        FrameKind::Answer => {
+                            let credit = OutgoingFrame::new(FrameKind::Credit, message::encode_head(&CreditHead { count: 1 }));
                             self.call.send(credit.map_err(inconsistent)?);
-                            return message::response(&frame).map(Some).map_err(inconsistent);
+                            return message::read_response(&frame).map(Some).map_err(inconsistent);
                         }
-                        Kind::Credit => {
-                            let Credit { count } = frame.read().map_err(inconsistent)?;
+                        FrameKind::Credit => {
+                            let CreditHead { count } = frame.read_head().map_err(inconsistent)?;
                             self.credit = self.credit.saturating_add(count);
                         }
                         _ => {
                             self.call.end();
-                            self.model.outcome(&self.id, frame)?;
+                            self.model.check_answer(&self.id, frame)?;
                             return Ok(None);
                         }
                     }
                 }
-                request = next_of(&mut self.requests), if may_send => {
+                request = next_request(&mut self.requests), if may_send => {
                     if let Some(request) = request {
                         self.send(&request)?;
                     } else {
                         self.requests = None;
-                        self.call.send(Outgoing::bare(Kind::End));
+                        self.call.send(OutgoingFrame::empty(FrameKind::End));
                     }
                 }
             }
@@ -109,13 +109,13 @@ impl Answers {
 
     fn send(&mut self, request: &InferenceRequest) -> Result<(), RuntimeError> {
         self.credit -= 1;
-        self.call.send(message::request(Kind::Item, None, request).map_err(inconsistent)?);
+        self.call.send(message::request_frame(FrameKind::Item, None, request).map_err(inconsistent)?);
         Ok(())
     }
 }
 
-/// Waits for the next request, for ever when there are no more.
-async fn next_of(requests: &mut Option<RequestStream>) -> Option<InferenceRequest> {
+/// Waits for the next request. Never completes if `requests` is `None`.
+async fn next_request(requests: &mut Option<RequestStream>) -> Option<InferenceRequest> {
     match requests {
         Some(requests) => requests.next().await,
         None => std::future::pending().await,

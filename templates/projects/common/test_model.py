@@ -2,7 +2,7 @@
 
     python -m unittest
 
-`mlserver` is taken from the PATH; the variable MLSERVER names another one. Needs no package of its own.
+Uses the `mlserver` on the PATH; set the environment variable MLSERVER to use another one. Needs no other packages.
 """
 
 import json
@@ -18,11 +18,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 #: How long to wait for the server and for answers, in seconds.
-PATIENCE = 300
+TIMEOUT = 300
 
 
 class Server:
-    """The server, from `with` until its end."""
+    """A server that runs during a `with` block."""
 
     def __enter__(self):
         ports = {"MLSERVER_HTTP_PORT": "0", "MLSERVER_GRPC_PORT": "0", "MLSERVER_METRICS_PORT": "0"}
@@ -44,27 +44,27 @@ class Server:
 
     def __exit__(self, *_):
         self.process.terminate()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
         self.log.close()
 
     def text(self):
-        """Returns what the server has logged so far."""
+        """Returns the server's log so far."""
         self.log.seek(0)
         return self.log.read()
 
-    def wait_for(self, question):
-        """Asks until the answer is something, or the server has ended."""
-        end = time.monotonic() + PATIENCE
+    def wait_for(self, condition):
+        """Waits until `condition()` is true and returns its value. Fails if the server exits first."""
+        end = time.monotonic() + TIMEOUT
         while time.monotonic() < end and self.process.poll() is None:
-            answer = question()
-            if answer:
-                return answer
+            value = condition()
+            if value:
+                return value
             time.sleep(0.05)
         raise AssertionError("the server did not become ready:\n" + self.text())
 
     def is_ready(self):
         try:
-            with urllib.request.urlopen(self.url + "/v2/health/ready", timeout=PATIENCE):
+            with urllib.request.urlopen(self.url + "/v2/health/ready", timeout=TIMEOUT):
                 return True
         except urllib.error.HTTPError:
             return False
@@ -73,7 +73,7 @@ class Server:
         """Sends JSON and returns the text of the answer."""
         request = urllib.request.Request(self.url + path, json.dumps(body).encode())
         request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
             return answer.read().decode()
 
 

@@ -1,4 +1,4 @@
-"""A model of your own: load what it needs once, answer requests as they come."""
+"""A custom model: `load` runs once, `predict` for each request."""
 
 import json
 
@@ -11,7 +11,7 @@ from mlserver.utils import get_model_uri
 
 
 class Line(MLModel):
-    """Answers with `slope * x + intercept`."""
+    """Returns `slope * x + intercept`."""
 
     async def load(self) -> bool:
         path = await get_model_uri(self._settings, wellknown_filenames=["line.json"])

@@ -1,4 +1,4 @@
-"""Teaches a tiny model a rhyme, and saves it in the folder `model`: put a model of your own there, or name one of the hub
+"""Trains a tiny model on a rhyme, and saves it in the folder `model`. Replace it by your own model, or set a model on the hub
 (`"pretrained_model": "gpt2"`) in `model-settings.json`.
 """
 

@@ -1,4 +1,4 @@
-"""Trains a classifier of iris flowers and saves it with MLflow, signature included, in the folder `model`."""
+"""Trains a classifier of iris flowers and saves it with MLflow, including its signature, in the folder `model`."""
 
 import shutil
 

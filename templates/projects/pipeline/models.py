@@ -1,4 +1,4 @@
-"""Steps in a row, served as one model: text in, label and score out."""
+"""A pipeline of steps, served as one model: text in, label and score out."""
 
 import steps
 from mlserver import MLModel
@@ -7,7 +7,7 @@ from mlserver.types import InferenceRequest, InferenceResponse, ResponseOutput
 
 
 class Pipeline(MLModel):
-    """Takes each text through all steps."""
+    """Runs all steps for each text."""
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         texts = self.decode(payload.inputs[0], default_codec=StringCodec)

@@ -1,4 +1,4 @@
-"""The steps of the pipeline: plain functions, which can be tested and changed one by one."""
+"""The steps of the pipeline: plain functions, which can be tested and changed independently."""
 
 from typing import Dict, List
 
@@ -13,7 +13,7 @@ def clean(text: str) -> List[str]:
 
 
 def features(words: List[str]) -> Dict[str, int]:
-    """Counts what the classifier looks at."""
+    """Returns the features of the classifier."""
     return {
         "positive": sum(word in POSITIVE for word in words),
         "negative": sum(word in NEGATIVE for word in words),
@@ -22,13 +22,13 @@ def features(words: List[str]) -> Dict[str, int]:
 
 
 def classify(counts: Dict[str, int]) -> float:
-    """Returns a score from -1, negative, to 1, positive. Put your model here."""
+    """Returns a score from -1 (negative) to 1 (positive). Replace this by your model."""
     found = counts["positive"] + counts["negative"]
     return (counts["positive"] - counts["negative"]) / found if found else 0.0
 
 
 def label(score: float) -> str:
-    """Names a score."""
+    """Returns the label of a score."""
     if score == 0:
         return "neutral"
     return "positive" if score > 0 else "negative"

@@ -1,4 +1,4 @@
-"""A text model whose answer comes piece by piece."""
+"""A text model that streams its answer."""
 
 import asyncio
 from typing import AsyncIterator
@@ -9,7 +9,7 @@ from mlserver.types import InferenceRequest, InferenceResponse
 
 
 class Words(MLModel):
-    """Answers with the words it was sent, backwards: at once, or one after the other."""
+    """Returns the words of the request in reverse order: in one response, or as a stream."""
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         return self._response(" ".join(self._words(payload)))
@@ -17,7 +17,7 @@ class Words(MLModel):
     async def predict_stream(self, payloads: AsyncIterator[InferenceRequest]) -> AsyncIterator[InferenceResponse]:
         async for payload in payloads:
             for word in self._words(payload):
-                # Where your model computes its next token.
+                # Replace this by the computation of the next token.
                 await asyncio.sleep(0.01)
                 yield self._response(word)
 

@@ -1,4 +1,4 @@
-"""The words come one after the other."""
+"""Tests that the words are streamed."""
 
 import json
 import unittest
@@ -7,9 +7,9 @@ from test_model import Server, model_path, read
 
 
 class TestStream(unittest.TestCase):
-    """Server-sent events, an answer in each."""
+    """Tests the stream of server-sent events, each of which is a response."""
 
-    def test_every_word_is_an_event(self):
+    def test_stream_sends_one_event_per_word(self):
         with Server() as server:
             text = server.post(model_path() + "/infer_stream", read("request.json"))
         events = [json.loads(event.partition("data: ")[2]) for event in text.split("\n\n") if event]

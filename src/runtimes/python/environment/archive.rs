@@ -1,4 +1,4 @@
-//! Packed environments, entry by entry. What is in them comes from strangers: the readers bound what they keep of it.
+//! Reads packed environments entry by entry. Archives are untrusted, so the readers limit how much they keep in memory.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
@@ -15,45 +15,45 @@ use zip::ZipArchive;
 use super::refusal::{Refusal, UnpackError};
 use super::tar;
 
-/// Where the format of a tar file shows, and with what.
+/// The offset and the bytes that identify a tar file.
 const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
 const MAGIC_BYTES: usize = 262;
 /// The longest target of a link.
 const MAX_TARGET: u64 = 4096;
 
-/// Something that an archive holds.
-pub(super) struct Entry<'a> {
-    /// As it is written, whatever that means.
+/// An entry of an archive.
+pub(super) struct ArchiveEntry<'a> {
+    /// The path as it is written in the archive, not validated.
     pub(super) path: &'a Path,
-    /// The permissions, the bits above them included.
+    /// The permissions, including the set-user-ID, set-group-ID and sticky bits.
     pub(super) mode: u32,
-    pub(super) kind: Kind,
+    pub(super) kind: EntryKind,
     pub(super) data: &'a mut dyn Read,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum EntryKind {
     Folder,
     File,
-    /// A symbolic link to this.
+    /// A symbolic link to this target.
     Link(PathBuf),
-    /// Another name of a file that came before.
+    /// A hard link to an earlier file.
     HardLink(PathBuf),
-    /// What no environment has, by name.
+    /// A kind that environments do not contain, with a description.
     Other(&'static str),
 }
 
-/// What an archive may hold at most.
+/// The limits on the content of an archive.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct ArchiveLimits {
     pub(super) entries: usize,
-    /// Once decompressed.
+    /// Total size after decompression.
     pub(super) bytes: u64,
 }
 
-impl Limits {
-    /// Returns the limits of an archive of `size` bytes. Packages shrink to a third of their size or so, bombs to less than
-    /// a hundredth.
+impl ArchiveLimits {
+    /// Returns the limits of an archive of `size` bytes. Packages compress to about a third of their size, decompression
+    /// bombs to less than a hundredth.
     pub(super) fn of(size: u64) -> Self {
         Self { entries: 1_000_000, bytes: size.saturating_mul(100).saturating_add(64 << 20).min(64 << 30) }
     }
@@ -63,11 +63,11 @@ impl Limits {
 ///
 /// # Errors
 ///
-/// Fails when the file is no archive, is damaged or holds more than `limits`, and when `visit` fails.
+/// Fails if the file is not an archive, is damaged or exceeds `limits`, or if `visit` fails.
 pub(super) fn read(
     mut file: File,
-    limits: Limits,
-    visit: &mut dyn FnMut(Entry<'_>) -> Result<(), UnpackError>,
+    limits: ArchiveLimits,
+    visit: &mut dyn FnMut(ArchiveEntry<'_>) -> Result<(), UnpackError>,
 ) -> Result<(), UnpackError> {
     let mut start = [0; MAGIC_BYTES];
     let length = fill(&mut file, &mut start)?;
@@ -86,7 +86,7 @@ pub(super) fn read(
         [b'B', b'Z', b'h', ..] => Err(UnpackError::Compression("bzip2")),
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Err(UnpackError::Compression("xz")),
         _ if start.get(TAR_MAGIC.0..) == Some(TAR_MAGIC.1) => tar::read(buffered, &meter, visit),
-        _ => Err(UnpackError::NoArchive),
+        _ => Err(UnpackError::NotAnArchive),
     }
 }
 
@@ -104,7 +104,7 @@ fn fill(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
 fn read_zip(
     file: impl Read + Seek,
     meter: &Meter,
-    visit: &mut dyn FnMut(Entry<'_>) -> Result<(), UnpackError>,
+    visit: &mut dyn FnMut(ArchiveEntry<'_>) -> Result<(), UnpackError>,
 ) -> Result<(), UnpackError> {
     let damaged = |error| UnpackError::Damaged(io::Error::other(error));
     let mut archive = ZipArchive::new(file).map_err(damaged)?;
@@ -112,44 +112,44 @@ fn read_zip(
         let mut file = archive.by_index(index).map_err(damaged)?;
         let name = file.name_raw().to_vec();
         let path = Path::new(OsStr::from_bytes(&name));
-        meter.begin(path)?;
+        meter.begin_entry(path)?;
         let mode = file.unix_mode().unwrap_or(0o644);
-        // The file type that the archive's maker noted; others are devices and the like.
+        // The file type, if the archive records it.
         let (is_folder, file_type) = (file.is_dir(), mode & 0o170_000);
-        let mut data = meter.over(&mut file);
+        let mut data = meter.wrap(&mut file);
         let kind = match file_type {
-            _ if is_folder => Kind::Folder,
+            _ if is_folder => EntryKind::Folder,
             0o120_000 => {
                 let mut target = Vec::new();
-                (&mut data).take(MAX_TARGET).read_to_end(&mut target).map_err(|error| meter.failed(error))?;
-                Kind::Link(OsStr::from_bytes(&target).into())
+                (&mut data).take(MAX_TARGET).read_to_end(&mut target).map_err(|error| meter.read_error(error))?;
+                EntryKind::Link(OsStr::from_bytes(&target).into())
             }
-            0 | 0o100_000 => Kind::File,
-            _ => Kind::Other("a device, a pipe or a socket"),
+            0 | 0o100_000 => EntryKind::File,
+            _ => EntryKind::Other("a device, a pipe or a socket"),
         };
-        visit(Entry { path, mode, kind, data: &mut data }).map_err(|error| meter.explain(error))?;
+        visit(ArchiveEntry { path, mode, kind, data: &mut data }).map_err(|error| meter.explain(error))?;
     }
     Ok(())
 }
 
-/// Counts what comes out of an archive, and stops it at the limits.
+/// Counts the entries and bytes of an archive, and stops reading at the limits.
 #[derive(Debug)]
 pub(super) struct Meter {
-    limits: Limits,
+    limits: ArchiveLimits,
     entries: Cell<usize>,
-    left: Rc<Cell<u64>>,
-    /// What is read now.
+    bytes_left: Rc<Cell<u64>>,
+    /// The path of the entry that is being read.
     entry: RefCell<PathBuf>,
 }
 
 impl Meter {
-    fn new(limits: Limits) -> Self {
-        let left = Rc::new(Cell::new(limits.bytes));
-        Self { limits, entries: Cell::new(0), left, entry: RefCell::default() }
+    fn new(limits: ArchiveLimits) -> Self {
+        let bytes_left = Rc::new(Cell::new(limits.bytes));
+        Self { limits, entries: Cell::new(0), bytes_left, entry: RefCell::default() }
     }
 
     /// Counts an entry.
-    pub(super) fn begin(&self, path: &Path) -> Result<(), UnpackError> {
+    pub(super) fn begin_entry(&self, path: &Path) -> Result<(), UnpackError> {
         self.entry.replace(path.to_owned());
         self.entries.set(self.entries.get() + 1);
         if self.entries.get() > self.limits.entries {
@@ -158,19 +158,19 @@ impl Meter {
         Ok(())
     }
 
-    /// Counts what is read from `reader`.
-    pub(super) fn over<R: Read>(&self, reader: R) -> Metered<R> {
-        Metered { reader, left: Rc::clone(&self.left) }
+    /// Wraps `reader` so that its bytes are counted.
+    pub(super) fn wrap<R: Read>(&self, reader: R) -> MeteredReader<R> {
+        MeteredReader { reader, bytes_left: Rc::clone(&self.bytes_left) }
     }
 
-    /// Says why reading failed.
-    pub(super) fn failed(&self, error: io::Error) -> UnpackError {
+    /// Converts the error of a read.
+    pub(super) fn read_error(&self, error: io::Error) -> UnpackError {
         self.explain(UnpackError::Damaged(error))
     }
 
-    /// Names the entry at which the limit was met, when that is what has failed.
+    /// Replaces `error` with one that names the current entry, if the limit of bytes is the cause.
     pub(super) fn explain(&self, error: UnpackError) -> UnpackError {
-        if self.left.get() > 0 {
+        if self.bytes_left.get() > 0 {
             return error;
         }
         let entry = self.entry.take();
@@ -178,18 +178,18 @@ impl Meter {
     }
 }
 
-/// A reader that fails when the limit is met.
+/// A reader that fails when the limit is reached.
 #[derive(Debug)]
-pub(super) struct Metered<R> {
+pub(super) struct MeteredReader<R> {
     reader: R,
-    left: Rc<Cell<u64>>,
+    bytes_left: Rc<Cell<u64>>,
 }
 
-impl<R: Read> Read for Metered<R> {
+impl<R: Read> Read for MeteredReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.reader.read(buffer)?;
-        let left = self.left.get().saturating_sub(read as u64);
-        self.left.set(left);
-        if left == 0 && read > 0 { Err(io::Error::other("the limit of bytes is met")) } else { Ok(read) }
+        let left = self.bytes_left.get().saturating_sub(read as u64);
+        self.bytes_left.set(left);
+        if left == 0 && read > 0 { Err(io::Error::other("the limit of bytes is reached")) } else { Ok(read) }
     }
 }

@@ -1,7 +1,7 @@
-//! Unpacked environments: each archive once, by what is in it, into a folder that later servers use again.
+//! Unpacks environments. Each archive is unpacked once, by the hash of its content, into a folder that later servers reuse.
 //!
-//! `DIR/HASH` is the environment of an archive, complete once it holds the file `COMPLETE`. A lock on `DIR/.lock` keeps
-//! other servers out meanwhile, and what one that was killed has left is made anew.
+//! `DIR/HASH` is the environment of an archive. It is complete once it contains the file [`COMPLETE`]. A lock on `DIR/.lock`
+//! excludes other servers while an archive is unpacked. The incomplete folder of a server that was killed is unpacked again.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File};
@@ -14,18 +14,18 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tracing::info;
 
-use super::archive::{self, Limits};
+use super::archive::{self, ArchiveLimits};
 use super::refusal::UnpackError;
-use super::relocate::{RelocateError, VENV_FILE, settle};
-use super::tree::{Filled, Tree};
+use super::relocate::{RelocateError, VENV_FILE, relocate};
+use super::tree::{TreeWriter, UnpackedTree};
 
-/// Marks what has been unpacked to its end.
+/// Marks a folder as completely unpacked.
 const COMPLETE: &str = ".mlserver-unpacked";
 const LOCK: &str = ".lock";
-/// Bytes of the hash that name a folder: short enough for the first lines of scripts.
+/// How many bytes of the hash are in a folder's name. Its path must be short enough for the first line of a script.
 const NAME_BYTES: usize = 16;
 
-/// Why there is no environment from an archive.
+/// Why the environment in an archive cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     #[error(transparent)]
@@ -39,29 +39,29 @@ pub enum ArchiveError {
 /// The archives of a server.
 #[derive(Debug, Default)]
 pub(super) struct Archives {
-    /// One archive at a time: they are large, and models that share one wait for it here. There are as many entries as
-    /// paths that settings name.
-    known: Mutex<HashMap<PathBuf, (Stamp, Unpacked)>>,
+    /// Locked while an archive is unpacked: archives are large, so they are unpacked one at a time, and models that share
+    /// one wait here. Has at most one entry for each path in the settings.
+    unpacked: Mutex<HashMap<PathBuf, (FileStamp, Unpacked)>>,
 }
 
-/// An environment that came out of an archive.
+/// An unpacked environment.
 #[derive(Debug, Clone)]
 pub(super) struct Unpacked {
-    /// Names the content.
+    /// The hash of the archive's content.
     pub(super) hash: String,
     pub(super) folder: PathBuf,
 }
 
-/// Tells whether a file has changed.
+/// The metadata of a file by which changes are detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     device: u64,
     inode: u64,
     size: u64,
     modified: (i64, i64),
 }
 
-impl Stamp {
+impl FileStamp {
     fn of(path: &Path) -> io::Result<Self> {
         let metadata = fs::metadata(path)?;
         let (device, inode) = (metadata.dev(), metadata.ino());
@@ -70,22 +70,23 @@ impl Stamp {
 }
 
 impl Archives {
-    /// Returns the environment in the archive `path`, unpacked below `dir`. `search` are folders with interpreters.
+    /// Returns the environment in the archive `path`, unpacked below `dir`. `search` lists folders that may contain
+    /// interpreters.
     ///
     /// # Errors
     ///
-    /// Fails when the archive cannot be read or is refused, and when its environment cannot run here.
+    /// Fails if the archive cannot be read or is refused, or if its environment cannot run on this machine.
     pub(super) async fn unpack(&self, path: &Path, dir: &Path, search: &[PathBuf]) -> Result<Unpacked, ArchiveError> {
-        let mut known = self.known.lock().await;
-        let stamp = Stamp::of(path).map_err(UnpackError::Read)?;
-        if let Some((of, unpacked)) = known.get(path)
-            && *of == stamp
+        let mut all_unpacked = self.unpacked.lock().await;
+        let stamp = FileStamp::of(path).map_err(UnpackError::Read)?;
+        if let Some((stamp_then, unpacked)) = all_unpacked.get(path)
+            && *stamp_then == stamp
             && unpacked.folder.is_dir()
         {
             return Ok(unpacked.clone());
         }
         let unpacked = unpack(path.to_owned(), dir.to_owned(), search).await?;
-        known.insert(path.to_owned(), (stamp, unpacked.clone()));
+        all_unpacked.insert(path.to_owned(), (stamp, unpacked.clone()));
         Ok(unpacked)
     }
 }
@@ -100,7 +101,7 @@ async fn unpack(archive: PathBuf, dir: PathBuf, search: &[PathBuf]) -> Result<Un
             move |source| ArchiveError::Folder { path, source }
         };
         fs::create_dir_all(&dir).map_err(failed(&dir))?;
-        // Models import from a worker with another working directory, perhaps.
+        // Made absolute, because a worker may have another working directory.
         let dir = dir.canonicalize().map_err(failed(&dir))?;
         let lock = lock(&dir.join(LOCK)).map_err(failed(&dir))?;
         let root = dir.join(&hash);
@@ -112,16 +113,16 @@ async fn unpack(archive: PathBuf, dir: PathBuf, search: &[PathBuf]) -> Result<Un
             _ => {}
         }
         DirBuilder::new().mode(0o700).create(&root).map_err(failed(&root))?;
-        let filled = fill(&archive, &root).inspect_err(|_| discard(&root))?;
+        let filled = fill(&archive, &root).inspect_err(|_| remove_partial(&root))?;
         Ok((hash, root, Some(filled), lock))
     });
     let (hash, root, filled, _lock) = filling.await.expect("unpacking does not panic")?;
     let folder = environment_in(&root);
-    if let Some(Filled { interpreters, files, bytes }) = filled {
+    if let Some(UnpackedTree { interpreters, files, bytes }) = filled {
         let inside = folder.strip_prefix(&root).unwrap_or(Path::new(""));
         let links = interpreters.into_iter();
         let links = links.filter_map(|(path, target)| Some((path.strip_prefix(inside).ok()?.to_owned(), target)));
-        settle(&folder, &links.collect(), search).await.inspect_err(|_| discard(&root))?;
+        relocate(&folder, &links.collect(), search).await.inspect_err(|_| remove_partial(&root))?;
         let complete = root.join(COMPLETE);
         fs::write(&complete, "").map_err(|source| UnpackError::Write { path: complete, source })?;
         let seconds = started.elapsed().as_secs_f64();
@@ -130,24 +131,24 @@ async fn unpack(archive: PathBuf, dir: PathBuf, search: &[PathBuf]) -> Result<Un
     Ok(Unpacked { hash, folder })
 }
 
-fn fill(archive: &Path, root: &Path) -> Result<Filled, UnpackError> {
+fn fill(archive: &Path, root: &Path) -> Result<UnpackedTree, UnpackError> {
     let file = File::open(archive)?;
-    let limits = Limits::of(file.metadata()?.len());
-    let mut tree = Tree::new(root);
-    archive::read(file, limits, &mut |entry| tree.put(entry))?;
+    let limits = ArchiveLimits::of(file.metadata()?.len());
+    let mut tree = TreeWriter::new(root);
+    archive::read(file, limits, &mut |entry| tree.write(entry))?;
     tree.finish()
 }
 
-/// Removes what is of no use. The next attempt removes what this one could not.
-fn discard(root: &Path) {
+/// Removes an incomplete folder. The next attempt to unpack removes whatever is left.
+fn remove_partial(root: &Path) {
     let _ = fs::remove_dir_all(root);
 }
 
-/// Waits for the lock, which ends with the file.
+/// Waits for the lock, which is released when the file is closed.
 fn lock(path: &Path) -> io::Result<File> {
     let file = File::options().create(true).truncate(false).write(true).open(path)?;
     match file.lock() {
-        // Not every file system has locks; the folder is then this server's alone, or somebody's own risk.
+        // Some file systems have no locks. Concurrent servers that share the folder are not supported there.
         Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(error),
         _ => Ok(file),
     }
@@ -160,7 +161,7 @@ fn hash(path: &Path) -> io::Result<String> {
     Ok(hash.to_hex()[..2 * NAME_BYTES].to_owned())
 }
 
-/// Returns the folder of the environment: an archive may hold it in a folder of its own.
+/// Returns the folder of the environment: either the root of the archive or its only subfolder.
 fn environment_in(root: &Path) -> PathBuf {
     let is_environment = |folder: &Path| folder.join("bin").is_dir() || folder.join(VENV_FILE).is_file();
     let children = fs::read_dir(root).into_iter().flatten().filter_map(Result::ok);

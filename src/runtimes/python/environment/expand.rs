@@ -1,9 +1,9 @@
-//! Paths as shells read them.
+//! Expands variables in paths, as shells do.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Replaces a leading `~` and `$NAME` or `${NAME}` as shells do; unknown names stay as they are.
+/// Replaces a leading `~`, `$NAME` and `${NAME}` as shells do. Unknown names stay as they are.
 pub(super) fn expand(path: &Path, variables: &BTreeMap<String, String>) -> PathBuf {
     let Some(text) = path.to_str() else { return path.to_owned() };
     let mut expanded = String::new();
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_expanded_as_shells_do() {
+    fn expand_replaces_home_and_variables() {
         let variables = [("HOME", "/home/me"), ("A", "x")].map(|(name, value)| (name.to_owned(), value.to_owned()));
         let variables = variables.into();
         let cases = [

@@ -1,4 +1,4 @@
-//! Which interpreter runs a model, and with which variables.
+//! Finds the interpreter that runs a model, and its environment variables.
 
 mod archive;
 mod archives;
@@ -22,19 +22,20 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 use tracing::warn;
 
-use super::Options;
+use super::PythonOptions;
 use crate::settings::ModelSettings;
 use archives::{ArchiveError, Archives};
 use expand::expand;
-use interpreter::{Interpreter, InterpreterError, Version, probe};
+use interpreter::{Interpreter, InterpreterError, PythonVersion, probe};
 use relocate::VenvFile;
 
-/// How much memory glibc keeps for later: as much as it would once a block of 32 MiB had been freed. With less, tensors of
-/// a megabyte make it give memory back and fetch it again for each call, which costs more than their copies.
+/// How much freed memory glibc keeps for reuse: the values that it would choose itself after a block of 32 MiB was freed.
+/// With lower values, tensors of a megabyte make it return memory to the kernel and request it again in each call, which
+/// costs more than copying the tensors.
 const MEMORY_VARIABLES: [(&str, &str); 2] =
     [("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TRIM_THRESHOLD_", "67108864")];
 
-/// What libraries for numbers read to decide how many threads they start.
+/// The environment variables by which numeric libraries choose their number of threads.
 const THREAD_VARIABLES: [&str; 6] = [
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -44,57 +45,57 @@ const THREAD_VARIABLES: [&str; 6] = [
     "RAYON_NUM_THREADS",
 ];
 
-/// Where an environment's interpreter may be.
+/// The possible paths of an environment's interpreter.
 const PYTHON_NAMES: [&str; 2] = ["bin/python", "bin/python3"];
 
-/// Why there is no environment for a model.
+/// Why a model has no usable environment.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum EnvironmentError {
     #[error("cannot use `environment_path` {}", path.display())]
     Folder { path: PathBuf, source: Arc<io::Error> },
-    #[error("`environment_path` {} is a file; `environment_tarball` takes packed environments", path.display())]
+    #[error("`environment_path` {} is a file; use `environment_tarball` for packed environments", path.display())]
     File { path: PathBuf },
     #[error(
-        "the environment {} holds no interpreter ({}) and no packages",
+        "the environment {} contains no interpreter ({}) and no packages",
         path.display(), PYTHON_NAMES.map(|name| format!("`{name}`")).join(", ")
     )]
     NoInterpreter { path: PathBuf },
-    #[error("the environment {} was made for Python {wanted}, but its `{name}` is Python {found}", path.display())]
-    WrongVersion { path: PathBuf, name: &'static str, wanted: Version, found: Version },
+    #[error("the environment {} was created for Python {wanted}, but its `{name}` is Python {found}", path.display())]
+    WrongVersion { path: PathBuf, name: &'static str, wanted: PythonVersion, found: PythonVersion },
     #[error(
-        "{package} in {} was built for another Python: wanted {wanted}, found Python {found} (`{}`)",
+        "{package} in {} was built for another version of Python: expected {wanted}, found Python {found} (`{}`)",
         path.display(), interpreter.display()
     )]
-    WrongPackage { path: PathBuf, package: String, wanted: String, found: Version, interpreter: PathBuf },
+    WrongPackage { path: PathBuf, package: String, wanted: String, found: PythonVersion, interpreter: PathBuf },
     #[error(transparent)]
     Interpreter(#[from] InterpreterError),
     #[error("cannot use the packed environment `{}`", path.display())]
     Archive { path: PathBuf, source: Arc<ArchiveError> },
     #[error(
-        "no Python interpreter: looked beside the executable, in `VIRTUAL_ENV`, and for `python3` in PATH; `python_executable` names one"
+        "no Python interpreter found: looked next to the executable, in `VIRTUAL_ENV`, and for `python3` in PATH (set `python_executable` to use another)"
     )]
     NoPython,
 }
 
-/// An interpreter, and what must be set for it.
+/// An interpreter, and the location of its packages.
 #[derive(Debug, Clone)]
 pub(super) struct Environment {
-    /// Tells environments apart; nothing for the server's own.
+    /// Identifies the environment; `None` for the server's own.
     pub(super) key: Option<String>,
-    /// How logs call it.
+    /// The environment's name in logs.
     pub(super) name: String,
     pub(super) interpreter: PathBuf,
-    home: Home,
+    packages: PackageLocation,
 }
 
 /// Where an environment's packages are.
 #[derive(Debug, Clone)]
-enum Home {
-    /// Wherever the interpreter finds them.
+enum PackageLocation {
+    /// The interpreter finds them by itself.
     Interpreter,
-    /// In the folder that the interpreter is in.
+    /// In the environment's folder, which also contains the interpreter.
     Folder { path: PathBuf, conda: bool },
-    /// In this folder, beside those of the interpreter.
+    /// In this folder, in addition to those of the interpreter.
     Packages(PathBuf),
 }
 
@@ -102,20 +103,20 @@ enum Home {
 #[derive(Debug, Default)]
 pub(super) struct Environments {
     archives: Archives,
-    /// That of models without one of their own.
-    default: OnceCell<(Environment, Version)>,
+    /// The environment of models without one of their own.
+    default: OnceCell<(Environment, PythonVersion)>,
 }
 
 impl Environments {
-    /// Finds the environment that a model asks for, or the server's.
+    /// Returns the environment that a model's settings name, or the server's.
     ///
     /// # Errors
     ///
-    /// Says what is missing or does not fit.
+    /// Fails if the environment is missing, broken or incompatible.
     pub(super) async fn of(
         &self,
         settings: &ModelSettings,
-        options: &Options,
+        options: &PythonOptions,
     ) -> Result<Environment, EnvironmentError> {
         let parameters = &settings.parameters;
         if let Some(path) = &parameters.environment_path {
@@ -128,8 +129,8 @@ impl Environments {
         Ok(self.default(options).await?.0.clone())
     }
 
-    /// Unpacks an archive, unless that has been done, and opens the environment in it.
-    async fn packed(&self, path: &Path, options: &Options) -> Result<Environment, EnvironmentError> {
+    /// Unpacks an archive, unless it is already unpacked, and opens the environment in it.
+    async fn packed(&self, path: &Path, options: &PythonOptions) -> Result<Environment, EnvironmentError> {
         let dir = options.working_directory.join(&options.environments_dir);
         let unpacked = self.archives.unpack(path, &dir, &interpreter_folders(options)).await;
         let failed = |source| EnvironmentError::Archive { path: path.to_owned(), source: Arc::new(source) };
@@ -142,9 +143,9 @@ impl Environments {
         Ok(Environment { name: name.to_owned(), ..environment })
     }
 
-    async fn in_folder(&self, path: &Path, options: &Options) -> Result<Environment, EnvironmentError> {
+    async fn in_folder(&self, path: &Path, options: &PythonOptions) -> Result<Environment, EnvironmentError> {
         let failed = |source| EnvironmentError::Folder { path: path.to_owned(), source: Arc::new(source) };
-        // A link that leads elsewhere next time is another environment then.
+        // Links are resolved: a link that is changed later is another environment then.
         let folder = fs::canonicalize(path).map_err(failed)?;
         if folder.is_file() {
             return Err(EnvironmentError::File { path: folder });
@@ -153,20 +154,26 @@ impl Environments {
         if let Some((environment, _)) = with_interpreter(folder.clone(), key.clone()).await? {
             return Ok(environment);
         }
-        if !packages::holds_packages(&folder) {
+        if !packages::contains_packages(&folder) {
             return Err(EnvironmentError::NoInterpreter { path: folder });
         }
         let (base, version) = self.default(options).await?;
-        if let Some(packages::Misfit { package, wanted }) = packages::misfit(&folder, *version) {
+        if let Some(packages::IncompatiblePackage { package, wanted }) = packages::find_incompatible(&folder, *version)
+        {
             let (found, interpreter) = (*version, base.interpreter.clone());
             return Err(EnvironmentError::WrongPackage { path: folder, package, wanted, found, interpreter });
         }
         let name = name_of(&folder);
-        Ok(Environment { key: Some(key), name, interpreter: base.interpreter.clone(), home: Home::Packages(folder) })
+        Ok(Environment {
+            key: Some(key),
+            name,
+            interpreter: base.interpreter.clone(),
+            packages: PackageLocation::Packages(folder),
+        })
     }
 
     /// Returns the environment of models without one of their own.
-    async fn default(&self, options: &Options) -> Result<&(Environment, Version), EnvironmentError> {
+    async fn default(&self, options: &PythonOptions) -> Result<&(Environment, PythonVersion), EnvironmentError> {
         let find = || async {
             if options.interpreter.is_none()
                 && let Some(tarball) = &options.environment_tarball
@@ -177,20 +184,23 @@ impl Environments {
                     let Interpreter { version, .. } = probe(&environment.interpreter).await?;
                     return Ok((Environment { key: None, name: "default".to_owned(), ..environment }, version));
                 }
-                // Images set the variable whether there is such a file or not.
-                warn!("`{}` (`MLSERVER_ENV_TARBALL`) is not there.", path.display());
+                // Images set the variable whether or not the file exists.
+                warn!("`{}` (`MLSERVER_ENV_TARBALL`) does not exist.", path.display());
             }
             let interpreter = default_interpreter(options).ok_or(EnvironmentError::NoPython)?;
             let Interpreter { version, .. } = probe(&interpreter).await?;
-            let home = Home::Interpreter;
-            Ok((Environment { key: None, name: "default".to_owned(), interpreter, home }, version))
+            let packages = PackageLocation::Interpreter;
+            Ok((Environment { key: None, name: "default".to_owned(), interpreter, packages }, version))
         };
         self.default.get_or_try_init(find).await
     }
 }
 
-/// Opens the environment in a folder; nothing when that has no interpreter.
-async fn with_interpreter(folder: PathBuf, key: String) -> Result<Option<(Environment, Version)>, EnvironmentError> {
+/// Opens the environment in a folder. Returns `None` if the folder has no interpreter.
+async fn with_interpreter(
+    folder: PathBuf,
+    key: String,
+) -> Result<Option<(Environment, PythonVersion)>, EnvironmentError> {
     let found = PYTHON_NAMES.into_iter().find(|name| folder.join(name).symlink_metadata().is_ok());
     let Some(name) = found else { return Ok(None) };
     let interpreter = folder.join(name);
@@ -201,8 +211,8 @@ async fn with_interpreter(folder: PathBuf, key: String) -> Result<Option<(Enviro
     }
     let conda = folder.join("conda-meta").is_dir();
     let name = name_of(&folder);
-    let home = Home::Folder { path: folder, conda };
-    Ok(Some((Environment { key: Some(key), name, interpreter, home }, version)))
+    let packages = PackageLocation::Folder { path: folder, conda };
+    Ok(Some((Environment { key: Some(key), name, interpreter, packages }, version)))
 }
 
 fn name_of(folder: &Path) -> String {
@@ -210,15 +220,16 @@ fn name_of(folder: &Path) -> String {
 }
 
 impl Environment {
-    /// Returns the variables of this environment's workers, `workers` of which share the machine. Nothing takes one away.
+    /// Returns the environment variables of this environment's workers, `workers` of which share the machine. `None`
+    /// removes a variable.
     pub(super) fn variables(
         &self,
         sdk: &Path,
-        options: &Options,
+        options: &PythonOptions,
         workers: usize,
     ) -> Vec<(&'static str, Option<OsString>)> {
         let set = |name: &str| options.variables.get(name).filter(|value| !value.is_empty());
-        let before = |first: PathBuf, name: &str| {
+        let prepend = |first: PathBuf, name: &str| {
             let mut list = first.into_os_string();
             if let Some(others) = set(name) {
                 list.push(":");
@@ -227,27 +238,27 @@ impl Environment {
             list
         };
         let mut variables = vec![("PYTHONUNBUFFERED", Some("1".into()))];
-        match &self.home {
-            Home::Interpreter => {
-                variables.push(("PYTHONPATH", Some(before(sdk.to_owned(), "PYTHONPATH"))));
+        match &self.packages {
+            PackageLocation::Interpreter => {
+                variables.push(("PYTHONPATH", Some(prepend(sdk.to_owned(), "PYTHONPATH"))));
             }
-            Home::Packages(folder) => {
+            PackageLocation::Packages(folder) => {
                 let mut path = sdk.as_os_str().to_owned();
                 path.push(":");
-                path.push(before(folder.clone(), "PYTHONPATH"));
+                path.push(prepend(folder.clone(), "PYTHONPATH"));
                 variables.push(("PYTHONPATH", Some(path)));
-                variables.push(("PATH", Some(before(folder.join("bin"), "PATH"))));
+                variables.push(("PATH", Some(prepend(folder.join("bin"), "PATH"))));
             }
-            // It is meant to be the only one that its models see.
-            Home::Folder { path, conda } => {
-                let own = if *conda { "CONDA_PREFIX" } else { "VIRTUAL_ENV" };
+            // Models see only the packages of this environment.
+            PackageLocation::Folder { path, conda } => {
+                let prefix = if *conda { "CONDA_PREFIX" } else { "VIRTUAL_ENV" };
                 let other = if *conda { "VIRTUAL_ENV" } else { "CONDA_PREFIX" };
                 variables.extend([
                     ("PYTHONPATH", Some(sdk.as_os_str().to_owned())),
                     ("PYTHONHOME", None),
                     ("PYTHONNOUSERSITE", Some("1".into())),
-                    ("PATH", Some(before(path.join("bin"), "PATH"))),
-                    (own, Some(path.clone().into())),
+                    ("PATH", Some(prepend(path.join("bin"), "PATH"))),
+                    (prefix, Some(path.clone().into())),
                     (other, None),
                 ]);
             }
@@ -265,8 +276,8 @@ impl Environment {
     }
 }
 
-/// The interpreter of models without an environment of their own.
-fn default_interpreter(options: &Options) -> Option<PathBuf> {
+/// Returns the interpreter of models without an environment of their own.
+fn default_interpreter(options: &PythonOptions) -> Option<PathBuf> {
     if let Some(interpreter) = &options.interpreter {
         return Some(options.working_directory.join(interpreter));
     }
@@ -276,13 +287,14 @@ fn default_interpreter(options: &Options) -> Option<PathBuf> {
     paths.into_iter().find(|path| path.is_file())
 }
 
-/// The folders that may hold interpreters: those of the setting, of the executable and of an active virtual environment, and
-/// those in PATH.
-fn interpreter_folders(options: &Options) -> Vec<PathBuf> {
-    let set =
+/// Returns the folders that may contain interpreters: those of the setting, of the executable and of an active virtual
+/// environment, and those in PATH.
+fn interpreter_folders(options: &PythonOptions) -> Vec<PathBuf> {
+    let configured =
         options.interpreter.iter().filter_map(|path| options.working_directory.join(path).parent().map(Path::to_owned));
-    let beside = std::env::current_exe().ok().and_then(|executable| executable.parent().map(Path::to_owned));
+    let next_to_executable =
+        std::env::current_exe().ok().and_then(|executable| executable.parent().map(Path::to_owned));
     let active = options.variables.get("VIRTUAL_ENV").map(|folder| Path::new(folder).join("bin"));
     let path = options.variables.get("PATH").map(|path| std::env::split_paths(path).collect::<Vec<_>>());
-    set.chain(beside).chain(active).chain(path.into_iter().flatten()).collect()
+    configured.chain(next_to_executable).chain(active).chain(path.into_iter().flatten()).collect()
 }

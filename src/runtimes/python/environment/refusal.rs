@@ -1,4 +1,4 @@
-//! Why an archive is not unpacked.
+//! The errors of unpacking an archive.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 /// Why an archive is not unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    #[error("it is no archive: expected tar.gz, tar.zst, tar or zip")]
-    NoArchive,
+    #[error("it is not an archive: expected tar.gz, tar.zst, tar or zip")]
+    NotAnArchive,
     #[error("it is compressed with {0}: expected tar.gz, tar.zst, tar or zip")]
     Compression(&'static str),
     #[error("it cannot be read")]
@@ -20,7 +20,7 @@ pub enum UnpackError {
     Write { path: PathBuf, source: io::Error },
 }
 
-/// What is wrong with an entry.
+/// Why an entry is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("has an absolute path")]
@@ -29,21 +29,21 @@ pub enum Refusal {
     Outside,
     #[error("links to `{}`, which leads out of the environment", target.display())]
     LinkOutside { target: PathBuf },
-    #[error("is one of links that lead to each other")]
+    #[error("is part of a loop of links")]
     LinkLoop,
-    #[error("is another name of `{}`, which is no file before it", target.display())]
+    #[error("is a hard link to `{}`, which is not an earlier file of the archive", target.display())]
     HardLink { target: PathBuf },
     #[error("is {0}")]
     Kind(&'static str),
-    #[error("has the bit that gives its owner's or group's rights to whoever runs it")]
+    #[error("has the set-user-ID or set-group-ID bit")]
     SetId,
-    #[error("lies where something else is")]
+    #[error("conflicts with an earlier entry of the same path")]
     Taken,
     #[error("has a name or target of more than {limit} bytes")]
     LongName { limit: usize },
-    #[error("is one of more than {limit}")]
+    #[error("exceeds the limit of {limit} entries")]
     TooMany { limit: usize },
-    #[error("goes beyond the {limit} bytes that an archive of this size may unpack to")]
+    #[error("exceeds the {limit} bytes that an archive of this size may unpack to")]
     TooLarge { limit: u64 },
 }
 

@@ -1,7 +1,7 @@
-//! Makes an environment at home where it has been unpacked.
+//! Adapts an environment to the folder into which it has been unpacked.
 //!
-//! A conda environment knows how to do that itself: `conda-pack` puts `bin/conda-unpack` into it. A virtual environment
-//! is tied to the interpreter that it was made with by links and by `pyvenv.cfg`, and its scripts to its old folder.
+//! A conda environment contains a program for this: `conda-pack` adds `bin/conda-unpack`. A virtual environment refers to
+//! the interpreter that it was created with by links and in `pyvenv.cfg`, and its scripts refer to its old folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -15,23 +15,23 @@ use std::time::Duration;
 use tokio::process::Command;
 use tracing::debug;
 
-use super::interpreter::{Version, probe, run};
+use super::interpreter::{PythonVersion, probe, run};
 
-/// What makes a folder a virtual environment.
+/// A folder with this file is a virtual environment.
 pub(super) const VENV_FILE: &str = "pyvenv.cfg";
-/// The program that conda-pack leaves for this.
+/// The program that conda-pack adds to relocate an environment.
 const CONDA_UNPACK: &str = "bin/conda-unpack";
-/// How long that may take.
-const CONDA_PATIENCE: Duration = Duration::from_mins(10);
-/// The longest script that is looked at.
+/// How long this program may run.
+const CONDA_TIMEOUT: Duration = Duration::from_mins(10);
+/// The longest script that is rewritten, in bytes.
 const MAX_SCRIPT: u64 = 1 << 20;
 
-/// Why an unpacked environment cannot be used here.
+/// Why an unpacked environment cannot be used on this machine.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RelocateError {
     #[error("its `{CONDA_UNPACK}` failed: {reason}")]
     CondaUnpack { reason: String },
-    #[error("it was made with {wanted}, which this machine does not have; looked at {}", listed(looked_at))]
+    #[error("it was created with {wanted}, which this machine does not have; looked at {}", listed(looked_at))]
     NoBase { wanted: String, looked_at: Vec<PathBuf> },
     #[error("cannot write `{}`", path.display())]
     Write { path: PathBuf, source: Arc<io::Error> },
@@ -41,17 +41,17 @@ fn listed(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(", ")
 }
 
-/// What a virtual environment says about the interpreter that it was made with.
+/// The file of a virtual environment that describes the interpreter that it was created with.
 #[derive(Debug, Default)]
 pub(super) struct VenvFile {
     text: String,
     /// The folder of that interpreter.
     home: Option<PathBuf>,
-    pub(super) version: Option<Version>,
+    pub(super) version: Option<PythonVersion>,
 }
 
 impl VenvFile {
-    /// Reads the file of an environment; nothing when the folder is no virtual environment.
+    /// Reads the file of an environment. Returns `None` if the folder is not a virtual environment.
     pub(super) fn read(folder: &Path) -> Option<Self> {
         let mut text = String::new();
         File::open(folder.join(VENV_FILE)).ok()?.take(64 << 10).read_to_string(&mut text).ok()?;
@@ -61,24 +61,24 @@ impl VenvFile {
         };
         let home = value(&["home"]).map(PathBuf::from);
         // The standard library writes the first, virtualenv and uv the second.
-        let version = value(&["version", "version_info"]).and_then(|text| Version::parse(&text));
+        let version = value(&["version", "version_info"]).and_then(|text| PythonVersion::parse(&text));
         Some(Self { text, home, version })
     }
 }
 
-/// Makes the environment in `folder` usable. `links` are those to the interpreter, relative to the folder; `search` are
-/// folders that may have another one of the same version.
+/// Makes the environment in `folder` usable. `links` are the links to its interpreter, relative to the folder; `search`
+/// lists folders that may contain another interpreter of the same version.
 ///
 /// # Errors
 ///
-/// Fails when there is no such interpreter, or the environment's own program for this fails.
-pub(super) async fn settle(
+/// Fails if there is no such interpreter, or if `conda-unpack` fails.
+pub(super) async fn relocate(
     folder: &Path,
     links: &BTreeMap<PathBuf, PathBuf>,
     search: &[PathBuf],
 ) -> Result<(), RelocateError> {
     if let Some(file) = VenvFile::read(folder) {
-        settle_venv(folder, &file, links, search).await?;
+        relocate_venv(folder, &file, links, search).await?;
     }
     if folder.join(CONDA_UNPACK).is_file() {
         conda_unpack(folder).await?;
@@ -90,15 +90,15 @@ async fn conda_unpack(folder: &Path) -> Result<(), RelocateError> {
     let failed = |reason: String| RelocateError::CondaUnpack { reason };
     let mut command = Command::new(folder.join("bin/python"));
     command.args(["-E", "-s"]).arg(folder.join(CONDA_UNPACK)).current_dir(folder);
-    match run(&mut command, CONDA_PATIENCE).await {
+    match run(&mut command, CONDA_TIMEOUT).await {
         Ok(Some(ran)) if ran.status.success() => Ok(()),
         Ok(Some(ran)) => Err(failed(format!("it {ran}"))),
-        Ok(None) => Err(failed(format!("it ran longer than {} s", CONDA_PATIENCE.as_secs()))),
+        Ok(None) => Err(failed(format!("it ran longer than {} s", CONDA_TIMEOUT.as_secs()))),
         Err(error) => Err(failed(format!("cannot run `bin/python`: {error}"))),
     }
 }
 
-async fn settle_venv(
+async fn relocate_venv(
     folder: &Path,
     file: &VenvFile,
     links: &BTreeMap<PathBuf, PathBuf>,
@@ -117,11 +117,11 @@ async fn settle_venv(
                 base = Some((candidate, found));
                 break;
             }
-            Ok(found) => debug!(path = %candidate.display(), version = %found.version, "Not the interpreter wanted."),
-            Err(error) => debug!(%error, "Not the interpreter wanted."),
+            Ok(found) => debug!(path = %candidate.display(), version = %found.version, "Skipped an interpreter."),
+            Err(error) => debug!(%error, "Skipped an interpreter."),
         }
     }
-    let Some((candidate, found)) = base else {
+    let Some((interpreter, found)) = base else {
         let version = file.version.map_or_else(|| "a Python".to_owned(), |version| format!("Python {version}"));
         let home = file.home.as_deref().map(|home| format!(" in `{}`", home.display())).unwrap_or_default();
         return Err(RelocateError::NoBase { wanted: version + &home, looked_at });
@@ -130,8 +130,8 @@ async fn settle_venv(
         let path = path.to_owned();
         move |source| RelocateError::Write { path, source: Arc::new(source) }
     };
-    let home = file.home.as_deref().filter(|home| candidate.parent() == Some(home));
-    let interpreter = if home.is_some() { candidate } else { &found.file };
+    let home = file.home.as_deref().filter(|home| interpreter.parent() == Some(home));
+    let interpreter = if home.is_some() { interpreter } else { &found.file };
     if home.is_none()
         && let Some(home) = interpreter.parent()
     {
@@ -144,7 +144,7 @@ async fn settle_venv(
     }
     let scripts = folder.join("bin");
     let homes: Vec<&Path> = file.home.as_deref().into_iter().chain(interpreter.parent()).collect();
-    settle_scripts(&scripts, &homes).map_err(failed(&scripts))
+    relocate_scripts(&scripts, &homes).map_err(failed(&scripts))
 }
 
 /// Returns the text of `pyvenv.cfg` with another home.
@@ -154,9 +154,9 @@ fn with_home(text: &str, home: &Path) -> String {
     [format!("home = {}", home.display())].into_iter().chain(others).flat_map(|line| [line, "\n".to_owned()]).collect()
 }
 
-/// Lets the scripts of an environment run by its own interpreter, wherever the environment was when they were written.
-/// Those of an interpreter in `homes` stay as they are.
-fn settle_scripts(bin: &Path, homes: &[&Path]) -> io::Result<()> {
+/// Changes the scripts of an environment to use its own interpreter instead of the path at which it was packed. Scripts
+/// that use an interpreter in `homes` stay as they are.
+fn relocate_scripts(bin: &Path, homes: &[&Path]) -> io::Result<()> {
     for entry in fs::read_dir(bin)? {
         let path = entry?.path();
         let metadata = fs::symlink_metadata(&path)?;
@@ -170,8 +170,8 @@ fn settle_scripts(bin: &Path, homes: &[&Path]) -> io::Result<()> {
         };
         let interpreter = Path::new(first.trim());
         let name = interpreter.file_name().unwrap_or_default().to_string_lossy();
-        let is_theirs = interpreter.parent().is_some_and(|folder| !homes.contains(&folder) && folder.ends_with("bin"));
-        if name.starts_with("python") && is_theirs && bin.join(&*name).symlink_metadata().is_ok() {
+        let is_packed = interpreter.parent().is_some_and(|folder| !homes.contains(&folder) && folder.ends_with("bin"));
+        if name.starts_with("python") && is_packed && bin.join(&*name).symlink_metadata().is_ok() {
             let mut line = OsString::from("#!");
             line.push(bin.join(&*name));
             let mut file = fs::OpenOptions::new().write(true).truncate(true).open(&path)?;

@@ -1,4 +1,4 @@
-//! What archives may do, and what not.
+//! Tests of unpacking valid, hostile and damaged archives.
 
 use std::fs::{self, File};
 use std::io::{Seek, Write};
@@ -13,25 +13,25 @@ use tempfile::TempDir;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-use super::archive::{self, Limits};
+use super::archive::{self, ArchiveLimits};
 use super::refusal::{Refusal, UnpackError};
-use super::tree::{Filled, Tree};
+use super::tree::{TreeWriter, UnpackedTree};
 
-/// An entry to be packed: kind, path, mode, and data or target.
-type Packed<'a> = (EntryType, &'a str, u32, &'a str);
+/// An entry to pack: kind, path, mode, and data or target.
+type PackedEntry<'a> = (EntryType, &'a str, u32, &'a str);
 
 const FILE: EntryType = EntryType::Regular;
 const LINK: EntryType = EntryType::Symlink;
 
-const LIMITS: Limits = Limits { entries: 100, bytes: 1 << 20 };
+const LIMITS: ArchiveLimits = ArchiveLimits { entries: 100, bytes: 1 << 20 };
 
-fn header((kind, path, mode, text): Packed<'_>) -> (Header, Vec<u8>) {
+fn header((kind, path, mode, text): PackedEntry<'_>) -> (Header, Vec<u8>) {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);
-    // Not by `set_path`, which refuses what is to be tested.
-    let place = &mut header.as_old_mut().name;
-    place[..path.len()].copy_from_slice(path.as_bytes());
+    // `set_path` would refuse the hostile paths.
+    let name = &mut header.as_old_mut().name;
+    name[..path.len()].copy_from_slice(path.as_bytes());
     let data = if kind == FILE { text.as_bytes() } else { &[] };
     if kind != FILE {
         header.as_old_mut().linkname[..text.len()].copy_from_slice(text.as_bytes());
@@ -41,7 +41,7 @@ fn header((kind, path, mode, text): Packed<'_>) -> (Header, Vec<u8>) {
     (header, data.to_vec())
 }
 
-fn tar(entries: &[Packed<'_>]) -> Vec<u8> {
+fn tar(entries: &[PackedEntry<'_>]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     for entry in entries {
         let (header, data) = header(*entry);
@@ -56,22 +56,22 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn unpack(bytes: &[u8], limits: Limits) -> (TempDir, Result<Filled, UnpackError>) {
+fn unpack(bytes: &[u8], limits: ArchiveLimits) -> (TempDir, Result<UnpackedTree, UnpackError>) {
     let folder = tempfile::tempdir().unwrap();
     let mut file: File = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
     file.rewind().unwrap();
     let root = folder.path().join("root");
     fs::create_dir(&root).unwrap();
-    let mut tree = Tree::new(&root);
-    let outcome = archive::read(file, limits, &mut |entry| tree.put(entry)).and_then(|()| tree.finish());
-    // Whatever an archive holds, it stays where it is put.
+    let mut tree = TreeWriter::new(&root);
+    let outcome = archive::read(file, limits, &mut |entry| tree.write(entry)).and_then(|()| tree.finish());
+    // No archive writes outside of its folder.
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     (folder, outcome)
 }
 
 #[track_caller]
-fn refusal(bytes: &[u8], limits: Limits) -> (String, Refusal) {
+fn refusal(bytes: &[u8], limits: ArchiveLimits) -> (String, Refusal) {
     match unpack(bytes, limits).1.unwrap_err() {
         UnpackError::Refused { entry, reason } => (entry.to_string_lossy().into_owned(), reason),
         other => unreachable!("{other:?}"),
@@ -79,10 +79,10 @@ fn refusal(bytes: &[u8], limits: Limits) -> (String, Refusal) {
 }
 
 #[test]
-fn hostile_entries_are_refused_by_name() {
+fn unpack_refuses_hostile_entries() {
     let outside = |target: &str| Refusal::LinkOutside { target: target.into() };
     let hard = |target: &str| Refusal::HardLink { target: target.into() };
-    let cases: &[(&[Packed<'_>], &str, Refusal)] = &[
+    let cases: &[(&[PackedEntry<'_>], &str, Refusal)] = &[
         (&[(FILE, "/etc/x", 0o644, "")], "/etc/x", Refusal::Absolute),
         (&[(FILE, "../x", 0o644, "")], "../x", Refusal::Outside),
         (&[(FILE, "a/../../x", 0o644, "")], "a/../../x", Refusal::Outside),
@@ -90,7 +90,7 @@ fn hostile_entries_are_refused_by_name() {
         (&[(LINK, "l", 0o777, "/etc/passwd")], "l", outside("/etc/passwd")),
         (&[(LINK, "l", 0o777, "..")], "l", outside("..")),
         (&[(LINK, "a/l", 0o777, "../../x")], "a/l", outside("../../x")),
-        // Harmless as text, but `d` is one level deeper than it looks.
+        // The target looks harmless, but `d` is one level higher than its path suggests.
         (&[(LINK, "a/b/d", 0o777, "."), (LINK, "l", 0o777, "a/b/d/../../..")], "l", outside("a/b/d/../../..")),
         (&[(LINK, "l", 0o777, "m"), (LINK, "m", 0o777, "l")], "l", Refusal::LinkLoop),
         (&[(LINK, "bin/python3", 0o777, "/usr/bin/python3")], "bin/python3", outside("/usr/bin/python3")),
@@ -129,19 +129,19 @@ fn hostile_entries_are_refused_by_name() {
 }
 
 #[test]
-fn bombs_are_stopped_at_their_limit() {
+fn unpack_stops_decompression_bombs_at_limits() {
     let large = "x".repeat(1000);
     let names: Vec<String> = (0..200).map(|number| format!("f{number}")).collect();
-    let entries = |count: usize| -> Vec<Packed<'_>> {
+    let entries = |count: usize| -> Vec<PackedEntry<'_>> {
         names[..count].iter().map(|name| (FILE, name.as_str(), 0o644, large.as_str())).collect()
     };
     assert!(unpack(&tar(&entries(100)), LIMITS).1.is_ok());
     assert_eq!(refusal(&tar(&entries(101)), LIMITS), ("f100".to_owned(), Refusal::TooMany { limit: 100 }));
-    let few = Limits { bytes: 10_000, ..LIMITS };
+    let few = ArchiveLimits { bytes: 10_000, ..LIMITS };
     let (entry, reason) = refusal(&gzip(&tar(&entries(100))), few);
     assert_eq!(reason, Refusal::TooLarge { limit: 10_000 });
     assert!(["f5", "f6"].contains(&entry.as_str()), "{entry}");
-    // A name that nobody would keep.
+    // A name that is longer than any header that is kept.
     let mut name = Header::new_gnu();
     name.set_entry_type(EntryType::GNULongName);
     name.set_size(1 << 19);
@@ -149,11 +149,11 @@ fn bombs_are_stopped_at_their_limit() {
     let mut builder = Builder::new(Vec::new());
     builder.append(&name, vec![b'n'; 1 << 19].as_slice()).unwrap();
     assert!(matches!(refusal(&builder.into_inner().unwrap(), LIMITS).1, Refusal::LongName { .. }));
-    assert_eq!(Limits::of(1 << 20).bytes, 164 << 20);
+    assert_eq!(ArchiveLimits::of(1 << 20).bytes, 164 << 20);
 }
 
 #[test]
-fn an_environment_comes_out_as_it_was() {
+fn unpack_restores_files_links_and_permissions() {
     let long = format!("lib/{}/module.py", "d".repeat(180));
     let mut builder = Builder::new(Vec::new());
     for entry in [
@@ -188,7 +188,7 @@ fn an_environment_comes_out_as_it_was() {
         assert_eq!((read(&long).as_str(), read("from-pax.py").as_str()), ("long", "pax"));
         assert_eq!(fs::read_link(root.join("bin/python")).unwrap(), Path::new("python3"));
         assert_eq!(fs::read_link(root.join("lib64")).unwrap(), Path::new("lib"));
-        // Made when it is known whether there is such an interpreter here.
+        // Links to the interpreter are created by `relocate`.
         assert!(!root.join("bin/python3").exists());
         let interpreters = [("bin/python3".into(), "/usr/bin/python3".into())];
         assert_eq!(filled.unwrap().interpreters, interpreters.into());
@@ -196,7 +196,7 @@ fn an_environment_comes_out_as_it_was() {
 }
 
 #[test]
-fn zip_archives_are_read_alike() {
+fn unpack_reads_zip_archives() {
     let file = |entries: &[(&str, u32, &str)]| {
         let mut writer = ZipWriter::new(std::io::Cursor::new(Vec::new()));
         for (name, mode, text) in entries {
@@ -224,14 +224,14 @@ fn zip_archives_are_read_alike() {
 }
 
 #[test]
-fn what_is_no_archive_is_named() {
+fn unpack_rejects_other_formats_and_damaged_archives() {
     let whole = gzip(&tar(&[(FILE, "a", 0o644, "text")]));
     let mut changed = whole.clone();
     let checksum = changed.len() - 6;
     changed[checksum] ^= 1;
     let cases: [(&[u8], &str); 7] = [
-        (b"", "it is no archive: expected tar.gz, tar.zst, tar or zip"),
-        (b"hello", "it is no archive: expected tar.gz, tar.zst, tar or zip"),
+        (b"", "it is not an archive: expected tar.gz, tar.zst, tar or zip"),
+        (b"hello", "it is not an archive: expected tar.gz, tar.zst, tar or zip"),
         (b"BZh91AY", "it is compressed with bzip2: expected tar.gz, tar.zst, tar or zip"),
         (b"\xfd7zXZ\0", "it is compressed with xz: expected tar.gz, tar.zst, tar or zip"),
         (&whole[..whole.len() / 2], "it is damaged"),
@@ -244,13 +244,13 @@ fn what_is_no_archive_is_named() {
 }
 
 proptest! {
-    /// Whatever an archive holds, nothing panics and nothing appears beside the folder.
+    /// No archive causes a panic or a write outside of the folder.
     #[test]
-    fn archives_never_write_elsewhere(
+    fn unpack_never_writes_outside_folder(
         entries in prop::collection::vec((0..5_usize, "[ab./]{1,6}", "[ab./]{1,8}"), 1..12)
     ) {
         let kinds = [FILE, LINK, EntryType::Link, EntryType::Directory, LINK];
-        let packed: Vec<Packed<'_>> = entries
+        let packed: Vec<PackedEntry<'_>> = entries
             .iter()
             .map(|(kind, path, text)| (kinds[*kind], path.as_str(), 0o644, text.as_str()))
             .collect();
@@ -272,9 +272,9 @@ proptest! {
         }
     }
 
-    /// Bytes of any kind behind a tar file's first header do no harm.
+    /// Changing any byte of an archive causes no panic and no write outside of the folder.
     #[test]
-    fn damaged_archives_do_no_harm(at in 0..2048_usize, byte: u8) {
+    fn unpack_survives_damaged_archives(at in 0..2048_usize, byte: u8) {
         let mut bytes = tar(&[(FILE, "a/b", 0o755, "text"), (LINK, "l", 0o777, "a/b")]);
         bytes[at] = byte;
         let _ = unpack(&bytes, LIMITS);
@@ -282,7 +282,7 @@ proptest! {
 }
 
 #[test]
-fn names_need_not_be_text() {
+fn unpack_keeps_names_that_are_not_utf8() {
     let mut header = header((FILE, "x", 0o644, "")).0;
     header.as_old_mut().name[..2].copy_from_slice(b"\xff\xfe");
     header.set_cksum();

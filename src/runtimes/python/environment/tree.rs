@@ -1,7 +1,7 @@
-//! The folder that an archive becomes.
+//! Writes the entries of an archive into a folder.
 //!
-//! Folders and files are written first, into a folder in which there is no link yet, so that nothing can be written through
-//! one. Links come last, once it is known where each of them leads.
+//! Folders and files are written first, while the folder contains no links, so that nothing can be written through one.
+//! Links are created last, after each of them has been followed to its target.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -9,45 +9,45 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
-use super::archive::{Entry, Kind};
+use super::archive::{ArchiveEntry, EntryKind};
 use super::refusal::{Refusal, UnpackError};
 use super::relocate::VENV_FILE;
 
-/// How many links in a row are followed, as by the kernel.
+/// How many links in a row are followed; the kernel has the same limit.
 const MAX_HOPS: usize = 40;
 
-/// A folder that is being filled.
+/// Writes the entries of an archive into an empty folder.
 #[derive(Debug)]
-pub(super) struct Tree<'a> {
+pub(super) struct TreeWriter<'a> {
     root: &'a Path,
-    /// Paths of symbolic links below the root, and where they lead.
+    /// Symbolic links, by their paths below the root, and their targets.
     links: BTreeMap<PathBuf, PathBuf>,
     files: u64,
     bytes: u64,
 }
 
-/// What a tree has become.
+/// The result of unpacking an archive.
 #[derive(Debug)]
-pub(super) struct Filled {
-    /// Links to the interpreter that a virtual environment was made with, which have not been made; see `relocate`.
+pub(super) struct UnpackedTree {
+    /// Links to the interpreter that a virtual environment was created with. `relocate` creates them, with other targets.
     pub(super) interpreters: BTreeMap<PathBuf, PathBuf>,
     pub(super) files: u64,
     pub(super) bytes: u64,
 }
 
-impl<'a> Tree<'a> {
-    /// Fills `root`, an empty folder.
+impl<'a> TreeWriter<'a> {
+    /// Creates a writer for `root`, an empty folder.
     pub(super) const fn new(root: &'a Path) -> Self {
         Self { root, links: BTreeMap::new(), files: 0, bytes: 0 }
     }
 
-    /// Takes an entry in.
+    /// Writes an entry. Links are only remembered until [`Self::finish`].
     ///
     /// # Errors
     ///
-    /// Fails when the entry is refused or cannot be written.
-    pub(super) fn put(&mut self, entry: Entry<'_>) -> Result<(), UnpackError> {
-        let Entry { path: written, mode, kind, data } = entry;
+    /// Fails if the entry is refused or cannot be written.
+    pub(super) fn write(&mut self, entry: ArchiveEntry<'_>) -> Result<(), UnpackError> {
+        let ArchiveEntry { path: written, mode, kind, data } = entry;
         let refused = |reason| UnpackError::refused(written, reason);
         let path = relative(written).map_err(refused)?;
         if path.as_os_str().is_empty() {
@@ -58,20 +58,20 @@ impl<'a> Tree<'a> {
             io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => refused(Refusal::Taken),
             _ => UnpackError::Write { path: full.clone(), source },
         };
-        if let Kind::Folder = kind {
+        if let EntryKind::Folder = kind {
             return fs::create_dir_all(&full).map_err(failed);
         }
         if let Some(parent) = full.parent() {
             fs::create_dir_all(parent).map_err(failed)?;
         }
         match kind {
-            Kind::Other(what) => return Err(refused(Refusal::Kind(what))),
-            Kind::Link(target) => {
+            EntryKind::Other(what) => return Err(refused(Refusal::Kind(what))),
+            EntryKind::Link(target) => {
                 if self.links.insert(path, target).is_some() {
                     return Err(refused(Refusal::Taken));
                 }
             }
-            Kind::HardLink(target) => {
+            EntryKind::HardLink(target) => {
                 let missing = || refused(Refusal::HardLink { target: target.clone() });
                 let file = self.root.join(relative(&target).map_err(|_| missing())?);
                 if !fs::symlink_metadata(&file).is_ok_and(|metadata| metadata.is_file()) {
@@ -79,15 +79,15 @@ impl<'a> Tree<'a> {
                 }
                 fs::hard_link(file, &full).map_err(failed)?;
             }
-            Kind::File | Kind::Folder => {
+            EntryKind::File | EntryKind::Folder => {
                 if mode & 0o6000 != 0 {
                     return Err(refused(Refusal::SetId));
                 }
-                // As tar does, and venv-pack needs: a later entry of the same name counts.
+                // A later entry replaces an earlier one of the same name, as with tar. venv-pack relies on it.
                 if fs::symlink_metadata(&full).is_ok_and(|there| there.is_file()) {
                     fs::remove_file(&full).map_err(failed)?;
                 }
-                // Of the permissions only this one means anything here.
+                // Of the permissions, only the executable bit is kept.
                 let mode = if mode & 0o111 == 0 { 0o644 } else { 0o755 };
                 let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&full);
                 self.bytes += copy(data, &mut file.map_err(failed)?, &full)?;
@@ -97,17 +97,17 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Makes the links.
+    /// Creates the links.
     ///
     /// # Errors
     ///
-    /// Fails when one of them leads out of the folder.
-    pub(super) fn finish(mut self) -> Result<Filled, UnpackError> {
+    /// Fails if one of them leads out of the folder.
+    pub(super) fn finish(mut self) -> Result<UnpackedTree, UnpackError> {
         let interpreters: BTreeMap<_, _> =
             self.links.extract_if(.., |path, target| is_foreign_interpreter(self.root, path, target)).collect();
         for (path, target) in &self.links {
             let refused = |reason| UnpackError::refused(path, reason);
-            check(&self.links, path, target).map_err(refused)?;
+            check_link(&self.links, path, target).map_err(refused)?;
         }
         for (path, target) in &self.links {
             let full = self.root.join(path);
@@ -116,11 +116,11 @@ impl<'a> Tree<'a> {
                 _ => UnpackError::Write { path: full.clone(), source },
             })?;
         }
-        Ok(Filled { interpreters, files: self.files, bytes: self.bytes })
+        Ok(UnpackedTree { interpreters, files: self.files, bytes: self.bytes })
     }
 }
 
-/// Copies a file, telling apart which side fails.
+/// Copies a file. Errors distinguish between reading and writing.
 fn copy(data: &mut dyn io::Read, file: &mut fs::File, path: &Path) -> Result<u64, UnpackError> {
     let (mut buffer, mut copied) = (vec![0; 128 << 10], 0);
     loop {
@@ -135,7 +135,7 @@ fn copy(data: &mut dyn io::Read, file: &mut fs::File, path: &Path) -> Result<u64
     }
 }
 
-/// Returns a path without its detours, when it stays below where it starts.
+/// Returns a path without `.` components. Refuses absolute paths and paths with `..`.
 fn relative(path: &Path) -> Result<PathBuf, Refusal> {
     path.components()
         .filter_map(|component| match component {
@@ -147,8 +147,8 @@ fn relative(path: &Path) -> Result<PathBuf, Refusal> {
         .collect()
 }
 
-/// Tells whether a link is what a virtual environment has to the interpreter that it was made with: the one kind of link
-/// that may lead outside, because it is not followed but replaced.
+/// Returns whether a link leads from a virtual environment to the interpreter that it was created with. This is the only
+/// kind of link that may lead out of the folder, because it is replaced and never followed.
 fn is_foreign_interpreter(root: &Path, path: &Path, target: &Path) -> bool {
     let is_python = |path: &Path| {
         let version = path.file_name().and_then(|name| name.to_str()?.strip_prefix("python"));
@@ -159,30 +159,30 @@ fn is_foreign_interpreter(root: &Path, path: &Path, target: &Path) -> bool {
     in_venv && target.is_absolute() && is_python(path) && is_python(target)
 }
 
-/// Follows a link as the kernel will, and fails when it leaves the folder on its way.
-fn check(links: &BTreeMap<PathBuf, PathBuf>, path: &Path, target: &Path) -> Result<(), Refusal> {
+/// Follows a link as the kernel would, and fails if it leaves the folder at any step.
+fn check_link(links: &BTreeMap<PathBuf, PathBuf>, path: &Path, target: &Path) -> Result<(), Refusal> {
     let outside = || Refusal::LinkOutside { target: target.to_owned() };
-    let mut place = path.parent().map(Path::to_owned).unwrap_or_default();
-    // What is still to be walked, the next component last.
-    let mut ahead = reversed(target);
+    let mut position = path.parent().map(Path::to_owned).unwrap_or_default();
+    // The steps that remain, in reverse order.
+    let mut steps = reversed_steps(target);
     let mut hops = 1;
-    while let Some(component) = ahead.pop() {
-        match component {
-            Step::Root => return Err(outside()),
-            Step::Up => {
-                if !place.pop() {
+    while let Some(step) = steps.pop() {
+        match step {
+            PathStep::Root => return Err(outside()),
+            PathStep::Up => {
+                if !position.pop() {
                     return Err(outside());
                 }
             }
-            Step::Into(name) => {
-                place.push(name);
-                if let Some(target) = links.get(&place) {
+            PathStep::Into(name) => {
+                position.push(name);
+                if let Some(target) = links.get(&position) {
                     hops += 1;
                     if hops > MAX_HOPS {
                         return Err(Refusal::LinkLoop);
                     }
-                    place.pop();
-                    ahead.extend(reversed(target));
+                    position.pop();
+                    steps.extend(reversed_steps(target));
                 }
             }
         }
@@ -191,18 +191,18 @@ fn check(links: &BTreeMap<PathBuf, PathBuf>, path: &Path, target: &Path) -> Resu
 }
 
 #[derive(Debug)]
-enum Step<'a> {
+enum PathStep<'a> {
     Root,
     Up,
     Into(&'a std::ffi::OsStr),
 }
 
-fn reversed(path: &Path) -> Vec<Step<'_>> {
+fn reversed_steps(path: &Path) -> Vec<PathStep<'_>> {
     let steps = path.components().filter_map(|component| match component {
-        Component::Normal(name) => Some(Step::Into(name)),
+        Component::Normal(name) => Some(PathStep::Into(name)),
         Component::CurDir => None,
-        Component::ParentDir => Some(Step::Up),
-        Component::RootDir | Component::Prefix(_) => Some(Step::Root),
+        Component::ParentDir => Some(PathStep::Up),
+        Component::RootDir | Component::Prefix(_) => Some(PathStep::Root),
     });
     let mut steps: Vec<_> = steps.collect();
     steps.reverse();

@@ -1,4 +1,4 @@
-//! The calls of a pool: how they get to a worker, and their answers back.
+//! The calls of a pool: their way to a worker, and the way back of their answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,44 +8,44 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tracing::error;
 
-use super::{Pool, State};
+use super::{Pool, PoolState};
 use crate::runtimes::Progress;
 use crate::runtimes::python::CallError;
-use crate::runtimes::python::dispatch::{Lane, ModelNumber, Purpose, Sent};
-use crate::runtimes::python::frame::{Frame, Kind, Outgoing};
-use crate::runtimes::python::message::Metrics;
+use crate::runtimes::python::dispatch::{CallTarget, Lane, ModelNumber, Placement};
+use crate::runtimes::python::frame::{Frame, FrameKind, OutgoingFrame};
+use crate::runtimes::python::message::MetricsHead;
 use crate::types::Priority;
 
-/// A call, as the pool keeps it.
+/// A call that is queued or open.
 #[derive(Debug)]
-pub(super) struct Call {
-    pub(super) frame: Outgoing,
-    pub(super) reply: Reply,
-    pub(super) place: Arc<Place>,
+pub(super) struct PoolCall {
+    pub(super) frame: OutgoingFrame,
+    pub(super) reply: ReplySender,
+    pub(super) placement: Arc<CallPlacement>,
     progress: Arc<dyn Progress>,
 }
 
 #[derive(Debug)]
-pub(super) enum Reply {
+pub(super) enum ReplySender {
     One(oneshot::Sender<Result<Frame, CallError>>),
-    /// Bounded by the credit that the reader gives.
+    /// Bounded by the credit that the reader grants.
     Many(mpsc::UnboundedSender<Result<Frame, CallError>>),
 }
 
-/// Where a call is; written under the pool's lock.
+/// The worker and id of a call. Written while the pool is locked.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct CallPlacement {
     worker: AtomicUsize,
-    /// 0 while it waits.
+    /// 0 while the call is queued.
     pub(super) id: AtomicU64,
 }
 
-/// A call that somebody waits for; dropping it cancels the call.
+/// A call whose caller waits for the answer. Dropping it cancels the call.
 #[derive(Debug)]
 pub(in crate::runtimes::python) struct OpenCall {
     pool: Arc<Pool>,
-    place: Arc<Place>,
-    over: bool,
+    placement: Arc<CallPlacement>,
+    ended: bool,
 }
 
 impl Pool {
@@ -53,86 +53,87 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// Fails when no worker can run it, or the one that ran it ended. Dropping the future cancels the call.
+    /// Fails if no worker can run the call, or if its worker exited. Dropping the future cancels the call.
     pub(in crate::runtimes::python) async fn call(
         self: &Arc<Self>,
-        purpose: Purpose,
-        frame: Outgoing,
+        target: CallTarget,
+        frame: OutgoingFrame,
         progress: Arc<dyn Progress>,
     ) -> Result<Frame, CallError> {
         let (reply, answer) = oneshot::channel();
-        let mut open = self.submit(purpose, (frame, Reply::One(reply)), progress)?;
+        let mut open = self.submit(target, frame, ReplySender::One(reply), progress)?;
         let answer = answer.await.unwrap_or(Err(CallError::Stopping));
-        open.over = true;
+        open.ended = true;
         answer
     }
 
-    /// Sends a call whose answers are many frames, the last of which is an `end` or an `error`.
+    /// Sends a call whose answer is several frames, the last of which is an `end` or an `error`.
     pub(in crate::runtimes::python) fn open(
         self: &Arc<Self>,
         model: ModelNumber,
         priority: Priority,
-        frame: Outgoing,
+        frame: OutgoingFrame,
     ) -> Result<(OpenCall, mpsc::UnboundedReceiver<Result<Frame, CallError>>), CallError> {
         let (reply, answers) = mpsc::unbounded_channel();
-        let purpose = Purpose { model, lane: Lane::Loop, priority };
-        Ok((self.submit(purpose, (frame, Reply::Many(reply)), Arc::new(()))?, answers))
+        let target = CallTarget { model, lane: Lane::Loop, priority };
+        Ok((self.submit(target, frame, ReplySender::Many(reply), Arc::new(()))?, answers))
     }
 
     fn submit(
         self: &Arc<Self>,
-        purpose: Purpose,
-        (frame, reply): (Outgoing, Reply),
+        target: CallTarget,
+        frame: OutgoingFrame,
+        reply: ReplySender,
         progress: Arc<dyn Progress>,
     ) -> Result<OpenCall, CallError> {
-        let place = Arc::<Place>::default();
-        let call = Call { frame, reply, place: Arc::clone(&place), progress };
+        let placement = Arc::<CallPlacement>::default();
+        let call = PoolCall { frame, reply, placement: Arc::clone(&placement), progress };
         let mut state = self.state.lock();
         if state.closed {
             return Err(CallError::Stopping);
         }
-        if state.is_hopeless(purpose.model) {
+        if state.is_unavailable(target.model) {
             drop(state);
-            return Err(CallError::NoWorker { reason: self.trouble(purpose.model) });
+            return Err(CallError::NoWorker { reason: self.unavailable_reason(target.model) });
         }
-        let sent = state.dispatch.submit(purpose, call, Instant::now());
+        let placed = state.dispatch.submit(target, call, Instant::now());
         self.options.metrics.observe_queue(state.open_calls());
-        if let Some(sent) = sent {
-            state.send(sent);
+        if let Some(placed) = placed {
+            state.send(placed);
         }
         drop(state);
-        Ok(OpenCall { pool: Arc::clone(self), place, over: false })
+        Ok(OpenCall { pool: Arc::clone(self), placement, ended: false })
     }
 
-    /// Has the first worker send `payload` back from its loop.
+    /// Pings the first worker, whose event loop echoes `payload`.
     pub(in crate::runtimes::python) async fn ping(&self, payload: Bytes) -> Option<Bytes> {
-        let frame = Outgoing::with_tail(Kind::Ping, Bytes::new(), vec![payload]).ok()?;
+        let frame = OutgoingFrame::with_tail(FrameKind::Ping, Bytes::new(), vec![payload]).ok()?;
         let (reply, answer) = oneshot::channel();
         self.state.lock().send_to(0, frame, reply);
         answer.await.ok()?.ok().map(|frame| frame.tail)
     }
 
-    /// Takes a frame from a worker.
+    /// Handles a frame from a worker.
     pub(super) fn receive(&self, worker: usize, frame: Frame) {
         let now = Instant::now();
         match frame.kind {
-            Kind::Metrics => match frame.read::<Metrics>() {
+            FrameKind::Metrics => match frame.read_head::<MetricsHead>() {
                 Ok(metrics) => self.options.metrics.observe(metrics.observed),
                 Err(error) => error!("{}: {error}", self.worker_name(worker)),
             },
-            Kind::Exposition => self.receive_metrics(worker, &frame),
-            Kind::Ready => {
+            FrameKind::Exposition => self.receive_metrics(worker, &frame),
+            FrameKind::Ready => {
                 let ready = self.state.lock().links[worker].ready.take();
-                if let (Some(sender), Ok(ready)) = (ready, frame.read()) {
-                    // Fails only when the keeper has given up.
+                if let (Some(sender), Ok(ready)) = (ready, frame.read_head()) {
+                    // Fails only if the supervisor no longer waits.
                     let _ = sender.send(ready);
                 }
             }
-            Kind::Yielded => {
+            FrameKind::Yielded => {
                 let mut state = self.state.lock();
-                state.dispatch.yielded(worker, frame.id, now);
-                let progress = state.dispatch.open(worker, frame.id).map(|call| Arc::clone(&call.progress));
-                state.pump(worker, now);
+                state.dispatch.call_yielded(worker, frame.id, now);
+                let progress = state.dispatch.open_call(worker, frame.id).map(|call| Arc::clone(&call.progress));
+                state.send_queued(worker, now);
                 drop(state);
                 if let Some(progress) = progress {
                     progress.yielded();
@@ -140,12 +141,12 @@ impl Pool {
             }
             _ => {
                 let mut state = self.state.lock();
-                let ends = match state.dispatch.open(worker, frame.id) {
-                    Some(Call { reply: Reply::Many(answers), .. }) => {
-                        if matches!(frame.kind, Kind::End | Kind::Error) {
+                let ends = match state.dispatch.open_call(worker, frame.id) {
+                    Some(PoolCall { reply: ReplySender::Many(answers), .. }) => {
+                        if matches!(frame.kind, FrameKind::End | FrameKind::Error) {
                             true
                         } else {
-                            // Fails only when the reader has gone; its cancellation is under way.
+                            // Fails only if the reader was dropped, which also cancels the call.
                             let _ = answers.send(Ok(frame));
                             return;
                         }
@@ -157,7 +158,7 @@ impl Pool {
                     return;
                 }
                 let call = state.dispatch.finish(worker, frame.id, now);
-                state.pump(worker, now);
+                state.send_queued(worker, now);
                 drop(state);
                 if let Some(call) = call {
                     call.reply.send(Ok(frame));
@@ -167,42 +168,49 @@ impl Pool {
     }
 }
 
-impl State {
+impl PoolState {
     pub(super) fn open_calls(&self) -> usize {
-        (0..self.links.len()).map(|worker| self.dispatch.open_calls(worker)).sum::<usize>() + self.dispatch.waiting()
+        (0..self.links.len()).map(|worker| self.dispatch.open_calls(worker)).sum::<usize>()
+            + self.dispatch.queued_calls()
     }
 
-    /// Hands a call that has its place to the connection.
-    fn send(&self, sent: Sent) {
-        let Some(call) = self.dispatch.open(sent.worker, sent.id) else { return };
-        call.place.worker.store(sent.worker, Ordering::Relaxed);
-        call.place.id.store(sent.id, Ordering::Relaxed);
+    /// Passes a placed call to its worker's connection.
+    fn send(&self, placed: Placement) {
+        let Some(call) = self.dispatch.open_call(placed.worker, placed.id) else { return };
+        call.placement.worker.store(placed.worker, Ordering::Relaxed);
+        call.placement.id.store(placed.id, Ordering::Relaxed);
         call.progress.begin();
-        if let Some(mailbox) = &self.links[sent.worker].mailbox {
-            // Fails only when the connection has ended, and then the call's end is under way.
-            let _ = mailbox.send((sent.id, call.frame.clone()));
+        if let Some(mailbox) = &self.links[placed.worker].mailbox {
+            // Fails only if the connection has ended; the supervisor then ends or requeues the call.
+            let _ = mailbox.send((placed.id, call.frame.clone()));
         }
     }
 
-    /// Sends a call that is no prediction to one worker. The reply is dropped when it cannot be sent.
-    pub(super) fn send_to(&mut self, worker: usize, frame: Outgoing, reply: oneshot::Sender<Result<Frame, CallError>>) {
-        let call = Call { frame, reply: Reply::One(reply), place: Arc::default(), progress: Arc::new(()) };
-        if let Ok(sent) = self.dispatch.submit_to(worker, call, Instant::now()) {
-            self.send(sent);
+    /// Sends a call that is not a prediction to one worker. Drops `reply` if the call cannot be sent.
+    pub(super) fn send_to(
+        &mut self,
+        worker: usize,
+        frame: OutgoingFrame,
+        reply: oneshot::Sender<Result<Frame, CallError>>,
+    ) {
+        let call =
+            PoolCall { frame, reply: ReplySender::One(reply), placement: Arc::default(), progress: Arc::new(()) };
+        if let Ok(placed) = self.dispatch.submit_to(worker, call, Instant::now()) {
+            self.send(placed);
         }
     }
 
-    /// Sends what waits for this worker and can run now.
-    pub(super) fn pump(&mut self, worker: usize, now: Instant) {
-        while let Some(sent) = self.dispatch.next(worker, now) {
-            self.send(sent);
+    /// Sends the queued calls that this worker can run now.
+    pub(super) fn send_queued(&mut self, worker: usize, now: Instant) {
+        while let Some(placed) = self.dispatch.place_next(worker, now) {
+            self.send(placed);
         }
     }
 }
 
-impl Reply {
+impl ReplySender {
     pub(super) fn send(self, outcome: Result<Frame, CallError>) {
-        // Fails only when nobody waits any more.
+        // Fails only if the caller no longer waits.
         match self {
             Self::One(reply) => drop(reply.send(outcome)),
             Self::Many(replies) => drop(replies.send(outcome)),
@@ -211,38 +219,38 @@ impl Reply {
 }
 
 impl OpenCall {
-    /// Sends a further frame of a stream to where the stream is. Does nothing once that has ended.
-    pub(in crate::runtimes::python) fn send(&self, frame: Outgoing) {
+    /// Sends a further frame of a stream to its worker. Does nothing once the stream has ended.
+    pub(in crate::runtimes::python) fn send(&self, frame: OutgoingFrame) {
         let state = self.pool.state.lock();
-        let (worker, id) = (self.place.worker.load(Ordering::Relaxed), self.place.id.load(Ordering::Relaxed));
-        if state.dispatch.open(worker, id).is_some()
+        let (worker, id) = (self.placement.worker.load(Ordering::Relaxed), self.placement.id.load(Ordering::Relaxed));
+        if state.dispatch.open_call(worker, id).is_some()
             && let Some(mailbox) = &state.links[worker].mailbox
         {
             let _ = mailbox.send((id, frame));
         }
     }
 
-    /// Notes that the call has ended, so that there is nothing to cancel.
+    /// Marks the call as ended, so that dropping it cancels nothing.
     pub(in crate::runtimes::python) fn end(&mut self) {
-        self.over = true;
+        self.ended = true;
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        if self.over {
+        if self.ended {
             return;
         }
         let mut state = self.pool.state.lock();
-        let (worker, id) = (self.place.worker.load(Ordering::Relaxed), self.place.id.load(Ordering::Relaxed));
+        let (worker, id) = (self.placement.worker.load(Ordering::Relaxed), self.placement.id.load(Ordering::Relaxed));
         if id == 0 {
-            let taken = state.dispatch.take_waiting(|_, call| Arc::ptr_eq(&call.place, &self.place));
+            let taken = state.dispatch.take_queued(|_, call| Arc::ptr_eq(&call.placement, &self.placement));
             drop(state);
             drop(taken);
-        } else if state.dispatch.open(worker, id).is_some()
+        } else if state.dispatch.open_call(worker, id).is_some()
             && let Some(mailbox) = &state.links[worker].mailbox
         {
-            let _ = mailbox.send((id, Outgoing::bare(Kind::Cancel)));
+            let _ = mailbox.send((id, OutgoingFrame::empty(FrameKind::Cancel)));
         }
     }
 }

@@ -1,13 +1,13 @@
-//! A pool: workers that run the same interpreter, the models they have, and the calls for them.
+//! A pool: workers that run the same interpreter, the models that they have loaded, and the calls to these models.
 //!
-//! A *keeper* task owns each worker. It starts the process, has it load the models that the pool wants there, watches it,
-//! and starts it again when it has ended, with growing pauses when it does not live long. What requests and keepers share is
-//! behind one lock that is never held across a wait. A model is ready on a worker once its `load` has been answered there,
-//! through the queue that its calls take.
+//! A *supervisor* task owns each worker. It spawns the process, has it load its models, watches it, and restarts it when it
+//! exits, with exponential backoff if it exits soon after its start. Requests and supervisors share state behind one lock,
+//! which is never held across an `await`. A model is ready on a worker once the worker has answered `load` and the warm-up
+//! samples; these are sent through the same queue as calls.
 
 mod calls;
-mod keeper;
 mod scrape;
+mod supervisor;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,34 +24,34 @@ pub(super) use calls::OpenCall;
 
 use super::PythonLoadError;
 use super::dispatch::{Dispatch, ModelNumber};
-use super::frame::{Kind, Outgoing};
-use super::message::{self, Load, Loaded, Ready};
-use super::process::Program;
+use super::frame::{FrameKind, OutgoingFrame};
+use super::message::{self, LoadHead, LoadedHead, ReadyHead};
+use super::process::WorkerProgram;
 use crate::telemetry::workers::WorkerMetrics;
 use crate::types::InferenceRequest;
-use calls::Call;
+use calls::PoolCall;
 
-/// After this many failed starts in a row, calls do not wait for the next one.
-const HOPELESS: u32 = 2;
+/// After this many failed starts in a row, calls fail instead of waiting for the next start.
+const MAX_FAILED_STARTS: u32 = 2;
 
-/// What a pool is made of.
+/// The configuration of a pool.
 #[derive(Debug, Clone)]
-pub(super) struct Options {
-    /// How logs and messages call it.
+pub(super) struct PoolOptions {
+    /// The pool's name in logs and messages.
     pub(super) name: String,
-    pub(super) program: Program,
+    pub(super) program: WorkerProgram,
     pub(super) size: usize,
-    /// Plain functions run on the thread of the worker's loop.
+    /// Whether plain functions run on the thread of the worker's event loop.
     pub(super) inline: bool,
     pub(super) debug: bool,
     pub(super) logging: Option<Value>,
-    /// Folders to import from, behind the SDK.
+    /// Folders to import from, after the SDK.
     pub(super) paths: Vec<std::path::PathBuf>,
-    /// Nothing when a worker may be silent for ever.
+    /// How long a worker may be unresponsive before it is killed; `None` means no limit.
     pub(super) hang_timeout: Option<Duration>,
-    /// How long a worker has to end its calls when it is stopped.
+    /// How long a worker that is being stopped has to finish its calls.
     pub(super) stop_timeout: Duration,
-    /// Bounds the models that are being loaded at once, over all pools.
+    /// Limits the number of concurrent loads, over all pools.
     pub(super) loads: Arc<Semaphore>,
     pub(super) metrics: WorkerMetrics,
 }
@@ -59,115 +59,116 @@ pub(super) struct Options {
 /// Workers and their models.
 #[derive(Debug)]
 pub(super) struct Pool {
-    options: Options,
-    state: Mutex<State>,
-    /// Wakes each keeper: there may be something to load.
+    options: PoolOptions,
+    state: Mutex<PoolState>,
+    /// Wakes each supervisor when its worker may have a model to load.
     wake: Vec<Notify>,
     stop: CancellationToken,
-    keepers: Mutex<JoinSet<()>>,
+    supervisors: Mutex<JoinSet<()>>,
 }
 
 #[derive(Debug)]
-struct State {
-    dispatch: Dispatch<Call>,
-    links: Vec<Link>,
-    models: BTreeMap<ModelNumber, Model>,
+struct PoolState {
+    dispatch: Dispatch<PoolCall>,
+    links: Vec<WorkerLink>,
+    models: BTreeMap<ModelNumber, PoolModel>,
     next_model: ModelNumber,
     closed: bool,
 }
 
-/// What is known of a worker's process.
+/// The state of a worker's process and of the connection to it.
 #[derive(Debug, Default)]
-struct Link {
-    mailbox: Option<mpsc::UnboundedSender<(u64, Outgoing)>>,
-    ready: Option<oneshot::Sender<Ready>>,
-    /// Its process, once that is ready.
+struct WorkerLink {
+    mailbox: Option<mpsc::UnboundedSender<(u64, OutgoingFrame)>>,
+    ready: Option<oneshot::Sender<ReadyHead>>,
+    /// The process id, once the worker is ready.
     pid: Option<u32>,
-    /// It has not answered the last `scrape`.
-    asked_for_metrics: bool,
-    /// Changes when it has.
-    told_metrics: watch::Sender<()>,
-    /// The model that it loads now.
+    /// Whether the worker has yet to answer the last `scrape`.
+    scrape_pending: bool,
+    /// Changes when it answers.
+    scraped: watch::Sender<()>,
+    /// The model that the worker is loading now.
     loading: Option<ModelNumber>,
-    /// Starts in a row that came to nothing.
-    failures: u32,
-    /// Ends in a row of workers that did not live long.
-    deaths: u32,
-    /// Why it is not up.
-    trouble: Option<String>,
+    /// Number of exits since the worker last loaded a model.
+    failed_starts: u32,
+    /// Number of exits in a row before the worker counted as stable.
+    early_exits: u32,
+    /// Why the worker is not up.
+    last_failure: Option<String>,
 }
 
 #[derive(Debug)]
-struct Model {
+struct PoolModel {
     name: String,
     version: Option<String>,
-    frame: Outgoing,
-    /// How long a call may run; nothing is for ever.
-    limit: Option<Duration>,
-    /// Requests that a worker answers before it takes calls.
-    samples: Arc<[Outgoing]>,
-    on: BTreeMap<usize, On>,
-    /// It has been loaded by every worker once, so that a failure from now on is the worker's.
+    load_frame: OutgoingFrame,
+    /// How long a prediction may run before its worker is replaced; `None` means no limit.
+    predict_timeout: Option<Duration>,
+    /// Sample requests that a worker answers before it takes calls.
+    warmup: Arc<[OutgoingFrame]>,
+    /// The state of the model on each worker that should load it.
+    states: BTreeMap<usize, LoadState>,
+    /// Whether all these workers have loaded the model once. From then on, a failure is attributed to the worker.
     established: bool,
-    ready: Arc<AtomicUsize>,
+    ready_workers: Arc<AtomicUsize>,
     changed: watch::Sender<()>,
 }
 
-/// What a model is on one worker.
+/// The state of a model on one worker.
 #[derive(Debug)]
-enum On {
-    /// Workers have died this often while they loaded it here.
-    Wanted {
-        deaths: u32,
+enum LoadState {
+    /// The worker has yet to load the model. It has crashed this often while it did.
+    Pending {
+        crashes: u32,
     },
-    Loaded(Loaded),
+    Loaded(LoadedHead),
     Failed(PythonLoadError),
 }
 
-/// A model to be loaded.
+/// A model to load.
 #[derive(Debug)]
-pub(super) struct WantedModel<'a> {
+pub(super) struct ModelSpec<'a> {
     pub(super) name: &'a str,
     pub(super) version: Option<&'a str>,
-    /// As `model-settings.json` would have them, resolved.
+    /// The resolved settings, in the form of `model-settings.json`.
     pub(super) settings: &'a Value,
     /// The path of that file.
     pub(super) source: Option<&'a str>,
-    /// How long a call may run before its worker is replaced; nothing is for ever.
-    pub(super) limit: Option<Duration>,
-    /// Requests that every worker answers before it takes calls.
-    pub(super) samples: &'a [InferenceRequest],
+    /// How long a prediction may run before its worker is replaced; `None` means no limit.
+    pub(super) predict_timeout: Option<Duration>,
+    /// Sample requests that every worker answers before it takes calls.
+    pub(super) warmup: &'a [InferenceRequest],
 }
 
-/// A model that every worker it was meant for has loaded.
+/// A model that all its workers have loaded.
 #[derive(Debug)]
 pub(super) struct AddedModel {
     pub(super) number: ModelNumber,
-    pub(super) loaded: Loaded,
-    /// On how many workers it can be called now.
-    pub(super) ready: Arc<AtomicUsize>,
+    pub(super) loaded: LoadedHead,
+    /// The number of workers on which the model can be called now.
+    pub(super) ready_workers: Arc<AtomicUsize>,
 }
 
 impl Pool {
-    /// Makes a pool whose workers start now.
-    pub(super) fn start(options: Options) -> Arc<Self> {
+    /// Creates a pool and starts its workers.
+    pub(super) fn start(options: PoolOptions) -> Arc<Self> {
         let size = options.size.max(1);
         let pool = Arc::new(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(PoolState {
                 dispatch: Dispatch::new(size),
-                links: std::iter::repeat_with(Link::default).take(size).collect(),
+                links: std::iter::repeat_with(WorkerLink::default).take(size).collect(),
                 models: BTreeMap::new(),
                 next_model: 0,
                 closed: false,
             }),
             wake: std::iter::repeat_with(Notify::new).take(size).collect(),
             stop: CancellationToken::new(),
-            keepers: Mutex::new(JoinSet::new()),
+            supervisors: Mutex::new(JoinSet::new()),
             options,
         });
         for worker in 0..size {
-            let keeper = Arc::clone(&pool).keep(worker);
-            pool.keepers.lock().spawn(keeper);
+            let supervisor = Arc::clone(&pool).supervise(worker);
+            pool.supervisors.lock().spawn(supervisor);
         }
         pool
     }
@@ -181,24 +182,24 @@ impl Pool {
         self.wake.len()
     }
 
-    /// Tells whether the pool takes no further models.
+    /// Returns whether the pool takes no further models.
     pub(super) fn is_closed(&self) -> bool {
         self.state.lock().closed
     }
 
     // Models
 
-    /// Loads a model on `workers` of the workers (on all when there are fewer), those with the fewest models.
+    /// Loads a model on the `workers` workers with the fewest models, or on all workers if the pool has fewer.
     ///
     /// # Errors
     ///
-    /// Fails when one of them cannot load it; no worker keeps it then.
+    /// Fails if one of them cannot load it. The model is then unloaded from all workers.
     pub(super) async fn add(
         self: &Arc<Self>,
-        wanted: WantedModel<'_>,
+        spec: ModelSpec<'_>,
         workers: usize,
     ) -> Result<AddedModel, PythonLoadError> {
-        let WantedModel { name, version, settings, source, limit, samples } = wanted;
+        let ModelSpec { name, version, settings, source, predict_timeout, warmup } = spec;
         let (number, mut changed) = {
             let mut state = self.state.lock();
             if state.closed {
@@ -206,38 +207,38 @@ impl Pool {
             }
             state.next_model += 1;
             let number = state.next_model;
-            let load = Load { model: number, settings, source };
-            let frame = Outgoing::new(Kind::Load, message::head(&load))?;
-            let samples = samples.iter().map(|sample| message::request(Kind::Predict, Some(number), sample));
-            let samples = samples.collect::<Result<_, _>>()?;
-            let mut places: Vec<usize> = (0..state.links.len()).collect();
-            let models = |worker| state.models.values().filter(|model| model.on.contains_key(&worker)).count();
-            places.sort_by_key(|&worker| models(worker));
-            places.truncate(workers.max(1));
+            let load = LoadHead { model: number, settings, source };
+            let load_frame = OutgoingFrame::new(FrameKind::Load, message::encode_head(&load))?;
+            let warmup = warmup.iter().map(|sample| message::request_frame(FrameKind::Predict, Some(number), sample));
+            let warmup = warmup.collect::<Result<_, _>>()?;
+            let mut chosen: Vec<usize> = (0..state.links.len()).collect();
+            let models = |worker| state.models.values().filter(|model| model.states.contains_key(&worker)).count();
+            chosen.sort_by_key(|&worker| models(worker));
+            chosen.truncate(workers.max(1));
             let (sender, changed) = watch::channel(());
             state.models.insert(
                 number,
-                Model {
+                PoolModel {
                     name: name.to_owned(),
                     version: version.map(str::to_owned),
-                    frame,
-                    limit,
-                    samples,
-                    on: places.iter().map(|&worker| (worker, On::Wanted { deaths: 0 })).collect(),
+                    load_frame,
+                    predict_timeout,
+                    warmup,
+                    states: chosen.iter().map(|&worker| (worker, LoadState::Pending { crashes: 0 })).collect(),
                     established: false,
-                    ready: Arc::default(),
+                    ready_workers: Arc::default(),
                     changed: sender,
                 },
             );
-            for &worker in &places {
+            for &worker in &chosen {
                 self.wake[worker].notify_one();
             }
             (number, changed)
         };
-        // Whoever gives up waiting leaves no model behind.
-        let guard = Removal { pool: self, number: Some(number) };
+        // If the load fails or this future is dropped, the model is removed again.
+        let guard = RemovalGuard { pool: self, number: Some(number) };
         loop {
-            if let Some(outcome) = self.outcome(number) {
+            if let Some(outcome) = self.load_outcome(number) {
                 let added = outcome?;
                 guard.disarm();
                 return Ok(added);
@@ -249,34 +250,34 @@ impl Pool {
         }
     }
 
-    /// Returns what became of a model that is being added, once that is known.
-    fn outcome(&self, number: ModelNumber) -> Option<Result<AddedModel, PythonLoadError>> {
+    /// Returns the outcome of adding a model, or `None` if it is not known yet.
+    fn load_outcome(&self, number: ModelNumber) -> Option<Result<AddedModel, PythonLoadError>> {
         let mut state = self.state.lock();
         let model = state.models.get_mut(&number)?;
         let mut last = None;
-        for on in model.on.values_mut() {
-            match on {
-                On::Wanted { .. } => return None,
-                On::Loaded(loaded) => last = Some(loaded.clone()),
-                On::Failed(error) => return Some(Err(std::mem::replace(error, PythonLoadError::Stopping))),
+        for state in model.states.values_mut() {
+            match state {
+                LoadState::Pending { .. } => return None,
+                LoadState::Loaded(loaded) => last = Some(loaded.clone()),
+                LoadState::Failed(error) => return Some(Err(std::mem::replace(error, PythonLoadError::Stopping))),
             }
         }
         model.established = true;
-        let (loaded, ready) = (last?, Arc::clone(&model.ready));
-        Some(Ok(AddedModel { number, loaded, ready }))
+        let (loaded, ready_workers) = (last?, Arc::clone(&model.ready_workers));
+        Some(Ok(AddedModel { number, loaded, ready_workers }))
     }
 
-    /// Takes a model away from every worker, and ends the pool when it was the last.
+    /// Unloads a model from every worker, and closes the pool if it was the last one.
     pub(super) fn remove(&self, number: ModelNumber) {
         let mut state = self.state.lock();
         let Some(model) = state.models.remove(&number) else { return };
-        model.ready.store(0, Ordering::Release);
-        for worker in model.on.into_keys() {
+        model.ready_workers.store(0, Ordering::Release);
+        for worker in model.states.into_keys() {
             state.dispatch.remove_model(worker, number);
             if state.links[worker].mailbox.is_some() {
-                // Nobody waits for the answer; a worker that has gone needs no unload.
+                // The answer is ignored. A worker that is not running needs no unload.
                 let (reply, _) = oneshot::channel();
-                state.send_to(worker, message::unload(number), reply);
+                state.send_to(worker, message::unload_frame(number), reply);
             }
         }
         if state.models.is_empty() {
@@ -286,61 +287,61 @@ impl Pool {
         }
     }
 
-    /// Says why a model cannot be called on any worker.
-    pub(super) fn trouble(&self, number: ModelNumber) -> String {
+    /// Describes why a model cannot be called on any worker.
+    pub(super) fn unavailable_reason(&self, number: ModelNumber) -> String {
         let state = self.state.lock();
         let Some(model) = state.models.get(&number) else { return "the model has been unloaded".to_owned() };
-        let troubles = model.on.keys().filter_map(|&worker| state.links[worker].trouble.as_deref());
-        let failed = model.on.values().filter_map(|on| match on {
-            On::Failed(error) => Some(error.to_string()),
-            On::Wanted { .. } | On::Loaded(_) => None,
+        let worker_failures = model.states.keys().filter_map(|&worker| state.links[worker].last_failure.as_deref());
+        let load_failures = model.states.values().filter_map(|state| match state {
+            LoadState::Failed(error) => Some(error.to_string()),
+            LoadState::Pending { .. } | LoadState::Loaded(_) => None,
         });
-        let mut reasons: Vec<String> = troubles.map(str::to_owned).chain(failed).collect();
+        let mut reasons: Vec<String> = worker_failures.map(str::to_owned).chain(load_failures).collect();
         reasons.dedup();
         if reasons.is_empty() { "its worker is starting".to_owned() } else { reasons.join("; ") }
     }
 
-    /// Ends all workers: their open calls first, as far as time allows.
-    pub(super) async fn end(&self) {
+    /// Stops all workers once their open calls have finished or `stop_timeout` is over.
+    pub(super) async fn stop(&self) {
         self.state.lock().closed = true;
         self.stop.cancel();
-        let mut keepers = std::mem::take(&mut *self.keepers.lock());
-        while keepers.join_next().await.is_some() {}
+        let mut supervisors = std::mem::take(&mut *self.supervisors.lock());
+        while supervisors.join_next().await.is_some() {}
     }
 }
 
-impl State {
-    /// Tells whether calls for a model would wait for a worker that does not start.
-    fn is_hopeless(&self, number: ModelNumber) -> bool {
+impl PoolState {
+    /// Returns whether calls to a model would wait for workers that fail to start.
+    fn is_unavailable(&self, number: ModelNumber) -> bool {
         self.models.get(&number).is_none_or(|model| {
-            model.ready.load(Ordering::Acquire) == 0
-                && model
-                    .on
-                    .iter()
-                    .all(|(&worker, on)| matches!(on, On::Failed(_)) || self.links[worker].failures >= HOPELESS)
+            model.ready_workers.load(Ordering::Acquire) == 0
+                && model.states.iter().all(|(&worker, state)| {
+                    matches!(state, LoadState::Failed(_)) || self.links[worker].failed_starts >= MAX_FAILED_STARTS
+                })
         })
     }
 
-    fn take_hopeless(&mut self) -> Vec<Call> {
-        let hopeless: Vec<ModelNumber> =
-            self.models.keys().copied().filter(|&number| self.is_hopeless(number)).collect();
-        self.dispatch.take_waiting(|model, _| hopeless.contains(&model))
+    /// Removes and returns the queued calls of models that are unavailable.
+    fn take_unservable_calls(&mut self) -> Vec<PoolCall> {
+        let unavailable: Vec<ModelNumber> =
+            self.models.keys().copied().filter(|&number| self.is_unavailable(number)).collect();
+        self.dispatch.take_queued(|model, _| unavailable.contains(&model))
     }
 }
 
-/// Takes a model away again unless it is disarmed.
-struct Removal<'a> {
+/// Removes a model when it is dropped, unless it is disarmed.
+struct RemovalGuard<'a> {
     pool: &'a Pool,
     number: Option<ModelNumber>,
 }
 
-impl Removal<'_> {
+impl RemovalGuard<'_> {
     fn disarm(mut self) {
         self.number = None;
     }
 }
 
-impl Drop for Removal<'_> {
+impl Drop for RemovalGuard<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
             self.pool.remove(number);
