@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
-use crate::types::{Line, Place, Priority, Turns};
+use crate::types::{Priority, PriorityQueue, PriorityScheduler, QueuePosition};
 
 /// Runs as many computations concurrently as there are cores. Others wait, the most urgent first and then in order of arrival,
-/// with the aging of [`Turns`].
+/// with the aging of [`PriorityScheduler`].
 ///
 /// Admission bounds the number of waiting jobs. If a caller is dropped, its waiting job is removed; a computation that has
 /// started runs to its end.
@@ -23,8 +23,8 @@ pub struct ComputePool {
 #[derive(Debug)]
 struct ComputeState {
     free: usize,
-    line: Line<oneshot::Sender<Permit>>,
-    turns: Turns,
+    queue: PriorityQueue<oneshot::Sender<Permit>>,
+    scheduler: PriorityScheduler,
     arrivals: u64,
 }
 
@@ -35,14 +35,19 @@ struct Permit(Arc<Mutex<ComputeState>>);
 /// A caller that waits for a thread. Dropping it removes it from the queue.
 struct WaitingJob {
     state: Arc<Mutex<ComputeState>>,
-    place: Place,
+    position: QueuePosition,
     permit: oneshot::Receiver<Permit>,
 }
 
 impl ComputePool {
     /// Creates a pool that runs `width` computations concurrently.
     pub fn new(width: NonZeroUsize) -> Self {
-        let state = ComputeState { free: width.get(), line: Line::default(), turns: Turns::default(), arrivals: 0 };
+        let state = ComputeState {
+            free: width.get(),
+            queue: PriorityQueue::default(),
+            scheduler: PriorityScheduler::default(),
+            arrivals: 0,
+        };
         Self { state: Arc::new(Mutex::new(state)), width }
     }
 
@@ -92,10 +97,10 @@ impl ComputePool {
                 return Permit(Arc::clone(&self.state));
             }
             state.arrivals += 1;
-            let place = Place { priority, order: state.arrivals };
+            let position = QueuePosition { priority, order: state.arrivals };
             let (sender, permit) = oneshot::channel();
-            state.line.push(place, sender);
-            WaitingJob { state: Arc::clone(&self.state), place, permit }
+            state.queue.push(position, sender);
+            WaitingJob { state: Arc::clone(&self.state), position, permit }
         };
         (&mut waiting.permit).await.expect("a waiting job stays in the queue until it gets a permit")
     }
@@ -104,8 +109,8 @@ impl ComputePool {
 impl ComputeState {
     /// Takes the next job from the queue. If it is empty, one more thread is free.
     fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
-        let next = self.turns.choose(self.line.heads().map(|(place, _)| place));
-        let next = next.and_then(|place| self.line.pop(place.priority));
+        let next = self.scheduler.choose(self.queue.heads().map(|(position, _)| position));
+        let next = next.and_then(|position| self.queue.pop(position.priority));
         self.free += usize::from(next.is_none());
         next
     }
@@ -123,7 +128,7 @@ impl Drop for Permit {
 
 impl Drop for WaitingJob {
     fn drop(&mut self) {
-        let removed = self.state.lock().line.remove(self.place);
+        let removed = self.state.lock().queue.remove(self.position);
         drop(removed);
     }
 }
@@ -176,13 +181,13 @@ mod tests {
                 for_task.run_at(Priority::new(number), move || order.lock().push(name)).await.unwrap();
             });
             let waiting = tasks.len() + 1;
-            while pool.state.lock().line.len() < waiting {
+            while pool.state.lock().queue.len() < waiting {
                 tokio::task::yield_now().await;
             }
             tasks.push(task);
         }
         tasks.remove(1).abort();
-        while pool.state.lock().line.len() == 4 {
+        while pool.state.lock().queue.len() == 4 {
             tokio::task::yield_now().await;
         }
         drop(busy);
