@@ -1,4 +1,4 @@
-//! Where long computations run, so that the threads that serve connections stay free.
+//! The pool for long computations, so that the threads that serve connections stay free.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
-use crate::types::{Line, Place, Priority, Turns};
+use crate::types::{Priority, PriorityQueue, PriorityScheduler, QueuePosition};
 
-/// Threads for computations: as many at once as there are cores. The others wait, the most urgent in front and then in order
-/// of arrival, with the aging of [`Turns`].
+/// Runs as many computations concurrently as there are cores. Others wait, the most urgent first and then in order of arrival,
+/// with the aging of [`PriorityScheduler`].
 ///
-/// What waits is bounded by the admission limit in front of it. A caller that goes away leaves the queue; a computation
-/// that has started runs to its end.
+/// Admission bounds the number of waiting jobs. If a caller is dropped, its waiting job is removed; a computation that has
+/// started runs to its end.
 #[derive(Debug, Clone)]
 pub struct ComputePool {
     state: Arc<Mutex<ComputeState>>,
@@ -23,40 +23,45 @@ pub struct ComputePool {
 #[derive(Debug)]
 struct ComputeState {
     free: usize,
-    line: Line<oneshot::Sender<Permit>>,
-    turns: Turns,
+    queue: PriorityQueue<oneshot::Sender<Permit>>,
+    scheduler: PriorityScheduler,
     arrivals: u64,
 }
 
-/// One of the threads, until it is dropped.
+/// The right to use one of the threads, until it is dropped.
 #[derive(Debug)]
 struct Permit(Arc<Mutex<ComputeState>>);
 
-/// A caller that waits for a thread; when it is dropped before, it leaves.
+/// A caller that waits for a thread. Dropping it removes it from the queue.
 struct WaitingJob {
     state: Arc<Mutex<ComputeState>>,
-    place: Place,
+    position: QueuePosition,
     permit: oneshot::Receiver<Permit>,
 }
 
 impl ComputePool {
-    /// Makes a pool that runs `width` computations at once.
+    /// Creates a pool that runs `width` computations concurrently.
     pub fn new(width: NonZeroUsize) -> Self {
-        let state = ComputeState { free: width.get(), line: Line::default(), turns: Turns::default(), arrivals: 0 };
+        let state = ComputeState {
+            free: width.get(),
+            queue: PriorityQueue::default(),
+            scheduler: PriorityScheduler::default(),
+            arrivals: 0,
+        };
         Self { state: Arc::new(Mutex::new(state)), width }
     }
 
-    /// Returns how many computations run at once.
+    /// Returns how many computations run concurrently.
     pub const fn width(&self) -> usize {
         self.width.get()
     }
 
-    /// Makes a pool as wide as the machine (or the process's share of it) has cores.
+    /// Creates a pool as wide as the number of cores that the process may use.
     pub fn for_this_machine() -> Self {
         Self::new(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
     }
 
-    /// Runs `work`, which is as urgent as most, on a thread of the pool.
+    /// Runs `work` on a thread of the pool, with the default priority.
     ///
     /// # Errors
     ///
@@ -65,7 +70,7 @@ impl ComputePool {
         self.run_at(Priority::default(), work).await
     }
 
-    /// Runs `work` on a thread of the pool, before what is less urgent.
+    /// Runs `work` on a thread of the pool, before less urgent jobs.
     ///
     /// # Errors
     ///
@@ -92,20 +97,20 @@ impl ComputePool {
                 return Permit(Arc::clone(&self.state));
             }
             state.arrivals += 1;
-            let place = Place { priority, order: state.arrivals };
+            let position = QueuePosition { priority, order: state.arrivals };
             let (sender, permit) = oneshot::channel();
-            state.line.push(place, sender);
-            WaitingJob { state: Arc::clone(&self.state), place, permit }
+            state.queue.push(position, sender);
+            WaitingJob { state: Arc::clone(&self.state), position, permit }
         };
-        (&mut waiting.permit).await.expect("who waits stays in the line until it gets a permit")
+        (&mut waiting.permit).await.expect("a waiting job stays in the queue until it gets a permit")
     }
 }
 
 impl ComputeState {
-    /// Finds who is next; without anybody, there is one more free thread.
+    /// Takes the next job from the queue. If it is empty, one more thread is free.
     fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
-        let next = self.turns.choose(self.line.heads().map(|(place, _)| place));
-        let next = next.and_then(|place| self.line.pop(place.priority));
+        let next = self.scheduler.choose(self.queue.heads().map(|(position, _)| position));
+        let next = next.and_then(|position| self.queue.pop(position.priority));
         self.free += usize::from(next.is_none());
         next
     }
@@ -115,7 +120,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let next = self.0.lock().next();
         if let Some(next) = next {
-            // One that has just left drops the permit, which goes on to whoever is after it.
+            // If that caller has just been dropped, so is the permit, which then passes to the next one.
             let _ = next.send(Self(Arc::clone(&self.0)));
         }
     }
@@ -123,8 +128,8 @@ impl Drop for Permit {
 
 impl Drop for WaitingJob {
     fn drop(&mut self) {
-        let left = self.state.lock().line.remove(self.place);
-        drop(left);
+        let removed = self.state.lock().queue.remove(self.position);
+        drop(removed);
     }
 }
 
@@ -134,7 +139,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[tokio::test]
-    async fn no_more_run_at_once_than_the_pool_is_wide() {
+    async fn compute_pool_limits_concurrency_to_width() {
         let pool = ComputePool::new(NonZeroUsize::new(2).unwrap());
         let running = Arc::new(AtomicUsize::new(0));
         let tasks: Vec<_> = (0..20)
@@ -158,31 +163,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_an_error_and_frees_the_thread() {
+    async fn compute_pool_panic_is_an_error_and_frees_thread() {
         let pool = ComputePool::new(NonZeroUsize::MIN);
         assert!(pool.run(|| panic!("boom")).await.is_err());
         assert_eq!(pool.run(|| 3).await.unwrap(), 3);
     }
 
     #[tokio::test]
-    async fn the_urgent_run_first_and_those_that_leave_are_forgotten() {
+    async fn compute_pool_runs_urgent_jobs_first_and_drops_cancelled_ones() {
         let pool = ComputePool::new(NonZeroUsize::MIN);
         let busy = pool.permit(Priority::default()).await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
-        for (number, name) in [(10, "bulk"), (5, "leaves"), (5, "usual"), (1, "urgent")] {
+        for (number, name) in [(10, "bulk"), (5, "cancelled"), (5, "usual"), (1, "urgent")] {
             let (for_task, order) = (pool.clone(), Arc::clone(&order));
             let task = tokio::spawn(async move {
                 for_task.run_at(Priority::new(number), move || order.lock().push(name)).await.unwrap();
             });
             let waiting = tasks.len() + 1;
-            while pool.state.lock().line.len() < waiting {
+            while pool.state.lock().queue.len() < waiting {
                 tokio::task::yield_now().await;
             }
             tasks.push(task);
         }
         tasks.remove(1).abort();
-        while pool.state.lock().line.len() == 4 {
+        while pool.state.lock().queue.len() == 4 {
             tokio::task::yield_now().await;
         }
         drop(busy);

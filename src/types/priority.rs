@@ -1,8 +1,8 @@
-//! Whose turn it is among what waits.
+//! The order in which waiting requests run.
 //!
-//! The most urgent goes first, and of those that are equally urgent the one that has waited longest. So that nobody waits
-//! for ever behind others who keep coming, whoever has waited longest of all ages with every turn of a more urgent one, and
-//! is next after [`Turns::PATIENCE`] of them. Pure: neither clock nor I/O.
+//! The most urgent request runs first, and of equally urgent ones the one that has waited longest. Aging prevents starvation:
+//! the request that has waited longest of all is next after more urgent ones have passed it
+//! [`PriorityScheduler::PATIENCE`] times. Pure: neither clock nor I/O.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -45,25 +45,25 @@ impl Default for Priority {
 
 /// A place among what waits. The one whose turn it would be, but for aging, is the least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct QueuePosition {
     pub priority: Priority,
     /// The lower, the longer it has waited.
     pub order: u64,
 }
 
-/// Decides whose turn it is.
+/// Chooses the next request.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Turns {
-    /// Turns in a row in which whoever had waited longest was passed over.
+pub struct PriorityScheduler {
+    /// How many times in a row the longest-waiting request has been passed over.
     passed_over: u32,
 }
 
-impl Turns {
-    /// How often in a row whoever has waited longest is passed over at most.
+impl PriorityScheduler {
+    /// How many times in a row the longest-waiting request may be passed over.
     pub const PATIENCE: u32 = 16;
 
     /// Chooses among the places of those that could be next, of which each priority needs to show only its first.
-    pub fn choose(&mut self, places: impl Iterator<Item = Place> + Clone) -> Option<Place> {
+    pub fn choose(&mut self, places: impl Iterator<Item = QueuePosition> + Clone) -> Option<QueuePosition> {
         let most_urgent = places.clone().min()?;
         let longest = places.min_by_key(|place| place.order)?;
         if longest == most_urgent || self.passed_over >= Self::PATIENCE {
@@ -76,22 +76,22 @@ impl Turns {
     }
 }
 
-/// What waits, by priority and then in order of arrival.
+/// Waiting items, by priority and then in order of arrival.
 #[derive(Debug)]
-pub struct Line<T> {
+pub struct PriorityQueue<T> {
     /// None of them empty.
     levels: BTreeMap<Priority, VecDeque<(u64, T)>>,
 }
 
-impl<T> Default for Line<T> {
+impl<T> Default for PriorityQueue<T> {
     fn default() -> Self {
         Self { levels: BTreeMap::new() }
     }
 }
 
-impl<T> Line<T> {
+impl<T> PriorityQueue<T> {
     /// Adds what comes now: its order is beyond all others'.
-    pub fn push(&mut self, place: Place, item: T) {
+    pub fn push(&mut self, place: QueuePosition, item: T) {
         self.levels.entry(place.priority).or_default().push_back((place.order, item));
     }
 
@@ -103,10 +103,10 @@ impl<T> Line<T> {
     }
 
     /// Returns the first of each priority.
-    pub fn heads(&self) -> impl Iterator<Item = (Place, &T)> + Clone {
+    pub fn heads(&self) -> impl Iterator<Item = (QueuePosition, &T)> + Clone {
         self.levels.iter().filter_map(|(&priority, level)| {
             let (order, item) = level.front()?;
-            Some((Place { priority, order: *order }, item))
+            Some((QueuePosition { priority, order: *order }, item))
         })
     }
 
@@ -121,7 +121,7 @@ impl<T> Line<T> {
     }
 
     /// Takes what is at a place.
-    pub fn remove(&mut self, place: Place) -> Option<T> {
+    pub fn remove(&mut self, place: QueuePosition) -> Option<T> {
         let level = self.levels.get_mut(&place.priority)?;
         let index = level.binary_search_by_key(&place.order, |(order, _)| *order).ok()?;
         let (_, item) = level.remove(index)?;
@@ -182,15 +182,18 @@ mod tests {
     /// Someone who waits.
     #[derive(Debug, Clone, Copy)]
     struct Waiting {
-        place: Place,
+        place: QueuePosition,
         /// Who had waited longer when it came, and turns since.
         older: usize,
         turns: usize,
     }
 
     /// Takes the turn of somebody, and checks that it was theirs to have.
-    fn turn(line: &mut Line<Waiting>, turns: &mut Turns) -> Result<Option<Waiting>, TestCaseError> {
-        let places: Vec<Place> = line.heads().map(|(place, _)| place).collect();
+    fn turn(
+        line: &mut PriorityQueue<Waiting>,
+        turns: &mut PriorityScheduler,
+    ) -> Result<Option<Waiting>, TestCaseError> {
+        let places: Vec<QueuePosition> = line.heads().map(|(place, _)| place).collect();
         let Some(place) = turns.choose(places.iter().copied()) else {
             prop_assert!(line.is_empty());
             return Ok(None);
@@ -206,18 +209,18 @@ mod tests {
         // Callers come (a priority), or somebody has a turn (nothing).
         #[test]
         fn nobody_starves_and_the_urgent_go_first(events in vec(option::weighted(0.55, 1..=10_u64), 1..400)) {
-            let (mut line, mut turns, mut order) = (Line::<Waiting>::default(), Turns::default(), 0);
+            let (mut line, mut turns, mut order) = (PriorityQueue::<Waiting>::default(), PriorityScheduler::default(), 0);
             let end = std::iter::repeat_n(None, events.len());
             for event in events.iter().copied().chain(end) {
                 if let Some(priority) = event {
                     order += 1;
-                    let place = Place { priority: Priority::new(priority), order };
+                    let place = QueuePosition { priority: Priority::new(priority), order };
                     let older = line.len();
                     line.push(place, Waiting { place, older, turns: 0 });
                     continue;
                 }
                 let Some(chosen) = turn(&mut line, &mut turns)? else { continue };
-                let bound = (chosen.older + 1) * (Turns::PATIENCE as usize + 1);
+                let bound = (chosen.older + 1) * (PriorityScheduler::PATIENCE as usize + 1);
                 prop_assert!(chosen.turns < bound, "{:?} after {} turns, {} at most", chosen, chosen.turns, bound);
                 for level in line.levels.values_mut() {
                     for (_, waiting) in level {
@@ -230,10 +233,10 @@ mod tests {
 
         #[test]
         fn those_that_are_equally_urgent_keep_their_order(count in 1..100_u64, priority in 0..12_u64) {
-            let (mut line, mut turns) = (Line::default(), Turns::default());
+            let (mut line, mut turns) = (PriorityQueue::default(), PriorityScheduler::default());
             let priority = Priority::new(priority);
             for order in 0..count {
-                let place = Place { priority, order };
+                let place = QueuePosition { priority, order };
                 line.push(place, Waiting { place, older: 0, turns: 0 });
             }
             for order in 0..count {
@@ -243,14 +246,14 @@ mod tests {
 
         /// However much of the least urgent waits, an urgent one is next, unless there have been very many of them.
         #[test]
-        fn the_urgent_do_not_wait_for_others(bulk in 1..50_u64, urgent in 1..=u64::from(Turns::PATIENCE)) {
-            let (mut line, mut turns) = (Line::default(), Turns::default());
+        fn the_urgent_do_not_wait_for_others(bulk in 1..50_u64, urgent in 1..=u64::from(PriorityScheduler::PATIENCE)) {
+            let (mut line, mut turns) = (PriorityQueue::default(), PriorityScheduler::default());
             for order in 0..bulk {
-                let place = Place { priority: Priority::LAST, order };
+                let place = QueuePosition { priority: Priority::LAST, order };
                 line.push(place, Waiting { place, older: 0, turns: 0 });
             }
             for order in bulk..bulk + urgent {
-                let place = Place { priority: Priority::new(1), order };
+                let place = QueuePosition { priority: Priority::new(1), order };
                 line.push(place, Waiting { place, older: 0, turns: 0 });
                 prop_assert_eq!(turn(&mut line, &mut turns)?.unwrap().place, place);
             }
@@ -260,14 +263,14 @@ mod tests {
         fn whoever_leaves_changes_nothing_for_the_others(
             priorities in vec(1..4_u64, 1..40), leaving in vec(any::<bool>(), 40)
         ) {
-            let places: Vec<Place> = priorities
+            let places: Vec<QueuePosition> = priorities
                 .iter()
                 .zip(0..)
-                .map(|(&priority, order)| Place { priority: Priority::new(priority), order })
+                .map(|(&priority, order)| QueuePosition { priority: Priority::new(priority), order })
                 .collect();
-            let leaves = |place: &Place| leaving[usize::try_from(place.order).unwrap()];
-            let mut line = Line::default();
-            let mut other = Line::default();
+            let leaves = |place: &QueuePosition| leaving[usize::try_from(place.order).unwrap()];
+            let mut line = PriorityQueue::default();
+            let mut other = PriorityQueue::default();
             for &place in &places {
                 line.push(place, place);
                 other.push(place, place);
@@ -283,8 +286,8 @@ mod tests {
 
     #[test]
     fn what_is_put_back_is_first_of_its_kind() {
-        let mut line = Line::default();
-        let place = |priority, order| Place { priority: Priority::new(priority), order };
+        let mut line = PriorityQueue::default();
+        let place = |priority, order| QueuePosition { priority: Priority::new(priority), order };
         line.push(place(5, 7), "seven");
         line.push_front(Priority::new(5), "again");
         assert_eq!(line.heads().next(), Some((place(5, 6), &"again")));

@@ -4,13 +4,13 @@
 //! plain function. A lane runs one call at a time, but a coroutine that waits frees the event loop for others; the worker
 //! reports this with a `yielded` frame. A call that is sent to a busy lane could wait there although another worker becomes
 //! free. So a lane gets a second call only while it answers quickly. All other calls are queued here for the first worker
-//! that can take them: the most urgent first, then in order of arrival, with the aging of [`Turns`].
+//! that can take them: the most urgent first, then in order of arrival, with the aging of [`PriorityScheduler`].
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::frame::SLOTS;
-use crate::types::{Line, Place, Priority, Turns};
+use crate::types::{Priority, PriorityQueue, PriorityScheduler, QueuePosition};
 
 /// Identifies a loaded model in its pool.
 pub(super) type ModelNumber = u64;
@@ -72,7 +72,7 @@ pub(super) struct Placement {
 #[derive(Debug)]
 pub(super) struct Dispatch<C> {
     workers: Vec<WorkerCalls<C>>,
-    queues: BTreeMap<ModelNumber, Line<QueuedCall<C>>>,
+    queues: BTreeMap<ModelNumber, PriorityQueue<QueuedCall<C>>>,
     /// Orders calls of different models, and generates ids.
     sequence: u64,
 }
@@ -105,12 +105,12 @@ struct LaneState {
     /// Moving average of the duration of its calls.
     average: Duration,
     /// Decides which queued call is next.
-    turns: Turns,
+    turns: PriorityScheduler,
 }
 
 impl LaneState {
     fn new(now: Instant) -> Self {
-        Self { calls: 0, last_progress: now, average: QUICK_CALL, turns: Turns::default() }
+        Self { calls: 0, last_progress: now, average: QUICK_CALL, turns: PriorityScheduler::default() }
     }
 }
 
@@ -132,7 +132,7 @@ impl<C> Dispatch<C> {
     /// Places a call on the least loaded worker that can take it, or queues it and returns `None`.
     pub(super) fn submit(&mut self, target: CallTarget, call: C, now: Instant) -> Option<Placement> {
         let CallTarget { model, lane, priority } = target;
-        let queue_is_empty = self.queues.get(&model).is_none_or(Line::is_empty);
+        let queue_is_empty = self.queues.get(&model).is_none_or(PriorityQueue::is_empty);
         let best = (0..self.workers.len())
             .filter(|&worker| queue_is_empty && self.workers[worker].can_take(model, lane, now))
             .min_by_key(|&worker| self.workers[worker].load(lane));
@@ -141,7 +141,7 @@ impl<C> Dispatch<C> {
             return Some(self.place(worker, model, Some(lane), priority, call, now));
         }
         let order = self.sequence;
-        self.queues.entry(model).or_default().push(Place { priority, order }, QueuedCall { lane, call });
+        self.queues.entry(model).or_default().push(QueuePosition { priority, order }, QueuedCall { lane, call });
         None
     }
 
@@ -245,7 +245,7 @@ impl<C> Dispatch<C> {
 
     /// Returns the number of calls that wait for a worker.
     pub(super) fn queued_calls(&self) -> usize {
-        self.queues.values().map(Line::len).sum()
+        self.queues.values().map(PriorityQueue::len).sum()
     }
 
     /// Returns the number of open calls of a worker.
@@ -474,7 +474,7 @@ mod tests {
             order.push(*dispatch.open_call(0, running.id).unwrap());
         }
         let places = |name| order.iter().position(|other| *other == name).unwrap();
-        let patience = Turns::PATIENCE as usize;
+        let patience = PriorityScheduler::PATIENCE as usize;
         assert_eq!((places("urgent"), places("bulk 1"), places("bulk 2")), (0, patience, 2 * patience + 1));
     }
 }
