@@ -1,4 +1,4 @@
-//! Runs long computations on separate threads, so that the threads that serve connections stay free.
+//! The pool for long computations, so that the threads that serve connections stay free.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
-use crate::types::{AgingOrder, Priority, PriorityQueue, QueuePosition};
+use crate::types::{Priority, PriorityQueue, PriorityScheduler, QueuePosition};
 
-/// Runs as many computations concurrently as there are cores. Others wait, by priority and then in order of arrival, with the
-/// aging of [`AgingOrder`].
+/// Runs as many computations concurrently as there are cores. Others wait, the most urgent first and then in order of arrival,
+/// with the aging of [`PriorityScheduler`].
 ///
-/// The admission limit bounds the number of waiting computations. Dropping the future of one removes it from the queue; a
-/// computation that has started runs to its end.
+/// Admission bounds the number of waiting jobs. If a caller is dropped, its waiting job is removed; a computation that has
+/// started runs to its end.
 #[derive(Debug, Clone)]
 pub struct ComputePool {
     state: Arc<Mutex<ComputeState>>,
@@ -24,7 +24,7 @@ pub struct ComputePool {
 struct ComputeState {
     free: usize,
     queue: PriorityQueue<oneshot::Sender<Permit>>,
-    aging: AgingOrder,
+    scheduler: PriorityScheduler,
     arrivals: u64,
 }
 
@@ -32,7 +32,7 @@ struct ComputeState {
 #[derive(Debug)]
 struct Permit(Arc<Mutex<ComputeState>>);
 
-/// A computation that waits for a thread. It leaves the queue if it is dropped.
+/// A caller that waits for a thread. Dropping it removes it from the queue.
 struct WaitingJob {
     state: Arc<Mutex<ComputeState>>,
     position: QueuePosition,
@@ -45,7 +45,7 @@ impl ComputePool {
         let state = ComputeState {
             free: width.get(),
             queue: PriorityQueue::default(),
-            aging: AgingOrder::default(),
+            scheduler: PriorityScheduler::default(),
             arrivals: 0,
         };
         Self { state: Arc::new(Mutex::new(state)), width }
@@ -56,7 +56,7 @@ impl ComputePool {
         self.width.get()
     }
 
-    /// Creates a pool with one thread for each core that is available to the process.
+    /// Creates a pool as wide as the number of cores that the process may use.
     pub fn for_this_machine() -> Self {
         Self::new(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
     }
@@ -70,7 +70,7 @@ impl ComputePool {
         self.run_at(Priority::default(), work).await
     }
 
-    /// Runs `work` on a thread of the pool, with a priority.
+    /// Runs `work` on a thread of the pool, before less urgent jobs.
     ///
     /// # Errors
     ///
@@ -107,9 +107,9 @@ impl ComputePool {
 }
 
 impl ComputeState {
-    /// Removes and returns the next waiting job. If there is none, a thread becomes free.
+    /// Takes the next job from the queue. If it is empty, one more thread is free.
     fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
-        let next = self.aging.choose(self.queue.heads().map(|(position, _)| position));
+        let next = self.scheduler.choose(self.queue.heads().map(|(position, _)| position));
         let next = next.and_then(|position| self.queue.pop(position.priority));
         self.free += usize::from(next.is_none());
         next
@@ -120,7 +120,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let next = self.0.lock().next();
         if let Some(next) = next {
-            // A job that has just been dropped drops the permit, which then goes to the next one.
+            // If that caller has just been dropped, so is the permit, which then passes to the next one.
             let _ = next.send(Self(Arc::clone(&self.0)));
         }
     }
@@ -128,8 +128,8 @@ impl Drop for Permit {
 
 impl Drop for WaitingJob {
     fn drop(&mut self) {
-        let left = self.state.lock().queue.remove(self.position);
-        drop(left);
+        let removed = self.state.lock().queue.remove(self.position);
+        drop(removed);
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[tokio::test]
-    async fn pool_runs_at_most_width_computations() {
+    async fn compute_pool_limits_concurrency_to_width() {
         let pool = ComputePool::new(NonZeroUsize::new(2).unwrap());
         let running = Arc::new(AtomicUsize::new(0));
         let tasks: Vec<_> = (0..20)
@@ -163,19 +163,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_an_error_and_frees_the_thread() {
+    async fn compute_pool_panic_is_an_error_and_frees_thread() {
         let pool = ComputePool::new(NonZeroUsize::MIN);
         assert!(pool.run(|| panic!("boom")).await.is_err());
         assert_eq!(pool.run(|| 3).await.unwrap(), 3);
     }
 
     #[tokio::test]
-    async fn urgent_jobs_run_first_and_dropped_jobs_leave_the_queue() {
+    async fn compute_pool_runs_urgent_jobs_first_and_drops_cancelled_ones() {
         let pool = ComputePool::new(NonZeroUsize::MIN);
         let busy = pool.permit(Priority::default()).await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
-        for (number, name) in [(10, "bulk"), (5, "leaves"), (5, "usual"), (1, "urgent")] {
+        for (number, name) in [(10, "bulk"), (5, "cancelled"), (5, "usual"), (1, "urgent")] {
             let (for_task, order) = (pool.clone(), Arc::clone(&order));
             let task = tokio::spawn(async move {
                 for_task.run_at(Priority::new(number), move || order.lock().push(name)).await.unwrap();

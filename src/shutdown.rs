@@ -1,12 +1,12 @@
-//! Signals, and how the server ends.
+//! The signals that shut the server down.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that end the server: SIGINT, SIGTERM and SIGQUIT.
+/// The signals that shut the server down: SIGINT, SIGTERM and SIGQUIT.
 ///
-/// The first one asks for an orderly end, the second for an immediate one; telling them apart is the caller's part.
+/// The first one requests a graceful shutdown, the second an immediate one; the caller distinguishes them.
 #[derive(Debug)]
 pub struct Signals {
     interrupt: Signal,
@@ -15,11 +15,11 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Starts listening, so that none is missed from here on.
+    /// Starts listening, so that no later signal is missed.
     ///
     /// # Errors
     ///
-    /// Fails when the system refuses the handlers.
+    /// Fails if the system rejects the handlers.
     pub fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,

@@ -1,4 +1,4 @@
-"""Measures `mlserver infer` beside the original's, in one run on one machine.
+"""Compares `mlserver infer` with the original's, in one run on one machine.
 
     cargo build --release
     python3.11 benches/serving/batch.py --ours target/release/mlserver --env ~/.cache/mlserver-bench
@@ -11,7 +11,7 @@ Parts, of which `--only` takes some:
 - `client`: our `infer` alone with 100 rows in a request, against `echo.rs`, which parses nothing: rows for each second of
   processor time that the client takes.
 - `memory`: an input of `--gigabytes` through a pipe; the most memory that the client ever had.
-- `embedded`: `--rows` rows of CSV through an XGBoost model in the process, beside `mlflow models predict` on the same file and
+- `embedded`: `--rows` rows of CSV through an XGBoost model in the process, compared with `mlflow models predict` on the same file and
   model. Needs `--mlflow`, the Python of an environment with mlflow, pandas, scikit-learn and xgboost.
 """
 
@@ -188,7 +188,7 @@ def embedded(args: argparse.Namespace, folder: Path) -> dict[str, object]:
             found = json.loads(line)["outputs"][0]["data"][0]
             worst = max(worst, abs(found - wanted[index]) / max(abs(wanted[index]), 1e-3))
     if index + 1 != len(wanted) or worst > 1e-5:
-        raise Failed(f"{index + 1} answers beside {len(wanted)} of mlflow, off by up to {worst}")
+        raise Failed(f"{index + 1} answers, expected the {len(wanted)} of mlflow, off by up to {worst}")
     for target in ("answers.jsonl", "answers.csv"):
         results[f"ours, {target} / mlflow"] = results[f"ours, {target}"]["rows/s"] / results["mlflow models predict"]["rows/s"]
     return results

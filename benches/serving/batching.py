@@ -1,4 +1,4 @@
-"""Measures adaptive batching of a scikit-learn forest in Python, beside the same without it and MLServer 1.7.1.
+"""Compares adaptive batching of a scikit-learn forest in Python with the same forest unbatched and MLServer 1.7.1.
 
     cargo build --release
     python3.11 benches/serving/batching.py --ours target/release/mlserver --env ~/.cache/mlserver-bench
@@ -138,10 +138,10 @@ def measure(trees: int, ours: Path, peer: Path, folder: Path, args: argparse.Nam
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures adaptive batching beside others, in one run.")
+    parser = argparse.ArgumentParser(description="Compares adaptive batching with others, in one run.")
     parser.add_argument("--ours", type=Path, required=True, help="our binary, a release build")
     parser.add_argument("--env", type=Path, help="folder for the peer's virtual environment")
-    parser.add_argument("--peer", type=Path, help="MLServer's `mlserver`, beside scikit-learn, instead of one in --env")
+    parser.add_argument("--peer", type=Path, help="MLServer's `mlserver`, installed next to scikit-learn, instead of the one in --env")
     parser.add_argument("--trees", type=int, nargs="+", default=[100, 10])
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--time", type=float, default=0.01)
@@ -157,7 +157,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="mlserver-bench-") as name:
             folder = Path(name)
             ours = folder / "ours-binary"
-            # a copy: the build folder may be written to while this runs
+            # copied, because the build folder may change during the run
             shutil.copy2(args.ours.resolve(), ours)
             print(f"{machine()}; {args.rounds} rounds of {args.seconds:g} s, medians; one worker each")
             for trees in args.trees:

@@ -1,4 +1,4 @@
-//! A bare hyper server: reads each request's body whole and answers the same bytes to all of them.
+//! A bare hyper server: reads each request's body completely and responds to all with the same bytes.
 //!
 //! `echo ADDRESS FILE [NAME:VALUE...]` listens on ADDRESS and answers the content of FILE with the given headers. It is
 //! what `run.py` measures the server against: nothing is parsed, routed or logged, so no server on hyper can be much
@@ -52,7 +52,7 @@ async fn reply(
     answer: Bytes,
     headers: HeaderMap,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    // The length is looked at so that reading it cannot be left out.
+    // The length is used, so that the read is not optimized away.
     let length = request.into_body().collect().await.map_or(0, |body| body.to_bytes().len());
     let mut response = Response::new(Full::new(if length == 0 { Bytes::new() } else { answer }));
     *response.headers_mut() = headers;

@@ -1,4 +1,4 @@
-"""Measures the native evaluators beside the C++ libraries, one thread each, on models both read.
+"""Compares the native evaluators with the C++ libraries, one thread each, on models both read.
 
     python3.11 benches/serving/evaluate.py --env ~/.cache/mlserver-bench --out /tmp/evaluate
 
@@ -35,7 +35,7 @@ BUDGET_S = 1.0
 
 
 class Failed(Exception):
-    """The run cannot go on; the message says why."""
+    """The run cannot continue, for the reason in the message."""
 
 
 # --- inside the libraries' environment -------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def write_all(folder: Path) -> None:
 
 
 def made_from() -> str:
-    """What the files hang on: when it changes they are written anew."""
+    """Identifies what the files depend on: if it changes, they are written again."""
     return "\n".join([*PINS, hashlib.sha256(Path(__file__).read_bytes()).hexdigest()])
 
 
@@ -310,7 +310,7 @@ def table(cases: list[dict[str, Any]], theirs: dict[Any, list[float]], ours: dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures the native evaluators beside the C++ libraries.")
+    parser = argparse.ArgumentParser(description="Compares the native evaluators with the C++ libraries.")
     parser.add_argument("--env", type=Path, help="folder for the libraries' virtual environment")
     parser.add_argument("--out", type=Path, required=True, help="folder for models, matrices and the manifest")
     parser.add_argument("--rounds", type=int, default=5, help="rounds, each of both sides")

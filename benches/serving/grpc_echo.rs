@@ -1,4 +1,4 @@
-//! A bare tonic service: reads each message whole and answers the same bytes to all of them.
+//! A bare tonic service: reads each message completely and responds to all with the same bytes.
 //!
 //! `grpc_echo ADDRESS FILE [NAME:VALUE...]` listens on ADDRESS and answers the message in FILE with the given metadata. It
 //! is what `infer_grpc.py` measures the server against: what a generated service does around its method, but messages are
@@ -38,7 +38,7 @@ async fn main() -> anyhow::Result<()> {
     let address: SocketAddr = address.parse().with_context(|| format!("`{address}` is no address"))?;
     let message = Bytes::from(std::fs::read(&file).with_context(|| format!("cannot read `{file}`"))?);
     let service = Echo { message, metadata: MetadataMap::from_headers(headers) };
-    // HTTP/1 is for whoever waits until this listens.
+    // HTTP/1 is for clients that wait until this listens.
     let mut server = Server::builder().accept_http1(true);
     server.add_service(service).serve(address).await.with_context(|| format!("cannot serve on {address}"))
 }
@@ -67,7 +67,7 @@ impl Service<http::Request<Body>> for Echo {
         let method = service_fn(move |request: Request<Bytes>| {
             let Self { message, metadata } = echo.clone();
             async move {
-                // The length is looked at so that reading it cannot be left out.
+                // The length is used, so that the read is not optimized away.
                 if request.get_ref().is_empty() {
                     return Err(Status::invalid_argument("the message is empty"));
                 }

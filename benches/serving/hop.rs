@@ -1,7 +1,7 @@
 //! Times the way to a Python worker and back.
 //!
 //! Usage: `cargo run --release --example hop -- PYTHON [TEXT]`, where PYTHON is an interpreter with NumPy, and lines without
-//! TEXT are left out. Prints Markdown: round trips without user code (the worker's loop sends the bytes back), and calls of
+//! TEXT are omitted. Prints Markdown: round trips without user code (the worker's loop sends the bytes back), and calls of
 //! a model that echoes a tensor.
 #![expect(clippy::print_stdout, reason = "the report goes to standard output")]
 #![expect(clippy::cast_precision_loss, reason = "counts of calls are far below 2^52")]

@@ -1,4 +1,4 @@
-"""Measures `ModelInfer` beside a bare tonic service and MLServer 1.7.1, in one run on one machine.
+"""Compares `ModelInfer` with a bare tonic service and MLServer 1.7.1, in one run on one machine.
 
     cargo build --profile dist
     python3.11 benches/serving/infer_grpc.py --ours target/dist/mlserver --env ~/.cache/mlserver-bench
@@ -116,7 +116,7 @@ LABELS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures ModelInfer beside others, in one run.")
+    parser = argparse.ArgumentParser(description="Compares ModelInfer with others, in one run.")
     parser.add_argument("--ours", type=Path, required=True, help="our binary, a release build")
     parser.add_argument("--echo", type=Path, help="the bare tonic service (default: builds it)")
     parser.add_argument("--env", type=Path, required=True, help="folder for the peer's virtual environment")

@@ -4,7 +4,7 @@
     python3.11 benches/serving/load.py --ours target/release/mlserver
 
 `overload` asks a batching model in Python, whose prediction takes a fixed time, for ten times what it can answer. Clients do
-not wait for each other: each second has so many requests, whatever became of those before. `mixed` sends good requests, broken
+not wait for each other: each second has so many requests, independently of earlier ones. `mixed` sends good requests, broken
 ones, requests for what is not there, and clients that leave in the middle and before the answer. Both need nothing but the
 standard library. What is not as it should be ends the run with exit code 1.
 """

@@ -5,7 +5,7 @@
 
 `POST infer` of one row to the quickstart's XGBoost model with `wrk`, one server with each setting, rounds in turning
 order. Metrics: the endpoint on, as by default, and off. Cache: off, as by default; on with the same request always; on
-with a request that was never sent before each time, which has to be written anew and so makes `wrk` slower too, as the
+with a request that was never sent before each time, which has to be built each time and so makes `wrk` slower too, as the
 line with the cache off and such requests shows.
 """
 

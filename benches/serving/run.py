@@ -1,4 +1,4 @@
-"""Measures the server beside a bare hyper server and MLServer 1.7.1, in one run on one machine.
+"""Compares the server with a bare hyper server and MLServer 1.7.1, in one run on one machine.
 
     cargo build --release
     python3.11 benches/serving/run.py --ours target/release/mlserver --env ~/.cache/mlserver-bench
@@ -54,7 +54,7 @@ MIB = 1024 * 1024
 
 
 class Failed(Exception):
-    """The run cannot go on; the message says why."""
+    """The run cannot continue, for the reason in the message."""
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -416,7 +416,7 @@ def machine() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures the server beside others, in one run.")
+    parser = argparse.ArgumentParser(description="Compares the server with others, in one run.")
     parser.add_argument("--ours", type=Path, required=True, help="our binary, a release build")
     parser.add_argument("--echo", type=Path, help="the bare hyper server (default: builds it)")
     parser.add_argument("--env", type=Path, required=True, help="folder for the peer's virtual environment")
@@ -439,7 +439,7 @@ def main() -> None:
         echo = (args.echo or build_example("echo")).resolve()
         with tempfile.TemporaryDirectory(prefix="mlserver-bench-") as name:
             folder = Path(name)
-            # a copy: the build folder may be written to while this runs
+            # copied, because the build folder may change during the run
             ours = folder / "ours"
             shutil.copy2(args.ours.resolve(), ours)
             def answering(port: int) -> list[str]:

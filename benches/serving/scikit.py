@@ -1,4 +1,4 @@
-"""Measures scikit-learn's models beside scikit-learn itself and MLServer 1.7.1, on digits, in one run.
+"""Compares scikit-learn's models with scikit-learn itself and MLServer 1.7.1, on digits, in one run.
 
     cargo build --release
     python3.11 benches/serving/scikit.py --ours target/release/mlserver --env ~/.cache/mlserver-bench --out /tmp/scikit
@@ -207,7 +207,7 @@ def served(ours: Path, peer: Path, out: Path, folder: Path, args: argparse.Names
                     rates.setdefault((model, name), []).append(round_)
                     print(f"{model}, round {turn + 1}: {name} {round_['rate']:.0f}/s", file=sys.stderr, flush=True)
     print(f"\n### Through the server, one row of 64 FP64 in a request, {args.connections} connections\n")
-    print("| model | server | requests/s | min | max | p50 ms | p99 ms | beside MLServer | target |")
+    print("| model | server | requests/s | min | max | p50 ms | p99 ms | vs. MLServer | target |")
     print("|---|---|---:|---:|---:|---:|---:|---:|---|")
     for model in SERVED:
         middle = {name: statistics.median(one["rate"] for one in rates[model, name]) for name in programs}
@@ -222,10 +222,10 @@ def served(ours: Path, peer: Path, out: Path, folder: Path, args: argparse.Names
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures scikit-learn's models beside scikit-learn and MLServer 1.7.1.")
-    parser.add_argument("--ours", type=Path, help="our binary, a release build; without it the server is left out")
+    parser = argparse.ArgumentParser(description="Compares scikit-learn's models with scikit-learn and MLServer 1.7.1.")
+    parser.add_argument("--ours", type=Path, help="our binary, a release build; without it the server is not measured")
     parser.add_argument("--env", type=Path, help="folder for the peer's virtual environment")
-    parser.add_argument("--peer", type=Path, help="MLServer's `mlserver`, beside scikit-learn, instead of one in --env")
+    parser.add_argument("--peer", type=Path, help="MLServer's `mlserver`, installed next to scikit-learn, instead of the one in --env")
     parser.add_argument("--out", type=Path, required=True, help="folder for models, rows and the manifest")
     parser.add_argument("--evaluate", type=Path, help="our side's program (default: cargo run --example sklearn)")
     parser.add_argument("--rounds", type=int, default=3)
@@ -253,7 +253,7 @@ def main() -> None:
             raise Failed("`wrk` is not installed (apt-get install wrk)")
         with tempfile.TemporaryDirectory(prefix="mlserver-bench-") as name:
             folder = Path(name)
-            # a copy: the build folder may be written to while this runs
+            # copied, because the build folder may change during the run
             ours = Path(shutil.copy2(args.ours.resolve(), folder / "ours-binary"))
             served(ours, peer, out, folder, args)
     except Failed as error:

@@ -1,4 +1,4 @@
-"""Measures one large tensor, 1000x256 FP32 in and out, over REST and gRPC, beside MLServer 1.7.1's JSON.
+"""Compares one large tensor, 1000x256 FP32 in and out, over REST and gRPC, with MLServer 1.7.1's JSON.
 
     cargo build --profile dist
     python3.11 benches/serving/tensors.py --ours target/dist/mlserver --env ~/.cache/mlserver-bench
@@ -162,7 +162,7 @@ def main() -> None:
                         found[key].append(wrk(port, scripts[key], args.connections, 1, args.seconds, PATH))
                     print(f"round {turn + 1}: {key} {found[key][-1]['rate']:.1f}/s", file=sys.stderr, flush=True)
         rates = {key: statistics.median(one["rate"] for one in rounds) for key, rounds in found.items()}
-        print("\n| server | requests/s | min | max | beside MLServer | target |\n|---|---:|---:|---:|---:|---:|")
+        print("\n| server | requests/s | min | max | vs. MLServer | target |\n|---|---:|---:|---:|---:|---:|")
         targets = {"grpc": "40", "binary": "40", "json": "10", "peer": ""}
         for key, rounds in found.items():
             every = [one["rate"] for one in rounds]

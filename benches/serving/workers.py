@@ -1,4 +1,4 @@
-"""Measures models in Python beside MLServer 1.7.1 and mosec, in one run on one machine.
+"""Compares models in Python with MLServer 1.7.1 and mosec, in one run on one machine.
 
     cargo build --release
     python3.11 benches/serving/workers.py --ours target/release/mlserver --env ~/.cache/mlserver-bench
@@ -210,7 +210,7 @@ def measure(title: str, cases: dict[str, Case], programs: dict[str, Program], fo
                 found[name].append(load(name, args.seconds))
                 print(f"round {turn + 1}: {name} {found[name][-1]['rate']:.1f}/s", file=sys.stderr, flush=True)
     rates = {name: statistics.median(one["rate"] for one in rounds) for name, rounds in found.items()}
-    print(f"\n### {title}\n\n| server | requests/s | min | max | p50 ms | beside (target) |\n|---|---:|---:|---:|---:|---|")
+    print(f"\n### {title}\n\n| server | requests/s | min | max | p50 ms | ratio (target) |\n|---|---:|---:|---:|---:|---|")
     for name, rounds in found.items():
         every = [one["rate"] for one in rounds]
         middle = statistics.median(one["50"] for one in rounds)
@@ -280,7 +280,7 @@ def install_libraries(folder: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures models in Python beside others, in one run.")
+    parser = argparse.ArgumentParser(description="Compares models in Python with others, in one run.")
     parser.add_argument("--ours", type=Path, required=True, help="our binary, a release build")
     parser.add_argument("--env", type=Path, required=True, help="folder for the peers' virtual environments")
     parser.add_argument("--peer", type=Path, help="MLServer's `mlserver`, instead of one in --env")
@@ -297,7 +297,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="mlserver-bench-") as name:
             folder = Path(name)
             ours = folder / "ours-binary"
-            # a copy: the build folder may be written to while this runs
+            # copied, because the build folder may change during the run
             shutil.copy2(args.ours.resolve(), ours)
             (folder / "app.py").write_text(MOSEC)
             models = folder / "models"

@@ -1,4 +1,4 @@
-//! The index: what is on disk, and what of it serves.
+//! The index: the models on disk, and the state of each.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,12 +8,12 @@ use super::Failures;
 use crate::registry::{ModelState, RegisteredModel, RuntimeStatus, chain};
 use crate::repository::{Discovery, DiscoveryError};
 
-/// What a version of a model is doing.
+/// The state of a version of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexState {
     /// It answers requests.
     Ready,
-    /// It is being loaded for the first time; one that is loaded again is ready all the while.
+    /// It is being loaded for the first time. During a reload, a version stays ready.
     Loading,
     /// It is not loaded.
     Unavailable,
@@ -36,12 +36,12 @@ pub struct IndexEntry {
     pub name: String,
     pub version: Option<String>,
     pub state: IndexState,
-    /// Why the last load failed, or what else there is to know; mostly empty.
+    /// Why the last load failed, or another remark; usually empty.
     pub reason: String,
 }
 
-/// Lists every version on disk, in the order of the files, then what is loaded and not on disk any more, then settings
-/// files that cannot be read, under the name of their folder.
+/// Lists every version on disk, in the order of the files, then the loaded versions that are no longer on disk, then the
+/// settings files that cannot be read, under the name of their folder.
 pub(super) fn index(discovery: &Discovery, models: &[Arc<RegisteredModel>], failures: &Failures) -> Vec<IndexEntry> {
     let mut entries = Vec::new();
     let mut seen = BTreeSet::new();
@@ -56,8 +56,8 @@ pub(super) fn index(discovery: &Discovery, models: &[Arc<RegisteredModel>], fail
     for model in models.iter().filter(|model| !seen.contains(&(&model.name, &model.version))) {
         let unread = discovery.errors.iter().find(|error| hides(error, model));
         let gone = match model.source {
-            Some(_) => "its settings file is gone",
-            None => "the repository does not list it",
+            Some(_) => "its settings file no longer exists",
+            None => "the repository no longer lists it",
         };
         let reason = unread.map_or_else(|| gone.to_owned(), |error| chain(error));
         entries.push(entry(&model.name, model.version.as_deref(), Some(model), Some(reason)));
@@ -89,8 +89,8 @@ fn entry(name: &str, version: Option<&str>, loaded: Option<&RegisteredModel>, no
     IndexEntry { name: name.to_owned(), version: version.map(str::to_owned), state, reason }
 }
 
-/// Tells whether a load of `name` must not go by what was found, because of what could not be read: settings that it is
-/// loaded from, or that stand below a folder of that name.
+/// Reports whether an error makes the list of versions of `name` unreliable: the settings that could not be read are those that
+/// a version is loaded from, or are below a folder of that name.
 pub(super) fn concerns(error: &DiscoveryError, name: &str, root: &Path, loaded: &[Arc<RegisteredModel>]) -> bool {
     if let DiscoveryError::Listed { name: of, .. } = error {
         return of == name;
@@ -102,7 +102,7 @@ pub(super) fn concerns(error: &DiscoveryError, name: &str, root: &Path, loaded: 
         || loaded.iter().any(|model| hides(error, model))
 }
 
-/// Tells whether the settings file of a model is what could not be read, or lies behind it.
+/// Reports whether the settings file of a model is the path that could not be read, or is below it.
 fn hides(error: &DiscoveryError, model: &RegisteredModel) -> bool {
     error.path().zip(model.source.as_deref()).is_some_and(|(path, source)| source.starts_with(path))
 }

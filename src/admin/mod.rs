@@ -1,12 +1,12 @@
-//! The model repository API: what is there, load it, unload it. Transports translate to and from [`Admin`].
+//! The model repository API: index, load and unload models. Transports translate to and from [`Admin`].
 //!
-//! A load is one transaction for a name. Every version on disk is loaded and warmed beside what serves now; then, in one
-//! step, they are the versions of the name, and those that are no longer on disk are gone. When anything fails, nothing
-//! has changed. Loads and unloads of one name wait for each other, those of different names do not. One that has started
-//! goes on when its caller leaves, as a caller that gives up waiting for a long load would have it.
+//! A load is one transaction for a name. Every version on disk is loaded and warmed up next to the versions that serve; then,
+//! in one step, they replace all versions of the name. If anything fails, the previous versions keep serving. Loads and
+//! unloads of one name wait for each other, those of different names do not. An operation continues if its caller disconnects,
+//! so that a client may stop waiting for a long load.
 
 mod index;
-mod names;
+mod keyed_lock;
 
 use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,25 +25,25 @@ use crate::inference::InferenceErrorKind;
 use crate::registry::{LoadError, NotFound, Registry, chain};
 use crate::repository::{Discovery, DiscoveryError, Repository};
 use crate::settings::ModelSettings;
-use names::Names;
+use keyed_lock::KeyedLocks;
 
-/// How many indexes, loads and unloads are under way or waiting at once; more are refused.
+/// The maximum number of indexes, loads and unloads that run or wait; more are rejected.
 pub const MAX_OPERATIONS: usize = 1024;
 
-/// How many of them look at the disk at once; the others wait.
+/// The maximum number of concurrent scans of the disk; others wait.
 const MAX_SCANS: usize = 2;
 
-/// Why an index, a load or an unload failed.
+/// The reasons why an index, a load or an unload failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     #[error(transparent)]
     NotFound(#[from] NotFound),
     #[error(transparent)]
     Repository(#[from] DiscoveryError),
-    /// The reason is in the text as a whole: for a client, it is the answer.
-    #[error("{}{}", chain(error), if *kept { "; what was loaded before is still served" } else { "" })]
+    /// The message contains all causes, because it is sent to the client.
+    #[error("{}{}", chain(error), if *kept { "; the previous version keeps serving" } else { "" })]
     Load { error: LoadError, kept: bool },
-    #[error("the server is busy with {limit} requests for its repository already; try again later")]
+    #[error("the server already has {limit} repository requests in flight; try again later")]
     Overloaded { limit: usize },
     #[error("the server is shutting down; try another one")]
     Stopping,
@@ -68,83 +68,83 @@ impl AdminError {
 /// The model repository API of a server. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Admin {
-    shared: Arc<Shared>,
+    state: Arc<AdminState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct AdminState {
     registry: Registry,
     repository: Arc<Repository>,
-    names: Names,
+    locks: KeyedLocks,
     failures: Mutex<Failures>,
     operations: Arc<Semaphore>,
     scans: Arc<Semaphore>,
     stopping: CancellationToken,
 }
 
-/// Why the last load of a name and version failed. Only names that are on disk are kept.
+/// The errors of the last loads, by name and version. Only names that are on disk are kept.
 type Failures = BTreeMap<String, BTreeMap<Option<String>, String>>;
 
 impl Admin {
-    /// Makes the API by which the models of `repository` come into `registry`.
+    /// Creates the API that loads models of `repository` into `registry`.
     pub fn new(registry: Registry, repository: Repository) -> Self {
-        let shared = Shared {
+        let state = AdminState {
             registry,
             repository: Arc::new(repository),
-            names: Names::default(),
+            locks: KeyedLocks::default(),
             failures: Mutex::default(),
             operations: Arc::new(Semaphore::new(MAX_OPERATIONS)),
             scans: Arc::new(Semaphore::new(MAX_SCANS)),
             stopping: CancellationToken::new(),
         };
-        Self { shared: Arc::new(shared) }
+        Self { state: Arc::new(state) }
     }
 
-    /// Refuses loads and unloads from now on, and gives up those under way.
+    /// Rejects loads and unloads from now on, and cancels those in flight.
     pub fn stop(&self) {
-        self.shared.stopping.cancel();
+        self.state.stopping.cancel();
     }
 
-    /// Lists what is on disk now and what is loaded, only what is ready if so asked.
+    /// Lists the models that are on disk or loaded; only those that are ready if `only_ready`.
     ///
     /// # Errors
     ///
-    /// Fails when too many ask at once.
+    /// Fails if too many operations are in flight, or if the repository cannot be read.
     pub async fn index(&self, only_ready: bool) -> Result<Vec<IndexEntry>, AdminError> {
-        let _permit = self.shared.admit()?;
-        let discovery = self.shared.scan().await?;
-        let models = self.shared.registry.models();
-        let mut entries = index::index(&discovery, &models, &self.shared.failures.lock());
+        let _permit = self.state.admit()?;
+        let discovery = self.state.scan().await?;
+        let models = self.state.registry.models();
+        let mut entries = index::index(&discovery, &models, &self.state.failures.lock());
         entries.retain(|entry| !only_ready || entry.state == IndexState::Ready);
         Ok(entries)
     }
 
-    /// Loads every version of a name that is on disk now, again if it is loaded already, and unloads the others.
+    /// Loads or reloads every version of a name that is on disk, and unloads the others.
     ///
-    /// Returns when they serve. Dropping the future does not end the load.
+    /// Returns when they serve. Dropping the future does not cancel the load.
     ///
     /// # Errors
     ///
-    /// Fails when there is no such model on disk, when one of its versions does not load, or once the server stops. Then
-    /// what served before serves on, all of it.
+    /// Fails if there is no such model on disk, if one of its versions does not load, or after [`Admin::stop`]. All previous
+    /// versions keep serving then.
     pub async fn load(&self, name: &str) -> Result<(), AdminError> {
-        let (shared, name) = (Arc::clone(&self.shared), name.to_owned());
-        self.run(async move { shared.load(&name).await }).await
+        let (state, name) = (Arc::clone(&self.state), name.to_owned());
+        self.run(async move { state.load(&name).await }).await
     }
 
-    /// Unloads every version of a name. Requests that have found one of them are answered by it.
+    /// Unloads every version of a name. Requests that have found one of them finish with it.
     ///
     /// # Errors
     ///
-    /// Fails when no version is loaded, or once the server stops.
+    /// Fails if no version is loaded, or after [`Admin::stop`].
     pub async fn unload(&self, name: &str) -> Result<(), AdminError> {
-        let (shared, name) = (Arc::clone(&self.shared), name.to_owned());
-        self.run(async move { shared.unload(&name).await }).await
+        let (state, name) = (Arc::clone(&self.state), name.to_owned());
+        self.run(async move { state.unload(&name).await }).await
     }
 
-    /// Loads the models with which the server starts, each on its own, and returns how many failed.
+    /// Loads the models that the server starts with, each independently, and returns how many failed.
     ///
-    /// Each is loaded as soon as the compute pool has a thread for it. Of those that share name and version only the last
+    /// Each is loaded as soon as the compute pool has a thread for it. Of several with the same name and version, only the last
     /// is loaded.
     pub async fn load_at_start(&self, models: Vec<ModelSettings>) -> usize {
         let mut names: BTreeMap<String, Vec<ModelSettings>> = BTreeMap::new();
@@ -153,23 +153,23 @@ impl Admin {
         }
         let mut loads = JoinSet::new();
         for (name, versions) in names {
-            let shared = Arc::clone(&self.shared);
+            let state = Arc::clone(&self.state);
             loads.spawn(async move {
-                let _turn = shared.names.turn(&name).await;
-                let loaded = join_all(versions.into_iter().map(|settings| shared.load_alone(settings))).await;
+                let _guard = state.locks.lock(&name).await;
+                let loaded = join_all(versions.into_iter().map(|settings| state.load_alone(settings))).await;
                 loaded.into_iter().filter(|loaded| !loaded).count()
             });
         }
         loads.join_all().await.into_iter().sum()
     }
 
-    /// Runs an operation to its end, whether or not the caller waits for it, unless the server stops.
+    /// Runs an operation to its end even if the caller stops waiting, unless the server stops.
     async fn run(
         &self,
         operation: impl Future<Output = Result<(), AdminError>> + Send + 'static,
     ) -> Result<(), AdminError> {
-        let permit = self.shared.admit()?;
-        let stopping = self.shared.stopping.clone();
+        let permit = self.state.admit()?;
+        let stopping = self.state.stopping.clone();
         let task = tokio::spawn(async move {
             let _permit = permit;
             tokio::select! {
@@ -182,13 +182,13 @@ impl Admin {
     }
 }
 
-impl Shared {
+impl AdminState {
     fn admit(&self) -> Result<OwnedSemaphorePermit, AdminError> {
         let permit = Arc::clone(&self.operations).try_acquire_owned();
         permit.map_err(|_| AdminError::Overloaded { limit: MAX_OPERATIONS })
     }
 
-    /// Looks at the disk, on a thread that may block, and forgets the failures of names that are not there any more.
+    /// Scans the disk, on a thread that may block, and drops the errors of names that are no longer there.
     async fn scan(&self) -> Result<Discovery, AdminError> {
         let permit = Arc::clone(&self.scans).acquire_owned().await.expect("the semaphore is never closed");
         if let Some(custom) = self.repository.custom() {
@@ -208,7 +208,7 @@ impl Shared {
     }
 
     async fn load(&self, name: &str) -> Result<(), AdminError> {
-        let _turn = self.names.turn(name).await;
+        let _guard = self.locks.lock(name).await;
         let versions = self.find(name).await?;
         for settings in &versions {
             self.registry.announce_optional(settings);
@@ -217,7 +217,7 @@ impl Shared {
         for settings in &versions {
             match self.registry.prepare(settings.clone()).await {
                 Ok(model) => prepared.push(model),
-                Err(error) => return Err(self.give_up(&versions, settings, error)),
+                Err(error) => return Err(self.roll_back(&versions, settings, error)),
             }
         }
         let reloaded = self.registry.versions(name).iter().any(|model| model.state.is_ready());
@@ -231,8 +231,8 @@ impl Shared {
 
     /// Finds the versions of a name on disk.
     ///
-    /// A version whose settings cannot be read is no reason to take the name for smaller than it is: then nothing is
-    /// loaded, and nothing unloaded.
+    /// Fails if the settings of a version cannot be read: then the list of versions is unreliable, and none must be loaded or
+    /// unloaded.
     async fn find(&self, name: &str) -> Result<Vec<ModelSettings>, AdminError> {
         let Discovery { models, errors } = match self.repository.custom() {
             Some(custom) => self.repository.read(custom.find(name).await.map_err(DiscoveryError::from)?),
@@ -257,22 +257,22 @@ impl Shared {
         Ok(last_of_each_version(versions))
     }
 
-    /// Takes back that `versions` are loading, because the one of `settings` failed.
-    fn give_up(&self, versions: &[ModelSettings], settings: &ModelSettings, error: LoadError) -> AdminError {
+    /// Removes the loading state of `versions`, because the one of `settings` failed.
+    fn roll_back(&self, versions: &[ModelSettings], settings: &ModelSettings, error: LoadError) -> AdminError {
         let (name, version, reason) = (&settings.name, &settings.parameters.version, chain(&error));
         self.registry.fail(settings, reason.clone());
         for settings in versions {
             self.registry.withdraw(settings);
         }
         let kept = self.registry.versions(name).iter().any(|model| model.state.is_ready());
-        let goes_on = if kept { " What was loaded before is still served." } else { "" };
-        error!(model = name, version = version.as_deref(), "Couldn't load model '{name}': {reason}.{goes_on}");
+        let keeps_serving = if kept { " The previous version keeps serving." } else { "" };
+        error!(model = name, version = version.as_deref(), "Couldn't load model '{name}': {reason}.{keeps_serving}");
         self.failures.lock().insert(name.clone(), BTreeMap::from([(version.clone(), reason)]));
         AdminError::Load { error, kept }
     }
 
     async fn unload(&self, name: &str) -> Result<(), AdminError> {
-        let _turn = self.names.turn(name).await;
+        let _guard = self.locks.lock(name).await;
         if !self.registry.remove(name) {
             return Err(NotFound::Model { name: name.to_owned() }.into());
         }
@@ -281,7 +281,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Loads a version on its own, logs how that went and tells whether it is loaded.
+    /// Loads a single version, logs the result and returns whether it is loaded.
     async fn load_alone(&self, settings: ModelSettings) -> bool {
         match self.registry.load(settings.clone()).await {
             Ok(_) => {
@@ -297,24 +297,24 @@ impl Shared {
     }
 }
 
-/// Keeps the order, and of the settings of one name and version only the last.
+/// Removes all but the last settings of each name and version, and keeps the order.
 fn last_of_each_version(models: Vec<ModelSettings>) -> Vec<ModelSettings> {
-    let mut places = BTreeMap::new();
+    let mut positions = BTreeMap::new();
     let mut kept: Vec<ModelSettings> = Vec::with_capacity(models.len());
     for settings in models {
-        match places.entry((settings.name.clone(), settings.parameters.version.clone())) {
-            MapEntry::Vacant(place) => {
-                place.insert(kept.len());
+        match positions.entry((settings.name.clone(), settings.parameters.version.clone())) {
+            MapEntry::Vacant(position) => {
+                position.insert(kept.len());
                 kept.push(settings);
             }
-            MapEntry::Occupied(place) => {
+            MapEntry::Occupied(position) => {
                 let name = &settings.name;
-                let ignored = std::mem::replace(&mut kept[*place.get()], settings.clone()).source;
+                let ignored = std::mem::replace(&mut kept[*position.get()], settings.clone()).source;
                 let ignored = ignored.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
                 warn!(
                     model = name,
                     version = settings.version(),
-                    "Ignored `{ignored}`: a later file describes it too."
+                    "Ignoring `{ignored}`: a later file describes the same model and version."
                 );
             }
         }

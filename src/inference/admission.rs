@@ -56,12 +56,12 @@ impl AsRef<[u8]> for AdmittedBytes {
 
 /// The slots of the server. Clones share them.
 #[derive(Debug, Clone)]
-pub(super) struct Slots {
+pub(super) struct AdmissionSlots {
     semaphore: Arc<Semaphore>,
     limit: usize,
 }
 
-impl Slots {
+impl AdmissionSlots {
     pub(super) fn new(limit: usize) -> Self {
         let limit = limit.min(Semaphore::MAX_PERMITS);
         Self { semaphore: Arc::new(Semaphore::new(limit)), limit }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn admission_without_a_free_slot_is_rejected() {
-        let slots = Slots::new(1);
+        let slots = AdmissionSlots::new(1);
         let (mut first, mut second) = (Admission::new(), Admission::new());
         slots.admit(&mut first).unwrap();
         assert!(matches!(slots.admit(&mut second), Err(InferenceError::Overloaded { limit: 1 })));
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn nested_admission_shares_the_slot() {
-        let slots = Slots::new(1);
+        let slots = AdmissionSlots::new(1);
         let mut outer = Admission::new();
         slots.admit(&mut outer).unwrap();
         let mut steps: Vec<_> = (0..3).map(|_| outer.nested()).collect();
@@ -123,14 +123,14 @@ mod tests {
             slots.admit(step).expect("it runs under the outer admission");
         }
         drop(outer);
-        assert_eq!(slots.in_use(), 1, "a step goes on");
+        assert_eq!(slots.in_use(), 1, "a step continues");
         drop(steps);
         assert_eq!(slots.in_use(), 0);
     }
 
     #[tokio::test]
     async fn waiting_admission_takes_the_next_free_slot() {
-        let slots = Slots::new(1);
+        let slots = AdmissionSlots::new(1);
         let mut first = Admission::new();
         slots.admit(&mut first).unwrap();
         let mut second = Admission::new();
@@ -143,11 +143,11 @@ mod tests {
 
     #[test]
     fn admission_ends_with_the_last_bytes_of_the_response() {
-        let slots = Slots::new(1);
+        let slots = AdmissionSlots::new(1);
         let mut admission = Admission::new();
         slots.admit(&mut admission).unwrap();
-        let body = admission.attach(Bytes::from_static(b"answer"));
-        assert_eq!((body.as_ref(), slots.in_use()), (b"answer".as_slice(), 1));
+        let body = admission.attach(Bytes::from_static(b"response"));
+        assert_eq!((body.as_ref(), slots.in_use()), (b"response".as_slice(), 1));
         let rest = body.slice(3..);
         drop(body);
         assert_eq!(slots.in_use(), 1);

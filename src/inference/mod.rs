@@ -1,7 +1,7 @@
-//! The one path that every request takes, whichever transport brought it.
+//! The one path that all requests take, on all transports.
 //!
-//! Find the model, take a permit, look whether the answer is known, ask the runtime, record. A caller that drops the future leaves the path wherever it is,
-//! and its permit is free again.
+//! Find the model, admit the request, look up the response cache, predict, record. A caller that drops the future cancels the
+//! request at any step, which frees its slot.
 
 mod admission;
 mod batch;
@@ -31,71 +31,71 @@ use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError, Runt
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::Traces;
 use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
-use admission::Slots;
+use admission::AdmissionSlots;
 use queued::RequestTiming;
 
-/// Times of the server, as browsers and proxies read them.
+/// The header with the server's timing, which browsers and proxies understand.
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// Why a request was not answered.
+/// The errors that end a request.
 #[derive(Debug, thiserror::Error)]
 pub enum InferenceError {
     #[error(transparent)]
     NotFound(#[from] NotFound),
     #[error("Model {name}{} is not ready yet.", version.as_deref().map(|v| format!(" with version {v}")).unwrap_or_default())]
     NotReady { name: String, version: Option<String> },
-    /// As many requests as the server admits are under way.
-    #[error("the server is answering {limit} requests already, as many as `max_in_flight` admits; try again later")]
+    /// As many requests as the server admits are in flight.
+    #[error("the server already has {limit} requests in flight (`max_in_flight`); try again later")]
     Overloaded { limit: usize },
     #[error(transparent)]
     QueueFull(#[from] QueueFull),
-    /// The model had no time for the request.
-    #[error("the request has waited for the model for {} s, as long as `queue_timeout` lets; try again later", limit.as_secs_f64())]
+    /// The model was busy for too long.
+    #[error("`queue_timeout` ({} s) exceeded: the model is busy; try again later", limit.as_secs_f64())]
     QueueTimeout { limit: Duration },
-    #[error("the prediction took longer than the {} s that `predict_timeout` lets", limit.as_secs_f64())]
+    #[error("`predict_timeout` ({} s) exceeded", limit.as_secs_f64())]
     PredictTimeout { limit: Duration },
-    #[error("the answer took longer than the {} s that `request_timeout` lets", limit.as_secs_f64())]
+    #[error("`request_timeout` ({} s) exceeded", limit.as_secs_f64())]
     RequestTimeout { limit: Duration },
-    #[error("the deadline that the client set has passed")]
+    #[error("the client's deadline has passed")]
     Deadline,
     #[error("the server is shutting down; try another one")]
     Stopping,
-    /// The inputs are not those that the model declares.
+    /// The inputs differ from those that the model declares.
     #[error(transparent)]
     InvalidInput(#[from] InvalidInput),
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error("the server failed while handling the request; the log has the details")]
     Panicked(#[source] JoinError),
-    /// The failure of an identical request, which this one has waited for.
+    /// The error of an identical request that this one was coalesced with.
     #[error(transparent)]
     Shared(Arc<Self>),
 }
 
-/// The kinds of failure. Each transport has one table from these to its own statuses.
+/// The kinds of errors. Each transport has one table from these to its own statuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InferenceErrorKind {
     NotFound,
     NotReady,
-    /// The request cannot be answered by this model, however often it is sent.
+    /// The model cannot answer this request; retrying does not help.
     BadRequest,
-    /// The repository does not hold what a model's settings say, or settings that cannot be read.
+    /// The repository lacks what a model's settings refer to, or contains settings that cannot be read.
     BadRepository,
-    /// A model is there and does not load.
+    /// A model exists but does not load.
     LoadFailed,
     Overloaded,
-    /// There was no answer in the time for it.
-    Late,
+    /// There was no response before a timeout or the client's deadline.
+    Timeout,
     Stopping,
-    /// The model's code chose this status for its refusal.
+    /// The model's code rejected the request with this status.
     Model {
         status: u16,
     },
     /// The model's code failed.
     ModelFailed,
-    /// The process that ran the model has ended, or none runs, or the model cannot be loaded again.
+    /// The process that ran the model has ended, no process runs, or the model cannot be loaded again.
     WorkerLost,
-    /// Our bug.
+    /// A bug of the server.
     Internal,
 }
 
@@ -109,7 +109,7 @@ impl InferenceError {
             Self::NotReady { .. } => InferenceErrorKind::NotReady,
             Self::InvalidInput(_) => InferenceErrorKind::BadRequest,
             Self::Overloaded { .. } | Self::QueueFull(_) | Self::QueueTimeout { .. } => InferenceErrorKind::Overloaded,
-            Self::PredictTimeout { .. } | Self::RequestTimeout { .. } | Self::Deadline => InferenceErrorKind::Late,
+            Self::PredictTimeout { .. } | Self::RequestTimeout { .. } | Self::Deadline => InferenceErrorKind::Timeout,
             Self::Stopping => InferenceErrorKind::Stopping,
             Self::Runtime(error) => match error.kind() {
                 RuntimeErrorKind::InvalidRequest => InferenceErrorKind::BadRequest,
@@ -125,7 +125,7 @@ impl InferenceError {
 }
 
 impl InferenceError {
-    /// Returns a word for metrics when the request was given up because of the load or the time.
+    /// Returns the reason for metrics if the request was dropped because of overload or a timeout.
     fn dropped(&self) -> Option<&'static str> {
         match self {
             Self::Overloaded { .. } => Some("max_in_flight"),
@@ -140,67 +140,67 @@ impl InferenceError {
     }
 }
 
-/// The answers of one stream. The first error is its end, and dropping it ends the work.
-pub type AnswerStream = ResponseStream<InferenceError>;
+/// The responses of one stream. The first error ends it, and dropping it cancels the work.
+pub type InferenceStream = ResponseStream<InferenceError>;
 
-/// The life of the server, in its order.
+/// The phases of the server, in order.
 mod phase {
     pub(super) const SERVING: u8 = 0;
-    /// Answers, and is not ready.
-    pub(super) const LEAVING: u8 = 1;
+    /// Requests are still answered, but the server is not ready.
+    pub(super) const SHUTTING_DOWN: u8 = 1;
     pub(super) const STOPPING: u8 = 2;
 }
 
-/// The path of requests. Clones share it.
+/// The path of requests. Clones share its state.
 #[derive(Debug, Clone)]
 pub struct Inference {
     registry: Registry,
-    slots: Slots,
+    slots: AdmissionSlots,
     phase: Arc<AtomicU8>,
     cache: Option<ResponseCache>,
     server_timing: bool,
     traces: Traces,
 }
 
-/// A model that a request has found, and how it asked.
+/// The model that a request has found, with the request's own constraints.
 #[derive(Debug, Clone)]
 pub struct ModelTarget {
     pub model: Arc<RegisteredModel>,
-    /// The request named the version, rather than taking the default.
+    /// Whether the request named the version instead of taking the default.
     with_version: bool,
-    /// When the client stops waiting, if it says so.
+    /// When the client stops waiting. `None` if it sets no deadline.
     deadline: Option<Instant>,
     traces: Traces,
 }
 
 impl Inference {
-    /// Makes the path to the models of `registry`, for at most `max_in_flight` requests at once.
+    /// Creates the path to the models of `registry`, for at most `max_in_flight` concurrent requests.
     pub fn new(registry: Registry, max_in_flight: NonZeroUsize) -> Self {
         let phase = Arc::new(AtomicU8::new(phase::SERVING));
-        let slots = Slots::new(max_in_flight.get());
+        let slots = AdmissionSlots::new(max_in_flight.get());
         let traces = Traces::default();
         Self { registry, slots, phase, cache: None, server_timing: false, traces }
     }
 
-    /// Keeps the answers of the models whose settings ask for it.
+    /// Caches the responses of models whose settings enable it.
     #[must_use]
     pub fn with_cache(self, cache: ResponseCache) -> Self {
         Self { cache: Some(cache), ..self }
     }
 
-    /// Tells clients in a header how long their requests waited and were predicted.
+    /// Sets whether a response header reports how long the request waited and was predicted.
     #[must_use]
     pub fn with_server_timing(self, server_timing: bool) -> Self {
         Self { server_timing, ..self }
     }
 
-    /// Notes what requests do, for a collector of traces.
+    /// Records the spans of requests in `traces`.
     #[must_use]
     pub fn with_traces(self, traces: Traces) -> Self {
         Self { traces, ..self }
     }
 
-    /// Returns where the spans of requests go.
+    /// Returns the collector of the spans of requests.
     pub const fn traces(&self) -> &Traces {
         &self.traces
     }
@@ -210,12 +210,12 @@ impl Inference {
         &self.registry
     }
 
-    /// Says that the server is about to stop: it is not ready from now on, and answers as before.
-    pub fn leave(&self) {
-        self.enter(phase::LEAVING);
+    /// Announces the shutdown: from now on the server is not ready, but still answers requests.
+    pub fn announce_shutdown(&self) {
+        self.enter(phase::SHUTTING_DOWN);
     }
 
-    /// Refuses requests from now on; those under way go on.
+    /// Rejects new requests from now on; those in flight continue.
     pub fn stop(&self) {
         self.enter(phase::STOPPING);
     }
@@ -225,28 +225,29 @@ impl Inference {
         self.registry.announce_change();
     }
 
-    /// Tells whether [`Inference::leave`] or [`Inference::stop`] has been called, after which the server is not ready.
-    pub fn is_leaving(&self) -> bool {
-        self.phase.load(Ordering::Acquire) >= phase::LEAVING
+    /// Reports whether [`Inference::announce_shutdown`] or [`Inference::stop`] has been called, after which the server is not
+    /// ready.
+    pub fn is_shutting_down(&self) -> bool {
+        self.phase.load(Ordering::Acquire) >= phase::SHUTTING_DOWN
     }
 
-    /// Tells whether [`Inference::stop`] has been called.
+    /// Reports whether [`Inference::stop`] has been called.
     pub fn is_stopping(&self) -> bool {
         self.phase.load(Ordering::Acquire) >= phase::STOPPING
     }
 
-    /// Returns the number of requests under way.
+    /// Returns the number of requests in flight.
     pub fn in_flight(&self) -> usize {
         self.slots.in_use()
     }
 
     /// Finds the model that a request asks for, before its body is read.
     ///
-    /// A request that has its target counts as under way: [`Inference::stop`] refuses only those after it.
+    /// A request that has its target counts as in flight: [`Inference::stop`] rejects only later ones.
     ///
     /// # Errors
     ///
-    /// Fails when there is no such model, and once the server stops.
+    /// Fails if the model does not exist, and after [`Inference::stop`].
     pub fn target(&self, name: &str, version: Option<&str>) -> Result<ModelTarget, InferenceError> {
         if self.is_stopping() {
             return Err(InferenceError::Stopping);
@@ -269,7 +270,7 @@ impl Inference {
     ///
     /// # Errors
     ///
-    /// [`InferenceError::kind`] tells the kinds of failure apart.
+    /// [`InferenceError::kind`] classifies the error.
     pub async fn infer(
         &self,
         target: &ModelTarget,
@@ -279,17 +280,17 @@ impl Inference {
         let model = &target.model;
         let id = request.id.clone();
         let in_flight = InFlightRequest::start(model.metrics(target.with_version));
-        let result = match target.latest(in_flight.started) {
+        let result = match target.deadline(in_flight.started) {
             None => self.predict(target, request, admission).await,
-            Some((latest, late)) => {
-                let in_time = tokio::time::timeout_at(latest, self.predict(target, request, admission)).await;
-                in_time.unwrap_or(Err(late))
+            Some((deadline, timeout)) => {
+                let result = tokio::time::timeout_at(deadline, self.predict(target, request, admission)).await;
+                result.unwrap_or(Err(timeout))
             }
         };
         let total = in_flight.end(&result);
         match result {
             Ok((mut response, timing)) => {
-                target.sign(&id, &mut response);
+                target.complete(&id, &mut response);
                 if self.server_timing {
                     add_server_timing(&mut response, timing, total);
                 }
@@ -302,20 +303,20 @@ impl Inference {
         }
     }
 
-    /// Answers a stream of requests. Every answer carries `id`.
+    /// Answers a stream of requests. Every response carries `id`.
     ///
-    /// The stream holds its permit until it ends or is dropped, and counts as one request. The first error ends it.
+    /// The stream holds its slot until it ends or is dropped, and counts as one request. The first error ends it.
     ///
     /// # Errors
     ///
-    /// Fails, and reads none of the requests, when the model cannot answer now. What fails later is an item of the stream.
+    /// Fails without reading any of the requests if the model cannot answer now. Later errors are items of the stream.
     pub fn infer_stream(
         &self,
         target: &ModelTarget,
         id: String,
         requests: impl Stream<Item = InferenceRequest> + Send + 'static,
         mut admission: Admission,
-    ) -> Result<AnswerStream, InferenceError> {
+    ) -> Result<InferenceStream, InferenceError> {
         let started = Instant::now();
         let model = &target.model;
         let admitted = target.runtime().and_then(|runtime| self.slots.admit(&mut admission).map(|()| runtime));
@@ -323,30 +324,30 @@ impl Inference {
             model.metrics(target.with_version).record(started.elapsed(), false);
             log_failure(model, &id, failure);
         })?;
-        let refusal = validation::Refusal::default();
+        let invalid = validation::ValidationFailure::default();
         let mut requests: RequestStream = Box::pin(requests);
         if model.validated {
-            requests = Box::pin(validation::Validated::new(Arc::clone(model), requests, Arc::clone(&refusal)));
+            requests = Box::pin(validation::ValidatedRequests::new(Arc::clone(model), requests, Arc::clone(&invalid)));
         }
-        let answers = Arc::clone(runtime).predict_stream(requests);
-        Ok(Box::pin(stream::StreamedAnswers::new(target.clone(), id, answers, refusal, admission)))
+        let responses = Arc::clone(runtime).predict_stream(requests);
+        Ok(Box::pin(stream::StreamedResponses::new(target.clone(), id, responses, invalid, admission)))
     }
 
-    /// Answers a call of a model's own route, which `place` is the place of.
+    /// Answers a call of a model's own route, which is at index `route` of its description.
     ///
-    /// It is admitted like a request, and counted by the transport alone.
+    /// It is admitted like a request, but only the transport counts it.
     ///
     /// # Errors
     ///
-    /// [`InferenceError::kind`] tells the kinds of failure apart.
+    /// [`InferenceError::kind`] classifies the error.
     pub async fn call(
         &self,
         model: &RegisteredModel,
-        place: usize,
+        route: usize,
         call: CustomCall,
         admission: &mut Admission,
     ) -> Result<CustomReply, InferenceError> {
-        let answer = async {
+        let reply = async {
             if self.is_stopping() {
                 return Err(InferenceError::Stopping);
             }
@@ -354,9 +355,9 @@ impl Inference {
                 return Err(InferenceError::NotReady { name: model.name.clone(), version: model.version.clone() });
             };
             self.slots.admit(admission)?;
-            Ok(runtime.call(place, call).await?)
+            Ok(runtime.call(route, call).await?)
         };
-        answer.await.inspect_err(|failure| log_failure(model, "", failure))
+        reply.await.inspect_err(|failure| log_failure(model, "", failure))
     }
 
     async fn predict(
@@ -372,10 +373,11 @@ impl Inference {
         self.slots.admit(admission)?;
         match &self.cache {
             Some(cache) if target.model.cached => {
-                let (runtime, for_work) = (Arc::clone(runtime), target.clone());
-                let work = |request| async move { Ok(queued::predict(&for_work, runtime.as_ref(), request).await?.0) };
-                // Boxed, so that requests without the cache do not carry its state.
-                let (result, hit) = Box::pin(cache.answer(&target.model, request, work)).await;
+                let (runtime, owned_target) = (Arc::clone(runtime), target.clone());
+                let work =
+                    |request| async move { Ok(queued::predict(&owned_target, runtime.as_ref(), request).await?.0) };
+                // Boxed, so that the futures of requests without the cache stay small.
+                let (result, hit) = Box::pin(cache.get_or_predict(&target.model, request, work)).await;
                 target.model.metrics(target.with_version).record_cache(hit);
                 Ok((result?, RequestTiming::default()))
             }
@@ -385,18 +387,18 @@ impl Inference {
 }
 
 impl ModelTarget {
-    /// Gives the request a time after which its client does not wait any more.
+    /// Sets the time when the client stops waiting.
     #[must_use]
     pub fn with_deadline(self, deadline: Option<Instant>) -> Self {
         Self { deadline, ..self }
     }
 
-    /// Returns when the answer must be there, and what it means when it is not.
-    fn latest(&self, started: Instant) -> Option<(Instant, InferenceError)> {
+    /// Returns the deadline for the response, and the error if it passes.
+    fn deadline(&self, started: Instant) -> Option<(Instant, InferenceError)> {
         let limit = self.model.timeouts.request;
         let by_setting = limit.map(|limit| (started + limit, InferenceError::RequestTimeout { limit }));
         let by_client = self.deadline.map(|deadline| (deadline, InferenceError::Deadline));
-        by_setting.into_iter().chain(by_client).min_by_key(|(latest, _)| *latest)
+        by_setting.into_iter().chain(by_client).min_by_key(|(deadline, _)| *deadline)
     }
 
     fn runtime(&self) -> Result<&Arc<dyn Runtime>, InferenceError> {
@@ -410,15 +412,15 @@ impl ModelTarget {
         }
     }
 
-    /// Completes an answer of the model with what the runtime leaves to the server.
-    fn sign(&self, id: &str, response: &mut InferenceResponse) {
+    /// Sets the fields of a response that the runtime leaves to the server.
+    fn complete(&self, id: &str, response: &mut InferenceResponse) {
         response.model_name.clone_from(&self.model.name);
         response.model_version.clone_from(&self.model.version);
         id.clone_into(&mut response.id);
     }
 }
 
-/// A request that is being answered; when it is dropped before its end, the client has left.
+/// Counts a request in flight. If it is dropped before its end, the client has disconnected.
 struct InFlightRequest<'a> {
     metrics: &'a ModelMetrics,
     started: Instant,
@@ -431,7 +433,7 @@ impl<'a> InFlightRequest<'a> {
         Self { metrics, started: Instant::now(), ended: false }
     }
 
-    /// Records the outcome, and returns how long it took.
+    /// Records the result, and returns how long the request took.
     fn end<T>(mut self, result: &Result<T, InferenceError>) -> Duration {
         let elapsed = self.started.elapsed();
         self.ended = true;
@@ -452,7 +454,7 @@ impl Drop for InFlightRequest<'_> {
     }
 }
 
-/// Tells how long the request took, in milliseconds.
+/// Adds the header that reports how long the request took, in milliseconds.
 fn add_server_timing(response: &mut InferenceResponse, timing: RequestTiming, total: Duration) {
     let milliseconds = |duration: Duration| duration.as_secs_f64() * 1e3;
     let (queue, predict, total) = (milliseconds(timing.queue), milliseconds(timing.predict), milliseconds(total));
@@ -466,7 +468,7 @@ fn log_failure(model: &RegisteredModel, id: &str, failure: &InferenceError) {
     let (name, version) = (model.name.as_str(), model.version.as_deref());
     let reason = chain(failure);
     if matches!(failure.kind(), InferenceErrorKind::BadRequest | InferenceErrorKind::Model { status: ..500 }) {
-        debug!(model = name, version, request_id = id, reason, "Refused a request.");
+        debug!(model = name, version, request_id = id, reason, "Rejected a request.");
     } else {
         error!(model = name, version, request_id = id, reason, "Failed to answer a request.");
     }

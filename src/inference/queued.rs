@@ -1,4 +1,4 @@
-//! A request between its admission and its answer: what it waits for, how long it may, and what is recorded of it.
+//! A request between its admission and its response: its place in the model's queue, its timeouts, and what is recorded of it.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::{RequestPhase, Traces};
 use crate::types::{InferenceRequest, InferenceResponse, Tensor, TraceContext};
 
-/// A request's guard with its model, which learns from the runtime how far it has come.
+/// A request in the queue of its model or at its runtime, which reports the request's progress to it.
 #[derive(Debug)]
 struct QueuedRequest {
     model: Arc<RegisteredModel>,
@@ -22,13 +22,13 @@ struct QueuedRequest {
     stage: Mutex<RequestStage>,
     trace: Option<TraceContext>,
     traces: Traces,
-    /// The batch that it has joined.
+    /// The span of the batch that the request has joined.
     batch: OnceLock<TraceContext>,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum RequestStage {
-    /// It has a guard in the model's queue.
+    /// The request is in the model's queue.
     Waiting {
         since: Instant,
     },
@@ -36,14 +36,14 @@ enum RequestStage {
         since: Instant,
         waited: Duration,
     },
-    /// Nobody waits for the answer any more.
-    Gone,
+    /// The caller has its response, or has stopped waiting.
+    Ended,
 }
 
-/// Takes a request out of its model's queue when its caller has its answer, or has left.
+/// Removes a request from its model's queue when its caller has the response or disconnects.
 struct QueueGuard(Arc<QueuedRequest>);
 
-/// How long a request waited and was predicted.
+/// The time that a request waited, and the time of its prediction.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RequestTiming {
     pub(super) queue: Duration,
@@ -72,12 +72,12 @@ impl QueuedRequest {
         self.model.metrics(self.with_version)
     }
 
-    /// Notes how far the request had come, in the trace that it belongs to.
+    /// Records the stages of the request, up to `stage`, in its trace.
     fn trace(&self, stage: RequestStage) {
         let (since, waited) = match stage {
             RequestStage::Waiting { since } => (since, None),
             RequestStage::Running { since, waited } => (since.checked_sub(waited).unwrap_or(since), Some(since)),
-            RequestStage::Gone => return,
+            RequestStage::Ended => return,
         };
         let now = Instant::now();
         let queue = RequestPhase { name: "queue", since, until: waited.unwrap_or(now), batch: None };
@@ -110,21 +110,21 @@ impl Progress for QueuedRequest {
         let mut stage = self.stage.lock();
         if let RequestStage::Running { .. } = *stage {
             *stage = RequestStage::Waiting { since: Instant::now() };
-            // It has been admitted, however many wait by now.
+            // It has been admitted, so it returns even if the queue is full by now.
             self.model.queue.return_to(self.bytes);
             self.metrics().enter_queue();
         }
     }
 
     fn joined(&self, batch: TraceContext) {
-        // The first one is the only one.
+        // A request joins at most one batch.
         let _ = self.batch.set(batch);
     }
 }
 
 impl Drop for QueueGuard {
     fn drop(&mut self) {
-        let stage = std::mem::replace(&mut *self.0.stage.lock(), RequestStage::Gone);
+        let stage = std::mem::replace(&mut *self.0.stage.lock(), RequestStage::Ended);
         if let RequestStage::Waiting { .. } = stage {
             self.0.leave_queue();
         }
@@ -134,11 +134,11 @@ impl Drop for QueueGuard {
     }
 }
 
-/// Has a model predict, once it has time for the request, and no longer than its settings let.
+/// Queues a request for its model and predicts it, within the timeouts of the model's settings.
 ///
 /// # Errors
 ///
-/// Fails when too much waits for the model, when the time is over, and as the model does.
+/// Fails if the model's queue is full, if a timeout passes, or if the prediction fails.
 pub(super) async fn predict(
     target: &ModelTarget,
     runtime: &dyn Runtime,
@@ -152,40 +152,40 @@ pub(super) async fn predict(
     } else {
         tokio::select! {
             biased;
-            outcome = work => outcome?,
-            late = overdue(&guard.0) => return Err(late),
+            response = work => response?,
+            timeout = overdue(&guard.0) => return Err(timeout),
         }
     };
     let timing = match *guard.0.stage.lock() {
         RequestStage::Running { since, waited } => RequestTiming { queue: waited, predict: since.elapsed() },
-        // The runtime had the answer without a prediction.
+        // The runtime responded without a prediction.
         RequestStage::Waiting { since } => RequestTiming { queue: since.elapsed(), predict: Duration::ZERO },
-        RequestStage::Gone => RequestTiming::default(),
+        RequestStage::Ended => RequestTiming::default(),
     };
     guard.0.metrics().record_predict(timing.predict);
     Ok((response, timing))
 }
 
-/// Waits until a request has waited or been predicted for too long.
+/// Waits until a request exceeds a timeout of its model, and returns the error.
 async fn overdue(request: &QueuedRequest) -> InferenceError {
     let limits = request.model.timeouts;
     loop {
         let now = Instant::now();
         let stage = *request.stage.lock();
-        // What changes its stage meanwhile has at least the shorter of the limits left.
+        // If the request changes its stage in the meantime, at least the shorter of the timeouts remains.
         let soonest = limits.queue.into_iter().chain(limits.predict).min().map(|limit| now + limit);
-        let latest = match stage {
+        let deadline = match stage {
             RequestStage::Waiting { since } => {
                 limits.queue.map(|limit| (since + limit, InferenceError::QueueTimeout { limit }))
             }
             RequestStage::Running { since, .. } => {
                 limits.predict.map(|limit| (since + limit, InferenceError::PredictTimeout { limit }))
             }
-            RequestStage::Gone => None,
+            RequestStage::Ended => None,
         };
-        let until = match latest {
-            Some((latest, late)) if now >= latest => return late,
-            latest => latest.map(|(latest, _)| latest).into_iter().chain(soonest).min(),
+        let until = match deadline {
+            Some((deadline, timeout)) if now >= deadline => return timeout,
+            deadline => deadline.map(|(deadline, _)| deadline).into_iter().chain(soonest).min(),
         };
         match until {
             Some(until) => tokio::time::sleep_until(until).await,

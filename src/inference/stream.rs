@@ -1,4 +1,4 @@
-//! The answers of one stream of requests, between the runtime that makes them and the transport that takes them.
+//! The responses to one stream of requests, between the runtime that produces them and the transport that sends them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,38 +7,38 @@ use std::time::Instant;
 use futures_core::Stream;
 use tokio::time::{Sleep, sleep_until};
 
-use super::validation::Refusal;
+use super::validation::ValidationFailure;
 use super::{Admission, InferenceError, ModelTarget, log_failure};
 use crate::runtimes::ResponseStream;
 use crate::types::InferenceResponse;
 
-/// Names, counts and ends the answers of a runtime.
-pub(super) struct StreamedAnswers {
+/// Completes and records the responses of a runtime, and ends the stream at the deadline or an error.
+pub(super) struct StreamedResponses {
     target: ModelTarget,
     id: String,
     started: Instant,
-    /// Ends when the client has stopped waiting, if it has said when.
+    /// When the client stops waiting. `None` if it sets no deadline.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// Holds why the last request was not handed on, when it was not.
-    refusal: Refusal,
-    /// Nothing once the stream has ended.
+    /// Set if a request was invalid, which ended the requests.
+    invalid: ValidationFailure,
+    /// `None` once the stream has ended.
     source: Option<(ResponseStream, Admission)>,
 }
 
-impl StreamedAnswers {
+impl StreamedResponses {
     pub(super) fn new(
         target: ModelTarget,
         id: String,
-        answers: ResponseStream,
-        refusal: Refusal,
+        responses: ResponseStream,
+        invalid: ValidationFailure,
         admission: Admission,
     ) -> Self {
         target.model.metrics(target.with_version).begin();
         let deadline = target.deadline.map(|deadline| Box::pin(sleep_until(deadline)));
-        Self { target, id, started: Instant::now(), deadline, refusal, source: Some((answers, admission)) }
+        Self { target, id, started: Instant::now(), deadline, invalid, source: Some((responses, admission)) }
     }
 
-    /// Ends the stream: the runtime stops, and the slot is free.
+    /// Ends the stream: cancels the runtime's work and frees the slot.
     fn end(&mut self, failure: Option<&InferenceError>) {
         self.source = None;
         let metrics = self.target.model.metrics(self.target.with_version);
@@ -55,7 +55,7 @@ impl StreamedAnswers {
     }
 }
 
-impl Drop for StreamedAnswers {
+impl Drop for StreamedResponses {
     fn drop(&mut self) {
         let metrics = self.target.model.metrics(self.target.with_version);
         metrics.end();
@@ -65,12 +65,12 @@ impl Drop for StreamedAnswers {
     }
 }
 
-impl Stream for StreamedAnswers {
+impl Stream for StreamedResponses {
     type Item = Result<InferenceResponse, InferenceError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        let Some((answers, _)) = &mut this.source else {
+        let Some((responses, _)) = &mut this.source else {
             return Poll::Ready(None);
         };
         if let Some(deadline) = &mut this.deadline
@@ -78,14 +78,14 @@ impl Stream for StreamedAnswers {
         {
             return this.fail(InferenceError::Deadline);
         }
-        let next = ready!(answers.as_mut().poll_next(context));
+        let next = ready!(responses.as_mut().poll_next(context));
         let failure = match next {
             Some(Ok(mut response)) => {
-                this.target.sign(&this.id, &mut response);
+                this.target.complete(&this.id, &mut response);
                 return Poll::Ready(Some(Ok(response)));
             }
-            // A model may fail because its requests ended where they did: the reason for that says more.
-            next => match (this.refusal.get(), next) {
+            // A model may fail because its requests ended early: report the reason for that instead.
+            next => match (this.invalid.get(), next) {
                 (Some(invalid), _) => InferenceError::from(invalid.clone()),
                 (None, Some(Err(error))) => error.into(),
                 (None, _) => {

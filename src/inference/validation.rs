@@ -1,4 +1,4 @@
-//! Requests against the inputs that their model declares, for models with the setting `validate_inputs`.
+//! Validates requests against the inputs that their model declares, for models with the setting `validate_inputs`.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -10,15 +10,15 @@ use crate::registry::RegisteredModel;
 use crate::runtimes::RequestStream;
 use crate::types::{InferenceRequest, Tensor, TensorMetadata};
 
-/// How a request's inputs differ from the declared ones.
+/// The ways in which a request's inputs differ from the declared ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidInput {
     #[error("the input `{name}` is missing; the model takes {declared}")]
     Missing { name: String, declared: String },
     #[error("the model has no input `{name}`; it takes {declared}")]
     Unknown { name: String, declared: String },
-    #[error("the input `{name}` is there twice")]
-    Twice { name: String },
+    #[error("the input `{name}` is duplicated")]
+    Duplicate { name: String },
     #[error("the input `{name}` has datatype {actual}; the model takes {declared}")]
     Datatype { name: String, actual: &'static str, declared: String },
     #[error("the input `{name}` has shape {actual:?}; the model takes {declared:?}, where -1 is any size")]
@@ -29,7 +29,7 @@ pub enum InvalidInput {
 ///
 /// # Errors
 ///
-/// Fails at the first difference, in the order of the request; what is missing comes last.
+/// Fails at the first difference, in the order of the request; missing inputs come last.
 pub(super) fn check(declared: &[TensorMetadata], inputs: &[Tensor]) -> Result<(), InvalidInput> {
     for (index, input) in inputs.iter().enumerate() {
         let name = || input.name.clone();
@@ -37,7 +37,7 @@ pub(super) fn check(declared: &[TensorMetadata], inputs: &[Tensor]) -> Result<()
             return Err(InvalidInput::Unknown { name: name(), declared: names(declared) });
         };
         if inputs[..index].iter().any(|earlier| earlier.name == input.name) {
-            return Err(InvalidInput::Twice { name: name() });
+            return Err(InvalidInput::Duplicate { name: name() });
         }
         if input.datatype.name() != wanted.datatype {
             let (actual, declared) = (input.datatype.name(), wanted.datatype.clone());
@@ -48,7 +48,7 @@ pub(super) fn check(declared: &[TensorMetadata], inputs: &[Tensor]) -> Result<()
             return Err(InvalidInput::Shape { name: name(), actual, declared });
         }
     }
-    // All inputs have different declared names, so as many of them as are declared are all of them.
+    // All inputs have distinct declared names, so none is missing if the counts are equal.
     if inputs.len() == declared.len() {
         return Ok(());
     }
@@ -56,7 +56,7 @@ pub(super) fn check(declared: &[TensorMetadata], inputs: &[Tensor]) -> Result<()
     missing.map_or(Ok(()), |wanted| Err(InvalidInput::Missing { name: wanted.name.clone(), declared: names(declared) }))
 }
 
-/// Tells whether a shape has the declared rank and sizes, of which negative ones are any.
+/// Reports whether a shape has the declared rank and sizes. Negative sizes match any.
 fn fits(actual: &[usize], declared: &[i64]) -> bool {
     let same = |(&actual, &declared): (&usize, &i64)| usize::try_from(declared).is_ok_and(|size| size == actual);
     let any = |(_, declared): &(&usize, &i64)| **declared < 0;
@@ -68,27 +68,27 @@ fn names(declared: &[TensorMetadata]) -> String {
     names.join(", ")
 }
 
-/// Why a stream of requests has ended early.
-pub(super) type Refusal = Arc<OnceLock<InvalidInput>>;
+/// The reason why a stream of requests was ended early, once there is one.
+pub(super) type ValidationFailure = Arc<OnceLock<InvalidInput>>;
 
-/// Hands a stream's requests on until one does not suit the model, and remembers why.
-pub(super) struct Validated {
+/// Passes on the requests of a stream until one is invalid, and stores the reason.
+pub(super) struct ValidatedRequests {
     model: Arc<RegisteredModel>,
     requests: RequestStream,
-    refusal: Refusal,
+    failure: ValidationFailure,
 }
 
-impl Validated {
-    pub(super) fn new(model: Arc<RegisteredModel>, requests: RequestStream, refusal: Refusal) -> Self {
-        Self { model, requests, refusal }
+impl ValidatedRequests {
+    pub(super) fn new(model: Arc<RegisteredModel>, requests: RequestStream, failure: ValidationFailure) -> Self {
+        Self { model, requests, failure }
     }
 }
 
-impl Stream for Validated {
+impl Stream for ValidatedRequests {
     type Item = InferenceRequest;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<InferenceRequest>> {
-        if self.refusal.get().is_some() {
+        if self.failure.get().is_some() {
             return Poll::Ready(None);
         }
         self.requests.as_mut().poll_next(context).map(|next| {
@@ -96,8 +96,8 @@ impl Stream for Validated {
             match check(&self.model.metadata.inputs, &request.inputs) {
                 Ok(()) => Some(request),
                 Err(invalid) => {
-                    // Set once: nothing is read after it.
-                    let _ = self.refusal.set(invalid);
+                    // Set at most once: no request is read after it.
+                    let _ = self.failure.set(invalid);
                     None
                 }
             }
@@ -124,21 +124,21 @@ mod tests {
     }
 
     #[test]
-    fn declared_inputs_pass_in_any_order() {
+    fn validation_accepts_declared_inputs_in_any_order() {
         let model = [declared("x", "FP32", &[-1, 4]), declared("y", "FP32", &[2])];
         assert_eq!(check(&model, &[input("y", &[2]), input("x", &[3, 4])]), Ok(()));
         assert_eq!(check(&model, &[input("x", &[0, 4]), input("y", &[2])]), Ok(()));
     }
 
     #[test]
-    fn what_differs_is_named() {
+    fn validation_names_the_difference() {
         let model = [declared("x", "FP32", &[-1, 4]), declared("y", "FP32", &[2])];
         assert_eq!(refusal(&model, &[input("x", &[1, 4])]), "the input `y` is missing; the model takes `x`, `y`");
         assert_eq!(
             refusal(&model, &[input("x", &[1, 4]), input("y", &[2]), input("z", &[1])]),
             "the model has no input `z`; it takes `x`, `y`"
         );
-        assert_eq!(refusal(&model, &[input("x", &[1, 4]), input("x", &[1, 4])]), "the input `x` is there twice");
+        assert_eq!(refusal(&model, &[input("x", &[1, 4]), input("x", &[1, 4])]), "the input `x` is duplicated");
         assert_eq!(
             refusal(&model, &[input("x", &[1, 3]), input("y", &[2])]),
             "the input `x` has shape [1, 3]; the model takes [-1, 4], where -1 is any size"
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scalar_is_declared_without_dimensions() {
+    fn validation_accepts_scalar_for_empty_shape() {
         assert_eq!(check(&[declared("x", "FP32", &[])], &[input("x", &[])]), Ok(()));
     }
 }

@@ -1,4 +1,4 @@
-//! From a model's settings to its runtime.
+//! Loads the runtime of a model from its settings.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,32 +16,32 @@ use crate::settings::ModelSettings;
 use crate::types::PathTemplate;
 
 /// A runtime that is being loaded.
-pub type Loading<'a> = BoxFuture<'a, Result<Arc<dyn Runtime>, LoadError>>;
+pub type RuntimeFuture<'a> = BoxFuture<'a, Result<Arc<dyn Runtime>, LoadError>>;
 
-/// Makes runtimes.
+/// Loads runtimes.
 pub trait Loader: fmt::Debug + Send + Sync {
-    /// Loads what `settings` describe. Dropping the future abandons the runtime.
-    fn load(&self, settings: ModelSettings) -> Loading<'_>;
+    /// Loads the model that `settings` describe. Dropping the future cancels the load.
+    fn load(&self, settings: ModelSettings) -> RuntimeFuture<'_>;
 }
 
-/// The loader of every runtime that this server has.
+/// The loader of all runtimes.
 #[derive(Debug)]
 pub struct RuntimeLoader {
     pub compute: ComputePool,
-    /// Where the paths of models without a settings file start.
+    /// The folder that paths of models without a settings file are relative to.
     pub working_directory: PathBuf,
     pub python: Python,
-    /// Tells whether a model's own route could never be reached, because its paths are the server's.
+    /// Returns whether a model's own route is unreachable because the server serves its paths itself.
     pub is_reserved: fn(&PathTemplate) -> bool,
 }
 
 impl Loader for RuntimeLoader {
-    fn load(&self, settings: ModelSettings) -> Loading<'_> {
+    fn load(&self, settings: ModelSettings) -> RuntimeFuture<'_> {
         Box::pin(async move {
             match Implementation::of(&settings)? {
                 Implementation::Python => {
                     let python = self.python.load(&settings, None).await.map_err(runtimes::LoadError::from)?;
-                    self.reachable(python)
+                    self.check_routes(python)
                 }
                 Implementation::Native(evaluator) => {
                     let native = self.native(evaluator, settings.clone()).await;
@@ -53,7 +53,7 @@ impl Loader for RuntimeLoader {
 }
 
 impl RuntimeLoader {
-    /// Loads a model that the server evaluates itself, from its artifact.
+    /// Loads a model for native evaluation from its artifact.
     async fn native(&self, evaluator: NativeEvaluator, settings: ModelSettings) -> Result<Arc<dyn Runtime>, LoadError> {
         let path = if evaluator.needs_artifact() {
             match Artifact::resolve(&settings, &self.working_directory)? {
@@ -68,13 +68,13 @@ impl RuntimeLoader {
         Ok(self.compute.run(load).await.map_err(LoadError::Panicked)??)
     }
 
-    /// Gives a model that the native runtime refuses to Python, unless the settings want a backend of their choice.
+    /// Falls back to Python for a model that the native runtime does not support, unless the settings choose a backend.
     async fn native_or_python(
         &self,
         native: Result<Arc<dyn Runtime>, LoadError>,
         settings: &ModelSettings,
     ) -> Result<Arc<dyn Runtime>, LoadError> {
-        let refusal = match native {
+        let unsupported = match native {
             Err(LoadError::Runtime(error)) if error.is_unsupported() && Backend::of(settings)? == Backend::Auto => {
                 chain(&error)
             }
@@ -85,18 +85,18 @@ impl RuntimeLoader {
             {
                 chain(&error)
             }
-            outcome => return outcome,
+            result => return result,
         };
         let (model, version) = (settings.name.as_str(), settings.version());
-        info!(model, version, reason = refusal, "Model '{model}' is served in Python: {refusal}.");
-        match self.python.load(settings, Some(&refusal)).await {
-            Ok(python) => self.reachable(python),
-            Err(source) => Err(LoadError::Neither { refusal, source: source.into() }),
+        info!(model, version, reason = unsupported, "Model '{model}' is served in Python: {unsupported}.");
+        match self.python.load(settings, Some(&unsupported)).await {
+            Ok(python) => self.check_routes(python),
+            Err(source) => Err(LoadError::Neither { unsupported, source: source.into() }),
         }
     }
 
-    /// Refuses a model of which a route could never be reached.
-    fn reachable(&self, model: Arc<dyn Runtime>) -> Result<Arc<dyn Runtime>, LoadError> {
+    /// Rejects a model with a route that would be unreachable.
+    fn check_routes(&self, model: Arc<dyn Runtime>) -> Result<Arc<dyn Runtime>, LoadError> {
         match model.description().routes.iter().find(|route| (self.is_reserved)(&route.template)) {
             Some(route) => Err(LoadError::Reserved { route: route.template.to_string() }),
             None => Ok(model),

@@ -1,8 +1,8 @@
-//! The models that are served: name and version to a loaded model, and whether each is ready.
+//! The models that are served, by name and version, and the state of each.
 //!
-//! Requests read a snapshot without locks. Every change makes a new snapshot, so a request that holds a model keeps it
-//! whatever happens to the registry. A model is loaded and warmed where nobody can reach it, and then takes its place in
-//! one step; until then, what it replaces goes on serving.
+//! Requests read a snapshot without locks. Every change creates a new snapshot, so a request keeps the model that it found,
+//! whatever happens to the registry. A model is loaded and warmed up before it is reachable, and then replaces its predecessor
+//! in one step; until then, the predecessor keeps serving.
 
 mod budget;
 mod loader;
@@ -30,14 +30,14 @@ use crate::types::{ModelMetadata, Parameters, TensorMetadata};
 
 pub use crate::runtimes::RuntimeStatus;
 pub use budget::{BudgetLoader, TooLarge};
-pub use loader::{Loader, Loading, RuntimeLoader};
+pub use loader::{Loader, RuntimeFuture, RuntimeLoader};
 pub use queue::{QueueFull, RequestQueue};
 pub use routes::{CustomMatch, CustomTarget};
 pub use warm_up::SampleError;
 
-use routes::Routes;
+use routes::CustomRoutes;
 
-/// A name or version that is not in the registry.
+/// The registry has no such name or version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotFound {
     #[error("Model {name} not found")]
@@ -46,37 +46,37 @@ pub enum NotFound {
     Version { name: String, version: String },
 }
 
-/// Why a model is not in the registry as ready.
+/// The reasons why a model cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
-    /// The model has a route of its own that the protocol has already, or that lies below a reserved prefix.
+    /// A route of the model belongs to the protocol, or begins with a reserved prefix.
     #[error("the model's route `{route}` is reserved by the server: choose another path")]
     Reserved { route: String },
     #[error("the artifact `{uri}` is not on this machine; native runtimes read local files")]
     Remote { uri: String },
     #[error(transparent)]
     Runtime(#[from] runtimes::LoadError),
-    /// The native runtime refuses the artifact, and Python cannot serve it either.
-    #[error("{refusal}; nor does Python serve it")]
-    Neither { refusal: String, source: runtimes::LoadError },
-    /// There is no room for it in the memory of models.
+    /// The native runtime does not support the artifact, and Python cannot serve it either.
+    #[error("{unsupported}; Python cannot serve it either")]
+    Neither { unsupported: String, source: runtimes::LoadError },
+    /// The model does not fit into the memory budget.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
-    /// Whoever wanted it has left before there was room.
-    #[error("nobody waits for the model any more")]
-    NotWanted,
+    /// All callers were cancelled before there was room for the model.
+    #[error("the load was cancelled: no request waits for the model")]
+    Cancelled,
     #[error("loading ended unexpectedly; this is a bug in mlserver")]
     Panicked(#[source] tokio::task::JoinError),
     #[error("the model was loaded but cannot answer")]
     WarmUp(#[source] runtimes::RuntimeError),
-    /// One of the requests of the setting `warmup` was not answered.
+    /// A request of the setting `warmup` failed.
     #[error("the model was loaded but does not answer `warmup[{index}]` of its settings")]
     Sample { index: usize, source: SampleError },
 }
 
-/// What a model is doing.
+/// The state of a model.
 #[derive(Debug, Clone)]
 pub enum ModelState {
     Loading,
@@ -85,7 +85,7 @@ pub enum ModelState {
 }
 
 impl ModelState {
-    /// Returns the name that readiness shows.
+    /// Returns the name that readiness reports.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Loading => "LOADING",
@@ -95,24 +95,24 @@ impl ModelState {
         }
     }
 
-    /// Tells whether the model can answer now.
+    /// Reports whether the model can answer now.
     pub fn is_ready(&self) -> bool {
         matches!(self, Self::Ready(runtime) if runtime.status().is_available())
     }
 }
 
-/// How long a model's requests may take; nothing is for ever.
+/// The timeouts of a model's requests. `None` means no limit.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Timeouts {
+pub struct ModelTimeouts {
     /// From admission until the prediction begins.
     pub queue: Option<Duration>,
-    /// From there until it ends.
+    /// From the beginning of the prediction until its end.
     pub predict: Option<Duration>,
-    /// From admission to the answer.
+    /// From admission to the response.
     pub request: Option<Duration>,
 }
 
-impl Timeouts {
+impl ModelTimeouts {
     fn of(settings: &ModelSettings) -> Self {
         let parameters = &settings.parameters;
         let (queue, predict, request) =
@@ -128,56 +128,56 @@ pub struct RegisteredModel {
     pub version: Option<String>,
     pub state: ModelState,
     pub metadata: ModelMetadata,
-    /// The server is ready only when this model is. A model that it was told to load, and that is not there yet, is not
-    /// required: a load that takes long, or fails, is no reason to take the others out of service.
+    /// Whether the server is ready only if this model is. A model that is being loaded by request is not required, so that a
+    /// load that takes long, or fails, does not take the other models out of service.
     pub required: bool,
-    /// Differs for every load: what was remembered of one load holds for no other.
+    /// Different for every load, so that cached results of one load are not used for another.
     pub generation: u64,
-    /// Its answers may be given again.
+    /// Whether its responses are cached.
     pub cached: bool,
-    /// Its requests are held against the inputs of its metadata.
+    /// Whether its requests are validated against the inputs of its metadata.
     pub validated: bool,
-    /// What waits for it.
+    /// The requests that wait for it.
     pub queue: RequestQueue,
-    pub timeouts: Timeouts,
-    /// The settings file; nothing for a model of the environment.
+    pub timeouts: ModelTimeouts,
+    /// The settings file. `None` for a model that the environment configures.
     pub source: Option<PathBuf>,
     metrics: ModelMetrics,
     metrics_as_default: ModelMetrics,
-    /// The name as transports send it in headers; nothing when no header can hold it.
+    /// The name as a header value. `None` if it is not a valid one.
     header: Option<HeaderValue>,
-    /// The headers that all answers of this model share, as the transport with headers makes them once.
-    pub answer_headers: OnceLock<HeaderMap>,
+    /// The headers that all responses of this model share, created once by the transport.
+    pub response_headers: OnceLock<HeaderMap>,
 }
 
 impl RegisteredModel {
-    /// Returns the metrics of requests that asked for this model with or without its version.
+    /// Returns the metrics of requests that name the version of this model, or of those that do not.
     pub const fn metrics(&self, with_version: bool) -> &ModelMetrics {
         if with_version { &self.metrics } else { &self.metrics_as_default }
     }
 
-    /// Tells whether the server is not ready because of this model.
+    /// Reports whether the server is not ready because of this model.
     pub fn delays_readiness(&self) -> bool {
         self.required && !self.state.is_ready()
     }
 
-    /// Returns the name as a header's value, when it can be one.
+    /// Returns the name as a header value. `None` if it is not a valid one.
     pub const fn header(&self) -> Option<&HeaderValue> {
         self.header.as_ref()
     }
 
-    /// Tells whether the model looks at the headers of requests.
+    /// Reports whether the model reads the headers of requests.
     pub fn reads_headers(&self) -> bool {
         matches!(&self.state, ModelState::Ready(runtime) if runtime.description().reads_headers)
     }
 
-    /// Returns how log lines and messages call it: the name, or name and version.
+    /// Returns the label for log lines and messages: the name, or the name and the version.
     pub fn label(&self) -> String {
         self.version.as_ref().map_or_else(|| self.name.clone(), |version| format!("{}:{version}", self.name))
     }
 }
 
-/// What the settings say, or the model itself where it has something to say.
+/// Returns the metadata that the model itself provides, or else that of the settings.
 fn metadata(settings: &ModelSettings, state: &ModelState) -> ModelMetadata {
     let ModelState::Ready(runtime) = state else { return metadata_of(settings) };
     let description = runtime.description();
@@ -212,14 +212,14 @@ fn metadata_of(settings: &ModelSettings) -> ModelMetadata {
 /// The versions of one name.
 type ByVersion = BTreeMap<Option<String>, Arc<RegisteredModel>>;
 
-/// The versions of one name, and the one that answers when none is asked for.
+/// The versions of one name, and the one that serves requests without a version.
 #[derive(Debug, Clone, Default)]
-struct Versions {
+struct ModelVersions {
     all: ByVersion,
     default: Option<Arc<RegisteredModel>>,
 }
 
-impl From<ByVersion> for Versions {
+impl From<ByVersion> for ModelVersions {
     fn from(all: ByVersion) -> Self {
         let default = repository::default_version(all.keys().map(Option::as_deref));
         let default = default.map(|version| version.map(str::to_owned));
@@ -228,14 +228,14 @@ impl From<ByVersion> for Versions {
     }
 }
 
-/// What requests see at one moment.
+/// An immutable view of all models.
 #[derive(Debug, Clone, Default)]
 struct Snapshot {
-    models: BTreeMap<String, Versions>,
-    routes: Routes,
+    models: BTreeMap<String, ModelVersions>,
+    routes: CustomRoutes,
 }
 
-/// A model that is loaded and warm, and that nobody can reach yet. Dropped, it is gone.
+/// A model that is loaded and warmed up, but not yet reachable. Dropping it unloads it.
 #[derive(Debug)]
 pub struct PreparedModel {
     settings: ModelSettings,
@@ -245,15 +245,15 @@ pub struct PreparedModel {
 /// All models of the server. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Registry {
-    shared: Arc<Shared>,
+    shared: Arc<RegistryShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct RegistryShared {
     snapshot: ArcSwap<Snapshot>,
-    /// Held while a new snapshot is made from the current one.
+    /// Held while a new snapshot is derived from the current one.
     edit: Mutex<()>,
-    /// How many models have been made.
+    /// Counts the models that have been created.
     generations: AtomicU64,
     loader: Box<dyn Loader>,
     metrics: InferenceMetrics,
@@ -261,20 +261,20 @@ struct Shared {
 }
 
 impl Registry {
-    /// Makes an empty registry.
+    /// Creates an empty registry.
     pub fn new(loader: impl Loader + 'static, metrics: InferenceMetrics) -> Self {
         let snapshot = ArcSwap::from_pointee(Snapshot::default());
         let (edit, generations, loader) = (Mutex::new(()), AtomicU64::new(0), Box::new(loader));
         let changes = watch::Sender::new(());
-        Self { shared: Arc::new(Shared { snapshot, edit, generations, loader, metrics, changes }) }
+        Self { shared: Arc::new(RegistryShared { snapshot, edit, generations, loader, metrics, changes }) }
     }
 
-    /// Returns what tells of every change from now on, so that whoever follows readiness knows when to look again.
+    /// Returns a receiver that is notified of every change, so that watchers of readiness know when to check again.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.shared.changes.subscribe()
     }
 
-    /// Tells those who follow readiness to look again.
+    /// Notifies the watchers of readiness.
     pub fn announce_change(&self) {
         self.shared.changes.send_replace(());
     }
@@ -283,13 +283,13 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// Fails in the original's words when there is none.
+    /// Fails with the original's message if there is none.
     pub fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<RegisteredModel>, NotFound> {
         let snapshot = self.shared.snapshot.load();
         let versions = snapshot.models.get(name);
         let found = match version {
             None => versions.and_then(|versions| versions.default.as_ref()),
-            // A plain scan spares the key's allocation; a name has few versions.
+            // A scan avoids allocating a key; a name has few versions.
             Some(version) => versions
                 .and_then(|versions| versions.all.values().find(|model| model.version.as_deref() == Some(version))),
         };
@@ -304,7 +304,7 @@ impl Registry {
         self.shared.snapshot.load().models.values().flat_map(|versions| versions.all.values().cloned()).collect()
     }
 
-    /// Finds the model that has a route of its own for a path, which is decoded already.
+    /// Finds the model with a route of its own for a path, which must be decoded.
     pub fn custom_route(&self, method: &Method, path: &str) -> CustomMatch {
         self.shared.snapshot.load().routes.find(method, path)
     }
@@ -320,7 +320,7 @@ impl Registry {
         snapshot.models.get(name).map(|versions| versions.all.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// Tells whether every model that the server was started with can answer.
+    /// Reports whether every model that the server was started with can answer.
     pub fn is_ready(&self) -> bool {
         let snapshot = self.shared.snapshot.load();
         let mut models = snapshot.models.values().flat_map(|versions| versions.all.values());
@@ -344,7 +344,7 @@ impl Registry {
         });
     }
 
-    /// Takes back what [`Registry::announce_optional`] listed.
+    /// Reverts [`Registry::announce_optional`].
     pub fn withdraw(&self, settings: &ModelSettings) {
         self.edit(&settings.name, |versions| {
             let unused = |model: &Arc<RegisteredModel>| !model.required && matches!(model.state, ModelState::Loading);
@@ -354,38 +354,38 @@ impl Registry {
         });
     }
 
-    /// Loads a model and warms it, beside whatever serves now.
+    /// Loads a model and warms it up, next to the models that serve.
     ///
-    /// Dropping the future abandons the model.
+    /// Dropping the future cancels the load.
     ///
     /// # Errors
     ///
-    /// [`LoadError`] says what is wrong with it. Nothing that serves is touched.
+    /// Fails if the model cannot be loaded. The models that serve are not affected.
     pub async fn prepare(&self, settings: ModelSettings) -> Result<PreparedModel, LoadError> {
         let runtime = self.shared.loader.load(settings.clone()).await?;
         warm_up::warm_up(runtime.as_ref(), &settings).await?;
         Ok(PreparedModel { settings, runtime })
     }
 
-    /// Makes the prepared models the versions of `name`, all at once: those that it has and that are not among them are
-    /// gone, and requests that hold one of them finish with it.
+    /// Replaces all versions of `name` with the prepared models, in one step. Requests that hold a replaced version finish with
+    /// it.
     pub fn replace(&self, name: &str, prepared: Vec<PreparedModel>) {
         self.edit(name, |versions| {
             *versions = prepared.into_iter().map(|prepared| self.ready(prepared)).collect();
         });
     }
 
-    /// Removes all versions of a name and tells whether there were any. Requests that hold one finish with it; the last
-    /// of them frees its memory.
+    /// Removes all versions of a name and returns whether there were any. Requests that hold one finish with it; the last of
+    /// them frees its memory.
     pub fn remove(&self, name: &str) -> bool {
         self.edit(name, |versions| !std::mem::take(versions).is_empty())
     }
 
-    /// Loads one version of a model, and leaves the others as they are.
+    /// Loads one version of a model without affecting the others.
     ///
     /// # Errors
     ///
-    /// A model that was ready stays as it was. Any other is listed as failed, with the reason.
+    /// If the load fails, a model that was ready keeps serving. Any other is listed as failed, with the reason.
     pub async fn load(&self, settings: ModelSettings) -> Result<Arc<RegisteredModel>, LoadError> {
         self.announce(&settings);
         match self.prepare(settings.clone()).await {
@@ -401,7 +401,7 @@ impl Registry {
         }
     }
 
-    /// Lists a model that the server was started with as failed, unless it is ready.
+    /// Lists a required model as failed, unless it is ready.
     pub fn fail(&self, settings: &ModelSettings, reason: String) {
         self.edit(&settings.name, |versions| {
             let listed = versions.get(&settings.parameters.version);
@@ -416,11 +416,11 @@ impl Registry {
         let PreparedModel { settings, runtime } = prepared;
         let snapshot = self.shared.snapshot.load();
         for route in &runtime.description().routes {
-            if let Some(other) = snapshot.routes.same_of_other(&settings.name, route) {
+            if let Some(other) = snapshot.routes.find_duplicate(&settings.name, route) {
                 let (method, path, other) = (route.method.as_str(), route.template.as_str(), other.label());
                 warn!(
                     model = settings.name,
-                    "`{method} {path}` is answered by model '{other}', which was loaded before."
+                    "`{method} {path}` is already served by model '{other}', which was loaded earlier."
                 );
             }
         }
@@ -438,19 +438,19 @@ impl Registry {
             cached,
             validated: settings.parameters.validate_inputs,
             queue: RequestQueue::new(settings),
-            timeouts: Timeouts::of(settings),
+            timeouts: ModelTimeouts::of(settings),
             source: settings.source.clone(),
             metrics: metrics.of_model(&settings.name, version.as_deref(), cached),
             metrics_as_default: metrics.of_model(&settings.name, None, cached),
             header: HeaderValue::from_bytes(settings.name.as_bytes()).ok(),
-            answer_headers: OnceLock::new(),
+            response_headers: OnceLock::new(),
             name: settings.name.clone(),
             version,
             state,
         }
     }
 
-    /// Changes the versions of a name, in a new snapshot. What has gone is forgotten by the metrics too.
+    /// Changes the versions of a name, in a new snapshot. Metrics of removed versions are removed as well.
     fn edit<T>(&self, name: &str, change: impl FnOnce(&mut ByVersion) -> T) -> T {
         let edit = self.shared.edit.lock();
         let mut snapshot = Snapshot::clone(&self.shared.snapshot.load());
@@ -465,7 +465,7 @@ impl Registry {
         } else {
             snapshot.models.insert(name.to_owned(), after.into());
         }
-        snapshot.routes = Routes::of(snapshot.models.values());
+        snapshot.routes = CustomRoutes::of(snapshot.models.values());
         self.shared.snapshot.store(Arc::new(snapshot));
         drop(edit);
         self.announce_change();

@@ -1,10 +1,10 @@
-//! What waits for a model, and how much of it may.
+//! The bounds of the requests that wait for a model.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::settings::ModelSettings;
 
-/// Counts the requests of a model that wait for their prediction to begin.
+/// Counts the requests that wait for a model's prediction to begin, and their bytes.
 #[derive(Debug)]
 pub struct RequestQueue {
     requests: AtomicUsize,
@@ -13,19 +13,19 @@ pub struct RequestQueue {
     max_bytes: usize,
 }
 
-/// More waits for a model already than its settings let.
+/// The queue of a model is full, according to its settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QueueFull {
-    #[error("{limit} requests wait for the model already, as many as `max_queue_requests` lets; try again later")]
+    #[error("the model's queue is full: {limit} requests are waiting (`max_queue_requests`); try again later")]
     Requests { limit: usize },
     #[error(
-        "the requests that wait for the model have {found} bytes with this one, more than the {limit} that `max_queue_bytes` lets; try again later"
+        "the model's queue is full: with this request, {found} bytes exceed the limit of {limit} (`max_queue_bytes`); try again later"
     )]
     Bytes { found: usize, limit: usize },
 }
 
 impl QueueFull {
-    /// Returns a word for metrics.
+    /// Returns the reason for metrics.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Requests { .. } => "queue_requests",
@@ -41,42 +41,42 @@ impl RequestQueue {
         Self { requests: AtomicUsize::new(0), bytes: AtomicUsize::new(0), max_requests, max_bytes }
     }
 
-    /// Lets a request wait. Whoever enters leaves again.
+    /// Adds a request to the queue, which [`RequestQueue::leave`] removes.
     ///
-    /// A request that finds nobody waiting may enter however long it is: its length has a limit of its own.
+    /// An empty queue accepts a request of any length: the length of requests has its own limit.
     ///
     /// # Errors
     ///
-    /// Fails when too much waits already.
+    /// Fails if the queue is full.
     pub fn enter(&self, bytes: usize) -> Result<(), QueueFull> {
         let before = self.requests.fetch_add(1, Ordering::AcqRel);
         let bytes_before = self.bytes.fetch_add(bytes, Ordering::AcqRel);
-        let refused = if before >= self.max_requests {
+        let full = if before >= self.max_requests {
             Some(QueueFull::Requests { limit: self.max_requests })
         } else if before > 0 && bytes_before.saturating_add(bytes) > self.max_bytes {
             Some(QueueFull::Bytes { found: bytes_before.saturating_add(bytes), limit: self.max_bytes })
         } else {
             None
         };
-        refused.map_or(Ok(()), |refused| {
+        full.map_or(Ok(()), |full| {
             self.leave(bytes);
-            Err(refused)
+            Err(full)
         })
     }
 
-    /// Lets a request wait again that has been admitted before.
+    /// Returns a request to the queue that has been in it before, even if the queue is full.
     pub fn return_to(&self, bytes: usize) {
         self.requests.fetch_add(1, Ordering::AcqRel);
         self.bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// Takes a request out that has entered with so many bytes.
+    /// Removes a request of `bytes` bytes.
     pub fn leave(&self, bytes: usize) {
         self.requests.fetch_sub(1, Ordering::AcqRel);
         self.bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
 
-    /// Returns the number of requests that wait.
+    /// Returns the number of waiting requests.
     pub fn len(&self) -> usize {
         self.requests.load(Ordering::Acquire)
     }
@@ -98,9 +98,9 @@ mod tests {
     }
 
     #[test]
-    fn requests_and_bytes_are_bounded() {
+    fn request_queue_limits_requests_and_bytes() {
         let queue = queue(2, 100);
-        assert_eq!(queue.enter(500), Ok(()), "nobody waits");
+        assert_eq!(queue.enter(500), Ok(()), "the queue is empty");
         assert_eq!(queue.enter(1), Err(QueueFull::Bytes { found: 501, limit: 100 }));
         queue.leave(500);
         assert_eq!((queue.enter(60), queue.enter(40)), (Ok(()), Ok(())));

@@ -1,4 +1,4 @@
-//! What a model does before it is ready, so that its first callers do not pay for it.
+//! Warms models up before they are ready, so that the first requests are not slow.
 
 use std::sync::Arc;
 
@@ -7,28 +7,28 @@ use crate::runtimes::{Runtime, RuntimeError};
 use crate::settings::ModelSettings;
 use crate::types::json::{self, ReadError};
 
-/// Why a model does not answer a sample.
+/// The reasons why a sample request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SampleError {
-    #[error("the sample is no inference request")]
+    #[error("the sample is not a valid inference request")]
     Read(#[from] ReadError),
     #[error(transparent)]
     Predict(#[from] RuntimeError),
 }
 
-/// Warms a runtime as it likes, then with the requests of the setting `warmup`, one after the other.
+/// Runs the runtime's own warm-up, then the requests of the setting `warmup`, one after the other.
 pub(super) async fn warm_up(runtime: &dyn Runtime, settings: &ModelSettings) -> Result<(), LoadError> {
     runtime.warm_up().await.map_err(LoadError::WarmUp)?;
     if runtime.description().answers_warmup {
         return Ok(());
     }
     for (index, sample) in settings.warmup.iter().enumerate() {
-        answer(runtime, sample).await.map_err(|source| LoadError::Sample { index, source })?;
+        predict_sample(runtime, sample).await.map_err(|source| LoadError::Sample { index, source })?;
     }
     Ok(())
 }
 
-async fn answer(runtime: &dyn Runtime, sample: &serde_json::Value) -> Result<(), SampleError> {
+async fn predict_sample(runtime: &dyn Runtime, sample: &serde_json::Value) -> Result<(), SampleError> {
     let sample = json::read_request(sample.to_string().as_bytes(), None)?;
     runtime.predict(sample.request, Arc::new(())).await?;
     Ok(())

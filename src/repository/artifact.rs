@@ -1,4 +1,4 @@
-//! Where the artifact of a model is.
+//! Finds the artifact of a model.
 
 use std::path::{Path, PathBuf};
 
@@ -7,16 +7,16 @@ use thiserror::Error;
 use crate::families::ModelFamily;
 use crate::settings::ModelSettings;
 
-/// What a model's `uri` leads to.
+/// The artifact that a model's `uri` refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Artifact {
-    /// A file, or a folder in which no well-known file stands. The path is absolute.
+    /// A file, or a folder without a well-known file. The path is absolute.
     Path(PathBuf),
-    /// A URI with a scheme of its own, which only the runtime may understand.
+    /// A URI with another scheme, which only the runtime may understand.
     Remote(String),
 }
 
-/// Why a model has no artifact. The wording is the original's, which clients see.
+/// The model has no artifact. The messages are the original's, because clients see them.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ArtifactError {
     #[error("Invalid URI specified for model {model}")]
@@ -38,14 +38,14 @@ impl Artifact {
             None => uri,
         };
         let base = settings.folder().map_or_else(|| working_directory.to_owned(), Path::to_owned);
-        // Made absolute by its parts only: resolving `..` here would go astray behind a symbolic link.
+        // Made absolute without resolving `..`, which would be wrong after a symbolic link.
         let path: PathBuf = working_directory.join(base).join(relative).components().collect();
         if path.is_dir() {
             let known = ModelFamily::artifact_names(settings).iter().map(|name| path.join(name));
             let found = known.into_iter().find(|candidate| candidate.is_file());
             return Ok(Self::Path(found.unwrap_or(path)));
         }
-        // Whatever else can be read, a named pipe among them.
+        // Anything else that can be read, such as a named pipe.
         if path.exists() {
             return Ok(Self::Path(path));
         }
@@ -53,7 +53,7 @@ impl Artifact {
     }
 }
 
-/// Splits a URI behind the colon of its scheme.
+/// Splits a URI after the colon of its scheme.
 fn split_scheme(uri: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = uri.split_once(':')?;
     let legal = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
@@ -61,7 +61,7 @@ fn split_scheme(uri: &str) -> Option<(&str, &str)> {
     is_scheme.then_some((scheme, rest))
 }
 
-/// Returns the path of a `file:` URI, whose authority means nothing here.
+/// Returns the path of a `file:` URI, whose authority is ignored.
 fn without_authority(rest: &str) -> &str {
     match rest.strip_prefix("//") {
         Some(after) => after.find('/').map_or("", |start| &after[start..]),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_relative_to_the_settings_file() {
+    fn artifact_path_is_relative_to_settings_file() {
         let root = folder(&["m/model-7.json", "beside.json"]);
         let m = root.path().join("m");
         let at = |path: &Path| Ok(Artifact::Path(path.to_owned()));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_settings_file_paths_are_relative_to_the_working_directory() {
+    fn artifact_path_without_settings_file_is_relative_to_working_directory() {
         let root = folder(&["m.json"]);
         let mut settings = model(root.path(), XGBOOST, Some("m.json"));
         settings.source = None;
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_searched_for_the_runtimes_names_in_order() {
+    fn artifact_folder_is_searched_for_well_known_names_in_order() {
         let root = folder(&["model.ubj", "model.json", "model.pkl", "model.joblib", "model.bin"]);
         let cases = [
             (XGBOOST, "model.json"),
@@ -142,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn other_schemes_are_left_to_the_runtime() {
+    fn artifact_with_other_scheme_is_remote() {
         for uri in ["s3://bucket/model", "models:/iris/1", "hf:gpt2"] {
             assert_eq!(resolve(Path::new("/m"), XGBOOST, uri), Ok(Artifact::Remote(uri.to_owned())));
         }
     }
 
     #[test]
-    fn a_missing_artifact_is_named_as_the_original_does() {
+    fn artifact_errors_match_original() {
         let error = resolve(Path::new("/m"), XGBOOST, "./none.json").unwrap_err();
         assert_eq!(error.to_string(), "Invalid URI specified for model iris (/m/none.json)");
         let error = Artifact::resolve(&model(Path::new("/m"), XGBOOST, None), Path::new("/")).unwrap_err();

@@ -1,4 +1,4 @@
-//! Repositories of the user's own, which say themselves what models there are.
+//! Custom repositories, which list their models themselves.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,24 +6,24 @@ use std::path::PathBuf;
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
 
-/// A repository that is no folder.
+/// A repository that is not a folder.
 pub trait CustomRepository: fmt::Debug + Send + Sync {
-    /// Returns every version of every model that there is.
+    /// Returns every version of every model.
     fn list(&self) -> BoxFuture<'_, Result<Vec<Listed>, CustomError>>;
 
-    /// Returns every version of one model, none when there is no such model.
+    /// Returns every version of one model; empty if there is no such model.
     fn find<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, CustomError>>;
 }
 
-/// A model that such a repository has: what its `model-settings.json` would say.
+/// A model of a custom repository, with the content of its `model-settings.json`.
 #[derive(Debug, Clone, serde::Deserialize)]
 pub struct Listed {
     pub settings: Map<String, Value>,
-    /// The file that the settings are from, if they are from one.
+    /// The file that the settings were read from, if any.
     pub source: Option<PathBuf>,
 }
 
-/// Why such a repository did not answer.
+/// A custom repository failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct CustomError {

@@ -12,9 +12,9 @@ use super::custom::{CustomError, CustomRepository, Listed};
 
 use crate::settings::{LoadedSettings, MODEL_SETTINGS_FILE, ModelSettings, SettingsError, SettingsSources};
 
-/// How deep folders are searched; deeper ones are a mistake, or a trap.
+/// The maximum depth of folders that are searched; deeper ones are a mistake or an attack.
 const MAX_DEPTH: usize = 64;
-/// How many folders are searched: links may make many of few.
+/// The maximum number of folders that are searched: links can multiply them.
 const MAX_FOLDERS: usize = 100_000;
 
 /// The folder that holds the models, and how their settings are read.
@@ -23,30 +23,29 @@ pub struct Repository {
     root: PathBuf,
     sources: SettingsSources,
     strict: bool,
-    /// Asked instead of the folder.
+    /// Replaces the folder.
     custom: Option<Arc<dyn CustomRepository>>,
 }
 
-/// What a look at the repository found.
+/// The result of searching the repository.
 #[derive(Debug, Default)]
 pub struct Discovery {
     /// The models, in the order in which they are loaded.
     ///
-    /// A name may come several times, with different versions or even with the same: the later then replaces the
-    /// earlier.
+    /// A name may occur several times, with different versions or even the same: the later entry then replaces the earlier.
     pub models: Vec<LoadedSettings<ModelSettings>>,
-    /// What could not be read and was skipped.
+    /// The files and folders that could not be read and were skipped.
     pub errors: Vec<DiscoveryError>,
 }
 
-/// Why something in the repository was skipped.
+/// The reasons why a part of the repository was skipped.
 #[derive(Debug, Error)]
 pub enum DiscoveryError {
     #[error("failed to load the model settings at `{}`: {error}", path.display())]
     Settings { path: PathBuf, error: SettingsError },
     #[error("failed to load the model settings of the environment: {error}")]
     Environment { error: SettingsError },
-    #[error("the settings of a model of the repository are wrong: {error}")]
+    #[error("invalid settings of a model of the repository: {error}")]
     Listed { name: String, error: SettingsError },
     #[error(transparent)]
     Custom(#[from] CustomError),
@@ -59,7 +58,7 @@ pub enum DiscoveryError {
 }
 
 impl DiscoveryError {
-    /// Returns the file or folder that could not be read; nothing for the environment's model.
+    /// Returns the file or folder that could not be read. `None` for other sources of models.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Settings { path, .. }
@@ -78,13 +77,13 @@ impl Repository {
         Self { root, sources, strict, custom: None }
     }
 
-    /// Asks `custom` for models instead of the folder.
+    /// Takes the models from `custom` instead of the folder.
     #[must_use]
     pub fn with_custom(self, custom: Arc<dyn CustomRepository>) -> Self {
         Self { custom: Some(custom), ..self }
     }
 
-    /// Returns what is asked instead of the folder, if anything is.
+    /// Returns the repository that replaces the folder, if any.
     pub fn custom(&self) -> Option<&dyn CustomRepository> {
         self.custom.as_deref()
     }
@@ -112,7 +111,7 @@ impl Repository {
         self.sources.working_directory()
     }
 
-    /// Searches the folder, or asks the environment for a model if the folder holds none.
+    /// Searches the folder, or reads a model from the environment if the folder contains none.
     pub fn discover(&self) -> Discovery {
         let mut walk = Walk::default();
         if self.root.exists() {
@@ -143,7 +142,7 @@ impl Repository {
 struct Walk {
     files: Vec<PathBuf>,
     errors: Vec<DiscoveryError>,
-    /// The real paths of the folders above, to notice a link to one of them.
+    /// The canonical paths of the parent folders, to detect links to one of them.
     above: Vec<PathBuf>,
     folders: usize,
 }
@@ -159,7 +158,7 @@ impl Walk {
             return;
         }
         let children = match path.canonicalize() {
-            // A link to a folder above: what it holds is found already.
+            // A link to a parent folder, whose content is found anyway.
             Ok(real) if self.above.contains(&real) => return,
             Ok(real) => {
                 self.above.push(real);
@@ -176,7 +175,7 @@ impl Walk {
 
     fn children(&mut self, path: &Path, children: Vec<PathBuf>) {
         let settings = path.join(MODEL_SETTINGS_FILE);
-        // Also a link that leads nowhere counts as a file, so that it is reported.
+        // A dangling link counts as a file, so that it is reported.
         if settings.symlink_metadata().is_ok() && !settings.is_dir() {
             self.files.push(settings);
         }
@@ -186,7 +185,7 @@ impl Walk {
     }
 }
 
-/// Returns the folders in a folder that are not hidden, by name.
+/// Returns the visible folders of a folder, sorted by name.
 fn children(path: &Path) -> io::Result<Vec<PathBuf>> {
     let mut folders = Vec::new();
     for entry in fs::read_dir(path)? {
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_searched_by_name_and_hidden_ones_are_not() {
+    fn discovery_searches_folders_by_name_without_hidden_ones() {
         let root = tree(&[
             ("model-settings.json", r#"{"name": "root", "implementation": "a.B"}"#),
             ("b/model-settings.json", XGBOOST),
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_root_is_searched() {
+    fn discovery_searches_hidden_root() {
         let root = tree(&[(".models/a/model-settings.json", XGBOOST)]);
         let sources = SettingsSources::read(&MapEnvironment::new(root.path())).unwrap();
         let discovery = Repository::new(Path::new(".models"), sources, false).discover();
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_a_name_are_all_found() {
+    fn discovery_finds_all_versions_of_a_name() {
         let (one, two) = (versioned("m", "1"), versioned("m", "2"));
         let root = tree(&[("m/1/model-settings.json", &one), ("m/2/model-settings.json", &two)]);
         let discovery = discover(&root);
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_files_are_reported_and_skipped() {
+    fn discovery_reports_and_skips_invalid_files() {
         let root = tree(&[
             ("a/model-settings.json", "{"),
             ("b/model-settings.json", "{}"),
@@ -297,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environments_model_stands_in_only_where_no_file_is_valid() {
+    fn discovery_uses_model_of_environment_only_without_valid_files() {
         let root = tree(&[("a/model-settings.json", "{")]);
         let environment = MapEnvironment::new(root.path())
             .with("MLSERVER_MODEL_IMPLEMENTATION", "mlserver_xgboost.XGBoostModel")
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_folder_holds_no_models() {
+    fn discovery_of_missing_folder_is_empty() {
         let root = tree(&[]);
         let sources = SettingsSources::read(&MapEnvironment::new(root.path())).unwrap();
         let discovery = Repository::new(Path::new("none"), sources, false).discover();
@@ -319,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_the_folders_place_is_reported() {
+    fn discovery_reports_file_instead_of_folder() {
         let root = tree(&[("model.json", "{}")]);
         let sources = SettingsSources::read(&MapEnvironment::new(root.path())).unwrap();
         let discovery = Repository::new(Path::new("model.json"), sources, false).discover();
@@ -327,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn too_deep_a_folder_is_reported() {
+    fn discovery_reports_folders_beyond_depth_limit() {
         let deep = format!("{}model-settings.json", "d/".repeat(MAX_DEPTH));
         let root = tree(&[("a/model-settings.json", XGBOOST), (&deep, XGBOOST)]);
         let discovery = discover(&root);
@@ -342,7 +341,7 @@ mod tests {
         use super::*;
 
         #[test]
-        fn linked_folders_are_searched_and_loops_end() {
+        fn discovery_follows_links_to_folders_without_loops() {
             let root = tree(&[("real/model-settings.json", XGBOOST)]);
             let other = tree(&[("far/model-settings.json", XGBOOST)]);
             symlink(root.path().join("real"), root.path().join("alias")).unwrap();
@@ -356,14 +355,14 @@ mod tests {
 
         /// Kubernetes mounts a config map as links through a hidden folder.
         #[test]
-        fn linked_files_are_read() {
+        fn discovery_reads_linked_files() {
             let root = tree(&[("m/..data/model-settings.json", XGBOOST)]);
             symlink("..data/model-settings.json", root.path().join("m/model-settings.json")).unwrap();
             assert_eq!(names(&discover(&root)), ["m"]);
         }
 
         #[test]
-        fn a_link_to_nowhere_is_reported() {
+        fn discovery_reports_dangling_links() {
             let root = tree(&[("m/weights", "")]);
             symlink("gone.json", root.path().join("m/model-settings.json")).unwrap();
             let discovery = discover(&root);

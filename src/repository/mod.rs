@@ -1,7 +1,7 @@
-//! Models on disk: which ones a folder holds, where their artifacts are, and which version answers by default.
+//! Models on disk: the models of a folder, their artifacts, and the default version.
 //!
-//! Nothing is cached: every look walks the folder again, so that an index shows what is there now. All of it blocks on
-//! the file system; call it from a blocking thread.
+//! Nothing is cached: every search walks the folder again, so that an index is up to date. All functions block on the file
+//! system; call them from a blocking thread.
 
 mod artifact;
 mod custom;

@@ -1,10 +1,10 @@
-//! Which version of a model answers when a request names none.
+//! The version of a model that serves requests without a version.
 
 use std::cmp::Ordering;
 
 /// Orders two versions: as integers if both are numbers, else as text.
 ///
-/// This is no total order (`10` is above `2`, `2` above `1a`, and `1a` above `10`), so do not sort by it.
+/// This is not a total order (`10` is above `2`, `2` above `1a`, and `1a` above `10`), so do not sort by it.
 pub fn compare_versions(left: &str, right: &str) -> Ordering {
     match (Integer::parse(left), Integer::parse(right)) {
         (Some(left_number), Some(right_number)) => left_number.cmp(&right_number),
@@ -12,9 +12,9 @@ pub fn compare_versions(left: &str, right: &str) -> Ordering {
     }
 }
 
-/// Returns the version that answers by default: the unversioned one if there is one, else the highest.
+/// Returns the default version: the unversioned one if there is one, else the highest.
 ///
-/// The order in which the versions come does not matter.
+/// The order of `versions` does not matter.
 pub fn default_version<'a>(versions: impl IntoIterator<Item = Option<&'a str>>) -> Option<Option<&'a str>> {
     let mut named = Vec::new();
     for version in versions {
@@ -32,7 +32,7 @@ pub fn default_version<'a>(versions: impl IntoIterator<Item = Option<&'a str>>) 
     highest.map(Some)
 }
 
-/// A whole number of any length.
+/// An integer of any length.
 #[derive(PartialEq, Eq)]
 struct Integer<'a> {
     negative: bool,
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_compare_as_numbers_and_the_rest_as_text() {
+    fn version_comparison_is_numeric_for_numbers_else_textual() {
         let cases = [
             ("10", "2", Ordering::Greater),
             ("2", "10", Ordering::Less),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_the_unversioned_model_or_the_highest_version() {
+    fn default_version_is_unversioned_or_highest() {
         assert_eq!(default_version([]), None);
         assert_eq!(default_version([Some("1")]), Some(Some("1")));
         assert_eq!(default_version([Some("2"), Some("10"), Some("9")]), Some(Some("10")));
@@ -110,10 +110,10 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_loading_does_not_matter() {
-        let around = ["10", "2", "1a"];
+    fn default_version_does_not_depend_on_order() {
+        let cycle = ["10", "2", "1a"];
         for start in 0..3 {
-            let versions = (0..3).map(|step| Some(around[(start + step) % 3]));
+            let versions = (0..3).map(|step| Some(cycle[(start + step) % 3]));
             assert_eq!(default_version(versions), Some(Some("2")), "{start}");
         }
     }

@@ -1,6 +1,6 @@
-//! Why a model cannot answer, or cannot be loaded.
+//! The errors of predicting with and loading models.
 //!
-//! Each family has error types of its own. What reaches the rest of the server is a kind, which decides what clients see,
+//! Each family has its own error types. The rest of the server sees a kind, which decides what clients receive,
 //! and the family's error as its reason.
 
 use std::borrow::Cow;
@@ -17,17 +17,17 @@ use crate::codecs::CodecError;
 /// Any error of a model family.
 pub type FamilyError = Box<dyn Error + Send + Sync>;
 
-/// Why a model could not answer: a kind, and the reason in the words of its family.
+/// A failed prediction: a kind, and the error of the model family as its reason.
 #[derive(Debug)]
 pub struct RuntimeError {
     kind: RuntimeErrorKind,
     reason: FamilyError,
 }
 
-/// The kinds of failure of a runtime.
+/// The kinds of errors of a runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuntimeErrorKind {
-    /// The model cannot answer this request, however often it is sent.
+    /// The model cannot answer this request; retrying does not help.
     InvalidRequest,
     /// The model's code has loaded, but reports that it is not ready.
     NotReady,
@@ -119,7 +119,7 @@ impl From<CodecError> for RuntimeError {
 
 /// A contradiction between the evaluator and the checks before it.
 #[derive(Debug, thiserror::Error)]
-#[error("the model refused a request that had been checked: {0}")]
+#[error("the model rejected a validated request; this is a bug in mlserver: {0}")]
 struct InconsistentError(FamilyError);
 
 /// The evaluator panicked.
@@ -149,7 +149,7 @@ impl From<OutputError> for RuntimeError {
 pub enum LoadError {
     #[error("implementation `{implementation}` is not served natively, as `parameters.extra.backend` asks for")]
     NotNative { implementation: String },
-    /// A Python model, in the words of its pool.
+    /// A Python model could not be loaded, with the error of its pool.
     #[error(transparent)]
     Python(FamilyError),
     #[error("`parameters.extra.backend` is `{found}`, expected `native`, `python` or `auto`")]
@@ -164,7 +164,7 @@ pub enum LoadError {
     #[error("`{}` is not a model that can be served natively", path.display())]
     Artifact {
         path: PathBuf,
-        /// The artifact may well be right, and only needs more than the native evaluator has.
+        /// Whether the artifact may be valid, and only needs features that the native evaluator lacks.
         unsupported: bool,
         source: FamilyError,
     },

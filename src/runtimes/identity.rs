@@ -1,7 +1,7 @@
-//! The identity runtime: every input comes back as the output of the same name.
+//! The identity runtime: returns every input as the output of the same name.
 //!
-//! For checking clients and for measuring the wire, as Triton's `identity` backend is. Requested outputs select among the
-//! inputs; a stream is answered message by message.
+//! For testing clients and for benchmarking the transports, like Triton's `identity` backend. Requested outputs select among
+//! the inputs; a stream is answered message by message.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_come_back_as_outputs_or_as_those_asked_for() {
+    fn identity_returns_all_or_requested_inputs() {
         let all = answer(request(&[])).unwrap().outputs;
         assert_eq!(all, request(&[]).inputs);
         let some = answer(request(&["b"])).unwrap().outputs;
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_message_of_a_stream_is_answered() {
+    async fn identity_stream_answers_every_message() {
         let requests = stream::iter([request(&["a"]), request(&["c"]), request(&["b"])]);
         let answers: Vec<_> = Arc::new(Identity).predict_stream(Box::pin(requests)).collect().await;
         assert_eq!(answers.len(), 3);

@@ -34,7 +34,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// The requests of one stream, in the order in which the client sent them. It ends after the client's last request.
 pub type RequestStream = Pin<Box<dyn Stream<Item = InferenceRequest> + Send>>;
 
-/// The answers of one stream. It ends after the first error.
+/// The responses of one stream. It ends after the first error.
 pub type ResponseStream<E = RuntimeError> = Pin<Box<dyn Stream<Item = Result<InferenceResponse, E>> + Send>>;
 
 /// A loaded model.
@@ -42,7 +42,7 @@ pub type ResponseStream<E = RuntimeError> = Pin<Box<dyn Stream<Item = Result<Inf
 /// No method has a default, so that a runtime that wraps another one cannot forget to forward one: the compiler complains.
 /// What does not change while the model is loaded is data, in its [`Description`].
 pub trait Runtime: fmt::Debug + Send + Sync + 'static {
-    /// Returns what the model is, which never changes.
+    /// Returns the description of the model, which never changes.
     fn description(&self) -> &Description;
 
     /// Returns whether the model can answer now.
@@ -50,7 +50,7 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
 
     /// Returns how many predictions run concurrently without waiting for each other; at least 1.
     ///
-    /// More may be asked for. Adaptive batching keeps as many batches in flight.
+    /// More may be requested. Adaptive batching keeps as many batches in flight.
     fn parallelism(&self) -> usize;
 
     /// Does what would otherwise make the first request slow. Called once, before any request.
@@ -62,27 +62,26 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
 
     /// Answers one request, and reports to `progress` when the prediction begins.
     ///
-    /// The caller sets the answer's name, version and id. Dropping the future abandons the answer, though not always the
-    /// work.
+    /// The caller sets the name, version and id of the response. Dropping the future cancels the request, though not always
+    /// the work.
     fn predict(
         &self,
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>>;
 
-    /// Answers a stream of requests with any number of answers.
+    /// Answers a stream of requests with any number of responses.
     ///
-    /// The next answer is computed when it is asked for, which is how back-pressure reaches the model. Dropping the stream
-    /// ends the work, as when a client disconnects. Models that do not stream [answer the first request](answer_first), as
+    /// The next response is computed when the stream is polled, which is how backpressure reaches the model. Dropping the
+    /// stream cancels the work, as when a client disconnects. Models that do not stream [answer the first request](answer_first), as
     /// the original does.
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream;
 
-    /// Answers a call of one of the routes in the description; `route` is its index. Dropping the future abandons the
-    /// answer.
+    /// Answers a call of one of the routes in the description; `route` is its index. Dropping the future cancels the call.
     fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>>;
 }
 
-/// What a loaded model is. It never changes while the model is loaded.
+/// The properties of a loaded model, which never change while it is loaded.
 #[derive(Debug, Clone)]
 pub struct Description {
     /// What evaluates the model, for metadata and logs: `native` or `python`.
@@ -92,9 +91,9 @@ pub struct Description {
     /// Whether everything that evaluates the model answers the samples of its setting `warmup` by itself, as each Python
     /// worker does before it takes a call.
     pub answers_warmup: bool,
-    /// What the model declares, if that is more than its settings do.
+    /// The metadata that the model itself declares. `None` if the settings are all there is.
     pub metadata: Option<ModelMetadata>,
-    /// The routes that the model answers besides those of the protocol.
+    /// The model's own routes, besides those of the protocol.
     pub routes: Vec<CustomRoute>,
 }
 

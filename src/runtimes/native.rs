@@ -29,7 +29,7 @@ pub enum Implementation {
 }
 
 impl Implementation {
-    /// Returns what the settings ask for.
+    /// Returns the runtime that the settings select.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl Implementation {
     }
 }
 
-/// What `parameters.extra.backend` asks for.
+/// The backend that `parameters.extra.backend` selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     /// The server itself if it can, else Python.
@@ -55,11 +55,11 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Returns what the settings ask for, [`Self::Auto`] by default.
+    /// Returns the backend that the settings select, [`Self::Auto`] by default.
     ///
     /// # Errors
     ///
-    /// Fails if the setting is none of the names.
+    /// Fails if the setting is not the name of a backend.
     pub fn of(settings: &ModelSettings) -> Result<Self, LoadError> {
         match settings.parameters.extra.get("backend") {
             None | Some(Value::Null) => Ok(Self::Auto),
@@ -81,13 +81,13 @@ impl NativeEvaluator {
     }
 }
 
-/// Loads a model that the server evaluates itself. Reads files and computes: call it on a thread that may block.
+/// Loads a model for native evaluation. Reads files and computes: call it on a thread that may block.
 ///
-/// `artifact` is not looked at by evaluators that need none.
+/// Evaluators that need no artifact ignore `artifact`.
 ///
 /// # Errors
 ///
-/// [`LoadError`] names the file or the setting, and what is not evaluated natively.
+/// [`LoadError`] names the file or the setting, and the unsupported feature.
 pub fn load_native(
     evaluator: NativeEvaluator,
     settings: &ModelSettings,
@@ -114,7 +114,7 @@ pub fn load_native(
     }
 }
 
-/// Describes what a folder that MLflow saved holds, and whether it is evaluated natively.
+/// Describes the content of a folder that MLflow saved, and whether it is evaluated natively.
 ///
 /// # Errors
 ///
@@ -134,7 +134,7 @@ pub fn read_sklearn(path: &Path) -> Result<Vec<u8>, LoadError> {
 
 /// Reads a whole file, or a named pipe until its writer closes it.
 ///
-/// `expected` is what a directory should have been.
+/// `expected` is the kind of file that is reported if `path` is a directory.
 pub(super) fn read(path: &Path, expected: &str) -> Result<Vec<u8>, LoadError> {
     let failed = |source| LoadError::Read { path: path.to_owned(), source };
     let too_large = |size| LoadError::TooLarge { path: path.to_owned(), size };
@@ -149,7 +149,7 @@ pub(super) fn read(path: &Path, expected: &str) -> Result<Vec<u8>, LoadError> {
     let mut bytes = Vec::new();
     let size = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
     bytes.try_reserve_exact(size).map_err(|error| failed(error.into()))?;
-    // The size of a pipe or a device shows only at its end.
+    // The size of a pipe or a device is only known at its end.
     file.take(MAX_ARTIFACT_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     match bytes.len() as u64 {
         size if size > MAX_ARTIFACT_BYTES => Err(too_large(size)),

@@ -1,25 +1,25 @@
-//! When a prediction begins.
+//! Reports when a prediction begins.
 
 use std::fmt;
 
 use crate::types::TraceContext;
 
-/// Is told how far a request has come.
+/// Receives the progress of a request.
 pub trait Progress: fmt::Debug + Send + Sync + 'static {
-    /// The request waits for nothing any more: its prediction begins. May be told more than once.
+    /// The request no longer waits: its prediction begins. May be called more than once.
     fn begin(&self);
 
-    /// The prediction waits for something else than the runtime, which can begin another one meanwhile.
+    /// The prediction waits for something other than the runtime, which can begin another one in the meantime.
     fn yielded(&self) {}
 
-    /// What has begun came to nothing, and the request waits for another prediction.
+    /// The prediction came to nothing, and the request waits for another one.
     fn wait_again(&self);
 
     /// The request is in a batch, which has a span of its own.
     fn joined(&self, _batch: TraceContext) {}
 }
 
-/// Nobody wants to know.
+/// Ignores the progress.
 impl Progress for () {
     fn begin(&self) {}
 

@@ -18,15 +18,15 @@ use crate::types::{
     BytesElements, Datatype, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor, TensorData,
 };
 
-/// Predictions that are estimated to take no longer run where the request is: handing them to another thread takes up to
-/// as long, and a connection's other work can wait that long.
+/// Predictions that are estimated to take no longer run on the thread of the connection: handing them to another thread takes
+/// up to as long, and the other work of a connection can wait that long.
 const INLINE: Duration = Duration::from_micros(50);
 
-/// How many numbers an answer may have that is sparse in Python: as it goes over the wire with all its zeros, a few rows of
-/// a large vocabulary would fill the memory. 128 MiB.
+/// The maximum number of elements of a response that is sparse in Python. It is sent with all its zeros, so a few rows of a
+/// large vocabulary could fill the memory. 128 MiB.
 const MAX_CELLS: usize = 1 << 24;
 
-/// What numbers cannot be sent as, and texts only as the first.
+/// The content types that numbers cannot be sent as, and texts only as the first.
 const TEXT_CODECS: [&str; 3] = ["str", "base64", "datetime"];
 
 /// A loaded estimator. Clones share it.
@@ -34,15 +34,15 @@ const TEXT_CODECS: [&str; 3] = ["str", "base64", "datetime"];
 pub(super) struct SklearnModel {
     model: Arc<FittedEstimator>,
     content_type: Option<Arc<str>>,
-    /// What is answered when a request asks for nothing by name.
+    /// The output of requests that name none.
     default_output: Arc<str>,
-    /// What the model's metadata say that outputs are sent as.
+    /// The content types of outputs, from the metadata of the model.
     output_types: Arc<HashMap<String, String>>,
     compute: ComputePool,
 }
 
 impl SklearnModel {
-    /// Loads what `pickle` or `joblib` wrote.
+    /// Loads a file that `pickle` or `joblib` wrote.
     pub(super) fn load(file: Bytes, settings: &ModelSettings, compute: ComputePool) -> Result<Self, LoadError> {
         let model = FittedEstimator::load(file)?;
         let predict_fn = settings.parameters.extra.get("predict_fn").and_then(|name| name.as_str());
@@ -59,7 +59,7 @@ impl SklearnModel {
         })
     }
 
-    /// Returns the methods whose answers are asked for, in that order.
+    /// Returns the methods whose results are requested, in that order.
     fn methods(&self, outputs: &[RequestedOutput]) -> Result<Vec<EstimatorMethod>, RuntimeError> {
         if outputs.is_empty() {
             return Ok(vec![self.method(&self.default_output)?]);
@@ -102,7 +102,7 @@ impl SklearnModel {
                 TableData::Frame(frame) if frame.names.is_empty() => {
                     return Err(PredictError::Objects { method }.into());
                 }
-                // The columns of a data frame take the place of all outputs.
+                // The columns of a data frame replace all outputs.
                 TableData::Frame(_) if methods.len() > 1 => {
                     let names = methods.iter().map(|method| method.name()).collect();
                     return Err(AnswerError::Columns { method: method.name(), requested: names }.into());
@@ -123,16 +123,16 @@ impl SklearnModel {
         Ok(InferenceResponse { outputs, ..InferenceResponse::default() })
     }
 
-    /// Returns the content type of an answer: the one that the request or else the metadata want, if it suits, or `np`, as
-    /// which everything is sent that no codec is meant for.
+    /// Returns the content type of an output: the one that the request or else the metadata specify, if it is valid for the
+    /// values. The default for all others is `np`.
     fn content_type_of(
         &self,
         method: EstimatorMethod,
         requested: Option<&RequestedOutput>,
         table: &DenseTable<'_>,
     ) -> Result<&'static str, RuntimeError> {
-        let of_metadata = || self.output_types.get(method.name()).map(String::as_str);
-        let wanted = requested.and_then(|output| output.parameters.content_type()).or_else(of_metadata);
+        let from_metadata = || self.output_types.get(method.name()).map(String::as_str);
+        let wanted = requested.and_then(|output| output.parameters.content_type()).or_else(from_metadata);
         let Some(codec) = TEXT_CODECS.into_iter().find(|&codec| wanted == Some(codec)) else { return Ok("np") };
         if codec == "str" && table.columns == 1 && matches!(table.elements, Elements::Text(_)) {
             return Ok(codec);
@@ -163,12 +163,12 @@ impl Predictor for SklearnModel {
     }
 }
 
-/// Why an estimator's answer cannot be sent as the request asks.
+/// The reasons why an estimator's output cannot be sent as requested.
 #[derive(Debug, thiserror::Error)]
 enum AnswerError {
     #[error("output `{output}` cannot be sent as `{content_type}`: expected `np`, or `str` for a column of texts")]
     ContentType { output: &'static str, content_type: &'static str },
-    /// Several outputs were asked for, one of which is a data frame.
+    /// Several outputs were requested, one of which is a data frame.
     #[error(
         "{method} returned columnar data of type <class 'pandas.core.frame.DataFrame'> and {requested:?} were requested. Cannot encode multiple columnar data responses into one response."
     )]
@@ -187,11 +187,11 @@ impl From<PredictError> for RuntimeError {
     }
 }
 
-/// What a request's tensors are to estimators; numbers of the types that most compute in are borrowed.
+/// Converts the tensors of a request for estimators. Numbers of the types that most estimators compute in are borrowed.
 fn data<'a>(decoded: &DecodedInputs<'a>, features: Option<usize>) -> Result<TableData<'a>, RuntimeError> {
     match decoded {
         DecodedInputs::Array(tensor) => {
-            // A list of texts is a column of them.
+            // A list of texts is one column.
             let (rows, columns) = match tensor.shape[..] {
                 [rows, columns] => (rows, columns),
                 [rows] if tensor.datatype == Datatype::Bytes => (rows, 1),
@@ -256,7 +256,7 @@ fn integers(tensor: &Tensor, int: IntType) -> Elements<'_> {
         IntType::U8 => widen::<u8>(tensor),
         IntType::U16 => widen::<u16>(tensor),
         IntType::U32 => widen::<u32>(tensor),
-        // Beyond what an `i64` holds no estimator tells integers apart, so that a rounded number does.
+        // No estimator distinguishes integers beyond the range of `i64`, so they may be rounded.
         IntType::U64 => {
             let values = tensor.elements::<u64>().unwrap_or_default();
             let narrowed: Option<_> = values.iter().map(|&value| i64::try_from(value).ok()).collect();
@@ -285,7 +285,7 @@ pub(super) fn tensor(name: &str, shape: Vec<usize>, elements: Elements<'_>) -> R
         Elements::Int(values, IntType::I64) => Tensor::from_elements(name, shape, &values),
         Elements::Int(values, int) => {
             let (datatype, width) = width(int);
-            // Results have the values of labels, which fit the type they were read from.
+            // Results are values of labels, which fit the type that they were read from.
             let bytes = values.iter().flat_map(|value| value.to_le_bytes().into_iter().take(width));
             Tensor::from_raw(name, datatype, shape, bytes.collect::<Bytes>())
         }
@@ -298,7 +298,7 @@ pub(super) fn tensor(name: &str, shape: Vec<usize>, elements: Elements<'_>) -> R
     tensor.map_err(RuntimeError::inconsistent)
 }
 
-/// The datatype of integers, and the bytes of each.
+/// Returns the datatype of integers, and the number of bytes of each.
 const fn width(int: IntType) -> (Datatype, usize) {
     match int {
         IntType::Bool => (Datatype::Bool, 1),

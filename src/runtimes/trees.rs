@@ -14,11 +14,11 @@ use crate::families::TreeLibrary;
 use crate::settings::ModelSettings;
 use crate::types::{InferenceRequest, InferenceResponse, Parameters, Tensor};
 
-/// Predictions that are estimated to take no longer run where the request is: handing them to another thread takes up to
-/// as long, and a connection's other work can wait that long.
+/// Predictions that are estimated to take no longer run on the thread of the connection: handing them to another thread takes
+/// up to as long, and the other work of a connection can wait that long.
 const INLINE: Duration = Duration::from_micros(50);
 
-/// Models with more features are not warmed up: a row of theirs takes memory that their file only declares.
+/// Models with more features are not warmed up: a row would need memory for a number of features that the file merely declares.
 const WARM_UP_FEATURES: usize = 1 << 20;
 
 /// A loaded tree ensemble. Clones share it.
@@ -31,7 +31,7 @@ pub(super) struct TreeModel {
 }
 
 impl TreeModel {
-    /// Loads a model from the bytes of its file. `library` decides whose rules apply: XGBoost's or LightGBM's.
+    /// Loads a model from the bytes of its file, by the rules of `library`.
     pub(super) fn load(
         library: TreeLibrary,
         bytes: &[u8],
@@ -51,9 +51,9 @@ impl TreeModel {
         })
     }
 
-    /// Returns the outputs to compute, in the order asked.
+    /// Returns the outputs to compute, in the requested order.
     fn outputs(&self, request: &InferenceRequest) -> Result<Vec<EnsembleOutput>, RuntimeError> {
-        // LightGBM's runtime answers `predict` whatever is asked for; so the original.
+        // LightGBM's runtime ignores the requested outputs and returns `predict`, as in the original.
         if self.library == TreeLibrary::LightGbm || request.outputs.is_empty() {
             return Ok(vec![EnsembleOutput::Predict]);
         }
@@ -73,12 +73,12 @@ impl TreeModel {
         named.collect()
     }
 
-    /// Decodes a request and checks that the model can take it.
+    /// Decodes a request and checks that it fits the model.
     fn decode<'r>(&self, request: &'r InferenceRequest) -> Result<DecodedInputs<'r>, RuntimeError> {
         let decoded = codecs::decode(request, self.content_type.as_deref())?;
         let names = match self.library {
             TreeLibrary::XgBoost => self.model.feature_names(),
-            // LightGBM takes a frame's columns by their place.
+            // LightGBM takes the columns of a frame by position.
             TreeLibrary::LightGbm => None,
         };
         decoded.check(self.model.n_features(), names)?;

@@ -1,5 +1,5 @@
-//! The headers of requests, as their model sees them, and of answers: those of transport and model, and the `CloudEvents`
-//! headers that the original adds to both.
+//! The headers of requests, as models see them, and of responses: those of the transport and the model, and the
+//! `CloudEvents` headers that the original adds to both.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -8,7 +8,7 @@ use tracing::warn;
 use crate::registry::RegisteredModel;
 use crate::types::{InferenceRequest, InferenceResponse};
 
-/// The file in which Kubernetes tells a pod its namespace.
+/// The file in which a pod finds its Kubernetes namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 const SPEC_VERSION: HeaderName = HeaderName::from_static("ce-specversion");
@@ -21,7 +21,7 @@ const ID: HeaderName = HeaderName::from_static("ce-id");
 const REQUEST_ID: HeaderName = HeaderName::from_static("ce-requestid");
 const NAMESPACE: HeaderName = HeaderName::from_static("ce-namespace");
 
-/// The headers of answers, and how the original writes their names in a body, in its order.
+/// The headers of responses, and how the original spells their names in a body, in its order.
 const IN_BODY: [(HeaderName, &str); 9] = [
     (SPEC_VERSION, "Ce-Specversion"),
     (SOURCE, "Ce-Source"),
@@ -34,10 +34,10 @@ const IN_BODY: [(HeaderName, &str); 9] = [
     (NAMESPACE, "Ce-Namespace"),
 ];
 
-/// The longest id, in bytes, that becomes a header: clients and proxies refuse answers with long headers.
+/// The longest id, in bytes, that becomes a header: clients and proxies reject responses with long headers.
 const MAX_ID: usize = 1024;
 
-/// The headers' values that are the same for every message.
+/// The header values that are the same for every message.
 #[derive(Debug)]
 pub(super) struct CloudEvents {
     service: Option<HeaderValue>,
@@ -57,13 +57,18 @@ impl CloudEvents {
         }
     }
 
-    /// Gives a request the headers of its transport and our own, if its model looks at them.
-    pub(super) fn give_headers(&self, request: &mut InferenceRequest, headers: &HeaderMap, model: &RegisteredModel) {
+    /// Sets a request's headers to those of its transport and our own, if its model reads headers.
+    pub(super) fn set_request_headers(
+        &self,
+        request: &mut InferenceRequest,
+        headers: &HeaderMap,
+        model: &RegisteredModel,
+    ) {
         if request.parameters.others.shift_remove("headers").is_some() {
             warn!(
                 model = model.name,
                 request_id = request.id,
-                "Ignored the request's parameter `headers`: it is the transport's."
+                "Ignoring the request parameter `headers`: it is reserved for the transport's headers."
             );
         }
         if model.reads_headers() {
@@ -73,34 +78,35 @@ impl CloudEvents {
         }
     }
 
-    /// Takes the headers out of an answer and adds our own, with room for a content type.
-    pub(super) fn take_headers(&self, response: &mut InferenceResponse, model: &RegisteredModel) -> HeaderMap {
-        let mut headers = self.of_answer(model, &response.id);
+    /// Takes the headers out of a response and adds our own, with room for a content type.
+    pub(super) fn take_response_headers(&self, response: &mut InferenceResponse, model: &RegisteredModel) -> HeaderMap {
+        let mut headers = self.response_headers(model, &response.id);
         if !response.headers.is_empty() {
-            // Ours replace those of the model that have the same name.
+            // Ours override the model's headers of the same name.
             let ours = std::mem::replace(&mut headers, std::mem::take(&mut response.headers));
             headers.extend(ours);
         }
         headers
     }
 
-    /// Adds the headers of a request, over any of the same names. Names and ids that no header can hold are left out.
+    /// Adds the headers of a request, which override any of the same names. Names and ids that are not valid header
+    /// values are omitted.
     fn add_to_request(&self, headers: &mut HeaderMap, model: &RegisteredModel, id: &str) {
         headers.extend(self.common("io.seldon.serving.inference.request", model));
         add_id(headers, id);
     }
 
-    /// Returns our headers of an answer, with a place for its content type.
-    fn of_answer(&self, model: &RegisteredModel, id: &str) -> HeaderMap {
+    /// Returns our headers of a response, with room for its content type.
+    fn response_headers(&self, model: &RegisteredModel, id: &str) -> HeaderMap {
         let common = || {
             let mut headers = self.common("io.seldon.serving.inference.response", model);
-            // Places for what differs, so that a copy of the map need not grow.
+            // Reserve entries for the headers that differ, so that a copy of the map need not grow.
             for name in [ID, REQUEST_ID, CONTENT_TYPE] {
                 headers.insert(name, HeaderValue::from_static(""));
             }
             headers
         };
-        let mut headers = model.answer_headers.get_or_init(common).clone();
+        let mut headers = model.response_headers.get_or_init(common).clone();
         headers.remove(CONTENT_TYPE);
         if !add_id(&mut headers, id) {
             headers.remove(ID);
@@ -109,17 +115,20 @@ impl CloudEvents {
         headers
     }
 
-    /// Returns the headers of an answer that has no place for headers of its own, under the names that the original
-    /// gives them in a body.
-    pub(super) fn in_body(&self, model: &RegisteredModel, id: &str) -> impl Iterator<Item = (&'static str, String)> {
-        let headers = self.of_answer(model, id);
+    /// Returns the headers of a response that can only carry them in its body, under the names that the original uses there.
+    pub(super) fn headers_in_body(
+        &self,
+        model: &RegisteredModel,
+        id: &str,
+    ) -> impl Iterator<Item = (&'static str, String)> {
+        let headers = self.response_headers(model, id);
         IN_BODY.into_iter().filter_map(move |(name, written)| {
             let value = headers.get(name)?.to_str().ok()?.to_owned();
             Some((written, value))
         })
     }
 
-    /// The headers that do not depend on the message.
+    /// Returns the headers that do not depend on the message.
     fn common(&self, kind: &'static str, model: &RegisteredModel) -> HeaderMap {
         let optional = [
             (SPEC_VERSION, Some(HeaderValue::from_static("0.3"))),
@@ -134,7 +143,7 @@ impl CloudEvents {
     }
 }
 
-/// Adds the id, and tells whether a header can hold it.
+/// Adds the id and returns true, if it is a valid header value.
 fn add_id(headers: &mut HeaderMap, id: &str) -> bool {
     let Some(id) = value(id).filter(|id| !id.is_empty() && id.len() <= MAX_ID) else { return false };
     headers.insert(ID, id.clone());
@@ -150,12 +159,12 @@ fn value(text: &str) -> Option<HeaderValue> {
 mod tests {
     use super::*;
 
-    /// Nothing is loaded here.
+    /// A loader that never finishes.
     #[derive(Debug)]
     struct NoLoader;
 
     impl crate::registry::Loader for NoLoader {
-        fn load(&self, _: crate::settings::ModelSettings) -> crate::registry::Loading<'_> {
+        fn load(&self, _: crate::settings::ModelSettings) -> crate::registry::RuntimeFuture<'_> {
             Box::pin(std::future::pending())
         }
     }
@@ -176,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_the_original_s() {
+    fn cloud_event_headers_match_original() {
         let expected = [
             ("ce-endpoint", "sum"),
             ("ce-id", "my-id"),
@@ -188,7 +197,7 @@ mod tests {
             ("ce-type", "io.seldon.serving.inference.response"),
         ];
         let events = CloudEvents::new("mlserver");
-        let headers = events.of_answer(&model(), "my-id");
+        let headers = events.response_headers(&model(), "my-id");
         assert_eq!(sorted(&headers), expected);
         let mut headers = HeaderMap::new();
         headers.insert(ID, HeaderValue::from_static("the client's own"));
@@ -200,9 +209,9 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_no_header_holds_is_left_out() {
+    fn cloud_event_id_that_is_no_valid_header_is_omitted() {
         for id in ["", "a\nb", &"a".repeat(MAX_ID + 1)] {
-            let headers = CloudEvents::new("mlserver").of_answer(&model(), id);
+            let headers = CloudEvents::new("mlserver").response_headers(&model(), id);
             assert!(!headers.contains_key(ID) && !headers.contains_key(REQUEST_ID));
         }
     }

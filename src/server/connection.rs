@@ -1,7 +1,7 @@
-//! What a connection is doing, so that one that does nothing does not hold up the end of the server.
+//! Tracks the activity of connections, so that an idle one does not delay shutdown.
 //!
-//! Closing a connection in order takes both sides: an HTTP/2 client acknowledges the end, an HTTP/1 client sends the rest of
-//! the head that it has begun. Clients that are frozen, or that have vanished without a word, never do.
+//! Closing a connection gracefully takes both sides: an HTTP/2 client acknowledges the end, an HTTP/1 client sends the rest of
+//! the head that it has begun. Clients that are frozen, or that have disappeared without closing, never do.
 
 use std::io;
 use std::pin::Pin;
@@ -15,22 +15,22 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long a connection of a server that has left may do nothing.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a connection may be idle once the server is shutting down.
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Looks at a connection during [`PATIENCE`].
-const LOOKS: u32 = 20;
+/// How often the activity of a connection is checked during [`IDLE_TIMEOUT`].
+const IDLE_CHECKS: u32 = 20;
 
 /// What happens on one connection.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
-    /// Requests that have come and whose answers have not been handed to the connection as a whole.
+    /// Requests whose complete responses have not been handed to the connection yet.
     requests: AtomicUsize,
-    /// Bytes that the system has taken: an answer may be on its way long after its request has ended.
+    /// Bytes that the system has accepted: a response may still be in transit long after its request has ended.
     written: AtomicU64,
 }
 
-/// A request that is being answered, until it is dropped.
+/// Counts a request as in flight until it is dropped.
 #[derive(Debug)]
 pub(super) struct ActiveRequest(Arc<Activity>);
 
@@ -40,15 +40,16 @@ impl Activity {
         ActiveRequest(Arc::clone(self))
     }
 
-    /// Returns once the server has left and nothing has happened for [`PATIENCE`]: no request, and no byte that was sent.
+    /// Returns once the server is shutting down and the connection has been idle for [`IDLE_TIMEOUT`]: no request in flight,
+    /// and no byte sent.
     ///
-    /// What the client sends does not count: it could go on for ever without a request.
-    pub(super) async fn abandoned(&self, left: CancellationToken) {
-        left.cancelled().await;
+    /// Bytes from the client do not count: it could keep sending without ever completing a request.
+    pub(super) async fn idle_after(&self, stop: CancellationToken) {
+        stop.cancelled().await;
         let mut quiet_since = Instant::now();
         let mut written = self.written.load(Ordering::Relaxed);
-        while quiet_since.elapsed() < PATIENCE {
-            tokio::time::sleep(PATIENCE / LOOKS).await;
+        while quiet_since.elapsed() < IDLE_TIMEOUT {
+            tokio::time::sleep(IDLE_TIMEOUT / IDLE_CHECKS).await;
             let now_written = self.written.load(Ordering::Relaxed);
             if self.requests.load(Ordering::Acquire) > 0 || now_written != written {
                 quiet_since = Instant::now();
@@ -64,7 +65,7 @@ impl Drop for ActiveRequest {
     }
 }
 
-/// The body of an answer, whose request is under way until all of it has been taken.
+/// The body of a response, whose request is in flight until the body has been consumed.
 #[derive(Debug)]
 pub(super) struct TrackedBody<B> {
     body: B,
@@ -92,13 +93,13 @@ impl<B: Body + Unpin> Body for TrackedBody<B> {
         self.body.is_end_stream()
     }
 
-    // From which the length of the answer is told.
+    // hyper derives `content-length` from it.
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
 }
 
-/// A connection's stream, which counts the bytes that it sends. `I` is a socket, or TLS over one.
+/// The stream of a connection, which counts the bytes that it sends. `I` is a socket, or TLS over one.
 #[derive(Debug)]
 pub(super) struct CountedStream<I> {
     stream: I,
@@ -161,31 +162,31 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn only_what_does_nothing_after_the_end_is_abandoned() {
-        let (activity, left) = (Arc::new(Activity::default()), CancellationToken::new());
-        let cut = tokio::spawn({
-            let (activity, left) = (Arc::clone(&activity), left.clone());
-            async move { activity.abandoned(left).await }
+    async fn connection_is_idle_only_without_requests_and_writes_after_stop() {
+        let (activity, stop) = (Arc::new(Activity::default()), CancellationToken::new());
+        let idle = tokio::spawn({
+            let (activity, stop) = (Arc::clone(&activity), stop.clone());
+            async move { activity.idle_after(stop).await }
         });
         let minute = Duration::from_mins(1);
         tokio::time::sleep(minute).await;
-        assert!(!cut.is_finished(), "the server is there");
+        assert!(!idle.is_finished(), "the server is running");
 
-        left.cancel();
+        stop.cancel();
         let request = activity.begin();
         tokio::time::sleep(minute).await;
-        assert!(!cut.is_finished(), "a request is being answered");
+        assert!(!idle.is_finished(), "a request is in flight");
 
         drop(request);
         for _ in 0..20 {
-            tokio::time::sleep(PATIENCE * 9 / 10).await;
+            tokio::time::sleep(IDLE_TIMEOUT * 9 / 10).await;
             activity.written.fetch_add(1, Ordering::Relaxed);
         }
-        assert!(!cut.is_finished(), "its answer is being sent");
+        assert!(!idle.is_finished(), "its response is being sent");
 
         let quiet_since = Instant::now();
-        cut.await.unwrap();
+        idle.await.unwrap();
         let waited = quiet_since.elapsed();
-        assert!((PATIENCE..PATIENCE * 6 / 5).contains(&waited), "{waited:?}");
+        assert!((IDLE_TIMEOUT..IDLE_TIMEOUT * 6 / 5).contains(&waited), "{waited:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Listeners as data: what is served on which address, and when it stops.
+//! Listeners as data: each serves a transport on an address, and stops in a stage of the shutdown.
 
 use std::fmt;
 
@@ -7,29 +7,29 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-/// When a listener stops, in this order.
+/// The stages in which listeners stop, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DrainStage {
-    /// It brings requests: it stops first, once those in flight have been answered.
+    /// The listener accepts requests: it stops first, once those in flight have been answered.
     Requests,
-    /// It observes the server, so it serves until everything else has stopped.
+    /// The listener exposes observability, so it serves until everything else has stopped.
     Observers,
 }
 
-/// Serves until its token is cancelled, and then until what is in flight has ended.
+/// Serves until its token is cancelled, and then until the requests in flight have ended.
 type Serve = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
 /// Something that is bound and ready to serve: a port with its transport, or a consumer of a queue.
 pub struct Listener {
     name: &'static str,
-    /// The lines of the log that announce it.
+    /// The log lines that announce it.
     announcements: Vec<String>,
     drain: DrainStage,
     serve: Serve,
 }
 
 impl Listener {
-    /// Describes a listener. `serve` is called when all listeners of the server are bound.
+    /// Creates a listener. `serve` is called when all listeners of the server are bound.
     pub fn new<F>(
         name: &'static str,
         drain: DrainStage,
@@ -55,7 +55,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// The listeners of a server that runs.
+/// The listeners of a running server.
 #[derive(Debug, Default)]
 pub struct RunningListeners {
     stages: Vec<Stage>,
@@ -91,7 +91,7 @@ impl RunningListeners {
         &mut self.stages[index]
     }
 
-    /// Tells the listeners of a stage to stop, without waiting.
+    /// Signals the listeners of a stage to stop, without waiting.
     pub fn stop(&self, drain: DrainStage) {
         for stage in self.stages.iter().filter(|stage| stage.drain == drain) {
             stage.stop.cancel();
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn listeners_that_observe_stop_after_those_with_requests() {
+    async fn listeners_drain_stops_observers_after_requests() {
         let stopped = Arc::new(Mutex::new(Vec::new()));
         let listener = |name: &'static str, drain| {
             let stopped = Arc::clone(&stopped);

@@ -10,16 +10,16 @@ use super::{HttpService, respond};
 use crate::telemetry::exposition::{Expositions, MetricsSource};
 use crate::telemetry::metrics::{self, Registry};
 
-/// What a scrape tells.
+/// The metrics that a scrape returns.
 pub struct Metrics {
     /// The server's own metrics.
     pub registry: Registry,
-    /// Those that models keep by themselves, and where to fetch them first.
+    /// Metrics that models maintain themselves, and the source that they are refreshed from before each scrape.
     pub models: Expositions,
     pub source: Arc<dyn MetricsSource>,
 }
 
-/// Serves the text form of `metrics` at `endpoint`.
+/// Creates a service that exposes `metrics` as text at `endpoint`.
 pub fn service<B: Send + 'static>(endpoint: &str, metrics: Metrics) -> impl HttpService<B, Body = respond::BodyChunks> {
     let path: Arc<str> = endpoint.into();
     let metrics = Arc::new(metrics);
@@ -48,6 +48,6 @@ async fn answer(method: &Method, uri: &Uri, path: &str, metrics: &Metrics) -> re
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
             response
         }
-        Err(_) => respond::error(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written"),
+        Err(_) => respond::error(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode the metrics"),
     }
 }

@@ -1,4 +1,4 @@
-//! Listeners: bind, serve, drain. The modules below only translate between their protocol and [`crate::inference`].
+//! Listeners: bind, serve, drain. The transports below only translate between their protocol and [`crate::inference`].
 
 mod cloud_events;
 mod connection;
@@ -36,36 +36,42 @@ use tracing::debug;
 use connection::{Activity, CountedStream, TrackedBody};
 pub use listener::{DrainStage, Listener, RunningListeners};
 
-/// How long to wait before accepting again when the process is out of descriptors.
+/// How long to wait before accepting again if the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How HTTP/2 is spoken. Tensors are large, so frames and windows are too; what a connection can make the server keep is
-/// bounded by its window and, for what is sent, by the buffer of each stream.
+/// The settings of HTTP/2. Tensors are large, so frames and windows are too. The memory that a connection can make the server
+/// hold is bounded by its window and, for responses, by the send buffer of each stream.
 mod http2 {
     use std::time::Duration;
 
-    /// The largest frame that clients may send, in bytes. A message that fits one frame is never put together.
+    /// The largest frame that clients may send, in bytes. A message that fits into one frame is never copied together.
     pub(super) const FRAME: u32 = 1 << 20;
-    /// Bytes that a client may send before the server has read some, on one stream and on all of a connection.
+    /// Bytes that a client may send before the server has read any, on one stream and on all streams of a connection.
     pub(super) const STREAM_WINDOW: u32 = 2 << 20;
     pub(super) const CONNECTION_WINDOW: u32 = 8 << 20;
-    /// Bytes of an answer that wait for the connection.
+    /// Bytes of a response that may wait for the connection.
     pub(super) const SEND_BUFFER: usize = 1 << 20;
-    /// Requests at once on one connection.
+    /// Concurrent requests on one connection.
     pub(super) const STREAMS: u32 = 1024;
-    /// A connection without a sign of life is asked for one, and closed when there is none: watchers may stay for days.
-    pub(super) const PING_AFTER: Duration = Duration::from_mins(2);
-    pub(super) const PING_PATIENCE: Duration = Duration::from_secs(20);
+    /// A silent connection is pinged after this time, and closed if it does not answer within the timeout: watchers may stay
+    /// connected for days.
+    pub(super) const PING_INTERVAL: Duration = Duration::from_mins(2);
+    pub(super) const PING_TIMEOUT: Duration = Duration::from_secs(20);
 }
 
-/// What can happen to a body on its way.
+/// Why the transfer of a body failed.
 pub type BodyFailure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A service that [`serve`] can serve: it answers every request.
+/// The body of a request that a transport reads.
+pub trait RequestBody: Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin {}
+
+impl<B> RequestBody for B where B: Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin {}
+
+/// A service that [`serve`] can run: it answers every request.
 pub trait HttpService<B>:
     Service<Request<B>, Response = Response<Self::Body>, Error = Infallible, Future: Send> + Clone + Send + 'static
 {
-    /// The body of its answers.
+    /// The body of its responses.
     type Body: Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin + 'static;
 }
 
@@ -77,7 +83,7 @@ where
     type Body = R;
 }
 
-/// A listener that cannot be opened.
+/// A listener could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("the {purpose} server cannot listen on {host}:{port}: {error}")]
 pub struct BindError {
@@ -87,11 +93,11 @@ pub struct BindError {
     pub error: io::Error,
 }
 
-/// Opens a listener. Port 0 takes a free port; ask the listener for it.
+/// Opens a listener. Port 0 selects a free port, which the listener reports.
 ///
 /// # Errors
 ///
-/// Fails with the address when it is in use, not ours or not an address.
+/// Fails if the address is in use, not local or invalid.
 pub async fn bind(purpose: &'static str, host: &str, port: u16) -> Result<TcpListener, BindError> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     TcpListener::bind((bare, port)).await.map_err(|error| BindError { purpose, host: host.to_owned(), port, error })
@@ -99,10 +105,11 @@ pub async fn bind(purpose: &'static str, host: &str, port: u16) -> Result<TcpLis
 
 /// Serves HTTP/1 and HTTP/2 on one listener until `stop`, then until every connection has ended.
 ///
-/// After `stop` idle connections are closed, and those with a request get its answer. Whoever connects while there are such is
-/// served too, for one request, so that the late are told to go elsewhere rather than find nobody. The caller bounds the wait.
-/// A connection that has no request and to which nothing is sent for 5 s is cut, because its client may never agree to the end.
-/// `header_timeout` bounds how long a connection may take to send a request's head.
+/// After `stop`, idle connections are closed, and requests in flight are answered. While some are in flight, new connections
+/// are still served, for one request each, so that late clients receive an error that makes them try another server instead of
+/// a refused connection. The caller bounds the wait. A connection that has no request in flight and sends nothing for 5 s is
+/// cut, because its client may never acknowledge the end. `header_timeout` bounds how long a client may take to send the head
+/// of a request.
 pub async fn serve<A, S>(listener: A, app: S, header_timeout: Duration, stop: CancellationToken)
 where
     A: Accept,
@@ -137,25 +144,25 @@ fn builder(header_timeout: Duration) -> auto::Builder<TokioExecutor> {
         .initial_connection_window_size(http2::CONNECTION_WINDOW)
         .max_send_buf_size(http2::SEND_BUFFER)
         .max_concurrent_streams(http2::STREAMS)
-        .keep_alive_interval(http2::PING_AFTER)
-        .keep_alive_timeout(http2::PING_PATIENCE);
+        .keep_alive_interval(http2::PING_INTERVAL)
+        .keep_alive_timeout(http2::PING_TIMEOUT);
     builder
 }
 
-/// A bound socket from which connections come.
+/// A bound socket that accepts connections.
 pub trait Accept: Send + Sync + 'static {
-    /// What requests are read from: a socket, or TLS over one.
+    /// The stream that requests are read from: a socket, or TLS over one.
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// Takes the next connection from the system. What it takes to be able to talk, such as a TLS handshake, is left to the
-    /// future that it returns, so that a slow client does not hold up the others.
+    /// Accepts the next connection from the system. A handshake, such as that of TLS, is left to [`Accepted::ready`], so that
+    /// a slow client does not delay the others.
     fn accept(&self) -> impl Future<Output = io::Result<Accepted<Self::Io>>> + Send;
 }
 
 /// A connection that the system has accepted.
 pub struct Accepted<I> {
     pub peer: SocketAddr,
-    /// Makes the connection ready for requests.
+    /// Completes the handshake, after which the connection can carry requests.
     pub ready: BoxFuture<'static, io::Result<I>>,
 }
 
@@ -164,13 +171,13 @@ impl Accept for TcpListener {
 
     async fn accept(&self) -> io::Result<Accepted<TcpStream>> {
         let (stream, peer) = Self::accept(self).await?;
-        // Answers are written whole, so waiting to fill packets only delays them. A failure costs nothing else.
+        // Responses are written at once, so waiting to fill packets only delays them. A failure has no other effect.
         let _ = stream.set_nodelay(true);
         Ok(Accepted { peer, ready: Box::pin(std::future::ready(Ok(stream))) })
     }
 }
 
-/// Takes the next connection, and retries if the system fails to give one.
+/// Accepts the next connection, and retries if the system returns an error.
 async fn accept<A: Accept>(listener: &A) -> Accepted<A::Io> {
     loop {
         match listener.accept().await {
@@ -183,7 +190,7 @@ async fn accept<A: Accept>(listener: &A) -> Accepted<A::Io> {
     }
 }
 
-/// Serves one connection until it ends, or `connections` are told to, or it does nothing after `stop`.
+/// Serves one connection until it ends, `connections` shut down, or it is idle after `stop`.
 fn spawn<I, S>(
     builder: &auto::Builder<TokioExecutor>,
     connections: &GracefulShutdown,
@@ -200,9 +207,9 @@ fn spawn<I, S>(
     let of_requests = Arc::clone(&activity);
     let service = service_fn(move |request| {
         let active = of_requests.begin();
-        let answer = app.call(request);
+        let response = app.call(request);
         async move {
-            let response = answer.await?;
+            let response = response.await?;
             Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, active)))
         }
     });
@@ -212,7 +219,7 @@ fn spawn<I, S>(
         let stream = CountedStream::new(ready.await?, of_stream);
         watcher.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned()).await
     };
-    // One of its own, so that busy connections do not share a lock.
+    // A child token, so that busy connections do not share a lock.
     let stop = stop.child_token();
     tokio::spawn(async move {
         tokio::select! {
@@ -222,7 +229,7 @@ fn spawn<I, S>(
                     log_disconnect(peer, error.as_ref());
                 }
             }
-            () = activity.abandoned(stop) => debug!(%peer, "Cut a connection that did not end with the server."),
+            () = activity.idle_after(stop) => debug!(%peer, "Closed a connection that was idle during shutdown."),
         }
     });
 }

@@ -1,33 +1,33 @@
-//! How urgent a request is, as its headers or parameters say.
+//! The priority of a request, from its headers or parameters.
 
 use http::HeaderMap;
 
 use crate::types::{InferenceRequest, Priority};
 
-/// The header, or metadata of gRPC, in which clients and gateways say it.
+/// The header, or gRPC metadata key, in which clients and gateways send the priority.
 const REQUEST_PRIORITY: &str = "request-priority";
 
-/// The longest part of a wrong value that messages show.
-const SHOWN: usize = 40;
+/// How many characters of an invalid value error messages show.
+const MAX_SHOWN: usize = 40;
 
-/// A header that does not say how urgent.
+/// An invalid priority header.
 #[derive(Debug, thiserror::Error)]
-#[error("`request-priority` is `{found}`, expected an integer from 1, the most urgent, to 10")]
+#[error("`request-priority` is `{found}`, expected an integer from 1 (the most urgent) to 10")]
 pub(super) struct PriorityError {
     pub(super) found: String,
 }
 
-/// Gives a request its priority. What its header says counts for more than its parameter, so that gateways can decide.
+/// Sets the priority of a request. The header overrides the parameter, so that gateways can decide.
 ///
 /// # Errors
 ///
-/// Fails when the header is no number.
-pub(super) fn give(request: &mut InferenceRequest, headers: &HeaderMap) -> Result<(), PriorityError> {
+/// Fails if the header is not an integer.
+pub(super) fn assign(request: &mut InferenceRequest, headers: &HeaderMap) -> Result<(), PriorityError> {
     request.priority = match headers.get(REQUEST_PRIORITY) {
         Some(value) => {
             let text = value.to_str().unwrap_or_default().trim();
-            let wrong = |_| PriorityError { found: text.chars().take(SHOWN).collect() };
-            Priority::new(text.parse().map_err(wrong)?)
+            let invalid = |_| PriorityError { found: text.chars().take(MAX_SHOWN).collect() };
+            Priority::new(text.parse().map_err(invalid)?)
         }
         None => Priority::of(&request.parameters).unwrap_or_default(),
     };
@@ -40,14 +40,14 @@ mod tests {
     use serde_json::{Map, Value};
 
     #[test]
-    fn the_header_counts_for_more_than_the_parameter() {
+    fn priority_header_overrides_parameter() {
         let given = |header: Option<&'static str>, parameter: Option<u64>| {
             let headers = header.map(|text| (REQUEST_PRIORITY.parse().unwrap(), text.parse().unwrap()));
             let headers = HeaderMap::from_iter(headers);
             let parameters: Map<String, Value> =
                 parameter.map(|number| ("priority".to_owned(), number.into())).into_iter().collect();
             let mut request = InferenceRequest { parameters: parameters.into(), ..InferenceRequest::default() };
-            give(&mut request, &headers).map(|()| request.priority)
+            assign(&mut request, &headers).map(|()| request.priority)
         };
         assert_eq!(given(None, None).unwrap(), Priority::default());
         assert_eq!(given(None, Some(2)).unwrap(), Priority::new(2));

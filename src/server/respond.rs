@@ -1,4 +1,4 @@
-//! Answers that every HTTP server of ours gives alike.
+//! Responses that all HTTP listeners share.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,14 +14,14 @@ use serde_json::json;
 
 use crate::inference::Admission;
 
-/// An answer whose body is there as a whole.
+/// A response whose body is complete.
 pub(super) type Response = http::Response<BodyChunks>;
 
-/// A body that is there as a whole, in one part or several, which are sent as they are.
+/// A complete body in one or several chunks, which are sent without being joined.
 #[derive(Debug, Clone, Default)]
 pub struct BodyChunks {
     first: Bytes,
-    /// Mostly none, which allocates nothing.
+    /// Usually empty, which allocates nothing.
     others: std::vec::IntoIter<Bytes>,
 }
 
@@ -30,25 +30,25 @@ impl BodyChunks {
         Self { first: first.into(), others: others.into_iter() }
     }
 
-    /// Takes parts that are all alike.
-    pub(super) fn from_all(parts: Vec<Bytes>) -> Self {
-        let mut others = parts.into_iter();
+    /// Creates a body from chunks without a distinguished first one.
+    pub(super) fn from_all(chunks: Vec<Bytes>) -> Self {
+        let mut others = chunks.into_iter();
         Self { first: others.next().unwrap_or_default(), others }
     }
 
-    /// Keeps the admission of the request until the last part has been sent or dropped.
+    /// Keeps the admission of the request until the last chunk has been sent or dropped.
     pub(super) fn with_admission(mut self, admission: Admission) -> Self {
         let last = self.others.as_mut_slice().last_mut().unwrap_or(&mut self.first);
         *last = admission.attach(std::mem::take(last));
         self
     }
 
-    /// Returns the parts that are not sent yet, of which some may be empty.
+    /// Returns the chunks that have not been sent yet. Some may be empty.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Bytes> {
         std::iter::once(&self.first).chain(self.others.as_slice())
     }
 
-    /// Returns the number of bytes that are not sent yet.
+    /// Returns the number of bytes that have not been sent yet.
     pub(super) fn len(&self) -> usize {
         self.iter().map(Bytes::len).sum()
     }
@@ -66,8 +66,8 @@ impl http_body::Body for BodyChunks {
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let first = std::mem::take(&mut self.first);
-        let part = std::iter::once(first).chain(self.others.by_ref()).find(|part| !part.is_empty());
-        Poll::Ready(part.map(|part| Ok(Frame::data(part))))
+        let chunk = std::iter::once(first).chain(self.others.by_ref()).find(|chunk| !chunk.is_empty());
+        Poll::Ready(chunk.map(|chunk| Ok(Frame::data(chunk))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -79,23 +79,23 @@ impl http_body::Body for BodyChunks {
     }
 }
 
-/// The body of an answer on its way to the client.
+/// The body of a response that is being sent.
 pub enum ResponseBody {
-    /// Everything is there already.
-    Whole(BodyChunks),
-    /// The next part is made when the connection has room for it.
+    /// The complete body.
+    Buffered(BodyChunks),
+    /// The next chunk is produced when the connection has room for it.
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
 
 impl Default for ResponseBody {
     fn default() -> Self {
-        Self::Whole(BodyChunks::default())
+        Self::Buffered(BodyChunks::default())
     }
 }
 
 impl From<BodyChunks> for ResponseBody {
-    fn from(parts: BodyChunks) -> Self {
-        Self::Whole(parts)
+    fn from(chunks: BodyChunks) -> Self {
+        Self::Buffered(chunks)
     }
 }
 
@@ -108,24 +108,24 @@ impl http_body::Body for ResponseBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
-            Self::Whole(parts) => Pin::new(parts).poll_frame(context),
-            Self::Stream(parts) => {
-                let part = ready!(parts.as_mut().poll_next(context));
-                Poll::Ready(part.map(|part| Ok(Frame::data(part))))
+            Self::Buffered(chunks) => Pin::new(chunks).poll_frame(context),
+            Self::Stream(chunks) => {
+                let chunk = ready!(chunks.as_mut().poll_next(context));
+                Poll::Ready(chunk.map(|chunk| Ok(Frame::data(chunk))))
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Whole(parts) => parts.is_end_stream(),
+            Self::Buffered(chunks) => chunks.is_end_stream(),
             Self::Stream(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(parts) => parts.size_hint(),
+            Self::Buffered(chunks) => chunks.size_hint(),
             Self::Stream(_) => SizeHint::default(),
         }
     }
@@ -133,48 +133,49 @@ impl http_body::Body for ResponseBody {
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Answers with a status and nothing else.
+/// Creates a response with a status and no body.
 pub(super) fn empty(status: StatusCode) -> Response {
     let mut response = Response::default();
     *response.status_mut() = status;
     response
 }
 
-/// Answers with a body and all its headers.
-pub(super) fn whole(status: StatusCode, headers: HeaderMap, parts: BodyChunks) -> Response {
-    let mut response = Response::new(parts);
+/// Creates a response from its status, headers and body.
+pub(super) fn response(status: StatusCode, headers: HeaderMap, chunks: BodyChunks) -> Response {
+    let mut response = Response::new(chunks);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
 }
 
-/// Answers with text that is JSON already.
+/// Creates a response from text that is already JSON.
 pub(super) fn json_text(status: StatusCode, mut headers: HeaderMap, text: Vec<u8>) -> Response {
     headers.insert(CONTENT_TYPE, JSON);
-    whole(status, headers, text.into())
+    response(status, headers, text.into())
 }
 
-/// Answers with a value as compact JSON.
+/// Creates a response with a value as compact JSON.
 pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     let text = serde_json::to_vec(value).expect("plain data with string keys always serializes");
     json_text(status, HeaderMap::new(), text)
 }
 
-/// Answers `{"error": …}`, the one shape of every failure.
+/// Creates a `{"error": …}` response, the one shape of every failure.
 pub(super) fn error(status: StatusCode, message: &str) -> Response {
     json(status, &json!({ "error": message }))
 }
 
-/// Answers a path that is not served: without its trailing slash it might be. `path` is that of `uri` without the root path.
+/// Creates the response for an unknown path: 404, or a redirect to the path without its trailing slash. `path` is that of
+/// `uri` without the root path.
 pub(super) fn not_found(path: &str, uri: &Uri, root_path: &str) -> Response {
     let trimmed = path.trim_end_matches('/');
     let redirect = if trimmed.len() < path.len() { redirect(trimmed, uri, root_path) } else { None };
-    redirect.unwrap_or_else(|| error(StatusCode::NOT_FOUND, &format!("there is nothing at {path}")))
+    redirect.unwrap_or_else(|| error(StatusCode::NOT_FOUND, &format!("no such path: {path}")))
 }
 
-/// Sends the client to another path, with the same query.
+/// Creates a redirect to another path, with the same query. `None` if the path is not a valid location.
 pub(super) fn redirect(path: &str, uri: &Uri, root_path: &str) -> Option<Response> {
-    // Two slashes in front would name another host.
+    // A path that begins with two slashes would name another host.
     if !path.starts_with('/') || path.starts_with("//") {
         return None;
     }
@@ -185,9 +186,9 @@ pub(super) fn redirect(path: &str, uri: &Uri, root_path: &str) -> Option<Respons
     Some(response)
 }
 
-/// Answers a path that is served for other methods, which `allow` lists.
+/// Creates the response for a path that is only served for other methods, which `allow` lists.
 pub(super) fn method_not_allowed(method: &Method, uri: &Uri, allow: &str) -> Response {
-    let message = format!("{} does not answer {method}", uri.path());
+    let message = format!("{} does not support {method}", uri.path());
     let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &message);
     if let Ok(allow) = HeaderValue::from_str(allow) {
         response.headers_mut().insert(ALLOW, allow);

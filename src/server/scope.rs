@@ -1,13 +1,13 @@
-//! What a caller must be permitted to do.
+//! The permissions that requests need.
 
 /// The permission that a route or a call needs.
 ///
-/// The tables of routes and calls name it; access control is not enforced yet.
+/// The tables of routes and calls declare it; access control is not enforced yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// Nothing: health and documentation.
+    /// No permission: health and documentation.
     Open,
-    /// Reading what the server and its models are.
+    /// Reading the metadata of the server and its models.
     Read,
     /// Predictions.
     Infer,

@@ -22,7 +22,7 @@ pub use custom::{CustomCall, CustomReply, CustomRoute, PathTemplate, TemplateErr
 pub use datatype::Datatype;
 pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
 pub use parameters::Parameters;
-pub use priority::{AgingOrder, Priority, PriorityQueue, QueuePosition};
+pub use priority::{Priority, PriorityQueue, PriorityScheduler, QueuePosition};
 pub use request::{InferenceRequest, InferenceResponse, RequestedOutput};
 pub use tensor::{BytesElements, Element, Tensor, TensorData, TensorError};
 pub use trace::TraceContext;

@@ -1,7 +1,7 @@
 //! The order in which waiting requests run.
 //!
 //! The request with the highest priority runs first, and among equal priorities the oldest. Aging prevents starvation: each
-//! time a more urgent request overtakes the oldest one, that one ages, and after [`AgingOrder::MAX_SKIPS`] times in a row it
+//! time a more urgent request overtakes the oldest one, that one ages, and after [`PriorityScheduler::MAX_SKIPS`] times in a row it
 //! runs next. Pure: no clock, no I/O.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -53,12 +53,12 @@ pub struct QueuePosition {
 
 /// Decides which position is next.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct AgingOrder {
+pub struct PriorityScheduler {
     /// How many times in a row the oldest item has been skipped.
     skips: u32,
 }
 
-impl AgingOrder {
+impl PriorityScheduler {
     /// How many times in a row the oldest item may be skipped.
     pub const MAX_SKIPS: u32 = 16;
 
@@ -191,10 +191,10 @@ mod tests {
     /// Removes the next item, and checks that it is the most urgent or the oldest.
     fn turn(
         queue: &mut PriorityQueue<QueuedItem>,
-        aging: &mut AgingOrder,
+        scheduler: &mut PriorityScheduler,
     ) -> Result<Option<QueuedItem>, TestCaseError> {
         let positions: Vec<QueuePosition> = queue.heads().map(|(position, _)| position).collect();
-        let Some(position) = aging.choose(positions.iter().copied()) else {
+        let Some(position) = scheduler.choose(positions.iter().copied()) else {
             prop_assert!(queue.is_empty());
             return Ok(None);
         };
@@ -214,7 +214,7 @@ mod tests {
         // An event is the priority of an item that comes, or `None` if the next one is removed.
         #[test]
         fn priority_queue_bounds_waiting_and_prefers_urgent_items(events in vec(option::weighted(0.55, 1..=10_u64), 1..400)) {
-            let (mut queue, mut aging, mut order) = (PriorityQueue::<QueuedItem>::default(), AgingOrder::default(), 0);
+            let (mut queue, mut scheduler, mut order) = (PriorityQueue::<QueuedItem>::default(), PriorityScheduler::default(), 0);
             let end = std::iter::repeat_n(None, events.len());
             for event in events.iter().copied().chain(end) {
                 if let Some(priority) = event {
@@ -224,8 +224,8 @@ mod tests {
                     queue.push(position, QueuedItem { position, older, turns: 0 });
                     continue;
                 }
-                let Some(chosen) = turn(&mut queue, &mut aging)? else { continue };
-                let bound = (chosen.older + 1) * (AgingOrder::MAX_SKIPS as usize + 1);
+                let Some(chosen) = turn(&mut queue, &mut scheduler)? else { continue };
+                let bound = (chosen.older + 1) * (PriorityScheduler::MAX_SKIPS as usize + 1);
                 prop_assert!(chosen.turns < bound, "{:?} after {} turns, {} at most", chosen, chosen.turns, bound);
                 for level in queue.levels.values_mut() {
                     for (_, waiting) in level {
@@ -238,21 +238,21 @@ mod tests {
 
         #[test]
         fn priority_queue_keeps_arrival_order_of_equal_priorities(count in 1..100_u64, priority in 0..12_u64) {
-            let (mut queue, mut aging) = (PriorityQueue::default(), AgingOrder::default());
+            let (mut queue, mut scheduler) = (PriorityQueue::default(), PriorityScheduler::default());
             let priority = Priority::new(priority);
             for order in 0..count {
                 let position = QueuePosition { priority, order };
                 queue.push(position, QueuedItem { position, older: 0, turns: 0 });
             }
             for order in 0..count {
-                prop_assert_eq!(turn(&mut queue, &mut aging)?.unwrap().position.order, order);
+                prop_assert_eq!(turn(&mut queue, &mut scheduler)?.unwrap().position.order, order);
             }
         }
 
         /// However many items of the lowest priority wait, an urgent one is next, unless very many preceded it.
         #[test]
-        fn urgent_items_do_not_wait_for_bulk_items(bulk in 1..50_u64, urgent in 1..=u64::from(AgingOrder::MAX_SKIPS)) {
-            let (mut queue, mut aging) = (PriorityQueue::default(), AgingOrder::default());
+        fn urgent_items_do_not_wait_for_bulk_items(bulk in 1..50_u64, urgent in 1..=u64::from(PriorityScheduler::MAX_SKIPS)) {
+            let (mut queue, mut scheduler) = (PriorityQueue::default(), PriorityScheduler::default());
             for order in 0..bulk {
                 let position = QueuePosition { priority: Priority::LAST, order };
                 queue.push(position, QueuedItem { position, older: 0, turns: 0 });
@@ -260,7 +260,7 @@ mod tests {
             for order in bulk..bulk + urgent {
                 let position = QueuePosition { priority: Priority::new(1), order };
                 queue.push(position, QueuedItem { position, older: 0, turns: 0 });
-                prop_assert_eq!(turn(&mut queue, &mut aging)?.unwrap().position, position);
+                prop_assert_eq!(turn(&mut queue, &mut scheduler)?.unwrap().position, position);
             }
         }
 

@@ -38,7 +38,7 @@ def test_health_check_knows_server_services_and_models(channel) -> None:
     health = HealthStub(channel)
     for service in ["", INFERENCE, REPOSITORY, "echo", "iris-xgboost"]:
         assert health.Check(of(service), timeout=PATIENCE).status == SERVING, service
-    with pytest.raises(grpc.RpcError, match="there is no model or service `nobody`") as failure:
+    with pytest.raises(grpc.RpcError, match="no model or service is named `nobody`") as failure:
         health.Check(of("nobody"), timeout=PATIENCE)
     assert failure.value.code() == grpc.StatusCode.NOT_FOUND
 

@@ -43,7 +43,7 @@ def test_missing_framework_names_the_package(tmp_path, bare):
     version = ".".join(map(str, sys.version_info[:3]))
     for name, (_, _, package) in ALL.items():
         # A model of MLflow could be native: the reason why it is not comes first.
-        reason = found[name].rpartition("; nor does Python serve it: ")[2] if name == "mlflow" else found[name]
+        reason = found[name].rpartition("; Python cannot serve it either: ")[2] if name == "mlflow" else found[name]
         assert reason == (
             f"the model needs `{package}`, which {bare} (Python {version}) does not have; "
             f"install it there: {bare} -m pip install {package}"
@@ -56,7 +56,7 @@ def test_unsupported_native_model_needs_the_framework(tmp_path, bare):
     artifact = tmp_path / "ranks/model.json"
     assert reason.startswith(
         f"`{artifact}` is not a model that can be served natively: estimator type `ranker` is not supported; "
-        "nor does Python serve it: the model needs `xgboost`, which"
+        "Python cannot serve it either: the model needs `xgboost`, which"
     )
 
 

@@ -42,7 +42,7 @@ async fn health_check_knows_server_services_and_models() {
         assert_eq!(client.check(of(service)).await.unwrap().into_inner().status(), status, "{service}");
     }
     let unknown = client.check(of("nope")).await.unwrap_err();
-    assert_eq!((unknown.code(), unknown.message()), (Code::NotFound, "there is no model or service `nope`"));
+    assert_eq!((unknown.code(), unknown.message()), (Code::NotFound, "no model or service is named `nope`"));
 }
 
 #[tokio::test]

@@ -45,7 +45,9 @@ async fn message_size_limit_applies_in_both_directions() {
     assert!(request.encoded_len() <= 1000);
     let status = client.model_infer(request).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
-    assert!(status.message().starts_with("the answer has ") && status.message().contains("`grpc_max_message_length`"));
+    assert!(
+        status.message().starts_with("the response has ") && status.message().contains("`grpc_max_message_length`")
+    );
 }
 
 #[tokio::test]
@@ -93,7 +95,8 @@ async fn gzip_bomb_is_rejected_without_decompression() {
     let bomb = framed(1, &encoder.finish().unwrap());
     let connection = Http2::connect(server.grpc).await;
     let (code, message) = connection.call(INFER, &[("grpc-encoding", "gzip")], &bomb).await.end();
-    let expected = "the message has more than 67108864 bytes after decompression, the most that the setting `grpc_max_message_length` allows";
+    let expected =
+        "the decompressed message has more than the 67108864 bytes that the setting `grpc_max_message_length` allows";
     assert_eq!((code, message.as_str()), (Code::ResourceExhausted as i32, expected));
     assert!(server.peak_memory() < 300 << 10, "{} KiB", server.peak_memory());
     assert_eq!(server.get("/v2/health/ready").status, 200);
@@ -106,7 +109,7 @@ async fn announced_length_allocates_no_memory() {
     let before = server.memory();
     for _ in 0..50 {
         let (code, message) = connection.call(INFER, &[], b"\0\x03\xff\xff\xff").await.end();
-        let expected = "the message ended early: 67108863 bytes are declared, but 0 came";
+        let expected = "the message ended early: expected 67108863 bytes, received 0";
         assert_eq!((code, message.as_str()), (Code::InvalidArgument as i32, expected));
     }
     assert!(server.memory() < before + (16 << 10), "{} KiB, then {} KiB", before, server.memory());
@@ -145,7 +148,7 @@ async fn deadline_cancels_the_prediction() {
     let connection = Http2::connect(server.grpc).await;
     let message = framed(0, &request.into_inner().encode_to_vec());
     let answer = connection.call(INFER, &[("grpc-timeout", timeout.to_str().unwrap())], &message).await;
-    let expected = "the deadline that the client set has passed".to_owned();
+    let expected = "the client's deadline has passed".to_owned();
     assert_eq!(answer.end(), (Code::DeadlineExceeded as i32, expected));
     assert_eq!((Arc::strong_count(&alive), server.inference.in_flight()), (2, 0), "nothing waits any more");
     let answer =

@@ -108,7 +108,7 @@ async fn stream_errors_match_unary_calls() {
     // A truncated message after a complete one.
     let bytes = [framed(0, &numbered("", 1).encode_to_vec()), vec![0, 0, 0, 0, 9, 1]].concat();
     let answer = Http2::connect(server.grpc).await.call(STREAM, &[], &bytes).await;
-    let message = "the message ended early: 9 bytes are declared, but 1 came".to_owned();
+    let message = "the message ended early: expected 9 bytes, received 1".to_owned();
     assert_eq!(answer.end(), (Code::InvalidArgument as i32, message));
     assert!(!answer.body.is_empty());
 }

@@ -32,7 +32,7 @@ async fn unknown_method_is_unimplemented() {
     let server = TestServer::start(Folder::new().with_identity("echo"));
     let connection = Http2::connect(server.grpc).await;
     for path in ["/", "/x", "/inference.GRPCInferenceService/", "/inference.GRPCInferenceService/Nope", "/a/b/c"] {
-        let expected = (Code::Unimplemented as i32, format!("there is no method {path}"));
+        let expected = (Code::Unimplemented as i32, format!("unknown method {path}"));
         assert_eq!(connection.call(path, &[], b"").await.end(), expected);
     }
 }
@@ -44,14 +44,14 @@ async fn malformed_messages_are_answered() {
     let good = infer_request("echo", "INT32", &[2], ints(&[1, 2])).encode_to_vec();
     let invalid = |message: &str| (Code::InvalidArgument as i32, message.to_owned());
     let table = [
-        (INFER, vec![], invalid("the call takes one message, but none came")),
-        (INFER, vec![0, 0, 0], invalid("the message ended early: 5 bytes are declared, but 3 came")),
+        (INFER, vec![], invalid("expected one message, received none")),
+        (INFER, vec![0, 0, 0], invalid("the message ended early: expected 5 bytes, received 3")),
         (
             INFER,
             framed(0, &good)[..20].to_vec(),
-            invalid(&format!("the message ended early: {} bytes are declared, but 15 came", good.len())),
+            invalid(&format!("the message ended early: {} bytes are announced, but 15 came", good.len())),
         ),
-        (INFER, framed(0, &good).repeat(2), invalid("the call takes one message, but more came")),
+        (INFER, framed(0, &good).repeat(2), invalid("expected one message, received more")),
         (INFER, framed(3, &good), invalid("the compressed flag is 3, expected 0 or 1")),
         (INFER, framed(0, b"\x0a\x05ab"), invalid("invalid message at byte 2: 5 bytes are declared, but 2 are left")),
         (INFER, framed(0, b"\x0a\x02\xff\xfe"), invalid("invalid message at byte 2: expected text in UTF-8")),
@@ -70,7 +70,7 @@ async fn malformed_messages_are_answered() {
     let timeout = connection.call(READY, &[("grpc-timeout", "soon")], &framed(0, b"")).await.end();
     assert_eq!(timeout, invalid("`grpc-timeout` is `soon`, expected up to 8 digits and one of HMSmun"));
     let long = framed(0, &vec![0x0a; (1 << 20) + 1]);
-    let too_long = "the message has 1048577 bytes, more than the 1048576 that this call takes".to_owned();
+    let too_long = "the message has 1048577 bytes, more than the 1048576 that this method allows".to_owned();
     assert_eq!(connection.call(READY, &[], &long).await.end(), (Code::ResourceExhausted as i32, too_long));
 
     // The connection still works.

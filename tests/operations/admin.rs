@@ -151,7 +151,7 @@ async fn load_replaces_the_model_with_the_one_on_disk() {
     harness.put("one", Some("1"), &json!({"answer": 10}));
     harness.put("ten", Some("10"), &json!({"answer": 100}));
     harness.take("two");
-    let expected = ["m:1 READY", "m:10 UNAVAILABLE", "m:2 READY its settings file is gone"];
+    let expected = ["m:1 READY", "m:10 UNAVAILABLE", "m:2 READY its settings file no longer exists"];
     assert_eq!(harness.index().await, expected);
     assert_eq!(harness.ask(Some("1")).await, Ok("1".to_owned()), "nothing changes before the load");
     harness.admin.load("m").await.unwrap();
@@ -215,7 +215,7 @@ async fn failed_reload_keeps_the_previous_version() {
     harness.put("two", Some("2"), &json!({"fail": true}));
     harness.put("three", Some("3"), &json!({"answer": 3}));
     let error = harness.admin.load("m").await.unwrap_err().to_string();
-    assert!(error.ends_with("read local files; what was loaded before is still served"), "{error}");
+    assert!(error.ends_with("read local files; the previous version keeps serving"), "{error}");
     assert_eq!((harness.ask(Some("1")).await, harness.ask(None).await), (Ok("1".to_owned()), Ok("2".to_owned())));
     assert_eq!(harness.ask(Some("3")).await.unwrap_err(), "Model m with version 3 not found");
     let reason = "the artifact `s3://remote` is not on this machine; native runtimes read local files";
@@ -231,7 +231,7 @@ async fn warm_up_precedes_ready() {
     harness.admin.load("m").await.unwrap();
     for (bad, reason) in [
         (json!({"inputs": [], "outputs": [{"name": "bad"}]}), "the stream of requests is empty: expected at least one"),
-        (json!({"inputs": 3}), "the sample is no inference request: `inputs`: expected an array"),
+        (json!({"inputs": 3}), "the sample is not a valid inference request: `inputs`: expected an array"),
     ] {
         harness.put_with("m", None, &json!({"answer": 2}), &json!([good, bad]));
         let error = harness.admin.load("m").await.unwrap_err().to_string();

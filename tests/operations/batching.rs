@@ -98,7 +98,7 @@ fn identity(settings: &Value) -> Folder {
 #[test]
 fn batch_metrics_use_the_original_names() {
     let server = TestServer::start(identity(&json!({"max_batch_size": 4, "max_batch_time": 0.01})));
-    server.wait_for_log("Requests are batched: up to 4, within 0.01 s");
+    server.wait_for_log("Batching up to 4 requests within 0.01 s");
     for value in 0..3 {
         server.post("/v2/models/m/infer", body("id", &[value])).ok();
     }

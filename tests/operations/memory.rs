@@ -85,6 +85,6 @@ fn memory_budget_too_large_model_does_not_load() {
     let folder = folder().with_iris("large", &json!({"parameters": {"memory_bytes": 251}}));
     let ended = ServerBuilder::new(folder).run();
     assert_eq!(ended.code, Some(1));
-    let reason = "Couldn't load model 'large': the model takes 251 bytes (`memory_bytes`), and of `models_max_bytes`, which is 250, 0 are those of pinned models";
+    let reason = "Couldn't load model 'large': the model needs 251 bytes (`memory_bytes`), but pinned models take 0 of the 250 bytes of `models_max_bytes`";
     assert!(ended.stdout.contains(reason), "{}", ended.stdout);
 }

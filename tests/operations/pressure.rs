@@ -112,7 +112,7 @@ async fn queue_full_answers_503() {
     let refused = post(&client).await.unwrap();
     assert_eq!(
         refused.error(503),
-        "2 requests wait for the model already, as many as `max_queue_requests` lets; try again later"
+        "the model's queue is full: 2 requests are waiting (`max_queue_requests`); try again later"
     );
     assert_eq!(refused.header("retry-after"), "1");
     let mut grpc = inference_client(server.grpc).await;
@@ -136,7 +136,7 @@ async fn queue_bytes_full_answers_503() {
     let message = post(&client).await.unwrap().error(503);
     assert_eq!(
         message,
-        "the requests that wait for the model have 16 bytes with this one, more than the 15 that `max_queue_bytes` lets; try again later"
+        "the model's queue is full: with this request, 16 bytes exceed the limit of 15 (`max_queue_bytes`); try again later"
     );
     gates.begin.add_permits(1);
     first.await.unwrap().ok();
@@ -146,13 +146,9 @@ async fn queue_bytes_full_answers_503() {
 async fn timeouts_of_queue_prediction_and_request_have_their_own_settings() {
     let short = Duration::from_millis(60);
     let cases = [
-        (
-            "queue_timeout",
-            503,
-            "the request has waited for the model for 0.06 s, as long as `queue_timeout` lets; try again later",
-        ),
-        ("predict_timeout", 504, "the prediction took longer than the 0.06 s that `predict_timeout` lets"),
-        ("request_timeout", 504, "the answer took longer than the 0.06 s that `request_timeout` lets"),
+        ("queue_timeout", 503, "`queue_timeout` (0.06 s) exceeded: the model is busy; try again later"),
+        ("predict_timeout", 504, "`predict_timeout` (0.06 s) exceeded"),
+        ("request_timeout", 504, "`request_timeout` (0.06 s) exceeded"),
     ];
     for (setting, status, message) in cases {
         let gates = Gates::new(usize::from(setting != "queue_timeout"), 0);
@@ -179,8 +175,8 @@ async fn request_timeout_header_limits_the_wait() {
         let client = client.clone();
         tokio::task::spawn_blocking(move || client.post_with(INFER, &[("request-timeout", timeout)], BODY))
     };
-    assert_eq!(ask("0.05").await.unwrap().error(504), "the deadline that the client set has passed");
-    assert_eq!(ask("soon").await.unwrap().error(400), "`request-timeout` is `soon`, expected seconds, as `0.5`");
+    assert_eq!(ask("0.05").await.unwrap().error(504), "the client's deadline has passed");
+    assert_eq!(ask("soon").await.unwrap().error(400), "`request-timeout` is `soon`, expected seconds, such as `0.5`");
     assert_eq!((gates.alive.load(Ordering::SeqCst), server.inference.in_flight()), (0, 0));
 }
 

@@ -79,5 +79,5 @@ fn priority_invalid_header_answers_400() {
     let server = TestServer::start(crate::support::Folder::new().with_identity("m"));
     let body = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT32","data":[1]}]}"#;
     let answer = server.post_with(INFER, &[("content-type", "application/json"), ("request-priority", "high")], body);
-    assert_eq!(answer.error(400), "`request-priority` is `high`, expected an integer from 1, the most urgent, to 10");
+    assert_eq!(answer.error(400), "`request-priority` is `high`, expected an integer from 1 (the most urgent) to 10");
 }

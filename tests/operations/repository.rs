@@ -132,13 +132,13 @@ fn repository_failed_reload_keeps_the_old_model() {
         error.starts_with(&format!("`{}` is not a model that can be served natively: ", path.display())),
         "{error}"
     );
-    assert!(error.ends_with("; what was loaded before is still served"), "{error}");
+    assert!(error.ends_with("; the previous version keeps serving"), "{error}");
     assert!((value(&server.post(INFER, ONE_ROW)) - 1.0).abs() < 1e-6);
     assert_eq!(server.get("/v2/health/ready").status, 200);
     let entry = &index(&server)[0];
     assert_eq!(entry["state"], "READY");
     assert!(error.starts_with(entry["reason"].as_str().unwrap()), "{entry}");
-    assert!(server.wait_for_log("Couldn't load model 'm': ").contains("What was loaded before is still served."));
+    assert!(server.wait_for_log("Couldn't load model 'm': ").contains("The previous version keeps serving."));
 
     std::fs::remove_file(&path).unwrap();
     let error = server.post(LOAD, "").error(422);

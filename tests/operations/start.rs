@@ -243,7 +243,10 @@ fn start_duplicate_name_and_version_loads_the_later() {
     let folder = Folder::new().with_iris("a", &twice("first")).with_iris("b", &twice("second"));
     let server = TestServer::start(folder);
     let ignored = server.wait_for_log("Ignored ");
-    assert!(ignored.contains("/a/model-settings.json`: a later file describes it too."), "{ignored}");
+    assert!(
+        ignored.contains("/a/model-settings.json`: a later file describes the same model and version."),
+        "{ignored}"
+    );
     // The model is ready before the log line appears.
     server.wait_for_log("Loaded model 'm' successfully.");
     assert_eq!(server.log().matches("Loaded model 'm' successfully.").count(), 1);
@@ -371,7 +374,7 @@ fn start_is_not_ready_while_loading() {
     let expected = json!({
         "ready": false,
         "error": "1 of 1 models are not ready",
-        "models": [{"name": "slow", "state": "LOADING", "reason": "the model is being loaded"}],
+        "models": [{"name": "slow", "state": "LOADING", "reason": "the model is loading"}],
     });
     assert_eq!(ready.json(), expected);
     assert_eq!(server.get("/v2/models/slow/ready").status, 400);
@@ -575,7 +578,7 @@ fn log_structured_lines_are_json() {
     }
     let loaded = lines.iter().find(|line| line["message"] == "Loaded model 'iris-xgboost' successfully.").unwrap();
     assert_eq!((&loaded["model_name"], &loaded["model_version"]), (&json!(IRIS), &json!("v1.0.0")));
-    let refused = lines.iter().find(|line| line["message"] == "Refused a request.").unwrap();
+    let refused = lines.iter().find(|line| line["message"] == "Rejected a request.").unwrap();
     assert_eq!((&refused["request_id"], &refused["model_name"]), (&json!("a\"b\nc"), &json!(IRIS)));
 }
 
@@ -621,6 +624,6 @@ fn start_models_folder_from_the_environment() {
     server.get("/v2/models/iris-xgboost/ready").ok();
     let ended = ServerBuilder::new(Folder::new()).argument("").run();
     assert_eq!(ended.code, Some(2));
-    let expected = "error: no FOLDER is given, and neither `MLSERVER_MODELS_DIR` nor `MODELS_DIR` names one\n";
+    let expected = "error: missing FOLDER: neither `MLSERVER_MODELS_DIR` nor `MODELS_DIR` is set\n";
     assert_eq!(ended.stderr, expected);
 }

@@ -53,7 +53,7 @@ fn custom_repository_serves_what_it_lists_and_finds() {
     // A model that `find` returns need not be listed.
     assert_eq!(server.post("/v2/repository/models/extra-c/load", "").status, 200);
     assert_eq!(infer("extra-c"), ["extra-c", "", "somewhere", "extra-c"]);
-    assert!(server.post("/v2/repository/index", "{}").text().contains("the repository does not list it"));
+    assert!(server.post("/v2/repository/index", "{}").text().contains("the repository no longer lists it"));
     assert_eq!(server.post("/v2/repository/models/d/load", "").error(404), "Model d not found");
 
     fs::write(server.folder.path("models.txt"), r#"[["a", "2"], ["d", null], ["broken", null]]"#).unwrap();

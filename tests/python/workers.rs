@@ -327,7 +327,7 @@ fn predict_timeout_kills_the_worker() {
         let first = value(&infer(&server, "m", 1));
         let started = Instant::now();
         let message = infer(&server, "m", 60_000).error(504);
-        assert_eq!(message, "the prediction took longer than the 0.2 s that `predict_timeout` lets");
+        assert_eq!(message, "`predict_timeout` (0.2 s) exceeded");
         assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
         server.wait_for_log("was killed: a prediction took more than 0.2 s (`predict_timeout`)");
         let second = value(&infer(&server, "m", 1));

@@ -283,19 +283,19 @@ fn every_fault_over_every_transport_is_rejected() {
       Json: 400 the body ended early: error reading a body from connection
       Binary: 400 the header `inference-header-content-length` is 95, but the body has 94 bytes
       Events: 400 the body ended early: error reading a body from connection
-      Typed: 3 the message ended early: 30 bytes are declared, but 27 came
-      Raw: 3 the message ended early: 34 bytes are declared, but 31 came
-      Stream: 3 the message ended early: 30 bytes are declared, but 27 came
+      Typed: 3 the message ended early: expected 30 bytes, received 27
+      Raw: 3 the message ended early: expected 34 bytes, received 31
+      Stream: 3 the message ended early: expected 30 bytes, received 27
     TooShort
       Json: 422 invalid JSON at byte 68: expected `,` or `}`
       Binary: 422 invalid JSON at byte 91: expected `,` or `}`
       Events: 422 invalid JSON at byte 68: expected `,` or `}`
-      Typed: 3 the call takes one message, but more came
-      Raw: 3 the call takes one message, but more came
+      Typed: 3 expected one message, received more
+      Raw: 3 expected one message, received more
       Stream: 3 invalid message at byte 8: 19 bytes are declared, but 18 are left
     NegativeLength
       Json: 400 (nothing)
-      Binary: 400 the header `inference-header-content-length` is `-1`: expected one number, of the bytes of JSON before binary data
+      Binary: 400 the header `inference-header-content-length` is `-1`, expected one number: the bytes of JSON before the binary data
       Events: 400 (nothing)
       Typed: 8 the message has 4294967295 bytes, more than the 1048576 that the setting `grpc_max_message_length` allows
       Raw: 8 the message has 4294967295 bytes, more than the 1048576 that the setting `grpc_max_message_length` allows
@@ -322,12 +322,12 @@ fn every_fault_over_every_transport_is_rejected() {
       Raw: 3 the message is not valid gzip: incomplete deflate stream
       Stream: 3 the message is not valid gzip: incomplete deflate stream
     Bomb
-      Json: 413 the body is larger than 1048576 bytes, the limit that the setting `http_max_body_bytes` gives
-      Binary: 413 the body is larger than 1048576 bytes, the limit that the setting `http_max_body_bytes` gives
-      Events: 413 the body is larger than 1048576 bytes, the limit that the setting `http_max_body_bytes` gives
-      Typed: 8 the message has more than 1048576 bytes after decompression, the most that the setting `grpc_max_message_length` allows
-      Raw: 8 the message has more than 1048576 bytes after decompression, the most that the setting `grpc_max_message_length` allows
-      Stream: 8 the message has more than 1048576 bytes after decompression, the most that the setting `grpc_max_message_length` allows
+      Json: 413 the body is larger than 1048576 bytes (setting `http_max_body_bytes`)
+      Binary: 413 the body is larger than 1048576 bytes (setting `http_max_body_bytes`)
+      Events: 413 the body is larger than 1048576 bytes (setting `http_max_body_bytes`)
+      Typed: 8 the decompressed message has more than the 1048576 bytes that the setting `grpc_max_message_length` allows
+      Raw: 8 the decompressed message has more than the 1048576 bytes that the setting `grpc_max_message_length` allows
+      Stream: 8 the decompressed message has more than the 1048576 bytes that the setting `grpc_max_message_length` allows
     Garbage
       Json: 422 invalid JSON at byte 1: expected a key in double quotes
       Binary: 422 invalid JSON at byte 1: expected a key in double quotes

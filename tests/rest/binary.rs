@@ -192,19 +192,19 @@ fn binary_wrong_header_length_is_rejected() {
     let answer = server.post(INFER, &body);
     writeln!(shown, "absent: {} {}", answer.status, answer.error(answer.status)).unwrap();
     insta::assert_snapshot!(shown, @r#"
-    : 400 the header `inference-header-content-length` is ``: expected one number, of the bytes of JSON before binary data
-    two: 400 the header `inference-header-content-length` is `two`: expected one number, of the bytes of JSON before binary data
-    -1: 400 the header `inference-header-content-length` is `-1`: expected one number, of the bytes of JSON before binary data
-    +92: 400 the header `inference-header-content-length` is `+92`: expected one number, of the bytes of JSON before binary data
-    92.0: 400 the header `inference-header-content-length` is `92.0`: expected one number, of the bytes of JSON before binary data
-    0x5c: 400 the header `inference-header-content-length` is `0x5c`: expected one number, of the bytes of JSON before binary data
-    18446744073709551616: 400 the header `inference-header-content-length` is `18446744073709551616`: expected one number, of the bytes of JSON before binary data
-    999999999999999999999999999999: 400 the header `inference-header-content-length` is `9999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999`: expected one number, of the bytes of JSON before binary data
+    : 400 the header `inference-header-content-length` is ``, expected one number: the bytes of JSON before the binary data
+    two: 400 the header `inference-header-content-length` is `two`, expected one number: the bytes of JSON before the binary data
+    -1: 400 the header `inference-header-content-length` is `-1`, expected one number: the bytes of JSON before the binary data
+    +92: 400 the header `inference-header-content-length` is `+92`, expected one number: the bytes of JSON before the binary data
+    92.0: 400 the header `inference-header-content-length` is `92.0`, expected one number: the bytes of JSON before the binary data
+    0x5c: 400 the header `inference-header-content-length` is `0x5c`, expected one number: the bytes of JSON before the binary data
+    18446744073709551616: 400 the header `inference-header-content-length` is `18446744073709551616`, expected one number: the bytes of JSON before the binary data
+    999999999999999999999999999999: 400 the header `inference-header-content-length` is `9999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999`, expected one number: the bytes of JSON before the binary data
     95: 400 the header `inference-header-content-length` is 95, but the body has 94 bytes
     0: 422 invalid JSON at byte 0: expected a JSON value
     91: 422 invalid JSON at byte 91: expected `,` or `}`
     93: 400 input `x`: `binary_data_size` is 2, but 1 bytes of binary data are left
-    twice: 400 the header `inference-header-content-length` is `92, 92`: expected one number, of the bytes of JSON before binary data
+    twice: 400 the header `inference-header-content-length` is `92, 92`, expected one number: the bytes of JSON before the binary data
     absent: 400 input `x` has a `binary_data_size`, but the whole body is JSON: set the header `inference-header-content-length` to the length of the JSON
     "#);
     server.post_with(INFER, &[(LENGTH, &length)], &body).ok();

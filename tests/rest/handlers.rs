@@ -42,9 +42,9 @@ fn custom_route_passes_request_and_response_unchanged() {
     assert_eq!(server.get("/files/a/b%20c").ok(), json!("a/b c"));
     assert_eq!(server.get("/v2/models/other/own").ok(), json!("m for other"));
     assert_eq!(server.request(&Method::HEAD, "/files/x", &[], b"").status, 200);
-    assert_eq!(server.get("/echo/x").error(405), "/echo/x does not answer GET");
+    assert_eq!(server.get("/echo/x").error(405), "/echo/x does not support GET");
     assert_eq!(server.get("/echo/x").header("allow"), "PUT");
-    assert_eq!(server.get("/echo").error(404), "there is nothing at /echo");
+    assert_eq!(server.get("/echo").error(404), "no such path: /echo");
 }
 
 #[test]

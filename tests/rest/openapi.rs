@@ -99,7 +99,7 @@ fn openapi_assets_are_compressed_and_immutable() {
         GzDecoder::new(short.body.as_slice()).read_to_end(&mut text).unwrap();
         assert!(text == plain.body, "{path}: compressed and plain differ");
     }
-    assert_eq!(server.get("/v2/docs/assets/0-start.js").error(404), "there is nothing at /v2/docs/assets/0-start.js");
+    assert_eq!(server.get("/v2/docs/assets/0-start.js").error(404), "no such path: /v2/docs/assets/0-start.js");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn openapi_unknown_model_or_version_answers_404() {
         let other = server.get(&format!("/v2/models/iris-xgboost/versions/2/{suffix}"));
         assert_eq!(other.error(404), "Model iris-xgboost with version 2 not found");
     }
-    assert_eq!(server.post("/v2/docs", "").error(405), "/v2/docs does not answer POST");
+    assert_eq!(server.post("/v2/docs", "").error(405), "/v2/docs does not support POST");
 }
 
 #[test]

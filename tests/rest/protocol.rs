@@ -122,7 +122,7 @@ fn unknown_paths_answer_404() {
     for path in
         ["/", "/docs", "/v2/models", "/v2/nothing", "/v1/models/iris-xgboost", "/v2/models/a/b/infer", "/v2//health"]
     {
-        assert_eq!(server.get(path).error(404), format!("there is nothing at {path}"));
+        assert_eq!(server.get(path).error(404), format!("no such path: {path}"));
         server.post(path, "{}").error(404);
     }
 }
@@ -135,13 +135,13 @@ fn other_methods_answer_405_with_allow() {
     for path in gets {
         for method in &methods {
             let answer = server.request(method, path, &[], b"");
-            assert_eq!(answer.error(405), format!("{path} does not answer {method}"));
+            assert_eq!(answer.error(405), format!("{path} does not support {method}"));
             assert_eq!(answer.header("allow"), "GET,HEAD");
         }
     }
     for method in [Method::GET, Method::PUT, Method::DELETE, Method::OPTIONS] {
         let answer = server.request(&method, INFER, &[], b"");
-        assert_eq!(answer.error(405), format!("{INFER} does not answer {method}"));
+        assert_eq!(answer.error(405), format!("{INFER} does not support {method}"));
         assert_eq!(answer.header("allow"), "POST");
     }
     let head = server.request(&Method::HEAD, "/v2", &[], b"");
@@ -460,7 +460,7 @@ fn compressed_requests_are_read() {
 fn too_long_body_is_rejected() {
     let limit = 1000;
     let server = iris_with(&json!({"http_max_body_bytes": limit}));
-    let expected = "the body is larger than 1000 bytes, the limit that the setting `http_max_body_bytes` gives";
+    let expected = "the body is larger than 1000 bytes (setting `http_max_body_bytes`)";
     let padded = |length: usize| format!("{ONE_ROW}{}", " ".repeat(length - ONE_ROW.len()));
     server.post(INFER, padded(limit)).ok();
     assert_eq!(server.post(INFER, padded(limit + 1)).error(413), expected);
@@ -525,7 +525,7 @@ fn max_in_flight_exceeded_answers_503() {
             assert_eq!(refused.header("retry-after"), "1");
             assert_eq!(
                 refused.error(503),
-                "the server is answering 1 requests already, as many as `max_in_flight` admits; try again later"
+                "the server already has 1 requests in flight (`max_in_flight`); try again later"
             );
         }
         !refused.is_empty()

@@ -258,7 +258,7 @@ async fn stream_client_disconnect_cancels_an_idle_model() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stream_request_timeout_ends_the_stream() {
     let deadline = [("content-type", "application/json"), ("request-timeout", "0.2")];
-    let message = "the deadline that the client set has passed";
+    let message = "the client's deadline has passed";
     for answers in [0, 2] {
         let count = CountingRuntime { answers, width: 1, hangs: true, ..CountingRuntime::default() };
         let alive = Arc::clone(&count.alive);

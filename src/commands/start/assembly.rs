@@ -30,7 +30,7 @@ use crate::types::ServerMetadata;
 /// The binary tensor data extension, as metadata names it.
 const BINARY_EXTENSION: &str = "binary_tensor_data";
 
-/// The parts of a server that runs.
+/// The components of a running server.
 pub(super) struct RunningServer {
     pub(super) inference: Inference,
     pub(super) admin: Admin,
@@ -42,7 +42,7 @@ pub(super) struct RunningServer {
 ///
 /// # Errors
 ///
-/// Fails if an address cannot be bound, or a setting that only shows here is wrong. Nothing is served then.
+/// Fails if an address cannot be bound, or a setting that is only checked here is invalid. Nothing is served then.
 pub(super) async fn start(
     settings: &Settings,
     models: &[ModelSettings],
@@ -68,12 +68,12 @@ pub(super) async fn start(
         rest_listener(settings, parts.clone(), &mut metrics).await?,
         grpc_listener(settings, parts, &mut metrics).await?,
     ];
-    // Last, because the others register their metrics.
+    // Created last, because the others register their metrics.
     listeners.extend(metrics_listener(settings, metrics, &python).await?);
     Ok(RunningServer { inference, admin, python, listeners: RunningListeners::start(listeners) })
 }
 
-/// Makes the registry, whose loaders wrap each other: native and Python runtimes, batching, the memory budget.
+/// Creates the registry, whose loaders wrap each other: native and Python runtimes, batching, the memory budget.
 fn registry(
     settings: &Settings,
     repository: &Repository,
@@ -100,7 +100,7 @@ fn registry(
     }
 }
 
-/// What transports of requests share.
+/// The components that the transports of requests share.
 #[derive(Clone)]
 struct ServerParts {
     inference: Inference,
@@ -150,7 +150,7 @@ async fn grpc_listener(
     }))
 }
 
-/// Makes the listener for metrics, unless the settings switch it off.
+/// Creates the listener for metrics, unless the settings disable it.
 async fn metrics_listener(
     settings: &Settings,
     registry: MetricsRegistry,
@@ -209,13 +209,13 @@ fn metadata(settings: &Settings) -> ServerMetadata {
     }
 }
 
-/// Returns the extensions of the protocol that are served: ours, and what the settings add.
-fn extensions(mut of_settings: Vec<String>) -> Vec<String> {
+/// Returns the extensions of the protocol that are served: ours, and those that the settings add.
+fn extensions(mut configured: Vec<String>) -> Vec<String> {
     let ours = BINARY_EXTENSION.to_owned();
-    if !of_settings.contains(&ours) {
-        of_settings.insert(0, ours);
+    if !configured.contains(&ours) {
+        configured.insert(0, ours);
     }
-    of_settings
+    configured
 }
 
 fn cache_options(settings: &Settings) -> Option<CacheOptions> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use tracing::{error, warn};
 
-use super::custom_repository::InPython;
+use super::custom_repository::PythonRepository;
 use super::{CommandError, FAILURE, USAGE};
 use crate::cli::start::StartArgs;
 use crate::registry::chain;
@@ -24,7 +24,7 @@ use crate::telemetry::metrics::Registry as MetricsRegistry;
 pub(super) use assembly::python_options;
 use shutdown::{ShutdownLimits, shut_down};
 
-/// What to start.
+/// The folder to serve, and how strictly its settings are read.
 struct StartOptions {
     folder: PathBuf,
     strict: bool,
@@ -35,9 +35,9 @@ impl StartOptions {
     fn new(args: &StartArgs, environment: &dyn Environment) -> Result<Self, CommandError> {
         let variables = environment.variables();
         let variable = |name: &str| variables.iter().find(|(n, value)| n == name && !value.is_empty());
-        let of_image = || variable(MODELS_DIR).or_else(|| variable(KSERVE_MODELS_DIR)).map(|(_, path)| path.into());
-        let Some(folder) = args.folder.clone().or_else(of_image) else {
-            let error = anyhow!("no FOLDER is given, and neither `{MODELS_DIR}` nor `{KSERVE_MODELS_DIR}` names one");
+        let image_folder = || variable(MODELS_DIR).or_else(|| variable(KSERVE_MODELS_DIR)).map(|(_, path)| path.into());
+        let Some(folder) = args.folder.clone().or_else(image_folder) else {
+            let error = anyhow!("missing FOLDER: neither `{MODELS_DIR}` nor `{KSERVE_MODELS_DIR}` is set");
             return Err(CommandError { error, code: USAGE });
         };
         Ok(Self { folder, strict: args.strict })
@@ -54,7 +54,7 @@ pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), Comman
     let repository = Repository::new(&options.folder, sources, options.strict);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     let outcome = runtime.block_on(serve(loaded, repository, options));
-    // Computations that still run have been abandoned already.
+    // The callers of computations that are still running have been dropped.
     runtime.shutdown_background();
     outcome
 }
@@ -89,20 +89,20 @@ async fn serve(
         }
         signal = signals.next() => signal,
     };
-    // Before the log says so.
-    server.inference.leave();
+    // Announced before the log line.
+    server.inference.announce_shutdown();
     limits.announce(signal);
     shut_down(server, limits, &mut signals).await
 }
 
-/// Lists models through the class that the settings name, if they name one.
+/// Replaces the folder by the repository class that the settings name, if any.
 async fn with_custom_repository(
     repository: Repository,
     settings: &Settings,
     python: &Python,
 ) -> Result<Repository, CommandError> {
     let Some(class) = &settings.model_repository_implementation else { return Ok(repository) };
-    let custom = InPython::start(python, class, settings).await;
+    let custom = PythonRepository::start(python, class, settings).await;
     let custom = custom.with_context(|| format!("cannot use the model repository `{class}`"))?;
     Ok(repository.with_custom(Arc::new(custom)))
 }

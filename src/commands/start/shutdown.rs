@@ -1,4 +1,4 @@
-//! The orderly end of a server.
+//! Graceful shutdown.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::server::DrainStage;
 use crate::settings::Settings;
 use crate::shutdown::Signals;
 
-/// How long shutting down may take.
+/// The time limits of a shutdown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ShutdownLimits {
-    /// How long the server continues to answer although it is not ready, so that load balancers notice in time.
+    /// How long the server continues to answer while it is not ready, so that load balancers notice in time.
     pub(super) delay: Duration,
     /// How long the requests in flight may take after that.
     pub(super) grace_period: Duration,
@@ -25,7 +25,7 @@ impl ShutdownLimits {
         Self { delay: settings.shutdown_delay, grace_period: settings.shutdown_grace_period }
     }
 
-    /// Logs what happens now that a signal has come.
+    /// Logs the start of the shutdown after a signal.
     pub(super) fn announce(self, signal: &str) {
         let (delay, grace) = (self.delay.as_secs_f64(), self.grace_period.as_secs_f64());
         if self.delay.is_zero() {
@@ -38,19 +38,19 @@ impl ShutdownLimits {
     }
 }
 
-/// Shuts the server down: not ready at once, no new requests after the delay, then answers for those in flight.
+/// Shuts the server down: it is not ready at once, rejects new requests after the delay, and answers those in flight.
 ///
 /// # Errors
 ///
-/// A second signal ends it at once, which is a failure of its own because requests may be lost.
+/// A second signal stops the server at once, which is an error because requests may be lost.
 pub(super) async fn shut_down(
     mut server: RunningServer,
     limits: ShutdownLimits,
     signals: &mut Signals,
 ) -> Result<(), CommandError> {
     let inference = server.inference.clone();
-    let orderly = async {
-        server.inference.leave();
+    let graceful = async {
+        server.inference.announce_shutdown();
         server.admin.stop();
         tokio::time::sleep(limits.delay).await;
         server.inference.stop();
@@ -65,7 +65,7 @@ pub(super) async fn shut_down(
         tokio::time::timeout(limits.grace_period, drained).await
     };
     tokio::select! {
-        outcome = orderly => match outcome {
+        result = graceful => match result {
             Ok(()) => info!("Stopped."),
             Err(_) => {
                 warn!("Stopped with {} requests in flight: `shutdown_grace_period` exceeded.", inference.in_flight());

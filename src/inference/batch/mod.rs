@@ -1,12 +1,12 @@
-//! Adaptive batching: requests that come at the same time are predicted together.
+//! Adaptive batching: concurrent requests are predicted together.
 //!
-//! [`BatchingLoader`] puts a [`Batched`] runtime in front of that of each model whose settings ask for it, so that batches
-//! are made behind the response cache and whatever the transport is. [`merge`](crate::types::merge) makes one request of several and several
-//! answers of one, [`policy`] says when; both are pure. Here is what is left: who waits for what.
+//! [`BatchingLoader`] wraps the runtime of each model whose settings enable batching in a [`Batched`] runtime, so that
+//! batching comes after the response cache and is the same on all transports. [`merge`](crate::types::merge) merges requests
+//! and splits responses, and [`policy`] decides when to send a batch; both are pure. This module is the concurrent part.
 //!
-//! No task drives a batch. Its callers share one future, which whoever is awake polls, and which is dropped, and the
-//! prediction with it, when the last of them has left. A batch that fails is predicted again request by request, so that
-//! nobody pays for a neighbor.
+//! No task drives a batch. Its callers share one future, which any of them polls. It is dropped, and the prediction with it,
+//! when the last of them disconnects. If a batch fails, its requests are predicted again one by one, so that a request cannot
+//! make its neighbors fail.
 
 mod policy;
 
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
-use crate::registry::{Loader, Loading};
+use crate::registry::{Loader, RuntimeFuture};
 use crate::runtimes::{
     BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
 };
@@ -33,13 +33,13 @@ use crate::telemetry::inference::{BatchMetrics, InferenceMetrics};
 use crate::telemetry::traces::{Span, Traces};
 use crate::types::merge::{self, BatchKey, BatchShare};
 use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, TraceContext};
-use policy::{Decision, Limits, Policy, WaitingGroup};
+use policy::{BatchDecision, BatchLimits, BatchPolicy, WaitingGroup};
 
-/// The most bytes of inputs that are put together. Beyond it the copy takes longer than batching saves, and blocks a
-/// thread that others wait for. A larger request passes alone.
+/// The most bytes of inputs that are merged. Beyond it the copy takes longer than batching saves, and blocks a thread that
+/// others wait for. A larger request is predicted alone.
 const MAX_BYTES: usize = 4 << 20;
 
-/// Loads models as another loader does, and batches the requests of those whose settings ask for it.
+/// Wraps a loader, and batches the requests of models whose settings enable it.
 #[derive(Debug)]
 pub struct BatchingLoader<L> {
     inner: L,
@@ -54,31 +54,31 @@ impl<L: Loader> BatchingLoader<L> {
 }
 
 impl<L: Loader> Loader for BatchingLoader<L> {
-    fn load(&self, settings: ModelSettings) -> Loading<'_> {
+    fn load(&self, settings: ModelSettings) -> RuntimeFuture<'_> {
         let Some(options) = BatchOptions::of(&settings) else { return self.inner.load(settings) };
         Box::pin(async move {
             let (model, version) = (settings.name.clone(), settings.parameters.version.clone());
             let runtime = self.inner.load(settings).await?;
             let metrics = self.metrics.of_batches(&model, version.as_deref());
             let (size, seconds) = (options.max_size.get(), options.max_time.as_secs_f64());
-            info!(model, version, "Requests are batched: up to {size}, within {seconds} s. Streams are not.");
+            info!(model, version, "Batching up to {size} requests within {seconds} s; streams are not batched.");
             let batched = Batched::new(runtime, options, metrics, self.traces.clone());
             Ok(Arc::new(batched) as Arc<dyn Runtime>)
         })
     }
 }
 
-/// How the requests of a model are batched.
+/// The batching settings of a model.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchOptions {
-    /// The most requests of a batch, however many rows they have.
+    /// The maximum number of requests in a batch, independent of their rows.
     pub max_size: NonZeroUsize,
     /// The longest that a request waits for others.
     pub max_time: Duration,
 }
 
 impl BatchOptions {
-    /// Returns what the settings ask for: nothing unless batches may have several requests and some time.
+    /// Reads the settings. `None` unless they allow batches of several requests and a time to wait.
     pub fn of(settings: &ModelSettings) -> Option<Self> {
         let max_size = NonZeroUsize::new(settings.max_batch_size).filter(|size| size.get() > 1)?;
         (!settings.max_batch_time.is_zero()).then_some(Self { max_size, max_time: settings.max_batch_time })
@@ -89,16 +89,20 @@ impl BatchOptions {
 #[derive(Debug)]
 pub struct Batched {
     batcher: Arc<Batcher>,
-    /// Wakes the batcher when the time of a batch is over.
+    /// Wakes the batcher when a batch is due.
     _timer: AbortOnDropHandle<()>,
 }
 
 impl Batched {
-    /// Puts batching before `runtime`. Called inside of a tokio runtime.
+    /// Adds batching to `runtime`. Must be called within a tokio runtime.
     pub fn new(runtime: Arc<dyn Runtime>, options: BatchOptions, metrics: BatchMetrics, traces: Traces) -> Self {
-        let limits = Limits { size: options.max_size.get(), time: options.max_time };
-        let state =
-            BatcherState { policy: Policy::new(limits, Instant::now()), groups: Vec::new(), arrivals: 0, due: None };
+        let limits = BatchLimits { size: options.max_size.get(), time: options.max_time };
+        let state = BatcherState {
+            policy: BatchPolicy::new(limits, Instant::now()),
+            groups: Vec::new(),
+            arrivals: 0,
+            due: None,
+        };
         let alarm = Arc::new(Notify::new());
         let for_timer = Arc::clone(&alarm);
         let batcher = Arc::new(Batcher { runtime, metrics, traces, state: Mutex::new(state), alarm });
@@ -141,30 +145,30 @@ impl Runtime for Batched {
     }
 }
 
-/// Queued requests, and the batches that they become.
+/// Waiting requests, and the batches that they become.
 struct Batcher {
     runtime: Arc<dyn Runtime>,
     metrics: BatchMetrics,
     traces: Traces,
     state: Mutex<BatcherState>,
-    /// Tells the timer that a batch's time is over sooner than it knows.
+    /// Notifies the timer that a batch is due earlier.
     alarm: Arc<Notify>,
 }
 
 struct BatcherState {
-    policy: Policy,
-    /// Requests that may share a batch, those that wait longest first. As many as admission lets in, at most.
+    policy: BatchPolicy,
+    /// Groups of requests that may share a batch, those that wait longest first. Admission bounds their number.
     groups: Vec<BatchGroup>,
     /// Numbers the requests.
     arrivals: u64,
-    /// When the next group is complete, unless something happens before.
+    /// When the next group is due, unless it changes before.
     due: Option<Instant>,
 }
 
 /// Requests of one form; never empty.
 struct BatchGroup {
     key: BatchKey,
-    entries: Vec<GroupMember>,
+    members: Vec<GroupMember>,
     bytes: usize,
 }
 
@@ -179,24 +183,24 @@ struct GroupMember {
     slot: oneshot::Sender<BatchSlot>,
 }
 
-/// A request's place in a batch that is under way.
+/// The slot of a request in a batch in flight.
 struct BatchSlot {
     prediction: RunningPrediction,
     index: usize,
 }
 
-/// A batch that is under way, for all who are in it. It ends when the last of them leaves.
+/// A batch in flight, which its callers share. It is cancelled when the last of them is dropped.
 type RunningPrediction = Shared<BoxFuture<'static, Arc<BatchOutcome>>>;
 
-/// How a batch ended. Each caller takes what is its own.
+/// The outcome of a batch. Each caller takes its own result.
 enum BatchOutcome {
-    /// By index of the slot.
-    Outcomes(Vec<Mutex<Option<Outcome>>>),
-    /// Nobody has an answer: each is predicted alone, one at a time.
+    /// The results, by index of the slot.
+    Results(Vec<Mutex<Option<PredictionResult>>>),
+    /// The batch failed: its requests are predicted alone, one at a time.
     Failed(Semaphore),
 }
 
-type Outcome = Result<InferenceResponse, RuntimeError>;
+type PredictionResult = Result<InferenceResponse, RuntimeError>;
 
 impl Batcher {
     async fn predict(
@@ -212,12 +216,12 @@ impl Batcher {
         let mut waiting = self.enter(request.clone(), Arc::clone(&progress), share);
         let slot = (&mut waiting.slot).await;
         let BatchSlot { prediction, index } =
-            slot.expect("a request keeps its place until it has a slot or its caller leaves");
+            slot.expect("a request stays in its group until it has a slot or its caller is dropped");
         match &*prediction.await {
-            BatchOutcome::Outcomes(outcomes) => outcomes[index].lock().take().expect("a slot is one caller's"),
-            BatchOutcome::Failed(turns) => {
+            BatchOutcome::Results(results) => results[index].lock().take().expect("each slot has one caller"),
+            BatchOutcome::Failed(semaphore) => {
                 progress.wait_again();
-                let _turn = turns.acquire().await;
+                let _permit = semaphore.acquire().await;
                 self.predict_alone(request, progress, rows).await
             }
         }
@@ -234,7 +238,7 @@ impl Batcher {
         Ok(response)
     }
 
-    /// Lets a request wait for a batch, which may be under way when this returns.
+    /// Adds a request to a group, whose batch may already be in flight when this returns.
     fn enter(
         self: &Arc<Self>,
         request: InferenceRequest,
@@ -249,17 +253,17 @@ impl Batcher {
         let BatchShare { key, rows, bytes } = share;
         let number = state.arrivals;
         state.arrivals += 1;
-        let entry = GroupMember { number, request, progress, rows, bytes, since: now, slot: sender };
+        let member = GroupMember { number, request, progress, rows, bytes, since: now, slot: sender };
         match state.groups.iter().position(|group| group.key == key) {
             Some(index) if state.groups[index].bytes + bytes > MAX_BYTES => {
                 batches.push(state.take(index));
-                state.groups.push(BatchGroup { key, entries: vec![entry], bytes });
+                state.groups.push(BatchGroup { key, members: vec![member], bytes });
             }
             Some(index) => {
-                state.groups[index].entries.push(entry);
+                state.groups[index].members.push(member);
                 state.groups[index].bytes += bytes;
             }
-            None => state.groups.push(BatchGroup { key, entries: vec![entry], bytes }),
+            None => state.groups.push(BatchGroup { key, members: vec![member], bytes }),
         }
         state.policy.arrived();
         self.take_complete(&mut state, now, &mut batches);
@@ -268,26 +272,26 @@ impl Batcher {
         QueuedCaller { batcher: self, number, slot }
     }
 
-    /// Takes the groups that are complete, and notes when the next will be.
+    /// Takes the groups that are due, and determines when the next one is.
     fn take_complete(&self, state: &mut BatcherState, now: Instant, batches: &mut Vec<Vec<GroupMember>>) {
         let width = self.runtime.parallelism();
         let mut due: Option<Instant> = None;
-        // A runtime that has room for one takes the most urgent. No group waits longer than its time, so none starves.
+        // A runtime with a free slot takes the most urgent group. No group waits longer than its time, so none starves.
         let mut order: Vec<usize> = (0..state.groups.len()).collect();
         order.sort_by_key(|&index| (state.groups[index].priority(), state.groups[index].since()));
         for index in order {
             let group = &mut state.groups[index];
-            let waiting = WaitingGroup { requests: group.entries.len(), since: group.since() };
+            let waiting = WaitingGroup { requests: group.members.len(), since: group.since() };
             match state.policy.decide(waiting, width, now) {
-                Decision::Send => {
+                BatchDecision::Send => {
                     state.policy.sent(waiting.requests);
-                    batches.push(std::mem::take(&mut group.entries));
+                    batches.push(std::mem::take(&mut group.members));
                 }
-                Decision::Until(until) => due = Some(due.map_or(until, |due| due.min(until))),
-                Decision::Busy => {}
+                BatchDecision::Until(until) => due = Some(due.map_or(until, |due| due.min(until))),
+                BatchDecision::Busy => {}
             }
         }
-        state.groups.retain(|group| !group.entries.is_empty());
+        state.groups.retain(|group| !group.members.is_empty());
         let sooner = due.is_some_and(|due| state.due.is_none_or(|known| due < known));
         state.due = due;
         if sooner {
@@ -295,23 +299,23 @@ impl Batcher {
         }
     }
 
-    /// Starts batches: their callers get their slots, and drive them.
+    /// Starts batches: gives their callers slots, which then drive them.
     fn launch(self: &Arc<Self>, batches: Vec<Vec<GroupMember>>) {
-        for entries in batches {
+        for members in batches {
             let occupies = Arc::new(AtomicBool::new(true));
             let running = RunningBatch {
                 batcher: Arc::clone(self),
-                requests: entries.len(),
+                requests: members.len(),
                 took: None,
                 occupies: Arc::clone(&occupies),
             };
             let (mut requests, mut rows, mut slots) = (Vec::new(), Vec::new(), Vec::new());
             let mut all = Vec::new();
-            for entry in entries {
-                requests.push(entry.request);
-                all.push(entry.progress);
-                rows.push(entry.rows);
-                slots.push(entry.slot);
+            for member in members {
+                requests.push(member.request);
+                all.push(member.progress);
+                rows.push(member.rows);
+                slots.push(member.slot);
             }
             let all_rows = rows.iter().sum();
             self.metrics.observe_batch(requests.len(), all_rows);
@@ -323,13 +327,13 @@ impl Batcher {
             }
             let prediction: RunningPrediction = run_batch((running, span), requests, progress, rows).boxed().shared();
             for (index, slot) in slots.into_iter().enumerate() {
-                // Fails only when the caller has just left.
+                // Fails only if the caller has just been dropped.
                 let _ = slot.send(BatchSlot { prediction: prediction.clone(), index });
             }
         }
     }
 
-    /// Launches what is complete now.
+    /// Launches the batches that are due.
     fn release(self: &Arc<Self>) {
         let mut batches = Vec::new();
         let mut state = self.state.lock();
@@ -339,7 +343,7 @@ impl Batcher {
     }
 }
 
-/// Tells all requests of a batch how far it has come, and the batcher when it leaves its place in the runtime to another.
+/// Reports the progress of a batch to all its requests, and to the batcher when it yields its slot of the runtime.
 #[derive(Debug)]
 struct BatchProgress {
     members: Vec<Arc<dyn Progress>>,
@@ -385,26 +389,28 @@ async fn run_batch(
     let started = Instant::now();
     let trace = span.as_ref().map(Span::context);
     let outcome = if requests.len() == 1 {
-        give_trace(&mut requests[0], trace, runtime.as_ref());
-        let mut outcome = runtime.predict(requests.remove(0), progress).await;
-        if let Ok(response) = &mut outcome {
+        set_trace(&mut requests[0], trace, runtime.as_ref());
+        let mut result = runtime.predict(requests.remove(0), progress).await;
+        if let Ok(response) = &mut result {
             merge::split_one(response, rows[0]);
             running.took = Some(started.elapsed());
         }
-        BatchOutcome::Outcomes(vec![Mutex::new(Some(outcome))])
+        BatchOutcome::Results(vec![Mutex::new(Some(result))])
     } else {
-        let parts = match predict_merged(runtime.as_ref(), requests, progress, trace).await {
+        let responses = match predict_merged(runtime.as_ref(), requests, progress, trace).await {
             Ok(response) => {
                 running.took = Some(started.elapsed());
                 merge::split(&response, &rows).map_err(|error| error.to_string())
             }
             Err(error) => Err(error.to_string()),
         };
-        match parts {
-            Ok(parts) => BatchOutcome::Outcomes(parts.into_iter().map(|part| Mutex::new(Some(Ok(part)))).collect()),
+        match responses {
+            Ok(responses) => {
+                BatchOutcome::Results(responses.into_iter().map(|response| Mutex::new(Some(Ok(response)))).collect())
+            }
             Err(reason) => {
                 let requests = rows.len();
-                debug!(requests, reason, "A batch failed; its requests are predicted one by one.");
+                debug!(requests, reason, "A batch failed; predicting its requests one by one.");
                 running.batcher.metrics.count_failure();
                 if let Some(span) = &mut span {
                     span.fail();
@@ -413,7 +419,7 @@ async fn run_batch(
             }
         }
     };
-    // The next batches go before the answers of this one are written.
+    // Launch the next batches before the responses of this one are written.
     drop(running);
     Arc::new(outcome)
 }
@@ -427,12 +433,12 @@ async fn predict_merged(
     let merged = merge::merge(&requests.iter().collect::<Vec<_>>());
     drop(requests);
     let mut merged = merged.ok_or_else(|| RuntimeError::inconsistent("requests of one form could not be merged"))?;
-    give_trace(&mut merged, trace, runtime);
+    set_trace(&mut merged, trace, runtime);
     runtime.predict(merged, progress).await
 }
 
-/// Makes what happens to a batch, in the model's code too, part of its span.
-fn give_trace(request: &mut InferenceRequest, trace: Option<TraceContext>, runtime: &dyn Runtime) {
+/// Makes the spans of a batch's steps, including those of the model's code, children of its span.
+fn set_trace(request: &mut InferenceRequest, trace: Option<TraceContext>, runtime: &dyn Runtime) {
     if trace.is_some() {
         request.trace = trace;
         if runtime.description().reads_headers {
@@ -441,7 +447,7 @@ fn give_trace(request: &mut InferenceRequest, trace: Option<TraceContext>, runti
     }
 }
 
-/// Launches batches when their time is over, until the batcher has gone.
+/// Launches batches when they are due, until the batcher is dropped.
 async fn keep_time(batcher: Weak<Batcher>, alarm: Arc<Notify>) {
     loop {
         let Some(due) = batcher.upgrade().map(|batcher| batcher.state.lock().due) else { return };
@@ -463,27 +469,27 @@ async fn keep_time(batcher: Weak<Batcher>, alarm: Arc<Notify>) {
 }
 
 impl BatcherState {
-    /// Takes a group as a batch to be launched.
+    /// Takes a group as a batch to launch.
     fn take(&mut self, index: usize) -> Vec<GroupMember> {
         let group = self.groups.remove(index);
-        self.policy.sent(group.entries.len());
-        group.entries
+        self.policy.sent(group.members.len());
+        group.members
     }
 }
 
 impl BatchGroup {
-    /// As urgent as the most urgent of its requests.
+    /// Returns the priority of the most urgent request.
     fn priority(&self) -> Priority {
-        self.entries.iter().map(|entry| entry.request.priority).min().unwrap_or_default()
+        self.members.iter().map(|member| member.request.priority).min().unwrap_or_default()
     }
 
     fn since(&self) -> Instant {
         // Groups are never empty.
-        self.entries.first().map_or_else(Instant::now, |entry| entry.since)
+        self.members.first().map_or_else(Instant::now, |member| member.since)
     }
 }
 
-/// A caller that waits for a slot; when it is dropped before, its request leaves.
+/// A caller that waits for a slot. If it is dropped before, its request is removed from the group.
 struct QueuedCaller<'a> {
     batcher: &'a Batcher,
     number: u64,
@@ -496,9 +502,10 @@ impl Drop for QueuedCaller<'_> {
             return;
         }
         let mut state = self.batcher.state.lock();
-        let gone = state.remove(self.number);
+        let removed = state.remove(self.number);
+        // Free the request without the lock.
         drop(state);
-        drop(gone);
+        drop(removed);
     }
 }
 
@@ -506,26 +513,26 @@ impl BatcherState {
     fn remove(&mut self, number: u64) -> Option<GroupMember> {
         for index in 0..self.groups.len() {
             let group = &mut self.groups[index];
-            let Some(place) = group.entries.iter().position(|entry| entry.number == number) else { continue };
-            let entry = group.entries.remove(place);
-            group.bytes -= entry.bytes;
-            if group.entries.is_empty() {
+            let Some(position) = group.members.iter().position(|member| member.number == number) else { continue };
+            let member = group.members.remove(position);
+            group.bytes -= member.bytes;
+            if group.members.is_empty() {
                 self.groups.remove(index);
             }
-            self.policy.left();
-            return Some(entry);
+            self.policy.cancelled();
+            return Some(member);
         }
         None
     }
 }
 
-/// A batch that the runtime works on; dropped, it has ended.
+/// A batch that the runtime works on. Dropping it records the end of the batch.
 struct RunningBatch {
     batcher: Arc<Batcher>,
     requests: usize,
-    /// How long the prediction took, once it has gone well.
+    /// The time of the prediction, once it has succeeded.
     took: Option<Duration>,
-    /// Whether it keeps others from beginning.
+    /// Whether it occupies a slot of the runtime.
     occupies: Arc<AtomicBool>,
 }
 

@@ -1,73 +1,74 @@
-//! When a batch is complete. Pure: the clock is an argument, there is no I/O.
+//! Decides when a batch is sent. Pure: the clock is an argument, there is no I/O.
 //!
-//! A batch is sent when it is full, and when its first request has waited for `max_batch_time`. It is sent earlier when
-//! waiting cannot pay off, and later when sending cannot:
+//! A batch is sent when it is full, and when its first request has waited for `max_batch_time`. It is sent earlier if waiting
+//! has no benefit, and later if sending has none:
 //!
-//! - While the runtime has nothing to do, and nobody else is expected, a request is sent at once. While the runtime is busy,
-//!   requests gather, and go together as soon as it is free.
-//! - A runtime whose places are all taken could not begin a batch whose time is over. Sent, it would wait half empty before the
-//!   runtime; so it stays open until a place is free. Nobody waits longer for it, and those who come meanwhile go along.
-//! - Others are expected when so many callers were there at the same time a moment ago: those who have just been answered
-//!   tend to come back at once, and would only miss the batch. For them a free runtime waits, but never longer than half of
-//!   what a prediction takes. When they do not come, it stops waiting, for longer each time.
+//! - While the runtime is idle and no other callers are expected, a request is sent at once. While the runtime is busy,
+//!   requests gather, and are sent together as soon as it is free.
+//! - A runtime whose slots are all taken could not begin a batch that is due, so a batch that was sent would wait half empty at
+//!   the runtime. It stays open until a slot is free instead. No request waits longer because of that, and requests that
+//!   arrive in the meantime join the batch.
+//! - Callers are expected if they were present a moment ago: those that have just been answered tend to return at once, and
+//!   would only miss the batch. A free runtime waits for them, but never longer than half the time of a prediction. If they
+//!   do not return, it stops waiting, for longer each time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The clock of timers: what would end sooner is not worth a timer.
+/// The resolution of timers: shorter waits are not worth a timer.
 const TICK: Duration = Duration::from_millis(1);
 
-/// The most batches in a row that do not wait for callers after those have not come.
+/// The maximum number of consecutive batches that do not wait for callers after expected ones did not return.
 const MAX_SKIPPED: u32 = 64;
 
-/// When a batch is complete, whatever else happens.
+/// The limits of a batch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct BatchLimits {
     /// Requests in a batch; at least 2.
     pub(super) size: usize,
-    /// How long the first of them waits.
+    /// The longest time that the first of them waits.
     pub(super) time: Duration,
 }
 
-/// What a group of requests, which may share a batch, is like.
+/// A group of waiting requests that may share a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WaitingGroup {
     pub(super) requests: usize,
-    /// When the first of them came.
+    /// When the first of them arrived.
     pub(super) since: Instant,
 }
 
-/// What to do with a group.
+/// The decision about a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(super) enum BatchDecision {
     Send,
-    /// Wait for more, until then at the latest.
+    /// Wait for more requests, at most until this time.
     Until(Instant),
-    /// Wait for more, until the runtime can begin a batch.
+    /// Wait for more requests until the runtime can begin a batch.
     Busy,
 }
 
-/// What is known of the load of one model.
+/// The load of one model.
 #[derive(Debug)]
-pub(super) struct Policy {
-    limits: Limits,
-    /// Batches that the runtime works on, and those of them that keep others from beginning.
+pub(super) struct BatchPolicy {
+    limits: BatchLimits,
+    /// Batches that the runtime works on, and those of them that occupy one of its slots.
     running: usize,
     occupying: usize,
     /// Requests that wait in groups, and those in batches that run.
     waiting: usize,
     present: usize,
-    /// How many callers there seem to be.
+    /// The estimated number of callers.
     callers: usize,
-    /// How long a prediction takes, as a moving average.
+    /// The time of a prediction, as a moving average.
     service: Option<Duration>,
     /// When the runtime last became able to take another batch.
     free_since: Instant,
-    /// Whom the runtime is waiting for, if it is.
+    /// The callers that the runtime is waiting for, if any.
     expectation: Option<ExpectedCallers>,
-    /// Batches to send without waiting for callers, and as how many that began.
+    /// The remaining number of batches to send without waiting for callers, and the number that it started from.
     skip: u32,
     skipped: u32,
 }
@@ -75,13 +76,13 @@ pub(super) struct Policy {
 /// Callers that a free runtime waits for.
 #[derive(Debug, Clone, Copy)]
 struct ExpectedCallers {
-    /// Requests that were waiting when it began, and how many are expected.
+    /// Requests that were waiting at the beginning, and how many are expected.
     before: usize,
     expected: usize,
 }
 
-impl Policy {
-    pub(super) fn new(limits: Limits, now: Instant) -> Self {
+impl BatchPolicy {
+    pub(super) fn new(limits: BatchLimits, now: Instant) -> Self {
         Self {
             limits,
             running: 0,
@@ -97,20 +98,20 @@ impl Policy {
         }
     }
 
-    /// Returns the number of requests that wait.
+    /// Returns the number of waiting requests.
     pub(super) const fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Notes a request that waits from now on.
+    /// Records a request that starts to wait.
     pub(super) fn arrived(&mut self) {
         self.waiting += 1;
         self.present += 1;
         self.callers = self.callers.max(self.present);
     }
 
-    /// Notes that the caller of a waiting request has left.
-    pub(super) fn left(&mut self) {
+    /// Records that a waiting request was cancelled.
+    pub(super) fn cancelled(&mut self) {
         self.waiting -= 1;
         self.present -= 1;
         if self.waiting == 0 {
@@ -118,36 +119,36 @@ impl Policy {
         }
     }
 
-    /// Decides what becomes of a group, for a runtime that works on `width` batches at once.
-    pub(super) fn decide(&mut self, group: WaitingGroup, width: usize, now: Instant) -> Decision {
+    /// Decides about a group, for a runtime that works on `width` batches concurrently.
+    pub(super) fn decide(&mut self, group: WaitingGroup, width: usize, now: Instant) -> BatchDecision {
         if group.requests >= self.limits.size {
-            return Decision::Send;
+            return BatchDecision::Send;
         }
         let width = width.max(1);
         if self.occupying >= width {
-            return Decision::Busy;
+            return BatchDecision::Busy;
         }
         let latest = group.since + self.limits.time;
         if now >= latest {
-            return Decision::Send;
+            return BatchDecision::Send;
         }
         if self.running >= width {
-            return Decision::Until(latest);
+            return BatchDecision::Until(latest);
         }
         let expected = self.callers.div_ceil(width).min(self.limits.size);
         let patience = self.service.map_or(Duration::ZERO, |service| service / 2);
         if self.waiting >= expected || self.skip > 0 || patience < TICK {
-            return Decision::Send;
+            return BatchDecision::Send;
         }
         let patient = latest.min(group.since.max(self.free_since) + patience);
         if now >= patient {
-            return Decision::Send;
+            return BatchDecision::Send;
         }
         self.expectation.get_or_insert(ExpectedCallers { before: self.waiting, expected });
-        Decision::Until(patient)
+        BatchDecision::Until(patient)
     }
 
-    /// Notes that a batch is sent.
+    /// Records that a batch is sent.
     pub(super) fn sent(&mut self, requests: usize) {
         self.learn();
         self.waiting -= requests;
@@ -155,33 +156,33 @@ impl Policy {
         self.occupying += 1;
     }
 
-    /// Compares who was expected with who came.
+    /// Compares the expected callers with those that arrived.
     fn learn(&mut self) {
         let Some(ExpectedCallers { before, expected }) = self.expectation.take() else {
             self.skip = self.skip.saturating_sub(1);
             return;
         };
         let missing = expected.saturating_sub(before);
-        let came = self.waiting.saturating_sub(before);
-        if came * 4 >= missing * 3 {
+        let arrived = self.waiting.saturating_sub(before);
+        if arrived * 4 >= missing * 3 {
             self.skipped = 0;
         } else {
             self.skipped = (self.skipped * 2).clamp(1, MAX_SKIPPED);
             self.skip = self.skipped;
         }
-        // Whoever did not come is not expected again.
+        // Callers that did not return are not expected again.
         self.callers = self.present;
     }
 
-    /// Notes that a batch keeps nobody from beginning any more: it has ended, or waits for something else than the runtime.
-    /// Whichever comes first counts; `occupies` belongs to the batch.
+    /// Records that a batch no longer occupies a slot of the runtime: it has ended, or waits for something else. Only the first
+    /// call for a batch has an effect; `occupies` belongs to the batch.
     pub(super) fn free(&mut self, occupies: &AtomicBool) {
         if occupies.swap(false, Ordering::Relaxed) {
             self.occupying -= 1;
         }
     }
 
-    /// Notes that a batch has ended; `took` is how long the prediction took, unless it was abandoned.
+    /// Records that a batch has ended; `took` is the time of its prediction. `None` if it failed or was cancelled.
     pub(super) fn ended(&mut self, requests: usize, took: Option<Duration>, now: Instant) {
         self.running -= 1;
         self.present -= requests;
@@ -196,20 +197,20 @@ impl Policy {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { size: 64, time: Duration::from_millis(100) };
+    const LIMITS: BatchLimits = BatchLimits { size: 64, time: Duration::from_millis(100) };
 
     fn ms(milliseconds: u64) -> Duration {
         Duration::from_millis(milliseconds)
     }
 
-    /// A runtime behind a policy, and callers, on a clock of their own.
-    struct World {
-        policy: Policy,
+    /// A runtime behind a policy, and its callers, with a simulated clock.
+    struct SimulatedRuntime {
+        policy: BatchPolicy,
         now: Instant,
         width: usize,
-        /// When those who wait came.
+        /// When the waiting requests arrived.
         group: Vec<Instant>,
-        /// Batches that run: their end, and when each of their requests came.
+        /// Running batches: their end, and when each of their requests arrived.
         running: Vec<(Instant, Vec<Instant>)>,
         service: fn(usize) -> Duration,
         sizes: Vec<usize>,
@@ -217,11 +218,11 @@ mod tests {
         longest_wait: Duration,
     }
 
-    impl World {
-        fn new(limits: Limits, width: usize, service: fn(usize) -> Duration) -> Self {
+    impl SimulatedRuntime {
+        fn new(limits: BatchLimits, width: usize, service: fn(usize) -> Duration) -> Self {
             let now = Instant::now();
             Self {
-                policy: Policy::new(limits, now),
+                policy: BatchPolicy::new(limits, now),
                 now,
                 width,
                 group: Vec::new(),
@@ -238,14 +239,14 @@ mod tests {
             self.group.push(self.now);
         }
 
-        /// Sends what is complete, and returns when to ask again.
+        /// Sends a complete batch, and returns when to ask again.
         fn decide(&mut self) -> Option<Instant> {
             let since = *self.group.first()?;
             let waiting = WaitingGroup { requests: self.group.len(), since };
             match self.policy.decide(waiting, self.width, self.now) {
-                Decision::Until(until) => Some(until),
-                Decision::Busy => None,
-                Decision::Send => {
+                BatchDecision::Until(until) => Some(until),
+                BatchDecision::Busy => None,
+                BatchDecision::Send => {
                     let group = std::mem::take(&mut self.group);
                     self.policy.sent(group.len());
                     self.waits.extend(group.iter().map(|&came| self.now - came));
@@ -261,7 +262,7 @@ mod tests {
             }
         }
 
-        /// Runs for a while. Callers come at these times after now, and again `pause` after their answers, if at all.
+        /// Runs for `time`. Callers arrive at these times after now, and again `pause` after their responses, if it is given.
         fn run(&mut self, arrivals: impl Iterator<Item = Duration>, pause: Option<Duration>, time: Duration) {
             let mut arrivals: Vec<Instant> = arrivals.map(|after| self.now + after).collect();
             let end = self.now + time;
@@ -277,7 +278,7 @@ mod tests {
                     self.policy.free(&AtomicBool::new(true));
                     self.policy.ended(group.len(), Some(took), self.now);
                     if let Some(pause) = pause {
-                        // One after another, as answers are written and requests read.
+                        // One after another, as responses are written and requests are read.
                         let turn = Duration::from_micros(20);
                         arrivals.extend((1..).take(group.len()).map(|index| self.now + pause + turn * index));
                     }
@@ -298,9 +299,9 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_caller_never_waits() {
+    fn batch_policy_single_caller_never_waits() {
         for service in [|_| ms(0), |_| ms(1), |_| ms(30), |_| ms(500)] {
-            let mut world = World::new(LIMITS, 1, service);
+            let mut world = SimulatedRuntime::new(LIMITS, 1, service);
             world.run_callers(1, Duration::from_micros(300), Duration::from_secs(20));
             assert!(world.sizes.len() > 30);
             assert_eq!(world.longest_wait, Duration::ZERO);
@@ -308,8 +309,8 @@ mod tests {
     }
 
     #[test]
-    fn callers_that_come_back_are_batched_together() {
-        let mut world = World::new(LIMITS, 1, |_| ms(20));
+    fn batch_policy_batches_returning_callers_together() {
+        let mut world = SimulatedRuntime::new(LIMITS, 1, |_| ms(20));
         world.run_callers(64, ms(2), Duration::from_secs(10));
         let answered: usize = world.sizes.iter().sum();
         // 23.3 ms for all of them is as good as it gets.
@@ -318,8 +319,8 @@ mod tests {
     }
 
     #[test]
-    fn workers_share_the_callers() {
-        let mut world = World::new(LIMITS, 4, |size| ms(10 + size as u64));
+    fn batch_policy_divides_callers_among_workers() {
+        let mut world = SimulatedRuntime::new(LIMITS, 4, |size| ms(10 + size as u64));
         world.run_callers(64, ms(1), Duration::from_secs(10));
         let late = &world.sizes[world.sizes.len() / 2..];
         let mean = late.iter().sum::<usize>() / late.len();
@@ -327,51 +328,51 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_learns_that_callers_do_not_come_back() {
-        let mut world = World::new(LIMITS, 1, |_| ms(20));
+    fn batch_policy_stops_waiting_for_callers_that_do_not_return() {
+        let mut world = SimulatedRuntime::new(LIMITS, 1, |_| ms(20));
         world.run_callers(64, ms(1), Duration::from_secs(1));
-        let mut policy = Policy::new(LIMITS, world.now);
+        let mut policy = BatchPolicy::new(LIMITS, world.now);
         (policy.callers, policy.service) = (world.policy.callers, world.policy.service);
-        // Others come every 7 ms, whatever happens to those before them.
-        let mut world = World { policy, ..World::new(LIMITS, 1, |_| ms(20)) };
+        // Other callers arrive every 7 ms, independently of earlier ones.
+        let mut world = SimulatedRuntime { policy, ..SimulatedRuntime::new(LIMITS, 1, |_| ms(20)) };
         world.run((1..5000).map(|index| ms(7) * index), None, Duration::from_secs(30));
-        // Those who come while the runtime is busy wait for it: half of 20 ms, on average. Hardly anybody waits longer.
+        // Callers that arrive while the runtime is busy wait for it: half of 20 ms on average. Few wait longer.
         assert!(mean(&world.waits) < Duration::from_micros(11_500), "{:?}", mean(&world.waits));
 
-        // Then they come one by one. The first of them waits in vain.
+        // Then they arrive one by one. Only the first of them may wait for others in vain.
         world.run(std::iter::empty(), None, Duration::from_secs(1));
-        let mut world = World { waits: Vec::new(), ..world };
+        let mut world = SimulatedRuntime { waits: Vec::new(), ..world };
         world.run((1..100).map(|index| ms(500) * index), None, Duration::from_mins(1));
         assert!(world.waits.iter().filter(|wait| !wait.is_zero()).count() <= 1, "{:?}", world.waits);
     }
 
     #[test]
-    fn nobody_waits_longer_than_the_limit_for_a_runtime_that_is_free() {
+    fn batch_policy_wait_is_limited_while_runtime_is_free() {
         for callers in [1_u32, 3, 40, 200] {
             for width in [1, 3] {
-                let limits = Limits { size: 16, time: ms(5) };
-                let mut world = World::new(limits, width, |size| ms(40 + size as u64));
+                let limits = BatchLimits { size: 16, time: ms(5) };
+                let mut world = SimulatedRuntime::new(limits, width, |size| ms(40 + size as u64));
                 world.run_callers(callers as usize, ms(3), Duration::from_secs(5));
-                // What runs, and the full batches that were sent before.
+                // The running batch, and the full batches that were sent before.
                 let busy = ms(40 + 16) * (1 + callers / 16);
                 assert!(world.longest_wait <= busy + ms(5), "{callers} {width}: {:?}", world.longest_wait);
                 assert!(world.sizes.iter().all(|&size| size <= 16));
             }
         }
-        let mut policy = Policy::new(Limits { size: 16, time: ms(5) }, Instant::now());
+        let mut policy = BatchPolicy::new(BatchLimits { size: 16, time: ms(5) }, Instant::now());
         let since = Instant::now();
         (policy.callers, policy.service) = (16, Some(ms(1000)));
         policy.arrived();
         let group = WaitingGroup { requests: 1, since };
-        assert_eq!(policy.decide(group, 1, since), Decision::Until(since + ms(5)), "others may come");
-        assert_eq!(policy.decide(group, 1, since + ms(5)), Decision::Send);
+        assert_eq!(policy.decide(group, 1, since), BatchDecision::Until(since + ms(5)), "others may arrive");
+        assert_eq!(policy.decide(group, 1, since + ms(5)), BatchDecision::Send);
     }
 
     #[test]
-    fn batches_stay_open_while_the_runtime_could_not_begin_them() {
-        // A short limit makes no difference to a runtime that takes longer: whoever comes in the meantime goes along.
+    fn batch_policy_keeps_batches_open_while_runtime_is_busy() {
+        // A short limit makes no difference if the runtime takes longer: requests that arrive in the meantime join the batch.
         for limit in [1, 10] {
-            let mut world = World::new(Limits { size: 8, time: ms(limit) }, 1, |_| ms(100));
+            let mut world = SimulatedRuntime::new(BatchLimits { size: 8, time: ms(limit) }, 1, |_| ms(100));
             world.run((0..4000).map(|index| ms(25) * index), None, Duration::from_secs(20));
             let late = &world.sizes[10..];
             assert!(late.iter().all(|&size| (3..=5).contains(&size)), "{limit}: {late:?}");
@@ -380,17 +381,17 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_waits_for_something_else_does_not_hold_up_the_next() {
+    fn batch_policy_batch_without_slot_does_not_block_next() {
         let now = Instant::now();
-        let mut policy = Policy::new(LIMITS, now);
+        let mut policy = BatchPolicy::new(LIMITS, now);
         let group = WaitingGroup { requests: 1, since: now };
         policy.arrived();
-        assert_eq!(policy.decide(group, 1, now), Decision::Send);
+        assert_eq!(policy.decide(group, 1, now), BatchDecision::Send);
         policy.sent(1);
         policy.arrived();
-        assert_eq!(policy.decide(group, 1, now + LIMITS.time), Decision::Busy);
+        assert_eq!(policy.decide(group, 1, now + LIMITS.time), BatchDecision::Busy);
         policy.free(&AtomicBool::new(true));
-        assert_eq!(policy.decide(group, 1, now), Decision::Until(now + LIMITS.time), "it still gathers");
-        assert_eq!(policy.decide(group, 1, now + LIMITS.time), Decision::Send);
+        assert_eq!(policy.decide(group, 1, now), BatchDecision::Until(now + LIMITS.time), "it still gathers");
+        assert_eq!(policy.decide(group, 1, now + LIMITS.time), BatchDecision::Send);
     }
 }

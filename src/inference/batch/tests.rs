@@ -1,4 +1,4 @@
-//! Batches as their callers see them, on a clock that the tests move.
+//! Batches from the perspective of their callers, with a paused clock.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,22 +11,22 @@ use super::*;
 use crate::runtimes::Predictor;
 use crate::types::{BytesElements, Datatype, Parameters, RequestedOutput, Tensor, TensorData};
 
-/// Refuses requests in which an element begins with this byte.
+/// Requests in which an element begins with this byte fail.
 const POISON: u8 = 13;
 
-/// Answers row by row: every input comes back turned around, with its parameters.
+/// Predicts row by row: returns every input inverted or reversed, with its parameters.
 #[derive(Debug, Default)]
 struct RowByRow {
     /// How long a prediction takes.
     service: Duration,
-    /// How many predictions have begun, are under way, and how many rows the first input of each had.
+    /// How many predictions have begun and are in flight, and how many rows the first input of each had.
     begun: AtomicUsize,
     running: AtomicUsize,
     rows: Mutex<Vec<usize>>,
     width: usize,
 }
 
-/// Counts a prediction until it ends, however that is.
+/// Counts a prediction until it ends or is cancelled.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl Drop for Counted<'_> {
@@ -126,7 +126,7 @@ fn values(response: &InferenceResponse) -> Vec<i32> {
     response.outputs[0].elements::<i32>().unwrap().iter().map(|value| !value).collect()
 }
 
-/// Waits until the runtime has begun this many predictions, without moving the clock while anything else can be done.
+/// Waits until the runtime has begun `count` predictions. Advances the clock only while no task can run.
 async fn begun(runtime: &RowByRow, count: usize) {
     loop {
         for _ in 0..100 {
@@ -140,7 +140,7 @@ async fn begun(runtime: &RowByRow, count: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_gather_while_the_runtime_is_busy() {
+async fn batch_gathers_requests_while_runtime_is_busy() {
     let runtime = slow(20);
     let batched = batched(&runtime, 8, milliseconds(500));
     let start = Instant::now();
@@ -154,12 +154,12 @@ async fn requests_gather_while_the_runtime_is_busy() {
         assert_eq!(response.outputs[0].shape, [2, 1]);
     }
     assert_eq!(*runtime.rows.lock(), [1, 10]);
-    // The runtime waits for the first caller, who was there a moment ago, for half a prediction at most.
+    // The runtime waits for the first caller, which was present a moment ago, for at most half a prediction.
     assert!(start.elapsed() <= milliseconds(52), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_batch_does_not_wait_and_others_stay_open_until_the_runtime_is_free() {
+async fn batch_is_sent_when_full_or_when_runtime_is_free() {
     let runtime = slow(1000);
     let batched = batched(&runtime, 3, milliseconds(50));
     let _busy = ask(&batched, numbers(&[0]));
@@ -177,7 +177,7 @@ async fn a_full_batch_does_not_wait_and_others_stay_open_until_the_runtime_is_fr
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_guilty_request_fails() {
+async fn batch_failure_affects_only_the_invalid_request() {
     let runtime = slow(10);
     let batched = batched(&runtime, 8, milliseconds(100));
     let _busy = ask(&batched, numbers(&[0]));
@@ -192,7 +192,7 @@ async fn only_the_guilty_request_fails() {
     assert_eq!(*runtime.rows.lock(), [1, 4, 1, 1, 1, 1], "the batch, and each of its requests");
 }
 
-/// Remembers what it is told.
+/// Records the progress of a request.
 #[derive(Debug, Default)]
 struct Told(Mutex<Vec<&'static str>>);
 
@@ -207,7 +207,7 @@ impl Progress for Told {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_told_when_predictions_begin_and_when_they_begin_again() {
+async fn batch_progress_reports_begin_and_retry() {
     let runtime = slow(10);
     let batched = batched(&runtime, 8, milliseconds(100));
     let busy = ask(&batched, numbers(&[0]));
@@ -225,7 +225,7 @@ async fn it_is_told_when_predictions_begin_and_when_they_begin_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_leaves_disturbs_nobody() {
+async fn batch_continues_when_a_caller_disconnects() {
     let runtime = slow(20);
     let batched = batched(&runtime, 8, milliseconds(500));
     let busy = ask(&batched, numbers(&[0]));
@@ -237,7 +237,7 @@ async fn a_caller_that_leaves_disturbs_nobody() {
     assert_eq!(batched.batcher.state.lock().policy.waiting(), 3, "its place is free at once");
     busy.await.unwrap().unwrap();
     begun(&runtime, 2).await;
-    // Whoever drives the batch now may leave, too.
+    // The caller that polls the batch now may disconnect, too.
     asked[1].abort();
     asked[2].abort();
     let mut asked = asked.into_iter();
@@ -246,7 +246,7 @@ async fn a_caller_that_leaves_disturbs_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_ends_when_all_its_callers_have_left() {
+async fn batch_is_cancelled_with_its_last_caller() {
     let runtime = slow(10_000);
     let batched = batched(&runtime, 2, milliseconds(500));
     let asked = [ask(&batched, numbers(&[1])), ask(&batched, numbers(&[2])), ask(&batched, numbers(&[3]))];
@@ -261,7 +261,7 @@ async fn a_batch_ends_when_all_its_callers_have_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn large_requests_and_those_without_rows_pass_alone() {
+async fn batch_excludes_large_requests_and_requests_without_rows() {
     let runtime = slow(10);
     let batched = batched(&runtime, 8, milliseconds(100));
     let busy = ask(&batched, numbers(&[0]));
@@ -278,7 +278,7 @@ async fn large_requests_and_those_without_rows_pass_alone() {
         answer.await.unwrap().unwrap();
     }
     busy.await.unwrap().unwrap();
-    // Together they are too large, so the first goes when the second comes.
+    // Together they are too large, so the first is sent when the second arrives.
     let half = vec![1; MAX_BYTES / 8 + 1];
     let asked = [numbers(&[1]), numbers(&half), numbers(&half)].map(|request| ask(&batched, request));
     for answer in asked {
@@ -287,7 +287,7 @@ async fn large_requests_and_those_without_rows_pass_alone() {
     assert_eq!(runtime.rows.lock()[5..], [1, half.len(), half.len()]);
 }
 
-/// A model that answers with one row, whatever it gets.
+/// A model that always returns one row.
 #[derive(Debug)]
 struct OneRow;
 
@@ -303,7 +303,7 @@ impl Predictor for OneRow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_with_too_few_rows_is_nobody_s() {
+async fn batch_response_with_too_few_rows_is_an_error() {
     let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
     let options = BatchOptions { max_size: NonZeroUsize::new(4).unwrap(), max_time: milliseconds(100) };
     let batched = Arc::new(Batched::new(Arc::new(OneRow), options, metrics.of_batches("m", None), Traces::default()));
@@ -315,7 +315,7 @@ async fn an_answer_with_too_few_rows_is_nobody_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn parameters_of_outputs_are_taken_apart_whether_or_not_others_come() {
+async fn batch_splits_output_parameters_for_single_requests_too() {
     #[derive(Debug)]
     struct Lists;
     impl Predictor for Lists {
@@ -344,7 +344,7 @@ async fn parameters_of_outputs_are_taken_apart_whether_or_not_others_come() {
 }
 
 #[test]
-fn merging_is_as_the_manual_says() {
+fn batch_merging_matches_documentation() {
     let request = |value: &str, header: &'static str| {
         let mut request = numbers(&[1]);
         let parameters = &mut request.inputs[0].parameters;
@@ -385,7 +385,7 @@ fn merging_is_as_the_manual_says() {
 }
 
 #[test]
-fn requests_that_differ_never_share_a_batch() {
+fn batch_never_mixes_requests_of_different_form() {
     let form = |request: &InferenceRequest| BatchShare::of(request).unwrap().key;
     let base = || numbers(&[1, 2]);
     let changed = |change: fn(&mut InferenceRequest)| {
@@ -417,7 +417,7 @@ fn datatype() -> impl Strategy<Value = Datatype> {
     prop_oneof![Just(Datatype::Int32), Just(Datatype::Bytes), Just(Datatype::Bool), Just(Datatype::Fp16)]
 }
 
-/// Elements that are seldom poison.
+/// Elements that are rarely poison.
 fn tensor(name: &'static str) -> impl Strategy<Value = (Tensor, usize)> {
     let trailing = prop_oneof![3 => Just(vec![2]), 1 => Just(vec![]), 1 => Just(vec![1, 2]), 1 => Just(vec![0])];
     let parameters = (
@@ -438,7 +438,7 @@ fn tensor(name: &'static str) -> impl Strategy<Value = (Tensor, usize)> {
     })
 }
 
-/// Gives a tensor rows, and elements for them.
+/// Returns a tensor with `rows` rows and elements for them.
 fn filled(tensor: Tensor, seed: usize, rows: usize) -> Tensor {
     let mut shape = vec![rows];
     shape.extend(&tensor.shape);
@@ -489,12 +489,12 @@ fn request() -> impl Strategy<Value = InferenceRequest> {
     })
 }
 
-/// A request, when it comes, and when its caller leaves, in milliseconds.
+/// A request, when it arrives, and when its caller disconnects, in milliseconds.
 fn call() -> impl Strategy<Value = (InferenceRequest, u64, Option<u64>)> {
     (request(), 0..30_u64, proptest::option::weighted(0.1, 0..30_u64))
 }
 
-/// What a client sees of an outcome.
+/// Returns the parts of a result that a client can see.
 fn seen(outcome: Result<InferenceResponse, String>) -> Result<(Parameters, Vec<(Tensor, bool)>), String> {
     let InferenceResponse { parameters, outputs, .. } = outcome?;
     let is_text = |tensor: &Tensor| matches!(&tensor.data, TensorData::Variable(elements) if elements.is_text());
@@ -505,7 +505,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_caller_gets_what_it_would_have_got_alone(
+    fn batch_results_equal_unbatched_results(
         calls in proptest::collection::vec(call(), 1..40),
         size in 2..10_usize,
         time in 1..40_u64,

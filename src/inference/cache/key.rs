@@ -1,17 +1,17 @@
-//! What makes two requests the same: a cryptographic hash over everything that may change the answer.
+//! The identity of requests: a cryptographic hash over everything that may change the response.
 //!
-//! Every part is preceded by its length or its kind, so that no two different requests give the hash the same bytes. The
-//! members of an object count in any order, as they do in JSON. Ids and headers are left out.
+//! Every part is preceded by its length or its kind, so that no two different requests feed the hash the same bytes. The
+//! order of an object's members does not matter, as in JSON. Ids and headers are not included.
 
 use blake3::Hasher;
 use serde_json::{Map, Value};
 
 use crate::types::{InferenceRequest, Parameters, Tensor, TensorData};
 
-/// 256 bits, at which nobody finds two requests with the same.
-pub(super) type Key = [u8; 32];
+/// A hash of 256 bits, which makes collisions infeasible.
+pub(super) type CacheKey = [u8; 32];
 
-/// Begins a key with one load of a model.
+/// Starts the key of a request for one load of a model.
 pub(super) fn of_model(name: &str, version: Option<&str>, generation: u64) -> Hasher {
     let mut hasher = Hasher::new();
     add_text(&mut hasher, name);
@@ -20,7 +20,7 @@ pub(super) fn of_model(name: &str, version: Option<&str>, generation: u64) -> Ha
     hasher
 }
 
-/// Adds what the request asks.
+/// Adds the content of the request.
 pub(super) fn add_request(hasher: &mut Hasher, request: &InferenceRequest) {
     add_parameters(hasher, &request.parameters);
     add_length(hasher, request.inputs.len());
@@ -131,21 +131,21 @@ mod tests {
     use crate::types::{BytesElements, Datatype, RequestedOutput};
 
     /// One load of a model and a request for it.
-    type Asked = (String, Option<String>, u64, InferenceRequest);
+    type KeyedRequest = (String, Option<String>, u64, InferenceRequest);
 
-    fn key((name, version, generation, request): &Asked) -> Key {
+    fn key((name, version, generation, request): &KeyedRequest) -> CacheKey {
         let mut hasher = of_model(name, version.as_deref(), *generation);
         add_request(&mut hasher, request);
         hasher.finalize().into()
     }
 
-    fn same(one: &Asked, two: &Asked) -> bool {
+    fn same(one: &KeyedRequest, two: &KeyedRequest) -> bool {
         let parts =
             |request: &InferenceRequest| (request.parameters.clone(), request.inputs.clone(), request.outputs.clone());
         (&one.0, &one.1, one.2) == (&two.0, &two.1, two.2) && parts(&one.3) == parts(&two.3)
     }
 
-    /// Few letters and short texts, so that parts often look alike when they run together.
+    /// Few letters and short texts, so that different parts are often alike when they are concatenated.
     fn text() -> impl Strategy<Value = String> {
         "[ab]{0,2}"
     }
@@ -183,7 +183,7 @@ mod tests {
             .prop_map(|(name, datatype, shape, parameters, data)| Tensor { name, datatype, shape, parameters, data })
     }
 
-    fn asked() -> impl Strategy<Value = Asked> {
+    fn keyed_request() -> impl Strategy<Value = KeyedRequest> {
         let output = (text(), parameters()).prop_map(|(name, parameters)| RequestedOutput { name, parameters });
         let request = (parameters(), vec(tensor(), 0..3), vec(output, 0..3));
         (text(), option::of(text()), 0..2_u64, request).prop_map(|(name, version, generation, request)| {
@@ -192,14 +192,14 @@ mod tests {
         })
     }
 
-    /// One part of `one` as `two` has it, or as a small accident would make it.
-    fn mutated(one: &Asked, two: &Asked, part: u8) -> Asked {
-        let mut asked = one.clone();
-        let request = &mut asked.3;
+    /// Returns `one` with one part of `two`, or with a small mutation.
+    fn mutated(one: &KeyedRequest, two: &KeyedRequest, part: u8) -> KeyedRequest {
+        let mut keyed_request = one.clone();
+        let request = &mut keyed_request.3;
         match part {
-            0 => asked.0.clone_from(&two.0),
-            1 => asked.1.clone_from(&two.1),
-            2 => asked.2 = two.2,
+            0 => keyed_request.0.clone_from(&two.0),
+            1 => keyed_request.1.clone_from(&two.1),
+            2 => keyed_request.2 = two.2,
             3 => request.parameters = two.3.parameters.clone(),
             4 => request.inputs.clone_from(&two.3.inputs),
             5 => request.outputs.clone_from(&two.3.outputs),
@@ -217,7 +217,7 @@ mod tests {
                     std::mem::swap(&mut first.name, &mut second.name);
                 }
             }
-            12 => std::mem::swap(&mut asked.0, asked.1.get_or_insert_default()),
+            12 => std::mem::swap(&mut keyed_request.0, keyed_request.1.get_or_insert_default()),
             _ => {
                 request.id = "another".to_owned();
                 request.headers.insert("x", "y".parse().unwrap());
@@ -225,14 +225,14 @@ mod tests {
                 request.parameters.others = members.into_iter().rev().collect();
             }
         }
-        asked
+        keyed_request
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(5000))]
 
         #[test]
-        fn keys_are_the_same_exactly_when_the_requests_are(one in asked(), two in asked(), part in 0..14_u8) {
+        fn cache_keys_are_equal_only_for_equal_requests(one in keyed_request(), two in keyed_request(), part in 0..14_u8) {
             for other in [mutated(&one, &two, part), two] {
                 prop_assert_eq!(key(&one) == key(&other), same(&one, &other), "{:?}\n{:?}", one, other);
             }
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_and_headers_do_not_count() {
+    fn cache_key_ignores_ids_and_headers() {
         let one = (String::new(), None, 0, InferenceRequest::default());
         let mut two = one.clone();
         two.3.id = "another".to_owned();

@@ -5,13 +5,13 @@ use std::time::Instant;
 use lru::LruCache;
 
 use super::CacheOptions;
-use super::key::Key;
+use super::key::CacheKey;
 
 /// Values by key, bounded in number and in bytes.
 #[derive(Debug)]
 pub(super) struct BoundedLru<V> {
     options: CacheOptions,
-    entries: LruCache<Key, LruEntry<V>>,
+    entries: LruCache<CacheKey, LruEntry<V>>,
     bytes: usize,
 }
 
@@ -29,7 +29,7 @@ impl<V: Clone> BoundedLru<V> {
     }
 
     /// Returns the value of a key, unless it has expired.
-    pub(super) fn get(&mut self, key: &Key, now: Instant) -> Option<V> {
+    pub(super) fn get(&mut self, key: &CacheKey, now: Instant) -> Option<V> {
         let since = self.entries.peek(key)?.since;
         if self.options.ttl.is_some_and(|ttl| now.saturating_duration_since(since) >= ttl) {
             return None;
@@ -43,7 +43,7 @@ impl<V: Clone> BoundedLru<V> {
     }
 
     /// Keeps a value that [`BoundedLru::fits`], and returns the values that it replaces or evicts.
-    pub(super) fn put(&mut self, key: Key, value: V, bytes: usize, now: Instant) -> Vec<V> {
+    pub(super) fn put(&mut self, key: CacheKey, value: V, bytes: usize, now: Instant) -> Vec<V> {
         let replaced = self.entries.pop(&key);
         let mut removed: Vec<V> = replaced.into_iter().map(|entry| self.release(entry)).collect();
         while self.len() >= self.options.entries.get() || bytes > self.options.max_bytes.get() - self.bytes {
@@ -88,13 +88,13 @@ mod tests {
         let start = Instant::now();
         lru.put([1; 32], 1, 1, start);
         assert_eq!(lru.get(&[1; 32], start + Duration::from_secs(2)), Some(1));
-        assert_eq!(lru.get(&[1; 32], start + Duration::from_secs(3)), None, "being used does not make it last");
+        assert_eq!(lru.get(&[1; 32], start + Duration::from_secs(3)), None, "use does not extend the ttl");
         assert_eq!(lru.put([1; 32], 2, 1, start + Duration::from_secs(3)), [1]);
         assert_eq!(lru.get(&[1; 32], start + Duration::from_secs(5)), Some(2));
     }
 
     proptest! {
-        /// Against a list with the value used last at its end.
+        /// Compares with a list whose last value is the most recently used.
         #[test]
         fn cache_evicts_the_least_recently_used(steps in vec((0..6_u8, 0..12_usize, any::<bool>()), 0..60)) {
             let (entries, max_bytes) = (4, 20);
@@ -102,16 +102,16 @@ mod tests {
             let mut list: Vec<(u8, u8, usize)> = Vec::new();
             let now = Instant::now();
             for (value, (name, bytes, is_put)) in (0_u8..).zip(steps) {
-                let place = list.iter().position(|(other, _, _)| *other == name);
-                let found = place.map(|place| list.remove(place));
+                let position = list.iter().position(|(other, _, _)| *other == name);
+                let found = position.map(|position| list.remove(position));
                 if is_put {
                     list.push((name, value, bytes));
-                    let mut gone: Vec<u8> = found.into_iter().map(|(_, value, _)| value).collect();
+                    let mut removed: Vec<u8> = found.into_iter().map(|(_, value, _)| value).collect();
                     let total = |list: &[(u8, u8, usize)]| list.iter().map(|(_, _, bytes)| bytes).sum::<usize>();
                     while list.len() > entries || total(&list) > max_bytes {
-                        gone.push(list.remove(0).1);
+                        removed.push(list.remove(0).1);
                     }
-                    prop_assert_eq!(lru.put([name; 32], value, bytes, now), gone);
+                    prop_assert_eq!(lru.put([name; 32], value, bytes, now), removed);
                     prop_assert_eq!((lru.len(), lru.bytes()), (list.len(), total(&list)));
                 } else {
                     list.extend(found);

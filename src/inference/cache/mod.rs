@@ -1,8 +1,8 @@
-//! Answers that were given before, for models that ask for it.
+//! The response cache, for models that enable it.
 //!
-//! A model is asked once for what is asked at the same time: the callers wait for one answer, and the work goes on for as
-//! long as one of them does. Answers are kept, errors are not. Those used least recently go first; beside that, an answer
-//! lasts for the time that the setting gives, and no longer than its model.
+//! Concurrent identical requests are coalesced (single-flight): the callers wait for one prediction, which continues for as
+//! long as one of them waits. Responses are cached, errors are not. The least recently used responses are evicted first. A
+//! response also expires after the configured time, and with the load of its model.
 
 mod key;
 mod lru;
@@ -25,77 +25,77 @@ use crate::registry::RegisteredModel;
 use crate::runtimes::BoxFuture;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::types::{InferenceRequest, InferenceResponse, Tensor};
-use key::Key;
+use key::CacheKey;
 use lru::BoundedLru;
 
-/// Inputs with more bytes than this are hashed on the compute pool; below it, that takes less than 0.3 ms.
+/// Inputs with more bytes than this are hashed on the compute pool; hashing smaller ones takes less than 0.3 ms.
 const LONG_INPUTS: usize = 1 << 20;
 
-/// How much is kept, and for how long.
+/// The limits of the response cache.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheOptions {
-    /// The most answers.
+    /// The maximum number of responses.
     pub entries: NonZeroUsize,
-    /// The most memory that they take, in bytes. An answer that takes more by itself is not kept.
+    /// The maximum memory of all responses, in bytes. A response that needs more by itself is not cached.
     pub max_bytes: NonZeroUsize,
-    /// How long an answer may be given again; without end if nothing.
+    /// How long a response may be reused. `None` means indefinitely.
     pub ttl: Option<Duration>,
 }
 
-/// The answers. Clones share them.
+/// The cached responses. Clones share them.
 #[derive(Clone)]
 pub struct ResponseCache {
     state: Arc<Mutex<CacheState>>,
-    metrics: Metrics,
+    metrics: CacheMetrics,
     compute: ComputePool,
 }
 
 struct CacheState {
-    /// Answers without id.
-    answers: BoundedLru<Arc<InferenceResponse>>,
-    /// The work that is under way. Each ends with its last caller.
-    computations: HashMap<Key, (u64, WeakShared<SharedComputation>)>,
+    /// Responses, without their ids.
+    responses: BoundedLru<Arc<InferenceResponse>>,
+    /// The computations in flight. Each is cancelled with its last caller.
+    computations: HashMap<CacheKey, (u64, WeakShared<SharedComputation>)>,
     /// How many computations have started.
     started: u64,
 }
 
-/// Asks a model, for all who wait.
+/// A prediction that all coalesced callers wait for.
 type SharedComputation = BoxFuture<'static, Result<Arc<InferenceResponse>, Arc<InferenceError>>>;
 
-/// What the answers come to.
+/// The metrics of the cache.
 #[derive(Debug, Clone, Default)]
-struct Metrics {
+struct CacheMetrics {
     entries: Gauge,
     bytes: Gauge,
 }
 
-/// What there is for a key.
-enum Lookup {
-    Answer(Arc<InferenceResponse>),
-    /// Somebody has asked the model.
+/// The result of looking up a key.
+enum CacheLookup {
+    Hit(Arc<InferenceResponse>),
+    /// A computation of another caller is in flight.
     Joined(Shared<SharedComputation>),
-    /// The model is asked by whoever polls it first.
+    /// A new computation, which runs when one of its callers polls it.
     Started(Shared<SharedComputation>),
 }
 
 impl ResponseCache {
-    /// Makes an empty cache and registers its metrics.
+    /// Creates an empty cache and registers its metrics.
     pub fn new(options: CacheOptions, compute: ComputePool, registry: &mut MetricsRegistry) -> Self {
-        let metrics = Metrics::default();
+        let metrics = CacheMetrics::default();
         registry.register("response_cache_entries", "Responses in the cache", metrics.entries.clone());
         registry.register("response_cache_bytes", "Bytes of the responses in the cache", metrics.bytes.clone());
-        let state = CacheState { answers: BoundedLru::new(options), computations: HashMap::new(), started: 0 };
+        let state = CacheState { responses: BoundedLru::new(options), computations: HashMap::new(), started: 0 };
         Self { state: Arc::new(Mutex::new(state)), metrics, compute }
     }
 
-    /// Returns the answer to a request, and whether it was there or on its way already.
+    /// Returns the response to a request, and whether it was cached or already being computed.
     ///
-    /// `work` asks the model. Its future is dropped when nobody waits for it any more.
+    /// `work` runs the prediction. Its future is dropped when its last caller is.
     ///
     /// # Errors
     ///
-    /// Fails as the model does; all callers that wait for it get the same error.
-    pub(super) async fn answer<W, F>(
+    /// Fails if the prediction does; all callers that wait for it get the same error.
+    pub(super) async fn get_or_predict<W, F>(
         &self,
         model: &RegisteredModel,
         request: InferenceRequest,
@@ -110,12 +110,12 @@ impl ResponseCache {
             Err(error) => return (Err(error), false),
         };
         let (computation, hit) = match self.find(key, || work(request)) {
-            Lookup::Answer(answer) => return (Ok(InferenceResponse::clone(&answer)), true),
-            Lookup::Joined(computation) => (computation, true),
-            Lookup::Started(computation) => (computation, false),
+            CacheLookup::Hit(response) => return (Ok(InferenceResponse::clone(&response)), true),
+            CacheLookup::Joined(computation) => (computation, true),
+            CacheLookup::Started(computation) => (computation, false),
         };
         let result = match computation.await {
-            Ok(answer) => Ok(InferenceResponse::clone(&answer)),
+            Ok(response) => Ok(InferenceResponse::clone(&response)),
             Err(error) => Err(Arc::try_unwrap(error).unwrap_or_else(InferenceError::Shared)),
         };
         (result, hit)
@@ -125,7 +125,7 @@ impl ResponseCache {
         &self,
         model: &RegisteredModel,
         request: InferenceRequest,
-    ) -> Result<(Key, InferenceRequest), InferenceError> {
+    ) -> Result<(CacheKey, InferenceRequest), InferenceError> {
         let mut hasher = key::of_model(&model.name, model.version.as_deref(), model.generation);
         let size: usize = request.inputs.iter().map(Tensor::byte_len).sum();
         let hash = move || {
@@ -135,16 +135,16 @@ impl ResponseCache {
         if size > LONG_INPUTS { self.compute.run(hash).await.map_err(InferenceError::Panicked) } else { Ok(hash()) }
     }
 
-    fn find<F>(&self, key: Key, work: impl FnOnce() -> F) -> Lookup
+    fn find<F>(&self, key: CacheKey, work: impl FnOnce() -> F) -> CacheLookup
     where
         F: Future<Output = Result<InferenceResponse, InferenceError>> + Send + 'static,
     {
         let mut state = self.state.lock();
-        if let Some(answer) = state.answers.get(&key, Instant::now()) {
-            return Lookup::Answer(answer);
+        if let Some(response) = state.responses.get(&key, Instant::now()) {
+            return CacheLookup::Hit(response);
         }
         if let Some(computation) = state.computations.get(&key).and_then(|(_, computation)| computation.upgrade()) {
-            return Lookup::Joined(computation);
+            return CacheLookup::Joined(computation);
         }
         state.started += 1;
         let number = state.started;
@@ -152,33 +152,33 @@ impl ResponseCache {
         let (cache, work) = (self.clone(), work());
         let computation = async move {
             let guard = guard;
-            let outcome = work.await.map(|response| cache.keep(key, response)).map_err(Arc::new);
-            // From here on, who asks for the same finds the answer, or asks again after an error.
+            let result = work.await.map(|response| cache.insert(key, response)).map_err(Arc::new);
+            // From here on, identical requests find the cached response, or start a new computation after an error.
             drop(guard);
-            outcome
+            result
         };
         let computation = computation.boxed().shared();
         let weak = computation.downgrade().expect("it has not ended");
         state.computations.insert(key, (number, weak));
-        Lookup::Started(computation)
+        CacheLookup::Started(computation)
     }
 
-    /// Keeps an answer, unless it is larger than all that may be kept.
-    fn keep(&self, key: Key, mut response: InferenceResponse) -> Arc<InferenceResponse> {
+    /// Caches a response, unless it is larger than the whole cache may be.
+    fn insert(&self, key: CacheKey, mut response: InferenceResponse) -> Arc<InferenceResponse> {
         let bytes = size::of(&response);
-        if !self.state.lock().answers.fits(bytes) {
+        if !self.state.lock().responses.fits(bytes) {
             return Arc::new(response);
         }
         size::detach(&mut response);
-        let answer = Arc::new(response);
+        let response = Arc::new(response);
         let mut state = self.state.lock();
-        let gone = state.answers.put(key, Arc::clone(&answer), bytes, Instant::now());
-        self.metrics.entries.set(gauge(state.answers.len()));
-        self.metrics.bytes.set(gauge(state.answers.bytes()));
+        let evicted = state.responses.put(key, Arc::clone(&response), bytes, Instant::now());
+        self.metrics.entries.set(gauge(state.responses.len()));
+        self.metrics.bytes.set(gauge(state.responses.bytes()));
         drop(state);
-        // What has gone may be large: nobody waits while it is freed.
-        drop(gone);
-        answer
+        // Evicted responses may be large: free them without the lock.
+        drop(evicted);
+        response
     }
 }
 
@@ -188,17 +188,17 @@ impl fmt::Debug for ResponseCache {
     }
 }
 
-/// Takes a computation out of those under way, however it ends.
+/// Removes a computation from those in flight when it ends or is cancelled.
 struct ComputationGuard {
     state: Arc<Mutex<CacheState>>,
-    key: Key,
+    key: CacheKey,
     number: u64,
 }
 
 impl Drop for ComputationGuard {
     fn drop(&mut self) {
         let mut state = self.state.lock();
-        // Another may have started between the last caller's leaving and this.
+        // A new computation may have started after the last caller of this one was dropped.
         if state.computations.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
             state.computations.remove(&self.key);
         }

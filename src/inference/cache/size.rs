@@ -1,21 +1,21 @@
-//! How much memory an answer takes, and that it takes no more.
+//! The memory that a cached response takes.
 
 use bytes::Bytes;
 use serde_json::Value;
 
 use crate::types::{InferenceResponse, Parameters, Tensor, TensorData};
 
-/// What the cache itself needs for an answer, about.
+/// The approximate memory, in bytes, that the cache itself needs for a response.
 const OVERHEAD: usize = 512;
 
-/// Estimates the memory of an answer, in bytes, once it is [`detach`]ed.
+/// Estimates the memory of a response, in bytes, after [`detach`].
 pub(super) fn of(response: &InferenceResponse) -> usize {
     let outputs: usize = response.outputs.iter().map(of_tensor).sum();
     let headers: usize = response.headers.iter().map(|(name, value)| 64 + name.as_str().len() + value.len()).sum();
     OVERHEAD + size_of_val(response) + outputs + headers + of_parameters(&response.parameters)
 }
 
-/// Copies the data out of the buffers that it lies in: they may be the client's whole request.
+/// Copies tensor data out of the buffers that it borrows from, which may be as large as the whole request.
 pub(super) fn detach(response: &mut InferenceResponse) {
     for output in &mut response.outputs {
         match &mut output.data {
@@ -39,7 +39,7 @@ fn of_parameters(parameters: &Parameters) -> usize {
     content_type + parameters.others.iter().map(|(key, value)| of_member(key, value)).sum::<usize>()
 }
 
-/// A key, a value, and their place in the map.
+/// Estimates the memory of a key, a value, and their entry in the map.
 fn of_member(key: &str, value: &Value) -> usize {
     48 + key.len() + of_value(value)
 }

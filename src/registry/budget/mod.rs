@@ -1,8 +1,8 @@
-//! Many models in little memory: those that are not needed are put out, and loaded again when somebody asks for them.
+//! The memory budget: models that are not needed are evicted, and loaded again on demand.
 //!
-//! [`BudgetLoader`] puts an [`OnDemand`] runtime in front of that of each model. Every model is loaded once, so that what
-//! does not load is known, and what it says of itself is kept. From then on [`ledger`] says which are in memory. A request
-//! for one that is not waits in the model's queue, within its bounds, while a task of the model's own loads it.
+//! [`BudgetLoader`] wraps the runtime of each model in an [`OnDemand`] runtime. Every model is loaded once at first, so that a
+//! model that does not load is reported, and its description is known. From then on, [`ledger`] decides which models are in
+//! memory. A request for an evicted model waits in the model's queue, within its bounds, while a task loads the model.
 
 mod ledger;
 
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tracing::{error, info};
 
 use super::warm_up::warm_up;
-use super::{LoadError, Loader, Loading, chain};
+use super::{LoadError, Loader, RuntimeFuture, chain};
 use crate::repository::Artifact;
 use crate::runtimes::{
     BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
@@ -29,18 +29,18 @@ use crate::runtimes::{
 use crate::settings::ModelSettings;
 use crate::telemetry::memory::MemoryMetrics;
 use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
-use ledger::{Ledger, LedgerId, MemoryRequest, Settlement};
+use ledger::{Ledger, LedgerChanges, LedgerId, MemoryRequest};
 
 pub use ledger::TooLarge;
 
-/// How often whoever waits for memory looks whether a model has stayed for long enough.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// A load that failed is tried again after this. Until it goes well, callers are told at once.
-const RETRY_PAUSE: Duration = Duration::from_secs(5);
-/// The deepest folder whose files count as an artifact's.
+/// How often a model that waits for memory checks whether another has been in memory for long enough.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// How long to wait before retrying a failed load. Until it succeeds, requests fail at once.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// The maximum depth of folders whose files count towards the size of an artifact.
 const MAX_DEPTH: usize = 16;
 
-/// Loads models as another loader does, and keeps as many of them in memory as a budget lets.
+/// Wraps a loader, and keeps as many of its models in memory as a budget allows.
 #[derive(Debug)]
 pub struct BudgetLoader {
     inner: Arc<dyn Loader>,
@@ -62,7 +62,7 @@ impl BudgetLoader {
 }
 
 impl Loader for BudgetLoader {
-    fn load(&self, settings: ModelSettings) -> Loading<'_> {
+    fn load(&self, settings: ModelSettings) -> RuntimeFuture<'_> {
         Box::pin(async move {
             let bytes = match settings.parameters.memory_bytes {
                 Some(bytes) => bytes,
@@ -79,12 +79,12 @@ impl Loader for BudgetLoader {
                 task: Mutex::default(),
                 failure: Mutex::default(),
             });
-            // Nobody else can ask for it yet, and it may go again when it has shown what it is.
-            let wanted = WaitingCaller::new(&model);
-            let runtime = model.bring_in(false).await?;
-            drop(wanted);
+            // No request can reach the model yet, and it may be evicted once its description is known.
+            let caller = WaitingCaller::new(&model);
+            let runtime = model.load_within_budget(false).await?;
+            drop(caller);
             model.is_loading.store(false, Ordering::Release);
-            // It warms up whenever it is loaded.
+            // The model is warmed up whenever it is loaded.
             let description = Description { answers_warmup: true, ..runtime.description().clone() };
             Ok(Arc::new(OnDemand { model, description }) as Arc<dyn Runtime>)
         })
@@ -92,10 +92,10 @@ impl Loader for BudgetLoader {
 }
 
 impl BudgetLoader {
-    /// Takes the bytes of a model's files for those that it takes in memory.
+    /// Estimates the memory of a model by the size of its files.
     async fn size_of_artifact(&self, settings: &ModelSettings) -> u64 {
         let Ok(Artifact::Path(path)) = Artifact::resolve(settings, &self.working_directory) else { return 0 };
-        // A file system that fails here fails the load, too, with a reason.
+        // If the file system fails here, the load fails too, and reports the reason.
         tokio::task::spawn_blocking(move || size_of(&path, MAX_DEPTH)).await.unwrap_or_default()
     }
 }
@@ -120,7 +120,7 @@ struct MemoryBudget {
 #[derive(Debug)]
 struct LedgerState {
     ledger: Ledger<Arc<dyn Runtime>>,
-    /// Wakes those who wait for a model.
+    /// Wakes the callers that wait for a model.
     signals: BTreeMap<LedgerId, watch::Sender<()>>,
 }
 
@@ -137,51 +137,51 @@ impl LedgerState {
         }
     }
 
-    fn settle(&mut self) -> Settlement<Arc<dyn Runtime>> {
-        let settlement = self.ledger.settle(Instant::now());
-        for &id in settlement.granted.iter().chain(&settlement.changed) {
+    fn reallocate(&mut self) -> LedgerChanges<Arc<dyn Runtime>> {
+        let changes = self.ledger.reallocate(Instant::now());
+        for &id in changes.granted.iter().chain(&changes.changed) {
             self.signal(id);
         }
-        settlement
+        changes
     }
 }
 
 impl MemoryBudget {
-    /// Changes something, and lets the others have what follows from it.
+    /// Changes the ledger, and applies the effects on other models.
     fn change<T>(&self, change: impl FnOnce(&mut LedgerState) -> T) -> T {
         let mut state = self.state.lock();
         let result = change(&mut state);
-        let settlement = state.settle();
+        let changes = state.reallocate();
         self.metrics.set_used(state.ledger.used());
         drop(state);
-        self.metrics.count_evicted(settlement.evicted.len());
-        // What they hold is freed here, where nobody waits for the lock.
-        drop(settlement);
+        self.metrics.count_evicted(changes.evicted.len());
+        // Evicted models are freed here, outside of the lock.
+        drop(changes);
         result
     }
 }
 
-/// A model that may be in memory.
+/// A model under the memory budget, in memory or not.
 #[derive(Debug)]
 struct BudgetedModel {
     id: LedgerId,
     settings: ModelSettings,
     inner: Arc<dyn Loader>,
     memory: Arc<MemoryBudget>,
-    /// Those who wait for it to be there.
+    /// The number of callers that wait for the model.
     callers: AtomicUsize,
     is_loading: AtomicBool,
     task: Mutex<Option<AbortHandle>>,
-    /// Why it could not be loaded the last time.
+    /// The error of the last load, if it failed.
     failure: Mutex<Option<String>>,
 }
 
-/// Gives back the memory of a model that has not been loaded, or its place in the line.
+/// Frees the memory, or the queue position, of a model whose load did not complete.
 struct MemoryClaim<'a>(&'a BudgetedModel);
 
 impl Drop for MemoryClaim<'_> {
     fn drop(&mut self) {
-        self.0.memory.change(|state| state.ledger.forgo(self.0.id));
+        self.0.memory.change(|state| state.ledger.abandon(self.0.id));
     }
 }
 
@@ -198,26 +198,26 @@ impl<'a> WaitingCaller<'a> {
 impl Drop for WaitingCaller<'_> {
     fn drop(&mut self) {
         if self.0.callers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.memory.change(|state| state.ledger.leave_line(self.0.id));
+            self.0.memory.change(|state| state.ledger.cancel_request(self.0.id));
         }
     }
 }
 
-/// A model in memory, for as long as somebody uses it.
-struct Lease {
+/// Keeps a model in memory while it is used.
+struct ModelLease {
     model: Arc<BudgetedModel>,
-    /// Nothing only while it is being dropped.
+    /// `None` only while the lease is being dropped.
     runtime: Option<Arc<dyn Runtime>>,
 }
 
-impl Drop for Lease {
+impl Drop for ModelLease {
     fn drop(&mut self) {
-        // Before it counts as idle, so that whoever puts it out has the last of it.
+        // Dropped before the model counts as idle, so that the caller that evicts it holds the last reference.
         self.runtime = None;
         let BudgetedModel { id, memory, .. } = &*self.model;
         let mut state = memory.state.lock();
-        state.ledger.done(*id);
-        let short = state.ledger.is_short();
+        state.ledger.release(*id);
+        let short = state.ledger.has_waiting();
         drop(state);
         if short {
             memory.change(|_| ());
@@ -226,62 +226,62 @@ impl Drop for Lease {
 }
 
 impl BudgetedModel {
-    /// Waits for memory, and loads the model into it, where it stays for callers that are `expected`. One does so at a
-    /// time.
-    async fn bring_in(&self, expected: bool) -> Result<Arc<dyn Runtime>, LoadError> {
+    /// Waits for memory and loads the model. If callers are `expected`, the model stays in memory for them. Called by one task
+    /// at a time.
+    async fn load_within_budget(&self, expected: bool) -> Result<Arc<dyn Runtime>, LoadError> {
         let claim = MemoryClaim(self);
         if !self.wait_for_memory().await? {
             drop(claim);
-            return Err(LoadError::NotWanted);
+            return Err(LoadError::Cancelled);
         }
         let runtime = self.inner.load(self.settings.clone()).await?;
         warm_up(runtime.as_ref(), &self.settings).await?;
-        let unwanted = self.memory.change(|state| {
+        let unneeded = self.memory.change(|state| {
             let model = Arc::clone(&runtime);
-            let unwanted = state.ledger.loaded(self.id, model, expected, Instant::now());
+            let unneeded = state.ledger.loaded(self.id, model, expected, Instant::now());
             state.signal(self.id);
-            unwanted
+            unneeded
         });
-        drop(unwanted);
-        // What is there has nothing to give back.
+        drop(unneeded);
+        // The claim has no effect on a model that has been loaded.
         drop(claim);
         Ok(runtime)
     }
 
-    /// Waits until the model may be loaded. Returns false when nobody waits for it any more, or it is there already.
+    /// Waits until the model may be loaded. Returns false if no caller waits for it any more, or if it is already in memory.
     async fn wait_for_memory(&self) -> Result<bool, TooLarge> {
         let Some(mut changed) = self.memory.state.lock().signals.get(&self.id).map(watch::Sender::subscribe) else {
             return Ok(false);
         };
         loop {
-            // Before it has others put out in vain.
+            // Checked first, so that no other model is evicted in vain.
             if self.callers.load(Ordering::Acquire) == 0 {
                 return Ok(false);
             }
-            match self.memory.change(|state| state.ledger.want(self.id))? {
-                MemoryRequest::Present => return Ok(false),
-                // What was granted in the same change is told by the next question.
-                MemoryRequest::Later if !self.is_granted() => {}
-                MemoryRequest::Granted | MemoryRequest::Later => return Ok(true),
+            match self.memory.change(|state| state.ledger.request(self.id))? {
+                MemoryRequest::Resident => return Ok(false),
+                // The memory may have been granted in the same change.
+                MemoryRequest::Pending if !self.is_granted() => {}
+                MemoryRequest::Granted | MemoryRequest::Pending => return Ok(true),
             }
-            // Fails when the model has been removed, which the next question tells.
-            let _ = tokio::time::timeout(LOOK_AGAIN, changed.changed()).await;
+            // Fails if the model has been removed, which the next request for memory reports.
+            let _ = tokio::time::timeout(RECHECK_INTERVAL, changed.changed()).await;
         }
     }
 
     fn is_granted(&self) -> bool {
-        matches!(self.memory.state.lock().ledger.want(self.id), Ok(MemoryRequest::Granted))
+        matches!(self.memory.state.lock().ledger.request(self.id), Ok(MemoryRequest::Granted))
     }
 
-    /// Waits until the model is in memory, and keeps it there.
-    async fn lease(self: &Arc<Self>) -> Result<Lease, RuntimeError> {
+    /// Waits until the model is in memory, and returns a lease that keeps it there.
+    async fn lease(self: &Arc<Self>) -> Result<ModelLease, RuntimeError> {
         let _caller = WaitingCaller::new(self);
         let mut changed = None;
         loop {
             {
                 let mut state = self.memory.state.lock();
-                if let Some(runtime) = state.ledger.borrow(self.id) {
-                    return Ok(Lease { model: Arc::clone(self), runtime: Some(runtime) });
+                if let Some(runtime) = state.ledger.acquire(self.id) {
+                    return Ok(ModelLease { model: Arc::clone(self), runtime: Some(runtime) });
                 }
                 if changed.is_none() {
                     changed = state.signals.get(&self.id).map(watch::Sender::subscribe);
@@ -291,17 +291,17 @@ impl BudgetedModel {
                 return Err(RuntimeError::not_loaded(reason));
             }
             self.start_loading();
-            let still_there = match &mut changed {
+            let still_registered = match &mut changed {
                 Some(changed) => changed.changed().await.is_ok(),
                 None => false,
             };
-            if !still_there {
+            if !still_registered {
                 return Err(RuntimeError::not_loaded("the model has been unloaded"));
             }
         }
     }
 
-    /// Has the model loaded, unless that is under way.
+    /// Starts a task that loads the model, unless one is running.
     fn start_loading(self: &Arc<Self>) {
         if self.is_loading.swap(true, Ordering::AcqRel) {
             return;
@@ -310,13 +310,13 @@ impl BudgetedModel {
         let task = tokio::spawn(async move {
             let mut persistent = None;
             while !model.try_to_load().await {
-                // From now on it is wanted even without callers, so that the server is ready again when it can be.
+                // Continue even without callers, so that the server becomes ready again when the model can be loaded.
                 persistent.get_or_insert_with(|| WaitingCaller::new(&model));
-                tokio::time::sleep(RETRY_PAUSE).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
             drop(persistent);
             model.is_loading.store(false, Ordering::Release);
-            // Whoever came too late for this load begins another.
+            // Callers that arrived too late for this load start another.
             model.memory.state.lock().signal(model.id);
         });
         *self.task.lock() = Some(task.abort_handle());
@@ -324,11 +324,11 @@ impl BudgetedModel {
 }
 
 impl BudgetedModel {
-    /// Loads the model, unless nobody wants it any more, and tells whether that is done with.
+    /// Loads the model, unless no caller waits for it any more. Returns false if the load failed and has to be retried.
     async fn try_to_load(&self) -> bool {
         let (name, version) = (self.settings.name.as_str(), self.settings.version());
         let started = Instant::now();
-        match self.bring_in(true).await {
+        match self.load_within_budget(true).await {
             Ok(_) => {
                 let seconds = started.elapsed().as_secs_f64();
                 info!(model = name, version, seconds, "Loaded model '{name}' on demand.");
@@ -336,7 +336,7 @@ impl BudgetedModel {
                 *self.failure.lock() = None;
                 true
             }
-            Err(LoadError::NotWanted) => true,
+            Err(LoadError::Cancelled) => true,
             Err(failure) => {
                 let reason = chain(&failure);
                 error!(model = name, version, "Couldn't load model '{name}' on demand: {reason}");
@@ -350,28 +350,28 @@ impl BudgetedModel {
 
 impl Drop for BudgetedModel {
     fn drop(&mut self) {
-        let gone = self.memory.change(|state| {
+        let removed = self.memory.change(|state| {
             state.signals.remove(&self.id);
             state.ledger.remove(self.id)
         });
-        drop(gone);
+        drop(removed);
     }
 }
 
-/// A model that is loaded when somebody asks for it, and may be put out when nobody does.
+/// A model that is loaded when a request needs it, and may be evicted when it is idle.
 ///
-/// Its memory is what `memory_bytes` of its settings says, or else the size of its artifact.
+/// Its memory is the setting `memory_bytes`, or else the size of its artifact.
 struct OnDemand {
     model: Arc<BudgetedModel>,
-    /// That of the runtime when it was first loaded.
+    /// The description of the runtime from the first load.
     description: Description,
 }
 
 impl OnDemand {
-    /// Asks the runtime, if it is in memory.
-    fn ask<T>(&self, question: impl FnOnce(&dyn Runtime) -> T) -> Option<T> {
+    /// Calls `query` with the runtime, if it is in memory.
+    fn query<T>(&self, query: impl FnOnce(&dyn Runtime) -> T) -> Option<T> {
         let runtime = self.model.memory.state.lock().ledger.peek(self.model.id).cloned();
-        runtime.map(|runtime| question(runtime.as_ref()))
+        runtime.map(|runtime| query(runtime.as_ref()))
     }
 }
 
@@ -387,7 +387,7 @@ impl Runtime for OnDemand {
     }
 
     fn status(&self) -> RuntimeStatus {
-        if let Some(status) = self.ask(Runtime::status) {
+        if let Some(status) = self.query(Runtime::status) {
             return status;
         }
         match self.model.failure.lock().clone() {
@@ -397,7 +397,7 @@ impl Runtime for OnDemand {
     }
 
     fn parallelism(&self) -> usize {
-        self.ask(Runtime::parallelism).unwrap_or(1)
+        self.query(Runtime::parallelism).unwrap_or(1)
     }
 
     fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
@@ -419,14 +419,14 @@ impl Runtime for OnDemand {
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
         let opened = async move {
             let lease = self.model.lease().await?;
-            let answers = Arc::clone(lease.runtime()?).predict_stream(requests);
-            Ok::<_, RuntimeError>((lease, answers))
+            let responses = Arc::clone(lease.runtime()?).predict_stream(requests);
+            Ok::<_, RuntimeError>((lease, responses))
         };
         Box::pin(stream::once(opened).flat_map(|opened| {
             match opened {
-                Ok((lease, answers)) => stream::unfold((answers, lease), |(mut answers, lease)| async move {
-                    let answer = answers.next().await?;
-                    Some((answer, (answers, lease)))
+                Ok((lease, responses)) => stream::unfold((responses, lease), |(mut responses, lease)| async move {
+                    let response = responses.next().await?;
+                    Some((response, (responses, lease)))
                 })
                 .left_stream(),
                 Err(error) => stream::iter([Err(error)]).right_stream(),
@@ -443,7 +443,7 @@ impl Runtime for OnDemand {
     }
 }
 
-impl Lease {
+impl ModelLease {
     fn runtime(&self) -> Result<&Arc<dyn Runtime>, RuntimeError> {
         self.runtime.as_ref().ok_or_else(RuntimeError::stopping)
     }

@@ -5,24 +5,24 @@ use crate::runtimes::Predictor;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use std::sync::atomic::AtomicBool;
 
-/// What the models of one test have in common.
+/// The state that the models of a test share.
 #[derive(Debug, Default)]
-struct World {
-    /// Models in memory, and the most that there ever were.
+struct TestState {
+    /// Models in memory, and their maximum so far.
     live: AtomicUsize,
     most: AtomicUsize,
     loads: AtomicUsize,
     fails: AtomicBool,
-    /// Calls that run on a model which has been dropped would be seen here.
+    /// Calls that run on a model that has been dropped.
     running: AtomicUsize,
 }
 
-/// Takes a while to load and to answer.
+/// A model that takes a while to load and to answer.
 #[derive(Debug)]
-struct Slow(Arc<World>);
+struct Slow(Arc<TestState>);
 
 impl Loader for Slow {
-    fn load(&self, _: ModelSettings) -> Loading<'_> {
+    fn load(&self, _: ModelSettings) -> RuntimeFuture<'_> {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(50)).await;
             if self.0.fails.load(Ordering::SeqCst) {
@@ -38,7 +38,7 @@ impl Loader for Slow {
 
 #[derive(Debug)]
 struct InMemory {
-    world: Arc<World>,
+    world: Arc<TestState>,
     calls: AtomicUsize,
 }
 
@@ -62,7 +62,7 @@ impl Predictor for InMemory {
     }
 }
 
-fn loader(world: &Arc<World>, bytes: u64) -> BudgetLoader {
+fn loader(world: &Arc<TestState>, bytes: u64) -> BudgetLoader {
     let metrics = MemoryMetrics::register(&mut MetricsRegistry::default());
     BudgetLoader::new(Slow(Arc::clone(world)), bytes, PathBuf::from("/"), metrics)
 }
@@ -82,8 +82,8 @@ fn request(id: &str) -> InferenceRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn twenty_models_answer_in_space_for_five() {
-    let world = Arc::new(World::default());
+async fn budget_for_five_models_serves_twenty() {
+    let world = Arc::new(TestState::default());
     let loader = loader(&world, 50);
     let loads = (0..20).map(|_| loader.load(settings(10, false)));
     let models: Vec<_> = futures_util::future::join_all(loads).await.into_iter().map(Result::unwrap).collect();
@@ -94,7 +94,7 @@ async fn twenty_models_answer_in_space_for_five() {
         tokio::spawn(async move {
             let mut longest = Duration::ZERO;
             for call in 0..50 {
-                // Some models are asked for all the time, others now and then; each caller in an order of its own.
+                // Some models are requested all the time, others rarely; each caller has its own order.
                 let which = (caller * 31 + call * call * 7 + call) % 20;
                 let which = if call % 3 == 0 { caller % 4 } else { which };
                 let asked = Instant::now();
@@ -110,15 +110,15 @@ async fn twenty_models_answer_in_space_for_five() {
         longest = longest.max(caller.await.unwrap());
     }
     assert!(world.most.load(Ordering::SeqCst) <= 5);
-    // All others have their turn first: each stays for a second, five at a time.
+    // All other models get their turn first: each stays for a second, five at a time.
     assert!(longest < Duration::from_secs(10), "{longest:?} of {:?}", started.elapsed());
     drop((models, loader));
     assert_eq!(world.live.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_load_serves_all_who_wait_and_a_model_in_memory_is_not_loaded() {
-    let world = Arc::new(World::default());
+async fn budget_load_is_shared_by_waiting_callers() {
+    let world = Arc::new(TestState::default());
     let loader = loader(&world, 10);
     let [a, b] = [loader.load(settings(10, false)).await.unwrap(), loader.load(settings(10, false)).await.unwrap()];
     assert!(is_evicted(&a) && !is_evicted(&b));
@@ -131,8 +131,8 @@ async fn one_load_serves_all_who_wait_and_a_model_in_memory_is_not_loaded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_that_leave_leave_nothing_behind() {
-    let world = Arc::new(World::default());
+async fn budget_cancelled_callers_release_their_claims() {
+    let world = Arc::new(TestState::default());
     let loader = loader(&world, 10);
     let [a, b] = [loader.load(settings(10, false)).await.unwrap(), loader.load(settings(10, false)).await.unwrap()];
     let mut busy = b.predict(request("busy"), Arc::new(()));
@@ -141,13 +141,13 @@ async fn callers_that_leave_leave_nothing_behind() {
     assert!(left.is_err());
     busy.await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(world.loads.load(Ordering::SeqCst), 2, "nobody waits for it");
+    assert_eq!(world.loads.load(Ordering::SeqCst), 2, "no caller waits for it");
     assert!(!is_evicted(&b));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_cannot_be_loaded_again_says_why_and_comes_back() {
-    let world = Arc::new(World::default());
+async fn budget_failed_reload_is_reported_and_retried() {
+    let world = Arc::new(TestState::default());
     let loader = loader(&world, 10);
     let [a, _b] = [loader.load(settings(10, false)).await.unwrap(), loader.load(settings(10, false)).await.unwrap()];
     world.fails.store(true, Ordering::SeqCst);
@@ -161,14 +161,14 @@ async fn a_model_that_cannot_be_loaded_again_says_why_and_comes_back() {
     a.predict(request("x"), Arc::new(())).await.unwrap_err();
     assert_eq!(asked.elapsed(), Duration::ZERO, "it is told at once");
     world.fails.store(false, Ordering::SeqCst);
-    tokio::time::sleep(RETRY_PAUSE * 2).await;
+    tokio::time::sleep(RETRY_INTERVAL * 2).await;
     assert_eq!(a.status(), RuntimeStatus::AVAILABLE, "it has been tried again");
     a.predict(request("x"), Arc::new(())).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_fit_is_refused_and_takes_nothing() {
-    let world = Arc::new(World::default());
+async fn budget_rejects_model_that_does_not_fit() {
+    let world = Arc::new(TestState::default());
     let loader = loader(&world, 10);
     let refused = loader.load(settings(11, false)).await.unwrap_err().to_string();
     assert!(refused.starts_with("the model takes 11 bytes"), "{refused}");
@@ -185,8 +185,8 @@ async fn what_does_not_fit_is_refused_and_takes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_keep_their_model_in_memory() {
-    let world = Arc::new(World::default());
+async fn budget_streams_keep_model_in_memory() {
+    let world = Arc::new(TestState::default());
     let loader = loader(&world, 10);
     let [a, b] = [loader.load(settings(10, false)).await.unwrap(), loader.load(settings(10, false)).await.unwrap()];
     let requests: RequestStream = Box::pin(stream::iter([request("s")]));
@@ -199,7 +199,7 @@ async fn streams_keep_their_model_in_memory() {
 }
 
 #[test]
-fn an_artifact_is_as_large_as_its_files() {
+fn artifact_size_is_sum_of_its_files() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("below")).unwrap();
     std::fs::write(folder.path().join("a"), [0; 10]).unwrap();

@@ -4,13 +4,13 @@
 //! plain function. A lane runs one call at a time, but a coroutine that waits frees the event loop for others; the worker
 //! reports this with a `yielded` frame. A call that is sent to a busy lane could wait there although another worker becomes
 //! free. So a lane gets a second call only while it answers quickly. All other calls are queued here for the first worker
-//! that can take them: the most urgent first, then in order of arrival, with the aging of [`AgingOrder`].
+//! that can take them: the most urgent first, then in order of arrival, with the aging of [`PriorityScheduler`].
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::frame::SLOTS;
-use crate::types::{AgingOrder, Priority, PriorityQueue, QueuePosition};
+use crate::types::{Priority, PriorityQueue, PriorityScheduler, QueuePosition};
 
 /// Identifies a loaded model in its pool.
 pub(super) type ModelNumber = u64;
@@ -105,12 +105,12 @@ struct LaneState {
     /// Moving average of the duration of its calls.
     average: Duration,
     /// Decides which queued call is next.
-    turns: AgingOrder,
+    turns: PriorityScheduler,
 }
 
 impl LaneState {
     fn new(now: Instant) -> Self {
-        Self { calls: 0, last_progress: now, average: QUICK_CALL, turns: AgingOrder::default() }
+        Self { calls: 0, last_progress: now, average: QUICK_CALL, turns: PriorityScheduler::default() }
     }
 }
 
@@ -474,7 +474,7 @@ mod tests {
             order.push(*dispatch.open_call(0, running.id).unwrap());
         }
         let places = |name| order.iter().position(|other| *other == name).unwrap();
-        let patience = AgingOrder::MAX_SKIPS as usize;
+        let patience = PriorityScheduler::MAX_SKIPS as usize;
         assert_eq!((places("urgent"), places("bulk 1"), places("bulk 2")), (0, patience, 2 * patience + 1));
     }
 }

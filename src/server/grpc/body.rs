@@ -1,4 +1,4 @@
-//! The bodies of answers: messages, then the trailers that end the call.
+//! The bodies of responses: messages, then the trailers that end the call.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,26 +11,26 @@ use http_body::Frame;
 use crate::server::BodyFailure;
 use crate::server::respond::BodyChunks;
 
-/// The body of an answer on its way to the client.
+/// The body of a response that is being sent.
 pub enum GrpcBody {
-    /// Everything is there already.
-    WholeBody(WholeBody),
-    /// The next frame is made when the connection has room for it.
+    /// The complete body.
+    Buffered(BufferedBody),
+    /// The next frame is produced when the connection has room for it.
     Stream(Pin<Box<dyn Stream<Item = Frame<Bytes>> + Send>>),
-    /// Another's.
+    /// The body of a tonic service.
     Tonic(tonic::body::Body),
 }
 
-/// A body that is there already.
+/// A complete body, and the trailers after it.
 #[derive(Debug, Default)]
-pub struct WholeBody {
-    pub(super) parts: BodyChunks,
+pub struct BufferedBody {
+    pub(super) chunks: BodyChunks,
     pub(super) trailers: Option<HeaderMap>,
 }
 
 impl Default for GrpcBody {
     fn default() -> Self {
-        Self::WholeBody(WholeBody::default())
+        Self::Buffered(BufferedBody::default())
     }
 }
 
@@ -43,9 +43,9 @@ impl http_body::Body for GrpcBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyFailure>>> {
         match &mut *self {
-            Self::WholeBody(WholeBody { parts, trailers }) => {
-                let Ok(part) = ready!(Pin::new(parts).poll_frame(context)).transpose();
-                Poll::Ready(part.or_else(|| trailers.take().map(Frame::trailers)).map(Ok))
+            Self::Buffered(BufferedBody { chunks, trailers }) => {
+                let Ok(chunk) = ready!(Pin::new(chunks).poll_frame(context)).transpose();
+                Poll::Ready(chunk.or_else(|| trailers.take().map(Frame::trailers)).map(Ok))
             }
             Self::Stream(frames) => {
                 let frame = ready!(frames.as_mut().poll_next(context));
@@ -57,7 +57,7 @@ impl http_body::Body for GrpcBody {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::WholeBody(WholeBody { parts, trailers }) => parts.is_end_stream() && trailers.is_none(),
+            Self::Buffered(BufferedBody { chunks, trailers }) => chunks.is_end_stream() && trailers.is_none(),
             Self::Stream(_) => false,
             Self::Tonic(body) => body.is_end_stream(),
         }

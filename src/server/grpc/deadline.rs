@@ -1,4 +1,4 @@
-//! How long the client waits.
+//! The deadline that the client sets.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use tonic::Code;
 
 use super::status::Status;
 
-/// Returns how long the client waits for its answer, if it says so.
+/// Returns how long the client waits for a response. `None` if it sets no deadline.
 ///
 /// # Errors
 ///
-/// Fails when it says so in no way that the protocol knows.
+/// Fails if the `grpc-timeout` header is invalid.
 pub(super) fn of(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
-    let wrong = || {
+    let invalid = || {
         let shown: String = text.chars().take(40).collect();
         Status::new(
             Code::InvalidArgument,
             format!("`grpc-timeout` is `{shown}`, expected up to 8 digits and one of HMSmun"),
         )
     };
-    parse(text).map(Some).ok_or_else(wrong)
+    parse(text).map(Some).ok_or_else(invalid)
 }
 
 fn parse(text: &str) -> Option<Duration> {
@@ -42,9 +42,9 @@ fn parse(text: &str) -> Option<Duration> {
     })
 }
 
-/// What a call ends with whose client has given up waiting.
+/// Returns the status of a call whose deadline has passed.
 pub(super) fn exceeded() -> Status {
-    Status::new(Code::DeadlineExceeded, "the deadline that the client set has passed")
+    Status::new(Code::DeadlineExceeded, "the client's deadline has passed")
 }
 
 #[cfg(test)]
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts_are_digits_and_a_unit() {
+    fn grpc_timeout_parse_accepts_digits_and_a_unit() {
         let table = [
             ("1H", Some(3_600_000_000_000)),
             ("2M", Some(120_000_000_000)),

@@ -1,4 +1,4 @@
-//! The one table from kinds of failure to gRPC codes.
+//! The one table from kinds of errors to gRPC codes.
 
 use prost::DecodeError;
 use tokio::task::JoinError;
@@ -11,17 +11,17 @@ use crate::server::priority::PriorityError;
 use crate::types::TensorError;
 use crate::types::protobuf::ReadError;
 
-/// The codes are those that the original makes of the same HTTP statuses, where it has one.
+/// Returns the code of a kind of errors: the original's for the same HTTP status, if it has one.
 const fn kind_code(kind: InferenceErrorKind) -> Code {
     match kind {
         InferenceErrorKind::NotFound | InferenceErrorKind::Model { status: 404 } => Code::NotFound,
-        // INVALID_ARGUMENT for a model that is not ready is what the original says.
+        // The original, too, answers INVALID_ARGUMENT for a model that is not ready.
         InferenceErrorKind::NotReady | InferenceErrorKind::BadRequest | InferenceErrorKind::Model { status: 400 } => {
             Code::InvalidArgument
         }
         InferenceErrorKind::BadRepository | InferenceErrorKind::Model { status: 422 } => Code::FailedPrecondition,
         InferenceErrorKind::Overloaded => Code::ResourceExhausted,
-        InferenceErrorKind::Late => Code::DeadlineExceeded,
+        InferenceErrorKind::Timeout => Code::DeadlineExceeded,
         InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => Code::Unavailable,
         InferenceErrorKind::ModelFailed
         | InferenceErrorKind::LoadFailed
@@ -61,7 +61,7 @@ impl From<DecodeError> for Status {
     }
 }
 
-/// An answer that has no form on the wire.
+/// A response that cannot be encoded.
 impl From<TensorError> for Status {
     fn from(error: TensorError) -> Self {
         Self::new(Code::Internal, error.to_string())
@@ -80,7 +80,7 @@ mod tests {
     use crate::registry::NotFound;
 
     #[tokio::test]
-    async fn every_kind_of_failure_has_its_code() {
+    async fn grpc_code_is_defined_for_every_error_kind() {
         let panic = tokio::spawn(async { panic!("boom") }).await.unwrap_err();
         let not_found = || NotFound::Model { name: "m".to_owned() };
         let table: Vec<(Status, Code)> = vec![

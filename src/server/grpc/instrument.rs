@@ -40,7 +40,7 @@ impl From<Method> for MethodLabels {
     }
 }
 
-/// Counts and times of calls by method. Labels are the methods that exist and the codes of the protocol.
+/// Counts and durations of calls by method. The labels are bounded: the known methods and the codes of the protocol.
 #[derive(Debug, Clone)]
 pub struct GrpcMetrics {
     started: Family<MethodLabels, Counter>,
@@ -48,20 +48,20 @@ pub struct GrpcMetrics {
     handling: Family<MethodLabels, Histogram, fn() -> Histogram>,
     received: Family<MethodLabels, Counter>,
     sent: Family<MethodLabels, Counter>,
-    /// The series of each method's calls that go well, found once.
-    common: Arc<[OnceLock<Common>; METHODS]>,
+    /// The series of each method's successful calls, looked up once.
+    common: Arc<[OnceLock<CommonSeries>; METHODS]>,
 }
 
-/// The series of a method, and of its code `OK`.
+/// The series of a method and of its code `OK`.
 #[derive(Debug)]
-struct Common {
+struct CommonSeries {
     started: Counter,
     handled: Counter,
     handling: Histogram,
 }
 
 impl GrpcMetrics {
-    /// Makes the metrics and registers them.
+    /// Creates the metrics and registers them.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             started: Family::default(),
@@ -84,8 +84,8 @@ impl GrpcMetrics {
         metrics
     }
 
-    fn common(&self, method: Method) -> &Common {
-        self.common[method.index].get_or_init(|| Common {
+    fn common(&self, method: Method) -> &CommonSeries {
+        self.common[method.index].get_or_init(|| CommonSeries {
             started: self.started.get_or_create_owned(&method.into()),
             handled: self.handled.get_or_create_owned(&code_labels(method, Code::Ok)),
             handling: self.handling.get_or_create_owned(&method.into()),
@@ -97,7 +97,7 @@ fn code_labels(method: Method, code: Code) -> CodeLabels {
     CodeLabels { grpc_code: code_name(code), method: method.into() }
 }
 
-/// A call that is being answered. Dropped without its end, it was cancelled: the client has left.
+/// Observes a call in flight. A call whose observation is dropped without [`Observation::end`] was cancelled by the client.
 #[derive(Debug)]
 pub(super) struct Observation {
     method: Method,
@@ -108,7 +108,7 @@ pub(super) struct Observation {
 }
 
 impl Observation {
-    /// Begins to observe a call.
+    /// Starts observing a call.
     pub(super) fn start(app: &App, method: Method, headers: &HeaderMap) -> Self {
         let metrics = app.metrics.clone();
         if let Some(metrics) = &metrics {
@@ -119,24 +119,24 @@ impl Observation {
         Self { method, started: Instant::now(), metrics, ended: false, span }
     }
 
-    /// Returns the span that what happens to the call belongs to.
+    /// Returns the context that spans of the call's steps belong to.
     pub(super) fn trace(&self) -> Option<TraceContext> {
         self.span.as_ref().map(Span::context)
     }
 
-    /// Returns what counts the messages of a stream from the client.
+    /// Returns the counter of messages that the client streams.
     pub(super) fn received(&self) -> Option<Counter> {
         Some(self.metrics.as_ref()?.received.get_or_create_owned(&self.method.into()))
     }
 
-    /// Counts a message of a stream to the client.
+    /// Counts a message that is streamed to the client.
     pub(super) fn sent(&self) {
         if let Some(metrics) = &self.metrics {
             metrics.sent.get_or_create(&self.method.into()).inc();
         }
     }
 
-    /// Records how the call ended.
+    /// Records the result of the call.
     pub(super) fn end(mut self, code: Code) {
         self.record(code);
         self.ended = true;

@@ -1,7 +1,7 @@
-//! The messages of a request: each comes behind five bytes, one that says whether it is compressed and four of length.
+//! Reads the messages of a request. Each follows a header of five bytes: a flag for compression, and four bytes of length.
 //!
-//! A message that came in one piece is a slice of what was received. One that came in several is put together once; memory
-//! is taken for what has arrived, not for what was announced.
+//! A message that arrives in one frame is a slice of the received buffer. One that arrives in several is assembled once;
+//! memory is allocated for the bytes that have arrived, not for the announced length.
 
 use std::io::{self, Read};
 
@@ -17,27 +17,27 @@ use super::status::Status;
 use crate::compute::ComputePool;
 use crate::server::BodyFailure;
 
-/// The bytes before each message.
+/// The length of the header before each message, in bytes.
 pub(super) const HEADER: usize = 5;
 
-/// Memory that is taken at once for a message of several pieces, in bytes; beyond it, as much again as there is.
-const FIRST_PIECES: usize = 1 << 20;
+/// The first allocation for a message that arrives in several frames, in bytes; beyond it, the buffer doubles.
+const FIRST_ALLOCATION: usize = 1 << 20;
 
-/// Compressed messages from this length on are decompressed on the compute pool: below it, that takes less time than it
-/// takes to wake a thread.
+/// Compressed messages of at least this many bytes are decompressed on the compute pool. Decompressing shorter ones takes less
+/// time than waking a thread.
 const LONG_COMPRESSED: usize = 8 * 1024;
 
-/// How long a message may be.
+/// The limit on the length of a message.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limit {
+pub(super) struct MessageLimit {
     /// In bytes, before and after decompression.
     pub(super) bytes: usize,
-    /// Who says so.
+    /// Where the limit comes from, as a clause for error messages.
     pub(super) reason: &'static str,
 }
 
-impl Limit {
-    /// Checks the length of a message; `what` is `message` or `answer`.
+impl MessageLimit {
+    /// Checks the length of a message; `what` is `message` or `response`.
     pub(super) fn check(self, what: &str, len: usize) -> Result<(), Status> {
         if len <= self.bytes {
             return Ok(());
@@ -47,20 +47,20 @@ impl Limit {
         Err(Status::new(Code::ResourceExhausted, message))
     }
 
-    /// A message that is longer when it is decompressed, by nobody knows how much.
+    /// Returns the status of a message whose decompressed length exceeds the limit by an unknown amount.
     fn exceeded(self) -> Status {
         let Self { bytes, reason } = self;
-        let message = format!("the message has more than {bytes} bytes after decompression, the most {reason}");
+        let message = format!("the decompressed message has more than the {bytes} bytes {reason}");
         Status::new(Code::ResourceExhausted, message)
     }
 }
 
-/// How messages are compressed.
+/// The compression of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encoding {
     Identity,
     Gzip,
-    /// By which the protocol means the format of zlib.
+    /// The zlib format, as the protocol defines it.
     Deflate,
 }
 
@@ -84,35 +84,35 @@ impl Encoding {
 pub(super) struct Messages<B> {
     body: B,
     encoding: Encoding,
-    limit: Limit,
+    limit: MessageLimit,
     compute: ComputePool,
-    /// What has been received and not been looked at.
+    /// Received bytes that have not been read yet.
     rest: Bytes,
     received: Option<Counter>,
 }
 
 impl<B: RequestBody> Messages<B> {
-    pub(super) fn new(headers: &HeaderMap, body: B, limit: Limit, compute: ComputePool) -> Result<Self, Status> {
+    pub(super) fn new(headers: &HeaderMap, body: B, limit: MessageLimit, compute: ComputePool) -> Result<Self, Status> {
         Ok(Self { body, encoding: Encoding::of(headers)?, limit, compute, rest: Bytes::new(), received: None })
     }
 
-    /// Counts the messages.
+    /// Counts the messages in `received`.
     pub(super) fn counted(self, received: Option<Counter>) -> Self {
         Self { received, ..self }
     }
 
-    /// Returns the one message of a call that takes one.
+    /// Returns the message of a call that takes exactly one.
     pub(super) async fn only(mut self) -> Result<Bytes, Status> {
-        let wrong = |found| Status::new(Code::InvalidArgument, format!("the call takes one message, {found}"));
-        let message = self.next().await?.ok_or_else(|| wrong("but none came"))?;
-        // Reading to the end lets the connection forget the stream in good order.
+        let invalid = |found| Status::new(Code::InvalidArgument, format!("expected one message, {found}"));
+        let message = self.next().await?.ok_or_else(|| invalid("received none"))?;
+        // Reading to the end allows the connection to close the stream gracefully.
         if !self.rest.is_empty() || (!self.body.is_end_stream() && self.receive().await?) {
-            return Err(wrong("but more came"));
+            return Err(invalid("received more"));
         }
         Ok(message)
     }
 
-    /// Returns the next message, or nothing when the client sends no more.
+    /// Returns the next message. `None` at the end of the stream.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         while self.rest.is_empty() {
             if !self.receive().await? {
@@ -120,7 +120,8 @@ impl<B: RequestBody> Messages<B> {
             }
         }
         let header = self.take(HEADER).await?;
-        let [flag, length @ ..] = *header.first_chunk::<HEADER>().expect("as many bytes were taken");
+        let [flag, length @ ..] =
+            *header.first_chunk::<HEADER>().expect("`take` returns as many bytes as it is asked for");
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
         self.limit.check("message", length)?;
         let message = self.take(length).await?;
@@ -134,41 +135,41 @@ impl<B: RequestBody> Messages<B> {
         }
     }
 
-    /// Takes `length` bytes, whatever pieces they come in.
+    /// Takes the next `length` bytes, from as many frames as needed.
     async fn take(&mut self, length: usize) -> Result<Bytes, Status> {
         if length <= self.rest.len() {
             return Ok(self.rest.split_to(length));
         }
-        let mut pieces = Vec::with_capacity(length.min(FIRST_PIECES.max(self.rest.len())));
+        let mut assembled = Vec::with_capacity(length.min(FIRST_ALLOCATION.max(self.rest.len())));
         loop {
-            let piece = self.rest.split_to(self.rest.len().min(length - pieces.len()));
-            let free = pieces.capacity() - pieces.len();
+            let piece = self.rest.split_to(self.rest.len().min(length - assembled.len()));
+            let free = assembled.capacity() - assembled.len();
             if free < piece.len() {
-                pieces.reserve_exact(piece.len().max(pieces.len()).min(length - pieces.len()));
+                assembled.reserve_exact(piece.len().max(assembled.len()).min(length - assembled.len()));
             }
-            pieces.extend_from_slice(&piece);
-            if pieces.len() == length {
-                return Ok(pieces.into());
+            assembled.extend_from_slice(&piece);
+            if assembled.len() == length {
+                return Ok(assembled.into());
             }
             if !self.receive().await? {
-                let found = pieces.len();
-                let message = format!("the message ended early: {length} bytes are declared, but {found} came");
+                let found = assembled.len();
+                let message = format!("the message ended early: expected {length} bytes, received {found}");
                 return Err(Status::new(Code::InvalidArgument, message));
             }
         }
     }
 
-    /// Receives more, and tells whether there was any. Only for when nothing is left.
+    /// Receives more bytes and returns whether there were any. All previous bytes must have been read.
     async fn receive(&mut self) -> Result<bool, Status> {
         while let Some(frame) = self.body.frame().await {
-            let gone = |error: BodyFailure| Status::new(Code::Cancelled, format!("the request ended early: {error}"));
-            let frame = frame.map_err(|error| gone(error.into()))?;
+            let ended = |error: BodyFailure| Status::new(Code::Cancelled, format!("the request ended early: {error}"));
+            let frame = frame.map_err(|error| ended(error.into()))?;
             match frame.into_data() {
                 Ok(data) if !data.is_empty() => {
                     self.rest = data;
                     return Ok(true);
                 }
-                // Trailers of a request mean nothing.
+                // Trailers of a request have no meaning.
                 _ => {}
             }
         }
@@ -185,7 +186,7 @@ impl<B: RequestBody> Messages<B> {
     }
 }
 
-fn decompress(message: &[u8], encoding: Encoding, limit: Limit) -> Result<Bytes, Status> {
+fn decompress(message: &[u8], encoding: Encoding, limit: MessageLimit) -> Result<Bytes, Status> {
     let read = |decoder: &mut dyn Read| -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         decoder.take((limit.bytes as u64).saturating_add(1)).read_to_end(&mut bytes)?;
@@ -194,7 +195,7 @@ fn decompress(message: &[u8], encoding: Encoding, limit: Limit) -> Result<Bytes,
     let bytes = match encoding {
         Encoding::Gzip => read(&mut MultiGzDecoder::new(message)),
         Encoding::Deflate => read(&mut ZlibDecoder::new(message)),
-        // As the protocol says.
+        // The code that the protocol demands.
         Encoding::Identity => {
             return Err(Status::new(Code::Internal, "a message is compressed, but there is no `grpc-encoding`"));
         }
@@ -206,15 +207,15 @@ fn decompress(message: &[u8], encoding: Encoding, limit: Limit) -> Result<Bytes,
     if bytes.len() > limit.bytes { Err(limit.exceeded()) } else { Ok(bytes.into()) }
 }
 
-/// Returns the bytes that come before a message of the given length.
+/// Returns the header of a message of the given length.
 ///
 /// # Errors
 ///
-/// Fails when the answer is longer than the limit, or than four bytes can say.
-pub(super) fn header(length: usize, limit: Limit) -> Result<Vec<u8>, Status> {
-    limit.check("answer", length)?;
-    let max = Limit { bytes: u32::MAX as usize, reason: "that gRPC can say" };
-    max.check("answer", length)?;
+/// Fails if the response is longer than the limit, or than four bytes can express.
+pub(super) fn header(length: usize, limit: MessageLimit) -> Result<Vec<u8>, Status> {
+    limit.check("response", length)?;
+    let max = MessageLimit { bytes: u32::MAX as usize, reason: "that gRPC supports" };
+    max.check("response", length)?;
     let length = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
     let mut header = vec![0];
     header.extend_from_slice(&length);
@@ -233,7 +234,7 @@ mod tests {
     use http_body_util::StreamBody;
     use proptest::prelude::*;
 
-    const LIMIT: Limit = Limit { bytes: 100, reason: "that the test allows" };
+    const LIMIT: MessageLimit = MessageLimit { bytes: 100, reason: "that the test allows" };
 
     /// Cuts bytes into frames.
     fn body(bytes: &[u8], cuts: &[usize]) -> impl RequestBody {
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_may_be_compressed() {
+    async fn compressed_messages_are_decompressed() {
         assert_eq!(only("identity", &framed(0, b"ab")).await.unwrap(), "ab");
         assert_eq!(only("gzip", &framed(0, b"ab")).await.unwrap(), "ab");
         assert_eq!(only("gzip", &framed(1, &gzip(b"ab"))).await.unwrap(), "ab");
@@ -286,13 +287,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_message_is_refused() {
+    async fn invalid_messages_are_rejected() {
         let invalid = Code::InvalidArgument;
         let table: [(&str, Vec<u8>, Code, &str); 11] = [
-            ("identity", Vec::new(), invalid, "the call takes one message, but none came"),
-            ("identity", framed(0, b"").repeat(2), invalid, "the call takes one message, but more came"),
-            ("identity", vec![0, 0], invalid, "the message ended early: 5 bytes are declared, but 2 came"),
-            ("identity", vec![0, 0, 0, 0, 9, 1], invalid, "the message ended early: 9 bytes are declared, but 1 came"),
+            ("identity", Vec::new(), invalid, "expected one message, received none"),
+            ("identity", framed(0, b"").repeat(2), invalid, "expected one message, received more"),
+            ("identity", vec![0, 0], invalid, "the message ended early: expected 5 bytes, received 2"),
+            ("identity", vec![0, 0, 0, 0, 9, 1], invalid, "the message ended early: expected 9 bytes, received 1"),
             ("identity", framed(2, b""), invalid, "the compressed flag is 2, expected 0 or 1"),
             ("identity", framed(1, b""), Code::Internal, "a message is compressed, but there is no `grpc-encoding`"),
             ("gzip", framed(1, b"ab"), invalid, "the message is not valid gzip: unexpected end of file"),
@@ -313,7 +314,7 @@ mod tests {
                 "gzip",
                 framed(1, &gzip(&vec![0; 50_000])),
                 Code::ResourceExhausted,
-                "the message has more than 100 bytes after decompression, the most that the test allows",
+                "the decompressed message has more than the 100 bytes that the test allows",
             ),
         ];
         for (encoding, bytes, code, message) in table {
@@ -322,27 +323,27 @@ mod tests {
     }
 
     #[test]
-    fn unknown_compressions_are_named() {
+    fn unsupported_compression_is_named() {
         let mut headers = HeaderMap::new();
         headers.insert("grpc-encoding", http::HeaderValue::from_static("snappy"));
-        let refused = Messages::new(&headers, body(b"", &[]), LIMIT, ComputePool::for_this_machine()).err().unwrap();
-        assert_eq!(refused.code, Code::Unimplemented);
-        assert_eq!(refused.message, "the compression `snappy` is not supported: send gzip, deflate or identity");
-        assert_eq!(refused.response().headers()["grpc-accept-encoding"], "identity,deflate,gzip");
+        let rejected = Messages::new(&headers, body(b"", &[]), LIMIT, ComputePool::for_this_machine()).err().unwrap();
+        assert_eq!(rejected.code, Code::Unimplemented);
+        assert_eq!(rejected.message, "the compression `snappy` is not supported: send gzip, deflate or identity");
+        assert_eq!(rejected.response().headers()["grpc-accept-encoding"], "identity,deflate,gzip");
     }
 
     #[test]
-    fn answers_have_a_limit_too() {
+    fn response_header_rejects_messages_over_limit() {
         assert_eq!(header(100, LIMIT).unwrap(), [0, 0, 0, 0, 100]);
-        let message = "the answer has 101 bytes, more than the 100 that the test allows";
+        let message = "the response has 101 bytes, more than the 100 that the test allows";
         assert_eq!(header(101, LIMIT).unwrap_err(), Status::new(Code::ResourceExhausted, message));
-        let without = Limit { bytes: usize::MAX, ..LIMIT };
+        let without = MessageLimit { bytes: usize::MAX, ..LIMIT };
         assert!(header(u32::MAX as usize, without).is_ok() && header(u32::MAX as usize + 1, without).is_err());
     }
 
     proptest! {
         #[test]
-        fn messages_come_whole_however_they_are_cut(
+        fn messages_are_reassembled_from_any_frames(
             sent in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 0..6),
             cuts in proptest::collection::vec(0..12_usize, 0..20),
         ) {

@@ -1,4 +1,4 @@
-//! What the server and its models say about themselves, and whether they are ready.
+//! The metadata and the readiness of the server and its models.
 
 use super::App;
 use super::status::Status;
@@ -11,9 +11,9 @@ use crate::types::protobuf::messages::{
 use crate::types::protobuf::parameters_to_map;
 use crate::types::{self, ModelMetadata};
 
-/// Tells whether every model that the server was started with is ready, and the server goes on.
+/// Reports whether every model that the server was started with is ready, and the server is not shutting down.
 pub(super) fn is_ready(app: &App) -> bool {
-    !app.inference.is_leaving() && app.inference.registry().is_ready()
+    !app.inference.is_shutting_down() && app.inference.registry().is_ready()
 }
 
 pub(super) fn server(app: &App) -> ServerMetadataResponse {

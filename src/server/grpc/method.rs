@@ -1,15 +1,15 @@
-//! The calls of the gRPC server: one table.
+//! The methods of the gRPC server: one table.
 
 use crate::server::scope::Scope;
 
-/// The services that count as the server itself: their health is its own.
+/// The services whose health is that of the server.
 pub(super) const INFERENCE: &str = "inference.GRPCInferenceService";
 pub(super) const REPOSITORY: &str = "inference.model_repository.ModelRepositoryService";
 const HEALTH: &str = "grpc.health.v1.Health";
 
-/// What a call does.
+/// The action of a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum MethodAction {
     ServerLive,
     ServerReady,
     ModelReady,
@@ -24,7 +24,7 @@ pub(super) enum Action {
     HealthWatch,
 }
 
-/// The kinds of calls, as metrics name them.
+/// The kinds of calls, as in the labels of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallKind {
     Unary,
@@ -37,50 +37,50 @@ pub(super) enum CallKind {
 pub(super) struct MethodSpec {
     pub(super) service: &'static str,
     pub(super) name: &'static str,
-    pub(super) action: Action,
+    pub(super) action: MethodAction,
     pub(super) kind: CallKind,
     pub(super) scope: Scope,
-    /// Whether probes call it all the time, so that the access log leaves it out.
+    /// Whether the method is a probe, which is called all the time and therefore not traced.
     pub(super) is_probe: bool,
 }
 
-/// Declares a call of one message in each direction.
-const fn unary(service: &'static str, name: &'static str, action: Action, scope: Scope) -> MethodSpec {
+/// Declares a method with one message in each direction.
+const fn unary(service: &'static str, name: &'static str, action: MethodAction, scope: Scope) -> MethodSpec {
     MethodSpec { service, name, action, kind: CallKind::Unary, scope, is_probe: false }
 }
 
 /// Declares a health check of one message in each direction.
-const fn probe(service: &'static str, name: &'static str, action: Action) -> MethodSpec {
+const fn probe(service: &'static str, name: &'static str, action: MethodAction) -> MethodSpec {
     MethodSpec { is_probe: true, ..unary(service, name, action, Scope::Open) }
 }
 
-/// The number of calls.
+/// The number of methods.
 pub(super) const METHODS: usize = 15;
 
-/// Every call.
+/// Every method.
 pub(super) static TABLE: [MethodSpec; METHODS] = [
-    unary(INFERENCE, "ModelInfer", Action::ModelInfer, Scope::Infer),
+    unary(INFERENCE, "ModelInfer", MethodAction::ModelInfer, Scope::Infer),
     MethodSpec {
         kind: CallKind::BidiStreaming,
-        ..unary(INFERENCE, "ModelStreamInfer", Action::ModelStreamInfer, Scope::Infer)
+        ..unary(INFERENCE, "ModelStreamInfer", MethodAction::ModelStreamInfer, Scope::Infer)
     },
-    probe(INFERENCE, "ServerLive", Action::ServerLive),
-    probe(INFERENCE, "ServerReady", Action::ServerReady),
-    unary(INFERENCE, "ModelReady", Action::ModelReady, Scope::Open),
-    unary(INFERENCE, "ServerMetadata", Action::ServerMetadata, Scope::Read),
-    unary(INFERENCE, "ModelMetadata", Action::ModelMetadata, Scope::Read),
-    unary(INFERENCE, "RepositoryIndex", Action::Index, Scope::Read),
-    unary(INFERENCE, "RepositoryModelLoad", Action::Load, Scope::Admin),
-    unary(INFERENCE, "RepositoryModelUnload", Action::Unload, Scope::Admin),
-    // The deprecated service, whose messages have other names and the same form.
-    unary(REPOSITORY, "RepositoryIndex", Action::Index, Scope::Read),
-    unary(REPOSITORY, "RepositoryModelLoad", Action::Load, Scope::Admin),
-    unary(REPOSITORY, "RepositoryModelUnload", Action::Unload, Scope::Admin),
-    probe(HEALTH, "Check", Action::HealthCheck),
-    MethodSpec { kind: CallKind::ServerStreaming, ..probe(HEALTH, "Watch", Action::HealthWatch) },
+    probe(INFERENCE, "ServerLive", MethodAction::ServerLive),
+    probe(INFERENCE, "ServerReady", MethodAction::ServerReady),
+    unary(INFERENCE, "ModelReady", MethodAction::ModelReady, Scope::Open),
+    unary(INFERENCE, "ServerMetadata", MethodAction::ServerMetadata, Scope::Read),
+    unary(INFERENCE, "ModelMetadata", MethodAction::ModelMetadata, Scope::Read),
+    unary(INFERENCE, "RepositoryIndex", MethodAction::Index, Scope::Read),
+    unary(INFERENCE, "RepositoryModelLoad", MethodAction::Load, Scope::Admin),
+    unary(INFERENCE, "RepositoryModelUnload", MethodAction::Unload, Scope::Admin),
+    // The deprecated service, whose messages have other names and the same layout.
+    unary(REPOSITORY, "RepositoryIndex", MethodAction::Index, Scope::Read),
+    unary(REPOSITORY, "RepositoryModelLoad", MethodAction::Load, Scope::Admin),
+    unary(REPOSITORY, "RepositoryModelUnload", MethodAction::Unload, Scope::Admin),
+    probe(HEALTH, "Check", MethodAction::HealthCheck),
+    MethodSpec { kind: CallKind::ServerStreaming, ..probe(HEALTH, "Watch", MethodAction::HealthWatch) },
 ];
 
-/// A call of the table.
+/// A method of the table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Method {
     /// The row's index, below [`METHODS`].
@@ -89,16 +89,16 @@ pub(super) struct Method {
 }
 
 impl Method {
-    /// Finds the call of a path.
+    /// Finds the method of a path.
     pub(super) fn find(path: &str) -> Option<Self> {
         let (service, name) = path.strip_prefix('/')?.split_once('/')?;
         let found = |(_, spec): &(usize, &MethodSpec)| spec.name == name && spec.service == service;
         TABLE.iter().enumerate().find(found).map(|(index, spec)| Self { index, spec })
     }
 
-    /// Reports whether the call's messages hold tensors, so that the limit on messages is the configured one.
+    /// Reports whether the messages hold tensors, so that the configured limit on messages applies.
     pub(super) const fn is_inference(self) -> bool {
-        matches!(self.spec.action, Action::ModelInfer | Action::ModelStreamInfer)
+        matches!(self.spec.action, MethodAction::ModelInfer | MethodAction::ModelStreamInfer)
     }
 }
 

@@ -1,9 +1,9 @@
-//! The V2 (Open Inference) protocol over gRPC, with health and reflection beside it.
+//! The V2 (Open Inference) protocol over gRPC, with health and reflection.
 //!
-//! Services, messages and metadata are those of the original. What is on the wire is read and written here, rather than
-//! by tonic's own server: messages stay slices of what was received, limits are told by the name of their setting, headers
-//! of answers go into the trailers, where the original has them, and a call costs no boxes. Reflection, which is none of
-//! these, is tonic's.
+//! Services, messages and metadata are those of the original. The wire format is read and written here rather than by
+//! tonic's server, because that way messages stay slices of the received buffers, errors name the setting of a limit, headers
+//! of responses go into the trailers, where the original has them, and a call allocates no boxes. Reflection needs none of
+//! this and is tonic's.
 
 mod body;
 mod deadline;
@@ -24,7 +24,6 @@ mod stream;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, Method as HttpMethod, Request, Response, StatusCode};
@@ -38,39 +37,34 @@ pub use body::GrpcBody;
 pub use instrument::GrpcMetrics;
 
 use super::cloud_events::CloudEvents;
-use super::{BodyFailure, HttpService, respond};
+use super::{HttpService, RequestBody, respond};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::Inference;
 use crate::types::protobuf::messages::{ServerLiveResponse, ServerReadyResponse};
 use crate::types::{ServerMetadata, TraceContext};
-use body::WholeBody;
+use body::BufferedBody;
 use health::Watch;
 use infer_stream::StreamInfer;
 use instrument::Observation;
-use message::{Limit, Messages};
-use method::{Action, Method};
+use message::{MessageLimit, Messages};
+use method::{Method, MethodAction};
 use reflection::Reflection;
 use reply::Reply;
 use status::Status;
 
-/// The longest message of a call that carries no tensors.
-const SHORT: Limit = Limit { bytes: 1 << 20, reason: "that this call takes" };
+/// The limit on the messages of methods without tensors.
+const CONTROL_MESSAGE_LIMIT: MessageLimit = MessageLimit { bytes: 1 << 20, reason: "that this method allows" };
 
-/// What the gRPC server needs to know.
+/// The configuration of the gRPC server.
 #[derive(Debug)]
 pub struct GrpcOptions {
     pub metadata: ServerMetadata,
-    /// The longest message in either direction, in bytes, before and after decompression; `usize::MAX` is no limit.
+    /// The longest message in either direction, in bytes, before and after decompression; `usize::MAX` means no limit.
     pub max_message_length: usize,
 }
 
-/// The body of a request.
-pub trait RequestBody: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin + 'static {}
-
-impl<B> RequestBody for B where B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin + 'static {}
-
-/// What calls share.
+/// The state that calls share.
 #[derive(Debug)]
 struct App {
     inference: Inference,
@@ -78,23 +72,23 @@ struct App {
     compute: ComputePool,
     metrics: Option<GrpcMetrics>,
     metadata: ServerMetadata,
-    limit: Limit,
+    limit: MessageLimit,
     cloud_events: CloudEvents,
     reflection: Reflection,
 }
 
-/// What a call of one message brings along.
+/// The context of a call with one message.
 #[derive(Debug, Clone, Copy)]
 struct Call<'a> {
     headers: &'a HeaderMap,
-    /// When its client stops waiting, if it says so.
+    /// When the client stops waiting. `None` if it sets no deadline.
     until: Option<Instant>,
-    /// Its span, when traces are taken.
+    /// The span of the call, if it is traced.
     trace: Option<TraceContext>,
 }
 
-/// Makes the gRPC service.
-pub fn service<B: RequestBody>(
+/// Creates the gRPC service.
+pub fn service<B: RequestBody + 'static>(
     inference: Inference,
     admin: Admin,
     compute: ComputePool,
@@ -108,7 +102,10 @@ pub fn service<B: RequestBody>(
         metrics,
         cloud_events: CloudEvents::new(&options.metadata.name),
         metadata: options.metadata,
-        limit: Limit { bytes: options.max_message_length, reason: "that the setting `grpc_max_message_length` allows" },
+        limit: MessageLimit {
+            bytes: options.max_message_length,
+            reason: "that the setting `grpc_max_message_length` allows",
+        },
         reflection: Reflection::new(),
     });
     service_fn(move |request| {
@@ -118,23 +115,23 @@ pub fn service<B: RequestBody>(
 }
 
 impl App {
-    async fn answer<B: RequestBody>(self: Arc<Self>, request: Request<B>) -> Response<GrpcBody> {
+    async fn answer<B: RequestBody + 'static>(self: Arc<Self>, request: Request<B>) -> Response<GrpcBody> {
         if !is_grpc(&request) {
             let message = "this port speaks gRPC: HTTP/2, POST, content type application/grpc";
-            let refusal = respond::error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
-            return refusal.map(|parts| GrpcBody::WholeBody(WholeBody { parts, trailers: None }));
+            let rejection = respond::error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
+            return rejection.map(|chunks| GrpcBody::Buffered(BufferedBody { chunks, trailers: None }));
         }
         let path = request.uri().path();
         let Some(method) = Method::find(path) else {
             let Some(service) = self.reflection.find(path) else {
-                return Status::new(Code::Unimplemented, format!("there is no method {path}")).response();
+                return Status::new(Code::Unimplemented, format!("unknown method {path}")).response();
             };
             return reflection::answer(service, request.map(tonic::body::Body::new)).await.map(GrpcBody::Tonic);
         };
         let observation = Observation::start(&self, method, request.headers());
         let trace = observation.trace();
         let (Parts { headers, .. }, body) = request.into_parts();
-        let limit = if method.is_inference() { self.limit } else { SHORT };
+        let limit = if method.is_inference() { self.limit } else { CONTROL_MESSAGE_LIMIT };
         let opened = deadline::of(&headers)
             .and_then(|deadline| Ok((deadline, Messages::new(&headers, body, limit, self.compute.clone())?)));
         let (deadline, messages) = match opened {
@@ -142,19 +139,19 @@ impl App {
             Err(status) => return refuse(&status, observation),
         };
         match method.spec.action {
-            Action::ModelStreamInfer => {
+            MethodAction::ModelStreamInfer => {
                 let messages = messages.counted(observation.received());
                 stream::open(StreamInfer::new(self, messages, headers, trace), deadline, observation)
             }
-            Action::HealthWatch => {
+            MethodAction::HealthWatch => {
                 let service = match service_of(messages).await {
                     Ok(service) => service,
                     Err(status) => return refuse(&status, observation),
                 };
-                stream::open(Watch::new(self, service, SHORT), deadline, observation)
+                stream::open(Watch::new(self, service, CONTROL_MESSAGE_LIMIT), deadline, observation)
             }
             _ => {
-                // Beyond what a clock can say, nobody waits.
+                // A deadline that the clock cannot express is never reached.
                 let until = deadline.and_then(|deadline| Instant::now().checked_add(deadline));
                 let work = self.reply(method, Call { headers: &headers, until, trace }, messages);
                 let result = match until {
@@ -174,8 +171,8 @@ impl App {
         }
     }
 
-    /// Answers a call of one message with one message.
-    async fn reply<B: RequestBody>(
+    /// Handles a call with one message in each direction.
+    async fn reply<B: RequestBody + 'static>(
         &self,
         method: Method,
         call: Call<'_>,
@@ -184,25 +181,25 @@ impl App {
         let message = messages.only().await?;
         let limit = self.limit;
         match method.spec.action {
-            Action::ModelInfer => infer::infer(self, call, message).await,
-            Action::ServerLive => Reply::new(&ServerLiveResponse { live: true }, limit),
-            Action::ServerReady => Reply::new(&ServerReadyResponse { ready: metadata::is_ready(self) }, limit),
-            Action::ModelReady => Reply::new(&metadata::model_ready(self, &Message::decode(message)?)?, limit),
-            Action::ServerMetadata => Reply::new(&metadata::server(self), limit),
-            Action::ModelMetadata => Reply::new(&metadata::model(self, &Message::decode(message)?)?, limit),
-            Action::Index => Reply::new(&repository::index(self, &Message::decode(message)?).await?, limit),
-            Action::Load => Reply::new(&repository::load(self, &Message::decode(message)?).await?, limit),
-            Action::Unload => Reply::new(&repository::unload(self, &Message::decode(message)?).await?, limit),
-            Action::HealthCheck => health::check(self, &HealthCheckRequest::decode(message)?.service, limit),
-            Action::ModelStreamInfer | Action::HealthWatch => {
-                Err(Status::new(Code::Internal, format!("{} answers a stream", method.spec.name)))
+            MethodAction::ModelInfer => infer::infer(self, call, message).await,
+            MethodAction::ServerLive => Reply::new(&ServerLiveResponse { live: true }, limit),
+            MethodAction::ServerReady => Reply::new(&ServerReadyResponse { ready: metadata::is_ready(self) }, limit),
+            MethodAction::ModelReady => Reply::new(&metadata::model_ready(self, &Message::decode(message)?)?, limit),
+            MethodAction::ServerMetadata => Reply::new(&metadata::server(self), limit),
+            MethodAction::ModelMetadata => Reply::new(&metadata::model(self, &Message::decode(message)?)?, limit),
+            MethodAction::Index => Reply::new(&repository::index(self, &Message::decode(message)?).await?, limit),
+            MethodAction::Load => Reply::new(&repository::load(self, &Message::decode(message)?).await?, limit),
+            MethodAction::Unload => Reply::new(&repository::unload(self, &Message::decode(message)?).await?, limit),
+            MethodAction::HealthCheck => health::check(self, &HealthCheckRequest::decode(message)?.service, limit),
+            MethodAction::ModelStreamInfer | MethodAction::HealthWatch => {
+                Err(Status::new(Code::Internal, format!("{} is a streaming method", method.spec.name)))
             }
         }
     }
 }
 
-/// Reads which service is to be watched.
-async fn service_of<B: RequestBody>(messages: Messages<B>) -> Result<String, Status> {
+/// Reads the name of the service to watch.
+async fn service_of<B: RequestBody + 'static>(messages: Messages<B>) -> Result<String, Status> {
     Ok(HealthCheckRequest::decode(messages.only().await?)?.service)
 }
 
@@ -211,7 +208,7 @@ fn refuse(status: &Status, observation: Observation) -> Response<GrpcBody> {
     status.response()
 }
 
-/// Tells whether a request is one of gRPC, whose messages are in protobuf.
+/// Reports whether a request is a gRPC call with protobuf messages.
 fn is_grpc<B>(request: &Request<B>) -> bool {
     let content_type = request.headers().get(CONTENT_TYPE).map(http::HeaderValue::as_bytes).unwrap_or_default();
     let is_protobuf = match content_type.strip_prefix(b"application/grpc") {

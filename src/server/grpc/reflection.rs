@@ -1,4 +1,4 @@
-//! `grpc.reflection`, in both of its versions, for clients that bring no `proto/`.
+//! `grpc.reflection`, in both of its versions, for clients without the `proto/` files.
 
 use std::convert::Infallible;
 
@@ -12,7 +12,7 @@ use crate::types::protobuf::DESCRIPTORS;
 
 type Reflect = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
 
-/// The two versions, whose messages are the same.
+/// The two versions, which have the same messages.
 #[derive(Debug, Clone)]
 pub(super) struct Reflection {
     v1: Reflect,
@@ -32,7 +32,7 @@ impl Reflection {
         }
     }
 
-    /// Returns what answers a path, if it is one of reflection.
+    /// Returns the service of a path, if it belongs to reflection.
     pub(super) fn find(&self, path: &str) -> Option<Reflect> {
         match path {
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo" => Some(self.v1.clone()),
@@ -42,7 +42,7 @@ impl Reflection {
     }
 }
 
-/// Asks a service that is always ready.
+/// Calls a service, which is always ready.
 pub(super) async fn answer(mut service: Reflect, request: Request<Body>) -> Response<Body> {
     let Ok(service) = service.ready().await;
     let Ok(response) = service.call(request).await;

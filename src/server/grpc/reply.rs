@@ -1,12 +1,12 @@
-//! The answers of calls with one message.
+//! The responses of calls with one message.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response};
 use prost::Message;
 
-use super::body::{GrpcBody, WholeBody};
-use super::message::{self, Limit};
+use super::body::{BufferedBody, GrpcBody};
+use super::message::{self, MessageLimit};
 use super::status::{self, GRPC, Status};
 use crate::inference::Admission;
 use crate::server::respond::BodyChunks;
@@ -14,30 +14,30 @@ use crate::server::respond::BodyChunks;
 /// A message and the headers that follow it.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
-    /// The message with what comes before it, in parts.
-    pub(super) parts: Vec<Bytes>,
+    /// The message with its header, in chunks.
+    pub(super) chunks: Vec<Bytes>,
     pub(super) trailers: HeaderMap,
-    /// Ends when the message has been sent.
+    /// Held until the message has been sent.
     pub(super) admission: Admission,
 }
 
 impl Reply {
-    /// Makes the reply of a generated message.
-    pub(super) fn new(message: &impl Message, limit: Limit) -> Result<Self, Status> {
-        Ok(Self { parts: vec![encode(message, limit)?], trailers: HeaderMap::new(), admission: Admission::new() })
+    /// Encodes a generated message as a reply.
+    pub(super) fn new(message: &impl Message, limit: MessageLimit) -> Result<Self, Status> {
+        Ok(Self { chunks: vec![encode(message, limit)?], trailers: HeaderMap::new(), admission: Admission::new() })
     }
 
     pub(super) fn response(mut self) -> Response<GrpcBody> {
         status::write_ok(&mut self.trailers);
-        respond(GrpcBody::WholeBody(WholeBody {
-            parts: BodyChunks::from_all(self.parts).with_admission(self.admission),
+        respond(GrpcBody::Buffered(BufferedBody {
+            chunks: BodyChunks::from_all(self.chunks).with_admission(self.admission),
             trailers: Some(self.trailers),
         }))
     }
 }
 
-/// Writes a generated message with what comes before it.
-pub(super) fn encode(message: &impl Message, limit: Limit) -> Result<Bytes, Status> {
+/// Encodes a generated message with its header.
+pub(super) fn encode(message: &impl Message, limit: MessageLimit) -> Result<Bytes, Status> {
     let length = message.encoded_len();
     let mut bytes = message::header(length, limit)?;
     bytes.reserve_exact(length);
@@ -45,7 +45,7 @@ pub(super) fn encode(message: &impl Message, limit: Limit) -> Result<Bytes, Stat
     Ok(bytes.into())
 }
 
-/// Starts an answer.
+/// Starts a response.
 pub(super) fn respond(body: GrpcBody) -> Response<GrpcBody> {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, GRPC);

@@ -1,6 +1,6 @@
 //! The model repository API: index, load, unload.
 //!
-//! The deprecated service's messages have the same form, so both services share these.
+//! The messages of the deprecated service have the same layout, so both services share these.
 
 use super::App;
 use super::status::Status;
@@ -13,10 +13,10 @@ use crate::types::protobuf::messages::{
 
 pub(super) async fn index(app: &App, request: &RepositoryIndexRequest) -> Result<RepositoryIndexResponse, Status> {
     let entries = app.admin.index(request.ready).await?;
-    Ok(RepositoryIndexResponse { models: entries.into_iter().map(line).collect() })
+    Ok(RepositoryIndexResponse { models: entries.into_iter().map(model_index).collect() })
 }
 
-fn line(entry: IndexEntry) -> ModelIndex {
+fn model_index(entry: IndexEntry) -> ModelIndex {
     let IndexEntry { name, version, state, reason } = entry;
     ModelIndex { name, version: version.unwrap_or_default(), state: state.name().to_owned(), reason }
 }

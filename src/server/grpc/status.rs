@@ -1,4 +1,4 @@
-//! How a call ends: a code and a message, in headers.
+//! The status that ends a call: a code and a message, in headers.
 
 use std::borrow::Cow;
 
@@ -15,13 +15,13 @@ const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-en
 
 pub(super) const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// What a message may hold beside letters is sent as `%` and two digits.
+/// Characters that are sent as `%` and two digits, besides those that are not ASCII.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
-/// The longest message, in bytes: it may hold names that the client sent, and clients refuse long headers.
+/// The longest message, in bytes: it may contain names from the client, and clients reject long headers.
 const MAX_MESSAGE: usize = 1024;
 
-/// How a call failed.
+/// The error that a call ended with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) code: Code,
@@ -37,7 +37,7 @@ impl Status {
     pub(super) fn write(&self, headers: &mut HeaderMap) {
         headers.insert(GRPC_STATUS, HeaderValue::from(self.code as i32));
         if self.code == Code::Unimplemented {
-            // The protocol wants it of those who refuse a compression.
+            // The protocol demands this header if a compression is unsupported.
             headers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static("identity,deflate,gzip"));
         }
         let message = utf8_percent_encode(shorten(&self.message), ESCAPED).to_string();
@@ -46,7 +46,7 @@ impl Status {
         }
     }
 
-    /// Returns the answer of a call that failed before it had anything to say.
+    /// Returns the response of a call that failed before its first message.
     pub(super) fn response(&self) -> http::Response<GrpcBody> {
         let mut response = http::Response::new(GrpcBody::default());
         response.headers_mut().insert(CONTENT_TYPE, GRPC);
@@ -55,12 +55,12 @@ impl Status {
     }
 }
 
-/// Adds the status of a call that went well.
+/// Adds the status of a successful call.
 pub(super) fn write_ok(headers: &mut HeaderMap) {
     headers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
 }
 
-/// Cuts a message to the length that fits a header, at the end of a character.
+/// Truncates a message to [`MAX_MESSAGE`], at the end of a character.
 fn shorten(message: &str) -> &str {
     &message[..message.floor_char_boundary(MAX_MESSAGE)]
 }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn any_message_becomes_a_header() {
+    fn status_message_is_escaped_and_truncated() {
         assert_eq!(message("model `a b` not found"), "model `a b` not found");
         assert_eq!(message("100 %\r\nset-cookie: é"), "100 %25%0D%0Aset-cookie: %C3%A9");
         assert_eq!(message(&"é".repeat(1000)).len(), 6 * MAX_MESSAGE / 2);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_numbers_and_have_the_protocol_s_names() {
+    fn status_codes_have_protocol_numbers_and_names() {
         for number in 0..17 {
             let code = Code::from(number);
             let response = Status::new(code, "").response();

@@ -1,7 +1,7 @@
-//! Answers of several messages: whatever makes them, the deadline, the trailers and the metrics.
+//! Responses of several messages: their source, the deadline, the trailers and the metrics.
 //!
-//! The next message is made when the connection has room for it, so a client that reads slowly holds back what makes
-//! them, and a client that leaves ends it.
+//! The next message is produced when the connection has room for it, so a slow client slows down the source, and a client
+//! that disconnects ends it.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -20,41 +20,41 @@ use super::instrument::Observation;
 use super::reply::respond;
 use super::status::{self, Status};
 
-/// What makes the messages of an answer.
+/// Produces the messages of a response.
 pub(super) trait MessageSource: Send + 'static {
-    /// Makes the next message, in parts, with what comes before it. Nothing is the end, and so is a failure.
+    /// Returns the next message with its header, in chunks. The stream ends with `None` or an error.
     fn next(&mut self) -> impl Future<Output = Option<Result<Vec<Bytes>, Status>>> + Send;
 
-    /// Returns the headers that follow the last message when all went well.
+    /// Returns the headers that follow the last message of a successful stream.
     fn trailers(&mut self) -> HeaderMap {
         HeaderMap::new()
     }
 }
 
-/// Starts an answer. Its first message is not waited for: clients may send only when they know that they are heard.
+/// Starts a response without waiting for its first message: some clients send only after they have received headers.
 pub(super) fn open(
     source: impl MessageSource,
     limit: Option<Duration>,
     observation: Observation,
 ) -> Response<GrpcBody> {
     let deadline = limit.map(|limit| Box::pin(tokio::time::sleep(limit)));
-    let frames = Frames { work: Some((source, observation)), parts: VecDeque::new(), deadline };
+    let frames = Frames { work: Some((source, observation)), chunks: VecDeque::new(), deadline };
     let frames = stream::unfold(frames, async |mut frames| frames.next().await.map(|frame| (frame, frames)));
     respond(GrpcBody::Stream(Box::pin(frames)))
 }
 
 struct Frames<S> {
-    /// Nothing once the last message has been made.
+    /// `None` once the last message has been produced.
     work: Option<(S, Observation)>,
-    /// What is left of the current message.
-    parts: VecDeque<Bytes>,
+    /// The remaining chunks of the current message.
+    chunks: VecDeque<Bytes>,
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S: MessageSource> Frames<S> {
     async fn next(&mut self) -> Option<Frame<Bytes>> {
-        if let Some(part) = self.parts.pop_front() {
-            return Some(Frame::data(part));
+        if let Some(chunk) = self.chunks.pop_front() {
+            return Some(Frame::data(chunk));
         }
         let (source, observation) = self.work.as_mut()?;
         let next = tokio::select! {
@@ -63,16 +63,16 @@ impl<S: MessageSource> Frames<S> {
             next = source.next() => next,
         };
         let end = match next {
-            Some(Ok(parts)) => {
+            Some(Ok(chunks)) => {
                 observation.sent();
-                self.parts = parts.into();
-                return self.parts.pop_front().map(Frame::data);
+                self.chunks = chunks.into();
+                return self.chunks.pop_front().map(Frame::data);
             }
             Some(Err(status)) => Err(status),
             None => Ok(source.trailers()),
         };
         let (source, observation) = self.work.take()?;
-        // The work ends before the client knows.
+        // End the work before the client sees the end.
         drop(source);
         Some(Frame::trailers(match end {
             Ok(mut trailers) => {

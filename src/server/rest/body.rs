@@ -1,4 +1,4 @@
-//! Request bodies, read whole within the limit, decompressed and parted into JSON and binary data.
+//! Request bodies: read completely within the limit, decompressed, and split into JSON and binary data.
 
 use std::io::{self, Read};
 use std::pin::pin;
@@ -8,34 +8,33 @@ use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use futures_util::FutureExt;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName};
-use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-use super::BodyFailure;
 use crate::compute::ComputePool;
+use crate::server::{BodyFailure, RequestBody};
 
-/// Bodies longer than this many bytes are decompressed and parsed on the compute pool: below it, both take less time
-/// than it takes to wake a thread.
+/// Bodies of at least this many bytes are decompressed and parsed on the compute pool. For shorter ones, both take less time
+/// than waking a thread.
 pub(super) const LONG_BODY: usize = 64 * 1024;
 
-/// The most bytes that are taken off a connection so that it can be used again. Beyond it, a new connection costs less.
-const RELEASED: usize = 64 * 1024;
+/// The most bytes that are read from a connection only so that it can be reused. Beyond it, a new connection costs less.
+const MAX_RELEASED: usize = 64 * 1024;
 
-/// The header that says how many bytes of a body are JSON, before and after compression; binary data follows them.
+/// The header with the number of bytes of JSON in a body, without compression; binary data follows them.
 pub(super) const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 
-/// A body that was read.
+/// A complete request body.
 #[derive(Debug)]
-pub(super) struct RequestBody {
+pub(super) struct ReceivedBody {
     pub(super) json: Bytes,
-    /// What follows the JSON; nothing when the whole body is JSON.
+    /// The bytes after the JSON. `None` if the whole body is JSON.
     pub(super) binary: Option<Bytes>,
 }
 
-/// Why a body could not be read.
+/// The reasons why a body could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError {
-    #[error("the body is larger than {limit} bytes, the limit that the setting `http_max_body_bytes` gives")]
+    #[error("the body is larger than {limit} bytes (setting `http_max_body_bytes`)")]
     TooLarge { limit: usize },
     #[error("the body ended early: {0}")]
     Interrupted(BodyFailure),
@@ -45,47 +44,41 @@ pub(super) enum BodyError {
     Encoding { found: String },
     #[error("the content type `{found}` is not supported: send application/json or application/octet-stream")]
     ContentType { found: String },
-    #[error("the header `{JSON_LENGTH}` is `{found}`: expected one number, of the bytes of JSON before binary data")]
+    #[error("the header `{JSON_LENGTH}` is `{found}`, expected one number: the bytes of JSON before the binary data")]
     JsonLength { found: String },
     #[error("the header `{JSON_LENGTH}` is {length}, but the body has {found} bytes")]
     JsonBeyondBody { length: usize, found: usize },
 }
 
-/// How a body is compressed.
+/// The compression of a body.
 #[derive(Debug, Clone, Copy)]
 enum Encoding {
     Gzip,
-    /// In the zlib format, as HTTP means it.
+    /// The zlib format, as HTTP defines it.
     Deflate,
 }
 
-/// Reads a body, decompressed when it came compressed.
-pub(super) async fn read<B>(
+/// Reads a body of JSON and binary data, and decompresses it if it is compressed.
+pub(super) async fn read<B: RequestBody>(
     headers: &HeaderMap,
     body: B,
     limit: usize,
     compute: &ComputePool,
-) -> Result<RequestBody, BodyError>
-where
-    B: Body<Data = Bytes, Error: Into<BodyFailure>>,
-{
+) -> Result<ReceivedBody, BodyError> {
     check_content_type(headers)?;
     let json_length = json_length(headers)?;
     split(read_any(headers, body, limit, compute).await?, json_length)
 }
 
-/// Reads a body of any type, decompressed when it came compressed.
-pub(super) async fn read_any<B>(
+/// Reads a body of any type, and decompresses it if it is compressed.
+pub(super) async fn read_any<B: RequestBody>(
     headers: &HeaderMap,
     body: B,
     limit: usize,
     compute: &ComputePool,
-) -> Result<Bytes, BodyError>
-where
-    B: Body<Data = Bytes, Error: Into<BodyFailure>>,
-{
+) -> Result<Bytes, BodyError> {
     let encoding = encoding(headers)?;
-    // Refuse what says its length before reading any of it.
+    // Reject a body with a known length before reading any of it.
     if body.size_hint().lower() > limit as u64 {
         return Err(BodyError::TooLarge { limit });
     }
@@ -101,11 +94,8 @@ where
     }
 }
 
-/// Takes a body that means nothing off its connection, which can then be used again.
-pub(super) async fn discard<B>(body: B, limit: usize) -> Result<(), BodyError>
-where
-    B: Body<Data = Bytes, Error: Into<BodyFailure>>,
-{
+/// Reads and discards a body without a meaning, so that its connection can be reused.
+pub(super) async fn discard<B: RequestBody>(body: B, limit: usize) -> Result<(), BodyError> {
     let mut body = pin!(Limited::new(body, limit));
     while let Some(frame) = body.frame().await {
         frame.map_err(|error| failure(error, limit))?;
@@ -113,21 +103,18 @@ where
     Ok(())
 }
 
-/// Takes what an answer has left of its request's body off the connection, and tells whether that can be used again.
+/// Reads and discards the rest of a request's body, and returns whether the connection can be reused.
 ///
-/// Without this the connection would end, or not, by whether the body came before or after the answer. A body that is long,
-/// or does not say how long it is, is not waited for.
-pub(super) async fn release<B>(body: B) -> bool
-where
-    B: Body<Data = Bytes, Error: Into<BodyFailure>>,
-{
+/// Without this, whether the connection is closed would depend on whether the body arrived before or after the response.
+/// A body that is long, or of unknown length, is not waited for.
+pub(super) async fn release<B: RequestBody>(body: B) -> bool {
     if body.is_end_stream() {
         return true;
     }
     let length = body.size_hint().upper();
-    let rest = discard(body, RELEASED);
+    let rest = discard(body, MAX_RELEASED);
     match length {
-        Some(length) if length <= RELEASED as u64 => rest.await.is_ok(),
+        Some(length) if length <= MAX_RELEASED as u64 => rest.await.is_ok(),
         Some(_) => false,
         None => rest.now_or_never().is_some_and(|end| end.is_ok()),
     }
@@ -137,15 +124,15 @@ fn failure(error: BodyFailure, limit: usize) -> BodyError {
     if error.is::<LengthLimitError>() { BodyError::TooLarge { limit } } else { BodyError::Interrupted(error) }
 }
 
-/// Parts a body at the end of its JSON, if that is known.
-fn split(mut json: Bytes, json_length: Option<usize>) -> Result<RequestBody, BodyError> {
+/// Splits a body at the end of its JSON, if that is known.
+fn split(mut json: Bytes, json_length: Option<usize>) -> Result<ReceivedBody, BodyError> {
     let found = json.len();
     let binary = match json_length {
         Some(length) if length > found => return Err(BodyError::JsonBeyondBody { length, found }),
         Some(length) => Some(json.split_off(length)),
         None => None,
     };
-    Ok(RequestBody { json, binary })
+    Ok(ReceivedBody { json, binary })
 }
 
 fn json_length(headers: &HeaderMap) -> Result<Option<usize>, BodyError> {
@@ -163,8 +150,8 @@ fn json_length(headers: &HeaderMap) -> Result<Option<usize>, BodyError> {
     }
 }
 
-/// JSON, by any of its names, or no type at all. Clients of the binary extension send bodies of JSON alone, too, as
-/// `application/octet-stream`.
+/// Accepts the media types of JSON, a missing type, and `application/octet-stream`, as which clients of the binary extension
+/// also send bodies of JSON alone.
 fn check_content_type(headers: &HeaderMap) -> Result<(), BodyError> {
     let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     if value == "application/json" {
@@ -190,7 +177,7 @@ fn encoding(headers: &HeaderMap) -> Result<Option<Encoding>, BodyError> {
 
 fn decompress(bytes: &[u8], encoding: Encoding, limit: usize) -> Result<Bytes, BodyError> {
     let mut body = Vec::new();
-    // One byte more tells a body of just the limit from a longer one.
+    // One more byte distinguishes a body of exactly the limit from a longer one.
     let most = limit as u64 + 1;
     let (encoding, read) = match encoding {
         Encoding::Gzip => ("gzip", MultiGzDecoder::new(bytes).take(most).read_to_end(&mut body)),
@@ -222,7 +209,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    async fn read_as(headers: &[(&str, &str)], body: Vec<u8>, limit: usize) -> Result<RequestBody, BodyError> {
+    async fn read_as(headers: &[(&str, &str)], body: Vec<u8>, limit: usize) -> Result<ReceivedBody, BodyError> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(http::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
@@ -231,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn json_comes_under_several_names() {
+    async fn body_read_accepts_json_media_types() {
         for name in [
             "application/json",
             "application/json; charset=utf-8",
@@ -248,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_limit_holds_before_and_after_decompression() {
+    async fn body_limit_applies_before_and_after_decompression() {
         assert!(read_as(&[], vec![b' '; 10], 10).await.is_ok());
         assert!(matches!(read_as(&[], vec![b' '; 11], 10).await, Err(BodyError::TooLarge { limit: 10 })));
         let bomb = gzip(&vec![b' '; 10_000_000]);
@@ -256,8 +243,8 @@ mod tests {
         let result = read_as(&[("content-encoding", "gzip")], bomb, 100_000).await;
         assert!(matches!(result, Err(BodyError::TooLarge { limit: 100_000 })));
         for (encoding, body) in [("gzip", gzip(b"{}")), ("deflate", deflate(b"{}"))] {
-            let whole = read_as(&[("content-encoding", encoding)], body, 100).await.unwrap();
-            assert_eq!(whole.json, "{}");
+            let body = read_as(&[("content-encoding", encoding)], body, 100).await.unwrap();
+            assert_eq!(body.json, "{}");
             let bomb = if encoding == "gzip" { gzip(&[0; 200]) } else { deflate(&[0; 200]) };
             let result = read_as(&[("content-encoding", encoding)], bomb, 100).await;
             assert!(matches!(result, Err(BodyError::TooLarge { limit: 100 })), "{encoding}");
@@ -265,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_header_parts_the_body() {
+    async fn json_length_header_splits_body() {
         let read = async |lengths: &[&str]| {
             let headers: Vec<_> = lengths.iter().map(|&length| (LENGTH, length)).collect();
             read_as(&headers, b"{}binary".to_vec(), 100).await.map(|body| (body.json, body.binary))
@@ -286,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn broken_or_unknown_encodings_are_refused() {
+    async fn invalid_or_unsupported_encodings_are_rejected() {
         let broken = read_as(&[("content-encoding", "gzip")], b"{}".to_vec(), 100).await;
         assert!(matches!(broken, Err(BodyError::Compression { .. })));
         let mut cut = gzip(b"{\"inputs\":[]}");

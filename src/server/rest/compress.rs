@@ -1,4 +1,4 @@
-//! Gzip for long answers.
+//! Gzip for long responses.
 
 use std::io::Write;
 
@@ -10,13 +10,13 @@ use http::{HeaderMap, HeaderValue};
 use super::respond::{BodyChunks, Response};
 use crate::compute::ComputePool;
 
-/// Shorter answers are not compressed, in bytes; the original's limit.
+/// Shorter responses, in bytes, are not compressed; the original's limit.
 const COMPRESSED_FROM: usize = 500;
 
-/// Longer answers are compressed on the compute pool, in bytes: below it, compressing takes less than 0.2 ms.
+/// Responses of at least this many bytes are compressed on the compute pool: below it, compressing takes less than 0.2 ms.
 const LONG: usize = 8 * 1024;
 
-/// Compresses an answer when it is long enough and the client takes gzip.
+/// Compresses a response if it is long enough and the client accepts gzip.
 pub(super) async fn compress(response: Response, request: &HeaderMap, compute: &ComputePool) -> Response {
     if response.body().len() < COMPRESSED_FROM || response.headers().contains_key(CONTENT_ENCODING) {
         return response;
@@ -42,31 +42,31 @@ pub(super) async fn compress(response: Response, request: &HeaderMap, compute: &
     }
 }
 
-/// Compresses in memory, which does not fail; if it did, the answer would go as it is.
+/// Compresses in memory, which does not fail; if it did, the response would be sent uncompressed.
 fn gzip(body: &BodyChunks) -> Option<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 2), Compression::default());
-    for part in body.iter() {
-        encoder.write_all(part).ok()?;
+    for chunk in body.iter() {
+        encoder.write_all(chunk).ok()?;
     }
     encoder.finish().ok()
 }
 
-/// Tells whether a request's `Accept-Encoding` takes gzip (RFC 9110, section 12.5.3).
+/// Reports whether a request's `Accept-Encoding` allows gzip (RFC 9110, section 12.5.3).
 pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
     let mut any = None;
     for value in headers.get_all(ACCEPT_ENCODING) {
         for item in value.to_str().unwrap_or_default().split(',') {
             let mut parts = item.split(';').map(str::trim);
             let coding = parts.next().unwrap_or_default();
-            let refused = parts.any(|part| {
+            let rejected = parts.any(|part| {
                 part.split_once('=')
                     .is_some_and(|(key, q)| key.trim().eq_ignore_ascii_case("q") && q.trim().parse() == Ok(0.0_f32))
             });
             if coding.eq_ignore_ascii_case("gzip") || coding.eq_ignore_ascii_case("x-gzip") {
-                return !refused;
+                return !rejected;
             }
             if coding == "*" {
-                any = Some(!refused);
+                any = Some(!rejected);
             }
         }
     }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gzip_is_taken_where_the_client_says_so() {
+    fn accept_encoding_decides_about_gzip() {
         let accepts = |text: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(text));

@@ -1,4 +1,4 @@
-//! Which cross-origin requests browsers may send.
+//! The layer for cross-origin resource sharing (CORS).
 
 use http::header::{ACCEPT, ACCEPT_LANGUAGE, CONTENT_LANGUAGE, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method};
@@ -7,7 +7,7 @@ use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer, Expos
 
 use crate::settings::CorsSettings;
 
-/// A value of `cors_settings` that means nothing.
+/// An invalid value in `cors_settings`.
 #[derive(Debug, thiserror::Error)]
 #[error("`cors_settings.{field}`: `{value}` is not {expected}")]
 pub struct CorsError {
@@ -19,13 +19,13 @@ pub struct CorsError {
 /// Headers that the original always allows.
 const ALWAYS: [HeaderName; 4] = [ACCEPT, ACCEPT_LANGUAGE, CONTENT_LANGUAGE, CONTENT_TYPE];
 
-/// Makes the layer that the settings describe.
+/// Creates the layer that the settings describe.
 ///
 /// # Errors
 ///
-/// Fails on the first value that is no origin, method, header or regular expression.
+/// Fails on the first value that is not a valid origin, method, header or regular expression.
 pub fn layer(settings: &CorsSettings) -> Result<CorsLayer, CorsError> {
-    // Browsers refuse a wildcard beside credentials, so what came is then named back to them.
+    // Browsers reject a wildcard together with credentials, so the requested value is mirrored instead.
     let credentials = settings.allow_credentials;
     let any = |values: &[String]| values.iter().any(|value| value == "*");
     let methods = match &settings.allow_methods {

@@ -1,40 +1,40 @@
-//! How long the client waits.
+//! The deadline that the client sets.
 
 use std::time::Duration;
 
 use http::HeaderMap;
 use tokio::time::Instant;
 
-/// The header in which clients say it, in seconds; fractions are fine.
+/// The header with the timeout, in seconds; fractions are allowed.
 const REQUEST_TIMEOUT: &str = "request-timeout";
 
-/// Whoever waits longer waits for ever: a year, so that no clock overflows.
-const LONGEST: f64 = 365.0 * 24.0 * 3600.0;
+/// Longer timeouts, in seconds, count as none: a year, so that no clock overflows.
+const MAX_TIMEOUT: f64 = 365.0 * 24.0 * 3600.0;
 
-/// The longest part of a wrong value that messages show.
-const SHOWN: usize = 40;
+/// How many characters of an invalid value error messages show.
+const MAX_SHOWN: usize = 40;
 
-/// A header that does not say how long.
+/// An invalid timeout header.
 #[derive(Debug, thiserror::Error)]
-#[error("`request-timeout` is `{found}`, expected seconds, as `0.5`")]
+#[error("`request-timeout` is `{found}`, expected seconds, such as `0.5`")]
 pub(super) struct DeadlineError {
     pub(super) found: String,
 }
 
-/// Returns until when the client waits for its answer, if it says so.
+/// Returns when the client stops waiting for a response. `None` if it sets no deadline.
 ///
 /// # Errors
 ///
-/// Fails when what it says is no number of seconds.
+/// Fails if the header is not a number of seconds.
 pub(super) fn of(headers: &HeaderMap) -> Result<Option<Instant>, DeadlineError> {
     let Some(value) = headers.get(REQUEST_TIMEOUT) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default().trim();
-    let wrong = || DeadlineError { found: text.chars().take(SHOWN).collect() };
-    let seconds: f64 = text.parse().map_err(|_| wrong())?;
+    let invalid = || DeadlineError { found: text.chars().take(MAX_SHOWN).collect() };
+    let seconds: f64 = text.parse().map_err(|_| invalid())?;
     if seconds.is_nan() || seconds < 0.0 {
-        return Err(wrong());
+        return Err(invalid());
     }
-    if seconds > LONGEST {
+    if seconds > MAX_TIMEOUT {
         return Ok(None);
     }
     Ok(Some(Instant::now() + Duration::from_secs_f64(seconds)))
@@ -46,7 +46,7 @@ mod tests {
     use http::HeaderValue;
 
     #[test]
-    fn seconds_may_have_fractions() {
+    fn request_timeout_accepts_fractions_of_seconds() {
         let read = |text: &'static str| {
             let headers = HeaderMap::from_iter([(REQUEST_TIMEOUT.parse().unwrap(), HeaderValue::from_static(text))]);
             of(&headers).map(|deadline| deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())))

@@ -1,4 +1,4 @@
-//! The one table from kinds of failure to HTTP statuses.
+//! The one table from kinds of errors to HTTP statuses.
 
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
@@ -12,7 +12,7 @@ use crate::inference::{InferenceError, InferenceErrorKind};
 use crate::server::priority::PriorityError;
 use crate::types::json::{ReadError, WriteError};
 
-/// Everything that can go wrong between a request and its answer.
+/// All errors that end a request.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RequestError {
     #[error(transparent)]
@@ -56,8 +56,8 @@ impl RequestError {
         }
     }
 
-    /// Returns the answer to a request for inference, whose status for overload is a setting.
-    pub(super) fn answer(&self, overload_as_429: bool) -> Response {
+    /// Creates the response to an inference request, whose status for overload is a setting.
+    pub(super) fn inference_response(&self, overload_as_429: bool) -> Response {
         let mut response = self.response();
         if overload_as_429 && matches!(self, Self::Inference(error) if error.kind() == InferenceErrorKind::Overloaded) {
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
@@ -78,17 +78,17 @@ impl RequestError {
 fn kind_status(kind: InferenceErrorKind) -> StatusCode {
     match kind {
         InferenceErrorKind::NotFound => StatusCode::NOT_FOUND,
-        // 400, and not 503, is what the protocol and the original say.
+        // The protocol and the original use 400, not 503.
         InferenceErrorKind::NotReady | InferenceErrorKind::BadRequest => StatusCode::BAD_REQUEST,
         InferenceErrorKind::BadRepository => StatusCode::UNPROCESSABLE_ENTITY,
-        // No other status can be sent.
+        // A number that is not a valid status becomes 500.
         InferenceErrorKind::Model { status } => {
             StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
         }
         InferenceErrorKind::Overloaded | InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => {
             StatusCode::SERVICE_UNAVAILABLE
         }
-        InferenceErrorKind::Late => StatusCode::GATEWAY_TIMEOUT,
+        InferenceErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
         InferenceErrorKind::ModelFailed | InferenceErrorKind::LoadFailed | InferenceErrorKind::Internal => {
             StatusCode::INTERNAL_SERVER_ERROR
         }
@@ -101,7 +101,7 @@ mod tests {
     use crate::registry::NotFound;
 
     #[tokio::test]
-    async fn every_kind_of_failure_has_its_status() {
+    async fn http_status_is_defined_for_every_error() {
         let panic = || tokio::spawn(async { panic!("boom") });
         let table: Vec<(RequestError, u16)> = vec![
             (BodyError::TooLarge { limit: 1 }.into(), 413),
@@ -134,9 +134,9 @@ mod tests {
             assert_eq!(response.status(), status, "{error:?}");
             assert_eq!(response.headers().contains_key(RETRY_AFTER), status == 503, "{error:?}");
         }
-        let overloaded = RequestError::from(InferenceError::Overloaded { limit: 1 }).answer(true);
+        let overloaded = RequestError::from(InferenceError::Overloaded { limit: 1 }).inference_response(true);
         assert_eq!((overloaded.status().as_u16(), overloaded.headers().contains_key(RETRY_AFTER)), (429, true));
-        assert_eq!(RequestError::from(InferenceError::Stopping).answer(true).status(), 503);
+        assert_eq!(RequestError::from(InferenceError::Stopping).inference_response(true).status(), 503);
         assert_eq!(kind_status(InferenceErrorKind::BadRequest), 400);
         assert_eq!(kind_status(InferenceErrorKind::BadRepository), 422);
         assert_eq!(kind_status(InferenceErrorKind::LoadFailed), 500);

@@ -13,10 +13,10 @@ use super::route::Route;
 use crate::inference::InferenceError;
 use crate::registry::{self, RegisteredModel};
 
-/// Why nothing is ready once the end has begun.
-const LEAVING: &str = "the server is shutting down";
+/// The reason why nothing is ready during shutdown.
+const SHUTTING_DOWN: &str = "the server is shutting down";
 
-/// What a readiness answer says of a model.
+/// A model in the response of a readiness check.
 #[derive(Serialize)]
 struct ModelReadiness<'a> {
     name: &'a str,
@@ -30,7 +30,7 @@ impl<'a> From<&'a RegisteredModel> for ModelReadiness<'a> {
     fn from(model: &'a RegisteredModel) -> Self {
         let reason = match &model.state {
             registry::ModelState::Ready(runtime) => runtime.status().into_reason().unwrap_or_default().into(),
-            registry::ModelState::Loading => "the model is being loaded".into(),
+            registry::ModelState::Loading => "the model is loading".into(),
             registry::ModelState::Failed { reason } => reason.into(),
         };
         Self { name: &model.name, version: model.version.as_deref(), state: model.state.name(), reason }
@@ -41,10 +41,10 @@ pub(super) fn live() -> Response {
     respond::json(StatusCode::OK, &json!({ "live": true }))
 }
 
-/// Ready when every model that the server was started with is.
+/// Reports the server as ready if all models that it was started with are ready.
 pub(super) fn ready(app: &App) -> Response {
-    if app.inference.is_leaving() {
-        let body = json!({ "ready": false, "error": LEAVING, "models": [] });
+    if app.inference.is_shutting_down() {
+        let body = json!({ "ready": false, "error": SHUTTING_DOWN, "models": [] });
         return respond::json(StatusCode::BAD_REQUEST, &body);
     }
     let models = app.inference.registry().models();
@@ -62,13 +62,13 @@ pub(super) fn model_ready(app: &App, route: &Route<'_>) -> Response {
         Ok(model) => model,
         Err(error) => return RequestError::from(InferenceError::from(error)).response(),
     };
-    let leaving = app.inference.is_leaving();
+    let leaving = app.inference.is_shutting_down();
     if model.state.is_ready() && !leaving {
         return respond::json(StatusCode::OK, &json!({ "name": model.name, "ready": true }));
     }
     let mut readiness = ModelReadiness::from(model.as_ref());
     if leaving {
-        readiness.reason = LEAVING.into();
+        readiness.reason = SHUTTING_DOWN.into();
     }
     let error = format!("Model {} is not ready yet.", model.name);
     let body = json!({ "name": model.name, "ready": false, "error": error, "state": readiness.state, "reason": readiness.reason });

@@ -6,52 +6,47 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::body::{self, JSON_LENGTH, LONG_BODY, RequestBody};
+use super::body::{self, JSON_LENGTH, LONG_BODY, ReceivedBody};
 use super::deadline;
 use super::errors::RequestError;
 use super::respond::{self, BodyChunks, Response};
 use super::route::Route;
-use super::{App, BodyFailure};
+use super::{App, RequestBody};
 use crate::inference::{Admission, ModelTarget};
 use crate::server::priority;
 use crate::telemetry::traces::RequestPhase;
 use crate::types::json::{self, BinaryOutputs, JsonBody, JsonRequest, ReadError, WriteOptions};
 use crate::types::{Datatype, InferenceRequest, InferenceResponse, Tensor, TraceContext};
 
-/// Answers with more bytes to write than this are written on the compute pool.
-const LONG_ANSWER: usize = 32 * 1024;
+/// Responses with at least this many bytes of tensors to write as JSON are encoded on the compute pool.
+const LONG_RESPONSE: usize = 32 * 1024;
 
-/// Answers a request, whose span is `trace` when traces are taken.
-pub(super) async fn infer<B>(
+/// Handles an inference request, whose span is `trace` if it is traced.
+pub(super) async fn infer<B: RequestBody>(
     app: &App,
     route: &Route<'_>,
     headers: &HeaderMap,
     body: B,
     trace: Option<TraceContext>,
     admission: &mut Admission,
-) -> Response
-where
-    B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
-{
-    answer(app, route, headers, body, trace, admission).await.unwrap_or_else(|error| error.answer(app.overload_as_429))
+) -> Response {
+    let result = try_infer(app, route, headers, body, trace, admission).await;
+    result.unwrap_or_else(|error| error.inference_response(app.overload_as_429))
 }
 
-async fn answer<B>(
+async fn try_infer<B: RequestBody>(
     app: &App,
     route: &Route<'_>,
     headers: &HeaderMap,
     body: B,
     trace: Option<TraceContext>,
     admission: &mut Admission,
-) -> Result<Response, RequestError>
-where
-    B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
-{
-    let Received { target, request, binary_outputs } = read(app, route, headers, body, trace).await?;
+) -> Result<Response, RequestError> {
+    let ParsedRequest { target, request, binary_outputs } = read(app, route, headers, body, trace).await?;
     let mut response = app.inference.infer(&target, request, admission).await?;
 
-    let mut headers = app.cloud_events.take_headers(&mut response, &target.model);
-    // A model's would be that of another body.
+    let mut headers = app.cloud_events.take_response_headers(&mut response, &target.model);
+    // If the model sets it, it describes another body.
     headers.remove(JSON_LENGTH);
     let since = trace.map(|_| Instant::now());
     let JsonBody { json, binary } = write(app, response, binary_outputs).await?;
@@ -65,16 +60,16 @@ where
     }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(JSON_LENGTH, HeaderValue::from(json.len()));
-    Ok(respond::whole(StatusCode::OK, headers, BodyChunks::new(json, binary)))
+    Ok(respond::response(StatusCode::OK, headers, BodyChunks::new(json, binary)))
 }
 
-/// Writes an answer, where its length says.
+/// Encodes a response, on the compute pool if it is large.
 pub(super) async fn write(
     app: &App,
     response: InferenceResponse,
     binary: BinaryOutputs,
 ) -> Result<JsonBody, RequestError> {
-    // Binary data is not written but sent as it is, except BYTES.
+    // Binary data is sent without encoding, except BYTES.
     let work = |output: &Tensor| match output.datatype {
         Datatype::Bytes => output.byte_len(),
         _ if binary.wants(&output.name) => 0,
@@ -82,31 +77,28 @@ pub(super) async fn write(
     };
     let size: usize = response.outputs.iter().map(work).sum();
     let options = WriteOptions { binary, non_finite: app.non_finite };
-    if size < LONG_ANSWER {
+    if size < LONG_RESPONSE {
         return Ok(json::write_response(&response, &options)?);
     }
     Ok(app.compute.run(move || json::write_response(&response, &options)).await??)
 }
 
-/// A request, whose model it is for, and what it asks of the answer's form.
-pub(super) struct Received {
+/// A request, the model that it is for, and the outputs that it wants as binary data.
+pub(super) struct ParsedRequest {
     pub(super) target: ModelTarget,
     pub(super) request: InferenceRequest,
     pub(super) binary_outputs: BinaryOutputs,
 }
 
-/// Finds the model of a request and reads the request as that model sees it.
-pub(super) async fn read<B>(
+/// Finds the model of a request and reads the request, with the headers that this model sees.
+pub(super) async fn read<B: RequestBody>(
     app: &App,
     route: &Route<'_>,
     headers: &HeaderMap,
     body: B,
     trace: Option<TraceContext>,
-) -> Result<Received, RequestError>
-where
-    B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
-{
-    // An unknown model is told before its body is read.
+) -> Result<ParsedRequest, RequestError> {
+    // Reject an unknown model before reading the body.
     let target = app.inference.target(&route.name, route.version.as_deref())?;
     let target = target.with_deadline(deadline::of(headers)?);
     let body = body::read(headers, body, app.max_body_bytes, &app.compute).await?;
@@ -114,13 +106,13 @@ where
     let JsonRequest { mut request, id, binary_outputs } =
         if size < LONG_BODY { parse(body)? } else { app.compute.run(move || parse(body)).await?? };
     request.id = id.unwrap_or_else(|| Uuid::new_v4().to_string());
-    priority::give(&mut request, headers)?;
+    priority::assign(&mut request, headers)?;
     request.trace = trace;
 
-    app.cloud_events.give_headers(&mut request, headers, &target.model);
-    Ok(Received { target, request, binary_outputs })
+    app.cloud_events.set_request_headers(&mut request, headers, &target.model);
+    Ok(ParsedRequest { target, request, binary_outputs })
 }
 
-fn parse(body: RequestBody) -> Result<JsonRequest, ReadError> {
+fn parse(body: ReceivedBody) -> Result<JsonRequest, ReadError> {
     json::read_request(&body.json, body.binary)
 }

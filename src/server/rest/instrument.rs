@@ -37,19 +37,19 @@ struct MethodLabels {
     method: &'static str,
 }
 
-/// Counts and times of requests by route. Health routes are left out, as in the original.
+/// Counts and durations of requests by route. Health routes are not included, as in the original.
 #[derive(Debug, Clone)]
 pub struct RestMetrics {
     requests: Family<RequestLabels, Counter>,
     duration: Family<RequestLabels, Histogram, fn() -> Histogram>,
     in_progress: Family<MethodLabels, Gauge>,
-    /// The series of each route's commonest answer, found once.
-    common: Arc<[OnceLock<Common>; ROUTES]>,
+    /// The series of each route's most common response, looked up once.
+    common: Arc<[OnceLock<CommonSeries>; ROUTES]>,
 }
 
-/// The series of a route's own method and status 200.
+/// The series of a route with its usual method and status 200.
 #[derive(Debug)]
-struct Common {
+struct CommonSeries {
     method: &'static str,
     requests: Counter,
     duration: Histogram,
@@ -57,7 +57,7 @@ struct Common {
 }
 
 impl RestMetrics {
-    /// Makes the metrics and registers them under `prefix`.
+    /// Creates the metrics and registers them under `prefix`.
     pub fn register(registry: &mut Registry, prefix: &str) -> Self {
         let metrics = Self {
             requests: Family::default(),
@@ -83,7 +83,7 @@ impl RestMetrics {
         self.in_progress.get_or_create_owned(&MethodLabels { app_name: APP_NAME, method })
     }
 
-    fn record(&self, series: &Series, status: StatusCode, elapsed: Duration) {
+    fn record(&self, series: &RequestSeries, status: StatusCode, elapsed: Duration) {
         let method = series.method;
         let seconds = elapsed.as_secs_f64();
         let labels = |status: StatusCode| RequestLabels {
@@ -95,7 +95,7 @@ impl RestMetrics {
         if status == StatusCode::OK
             && let Some(index) = series.index
         {
-            let common = self.common[index].get_or_init(|| Common {
+            let common = self.common[index].get_or_init(|| CommonSeries {
                 method,
                 requests: self.requests.get_or_create_owned(&labels(status)),
                 duration: self.duration.get_or_create_owned(&labels(status)),
@@ -111,7 +111,7 @@ impl RestMetrics {
         self.duration.get_or_create(&labels(status)).observe(seconds);
     }
 
-    fn start(&self, series: &Series) -> InProgress {
+    fn start(&self, series: &RequestSeries) -> InProgress {
         let common =
             series.index.and_then(|index| self.common[index].get()).filter(|common| common.method == series.method);
         let gauge = common.map_or_else(|| self.gauge(series.method), |common| common.in_progress.clone());
@@ -120,28 +120,28 @@ impl RestMetrics {
     }
 }
 
-/// Where a request is counted.
+/// Identifies the series that count a request.
 #[derive(Debug, Clone)]
-struct Series {
-    /// The place of the path among all routes; nothing for a route of a model's.
+struct RequestSeries {
+    /// The index of the route. `None` for a model's own route.
     index: Option<usize>,
     path: Cow<'static, str>,
     method: &'static str,
-    /// What a caller needs; a model's own route counts as inference.
+    /// The permission that a caller needs; a model's own route counts as inference.
     scope: Scope,
 }
 
-/// A request that is being answered; dropped without its end when the client leaves.
+/// Observes a request in flight. It is dropped without [`Observation::end`] if the client disconnects.
 #[derive(Debug)]
 pub(super) struct Observation {
-    series: Series,
+    series: RequestSeries,
     started: Instant,
     in_progress: Option<InProgress>,
     span: Option<Span>,
 }
 
 impl Observation {
-    /// Begins to observe a request, unless it is one for health.
+    /// Starts observing a request. `None` for health checks.
     pub(super) fn start(app: &App, route: &Route<'_>, parts: &Parts) -> Option<Self> {
         if !route.spec.observed {
             return None;
@@ -149,13 +149,13 @@ impl Observation {
         Some(Self::of(app, Some(route), route.spec.template.into(), parts))
     }
 
-    /// Begins to observe a call of a model's own route.
+    /// Starts observing a call of a model's own route.
     pub(super) fn of_custom(app: &App, template: String, parts: &Parts) -> Self {
         Self::of(app, None, template.into(), parts)
     }
 
     fn of(app: &App, route: Option<&Route<'_>>, path: Cow<'static, str>, parts: &Parts) -> Self {
-        let series = Series {
+        let series = RequestSeries {
             index: route.map(|route| route.index),
             path,
             method: method_name(&parts.method),
@@ -167,12 +167,12 @@ impl Observation {
         Self { series, started: Instant::now(), in_progress, span }
     }
 
-    /// Returns the span that what happens to the request belongs to.
+    /// Returns the context that spans of the request's steps belong to.
     pub(super) fn trace(&self) -> Option<TraceContext> {
         self.span.as_ref().map(Span::context)
     }
 
-    /// Records the answer in the metrics that it was started with.
+    /// Records the response in `metrics`, the ones that the observation was started with.
     pub(super) fn end(self, metrics: Option<&RestMetrics>, uri: &Uri, status: StatusCode) {
         let elapsed = self.started.elapsed();
         drop(self.in_progress);
@@ -185,7 +185,7 @@ impl Observation {
         if let Some(metrics) = metrics {
             metrics.record(&self.series, status, elapsed);
         }
-        let Series { method, scope, .. } = self.series;
+        let RequestSeries { method, scope, .. } = self.series;
         let (scope, status_code, milliseconds) = (scope.name(), status.as_u16(), elapsed.as_secs_f64() * 1e3);
         debug!(target: "mlserver.rest", method, scope, uri = uri.path(), status_code, milliseconds, "Answered.");
     }
@@ -201,7 +201,7 @@ impl Drop for InProgress {
     }
 }
 
-/// The method as a label; whatever routes do not serve shares one.
+/// Returns the method as a label; methods that no route serves share one.
 fn method_name(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

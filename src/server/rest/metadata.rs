@@ -1,4 +1,4 @@
-//! What the server and its models say about themselves.
+//! The metadata of the server and its models.
 
 use http::StatusCode;
 

@@ -1,7 +1,7 @@
 //! The V2 (Open Inference) protocol over HTTP.
 //!
-//! Routes, bodies and headers are those of the original. What differs on purpose: every failure is `{"error": …}`,
-//! readiness says which model is not ready and why, and the health routes answer with a body, which `KServe`'s client reads.
+//! Routes, bodies and headers are those of the original, with three deliberate differences: every error is `{"error": …}`,
+//! readiness reports which model is not ready and why, and the health routes return a body, which `KServe`'s client reads.
 
 mod body;
 mod compress;
@@ -21,7 +21,6 @@ mod stream;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::CONNECTION;
 use http::request::Parts;
 use http::{HeaderValue, Request, Version};
@@ -35,7 +34,7 @@ pub use custom::is_reserved;
 pub use instrument::RestMetrics;
 
 use super::cloud_events::CloudEvents;
-use super::{BodyFailure, HttpService, respond};
+use super::{HttpService, RequestBody, respond};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference};
@@ -43,27 +42,27 @@ use crate::types::ServerMetadata;
 use crate::types::json::NonFinite;
 use instrument::Observation;
 use respond::Response;
-use route::{Action, Route};
+use route::{Route, RouteAction};
 
-/// What the REST server needs to know.
+/// The configuration of the REST server.
 #[derive(Debug)]
 pub struct RestOptions {
     pub metadata: ServerMetadata,
-    /// The prefix of all paths, such as `/serving`; empty for none. Paths without it are served too, because a proxy in
-    /// front may have taken it away.
+    /// The prefix of all paths, such as `/serving`; empty for none. Paths without it are served too, because a proxy may have
+    /// removed it.
     pub root_path: String,
     /// The largest body, in bytes, before and after decompression.
     pub max_body_bytes: usize,
-    /// Compress long answers for clients that accept gzip.
+    /// Whether long responses are compressed for clients that accept gzip.
     pub gzip: bool,
     pub cors: Option<CorsLayer>,
-    /// What stands for NaN and infinities in JSON.
+    /// How NaN and infinities are written in JSON.
     pub non_finite: NonFinite,
-    /// Refuse what is too much with 429 instead of 503.
+    /// Whether overload is answered with 429 instead of 503.
     pub overload_as_429: bool,
 }
 
-/// What handlers share.
+/// The state that handlers share.
 #[derive(Debug)]
 struct App {
     inference: Inference,
@@ -79,17 +78,14 @@ struct App {
     cloud_events: CloudEvents,
 }
 
-/// Makes the REST service.
-pub fn service<B>(
+/// Creates the REST service.
+pub fn service<B: RequestBody + 'static>(
     inference: Inference,
     admin: Admin,
     compute: ComputePool,
     metrics: Option<RestMetrics>,
     options: RestOptions,
-) -> impl HttpService<B, Body = ResponseBody>
-where
-    B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin + 'static,
-{
+) -> impl HttpService<B, Body = ResponseBody> {
     let app = Arc::new(App {
         inference,
         admin,
@@ -98,7 +94,7 @@ where
         cloud_events: CloudEvents::new(&options.metadata.name),
         metadata: options.metadata,
         max_body_bytes: options.max_body_bytes,
-        root_path: normal_root_path(&options.root_path),
+        root_path: normalize_root_path(&options.root_path),
         gzip: options.gzip,
         non_finite: options.non_finite,
         overload_as_429: options.overload_as_429,
@@ -111,23 +107,17 @@ where
 }
 
 impl App {
-    async fn answer<B>(self: Arc<Self>, request: Request<B>) -> http::Response<ResponseBody>
-    where
-        B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Unpin,
-    {
+    async fn answer<B: RequestBody>(self: Arc<Self>, request: Request<B>) -> http::Response<ResponseBody> {
         let (parts, mut body) = request.into_parts();
         let mut response = self.respond(&parts, &mut body).await;
-        // Streams of HTTP/2 end without their connection.
+        // A stream of HTTP/2 can end without closing its connection.
         if parts.version < Version::HTTP_2 && !body::release(body).await {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }
 
-    async fn respond<B>(self: Arc<Self>, parts: &Parts, body: &mut B) -> http::Response<ResponseBody>
-    where
-        B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>> + Unpin,
-    {
+    async fn respond<B: RequestBody>(self: Arc<Self>, parts: &Parts, body: &mut B) -> http::Response<ResponseBody> {
         let path = without_prefix(parts.uri.path(), &self.root_path);
         let mut admission = Admission::new();
         let Some(route) = Route::find(path, &parts.uri) else {
@@ -140,30 +130,30 @@ impl App {
         let observation = Observation::start(&self, &route, parts);
         let trace = observation.as_ref().and_then(Observation::trace);
         let response = match route.spec.action {
-            Action::Live => health::live(),
-            Action::Ready => health::ready(&self),
-            Action::Server => metadata::server(&self),
-            Action::Model => metadata::model(&self, &route),
-            Action::ModelReady => health::model_ready(&self, &route),
-            Action::Infer => infer::infer(&self, &route, &parts.headers, body, trace, &mut admission).await,
-            Action::Docs
-            | Action::DocsDocument
-            | Action::DocsAsset
-            | Action::ModelDocs
-            | Action::ModelDocsDocument
-            | Action::OpenApi => openapi::answer(&self, &route, path, &parts.headers).await,
-            Action::InferStream => match stream::open(&self, &route, &parts.headers, body, trace).await {
+            RouteAction::Live => health::live(),
+            RouteAction::Ready => health::ready(&self),
+            RouteAction::Server => metadata::server(&self),
+            RouteAction::Model => metadata::model(&self, &route),
+            RouteAction::ModelReady => health::model_ready(&self, &route),
+            RouteAction::Infer => infer::infer(&self, &route, &parts.headers, body, trace, &mut admission).await,
+            RouteAction::Docs
+            | RouteAction::DocsDocument
+            | RouteAction::DocsAsset
+            | RouteAction::ModelDocs
+            | RouteAction::ModelDocsDocument
+            | RouteAction::OpenApi => openapi::answer(&self, &route, path, &parts.headers).await,
+            RouteAction::InferStream => match stream::open(&self, &route, &parts.headers, body, trace).await {
                 Ok(events) => return events.respond(self, observation, parts.uri.clone()),
-                Err(error) => error.answer(self.overload_as_429),
+                Err(error) => error.inference_response(self.overload_as_429),
             },
-            Action::Index => repository::index(&self, &parts.headers, body).await,
-            Action::Load => repository::load(&self, &route, body).await,
-            Action::Unload => repository::unload(&self, &route, body).await,
+            RouteAction::Index => repository::index(&self, &parts.headers, body).await,
+            RouteAction::Load => repository::load(&self, &route, body).await,
+            RouteAction::Unload => repository::unload(&self, &route, body).await,
         };
         self.end(response, parts, observation, admission).await
     }
 
-    /// Compresses a response if the client accepts that, and records it. `admission` ends when the response has been sent.
+    /// Compresses a response if the client accepts that, and records it. `admission` is held until the response has been sent.
     async fn end(
         &self,
         response: Response,
@@ -180,13 +170,13 @@ impl App {
     }
 }
 
-/// A root path with one slash in front and none behind, or nothing.
-fn normal_root_path(path: &str) -> String {
+/// Normalizes a root path to one leading and no trailing slash; empty if there is none.
+fn normalize_root_path(path: &str) -> String {
     let path = path.trim_matches('/');
     if path.is_empty() { String::new() } else { format!("/{path}") }
 }
 
-/// Takes the root path off, when it is there and ends where a segment does.
+/// Strips the root path, if it is present and ends at the end of a segment.
 fn without_prefix<'a>(path: &'a str, root_path: &str) -> &'a str {
     path.strip_prefix(root_path).filter(|rest| rest.starts_with('/')).unwrap_or(path)
 }
@@ -196,12 +186,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_root_path_is_taken_off_whole_segments_only() {
+    fn root_path_is_stripped_only_at_segment_ends() {
         assert_eq!(without_prefix("/pre/v2", "/pre"), "/v2");
         assert_eq!(without_prefix("/v2", "/pre"), "/v2");
         assert_eq!(without_prefix("/prefix/v2", "/pre"), "/prefix/v2");
         assert_eq!(without_prefix("/v2", ""), "/v2");
-        assert_eq!(normal_root_path("pre/"), "/pre");
-        assert_eq!(normal_root_path("/"), "");
+        assert_eq!(normalize_root_path("pre/"), "/pre");
+        assert_eq!(normalize_root_path("/"), "");
     }
 }

@@ -1,6 +1,5 @@
 //! The model repository API: index, load, unload.
 
-use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -9,11 +8,11 @@ use super::body::LONG_BODY;
 use super::errors::RequestError;
 use super::respond::{self, Response};
 use super::route::Route;
-use super::{App, BodyFailure, body};
+use super::{App, RequestBody, body};
 use crate::admin::{AdminError, IndexEntry};
 use crate::settings;
 
-/// Why a body does not say what to list.
+/// The reasons why the body of an index request is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum IndexError {
     #[error("the body is not valid JSON: {0}")]
@@ -24,9 +23,9 @@ pub(super) enum IndexError {
     Ready { found: String },
 }
 
-/// A version of a model, as the protocol's index shows it.
+/// A version of a model, as the index of the protocol shows it.
 #[derive(Serialize)]
-struct Line<'a> {
+struct IndexLine<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<&'a str>,
@@ -34,69 +33,57 @@ struct Line<'a> {
     reason: &'a str,
 }
 
-impl<'a> From<&'a IndexEntry> for Line<'a> {
+impl<'a> From<&'a IndexEntry> for IndexLine<'a> {
     fn from(entry: &'a IndexEntry) -> Self {
         let IndexEntry { name, version, state, reason } = entry;
         Self { name, version: version.as_deref(), state: state.name(), reason }
     }
 }
 
-pub(super) async fn index<B>(app: &App, headers: &HeaderMap, body: B) -> Response
-where
-    B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
-{
+pub(super) async fn index<B: RequestBody>(app: &App, headers: &HeaderMap, body: B) -> Response {
     list(app, headers, body).await.unwrap_or_else(|error| error.response())
 }
 
-async fn list<B>(app: &App, headers: &HeaderMap, body: B) -> Result<Response, RequestError>
-where
-    B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
-{
+async fn list<B: RequestBody>(app: &App, headers: &HeaderMap, body: B) -> Result<Response, RequestError> {
     let text = body::read(headers, body, app.max_body_bytes, &app.compute).await?.json;
     let ready =
         if text.len() < LONG_BODY { only_ready(&text)? } else { app.compute.run(move || only_ready(&text)).await?? };
     let entries = app.admin.index(ready).await?;
-    let lines: Vec<Line<'_>> = entries.iter().map(Line::from).collect();
+    let lines: Vec<IndexLine<'_>> = entries.iter().map(IndexLine::from).collect();
     Ok(respond::json(StatusCode::OK, &lines))
 }
 
-/// What an index may ask for.
+/// The body of an index request.
 #[derive(Deserialize)]
-struct Question<'a> {
+struct IndexRequest<'a> {
     #[serde(borrow, default)]
     ready: Option<&'a RawValue>,
 }
 
-/// Reads `{"ready": …}`. No body at all asks for everything, as Triton's client does.
+/// Reads `{"ready": …}`. An empty body, as Triton's client sends it, requests all models.
 fn only_ready(text: &[u8]) -> Result<bool, IndexError> {
     match text.trim_ascii_start().first() {
         None => return Ok(false),
         Some(b'{') => {}
         Some(_) => return Err(IndexError::NoObject),
     }
-    let Some(ready) = serde_json::from_slice::<Question<'_>>(text)?.ready else { return Ok(false) };
-    // No text that means a truth value is longer, and none that is longer need become a value.
+    let Some(ready) = serde_json::from_slice::<IndexRequest<'_>>(text)?.ready else { return Ok(false) };
+    // No spelling of a boolean is longer, so longer texts need not be parsed.
     let short: String = ready.get().chars().take(100).collect();
     let value = serde_json::from_str(&short).ok();
     value.as_ref().and_then(settings::lenient_bool).ok_or(IndexError::Ready { found: short })
 }
 
-/// Loads the model's versions. The body means nothing and is only taken off the connection.
-pub(super) async fn load<B>(app: &App, route: &Route<'_>, body: B) -> Response
-where
-    B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
-{
+/// Loads the model's versions. The body is read and ignored.
+pub(super) async fn load<B: RequestBody>(app: &App, route: &Route<'_>, body: B) -> Response {
     match body::discard(body, app.max_body_bytes).await {
         Ok(()) => done(app.admin.load(&route.name).await),
         Err(error) => RequestError::from(error).response(),
     }
 }
 
-/// Unloads the model's versions. The body means nothing, as for [`load`].
-pub(super) async fn unload<B>(app: &App, route: &Route<'_>, body: B) -> Response
-where
-    B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
-{
+/// Unloads the model's versions. The body is read and ignored.
+pub(super) async fn unload<B: RequestBody>(app: &App, route: &Route<'_>, body: B) -> Response {
     match body::discard(body, app.max_body_bytes).await {
         Ok(()) => done(app.admin.unload(&route.name).await),
         Err(error) => RequestError::from(error).response(),
@@ -115,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_may_be_asked_in_many_ways() {
+    fn index_request_accepts_lenient_booleans() {
         for all in ["", " ", "{}", r#"{"ready":null}"#, r#"{"ready":false,"x":[1]}"#, r#"{"ready":"No"}"#] {
             assert!(!only_ready(all.as_bytes()).unwrap(), "{all}");
         }

@@ -8,9 +8,9 @@ use percent_encoding::percent_decode_str;
 
 use crate::server::scope::Scope;
 
-/// What a route does.
+/// The action of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum RouteAction {
     Live,
     Ready,
     Server,
@@ -32,12 +32,12 @@ pub(super) enum Action {
 /// A row of the table.
 #[derive(Debug)]
 pub(super) struct RouteSpec {
-    pub(super) methods: Methods,
-    /// The path, with its variable segments in braces. It is the label of metrics, too.
+    pub(super) methods: RouteMethods,
+    /// The path, with variable segments in braces. It is also the label of metrics.
     pub(super) template: &'static str,
-    pub(super) action: Action,
+    pub(super) action: RouteAction,
     pub(super) scope: Scope,
-    /// Whether metrics and the access log cover the route. Health is left out, as in the original.
+    /// Whether metrics and the access log cover the route. Health routes are not covered, as in the original.
     pub(super) observed: bool,
     /// Whether a model's own route may take the path. If not, such a model is not loaded.
     pub(super) shadowable: bool,
@@ -45,20 +45,20 @@ pub(super) struct RouteSpec {
 
 /// The methods of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Methods {
+pub(super) enum RouteMethods {
     /// `GET` and `HEAD`.
     Get,
     Post,
 }
 
 /// Declares a row that metrics cover and that no model may shadow.
-const fn row(methods: Methods, template: &'static str, action: Action, scope: Scope) -> RouteSpec {
+const fn row(methods: RouteMethods, template: &'static str, action: RouteAction, scope: Scope) -> RouteSpec {
     RouteSpec { methods, template, action, scope, observed: true, shadowable: false }
 }
 
 /// Declares a health check.
-const fn health(template: &'static str, action: Action) -> RouteSpec {
-    RouteSpec { methods: Methods::Get, template, action, scope: Scope::Open, observed: false, shadowable: false }
+const fn health(template: &'static str, action: RouteAction) -> RouteSpec {
+    RouteSpec { methods: RouteMethods::Get, template, action, scope: Scope::Open, observed: false, shadowable: false }
 }
 
 /// The number of routes.
@@ -66,52 +66,52 @@ pub(super) const ROUTES: usize = 26;
 
 /// Every route.
 pub(super) static TABLE: [RouteSpec; ROUTES] = {
-    use Methods::{Get, Post};
+    use RouteMethods::{Get, Post};
     use Scope::{Admin, Infer, Open, Read};
     [
-        health("/v2/health/live", Action::Live),
-        health("/v2/health/ready", Action::Ready),
-        row(Get, "/v2", Action::Server, Read),
-        row(Get, "/v2/models/{model_name}", Action::Model, Read),
-        row(Get, "/v2/models/{model_name}/versions/{model_version}", Action::Model, Read),
-        row(Get, "/v2/models/{model_name}/ready", Action::ModelReady, Open),
-        row(Get, "/v2/models/{model_name}/versions/{model_version}/ready", Action::ModelReady, Open),
-        row(Post, "/v2/models/{model_name}/infer", Action::Infer, Infer),
-        row(Post, "/v2/models/{model_name}/versions/{model_version}/infer", Action::Infer, Infer),
-        row(Post, "/v2/models/{model_name}/generate", Action::Infer, Infer),
-        row(Post, "/v2/models/{model_name}/versions/{model_version}/generate", Action::Infer, Infer),
-        row(Post, "/v2/models/{model_name}/infer_stream", Action::InferStream, Infer),
-        row(Post, "/v2/models/{model_name}/versions/{model_version}/infer_stream", Action::InferStream, Infer),
-        row(Post, "/v2/models/{model_name}/generate_stream", Action::InferStream, Infer),
-        row(Post, "/v2/models/{model_name}/versions/{model_version}/generate_stream", Action::InferStream, Infer),
-        row(Get, "/v2/docs", Action::Docs, Open),
-        row(Get, "/v2/docs/dataplane.json", Action::DocsDocument, Open),
-        row(Get, "/v2/docs/assets/{file}", Action::DocsAsset, Open),
-        row(Get, "/openapi.json", Action::OpenApi, Open),
-        row(Get, "/v2/models/{model_name}/docs", Action::ModelDocs, Read),
-        row(Get, "/v2/models/{model_name}/versions/{model_version}/docs", Action::ModelDocs, Read),
-        row(Get, "/v2/models/{model_name}/docs/dataplane.json", Action::ModelDocsDocument, Read),
+        health("/v2/health/live", RouteAction::Live),
+        health("/v2/health/ready", RouteAction::Ready),
+        row(Get, "/v2", RouteAction::Server, Read),
+        row(Get, "/v2/models/{model_name}", RouteAction::Model, Read),
+        row(Get, "/v2/models/{model_name}/versions/{model_version}", RouteAction::Model, Read),
+        row(Get, "/v2/models/{model_name}/ready", RouteAction::ModelReady, Open),
+        row(Get, "/v2/models/{model_name}/versions/{model_version}/ready", RouteAction::ModelReady, Open),
+        row(Post, "/v2/models/{model_name}/infer", RouteAction::Infer, Infer),
+        row(Post, "/v2/models/{model_name}/versions/{model_version}/infer", RouteAction::Infer, Infer),
+        row(Post, "/v2/models/{model_name}/generate", RouteAction::Infer, Infer),
+        row(Post, "/v2/models/{model_name}/versions/{model_version}/generate", RouteAction::Infer, Infer),
+        row(Post, "/v2/models/{model_name}/infer_stream", RouteAction::InferStream, Infer),
+        row(Post, "/v2/models/{model_name}/versions/{model_version}/infer_stream", RouteAction::InferStream, Infer),
+        row(Post, "/v2/models/{model_name}/generate_stream", RouteAction::InferStream, Infer),
+        row(Post, "/v2/models/{model_name}/versions/{model_version}/generate_stream", RouteAction::InferStream, Infer),
+        row(Get, "/v2/docs", RouteAction::Docs, Open),
+        row(Get, "/v2/docs/dataplane.json", RouteAction::DocsDocument, Open),
+        row(Get, "/v2/docs/assets/{file}", RouteAction::DocsAsset, Open),
+        row(Get, "/openapi.json", RouteAction::OpenApi, Open),
+        row(Get, "/v2/models/{model_name}/docs", RouteAction::ModelDocs, Read),
+        row(Get, "/v2/models/{model_name}/versions/{model_version}/docs", RouteAction::ModelDocs, Read),
+        row(Get, "/v2/models/{model_name}/docs/dataplane.json", RouteAction::ModelDocsDocument, Read),
         row(
             Get,
             "/v2/models/{model_name}/versions/{model_version}/docs/dataplane.json",
-            Action::ModelDocsDocument,
+            RouteAction::ModelDocsDocument,
             Read,
         ),
-        row(Post, "/v2/repository/index", Action::Index, Read),
-        row(Post, "/v2/repository/models/{model_name}/load", Action::Load, Admin),
-        row(Post, "/v2/repository/models/{model_name}/unload", Action::Unload, Admin),
+        row(Post, "/v2/repository/index", RouteAction::Index, Read),
+        row(Post, "/v2/repository/models/{model_name}/load", RouteAction::Load, Admin),
+        row(Post, "/v2/repository/models/{model_name}/unload", RouteAction::Unload, Admin),
     ]
 };
 
-/// First segments of protocols that the server will speak. A model's own route may not begin with one of them.
+/// Prefixes of protocols that the server will support. A model's own route may not begin with one of them.
 pub(super) const RESERVED_PREFIXES: [&str; 3] = ["/v1", "/openai", "/jobs"];
 
-/// The most segments of a path that is served.
+/// The maximum number of segments in a path that is served.
 const MAX_SEGMENTS: usize = 8;
 
 /// A segment of a template.
 #[derive(Debug)]
-enum Segment {
+enum TemplateSegment {
     Literal(&'static str),
     Name,
     Version,
@@ -123,24 +123,24 @@ enum Segment {
 #[derive(Debug)]
 struct CompiledRoute {
     index: usize,
-    segments: Vec<Segment>,
+    segments: Vec<TemplateSegment>,
     /// Without a version in the path, one may be in the query, as the original allows.
     version_in_query: bool,
 }
 
-/// The rows by the number of their segments.
+/// The rows, grouped by their number of segments.
 static COMPILED: LazyLock<[Vec<CompiledRoute>; MAX_SEGMENTS + 1]> = LazyLock::new(|| {
     let mut by_length = [const { Vec::new() }; MAX_SEGMENTS + 1];
     for (index, spec) in TABLE.iter().enumerate() {
-        let segments: Vec<_> = spec.template.split('/').skip(1).map(Segment::of).collect();
+        let segments: Vec<_> = spec.template.split('/').skip(1).map(TemplateSegment::of).collect();
         let version_in_query =
-            spec.template.starts_with("/v2/models/") && !segments.iter().any(|s| matches!(s, Segment::Version));
+            spec.template.starts_with("/v2/models/") && !segments.iter().any(|s| matches!(s, TemplateSegment::Version));
         by_length[segments.len()].push(CompiledRoute { index, segments, version_in_query });
     }
     by_length
 });
 
-impl Segment {
+impl TemplateSegment {
     fn of(text: &'static str) -> Self {
         match text {
             "{model_name}" => Self::Name,
@@ -151,20 +151,20 @@ impl Segment {
     }
 }
 
-/// A request's path, found in the table.
+/// A row of the table that matches a request's path.
 #[derive(Debug, Clone)]
 pub(super) struct Route<'a> {
     /// The row's index, below [`ROUTES`].
     pub(super) index: usize,
     pub(super) spec: &'static RouteSpec,
-    /// The model's name; empty for paths without a model.
+    /// The name of the model; empty for paths without a model.
     pub(super) name: Cow<'a, str>,
     /// The version, from the path or from `?model_version=`.
     pub(super) version: Option<Cow<'a, str>>,
 }
 
 impl<'a> Route<'a> {
-    /// Finds the route of a path. Names that are not UTF-8 get replacement characters, so no model has them.
+    /// Finds the route of a path. Names that are not UTF-8 get replacement characters, so they match no model.
     pub(super) fn find(path: &'a str, uri: &'a Uri) -> Option<Self> {
         let mut segments = [""; MAX_SEGMENTS];
         let mut length = 0;
@@ -179,26 +179,26 @@ impl<'a> Route<'a> {
     /// Returns the `Allow` header of the path.
     pub(super) const fn allow(&self) -> &'static str {
         match self.spec.methods {
-            Methods::Get => "GET,HEAD",
-            Methods::Post => "POST",
+            RouteMethods::Get => "GET,HEAD",
+            RouteMethods::Post => "POST",
         }
     }
 
     pub(super) fn allows(&self, method: &Method) -> bool {
         match self.spec.methods {
-            Methods::Get => method == Method::GET || method == Method::HEAD,
-            Methods::Post => method == Method::POST,
+            RouteMethods::Get => method == Method::GET || method == Method::HEAD,
+            RouteMethods::Post => method == Method::POST,
         }
     }
 }
 
 impl CompiledRoute {
-    /// Matches segments, as many as the row has.
+    /// Matches a path with as many segments as the row.
     fn bind<'a>(&self, path: &[&'a str], uri: &'a Uri) -> Option<Route<'a>> {
-        // From the end, where routes differ.
-        let matches = |(segment, text): (&Segment, &&str)| match segment {
-            Segment::Literal(literal) => literal == text,
-            Segment::Name | Segment::Version | Segment::Any => !text.is_empty(),
+        // Compare from the end, where routes differ.
+        let matches = |(segment, text): (&TemplateSegment, &&str)| match segment {
+            TemplateSegment::Literal(literal) => literal == text,
+            TemplateSegment::Name | TemplateSegment::Version | TemplateSegment::Any => !text.is_empty(),
         };
         if !self.segments.iter().zip(path).rev().all(matches) {
             return None;
@@ -207,9 +207,9 @@ impl CompiledRoute {
         let mut version = None;
         for (segment, text) in self.segments.iter().zip(path) {
             match segment {
-                Segment::Name => name = decode(text),
-                Segment::Version => version = Some(decode(text)),
-                Segment::Literal(_) | Segment::Any => {}
+                TemplateSegment::Name => name = decode(text),
+                TemplateSegment::Version => version = Some(decode(text)),
+                TemplateSegment::Literal(_) | TemplateSegment::Any => {}
             }
         }
         if self.version_in_query {
@@ -219,7 +219,7 @@ impl CompiledRoute {
     }
 }
 
-/// Reports whether every path of a template is taken, so that a model's own route could never be reached.
+/// Reports whether a path is reserved, so that a model's own route could never be reached.
 pub(super) fn is_taken(sample: &str) -> bool {
     let in_table = Route::find(sample, &Uri::default()).is_some_and(|route| !route.spec.shadowable);
     let is_reserved =
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn find(path: &str) -> Option<(Action, String, Option<String>)> {
+    fn find(path: &str) -> Option<(RouteAction, String, Option<String>)> {
         let uri: Uri = path.parse().unwrap();
         let route = Route::find(uri.path(), &uri)?;
         Some((route.spec.action, route.name.into_owned(), route.version.map(Cow::into_owned)))
@@ -254,15 +254,18 @@ mod tests {
     fn route_find_reads_model_name_and_version() {
         let some =
             |action, name: &str, version: Option<&str>| Some((action, name.to_owned(), version.map(str::to_owned)));
-        assert_eq!(find("/v2"), some(Action::Server, "", None));
-        assert_eq!(find("/v2/models/a%20b"), some(Action::Model, "a b", None));
-        assert_eq!(find("/v2/models/a/versions/1%2F2/infer"), some(Action::Infer, "a", Some("1/2")));
-        assert_eq!(find("/v2/models/a/ready?x=1&model_version=v+2"), some(Action::ModelReady, "a", Some("v 2")));
-        assert_eq!(find("/v2/models/a/versions/1?model_version=2"), some(Action::Model, "a", Some("1")));
-        assert_eq!(find("/v2/repository/index"), some(Action::Index, "", None));
-        assert_eq!(find("/v2/repository/models/a%2Fb/load?model_version=1"), some(Action::Load, "a/b", None));
-        assert_eq!(find("/v2/repository/models/load/unload"), some(Action::Unload, "load", None));
-        assert_eq!(find("/v2/models/versions/versions/versions"), some(Action::Model, "versions", Some("versions")));
+        assert_eq!(find("/v2"), some(RouteAction::Server, "", None));
+        assert_eq!(find("/v2/models/a%20b"), some(RouteAction::Model, "a b", None));
+        assert_eq!(find("/v2/models/a/versions/1%2F2/infer"), some(RouteAction::Infer, "a", Some("1/2")));
+        assert_eq!(find("/v2/models/a/ready?x=1&model_version=v+2"), some(RouteAction::ModelReady, "a", Some("v 2")));
+        assert_eq!(find("/v2/models/a/versions/1?model_version=2"), some(RouteAction::Model, "a", Some("1")));
+        assert_eq!(find("/v2/repository/index"), some(RouteAction::Index, "", None));
+        assert_eq!(find("/v2/repository/models/a%2Fb/load?model_version=1"), some(RouteAction::Load, "a/b", None));
+        assert_eq!(find("/v2/repository/models/load/unload"), some(RouteAction::Unload, "load", None));
+        assert_eq!(
+            find("/v2/models/versions/versions/versions"),
+            some(RouteAction::Model, "versions", Some("versions"))
+        );
         for path in [
             "/",
             "/v1",
@@ -297,7 +300,7 @@ mod tests {
         ] {
             assert_eq!(find(path), None, "{path}");
         }
-        assert_eq!(find("/v2/models/%ff"), some(Action::Model, "\u{fffd}", None));
+        assert_eq!(find("/v2/models/%ff"), some(RouteAction::Model, "\u{fffd}", None));
     }
 
     #[test]
@@ -318,7 +321,7 @@ mod tests {
     #[test]
     fn routes_that_change_models_need_the_admin_scope() {
         for spec in &TABLE {
-            let changes = matches!(spec.action, Action::Load | Action::Unload);
+            let changes = matches!(spec.action, RouteAction::Load | RouteAction::Unload);
             assert_eq!(spec.scope == Scope::Admin, changes, "{}", spec.template);
         }
     }

@@ -1,11 +1,11 @@
-//! Answers as a stream of server-sent events.
+//! Responses as a stream of server-sent events.
 //!
-//! One event for each answer, `data:` and the answer's JSON, as in the original; the answer's headers stay in its
-//! `parameters.headers`. What fails before the first answer is an ordinary failure with its status. What fails later is an
-//! event of its own, `event: error` with `{"error": …, "status": …}`, and the end of the stream.
+//! Each response of the model is one event, `data:` and the JSON of the response, as in the original; its headers stay in
+//! `parameters.headers`. An error before the first event becomes an ordinary error response. A later error becomes an event
+//! `event: error` with `{"error": …, "status": …}`, which ends the stream.
 //!
-//! The next answer is made when the connection has room for it, so a client that reads slowly holds the model back, and a
-//! client that leaves ends it.
+//! The next event is produced when the connection has room for it, so a slow client slows down the model, and a client that
+//! disconnects ends the stream.
 
 use std::sync::Arc;
 
@@ -16,56 +16,53 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde_json::{Map, Value, json};
 
 use super::errors::RequestError;
-use super::infer::{self, Received};
+use super::infer::{self, ParsedRequest};
 use super::instrument::Observation;
 use super::respond::ResponseBody;
 use super::route::Route;
-use super::{App, BodyFailure};
-use crate::inference::{Admission, AnswerStream, ModelTarget};
+use super::{App, RequestBody};
+use crate::inference::{Admission, InferenceStream, ModelTarget};
 use crate::types::json::BinaryOutputs;
 use crate::types::{InferenceResponse, TraceContext};
 
-/// A stream whose first event is there.
-pub(super) struct Events {
-    /// Nothing when the model has no answer at all.
+/// A stream whose first event is available.
+pub(super) struct EventStream {
+    /// `None` if the model ends without a response.
     first: Option<Bytes>,
     target: ModelTarget,
-    answers: AnswerStream,
+    responses: InferenceStream,
 }
 
-/// Reads a request and asks the model for its first answer.
-pub(super) async fn open<B>(
+/// Reads a request and waits for the model's first response.
+pub(super) async fn open<B: RequestBody>(
     app: &App,
     route: &Route<'_>,
     headers: &HeaderMap,
     body: B,
     trace: Option<TraceContext>,
-) -> Result<Events, RequestError>
-where
-    B: http_body::Body<Data = Bytes, Error: Into<BodyFailure>>,
-{
-    // Events are text, so what the request says of binary outputs cannot be done.
-    let Received { target, request, .. } = infer::read(app, route, headers, body, trace).await?;
+) -> Result<EventStream, RequestError> {
+    // Events are text, so a request for binary outputs is ignored.
+    let ParsedRequest { target, request, .. } = infer::read(app, route, headers, body, trace).await?;
     let id = request.id.clone();
-    let mut answers = app.inference.infer_stream(&target, id, stream::iter([request]), Admission::new())?;
-    let first = match answers.next().await {
-        Some(answer) => Some(event(app, &target, answer?).await?),
+    let mut responses = app.inference.infer_stream(&target, id, stream::iter([request]), Admission::new())?;
+    let first = match responses.next().await {
+        Some(response) => Some(event(app, &target, response?).await?),
         None => None,
     };
-    Ok(Events { first, target, answers })
+    Ok(EventStream { first, target, responses })
 }
 
-impl Events {
-    /// Sends the events. The observation of the request ends with the last one.
+impl EventStream {
+    /// Creates the response that sends the events. The observation of the request ends with the last event.
     pub(super) fn respond(
         self,
         app: Arc<App>,
         observation: Option<Observation>,
         uri: Uri,
     ) -> http::Response<ResponseBody> {
-        let Self { first, target, answers } = self;
-        let later = Later { app, target, answers: Some(answers), observation, uri };
-        let events = stream::iter(first).chain(stream::unfold(later, Later::next));
+        let Self { first, target, responses } = self;
+        let later = LaterEvents { app, target, responses: Some(responses), observation, uri };
+        let events = stream::iter(first).chain(stream::unfold(later, LaterEvents::next));
         let mut response = http::Response::new(ResponseBody::Stream(Box::pin(events)));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
@@ -75,26 +72,26 @@ impl Events {
 }
 
 /// The events after the first.
-struct Later {
+struct LaterEvents {
     app: Arc<App>,
     target: ModelTarget,
-    /// Nothing once one has failed.
-    answers: Option<AnswerStream>,
+    /// `None` after an error.
+    responses: Option<InferenceStream>,
     observation: Option<Observation>,
     uri: Uri,
 }
 
-impl Later {
+impl LaterEvents {
     async fn next(mut self) -> Option<(Bytes, Self)> {
-        let answer = match &mut self.answers {
-            Some(answers) => answers.next().await,
+        let response = match &mut self.responses {
+            Some(responses) => responses.next().await,
             None => None,
         };
-        let event = match answer {
-            Some(Ok(answer)) => event(&self.app, &self.target, answer).await,
+        let event = match response {
+            Some(Ok(response)) => event(&self.app, &self.target, response).await,
             Some(Err(error)) => Err(error.into()),
             None => {
-                // The status was 200 whatever came after it.
+                // The status has been sent: it was 200 even if an error followed.
                 if let Some(observation) = self.observation {
                     observation.end(self.app.metrics.as_ref(), &self.uri, StatusCode::OK);
                 }
@@ -102,33 +99,33 @@ impl Later {
             }
         };
         let event = event.unwrap_or_else(|error| {
-            self.answers = None;
-            failure(&error)
+            self.responses = None;
+            error_event(&error)
         });
         Some((event, self))
     }
 }
 
-/// Writes an answer as an event, with its headers in the body.
-async fn event(app: &App, target: &ModelTarget, mut answer: InferenceResponse) -> Result<Bytes, RequestError> {
-    let of_model = answer.headers.drain().filter_map(|(name, value)| {
+/// Encodes a response as an event, with its headers in the body.
+async fn event(app: &App, target: &ModelTarget, mut response: InferenceResponse) -> Result<Bytes, RequestError> {
+    let of_model = response.headers.drain().filter_map(|(name, value)| {
         let value = value.to_str().ok()?.to_owned();
         Some((name?.as_str().to_owned(), value))
     });
     let mut headers: Map<String, Value> = of_model.map(|(name, value)| (name, Value::from(value))).collect();
-    let ours = app.cloud_events.in_body(&target.model, &answer.id);
+    let ours = app.cloud_events.headers_in_body(&target.model, &response.id);
     headers.extend(ours.map(|(name, value)| (name.to_owned(), Value::from(value))));
-    answer.parameters.others.shift_insert(0, "headers".to_owned(), Value::Object(headers));
-    Ok(data(&infer::write(app, answer, BinaryOutputs::default()).await?.json))
+    response.parameters.others.shift_insert(0, "headers".to_owned(), Value::Object(headers));
+    Ok(data(&infer::write(app, response, BinaryOutputs::default()).await?.json))
 }
 
-/// Writes a failure as an event; its status is the one that an answer would have had.
-fn failure(error: &RequestError) -> Bytes {
+/// Encodes an error as an event, with the status that an ordinary response would have had.
+fn error_event(error: &RequestError) -> Bytes {
     let text = json!({ "error": error.to_string(), "status": error.status().as_u16() }).to_string();
     [b"event: error\n", data(text.as_bytes()).as_ref()].concat().into()
 }
 
-/// Frames one line of JSON, which holds no line break of its own.
+/// Frames a line of JSON, which contains no line breaks.
 fn data(text: &[u8]) -> Bytes {
     [b"data: ".as_slice(), text, b"\n\n"].concat().into()
 }

@@ -1,4 +1,4 @@
-//! The files that the pages load: Swagger UI as it was released, and the script that starts it.
+//! The files that the pages load: Swagger UI as released, and the script that starts it.
 
 use std::io::Read;
 use std::sync::LazyLock;
@@ -6,19 +6,19 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use flate2::read::GzDecoder;
 
-/// A file.
+/// A file that pages load.
 #[derive(Debug)]
 pub(super) struct Asset {
     pub(super) original: &'static str,
-    /// The name under which it is served. Its content's checksum is in it, so that one name is one content for ever.
+    /// The name under which it is served. It contains a checksum, so that the content of a name never changes.
     pub(super) name: String,
     pub(super) content_type: &'static str,
-    pub(super) content: Content,
+    pub(super) content: AssetContent,
 }
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Content {
+pub(super) enum AssetContent {
     Plain(&'static [u8]),
     Gzip(&'static [u8]),
 }
@@ -28,9 +28,9 @@ static ASSETS: LazyLock<[Asset; 3]> = LazyLock::new(|| {
     let bundle = include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui-bundle.js.gz"));
     let css = include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui.css.gz"));
     [
-        Asset::new("swagger-ui-bundle.js", script, Content::Gzip(bundle)),
-        Asset::new("swagger-ui.css", style, Content::Gzip(css)),
-        Asset::new("start.js", script, Content::Plain(include_bytes!("start.js"))),
+        Asset::new("swagger-ui-bundle.js", script, AssetContent::Gzip(bundle)),
+        Asset::new("swagger-ui.css", style, AssetContent::Gzip(css)),
+        Asset::new("start.js", script, AssetContent::Plain(include_bytes!("start.js"))),
     ]
 });
 
@@ -45,13 +45,13 @@ pub(super) fn find(name: &str) -> Option<&'static Asset> {
 }
 
 impl Asset {
-    fn new(original: &'static str, content_type: &'static str, content: Content) -> Self {
-        let (Content::Plain(bytes) | Content::Gzip(bytes)) = content;
+    fn new(original: &'static str, content_type: &'static str, content: AssetContent) -> Self {
+        let (AssetContent::Plain(bytes) | AssetContent::Gzip(bytes)) = content;
         Self { original, name: format!("{:08x}-{original}", super::checksum(bytes)), content_type, content }
     }
 }
 
-/// Takes the compression off one of our own files, for clients that do not take it.
+/// Decompresses one of our own files, for clients that do not accept gzip.
 pub(super) fn decompress(gzip: &'static [u8]) -> Bytes {
     let mut content = Vec::new();
     GzDecoder::new(gzip).read_to_end(&mut content).expect("build.rs writes whole gzip files, and a test reads them");

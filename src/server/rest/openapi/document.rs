@@ -1,4 +1,4 @@
-//! The documents: `api.json`, as much of it as each is about, and filled in with a model's name, inputs and outputs.
+//! The documents: each is the relevant part of `api.json`, completed with a model's name, inputs and outputs.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::tensors;
 use crate::types::ModelMetadata;
 
-/// What a path's segment may not hold as it is. A brace would be read as a part to fill in.
+/// The characters that are percent-encoded in a path segment. A brace would be read as a placeholder.
 const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 const MODEL_NAME: &str = "{model_name}";
@@ -22,12 +22,12 @@ static API: LazyLock<Value> =
 pub(super) struct Document(Value);
 
 impl Document {
-    /// Everything that is served.
+    /// Describes everything that is served.
     pub(super) fn everything() -> Self {
         Self(API.clone())
     }
 
-    /// The inference protocol for any model.
+    /// Describes the inference protocol for any model.
     pub(super) fn data_plane() -> Self {
         let mut document = Self::everything();
         document.name("Data Plane", "REST protocol to interact with inference servers.");
@@ -35,7 +35,7 @@ impl Document {
         document
     }
 
-    /// The inference protocol for one model, or for one version of it.
+    /// Describes the inference protocol for one model, or for one version of it.
     pub(super) fn of_model(model: &ModelMetadata, version: Option<&str>) -> Self {
         let mut document = Self::data_plane();
         let which = match version {
@@ -49,7 +49,7 @@ impl Document {
         document
     }
 
-    /// Returns the document as text for clients that found it at `path`, with the server's address relative to that.
+    /// Returns the document as text, with the address of the server relative to `path`, where the document is served.
     pub(super) fn served_at(mut self, path: &str) -> String {
         let up = path.matches('/').count().saturating_sub(1);
         let server = if up == 0 { ".".to_owned() } else { vec![".."; up].join("/") };
@@ -66,7 +66,7 @@ impl Document {
         self.0["paths"].as_object_mut().expect("a test reads the document")
     }
 
-    /// Keeps the paths that `wanted` names, given a path and its tag, and the tags that are left.
+    /// Keeps the paths for which `wanted` returns true, given the path and its tag, and the tags that they use.
     fn retain(&mut self, wanted: impl Fn(&str, &str) -> bool) {
         let mut tags = Vec::new();
         self.paths().retain(|path, item| {
@@ -82,7 +82,7 @@ impl Document {
         }
     }
 
-    /// Puts a model's name and version into the paths.
+    /// Replaces the placeholders in the paths with a model's name and version.
     fn fill_in(&mut self, name: &str, version: Option<&str>) {
         let segment = |text: &str| utf8_percent_encode(text, &SEGMENT).to_string();
         let (name, version) = (segment(name), segment(version.unwrap_or_default()));
@@ -90,7 +90,7 @@ impl Document {
             .into_iter()
             .map(|(path, mut item)| {
                 if let Some(item) = item.as_object_mut() {
-                    // Every parameter of these paths says which model, and that is said now.
+                    // The only parameters of these paths are the model's name and version, which are now fixed.
                     item.shift_remove("parameters");
                 }
                 (path.replace(MODEL_NAME, &name).replace(MODEL_VERSION, &version), item)
@@ -99,7 +99,7 @@ impl Document {
     }
 }
 
-/// Returns what a path is about: the tag of its operation.
+/// Returns the tag of a path's operation.
 fn tag(item: &Value) -> &str {
     let mut operations = item.as_object().into_iter().flat_map(Map::values);
     operations.find_map(|operation| operation["tags"][0].as_str()).unwrap_or_default()
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn every_route_is_described_and_every_description_is_served() {
+    fn openapi_document_describes_exactly_the_served_routes() {
         let document = Document::everything();
         let served: BTreeSet<&str> = TABLE.iter().map(|spec| spec.template).collect();
         assert_eq!(paths(&document), served);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_somewhere() {
+    fn openapi_document_references_resolve() {
         fn check(value: &Value, document: &Value) {
             match value {
                 Value::Object(fields) => {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_have_ids_of_their_own_and_one_tag() {
+    fn openapi_operations_have_unique_ids_and_one_tag() {
         let mut ids = BTreeSet::new();
         for (path, item) in API["paths"].as_object().unwrap() {
             let tags: Vec<_> =
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_models_document_is_about_its_paths() {
+    fn openapi_model_document_has_only_its_paths() {
         let document = Document::of_model(&model("a {b}/ü"), None);
         let base = "/v2/models/a%20%7Bb%7D%2F%C3%BC";
         let expected = ["", "/generate", "/generate_stream", "/infer", "/infer_stream", "/ready"];
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_is_where_the_document_was_found() {
+    fn openapi_server_url_is_relative_to_document() {
         let url = |path: &str| {
             let document: Value = serde_json::from_str(&Document::data_plane().served_at(path)).unwrap();
             document["servers"][0]["url"].as_str().unwrap().to_owned()

@@ -1,7 +1,7 @@
 //! `OpenAPI` documents, and the pages of Swagger UI that show them.
 //!
-//! `api.json` describes everything that is served; each document is made from it. Pages and documents hold relative URLs
-//! only, so that they work under any prefix, and load nothing from elsewhere.
+//! `api.json` describes everything that is served; each document is derived from it. Pages and documents contain only
+//! relative URLs, so that they work under any prefix, and load nothing from other servers.
 
 mod assets;
 mod document;
@@ -19,38 +19,40 @@ use super::App;
 use super::compress::accepts_gzip;
 use super::errors::RequestError;
 use super::respond::{self, Response};
-use super::route::{Action, Route};
+use super::route::{Route, RouteAction};
 use crate::inference::InferenceError;
 use crate::registry::RegisteredModel;
-use assets::Content;
+use assets::AssetContent;
 use document::Document;
 
-/// A page may load what this server has, talk to it, and nothing else. Swagger UI's style sheet holds pictures as data.
+/// A page may only load files from this server and send requests to it. Swagger UI's style sheet contains images as data.
 const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
 );
 
-/// For what may change: keep it, and ask each time whether it is still right.
-const ASK: HeaderValue = HeaderValue::from_static("no-cache");
+/// For content that may change: clients may store it, but must revalidate it each time.
+const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
 
-/// For what never changes under its name.
-const KEEP: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+/// For content that never changes under its name.
+const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 
-/// Answers a route of the documentation. `path` is without the root path.
+/// Handles a route of the documentation. `path` is without the root path.
 pub(super) async fn answer(app: &App, route: &Route<'_>, path: &str, headers: &HeaderMap) -> Response {
     let version = route.version.as_deref();
     let find = || app.inference.registry().find(&route.name, version);
-    let answer = match route.spec.action {
-        Action::DocsAsset => return asset(app, path, headers).await,
-        Action::OpenApi => Ok(document(Document::everything(), path)),
-        Action::DocsDocument => Ok(document(Document::data_plane(), path)),
-        Action::ModelDocsDocument => find().map(|model| document(Document::of_model(&model.metadata, version), path)),
-        Action::ModelDocs => find().map(|model| page(path, &title(&model, version))),
+    let response = match route.spec.action {
+        RouteAction::DocsAsset => return asset(app, path, headers).await,
+        RouteAction::OpenApi => Ok(document(Document::everything(), path)),
+        RouteAction::DocsDocument => Ok(document(Document::data_plane(), path)),
+        RouteAction::ModelDocsDocument => {
+            find().map(|model| document(Document::of_model(&model.metadata, version), path))
+        }
+        RouteAction::ModelDocs => find().map(|model| page(path, &title(&model, version))),
         _ => Ok(page(path, "MLServer API Docs")),
     };
-    match answer {
-        Ok(answer) => unless_known(answer, headers),
+    match response {
+        Ok(response) => revalidate(response, headers),
         Err(error) => RequestError::from(InferenceError::from(error)).response(),
     }
 }
@@ -71,14 +73,14 @@ fn page(path: &str, title: &str) -> Response {
     for asset in assets::all() {
         page = page.replace(&format!("{{{}}}", asset.original), &format!("{files}{}", asset.name));
     }
-    // Last, because a model's name may look like anything.
+    // Replace the title last, because a model's name may contain a placeholder.
     page = page.replace("{title}", &escape(title));
     let mut response = generated(page, HeaderValue::from_static("text/html; charset=utf-8"));
     response.headers_mut().insert(CONTENT_SECURITY_POLICY, PAGE_POLICY);
     response
 }
 
-/// Answers with a text whose checksum tells whether a client knows it.
+/// Creates a response with a text, and its checksum as the entity tag.
 fn generated(text: String, content_type: HeaderValue) -> Response {
     // Weak, because compression may follow.
     let tag = format!("W/\"{:08x}\"", checksum(text.as_bytes()));
@@ -86,15 +88,15 @@ fn generated(text: String, content_type: HeaderValue) -> Response {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, content_type);
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(CACHE_CONTROL, ASK);
+    headers.insert(CACHE_CONTROL, REVALIDATE);
     if let Ok(tag) = HeaderValue::try_from(tag) {
         headers.insert(ETAG, tag);
     }
     response
 }
 
-/// Answers 304 instead when the request says that the client has just this (RFC 9110, section 13.1.2).
-fn unless_known(mut response: Response, request: &HeaderMap) -> Response {
+/// Replaces the response with 304 if the client already has this version (RFC 9110, section 13.1.2).
+fn revalidate(mut response: Response, request: &HeaderMap) -> Response {
     let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
     let Some(tag) = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(weak) else { return response };
     let known = request.get_all(IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
@@ -102,7 +104,7 @@ fn unless_known(mut response: Response, request: &HeaderMap) -> Response {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         *response.body_mut() = Bytes::new().into();
         response.headers_mut().remove(CONTENT_TYPE);
-        // As the whole answer would have it (RFC 9110, section 15.4.5).
+        // A 304 has the header that the full response would have (RFC 9110, section 15.4.5).
         response.headers_mut().insert(VARY, HeaderValue::from_static("accept-encoding"));
     }
     response
@@ -111,12 +113,12 @@ fn unless_known(mut response: Response, request: &HeaderMap) -> Response {
 async fn asset(app: &App, path: &str, headers: &HeaderMap) -> Response {
     let name = path.rsplit('/').next().unwrap_or_default();
     let Some(asset) = assets::find(name) else {
-        return respond::error(StatusCode::NOT_FOUND, &format!("there is nothing at {path}"));
+        return respond::error(StatusCode::NOT_FOUND, &format!("no such path: {path}"));
     };
     let (body, gzip) = match asset.content {
-        Content::Plain(bytes) => (Bytes::from_static(bytes), false),
-        Content::Gzip(bytes) if app.gzip && accepts_gzip(headers) => (Bytes::from_static(bytes), true),
-        Content::Gzip(bytes) => match app.compute.run(move || assets::decompress(bytes)).await {
+        AssetContent::Plain(bytes) => (Bytes::from_static(bytes), false),
+        AssetContent::Gzip(bytes) if app.gzip && accepts_gzip(headers) => (Bytes::from_static(bytes), true),
+        AssetContent::Gzip(bytes) => match app.compute.run(move || assets::decompress(bytes)).await {
             Ok(body) => (body, false),
             Err(panic) => return RequestError::from(panic).response(),
         },
@@ -125,7 +127,7 @@ async fn asset(app: &App, path: &str, headers: &HeaderMap) -> Response {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(CACHE_CONTROL, KEEP);
+    headers.insert(CACHE_CONTROL, IMMUTABLE);
     if gzip {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
@@ -139,7 +141,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     checksum.sum()
 }
 
-/// Makes a text one in HTML.
+/// Escapes a text for HTML.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,13 +1,13 @@
-//! A model's inputs and outputs as its document shows them: schemas, and a request that works.
+//! A model's inputs and outputs in its document: schemas, and an example request that works.
 
 use serde_json::{Value, json};
 
 use crate::types::{Datatype, ModelMetadata, TensorMetadata};
 
-/// A request with more elements than this, over all inputs, is not shown as an example.
+/// The most elements, over all inputs, of an example request.
 const MAX_EXAMPLE: usize = 4096;
 
-/// Puts what a model declares into its document. What it does not declare stays as it is for any model.
+/// Adds the inputs and outputs that a model declares to its document. Undeclared ones keep the generic description.
 pub(super) fn describe(document: &mut Value, model: &ModelMetadata) {
     if !model.inputs.is_empty() {
         document["components"]["schemas"]["RequestInput"] = one_of(&model.inputs, request_input);
@@ -20,7 +20,7 @@ pub(super) fn describe(document: &mut Value, model: &ModelMetadata) {
     }
 }
 
-/// Replaces the example of a JSON request, or takes it away.
+/// Replaces the example of a JSON request, or removes it.
 fn set_example(document: &mut Value, example: Option<Value>) {
     let content = &mut document["components"]["requestBodies"]["InferenceRequest"]["content"]["application/json"];
     match (content.as_object_mut(), example) {
@@ -33,7 +33,7 @@ fn set_example(document: &mut Value, example: Option<Value>) {
 fn one_of(tensors: &[TensorMetadata], schema: fn(&TensorMetadata) -> Value) -> Value {
     match tensors {
         [tensor] => schema(tensor),
-        // Not `oneOf`: nothing keeps a model from declaring two that are alike.
+        // Not `oneOf`, because a model may declare two tensors alike.
         _ => json!({ "anyOf": tensors.iter().map(schema).collect::<Vec<_>>() }),
     }
 }
@@ -78,7 +78,7 @@ fn tensor(tensor: &TensorMetadata, smallest: i64, data: &Value) -> Value {
 /// Returns the schema of one element.
 fn element(datatype: &str) -> Value {
     let integer = |bits: u32, signed: bool| {
-        // JSON numbers of many clients are exact to 53 bits, so wider limits would be wrong as written.
+        // Many clients read JSON numbers with a precision of 53 bits, so wider limits would be wrong.
         if bits == 64 {
             return if signed {
                 json!({ "type": "integer", "format": "int64" })
@@ -105,25 +105,25 @@ fn element(datatype: &str) -> Value {
             json!({ "anyOf": [number, { "type": "string", "enum": ["NaN", "Infinity", "-Infinity"] }] })
         }
         Ok(Datatype::Bytes) => json!({ "type": "string" }),
-        // A name that settings made up.
+        // A name from the settings that is not a datatype.
         Err(_) => json!({}),
     }
 }
 
-/// Returns the declared shape with one element wherever any number will do.
+/// Returns the declared shape, with size 1 for dimensions of any size.
 fn sizes(tensor: &TensorMetadata) -> Vec<usize> {
     tensor.shape.iter().map(|&size| usize::try_from(size).unwrap_or(1)).collect()
 }
 
-/// Makes a request that the model can answer; nothing when it would be too long.
+/// Creates a request that the model can answer. `None` if it would be too long.
 fn example(inputs: &[TensorMetadata]) -> Option<Value> {
-    let mut left = MAX_EXAMPLE;
+    let mut remaining = MAX_EXAMPLE;
     let inputs = inputs
         .iter()
         .map(|input| {
             let shape = sizes(input);
             let count = shape.iter().try_fold(1_usize, |count, &size| count.checked_mul(size))?;
-            left = left.checked_sub(count)?;
+            remaining = remaining.checked_sub(count)?;
             let mut example = json!({ "name": input.name, "shape": shape, "datatype": input.datatype });
             if !input.parameters.is_empty() {
                 example["parameters"] = json!(input.parameters);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_suit_datatypes_and_content_types() {
+    fn openapi_example_matches_datatype_and_content_type() {
         let data = |datatype, content_type| {
             let example = example(&[declared(datatype, &[-1], content_type)]).unwrap();
             example["inputs"][0]["data"].clone()
@@ -169,13 +169,13 @@ mod tests {
         assert_eq!(data("BYTES", Some("str")), json!(["text"]));
         assert_eq!(data("BYTES", Some("base64")), json!(["dGV4dA=="]));
         assert_eq!(data("BYTES", Some("datetime")), json!(["2026-01-31T12:00:00Z"]));
-        assert_eq!(data("a name that nobody knows", None), json!([1]));
+        assert_eq!(data("unknown", None), json!([1]));
         let example = example(&[declared("BYTES", &[1, -1], Some("str"))]).unwrap();
         assert_eq!(example["inputs"][0]["parameters"], json!({ "content_type": "str" }));
     }
 
     #[test]
-    fn examples_have_the_declared_shape_unless_they_would_be_long() {
+    fn openapi_example_has_declared_shape_unless_too_long() {
         let shape = |shape: &[i64]| Some(example(&[declared("FP32", shape, None)])?["inputs"][0]["shape"].clone());
         assert_eq!(shape(&[]), Some(json!([])));
         assert_eq!(shape(&[-1, 0, 3]), Some(json!([1, 0, 3])));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_integers_are_those_of_their_type() {
+    fn openapi_integer_limits_match_datatype() {
         let limits = |datatype| {
             let element = element(datatype);
             (element["minimum"].as_i64(), element["maximum"].as_i64())
