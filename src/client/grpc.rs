@@ -95,8 +95,7 @@ impl GrpcClient {
 impl InferenceTarget for GrpcClient {
     fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, RequestFailure>> {
         async move {
-            let model = (self.model.as_str(), self.version.as_deref());
-            let parts = write_request(model, request, self.binary, Vec::new())
+            let parts = write_request(&self.model, self.version.as_deref(), request, self.binary, Vec::new())
                 .map_err(|error| RequestFailure::new(FailureKind::Rejected, error.to_string()))?;
             let message = self.call(&self.infer, self.headers.clone(), &request.id, parts).await?;
             read_response(&message).map_err(|error| {

@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::lines::{InputLine, MAX_LINE};
 use super::table::TableRequest;
-use crate::types::json::{Incoming, ReadError, read_request};
-use crate::types::merge::{self, Form, Share};
+use crate::types::json::{JsonRequest, ReadError, read_request};
+use crate::types::merge::{self, BatchKey, BatchShare};
 use crate::types::{InferenceRequest, Parameters, Tensor};
 
 /// Rows that can share a request.
@@ -38,7 +38,7 @@ pub(super) struct InvalidRow {
 
 /// Reads requests and groups those that differ only in their rows.
 pub(super) fn prepare(lines: Vec<InputLine>) -> (Vec<RequestGroup>, Vec<InvalidRow>) {
-    let (mut forms, mut invalid) = (Vec::<(Option<Form>, Vec<(GroupMember, InferenceRequest)>)>::new(), Vec::new());
+    let (mut forms, mut invalid) = (Vec::<(Option<BatchKey>, Vec<(GroupMember, InferenceRequest)>)>::new(), Vec::new());
     for (position, line) in lines.into_iter().enumerate() {
         let incoming = match read(&line) {
             Ok(incoming) => incoming,
@@ -51,9 +51,9 @@ pub(super) fn prepare(lines: Vec<InputLine>) -> (Vec<RequestGroup>, Vec<InvalidR
         let request = incoming.request;
         // Merged parameters become lists, which only some servers split again.
         let is_plain = |input: &Tensor| input.parameters.others.is_empty();
-        let share = request.inputs.iter().all(is_plain).then(|| Share::of(&request)).flatten();
+        let share = request.inputs.iter().all(is_plain).then(|| BatchShare::of(&request)).flatten();
         let member = GroupMember { position, id, rows: share.as_ref().map_or(0, |share| share.rows) };
-        let form = share.map(|share| share.form);
+        let form = share.map(|share| share.key);
         match forms.iter_mut().find(|(other, _)| form.is_some() && *other == form) {
             Some((_, rows)) => rows.push((member, request)),
             None => forms.push((form, vec![(member, request)])),
@@ -117,7 +117,7 @@ fn new_id() -> String {
 }
 
 /// Reads a request: an object with `inputs`, a list of inputs, or one input.
-fn read(line: &InputLine) -> Result<Incoming, String> {
+fn read(line: &InputLine) -> Result<JsonRequest, String> {
     let text = match line {
         InputLine::Text(text) => text.trim_ascii(),
         InputLine::TooLong(found) => {

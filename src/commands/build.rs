@@ -13,7 +13,7 @@ use crate::image::{
 };
 use crate::repository::Repository;
 use crate::settings::env::MapEnvironment;
-use crate::settings::{Environment, Settings, Sources};
+use crate::settings::{Environment, Settings, SettingsSources};
 use crate::ui::Ui;
 
 use super::CommandError;
@@ -98,7 +98,7 @@ fn ignore(folder: &Path) -> Result<IgnoreRules, CommandError> {
 fn image_check(args: &BuildArgs) -> Result<ImageCheck, CommandError> {
     // In the image, the folder's settings are the only ones.
     let folder = fs::canonicalize(&args.folder).with_context(|| format!("cannot read `{}`", args.folder.display()))?;
-    let sources = Sources::read(&MapEnvironment::new(&folder))?;
+    let sources = SettingsSources::read(&MapEnvironment::new(&folder))?;
     let settings = Settings::load(&folder, &sources, false)?.settings;
     let mut samples = Vec::new();
     for model in Repository::new(&folder, sources, false).discover().models {

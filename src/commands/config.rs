@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cli::config::{ConfigArgs, ConfigCommand, ConfigFormat, ShowArgs};
 use crate::repository::{Discovery, Repository};
-use crate::settings::{Entry, Environment, Loaded, ModelSettings, Settings, Sources};
+use crate::settings::{Environment, LoadedSettings, ModelSettings, SettingEntry, Settings, SettingsSources};
 use crate::ui::Ui;
 
 use super::CommandError;
@@ -24,7 +24,7 @@ pub fn run(args: &ConfigArgs, environment: &dyn Environment, ui: &mut Ui) -> Res
 ///
 /// A model that cannot be read is reported as an error, but fails the command only in strict mode.
 fn show(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
-    let sources = Sources::read(environment)?;
+    let sources = SettingsSources::read(environment)?;
     let server = Settings::load(&args.folder, &sources, args.strict)?;
     let discovery = Repository::new(&args.folder, sources, args.strict).discover();
     report(&server, &discovery, ui);
@@ -39,7 +39,7 @@ fn show(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(
 }
 
 /// Reports each warning once: an environment variable applies to every model, and so does its warning.
-fn report(server: &Loaded<Settings>, discovery: &Discovery, ui: &mut Ui) {
+fn report(server: &LoadedSettings<Settings>, discovery: &Discovery, ui: &mut Ui) {
     let of_models = discovery.models.iter().flat_map(|model| &model.warnings);
     let mut reported = HashSet::new();
     for warning in server.warnings.iter().chain(of_models) {
@@ -54,7 +54,7 @@ fn report(server: &Loaded<Settings>, discovery: &Discovery, ui: &mut Ui) {
     }
 }
 
-fn text(server: &Loaded<Settings>, discovery: &Discovery, ui: &mut Ui) -> std::io::Result<()> {
+fn text(server: &LoadedSettings<Settings>, discovery: &Discovery, ui: &mut Ui) -> std::io::Result<()> {
     ui.line("server")?;
     entries(&server.entries, ui)?;
     for model in &discovery.models {
@@ -65,7 +65,7 @@ fn text(server: &Loaded<Settings>, discovery: &Discovery, ui: &mut Ui) -> std::i
 }
 
 /// Prints a line per value, with the sources aligned.
-fn entries(entries: &[Entry], ui: &mut Ui) -> std::io::Result<()> {
+fn entries(entries: &[SettingEntry], ui: &mut Ui) -> std::io::Result<()> {
     /// The source of a longer value is not aligned.
     const WIDEST: usize = 48;
     let lines: Vec<String> = entries.iter().map(|entry| format!("{} = {}", entry.key, entry.value)).collect();
@@ -93,7 +93,7 @@ impl fmt::Display for ModelTitle<'_> {
     }
 }
 
-fn to_json(server: &Loaded<Settings>, discovery: &Discovery) -> Value {
+fn to_json(server: &LoadedSettings<Settings>, discovery: &Discovery) -> Value {
     let models: Vec<Value> = discovery.models.iter().map(model_to_json).collect();
     let errors: Vec<String> = discovery.errors.iter().map(ToString::to_string).collect();
     json!({
@@ -103,7 +103,7 @@ fn to_json(server: &Loaded<Settings>, discovery: &Discovery) -> Value {
     })
 }
 
-fn model_to_json(model: &Loaded<ModelSettings>) -> Value {
+fn model_to_json(model: &LoadedSettings<ModelSettings>) -> Value {
     json!({
         "name": model.settings.name,
         "version": model.settings.version(),
@@ -113,7 +113,7 @@ fn model_to_json(model: &Loaded<ModelSettings>) -> Value {
     })
 }
 
-fn entries_to_json(entries: &[Entry]) -> Value {
+fn entries_to_json(entries: &[SettingEntry]) -> Value {
     let fields = entries.iter().map(|entry| {
         let shown = json!({"value": entry.value, "source": entry.source.to_json()});
         (entry.key.clone(), shown)

@@ -14,7 +14,7 @@ use crate::registry::chain;
 use crate::repository::Repository;
 use crate::runtimes::python::Python;
 use crate::server::bind;
-use crate::settings::{Environment, ModelSettings, Settings, Sources};
+use crate::settings::{Environment, ModelSettings, Settings, SettingsSources};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::ui::Ui;
 
@@ -61,8 +61,8 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
     if !args.folder.is_dir() {
         return findings.problem(format_args!("`{folder}` is not a folder: pass the folder with the models"));
     }
-    let loaded =
-        Sources::read(environment).and_then(|sources| Ok((Settings::load(&args.folder, &sources, false)?, sources)));
+    let loaded = SettingsSources::read(environment)
+        .and_then(|sources| Ok((Settings::load(&args.folder, &sources, false)?, sources)));
     let (loaded, sources) = match loaded {
         Ok(loaded) => loaded,
         Err(error) => return findings.problem(format_args!("settings: {}", chain(&error))),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::CommandError;
 use crate::cli::manifest::{ManifestArgs, ManifestKind};
 use crate::settings::env::MapEnvironment;
-use crate::settings::{Settings, Sources};
+use crate::settings::{Settings, SettingsSources};
 use crate::templates;
 use crate::ui::Ui;
 
@@ -34,7 +34,7 @@ struct ManifestValues<'a> {
 /// Runs `mlserver manifest`. Ports and paths come from the folder's settings.
 pub fn run(args: &ManifestArgs, ui: &mut Ui) -> Result<(), CommandError> {
     let folder = fs::canonicalize(&args.folder).with_context(|| format!("cannot read `{}`", args.folder.display()))?;
-    let settings = Settings::load(&folder, &Sources::read(&MapEnvironment::new(&folder))?, false)?.settings;
+    let settings = Settings::load(&folder, &SettingsSources::read(&MapEnvironment::new(&folder))?, false)?.settings;
     let name = match &args.name {
         Some(name) => name.clone(),
         None => dns_label(&folder.file_name().unwrap_or_default().to_string_lossy()),

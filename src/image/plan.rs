@@ -10,7 +10,7 @@ use crate::families::NativeEvaluator;
 use crate::repository::{Artifact, DiscoveryError, Repository};
 use crate::runtimes::{self, Backend, Implementation};
 use crate::settings::env::MapEnvironment;
-use crate::settings::{ModelSettings, Settings, SettingsError, Sources};
+use crate::settings::{ModelSettings, Settings, SettingsError, SettingsSources};
 
 /// The files that describe a conda environment. If there are several, the last one is used.
 const CONDA_FILES: [&str; 4] = ["environment.yml", "environment.yaml", "conda.yml", "conda.yaml"];
@@ -99,7 +99,7 @@ impl ImagePlan {
         if !absolute.is_dir() {
             return Err(PlanError::NoFolder { path: folder.to_owned() });
         }
-        let sources = Sources::read(&MapEnvironment::new(&absolute))?;
+        let sources = SettingsSources::read(&MapEnvironment::new(&absolute))?;
         let settings = Settings::load(&absolute, &sources, false)?.settings;
         let discovery = Repository::new(&absolute, sources, false).discover();
         if let Some(error) = discovery.errors.into_iter().next() {

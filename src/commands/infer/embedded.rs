@@ -19,7 +19,7 @@ use crate::registry::{Registry, RuntimeLoader, chain};
 use crate::repository::Repository;
 use crate::runtimes::python::Python;
 use crate::server::rest;
-use crate::settings::{Environment, Loaded, ModelSettings, Settings, Sources};
+use crate::settings::{Environment, LoadedSettings, ModelSettings, Settings, SettingsSources};
 use crate::telemetry::inference::InferenceMetrics;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::types::{InferenceRequest, InferenceResponse};
@@ -47,8 +47,8 @@ impl EmbeddedModel {
         version: Option<&str>,
         environment: &dyn Environment,
     ) -> Result<Self, CommandError> {
-        let sources = Sources::read(environment)?;
-        let Loaded { settings, .. } = Settings::load(folder, &sources, false)?;
+        let sources = SettingsSources::read(environment)?;
+        let LoadedSettings { settings, .. } = Settings::load(folder, &sources, false)?;
         let repository = Repository::new(folder, sources, false);
         let discovery = repository.discover();
         if let Some(problem) = discovery.errors.first()

@@ -59,7 +59,7 @@ fn infer_embedded_bad_rows_fail_alone() {
     ]);
     let lines = infer.run().lines(4);
     assert_eq!(lines[0]["outputs"][0]["data"][0], IRISES[0].1);
-    assert_eq!(lines[1]["error"]["msg"], "input `a` has the shape [1], but this model takes [rows, 4]");
+    assert_eq!(lines[1]["error"]["msg"], "input `a` has the shape [1], but this model expects [rows, 4]");
 }
 
 #[test]

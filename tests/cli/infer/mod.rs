@@ -221,7 +221,7 @@ fn infer_bad_lines_fail_alone() {
             (error(5).0, &lines[5]["id"], &lines[5]["error"]["code"]),
             ("inference error", &json!("s"), &json!("400"))
         );
-        assert_eq!(error(5).1, "input `a` has the shape [1, 2], but this model takes [rows, 4]");
+        assert_eq!(error(5).1, "input `a` has the shape [1, 2], but this model expects [rows, 4]");
         assert!(ran.stderr.contains("warning: row 2: the line is empty\n"), "{}", ran.stderr);
         assert!(ran.stderr.ends_with("error: 5 of 9 rows failed; the output has a line for each\n"), "{}", ran.stderr);
     }
