@@ -1,8 +1,8 @@
 //! The order in which waiting requests run.
 //!
-//! The most urgent request runs first, and of equally urgent ones the one that has waited longest. Aging prevents starvation:
-//! the request that has waited longest of all is next after more urgent ones have passed it
-//! [`PriorityScheduler::PATIENCE`] times. Pure: neither clock nor I/O.
+//! The request with the highest priority runs first, and among equal priorities the oldest. Aging prevents starvation: each
+//! time a more urgent request overtakes the oldest one, that one ages, and after [`PriorityScheduler::MAX_SKIPS`] times in a row it
+//! runs next. Pure: no clock, no I/O.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,18 +10,18 @@ use serde_json::Value;
 
 use super::Parameters;
 
-/// The parameter of requests that says it, as Triton's clients call it.
+/// The request parameter that holds the priority, as Triton's clients name it.
 const PARAMETER: &str = "priority";
 
-/// How urgent a request is: from 1, the most urgent, to 10. Ordered by that, the most urgent is the least.
+/// The priority of a request, from 1, the most urgent, to 10. The most urgent is the least in its ordering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(u8);
 
 impl Priority {
-    /// The least urgent there is.
+    /// The least urgent priority.
     pub const LAST: Self = Self(10);
 
-    /// Returns the priority of a number: 0 is the default, and beyond 10 nothing is less urgent than 10.
+    /// Converts a number: 0 is the default, and numbers above 10 count as 10.
     pub fn new(number: u64) -> Self {
         match u8::try_from(number) {
             Ok(0) => Self::default(),
@@ -30,8 +30,8 @@ impl Priority {
         }
     }
 
-    /// Returns what a request's parameters say of it, if they do. A model may have a use of its own for the name, so
-    /// what is no number from 0 on says nothing.
+    /// Returns the priority in the parameters of a request, or `None` if there is none. A model may use the parameter for
+    /// its own purposes, so values that are not non-negative integers are ignored.
     pub fn of(parameters: &Parameters) -> Option<Self> {
         parameters.others.get(PARAMETER).and_then(Value::as_u64).map(Self::new)
     }
@@ -43,43 +43,43 @@ impl Default for Priority {
     }
 }
 
-/// A place among what waits. The one whose turn it would be, but for aging, is the least.
+/// The position of a queued item. Without aging, the least position is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueuePosition {
     pub priority: Priority,
-    /// The lower, the longer it has waited.
+    /// The order of arrival: the lower, the longer the item has waited.
     pub order: u64,
 }
 
-/// Chooses the next request.
+/// Decides which position is next.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PriorityScheduler {
-    /// How many times in a row the longest-waiting request has been passed over.
-    passed_over: u32,
+    /// How many times in a row the oldest item has been skipped.
+    skips: u32,
 }
 
 impl PriorityScheduler {
-    /// How many times in a row the longest-waiting request may be passed over.
-    pub const PATIENCE: u32 = 16;
+    /// How many times in a row the oldest item may be skipped.
+    pub const MAX_SKIPS: u32 = 16;
 
-    /// Chooses among the places of those that could be next, of which each priority needs to show only its first.
-    pub fn choose(&mut self, places: impl Iterator<Item = QueuePosition> + Clone) -> Option<QueuePosition> {
-        let most_urgent = places.clone().min()?;
-        let longest = places.min_by_key(|place| place.order)?;
-        if longest == most_urgent || self.passed_over >= Self::PATIENCE {
-            self.passed_over = 0;
+    /// Chooses among the positions of the items that could be next. The first item of each priority is enough.
+    pub fn choose(&mut self, positions: impl Iterator<Item = QueuePosition> + Clone) -> Option<QueuePosition> {
+        let most_urgent = positions.clone().min()?;
+        let longest = positions.min_by_key(|position| position.order)?;
+        if longest == most_urgent || self.skips >= Self::MAX_SKIPS {
+            self.skips = 0;
             Some(longest)
         } else {
-            self.passed_over += 1;
+            self.skips += 1;
             Some(most_urgent)
         }
     }
 }
 
-/// Waiting items, by priority and then in order of arrival.
+/// Queued items, by priority and then in order of arrival.
 #[derive(Debug)]
 pub struct PriorityQueue<T> {
-    /// None of them empty.
+    /// No level is empty.
     levels: BTreeMap<Priority, VecDeque<(u64, T)>>,
 }
 
@@ -90,19 +90,19 @@ impl<T> Default for PriorityQueue<T> {
 }
 
 impl<T> PriorityQueue<T> {
-    /// Adds what comes now: its order is beyond all others'.
-    pub fn push(&mut self, place: QueuePosition, item: T) {
-        self.levels.entry(place.priority).or_default().push_back((place.order, item));
+    /// Adds an item whose order is greater than that of all others.
+    pub fn push(&mut self, position: QueuePosition, item: T) {
+        self.levels.entry(position.priority).or_default().push_back((position.order, item));
     }
 
-    /// Puts back what has waited before, in front of all that are as urgent.
+    /// Puts an item back that has waited before, in front of all others of its priority.
     pub fn push_front(&mut self, priority: Priority, item: T) {
         let level = self.levels.entry(priority).or_default();
         let order = level.front().map_or(0, |(first, _)| first.saturating_sub(1));
         level.push_front((order, item));
     }
 
-    /// Returns the first of each priority.
+    /// Returns the first item of each priority.
     pub fn heads(&self) -> impl Iterator<Item = (QueuePosition, &T)> + Clone {
         self.levels.iter().filter_map(|(&priority, level)| {
             let (order, item) = level.front()?;
@@ -110,7 +110,7 @@ impl<T> PriorityQueue<T> {
         })
     }
 
-    /// Takes the first of a priority.
+    /// Removes and returns the first item of a priority.
     pub fn pop(&mut self, priority: Priority) -> Option<T> {
         let level = self.levels.get_mut(&priority)?;
         let (_, item) = level.pop_front()?;
@@ -120,23 +120,23 @@ impl<T> PriorityQueue<T> {
         Some(item)
     }
 
-    /// Takes what is at a place.
-    pub fn remove(&mut self, place: QueuePosition) -> Option<T> {
-        let level = self.levels.get_mut(&place.priority)?;
-        let index = level.binary_search_by_key(&place.order, |(order, _)| *order).ok()?;
+    /// Removes and returns the item at a position.
+    pub fn remove(&mut self, position: QueuePosition) -> Option<T> {
+        let level = self.levels.get_mut(&position.priority)?;
+        let index = level.binary_search_by_key(&position.order, |(order, _)| *order).ok()?;
         let (_, item) = level.remove(index)?;
         if level.is_empty() {
-            self.levels.remove(&place.priority);
+            self.levels.remove(&position.priority);
         }
         Some(item)
     }
 
-    /// Takes all for which `gone` is true.
-    pub fn take_if(&mut self, mut gone: impl FnMut(&T) -> bool) -> Vec<T> {
+    /// Removes and returns all items for which `predicate` is true.
+    pub fn take_if(&mut self, mut predicate: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut taken = Vec::new();
         self.levels.retain(|_, level| {
             for (order, item) in std::mem::take(level) {
-                if gone(&item) {
+                if predicate(&item) {
                     taken.push(item);
                 } else {
                     level.push_back((order, item));
@@ -165,7 +165,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn numbers_are_those_of_triton_s_clients() {
+    fn priority_parameter_is_read_as_triton_clients_send_it() {
         let of = |parameters: Value| {
             let Value::Object(object) = parameters else { unreachable!() };
             Priority::of(&Parameters::from(object))
@@ -179,118 +179,123 @@ mod tests {
         }
     }
 
-    /// Someone who waits.
+    /// An item that waits, with what the bound on its waiting depends on.
     #[derive(Debug, Clone, Copy)]
-    struct Waiting {
-        place: QueuePosition,
-        /// Who had waited longer when it came, and turns since.
+    struct QueuedItem {
+        position: QueuePosition,
+        /// The number of items that were in the queue when this one came.
         older: usize,
         turns: usize,
     }
 
-    /// Takes the turn of somebody, and checks that it was theirs to have.
+    /// Removes the next item, and checks that it is the most urgent or the oldest.
     fn turn(
-        line: &mut PriorityQueue<Waiting>,
-        turns: &mut PriorityScheduler,
-    ) -> Result<Option<Waiting>, TestCaseError> {
-        let places: Vec<QueuePosition> = line.heads().map(|(place, _)| place).collect();
-        let Some(place) = turns.choose(places.iter().copied()) else {
-            prop_assert!(line.is_empty());
+        queue: &mut PriorityQueue<QueuedItem>,
+        scheduler: &mut PriorityScheduler,
+    ) -> Result<Option<QueuedItem>, TestCaseError> {
+        let positions: Vec<QueuePosition> = queue.heads().map(|(position, _)| position).collect();
+        let Some(position) = scheduler.choose(positions.iter().copied()) else {
+            prop_assert!(queue.is_empty());
             return Ok(None);
         };
-        let chosen = line.pop(place.priority).unwrap();
-        prop_assert_eq!(chosen.place, place);
-        let longest = places.iter().min_by_key(|place| place.order).unwrap();
-        prop_assert!(Some(&place) == places.iter().min() || place == *longest, "{:?} of {:?}", place, places);
+        let chosen = queue.pop(position.priority).unwrap();
+        prop_assert_eq!(chosen.position, position);
+        let longest = positions.iter().min_by_key(|position| position.order).unwrap();
+        prop_assert!(
+            Some(&position) == positions.iter().min() || position == *longest,
+            "{:?} of {:?}",
+            position,
+            positions
+        );
         Ok(Some(chosen))
     }
 
     proptest! {
-        // Callers come (a priority), or somebody has a turn (nothing).
+        // An event is the priority of an item that comes, or `None` if the next one is removed.
         #[test]
-        fn nobody_starves_and_the_urgent_go_first(events in vec(option::weighted(0.55, 1..=10_u64), 1..400)) {
-            let (mut line, mut turns, mut order) = (PriorityQueue::<Waiting>::default(), PriorityScheduler::default(), 0);
+        fn priority_queue_bounds_waiting_and_prefers_urgent_items(events in vec(option::weighted(0.55, 1..=10_u64), 1..400)) {
+            let (mut queue, mut scheduler, mut order) = (PriorityQueue::<QueuedItem>::default(), PriorityScheduler::default(), 0);
             let end = std::iter::repeat_n(None, events.len());
             for event in events.iter().copied().chain(end) {
                 if let Some(priority) = event {
                     order += 1;
-                    let place = QueuePosition { priority: Priority::new(priority), order };
-                    let older = line.len();
-                    line.push(place, Waiting { place, older, turns: 0 });
+                    let position = QueuePosition { priority: Priority::new(priority), order };
+                    let older = queue.len();
+                    queue.push(position, QueuedItem { position, older, turns: 0 });
                     continue;
                 }
-                let Some(chosen) = turn(&mut line, &mut turns)? else { continue };
-                let bound = (chosen.older + 1) * (PriorityScheduler::PATIENCE as usize + 1);
+                let Some(chosen) = turn(&mut queue, &mut scheduler)? else { continue };
+                let bound = (chosen.older + 1) * (PriorityScheduler::MAX_SKIPS as usize + 1);
                 prop_assert!(chosen.turns < bound, "{:?} after {} turns, {} at most", chosen, chosen.turns, bound);
-                for level in line.levels.values_mut() {
+                for level in queue.levels.values_mut() {
                     for (_, waiting) in level {
                         waiting.turns += 1;
                     }
                 }
             }
-            prop_assert!(line.is_empty());
+            prop_assert!(queue.is_empty());
         }
 
         #[test]
-        fn those_that_are_equally_urgent_keep_their_order(count in 1..100_u64, priority in 0..12_u64) {
-            let (mut line, mut turns) = (PriorityQueue::default(), PriorityScheduler::default());
+        fn priority_queue_keeps_arrival_order_of_equal_priorities(count in 1..100_u64, priority in 0..12_u64) {
+            let (mut queue, mut scheduler) = (PriorityQueue::default(), PriorityScheduler::default());
             let priority = Priority::new(priority);
             for order in 0..count {
-                let place = QueuePosition { priority, order };
-                line.push(place, Waiting { place, older: 0, turns: 0 });
+                let position = QueuePosition { priority, order };
+                queue.push(position, QueuedItem { position, older: 0, turns: 0 });
             }
             for order in 0..count {
-                prop_assert_eq!(turn(&mut line, &mut turns)?.unwrap().place.order, order);
+                prop_assert_eq!(turn(&mut queue, &mut scheduler)?.unwrap().position.order, order);
             }
         }
 
-        /// However much of the least urgent waits, an urgent one is next, unless there have been very many of them.
+        /// However many items of the lowest priority wait, an urgent one is next, unless very many preceded it.
         #[test]
-        fn the_urgent_do_not_wait_for_others(bulk in 1..50_u64, urgent in 1..=u64::from(PriorityScheduler::PATIENCE)) {
-            let (mut line, mut turns) = (PriorityQueue::default(), PriorityScheduler::default());
+        fn urgent_items_do_not_wait_for_bulk_items(bulk in 1..50_u64, urgent in 1..=u64::from(PriorityScheduler::MAX_SKIPS)) {
+            let (mut queue, mut scheduler) = (PriorityQueue::default(), PriorityScheduler::default());
             for order in 0..bulk {
-                let place = QueuePosition { priority: Priority::LAST, order };
-                line.push(place, Waiting { place, older: 0, turns: 0 });
+                let position = QueuePosition { priority: Priority::LAST, order };
+                queue.push(position, QueuedItem { position, older: 0, turns: 0 });
             }
             for order in bulk..bulk + urgent {
-                let place = QueuePosition { priority: Priority::new(1), order };
-                line.push(place, Waiting { place, older: 0, turns: 0 });
-                prop_assert_eq!(turn(&mut line, &mut turns)?.unwrap().place, place);
+                let position = QueuePosition { priority: Priority::new(1), order };
+                queue.push(position, QueuedItem { position, older: 0, turns: 0 });
+                prop_assert_eq!(turn(&mut queue, &mut scheduler)?.unwrap().position, position);
             }
         }
 
         #[test]
-        fn whoever_leaves_changes_nothing_for_the_others(
+        fn priority_queue_removal_keeps_the_order_of_other_items(
             priorities in vec(1..4_u64, 1..40), leaving in vec(any::<bool>(), 40)
         ) {
-            let places: Vec<QueuePosition> = priorities
+            let positions: Vec<QueuePosition> = priorities
                 .iter()
                 .zip(0..)
                 .map(|(&priority, order)| QueuePosition { priority: Priority::new(priority), order })
                 .collect();
-            let leaves = |place: &QueuePosition| leaving[usize::try_from(place.order).unwrap()];
-            let mut line = PriorityQueue::default();
+            let leaves = |position: &QueuePosition| leaving[usize::try_from(position.order).unwrap()];
+            let mut queue = PriorityQueue::default();
             let mut other = PriorityQueue::default();
-            for &place in &places {
-                line.push(place, place);
-                other.push(place, place);
+            for &position in &positions {
+                queue.push(position, position);
+                other.push(position, position);
             }
-            for place in places.iter().filter(|place| leaves(place)) {
-                prop_assert_eq!(line.remove(*place), Some(*place));
-                prop_assert_eq!(line.remove(*place), None);
+            for position in positions.iter().filter(|position| leaves(position)) {
+                prop_assert_eq!(queue.remove(*position), Some(*position));
+                prop_assert_eq!(queue.remove(*position), None);
             }
-            prop_assert_eq!(other.take_if(leaves).len() + other.len(), places.len());
-            prop_assert!(line.heads().eq(other.heads()) && line.len() == other.len());
+            prop_assert_eq!(other.take_if(leaves).len() + other.len(), positions.len());
+            prop_assert!(queue.heads().eq(other.heads()) && queue.len() == other.len());
         }
     }
 
     #[test]
-    fn what_is_put_back_is_first_of_its_kind() {
-        let mut line = PriorityQueue::default();
-        let place = |priority, order| QueuePosition { priority: Priority::new(priority), order };
-        line.push(place(5, 7), "seven");
-        line.push_front(Priority::new(5), "again");
-        assert_eq!(line.heads().next(), Some((place(5, 6), &"again")));
-        assert_eq!((line.pop(Priority::new(5)), line.len()), (Some("again"), 1));
+    fn push_front_puts_an_item_first_of_its_priority() {
+        let mut queue = PriorityQueue::default();
+        let position = |priority, order| QueuePosition { priority: Priority::new(priority), order };
+        queue.push(position(5, 7), "seven");
+        queue.push_front(Priority::new(5), "again");
+        assert_eq!(queue.heads().next(), Some((position(5, 6), &"again")));
+        assert_eq!((queue.pop(Priority::new(5)), queue.len()), (Some("again"), 1));
     }
 }

@@ -474,7 +474,7 @@ mod tests {
             order.push(*dispatch.open_call(0, running.id).unwrap());
         }
         let places = |name| order.iter().position(|other| *other == name).unwrap();
-        let patience = PriorityScheduler::PATIENCE as usize;
+        let patience = PriorityScheduler::MAX_SKIPS as usize;
         assert_eq!((places("urgent"), places("bulk 1"), places("bulk 2")), (0, patience, 2 * patience + 1));
     }
 }
