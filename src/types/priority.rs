@@ -1,8 +1,8 @@
 //! The order in which waiting requests run.
 //!
 //! The request with the highest priority runs first, and among equal priorities the oldest. Aging prevents starvation: each
-//! time a more urgent request overtakes the oldest one, that one ages, and after [`PriorityScheduler::MAX_SKIPS`] times in a row it
-//! runs next. Pure: no clock, no I/O.
+//! time a more urgent request overtakes the oldest one, that one ages, and after [`PriorityScheduler::MAX_SKIPS`] times in a
+//! row it runs next. Pure: no clock, no I/O.
 
 use std::collections::{BTreeMap, VecDeque};
 
