@@ -260,7 +260,7 @@ mod tests {
         }
 
         #[test]
-        fn whoever_leaves_changes_nothing_for_the_others(
+        fn priority_queue_remove_keeps_order_of_others(
             priorities in vec(1..4_u64, 1..40), leaving in vec(any::<bool>(), 40)
         ) {
             let places: Vec<QueuePosition> = priorities

@@ -49,7 +49,7 @@ async fn malformed_messages_are_answered() {
         (
             INFER,
             framed(0, &good)[..20].to_vec(),
-            invalid(&format!("the message ended early: {} bytes are announced, but 15 came", good.len())),
+            invalid(&format!("the message ended early: expected {} bytes, received 15", good.len())),
         ),
         (INFER, framed(0, &good).repeat(2), invalid("expected one message, received more")),
         (INFER, framed(3, &good), invalid("the compressed flag is 3, expected 0 or 1")),

@@ -97,10 +97,10 @@ fn custom_route_plain_handler_does_not_block_and_sees_disconnect() {
 fn custom_route_follows_load_and_unload() {
     let Some(starting) = starting(folder(&[("a", "Routes"), ("b", "Second")]), &json!({})) else { return };
     let server = starting.start();
-    let warning = "`GET /plain` is answered by model";
+    let warning = "`GET /plain` is already served by model";
     let log = server.log();
     assert_eq!(log.matches(warning).count(), 1, "{log}");
-    let first = if log.contains("answered by model 'a'") { ("a", json!("plain")) } else { ("b", json!("second")) };
+    let first = if log.contains("served by model 'a'") { ("a", json!("plain")) } else { ("b", json!("second")) };
     assert_eq!(server.get("/plain").ok(), first.1);
     assert_eq!(server.post(&format!("/v2/repository/models/{}/unload", first.0), "").status, 200);
     let second = if first.0 == "a" { json!("second") } else { json!("plain") };
