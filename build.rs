@@ -1,5 +1,5 @@
-//! Compiles `proto/` (messages for the library, clients for its tests, the descriptors that reflection serves), and takes the
-//! files of Swagger UI out of the crate that carries them. Nothing is downloaded.
+//! Compiles `proto/` (messages for the library, clients for its tests, descriptors for reflection), and extracts the files of Swagger
+//! UI from the crate that contains them. Nothing is downloaded.
 
 use std::error::Error;
 use std::io::{Cursor, Read};
@@ -14,7 +14,7 @@ use zip::ZipArchive;
 
 const PROTO_FILES: [&str; 2] = ["dataplane.proto", "model_repository.proto"];
 
-#[expect(clippy::disallowed_methods, reason = "cargo tells build scripts in the environment where to write")]
+#[expect(clippy::disallowed_methods, reason = "cargo passes the output folder in the environment")]
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=proto");
@@ -28,13 +28,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     swagger_ui(out)
 }
 
-/// Returns the commit in parentheses, behind a blank: what `MLSERVER_COMMIT` says, else what Git does, else nothing.
+/// Returns a space and the commit in parentheses, from `MLSERVER_COMMIT` or Git. Empty if neither has one.
 ///
-/// Git is asked for releases only: a commit would otherwise be reason to compile everything again.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "cargo and packagers tell build scripts in the environment what to build"
-)]
+/// Git is used for release builds only: otherwise, every commit would recompile everything.
+#[expect(clippy::disallowed_methods, reason = "cargo and packagers pass build options in the environment")]
 fn commit() -> String {
     println!("cargo::rerun-if-env-changed=MLSERVER_COMMIT");
     let named = env::var("MLSERVER_COMMIT").ok().filter(|commit| !commit.is_empty());
@@ -49,7 +46,7 @@ fn commit() -> String {
     named.or_else(of_git).map_or_else(String::new, |commit| format!(" ({commit})"))
 }
 
-/// Returns what Git says about the folder of the manifest; nothing without Git, or in a source archive.
+/// Runs Git in the folder of the manifest. Returns `None` without Git, or in a source archive.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
@@ -58,7 +55,7 @@ fn git(arguments: &[&str]) -> Option<String> {
 fn messages(out: &Path, descriptors: FileDescriptorSet) -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(out)?;
     let builder = configure().build_client(false).build_server(false).out_dir(out);
-    // Maps in order, so that the same message is always the same bytes.
+    // Ordered maps, so that equal messages have equal bytes.
     builder.bytes(".").btree_map(".").disable_comments(["."]).compile_fds(descriptors)?;
     Ok(())
 }
@@ -67,7 +64,7 @@ fn clients(out: &Path, descriptors: FileDescriptorSet) -> Result<(), Box<dyn Err
     fs::create_dir_all(out)?;
     let messages = "::mlserver::types::protobuf::messages";
     let builder = configure().build_server(false).out_dir(out).disable_comments(["."]);
-    // The deeper package comes first: the first path that fits is taken.
+    // The more specific package comes first: the first matching path is used.
     let builder = builder.extern_path(".inference.model_repository", format!("{messages}::model_repository"));
     builder.extern_path(".inference", messages).compile_fds(descriptors)?;
     Ok(())
@@ -75,7 +72,7 @@ fn clients(out: &Path, descriptors: FileDescriptorSet) -> Result<(), Box<dyn Err
 
 /// Writes `NAME.gz` for each file that the documentation pages need.
 ///
-/// Archive and gzip hold the same compressed stream, so it goes from one to the other as it is.
+/// Archive and gzip have the same compressed stream, so it is copied unchanged.
 fn swagger_ui(out: &Path) -> Result<(), Box<dyn Error>> {
     let mut archive = ZipArchive::new(Cursor::new(SWAGGER_UI_VENDORED))?;
     for name in ["swagger-ui-bundle.js", "swagger-ui.css"] {

@@ -1,5 +1,5 @@
-# The server alone, linked statically, in an image without anything else: native models need no more, and other images take it
-# from here. `docker build --file docker/slim.Dockerfile --tag mlserver:VERSION-slim .`
+# Only the statically linked server, in an otherwise empty image: enough for native models, and other images copy the server
+# from it. `docker build --file docker/slim.Dockerfile --tag mlserver:VERSION-slim .`
 ARG RUST=rust:1.95-bookworm
 FROM ${RUST} AS build
 WORKDIR /source
@@ -12,7 +12,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,targe
 
 FROM scratch
 COPY --from=build /mlserver /usr/local/bin/mlserver
-# Where KServe and Seldon put models: they set these, too, so other values win.
+# The default location of models in KServe and Seldon, which also set these variables and so override them.
 ENV MODELS_DIR=/mnt/models MLSERVER_ENV_TARBALL=/mnt/models/environment.tar.gz HOME=/tmp
 WORKDIR /opt/mlserver
 USER 1000

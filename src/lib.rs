@@ -1,6 +1,6 @@
 //! Serves machine-learning models over the Open Inference (V2) protocol.
 //!
-//! The modules from the outside in; which may use which is in `ARCHITECTURE.md`, and `tests/docs/layers.rs` holds it.
+//! `ARCHITECTURE.md` describes the modules and which of them may use which; `tests/docs/layers.rs` enforces it.
 
 pub mod admin;
 pub mod cli;

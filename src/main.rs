@@ -8,7 +8,7 @@ use mlserver::commands::{self, CommandError};
 use mlserver::settings::SystemEnvironment;
 use mlserver::ui::Ui;
 
-/// Requests allocate a few dozen small pieces each; see BENCHMARKS.md for what this one makes of it.
+/// Requests make a few dozen small allocations each; see BENCHMARKS.md for the effect of this allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,7 +1,7 @@
-//! New projects: the files of a template, filled in, in a folder of their own.
+//! Creates projects from templates.
 //!
-//! A template is a folder of files: those whose names end in `.tera` are filled in with [`Values`], all others are copied
-//! byte for byte. The server's own are in `templates/projects`; users have theirs in folders and archives.
+//! A template is a folder of files: those whose names end in `.tera` are rendered with [`TemplateValues`], all others are copied
+//! unchanged. The built-in templates are in `templates/projects`; users have theirs in folders and archives.
 
 mod source;
 
@@ -12,61 +12,61 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::templates::{self, SUFFIX, TemplateError};
-pub use source::{ArchiveError, File};
+pub use source::{ArchiveError, ProjectFile};
 
-/// What every project of the server's own templates has, whichever it is.
+/// The files that all built-in templates share.
 const COMMON: &str = "projects/common";
-/// What their READMEs end with.
+/// The end of their READMEs.
 const USAGE: &str = "projects/usage.md.tera";
 
-/// A template of the server's own.
+/// A built-in template.
 #[derive(Debug)]
-pub struct Template {
+pub struct ProjectTemplate {
     pub name: &'static str,
-    /// What it makes, in a line.
+    /// A one-line description.
     pub about: &'static str,
 }
 
-/// The templates that the executable carries; the first is the default.
-pub const TEMPLATES: [Template; 7] = [
-    Template { name: "custom", about: "a model in Python of your own" },
-    Template { name: "sklearn", about: "a scikit-learn model, evaluated without Python" },
-    Template { name: "xgboost", about: "an XGBoost model, evaluated without Python" },
-    Template { name: "huggingface", about: "a pipeline of Hugging Face's transformers" },
-    Template { name: "mlflow", about: "a model that MLflow saved" },
-    Template { name: "streaming", about: "a text model whose answer comes piece by piece" },
-    Template { name: "pipeline", about: "steps in Python, served as one model" },
+/// The templates that are embedded in the executable; the first is the default.
+pub const TEMPLATES: [ProjectTemplate; 7] = [
+    ProjectTemplate { name: "custom", about: "a custom Python model" },
+    ProjectTemplate { name: "sklearn", about: "a scikit-learn model, served without Python" },
+    ProjectTemplate { name: "xgboost", about: "an XGBoost model, served without Python" },
+    ProjectTemplate { name: "huggingface", about: "a Hugging Face transformers pipeline" },
+    ProjectTemplate { name: "mlflow", about: "an MLflow model" },
+    ProjectTemplate { name: "streaming", about: "a text model with streaming responses" },
+    ProjectTemplate { name: "pipeline", about: "several Python steps, served as one model" },
 ];
 
-/// What templates may name.
+/// The variables of templates.
 #[derive(Debug, Serialize)]
-struct Values<'a> {
-    /// The project, and its model.
+struct TemplateValues<'a> {
+    /// The name of the project and its model.
     name: &'a str,
     /// This server's version.
     version: &'static str,
-    /// The end of a README: how to serve, ask, test and build. Empty in templates of users.
+    /// The end of a README: how to serve, query, test and build. Empty for users' templates.
     usage: String,
 }
 
-/// Why there is no new project.
+/// Why a project cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ScaffoldError {
-    #[error("there is no template `{name}`: expected one of {}, a folder or an archive", names())]
+    #[error("unknown template `{name}`: expected one of {}, a folder or an archive", names())]
     NoTemplate { name: String },
     #[error(
-        "`{name}` cannot be the name of a project: expected letters, digits, `-`, `_` and `.`, a letter or digit first"
+        "invalid project name `{name}`: expected letters, digits, `-`, `_` and `.`, starting with a letter or digit"
     )]
     Name { name: String },
-    #[error("the template `{}` holds no files", path.display())]
+    #[error("the template `{}` has no files", path.display())]
     Empty { path: PathBuf },
     #[error(transparent)]
     Archive(#[from] ArchiveError),
     #[error(transparent)]
     Template(#[from] TemplateError),
-    #[error("`{}` is no text, though its name says that it is to be filled in", path.display())]
+    #[error("cannot render `{}`: it is not UTF-8 text", path.display())]
     NoText { path: PathBuf },
-    #[error("{} there already: {}; --force overwrites", if paths.len() == 1 { "a file is" } else { "files are" }, list(paths))]
+    #[error("{} already {}: {}; overwrite with --force", if paths.len() == 1 { "a file" } else { "files" }, if paths.len() == 1 { "exists" } else { "exist" }, list(paths))]
     Exists { paths: Vec<PathBuf> },
     #[error("cannot write `{}`", path.display())]
     Write { path: PathBuf, source: io::Error },
@@ -80,25 +80,25 @@ fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(", ")
 }
 
-/// The files of a new project, by their paths in it.
+/// The files of a new project.
 #[derive(Debug)]
-pub struct Project(Vec<File>);
+pub struct Project(Vec<ProjectFile>);
 
 impl Project {
-    /// Makes a project of a template: the name of one of [`TEMPLATES`], a folder, or an archive (`.zip`, `.tar`, `.tar.gz`).
+    /// Creates a project from a template: the name of one of [`TEMPLATES`], a folder, or an archive (`.zip`, `.tar`, `.tar.gz`).
     ///
     /// # Errors
     ///
-    /// Fails when there is no such template, `name` is not fit for one, or a file cannot be filled in.
+    /// Fails if there is no such template, the name is invalid, or a file cannot be rendered.
     pub fn new(template: &str, name: &str) -> Result<Self, ScaffoldError> {
         let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(legal) {
             return Err(ScaffoldError::Name { name: name.to_owned() });
         }
-        let mut values = Values { name, version: env!("CARGO_PKG_VERSION"), usage: String::new() };
+        let mut values = TemplateValues { name, version: env!("CARGO_PKG_VERSION"), usage: String::new() };
         let files = if TEMPLATES.iter().any(|own| own.name == template) {
             values.usage = templates::embedded(USAGE, &values)?;
-            own(template)
+            built_in(template)
         } else if Path::new(template).exists() {
             let path = Path::new(template);
             let files = source::read(path)?;
@@ -117,11 +117,11 @@ impl Project {
         self.0.iter().map(|file| file.path.as_path())
     }
 
-    /// Writes the files into a folder, which need not be there.
+    /// Writes the files to a folder, which is created if it does not exist.
     ///
     /// # Errors
     ///
-    /// Fails before anything is written when a file is there already, unless `force` is set.
+    /// Fails without writing anything if a file already exists, unless `force` is set.
     pub fn write(&self, folder: &Path, force: bool) -> Result<(), ScaffoldError> {
         let targets = self.paths().map(|path| folder.join(path));
         let existing: Vec<PathBuf> = targets.filter(|path| path.symlink_metadata().is_ok()).collect();
@@ -136,15 +136,15 @@ impl Project {
     }
 }
 
-/// Returns the files of a template of our own; where it has one that all have, its own counts.
-fn own(template: &str) -> Vec<File> {
+/// Returns the files of a built-in template. They override the shared files.
+fn built_in(template: &str) -> Vec<ProjectFile> {
     let mut files = templates::under(&format!("projects/{template}"));
     for common in templates::under(COMMON) {
         if !files.iter().any(|(path, _)| path.strip_suffix(SUFFIX).unwrap_or(path) == common.0) {
             files.push(common);
         }
     }
-    let file = |(path, data): (String, std::borrow::Cow<'static, [u8]>)| File {
+    let file = |(path, data): (String, std::borrow::Cow<'static, [u8]>)| ProjectFile {
         path: PathBuf::from(path),
         data: data.into_owned(),
         executable: false,
@@ -152,16 +152,16 @@ fn own(template: &str) -> Vec<File> {
     files.into_iter().map(file).collect()
 }
 
-fn fill_in(file: File, values: &Values<'_>) -> Result<File, ScaffoldError> {
+fn fill_in(file: ProjectFile, values: &TemplateValues<'_>) -> Result<ProjectFile, ScaffoldError> {
     let Some(path) = file.path.to_str().and_then(|path| path.strip_suffix(SUFFIX)).map(PathBuf::from) else {
         return Ok(file);
     };
     let Ok(text) = String::from_utf8(file.data) else { return Err(ScaffoldError::NoText { path: file.path }) };
     let data = templates::render(&file.path.to_string_lossy(), &text, values)?.into_bytes();
-    Ok(File { path, data, ..file })
+    Ok(ProjectFile { path, data, ..file })
 }
 
-impl File {
+impl ProjectFile {
     fn write(&self, path: &Path) -> io::Result<()> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn every_template_of_our_own_is_whole() {
+    fn scaffold_built_in_templates_are_complete() {
         for template in TEMPLATES {
             let found = files(template.name);
             for expected in [
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_break_paths_and_json_are_refused() {
+    fn scaffold_rejects_invalid_project_names() {
         for name in ["", "../up", "a b", "-x", "a\"b", "ü"] {
             assert!(matches!(Project::new("custom", name), Err(ScaffoldError::Name { .. })), "{name}");
         }
@@ -216,20 +216,20 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_overwritten_unasked() {
+    fn scaffold_write_needs_force_to_overwrite() {
         let folder = tempfile::tempdir().unwrap();
         let settings = folder.path().join("settings.json");
         fs::write(&settings, "mine").unwrap();
         let project = Project::new("pipeline", "p").unwrap();
         let error = project.write(folder.path(), false).unwrap_err().to_string();
-        assert_eq!(error, format!("a file is there already: `{}`; --force overwrites", settings.display()));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is written");
+        assert_eq!(error, format!("a file already exists: `{}`; overwrite with --force", settings.display()));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no other file is written");
         project.write(folder.path(), true).unwrap();
         assert_ne!(fs::read_to_string(&settings).unwrap(), "mine");
     }
 
     #[test]
-    fn folders_are_templates_too() {
+    fn scaffold_accepts_a_folder_as_template() {
         let folder = tempfile::tempdir().unwrap();
         let template = folder.path().join("own");
         fs::create_dir_all(template.join("deep")).unwrap();

@@ -1,4 +1,4 @@
-//! The files in `templates/`, which the executable carries, and how they are filled in.
+//! The files in `templates/`, which are embedded in the executable, and their rendering.
 
 use std::borrow::Cow;
 
@@ -6,45 +6,45 @@ use rust_embed::RustEmbed;
 use serde::Serialize;
 use tera::{Context, Tera};
 
-/// Files with this at the end of their name are filled in, and lose it; all others are copied byte for byte.
+/// Files with this suffix are rendered, and lose it; all others are copied unchanged.
 pub const SUFFIX: &str = ".tera";
 
 #[derive(RustEmbed)]
 #[folder = "templates/"]
-struct Files;
+struct EmbeddedFiles;
 
-/// Why a template could not be filled in. The cause names line and variable.
+/// Why a template could not be rendered. The cause names line and variable.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot fill in the template `{name}`")]
+#[error("cannot render the template `{name}`")]
 pub struct TemplateError {
     name: String,
     source: Box<tera::Error>,
 }
 
-/// Returns the files below a folder of `templates/`, by their paths in it, in order.
+/// Returns the files below a folder of `templates/` with their paths in it, sorted.
 pub fn under(folder: &str) -> Vec<(String, Cow<'static, [u8]>)> {
     let prefix = format!("{folder}/");
-    let names = Files::iter().filter_map(|path| Some((path.strip_prefix(&prefix)?.to_owned(), path)));
-    let mut files: Vec<_> = names.filter_map(|(name, path)| Some((name, Files::get(&path)?.data))).collect();
+    let names = EmbeddedFiles::iter().filter_map(|path| Some((path.strip_prefix(&prefix)?.to_owned(), path)));
+    let mut files: Vec<_> = names.filter_map(|(name, path)| Some((name, EmbeddedFiles::get(&path)?.data))).collect();
     files.sort();
     files
 }
 
-/// Fills in one of the templates in `templates/`.
+/// Renders one of the templates in `templates/`.
 ///
 /// # Errors
 ///
-/// Fails when the template names what `values` lack.
+/// Fails if the template uses a variable that `values` does not have.
 pub fn embedded(path: &str, values: &impl Serialize) -> Result<String, TemplateError> {
-    let data = Files::get(path).map(|file| file.data).unwrap_or_default();
+    let data = EmbeddedFiles::get(path).map(|file| file.data).unwrap_or_default();
     render(path, &String::from_utf8_lossy(&data), values)
 }
 
-/// Fills in the text of a template, which errors call `name`. Nothing is escaped.
+/// Renders the text of a template. Errors call it `name`. Nothing is escaped.
 ///
 /// # Errors
 ///
-/// Fails when the text is no template, or names what `values` lack.
+/// Fails if the text is not a template, or uses a variable that `values` does not have.
 pub fn render(name: &str, text: &str, values: &impl Serialize) -> Result<String, TemplateError> {
     let failed = |source| TemplateError { name: name.to_owned(), source: Box::new(source) };
     let context = Context::from_serialize(values).map_err(failed)?;
@@ -58,16 +58,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_written_as_they_are() {
+    fn render_does_not_escape_values() {
         let text = "{% if files %}COPY {% for file in files %}{{ file }} {% endfor %}{% endif %}";
         assert_eq!(render("t", text, &json!({"files": ["a&b", "'c'"]})).unwrap(), "COPY a&b 'c' ");
         assert_eq!(render("t", text, &json!({"files": []})).unwrap(), "");
     }
 
     #[test]
-    fn a_variable_that_is_not_there_is_named() {
+    fn render_unknown_variable_is_named() {
         let error = render("README.md", "# {{ nmae }}", &json!({"name": "m"})).unwrap_err();
-        assert_eq!(error.to_string(), "cannot fill in the template `README.md`");
+        assert_eq!(error.to_string(), "cannot render the template `README.md`");
         assert!(error.source.to_string().contains("nmae"), "{}", error.source);
     }
 }

@@ -4,10 +4,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use mlserver::types::InferenceResponse;
-use mlserver::types::json::{Incoming, WriteOptions, read_request, write_response};
+use mlserver::types::json::{JsonRequest, WriteOptions, read_request, write_response};
 
 fuzz_target!(|text: &[u8]| {
-    let Ok(Incoming { request, .. }) = read_request(text, None) else { return };
+    let Ok(JsonRequest { request, .. }) = read_request(text, None) else { return };
     let response = InferenceResponse { outputs: request.inputs.clone(), ..InferenceResponse::default() };
     let written = write_response(&response, &WriteOptions::default()).expect("text that was read is UTF-8");
     let written = String::from_utf8(written.json).expect("JSON is UTF-8");

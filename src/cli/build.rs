@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Build an image of a folder of models
+/// Build a container image of a model folder
 #[derive(Debug, Args)]
 pub struct BuildArgs {
     /// Folder with the models
@@ -14,27 +14,27 @@ pub struct BuildArgs {
     #[arg(short, long)]
     pub tag: String,
 
-    /// Run every step anew
+    /// Do not use the build cache
     #[arg(long)]
     pub no_cache: bool,
 
-    /// Image to start from [default: none for native models, else one with Python]
+    /// Base image [default: none for native models, otherwise one with Python]
     #[arg(long, value_name = "IMAGE")]
     pub base: Option<String>,
 
-    /// Image to take the server from [default: this executable]
+    /// Image to copy the server from [default: this executable]
     #[arg(long, value_name = "IMAGE")]
     pub server: Option<String>,
 
-    /// Platform of the image, such as `linux/arm64` [default: the engine's]
+    /// Platform of the image, such as `linux/arm64` [default: that of the engine]
     #[arg(long, requires = "server")]
     pub platform: Option<String>,
 
-    /// Value of an ARG of the Dockerfile; may be repeated
+    /// Build argument for the Dockerfile; may be repeated
     #[arg(long = "build-arg", value_name = "NAME=VALUE", value_parser = argument)]
     pub build_args: Vec<(String, String)>,
 
-    /// Network of the build's commands and of the check [default: the engine's]
+    /// Network for the build and the check [default: that of the engine]
     #[arg(long, value_name = "MODE")]
     pub network: Option<String>,
 
@@ -42,11 +42,11 @@ pub struct BuildArgs {
     #[arg(long)]
     pub classic: bool,
 
-    /// Start the image, load its models, and send each the `request.json` beside its settings
+    /// Run the image and send each model the `request.json` next to its settings
     #[arg(long)]
     pub check: bool,
 
-    /// Send the image to the registry that its name leads to, after the check
+    /// Push the image to its registry, after the check
     #[arg(long)]
     pub push: bool,
 }

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use clap::Args;
 use clap_complete::Shell;
 
-/// Print the completions of a shell
+/// Print shell completions
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-/// Write the manual pages into a folder
+/// Write the manual pages to a folder
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Folder for them, such as `/usr/local/share/man/man1`
+    /// Target folder, such as `/usr/local/share/man/man1`
     pub folder: PathBuf,
 }

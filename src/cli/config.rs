@@ -16,24 +16,24 @@ pub enum ConfigCommand {
     Show(ShowArgs),
 }
 
-/// Print every effective setting and where it came from
+/// Print every effective setting and its source
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// Folder that would be started
+    /// Folder with the models
     #[arg(default_value = ".")]
     pub folder: PathBuf,
 
-    /// Refuse unknown keys in settings files
+    /// Reject unknown keys in settings files
     #[arg(long)]
     pub strict: bool,
 
-    /// Print lines of text or one JSON object
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
+    pub format: ConfigFormat,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum ConfigFormat {
     #[default]
     Text,
     Json,

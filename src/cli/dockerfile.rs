@@ -4,21 +4,21 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Write a Dockerfile for a folder of models
+/// Write a Dockerfile for a model folder
 #[derive(Debug, Args)]
 pub struct DockerfileArgs {
     /// Folder with the models; the file is written into it
     pub folder: PathBuf,
 
-    /// Write a `Dockerfile.dockerignore`, too
+    /// Also write a `Dockerfile.dockerignore`
     #[arg(short, long)]
     pub include_dockerignore: bool,
 
-    /// Image to start from [default: none for native models, else one with Python]
+    /// Base image [default: none for native models, otherwise one with Python]
     #[arg(long, value_name = "IMAGE")]
     pub base: Option<String>,
 
-    /// Image to take the server from
+    /// Image to copy the server from
     #[arg(long, value_name = "IMAGE", default_value = concat!("mlserver:", env!("CARGO_PKG_VERSION"), "-slim"))]
     pub server: String,
 }

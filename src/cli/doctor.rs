@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Check what a folder needs to be served, and say what to do
+/// Diagnose a model folder
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Folder that would be started
+    /// Folder with the models
     #[arg(default_value = ".")]
     pub folder: PathBuf,
 }

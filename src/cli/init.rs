@@ -4,25 +4,25 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Make a new project that serves, tests and builds at once
+/// Create a project that is ready to serve, test and build
 #[derive(Debug, Args)]
 pub struct InitArgs {
-    /// Folder of the project [default: its name]
+    /// Folder of the project [default: the project's name]
     pub folder: Option<PathBuf>,
 
     /// Name of a template, a folder, or an archive (.zip, .tar, .tar.gz)
     #[arg(short, long, default_value = "custom")]
     pub template: String,
 
-    /// Name of the project and of its model [default: that of the folder, else `my-model`]
+    /// Name of the project and its model [default: the folder's name, or `my-model`]
     #[arg(long)]
     pub name: Option<String>,
 
-    /// Print the names of the templates
+    /// List the templates
     #[arg(long)]
     pub list: bool,
 
-    /// Overwrite files that are there
+    /// Overwrite existing files
     #[arg(long)]
     pub force: bool,
 }

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Print what an artifact or MLflow folder holds, and whether it is native
+/// Show what a model artifact contains and whether it is served natively
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// File that `joblib` or `pickle` wrote, or a folder with an `MLmodel`; nothing in it is executed
+    /// Pickle or joblib file, or MLflow model folder; nothing in it is executed
     pub path: PathBuf,
 }

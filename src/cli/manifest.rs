@@ -4,36 +4,36 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-/// Print a manifest that runs an image of a folder
+/// Print a Kubernetes manifest for an image
 #[derive(Debug, Args)]
 pub struct ManifestArgs {
-    /// Folder that the image was made of
+    /// Folder that the image was built from
     pub folder: PathBuf,
 
     /// Image to run
     #[arg(long)]
     pub image: String,
 
-    /// Kind of the manifest
+    /// Type of manifest
     #[arg(long, value_enum, default_value_t)]
-    pub kind: Kind,
+    pub kind: ManifestKind,
 
-    /// Name of what it makes [default: the folder's]
+    /// Name of the resources [default: the folder's name]
     #[arg(long)]
     pub name: Option<String>,
 
-    /// How many copies run
+    /// Number of replicas
     #[arg(long, default_value_t = 1)]
     pub replicas: u16,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
-    /// Deployment and Service of plain Kubernetes
+pub enum ManifestKind {
+    /// Plain Kubernetes: Deployment and Service
     #[default]
     Kubernetes,
-    /// InferenceService of KServe
+    /// KServe: InferenceService
     Kserve,
-    /// SeldonDeployment of Seldon Core 1
+    /// Seldon Core 1: SeldonDeployment
     Seldon,
 }

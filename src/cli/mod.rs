@@ -1,4 +1,4 @@
-//! The command line: what can be asked for, and its help. What is done about it is in `commands`.
+//! The command line: subcommands, arguments and their help. `commands` implements them.
 
 pub mod build;
 pub mod completions;
@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(
     name = "mlserver",
-    // Makes `--version` print `mlserver, version 1.2.3`, which scripts cut apart.
+    // Makes `--version` print `mlserver, version 1.2.3`, which scripts parse.
     display_name = "mlserver,",
     version = concat!("version ", env!("MLSERVER_VERSION")),
     disable_help_subcommand = true

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Start serving the models of a folder
+/// Serve the models of a folder
 #[derive(Debug, Args)]
 pub struct StartArgs {
-    /// Folder with `settings.json` and the models, each with a `model-settings.json` [default: what the variable
-    /// `MLSERVER_MODELS_DIR` names, else `MODELS_DIR`]
+    /// Folder with `settings.json` and the models, each with a `model-settings.json` [default: the value of
+    /// `MLSERVER_MODELS_DIR` or `MODELS_DIR`]
     pub folder: Option<PathBuf>,
 
-    /// Refuse unknown keys in settings files
+    /// Reject unknown keys in settings files
     #[arg(long)]
     pub strict: bool,
 }

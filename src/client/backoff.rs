@@ -1,18 +1,18 @@
-//! When to send a request again. Pure but for the jitter.
+//! Decides when to retry a request. Pure except for the jitter.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::{Failure, FailureKind};
+use super::{FailureKind, RequestFailure};
 
-/// The wait after the first failure, before jitter.
-const FIRST: Duration = Duration::from_millis(500);
-/// The longest wait of our own choice.
-const LONGEST: Duration = Duration::from_secs(30);
+/// The wait after the first failure, without jitter.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// The longest wait that the client chooses.
+const MAX_WAIT: Duration = Duration::from_secs(30);
 /// The longest wait that a server may ask for.
-const LONGEST_ASKED: Duration = Duration::from_mins(5);
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
-/// How often to try, and how long to wait in between.
+/// How often to try, and how long to wait between attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     /// Attempts in total.
@@ -20,38 +20,32 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Returns how long to wait after the `attempt`th failure (from 1), or nothing when there is no point in another attempt.
+    /// Returns how long to wait after failure number `attempt` (from 1), or `None` if the request is not to be retried.
     ///
-    /// The wait doubles with each failure, up to 30 seconds, of which a random half is taken off so that clients do not come
-    /// back at the same time. What the server asks for in `Retry-After` is kept, up to 5 minutes.
-    pub fn wait(&self, attempt: u32, failure: &Failure) -> Option<Duration> {
-        self.wait_at(attempt, failure, random())
+    /// The wait doubles with each failure, up to 30 seconds, less a jitter of up to 50 %, so that clients do not retry in unison.
+    /// A longer `Retry-After` of the server is respected, up to 5 minutes.
+    pub fn wait(&self, attempt: u32, failure: &RequestFailure) -> Option<Duration> {
+        self.wait_at(attempt, failure, fastrand::f64())
     }
 
-    fn wait_at(self, attempt: u32, failure: &Failure, random: f64) -> Option<Duration> {
+    fn wait_at(self, attempt: u32, failure: &RequestFailure, jitter: f64) -> Option<Duration> {
         if !failure.kind.is_retryable() || attempt >= self.attempts.get() {
             return None;
         }
-        let full = FIRST.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(LONGEST);
-        // A connection that broke is worth another one at once; only then something is wrong.
-        let full = if failure.kind == FailureKind::Lost && attempt == 1 { FIRST / 10 } else { full };
-        let own = full.mul_f64(1.0 - random / 2.0);
-        Some(failure.retry_after.map_or(own, |asked| own.max(asked.min(LONGEST_ASKED))))
+        let full = FIRST_WAIT.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(MAX_WAIT);
+        // A single broken connection is retried almost at once; only a second one indicates a problem.
+        let full = if failure.kind == FailureKind::ConnectionLost && attempt == 1 { FIRST_WAIT / 10 } else { full };
+        let own = full.mul_f64(1.0 - jitter / 2.0);
+        Some(failure.retry_after.map_or(own, |asked| own.max(asked.min(MAX_RETRY_AFTER))))
     }
-}
-
-/// Returns a number from 0 up to 1.
-pub(super) fn random() -> f64 {
-    let bits = uuid::Uuid::new_v4().as_u64_pair().1 >> 12 & 0xffff_ffff;
-    f64::from(u32::try_from(bits).unwrap_or_default()) / (f64::from(u32::MAX) + 1.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn failure(kind: FailureKind) -> Failure {
-        Failure::new(kind, "no")
+    fn failure(kind: FailureKind) -> RequestFailure {
+        RequestFailure::new(kind, "no")
     }
 
     fn backoff(attempts: u32) -> Backoff {
@@ -59,35 +53,30 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_and_are_bounded() {
+    fn backoff_doubles_up_to_the_limit() {
         let failure = failure(FailureKind::Unreachable);
         let waits: Vec<u128> =
             (1..9).map(|attempt| backoff(100).wait_at(attempt, &failure, 0.0).unwrap().as_millis()).collect();
         assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]);
-        assert_eq!(backoff(100).wait_at(99, &failure, 1.0), Some(Duration::from_secs(15)), "jitter takes up to a half");
+        assert_eq!(backoff(100).wait_at(99, &failure, 1.0), Some(Duration::from_secs(15)), "jitter is up to 50 %");
         assert_eq!(backoff(3).wait_at(3, &failure, 0.0), None, "three attempts are two waits");
     }
 
     #[test]
-    fn servers_are_left_alone_as_long_as_they_ask() {
-        let asked =
-            |seconds| Failure { retry_after: Some(Duration::from_secs(seconds)), ..failure(FailureKind::Overloaded) };
+    fn backoff_respects_retry_after() {
+        let asked = |seconds| RequestFailure {
+            retry_after: Some(Duration::from_secs(seconds)),
+            ..failure(FailureKind::Overloaded)
+        };
         assert_eq!(backoff(3).wait_at(1, &asked(7), 0.0), Some(Duration::from_secs(7)));
         assert_eq!(backoff(3).wait_at(1, &asked(0), 0.0), Some(Duration::from_millis(500)));
         assert_eq!(backoff(3).wait_at(1, &asked(86400), 0.0), Some(Duration::from_mins(5)));
     }
 
     #[test]
-    fn what_will_never_be_answered_is_not_sent_again() {
-        for kind in [FailureKind::Refused, FailureKind::Everyone] {
+    fn backoff_never_retries_rejected_requests() {
+        for kind in [FailureKind::Rejected, FailureKind::AllRequests] {
             assert_eq!(backoff(3).wait_at(1, &failure(kind), 0.0), None);
         }
-    }
-
-    #[test]
-    fn random_numbers_differ_and_are_in_range() {
-        let numbers: Vec<f64> = (0..100).map(|_| random()).collect();
-        assert!(numbers.iter().all(|number| (0.0..1.0).contains(number)));
-        assert!(numbers.iter().any(|number| *number < 0.5) && numbers.iter().any(|number| *number >= 0.5));
     }
 }

@@ -1,88 +1,87 @@
-//! How many requests to keep under way. Pure: the caller brings the time.
+//! Decides how many requests to keep in flight. Pure: the caller provides the time.
 //!
-//! More requests at once help until the server is busy; from there on they only wait. So the number grows while the rows per
-//! second grow with it, and a step that brings nothing is taken back. When the server says that it has too much to do, the
-//! number falls at once.
+//! More concurrency helps until the server is busy; beyond that, requests only wait. So the number grows while the throughput grows
+//! with it, and a step without a gain is rolled back. If the server reports overload, the number falls at once.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// The shortest time over which rows per second are measured.
-const WINDOW: Duration = Duration::from_millis(200);
-/// How many answers a window has at least, for each request under way.
-const ANSWERS: usize = 2;
-/// The part of what a step could bring, if the speed grew as the number does, that it must bring to be kept.
-const GAIN: f64 = 0.1;
-/// How many windows pass after a step that brought nothing before another is tried.
-const PATIENCE: u32 = 25;
+/// The minimum time over which throughput is measured.
+const MIN_WINDOW: Duration = Duration::from_millis(200);
+/// The minimum number of answers in a window, for each request in flight.
+const MIN_ANSWERS: usize = 2;
+/// The fraction of a proportional gain in throughput that a step must bring to be kept.
+const MIN_GAIN: f64 = 0.1;
+/// How many windows pass after a step without a gain before another one is tried.
+const HOLD_WINDOWS: u32 = 25;
 
-/// The number of requests under way.
+/// The limit on requests in flight.
 #[derive(Debug, Clone)]
 pub struct Concurrency {
     limit: usize,
     max: usize,
-    window: Window,
-    /// The limit and the rows per second before the last step up, until it is judged.
+    window: MeasurementWindow,
+    /// The limit and the rows per second before the last step up, until that step has been evaluated.
     before: Option<(usize, f64)>,
     /// Windows to wait before the next step up.
     hold: u32,
-    /// No overload counts before this time: it is about requests that were sent before the last cut.
-    deaf_until: Duration,
+    /// Overload before this time is ignored: it concerns requests that were sent before the last reduction.
+    ignore_overload_until: Duration,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Window {
+struct MeasurementWindow {
     start: Duration,
     rows: usize,
     answers: usize,
-    /// Whether ever as many requests were under way as may be.
+    /// Whether the limit was reached.
     full: bool,
 }
 
 impl Concurrency {
-    /// Starts with `start` requests, and never has more than `max`.
+    /// Starts with a limit of `start`, which never exceeds `max`.
     pub fn new(start: NonZeroUsize, max: NonZeroUsize) -> Self {
         let (limit, max) = (start.get().min(max.get()), max.get());
-        let (window, before, hold, deaf_until) = (Window::default(), None, 0, Duration::ZERO);
-        Self { limit, max, window, before, hold, deaf_until }
+        let (window, before, hold, ignore_overload_until) = (MeasurementWindow::default(), None, 0, Duration::ZERO);
+        Self { limit, max, window, before, hold, ignore_overload_until }
     }
 
-    /// Returns how many requests may be under way.
+    /// Returns how many requests may be in flight.
     pub const fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Notes that as many requests are under way as may be.
+    /// Records that the limit is reached.
     pub const fn full(&mut self) {
         self.window.full = true;
     }
 
-    /// Notes an answer with this many rows.
+    /// Records an answer with this many rows.
     pub fn answered(&mut self, now: Duration, rows: usize) {
         self.window.rows += rows;
         self.window.answers += 1;
         let elapsed = now.saturating_sub(self.window.start);
-        if elapsed < WINDOW || self.window.answers < self.limit * ANSWERS {
+        if elapsed < MIN_WINDOW || self.window.answers < self.limit * MIN_ANSWERS {
             return;
         }
         let (rows, full) = (self.window.rows, self.window.full);
-        self.window = Window { start: now, ..Window::default() };
+        self.window = MeasurementWindow { start: now, ..MeasurementWindow::default() };
         if full {
             #[expect(clippy::cast_precision_loss, reason = "no window has that many rows")]
-            self.judge(rows as f64 / elapsed.as_secs_f64());
+            self.evaluate(rows as f64 / elapsed.as_secs_f64());
         } else {
-            // The input, and not the server, decides how fast it goes.
+            // The input limits the throughput, not the server.
             self.before = None;
         }
     }
 
-    fn judge(&mut self, speed: f64) {
+    fn evaluate(&mut self, speed: f64) {
         #[expect(clippy::cast_precision_loss, reason = "the numbers are small")]
         let grown = |limit: usize| self.limit as f64 / limit as f64 - 1.0;
         if let Some((limit, old)) = self.before.take()
-            && speed < old * (1.0 + GAIN * grown(limit))
+            && speed < old * (1.0 + MIN_GAIN * grown(limit))
         {
-            (self.limit, self.hold) = (limit, PATIENCE);
+            (self.limit, self.hold) = (limit, HOLD_WINDOWS);
             return;
         }
         if self.hold > 0 {
@@ -93,15 +92,15 @@ impl Concurrency {
         }
     }
 
-    /// Notes that the server has too much to do.
+    /// Records that the server is overloaded.
     pub fn overloaded(&mut self, now: Duration) {
-        if now < self.deaf_until {
+        if now < self.ignore_overload_until {
             return;
         }
         self.limit = (self.limit * 3 / 4).max(1);
-        (self.before, self.hold) = (None, PATIENCE);
-        self.deaf_until = now + WINDOW;
-        self.window = Window { start: now, ..Window::default() };
+        (self.before, self.hold) = (None, HOLD_WINDOWS);
+        self.ignore_overload_until = now + MIN_WINDOW;
+        self.window = MeasurementWindow { start: now, ..MeasurementWindow::default() };
     }
 }
 
@@ -109,7 +108,7 @@ impl Concurrency {
 mod tests {
     use super::*;
 
-    /// Lets a server that answers up to `width` requests beside each other, each in 10 ms, answer for so long.
+    /// Simulates a server that answers up to `width` concurrent requests, each in 10 ms, for some seconds.
     fn serve(concurrency: &mut Concurrency, width: usize, seconds: u64) {
         let (mut now, end) = (concurrency.window.start, concurrency.window.start + Duration::from_secs(seconds));
         while now < end {
@@ -126,10 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_while_that_helps() {
+    fn concurrency_grows_while_throughput_grows() {
         let mut wide = concurrency(4, 64);
         serve(&mut wide, 1000, 5);
-        assert_eq!(wide.limit(), 64, "the most that is allowed");
+        assert_eq!(wide.limit(), 64, "the maximum");
         let mut narrow = concurrency(4, 64);
         serve(&mut narrow, 12, 60);
         assert!((12..=24).contains(&narrow.limit()), "{}", narrow.limit());
@@ -139,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn it_shrinks_when_the_server_is_overloaded_and_recovers() {
+    fn concurrency_shrinks_on_overload_and_recovers() {
         let mut concurrency = concurrency(64, 64);
         let now = Duration::from_secs(1);
         for _ in 0..64 {
             concurrency.overloaded(now);
         }
-        assert_eq!(concurrency.limit(), 48, "one cut for all that were under way");
+        assert_eq!(concurrency.limit(), 48, "one reduction for all requests in flight");
         for second in 2..100 {
             concurrency.overloaded(Duration::from_secs(second));
         }
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_that_is_slow_says_nothing_about_the_server() {
+    fn concurrency_slow_input_keeps_the_limit() {
         let mut concurrency = concurrency(4, 64);
         for tick in 1..1000 {
             concurrency.answered(Duration::from_millis(tick * 100), 1);

@@ -1,4 +1,4 @@
-//! The one HTTP client of both transports: connections that are kept, TLS, time limits.
+//! The HTTP client of both transports: keep-alive connections, TLS, timeouts.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -21,43 +21,43 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
-use super::failure::chain;
-use super::{Endpoint, Failure, FailureKind, MAX_ANSWER};
+use super::failure::error_chain;
+use super::{Endpoint, FailureKind, MAX_ANSWER, RequestFailure};
 
-/// The least time to find out whether a connection is dead while requests wait for it, in HTTP/2.
+/// How often HTTP/2 connections with requests in flight are probed.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// How to connect.
+/// The options of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConnectionOptions {
-    /// For connecting, and for each answer from the start of its request.
+    /// The timeout for connecting, and for each response from the start of its request.
     pub(super) timeout: Duration,
-    /// Takes any certificate.
+    /// Skips the verification of certificates.
     pub(super) insecure: bool,
-    /// Speaks HTTP/2 without asking. Otherwise HTTP/2 is spoken where TLS negotiates it.
+    /// Uses HTTP/2 with prior knowledge. Otherwise HTTP/2 is used if TLS negotiates it.
     pub(super) http2: bool,
 }
 
-/// A client of one server.
+/// An HTTP client for one server.
 #[derive(Clone)]
-pub(super) struct Connection {
-    client: Client<HttpsConnector<HttpConnector>, Parts>,
+pub(super) struct HttpConnection {
+    client: Client<HttpsConnector<HttpConnector>, BodyChunks>,
     timeout: Duration,
 }
 
-/// An answer that came whole.
-pub(super) struct Answer {
+/// A complete response.
+pub(super) struct HttpResponse {
     pub(super) status: http::StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
     pub(super) trailers: HeaderMap,
 }
 
-impl Connection {
+impl HttpConnection {
     /// # Errors
     ///
-    /// Fails when the certificates that this machine trusts cannot be read.
-    pub(super) fn new(endpoint: &Endpoint, options: ConnectionOptions) -> Result<Self, Failure> {
+    /// Fails if the trusted certificates of this machine cannot be read.
+    pub(super) fn new(endpoint: &Endpoint, options: ConnectionOptions) -> Result<Self, RequestFailure> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
@@ -78,42 +78,48 @@ impl Connection {
         Ok(Self { client, timeout: options.timeout })
     }
 
-    /// Sends a request and waits for all of the answer.
-    pub(super) async fn send(&self, request: Request<Parts>) -> Result<Answer, Failure> {
+    /// Sends a request and waits for the complete response.
+    pub(super) async fn send(&self, request: Request<BodyChunks>) -> Result<HttpResponse, RequestFailure> {
         let host = request.uri().authority().map_or_else(String::new, ToString::to_string);
         let answer = async {
             let response = self.client.request(request).await.map_err(|error| {
-                let text = chain(&error);
+                let text = error_chain(&error);
                 if !error.is_connect() {
-                    return Failure::new(FailureKind::Lost, format!("no answer from {host}: {text}"));
+                    return RequestFailure::new(
+                        FailureKind::ConnectionLost,
+                        format!("no response from {host}: {text}"),
+                    );
                 }
-                let hint = if text.contains("certificate") { "; `--insecure` takes any certificate" } else { "" };
-                Failure::new(FailureKind::Unreachable, format!("cannot connect to {host}: {text}{hint}"))
+                let hint = if text.contains("certificate") { "; `--insecure` skips the verification" } else { "" };
+                RequestFailure::new(FailureKind::Unreachable, format!("cannot connect to {host}: {text}{hint}"))
             })?;
             receive(response, &host).await
         };
         tokio::time::timeout(self.timeout, answer).await.unwrap_or_else(|_| {
-            let message = format!("no answer from {host} within {} s", self.timeout.as_secs_f64());
-            Err(Failure::new(FailureKind::Lost, message))
+            let message = format!("no response from {host} within {} s", self.timeout.as_secs_f64());
+            Err(RequestFailure::new(FailureKind::ConnectionLost, message))
         })
     }
 }
 
-async fn receive(response: Response<Incoming>, host: &str) -> Result<Answer, Failure> {
+async fn receive(response: Response<Incoming>, host: &str) -> Result<HttpResponse, RequestFailure> {
     let (head, mut body) = response.into_parts();
     let (mut first, mut rest, mut trailers) = (None::<Bytes>, BytesMut::new(), HeaderMap::new());
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
-            Failure::new(FailureKind::Lost, format!("the answer of {host} ended early: {}", chain(&error)))
+            RequestFailure::new(
+                FailureKind::ConnectionLost,
+                format!("the response of {host} ended early: {}", error_chain(&error)),
+            )
         })?;
         match frame.into_data() {
             Ok(data) => {
                 let size = first.as_ref().map_or(0, Bytes::len) + rest.len() + data.len();
                 if size > MAX_ANSWER {
-                    let message = format!("the answer has more than {MAX_ANSWER} bytes: send fewer rows at a time");
-                    return Err(Failure::new(FailureKind::Refused, message));
+                    let message = format!("the response has more than {MAX_ANSWER} bytes: send fewer rows per request");
+                    return Err(RequestFailure::new(FailureKind::Rejected, message));
                 }
-                // Most answers come in one frame, which is kept as it is.
+                // Most responses come in one frame, which is not copied.
                 if first.is_none() { first = Some(data) } else { rest.extend_from_slice(&data) }
             }
             Err(frame) => trailers = frame.into_trailers().unwrap_or_default(),
@@ -123,29 +129,29 @@ async fn receive(response: Response<Incoming>, host: &str) -> Result<Answer, Fai
         Some(first) if rest.is_empty() => first,
         first => [&first.unwrap_or_default()[..], &rest].concat().into(),
     };
-    Ok(Answer { status: head.status, headers: head.headers, body, trailers })
+    Ok(HttpResponse { status: head.status, headers: head.headers, body, trailers })
 }
 
-fn tls(endpoint: &Endpoint, insecure: bool) -> Result<ClientConfig, Failure> {
+fn tls(endpoint: &Endpoint, insecure: bool) -> Result<ClientConfig, RequestFailure> {
     let provider = Arc::new(ring::default_provider());
     let failed = |error: &dyn std::error::Error| {
-        Failure::new(FailureKind::Unreachable, format!("TLS cannot be set up: {}", chain(error)))
+        RequestFailure::new(FailureKind::Unreachable, format!("cannot set up TLS: {}", error_chain(error)))
     };
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
     let builder = builder.with_safe_default_protocol_versions().map_err(|error| failed(&error))?;
     if insecure || !endpoint.is_tls() {
-        let verifier = Arc::new(TrustAnyone(provider));
+        let verifier = Arc::new(AcceptAnyCertificate(provider));
         return Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth());
     }
     let builder = builder.with_native_roots().map_err(|error| failed(&error))?;
     Ok(builder.with_no_client_auth())
 }
 
-/// Takes any certificate, as `--insecure` asks for. What is sent is encrypted, but nobody knows who reads it.
+/// Accepts any certificate, as `--insecure` asks for. The connection is encrypted, but the server's identity is unknown.
 #[derive(Debug)]
-struct TrustAnyone(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for TrustAnyone {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -180,17 +186,17 @@ impl ServerCertVerifier for TrustAnyone {
     }
 }
 
-/// A body in several parts, none of which is copied.
+/// A body in several chunks, none of which is copied.
 #[derive(Debug)]
-pub(super) struct Parts(VecDeque<Bytes>);
+pub(super) struct BodyChunks(VecDeque<Bytes>);
 
-impl FromIterator<Bytes> for Parts {
+impl FromIterator<Bytes> for BodyChunks {
     fn from_iter<I: IntoIterator<Item = Bytes>>(parts: I) -> Self {
         Self(parts.into_iter().filter(|part| !part.is_empty()).collect())
     }
 }
 
-impl Body for Parts {
+impl Body for BodyChunks {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -1,35 +1,34 @@
-//! Where a server is.
+//! The address of a server.
 
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 
-/// A server's address, and what stands before the protocol's paths there.
+/// A server's address, and the path in front of the protocol's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     scheme: Scheme,
     authority: Authority,
-    /// Without a slash at its end; mostly empty.
+    /// Without a trailing slash; usually empty.
     base: String,
 }
 
-/// An address that is none.
+/// Why an address is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    #[error("`{found}` is no address: expected HOST:PORT, as in `localhost:8080`, with a path if the server has one")]
+    #[error("invalid address `{found}`: expected HOST:PORT, such as `localhost:8080`, with an optional path")]
     Invalid { found: String },
-    #[error("`{found}` has the scheme `{scheme}`: expected `http`, `https`, or none")]
+    #[error("unsupported scheme `{scheme}` in `{found}`: expected `http`, `https`, or none")]
     Scheme { found: String, scheme: String },
-    #[error("`{found}` has a query: an address ends with its path")]
+    #[error("unexpected query in `{found}`: expected HOST:PORT with an optional path")]
     Query { found: String },
 }
 
 impl Endpoint {
-    /// Reads `HOST:PORT`, with or without `http://` or `https://` before it and a path behind it. `tls` asks for TLS where no
-    /// scheme is given.
+    /// Parses `HOST:PORT`, optionally with a scheme (`http://`, `https://`) and a path. `tls` asks for TLS in any case.
     ///
     /// # Errors
     ///
-    /// Fails when it is anything else.
+    /// Fails if the text is not an address.
     pub fn parse(text: &str, tls: bool) -> Result<Self, EndpointError> {
         let found = text.to_owned();
         let (scheme, rest) = match text.split_once("://") {
@@ -58,12 +57,12 @@ impl Endpoint {
         base.is_empty() || base.parse::<PathAndQuery>().is_ok()
     }
 
-    /// Tells whether the connection is encrypted.
+    /// Reports whether the connection is encrypted.
     pub fn is_tls(&self) -> bool {
         self.scheme == Scheme::HTTPS
     }
 
-    /// Returns the address of a path, which begins with a slash and has nothing that needs escaping.
+    /// Returns the address of a path, which starts with a slash and needs no escaping.
     pub(super) fn uri(&self, path: &str) -> Uri {
         let path = format!("{}{path}", self.base);
         Uri::builder()
@@ -71,7 +70,7 @@ impl Endpoint {
             .authority(self.authority.clone())
             .path_and_query(path)
             .build()
-            .expect("scheme, authority and path were checked each")
+            .expect("scheme, authority and path have been checked")
     }
 }
 
@@ -84,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read() {
+    fn endpoint_parse_accepts_addresses() {
         assert_eq!(uri("localhost:8080", false), "http://localhost:8080/v2");
         assert_eq!(uri("localhost:8080", true), "https://localhost:8080/v2");
         assert_eq!(uri("http://localhost:8080/", true), "https://localhost:8080/v2");
@@ -93,11 +92,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn endpoint_parse_rejects_invalid_addresses() {
         for text in ["", ":8080", "a b:80", "ftp://h", "h?a=b", "h/#x", "h/\u{7f}"] {
             assert!(Endpoint::parse(text, false).is_err(), "{text}");
         }
         let error = Endpoint::parse("ftp://h", false).unwrap_err();
-        assert_eq!(error.to_string(), "`ftp://h` has the scheme `ftp`: expected `http`, `https`, or none");
+        assert_eq!(error.to_string(), "unsupported scheme `ftp` in `ftp://h`: expected `http`, `https`, or none");
     }
 }

@@ -1,17 +1,17 @@
-//! Why a request has no answer, and what to do about it.
+//! Why a request has no answer, and whether to retry it.
 
 use std::fmt;
 use std::time::Duration;
 
 /// Why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct RequestFailure {
     pub kind: FailureKind,
-    /// What the server says, or what happened to the connection.
+    /// The server's message, or what happened to the connection.
     pub message: String,
-    /// The status, when there was an answer: of HTTP, or of gRPC by name.
+    /// The status of the response, if there was one: the HTTP status code, or the name of the gRPC code.
     pub status: Option<String>,
-    /// How long the server wants to be left alone.
+    /// The server's `Retry-After`.
     pub retry_after: Option<Duration>,
 }
 
@@ -20,37 +20,37 @@ pub struct Failure {
 pub enum FailureKind {
     /// No connection can be made.
     Unreachable,
-    /// The connection ended, or time was up, before the answer came.
-    Lost,
-    /// The server has too much to do.
+    /// The connection ended, or the timeout passed, before the answer came.
+    ConnectionLost,
+    /// The server is overloaded.
     Overloaded,
-    /// The server, or something before it, cannot answer now.
+    /// The server, or a proxy in front of it, cannot answer now.
     Unavailable,
-    /// The model is unknown or the caller is: it may be the same for every request.
-    Everyone,
-    /// This request will never be answered.
-    Refused,
+    /// The model is unknown, or the caller is not authorized: every request may fail.
+    AllRequests,
+    /// The request was rejected; a retry cannot help.
+    Rejected,
 }
 
 impl FailureKind {
-    /// Tells whether the same request may be answered another time.
+    /// Reports whether a retry of the same request may succeed.
     pub const fn is_retryable(self) -> bool {
-        matches!(self, Self::Unreachable | Self::Lost | Self::Overloaded | Self::Unavailable)
+        matches!(self, Self::Unreachable | Self::ConnectionLost | Self::Overloaded | Self::Unavailable)
     }
 
-    /// Tells whether a part of the rows may be answered although all together are not.
-    pub const fn may_be_one_row(self) -> bool {
-        matches!(self, Self::Lost | Self::Unavailable | Self::Refused)
+    /// Reports whether some of the rows may be answered although all of them together are not.
+    pub const fn may_be_caused_by_one_row(self) -> bool {
+        matches!(self, Self::ConnectionLost | Self::Unavailable | Self::Rejected)
     }
 }
 
-impl Failure {
+impl RequestFailure {
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), status: None, retry_after: None }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RequestFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.status {
             Some(status) => write!(f, "{} ({status})", self.message),
@@ -59,10 +59,10 @@ impl fmt::Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for RequestFailure {}
 
-/// Returns the text of an error with those of its causes that it does not contain.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+/// Returns the message of an error, followed by those of its causes that it does not contain.
+pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -1,4 +1,4 @@
-//! Requests over gRPC, on the same HTTP client.
+//! The client of the gRPC protocol, on the same HTTP client as REST.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use percent_encoding::percent_decode;
 use prost::Message;
 use tonic::Code;
 
-use super::connection::{Answer, Connection, ConnectionOptions, Parts};
+use super::connection::{BodyChunks, ConnectionOptions, HttpConnection, HttpResponse};
 use super::rest::TransportOptions;
-use super::{Failure, FailureKind, Observer, Target, Verbosity};
+use super::{FailureKind, InferenceTarget, Observer, RequestFailure, Verbosity};
 use crate::types::protobuf::messages::ModelReadyRequest;
 use crate::types::protobuf::{read_response, write_request};
 use crate::types::{InferenceRequest, InferenceResponse};
 
-/// The bytes before each message: whether it is compressed, and its length.
+/// The size of the header in front of each message: a compression flag and the message's length.
 const HEADER: usize = 5;
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -27,8 +27,8 @@ const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// A model behind the gRPC protocol.
-pub struct Grpc {
-    connection: Connection,
+pub struct GrpcClient {
+    connection: HttpConnection,
     infer: Uri,
     ready: Uri,
     headers: HeaderMap,
@@ -38,13 +38,13 @@ pub struct Grpc {
     observer: Arc<dyn Observer>,
 }
 
-impl Grpc {
+impl GrpcClient {
     /// # Errors
     ///
-    /// Fails when TLS cannot be set up.
-    pub fn new(options: TransportOptions, observer: Arc<dyn Observer>) -> Result<Self, Failure> {
+    /// Fails if TLS cannot be set up.
+    pub fn new(options: TransportOptions, observer: Arc<dyn Observer>) -> Result<Self, RequestFailure> {
         let TransportOptions { endpoint, model, version, mut headers, binary, timeout, insecure, .. } = options;
-        let connection = Connection::new(&endpoint, ConnectionOptions { timeout, insecure, http2: true })?;
+        let connection = HttpConnection::new(&endpoint, ConnectionOptions { timeout, insecure, http2: true })?;
         let method = |name: &str| endpoint.uri(&format!("/inference.GRPCInferenceService/{name}"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -53,18 +53,27 @@ impl Grpc {
         Ok(Self { connection, infer, ready, headers, model, version, binary, observer })
     }
 
-    /// Calls a method with a message in parts, whose first has room for the header.
-    async fn call(&self, method: &Uri, mut headers: HeaderMap, id: &str, parts: Vec<Bytes>) -> Result<Bytes, Failure> {
+    /// Calls a method with a message in chunks.
+    async fn call(
+        &self,
+        method: &Uri,
+        mut headers: HeaderMap,
+        id: &str,
+        parts: Vec<Bytes>,
+    ) -> Result<Bytes, RequestFailure> {
         if let Ok(id) = HeaderValue::from_str(id) {
             headers.entry(REQUEST_ID).or_insert(id);
         }
         let length: usize = parts.iter().map(Bytes::len).sum();
         let announced = u32::try_from(length).map_err(|_| {
-            Failure::new(FailureKind::Refused, format!("the request has {length} bytes, more than gRPC can say"))
+            RequestFailure::new(
+                FailureKind::Rejected,
+                format!("the request has {length} bytes, over the limit of gRPC (4 GiB)"),
+            )
         })?;
         let mut header = vec![0; HEADER];
         header[1..].copy_from_slice(&announced.to_be_bytes());
-        let mut message: Request<Parts> = Request::new(std::iter::once(header.into()).chain(parts).collect());
+        let mut message: Request<BodyChunks> = Request::new(std::iter::once(header.into()).chain(parts).collect());
         *message.method_mut() = Method::POST;
         *message.uri_mut() = method.clone();
         *message.headers_mut() = headers;
@@ -83,26 +92,25 @@ impl Grpc {
     }
 }
 
-impl Target for Grpc {
-    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, Failure>> {
+impl InferenceTarget for GrpcClient {
+    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, RequestFailure>> {
         async move {
-            let model = (self.model.as_str(), self.version.as_deref());
-            let parts = write_request(model, request, self.binary, Vec::new())
-                .map_err(|error| Failure::new(FailureKind::Refused, error.to_string()))?;
+            let parts = write_request(&self.model, self.version.as_deref(), request, self.binary, Vec::new())
+                .map_err(|error| RequestFailure::new(FailureKind::Rejected, error.to_string()))?;
             let message = self.call(&self.infer, self.headers.clone(), &request.id, parts).await?;
             read_response(&message).map_err(|error| {
-                Failure::new(FailureKind::Refused, format!("the server's answer cannot be read: {error}"))
+                RequestFailure::new(FailureKind::Rejected, format!("cannot read the server's response: {error}"))
             })
         }
         .boxed()
     }
 
-    fn reachable(&self) -> BoxFuture<'_, Result<(), Failure>> {
+    fn check_available(&self) -> BoxFuture<'_, Result<(), RequestFailure>> {
         async {
             let (name, version) = (self.model.clone(), self.version.clone().unwrap_or_default());
             let message = ModelReadyRequest { name, version }.encode_to_vec().into();
             match self.call(&self.ready, self.headers.clone(), "", vec![message]).await {
-                Err(failure) if failure.kind != FailureKind::Refused => Err(failure),
+                Err(failure) if failure.kind != FailureKind::Rejected => Err(failure),
                 _ => Ok(()),
             }
         }
@@ -110,8 +118,8 @@ impl Target for Grpc {
     }
 }
 
-/// Returns the message of an answer.
-fn received(answer: &Answer) -> Result<Bytes, Failure> {
+/// Returns the message in a response.
+fn received(answer: &HttpResponse) -> Result<Bytes, RequestFailure> {
     let header = |name: &HeaderName| answer.trailers.get(name).or_else(|| answer.headers.get(name));
     if let Some(status) = header(&STATUS)
         && status != "0"
@@ -125,39 +133,42 @@ fn received(answer: &Answer) -> Result<Bytes, Failure> {
         let kind = match answer.status.as_u16() {
             429 | 503 => FailureKind::Overloaded,
             502 | 504 => FailureKind::Unavailable,
-            _ => FailureKind::Everyone,
+            _ => FailureKind::AllRequests,
         };
-        let message = "the answer is not one of gRPC: is this the server's gRPC port?";
+        let message = "the response is not gRPC: is this the server's gRPC port?";
         let status = Some(answer.status.as_u16().to_string());
-        return Err(Failure { status, ..Failure::new(kind, message) });
+        return Err(RequestFailure { status, ..RequestFailure::new(kind, message) });
     }
-    let wrong =
-        |reason: &str| Failure::new(FailureKind::Refused, format!("the server's answer cannot be read: {reason}"));
+    let wrong = |reason: &str| {
+        RequestFailure::new(FailureKind::Rejected, format!("cannot read the server's response: {reason}"))
+    };
     match answer.body.split_first_chunk::<HEADER>() {
         Some(([0, length @ ..], rest)) if u32::from_be_bytes(*length) as usize == rest.len() => {
             Ok(answer.body.slice(HEADER..))
         }
-        Some(([1, ..], _)) => Err(wrong("it is compressed, which nobody asked for")),
-        _ => Err(wrong("it is not one whole message")),
+        Some(([1, ..], _)) => Err(wrong("it is compressed, although compression was not requested")),
+        _ => Err(wrong("it is not a single complete message")),
     }
 }
 
-/// Says what a status means.
-fn failure(code: Code, message: String) -> Failure {
-    // The code of overload is also that of a message which the server finds too long.
+/// Returns the failure that a status means.
+fn failure(code: Code, message: String) -> RequestFailure {
+    // Overload and a message over the server's size limit have the same code.
     let is_too_long = code == Code::ResourceExhausted && message.contains("message") && message.contains("than");
     let kind = match code {
-        _ if is_too_long => FailureKind::Refused,
+        _ if is_too_long => FailureKind::Rejected,
         Code::ResourceExhausted => FailureKind::Overloaded,
         Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled => FailureKind::Unavailable,
-        Code::Unauthenticated | Code::PermissionDenied | Code::NotFound | Code::Unimplemented => FailureKind::Everyone,
-        _ => FailureKind::Refused,
+        Code::Unauthenticated | Code::PermissionDenied | Code::NotFound | Code::Unimplemented => {
+            FailureKind::AllRequests
+        }
+        _ => FailureKind::Rejected,
     };
     let message = if message.is_empty() { "the server gave no reason".to_owned() } else { message };
-    Failure { status: Some(name(code)), ..Failure::new(kind, message) }
+    RequestFailure { status: Some(name(code)), ..RequestFailure::new(kind, message) }
 }
 
-/// Returns a code as gRPC's documents spell it.
+/// Returns a code as the gRPC specification spells it.
 fn name(code: Code) -> String {
     let mut name = String::new();
     for (index, character) in format!("{code:?}").chars().enumerate() {
@@ -169,13 +180,13 @@ fn name(code: Code) -> String {
     name
 }
 
-/// Returns a time as `grpc-timeout` has it: at most eight digits, in milliseconds as long as they are enough.
+/// Returns a timeout in the format of `grpc-timeout`: at most eight digits, in milliseconds if they suffice.
 fn timeout_value(timeout: Duration) -> HeaderValue {
     let text = match timeout.as_millis() {
         millis if millis < 100_000_000 => format!("{millis}m"),
         _ => format!("{}S", timeout.as_secs().min(99_999_999)),
     };
-    HeaderValue::from_str(&text).expect("digits and a letter are a header's value")
+    HeaderValue::from_str(&text).expect("digits and a letter are a valid header value")
 }
 
 #[cfg(test)]
@@ -183,18 +194,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_have_kinds() {
+    fn grpc_status_maps_to_failure_kind() {
         let kind = |code, message: &str| failure(code, message.to_owned()).kind;
         assert_eq!(kind(Code::ResourceExhausted, "try again later"), FailureKind::Overloaded);
-        assert_eq!(kind(Code::ResourceExhausted, "Received message larger than max (9 vs. 4)"), FailureKind::Refused);
+        assert_eq!(kind(Code::ResourceExhausted, "Received message larger than max (9 vs. 4)"), FailureKind::Rejected);
         assert_eq!(kind(Code::Unavailable, ""), FailureKind::Unavailable);
-        assert_eq!(kind(Code::NotFound, ""), FailureKind::Everyone);
-        assert_eq!(kind(Code::InvalidArgument, ""), FailureKind::Refused);
+        assert_eq!(kind(Code::NotFound, ""), FailureKind::AllRequests);
+        assert_eq!(kind(Code::InvalidArgument, ""), FailureKind::Rejected);
         assert_eq!(failure(Code::NotFound, "no".to_owned()).to_string(), "no (NOT_FOUND)");
     }
 
     #[test]
-    fn timeouts_fit_into_eight_digits() {
+    fn grpc_timeout_fits_into_eight_digits() {
         assert_eq!(timeout_value(Duration::from_millis(1500)), "1500m");
         assert_eq!(timeout_value(Duration::from_secs(1_000_000)), "1000000S");
         assert_eq!(timeout_value(Duration::MAX), "99999999S");

@@ -1,32 +1,32 @@
-//! How long requests take, as percentiles, without keeping every one of them.
+//! A histogram of request latencies, for percentiles in constant memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buckets to each power of two, so that a percentile is right to within 7 %.
-const STEPS: usize = 8;
-/// Powers of two, from a microsecond: up to 71 minutes.
+/// Buckets per power of two, so that percentiles are accurate to within 7 %.
+const BUCKETS_PER_POWER: usize = 8;
+/// Powers of two, from one microsecond up to 71 minutes.
 const POWERS: usize = 32;
 
 /// A histogram that many threads add to.
 #[derive(Debug)]
-pub struct Latencies {
+pub struct LatencyHistogram {
     buckets: Box<[AtomicU64]>,
 }
 
-impl Default for Latencies {
+impl Default for LatencyHistogram {
     fn default() -> Self {
-        Self { buckets: (0..STEPS * POWERS).map(|_| AtomicU64::new(0)).collect() }
+        Self { buckets: (0..BUCKETS_PER_POWER * POWERS).map(|_| AtomicU64::new(0)).collect() }
     }
 }
 
-impl Latencies {
-    /// Adds how long one request took.
+impl LatencyHistogram {
+    /// Adds the latency of a request.
     pub fn add(&self, time: Duration) {
         self.buckets[bucket(time)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the times which these shares of the requests did not exceed; zero when there was none.
+    /// Returns the latencies that these shares of the requests did not exceed, or zero if there were no requests.
     pub fn percentiles<const N: usize>(&self, shares: [f64; N]) -> [Duration; N] {
         let counts: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
         let all: u64 = counts.iter().sum();
@@ -51,16 +51,16 @@ impl Latencies {
 fn bucket(time: Duration) -> usize {
     let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
     let power = micros.ilog2() as usize;
-    // The bits behind the first, as far as there are so many.
+    // The three bits after the leading one.
     let step = if power >= 3 { micros >> (power - 3) } else { micros << (3 - power) };
-    let step = usize::try_from(step).unwrap_or_default() & (STEPS - 1);
-    (power * STEPS + step).min(STEPS * POWERS - 1)
+    let step = usize::try_from(step).unwrap_or_default() & (BUCKETS_PER_POWER - 1);
+    (power * BUCKETS_PER_POWER + step).min(BUCKETS_PER_POWER * POWERS - 1)
 }
 
 fn middle(bucket: usize) -> Duration {
-    let (power, step) = (bucket / STEPS, bucket % STEPS);
-    let eighths = (STEPS + step) as u64 * 2 + 1;
-    Duration::from_nanos(((eighths * 1000) << power) / (2 * STEPS as u64))
+    let (power, step) = (bucket / BUCKETS_PER_POWER, bucket % BUCKETS_PER_POWER);
+    let eighths = (BUCKETS_PER_POWER + step) as u64 * 2 + 1;
+    Duration::from_nanos(((eighths * 1000) << power) / (2 * BUCKETS_PER_POWER as u64))
 }
 
 #[cfg(test)]
@@ -68,8 +68,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_right_to_within_a_bucket() {
-        let latencies = Latencies::default();
+    fn latency_percentiles_are_accurate_to_a_bucket() {
+        let latencies = LatencyHistogram::default();
         assert_eq!(latencies.percentiles([0.5]), [Duration::ZERO]);
         for micros in 1..=100_000 {
             latencies.add(Duration::from_micros(micros));
@@ -81,8 +81,8 @@ mod tests {
     }
 
     #[test]
-    fn any_time_has_a_bucket() {
-        let latencies = Latencies::default();
+    fn latency_every_duration_has_a_bucket() {
+        let latencies = LatencyHistogram::default();
         for time in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(100_000), Duration::MAX] {
             latencies.add(time);
         }

@@ -1,35 +1,35 @@
-//! Lines of a file of any size, one at a time.
+//! Reads the lines of a file of any size, one at a time.
 
 use std::io::{self, BufRead, BufReader, Read};
 
-/// The longest line that is kept, in bytes without its end.
+/// The limit on the length of a line, in bytes without its line ending.
 pub const MAX_LINE: usize = 32 << 20;
 
 /// How much is read at a time.
-const BLOCK: usize = 256 << 10;
+const READ_BLOCK: usize = 256 << 10;
 
 /// A line of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Line {
-    /// Without its end.
+pub(super) enum InputLine {
+    /// Without the line ending.
     Text(Vec<u8>),
-    /// Longer than [`MAX_LINE`]: how many bytes it has, of which none was kept.
+    /// Longer than [`MAX_LINE`]: its length in bytes. Its content is not kept.
     TooLong(u64),
 }
 
-/// Reads lines, which end with `\n`, the last one perhaps without.
-pub(super) struct Lines {
+/// Reads lines that end with `\n`, which may be missing after the last one.
+pub(super) struct LineReader {
     reader: BufReader<Box<dyn Read + Send>>,
     limit: usize,
 }
 
-impl Lines {
+impl LineReader {
     pub(super) fn new(reader: Box<dyn Read + Send>) -> Self {
-        Self { reader: BufReader::with_capacity(BLOCK, reader), limit: MAX_LINE }
+        Self { reader: BufReader::with_capacity(READ_BLOCK, reader), limit: MAX_LINE }
     }
 
-    /// Returns the next line and how many bytes it took of the file; nothing at the end.
-    pub(super) fn next(&mut self) -> io::Result<Option<(Line, u64)>> {
+    /// Returns the next line and the bytes it took of the file, or `None` at the end.
+    pub(super) fn next(&mut self) -> io::Result<Option<(InputLine, u64)>> {
         let mut text = Vec::new();
         let most = self.limit as u64 + 1;
         let mut taken = self.reader.by_ref().take(most).read_until(b'\n', &mut text)? as u64;
@@ -38,15 +38,15 @@ impl Lines {
         }
         if text.last() == Some(&b'\n') {
             text.pop();
-            return Ok(Some((Line::Text(text), taken)));
+            return Ok(Some((InputLine::Text(text), taken)));
         }
         if text.len() <= self.limit {
-            return Ok(Some((Line::Text(text), taken)));
+            return Ok(Some((InputLine::Text(text), taken)));
         }
         drop(text);
         taken += self.reader.skip_until(b'\n')? as u64;
-        // Whether its end was there changes the count by one, which no message tells.
-        Ok(Some((Line::TooLong(taken), taken)))
+        // The count includes the line ending, if there is one.
+        Ok(Some((InputLine::TooLong(taken), taken)))
     }
 }
 
@@ -54,14 +54,14 @@ impl Lines {
 mod tests {
     use super::*;
 
-    fn lines(text: &'static [u8]) -> Vec<(Line, u64)> {
-        let mut lines = Lines { limit: 4, ..Lines::new(Box::new(text)) };
+    fn lines(text: &'static [u8]) -> Vec<(InputLine, u64)> {
+        let mut lines = LineReader { limit: 4, ..LineReader::new(Box::new(text)) };
         std::iter::from_fn(|| lines.next().unwrap()).collect()
     }
 
     #[test]
-    fn lines_end_where_they_end() {
-        let text = |text: &str, taken| (Line::Text(text.as_bytes().to_vec()), taken);
+    fn line_reader_returns_lines_with_their_size() {
+        let text = |text: &str, taken| (InputLine::Text(text.as_bytes().to_vec()), taken);
         assert_eq!(lines(b""), []);
         assert_eq!(lines(b"\n"), [text("", 1)]);
         assert_eq!(lines(b"a\n\nbc"), [text("a", 2), text("", 1), text("bc", 2)]);
@@ -69,8 +69,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_costs_only_itself() {
-        assert_eq!(lines(b"abcde\nx\n"), [(Line::TooLong(6), 6), (Line::Text(b"x".to_vec()), 2)]);
-        assert_eq!(lines(b"abcdefgh"), [(Line::TooLong(8), 8)]);
+    fn line_reader_skips_only_the_line_that_is_too_long() {
+        assert_eq!(lines(b"abcde\nx\n"), [(InputLine::TooLong(6), 6), (InputLine::Text(b"x".to_vec()), 2)]);
+        assert_eq!(lines(b"abcdefgh"), [(InputLine::TooLong(8), 8)]);
     }
 }

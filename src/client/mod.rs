@@ -1,10 +1,10 @@
-//! The client behind `mlserver infer`: many requests from a file, to a server or a model, and their answers in order.
+//! The client behind `mlserver infer`: sends the requests of a file to a server or a model, and writes the answers in order.
 //!
-//! A [`Source`] reads the file, in pieces of as many rows as a request has ([`Piece`]). [`Run`] keeps several of them under way,
-//! as many as [`Concurrency`] finds useful, and writes what comes back to an [`Output`] in the order of the file. Between them,
-//! [`exchange`] turns a piece into requests, sends them to the [`Target`] again where that may help, and takes a request that
-//! is refused apart until it has the rows that are to blame. Memory is bounded: whatever has been read and not been written
-//! holds a part of [`MEMORY`].
+//! An [`InputSource`] reads the file in batches of as many rows as a request has. [`Run`] keeps several batches in flight, as many
+//! as [`Concurrency`] finds useful, and writes the answers to a [`RunOutput`] in the order of the file. Between them, [`exchange`]
+//! turns a batch into requests, sends them to the [`InferenceTarget`], retries where that may help, and splits a rejected request
+//! until it has found the rows that cause the failure. Memory is bounded: rows that have been read and not yet written hold a part
+//! of [`MEMORY`].
 
 mod backoff;
 mod concurrency;
@@ -35,56 +35,56 @@ use crate::types::{InferenceRequest, InferenceResponse};
 pub use backoff::Backoff;
 pub use concurrency::Concurrency;
 pub use endpoint::{Endpoint, EndpointError};
-pub use failure::{Failure, FailureKind};
-pub use grpc::Grpc;
-pub use latency::Latencies;
+pub use failure::{FailureKind, RequestFailure};
+pub use grpc::GrpcClient;
+pub use latency::LatencyHistogram;
 pub use lines::MAX_LINE;
-pub use output::{Output, OutputError, Place, Resumed};
-pub use pace::Spacing;
-pub use rest::{Rest, TransportOptions};
-pub use run::{Ending, Options, Run, RunError};
-pub use source::{Format, Source, SourceError};
-pub use stats::{Snapshot, Stats};
+pub use output::{OutputError, OutputState, OutputTarget, RunOutput};
+pub use pace::RequestSpacing;
+pub use rest::{RestClient, TransportOptions};
+pub use run::{Run, RunError, RunOptions, RunOutcome};
+pub use source::{InputError, InputSource, SourceFormat};
+pub use stats::{RunStats, StatsSnapshot};
 
-/// The bytes that rows may take which have been read and whose answers have not been written.
+/// The memory limit for rows that have been read and whose answers have not been written, in bytes.
 pub const MEMORY: usize = 32 << 20;
 
 /// The longest answer to one request, in bytes.
 pub const MAX_ANSWER: usize = 64 << 20;
 
-/// What answers requests: a server, or a model in this process.
-pub trait Target: Send + Sync + 'static {
+/// Answers requests: a server, or a model in this process.
+pub trait InferenceTarget: Send + Sync + 'static {
     /// Sends a request once.
-    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, Failure>>;
+    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, RequestFailure>>;
 
-    /// Asks whether the model is there at all and we may use it, which the failure of one request does not tell.
+    /// Checks that the model exists and may be used, which the failure of a single request does not show.
     ///
     /// # Errors
     ///
-    /// Fails when no request will be answered, however it looks.
-    fn reachable(&self) -> BoxFuture<'_, Result<(), Failure>>;
+    /// Fails if no request would be answered, regardless of its content.
+    fn check_available(&self) -> BoxFuture<'_, Result<(), RequestFailure>>;
 }
 
-/// How much the user wants to hear.
+/// How much to report to the user.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
-    /// What went wrong.
+    /// Failures only.
     #[default]
     Normal,
     /// Each request.
     Verbose,
-    /// What is sent and received, too.
+    /// Each request, and what is sent and received.
     Extra,
 }
 
-/// Hears what happens, from any thread.
+/// Receives events of a run, from any thread.
 pub trait Observer: Send + Sync + 'static {
-    /// Tells how much is worth saying.
+    /// Returns how much to report.
     fn verbosity(&self) -> Verbosity;
 
-    /// Says something that does not end the run.
+    /// Reports a problem that does not end the run.
     fn warn(&self, message: fmt::Arguments<'_>);
 
-    /// Says something that only who asked for it wants to hear.
+    /// Reports a detail that is only of interest if [`Observer::verbosity`] asks for it.
     fn trace(&self, message: fmt::Arguments<'_>);
 }

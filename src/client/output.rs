@@ -1,8 +1,7 @@
-//! Where answers go: standard output, or a file that is whole or not there.
+//! The output of a run: standard output, or a file that is either complete or absent.
 //!
-//! Answers are written to `NAME.partial`, in the order of the input, and that becomes `NAME` when the last one is there. So
-//! whatever stops a run leaves a file whose whole lines are the answers to the first rows, and the next run can go on behind
-//! them.
+//! Answers are written to `NAME.partial`, in the order of the input, and the file is renamed to `NAME` when it is complete. However a
+//! run ends, the complete lines of the file are the answers to the first rows, and the next run can resume after them.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
@@ -10,129 +9,131 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::convert::{self, Form};
-use super::row::FAILED;
+use super::convert::{self, OutputFormat};
+use super::row::FAILURE_PREFIX;
 
-/// What the file is called until it is whole.
-const PARTIAL: &str = ".partial";
-/// What columns are called until all of them are written.
-const COLUMNS: &str = ".columns";
+/// The suffix of the file until it is complete.
+const PARTIAL_SUFFIX: &str = ".partial";
+/// The suffix of the file with columns until all of them are written.
+const COLUMNS_SUFFIX: &str = ".columns";
 
 /// Where answers go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum OutputTarget {
     Stdout,
     File(PathBuf),
 }
 
-/// Answers on their way out.
+/// An open output.
 #[derive(Debug)]
-pub struct Output {
-    to: To,
+pub struct RunOutput {
+    to: OutputHandle,
     name: String,
 }
 
 #[derive(Debug)]
-enum To {
+enum OutputHandle {
     Stdout(io::Stdout),
-    /// A pipe, a terminal, `/dev/null`: nothing that could be renamed.
+    /// A pipe, a terminal, `/dev/null`: a file that cannot be renamed.
     Special(File),
     Regular {
         file: File,
         partial: PathBuf,
         target: PathBuf,
-        form: Form,
+        form: OutputFormat,
     },
 }
 
-/// What an earlier run has left.
+/// The answers that an earlier run has left.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Resumed {
+pub struct OutputState {
     /// Rows that have been answered, from the first on.
     pub rows: u64,
-    /// Those of them that failed.
+    /// How many of them failed.
     pub failed: u64,
     /// The id of the last of them.
     pub last_id: Option<String>,
-    /// The earlier run was complete: there is nothing left to do.
+    /// The earlier run was complete.
     pub complete: bool,
 }
 
-/// An output that cannot be written.
+/// Why an output cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     #[error("cannot open `{}` for writing", path.display())]
     Open { path: PathBuf, source: io::Error },
     #[error("another run is writing to `{}`", path.display())]
     Busy { path: PathBuf },
-    #[error("cannot read `{}` to go on behind it", path.display())]
+    #[error("cannot read `{}` to resume the run", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("cannot write to {name}: what was written before is kept")]
+    #[error("cannot write to {name}; the answers written before are kept")]
     Write { name: String, source: io::Error },
-    #[error("cannot write the answers to `{}` as columns; they are all in `{}`", to.display(), from.display())]
+    #[error("cannot convert the answers to columns in `{}`; all of them are in `{}`", to.display(), from.display())]
     Columns { from: PathBuf, to: PathBuf, source: io::Error },
-    #[error("this executable was built without Parquet: build it with the feature `parquet`")]
+    #[error("this executable was built without Parquet support: build it with the feature `parquet`")]
     WithoutParquet,
-    #[error("cannot rename `{}` to `{}`: it is whole", from.display(), to.display())]
+    #[error("cannot rename `{0}` to `{1}`; `{0}` is complete", from.display(), to.display())]
     Rename { from: PathBuf, to: PathBuf, source: io::Error },
-    /// Whoever reads the answers has gone.
-    #[error("the reader of the answers has gone")]
+    /// The reader of the answers has closed the pipe.
+    #[error("the reader of the answers has closed the pipe")]
     Closed,
 }
 
-impl Output {
-    /// Starts anew. Returns the rows of an earlier run, too, whose answers are lost with that.
+impl RunOutput {
+    /// Starts a new output. Also returns how many answers of an interrupted run are dropped.
     ///
     /// # Errors
     ///
-    /// Fails when the place cannot be written to, or another run is writing there.
-    pub fn create(place: &Place) -> Result<(Self, u64), OutputError> {
+    /// Fails if the target cannot be written to, or another run is writing to it.
+    pub fn create(place: &OutputTarget) -> Result<(Self, u64), OutputError> {
         let path = match place {
-            Place::Stdout => {
-                return Ok((Self { to: To::Stdout(io::stdout()), name: "standard output".to_owned() }, 0));
+            OutputTarget::Stdout => {
+                return Ok((Self { to: OutputHandle::Stdout(io::stdout()), name: "standard output".to_owned() }, 0));
             }
-            Place::File(path) => path,
+            OutputTarget::File(path) => path,
         };
         let name = format!("`{}`", path.display());
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
             let failed = |source| OutputError::Open { path: path.clone(), source };
             let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
-            return Ok((Self { to: To::Special(file), name }, 0));
+            return Ok((Self { to: OutputHandle::Special(file), name }, 0));
         }
         let (mut file, partial, form) = Self::open_partial(path)?;
-        // What is there counts for a warning alone, and may be anything.
+        // The content is only counted for a warning, and need not be answers at all.
         let lost = Self::scan(&mut file, &partial).map_or(0, |(resumed, _)| resumed.rows);
         Self::cut(&mut file, 0).map_err(|source| OutputError::Open { path: partial.clone(), source })?;
-        Ok((Self { to: To::Regular { file, partial, target: path.clone(), form }, name }, lost))
+        Ok((Self { to: OutputHandle::Regular { file, partial, target: path.clone(), form }, name }, lost))
     }
 
-    /// Goes on where an earlier run has stopped. Nothing is there to go on behind when that was before its first answer.
+    /// Resumes an interrupted run. The state is empty if the run stopped before its first answer.
     ///
     /// # Errors
     ///
-    /// Fails when the file cannot be read or written, or another run is writing to it.
-    pub fn resume(path: &Path) -> Result<(Self, Resumed), OutputError> {
+    /// Fails if the file cannot be read or written, or another run is writing to it.
+    pub fn resume(path: &Path) -> Result<(Self, OutputState), OutputError> {
         let name = format!("`{}`", path.display());
         let target = path.to_owned();
         let read = |source| OutputError::Read { path: target.clone(), source };
         if !partial_of(path).exists() && path.is_file() {
             let mut file = File::open(path).map_err(read)?;
-            let (rows, failed) = match Form::of(path) {
-                Form::Lines => Self::scan(&mut file, path).map(|(resumed, _)| (resumed.rows, resumed.failed))?,
+            let (rows, failed) = match OutputFormat::of(path) {
+                OutputFormat::Lines => {
+                    Self::scan(&mut file, path).map(|(resumed, _)| (resumed.rows, resumed.failed))?
+                }
                 form => convert::count(path, form).map_err(read)?,
             };
-            let resumed = Resumed { rows, failed, last_id: None, complete: true };
-            return Ok((Self { to: To::Special(file), name }, resumed));
+            let resumed = OutputState { rows, failed, last_id: None, complete: true };
+            return Ok((Self { to: OutputHandle::Special(file), name }, resumed));
         }
         let (mut file, partial, form) = Self::open_partial(path)?;
         let (resumed, end) = Self::scan(&mut file, &partial)?;
         Self::cut(&mut file, end).map_err(|source| OutputError::Open { path: partial.clone(), source })?;
-        Ok((Self { to: To::Regular { file, partial, target, form }, name }, resumed))
+        Ok((Self { to: OutputHandle::Regular { file, partial, target, form }, name }, resumed))
     }
 
-    fn open_partial(path: &Path) -> Result<(File, PathBuf, Form), OutputError> {
-        let form = Form::of(path);
-        if !form.is_known() {
+    fn open_partial(path: &Path) -> Result<(File, PathBuf, OutputFormat), OutputError> {
+        let form = OutputFormat::of(path);
+        if !form.is_supported() {
             return Err(OutputError::WithoutParquet);
         }
         let failed = |source| OutputError::Open { path: path.to_owned(), source };
@@ -144,27 +145,27 @@ impl Output {
         let file = file.map_err(|source| OutputError::Open { path: partial.clone(), source })?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => Err(OutputError::Busy { path: partial }),
-            // Where the file system has no locks, nobody is told of a second run.
+            // On a file system without locks, a second run is not detected.
             Ok(()) | Err(TryLockError::Error(_)) => Ok((file, partial, form)),
         }
     }
 
-    /// Counts the answers of an earlier run and finds where they end: before the first line that is no answer, or not whole.
-    fn scan(file: &mut File, path: &Path) -> Result<(Resumed, u64), OutputError> {
+    /// Counts the answers of an earlier run and returns where they end: before the first line that is not a complete answer.
+    fn scan(file: &mut File, path: &Path) -> Result<(OutputState, u64), OutputError> {
         let read = |source| OutputError::Read { path: path.to_owned(), source };
         file.seek(SeekFrom::Start(0)).map_err(read)?;
         let mut reader = BufReader::with_capacity(1 << 20, file);
-        let (mut resumed, mut end, mut line, mut last) = (Resumed::default(), 0, Vec::new(), Vec::new());
+        let (mut resumed, mut end, mut line, mut last) = (OutputState::default(), 0, Vec::new(), Vec::new());
         loop {
             line.clear();
             let taken = reader.read_until(b'\n', &mut line).map_err(read)?;
-            // A power cut may leave bytes that nobody wrote.
+            // A power loss may leave bytes that were never written.
             if !(line.starts_with(b"{") && line.ends_with(b"}\n")) {
                 break;
             }
             end += taken as u64;
             resumed.rows += 1;
-            resumed.failed += u64::from(line.starts_with(FAILED));
+            resumed.failed += u64::from(line.starts_with(FAILURE_PREFIX));
             std::mem::swap(&mut line, &mut last);
         }
         let Some(index) = resumed.rows.checked_sub(1) else { return Ok((resumed, end)) };
@@ -182,15 +183,15 @@ impl Output {
         file.seek(SeekFrom::Start(end)).map(drop)
     }
 
-    /// Writes whole lines.
+    /// Writes complete lines.
     ///
     /// # Errors
     ///
-    /// Fails when they do not fit, or nobody reads them. A part of them may have been written.
+    /// Fails if the disk is full or the reader has closed the pipe. Some of the lines may have been written.
     pub fn write(&mut self, lines: &[u8]) -> Result<(), OutputError> {
         let written = match &mut self.to {
-            To::Stdout(stdout) => stdout.write_all(lines).and_then(|()| stdout.flush()),
-            To::Special(file) | To::Regular { file, .. } => file.write_all(lines),
+            OutputHandle::Stdout(stdout) => stdout.write_all(lines).and_then(|()| stdout.flush()),
+            OutputHandle::Special(file) | OutputHandle::Regular { file, .. } => file.write_all(lines),
         };
         written.map_err(|source| self.failed(source))
     }
@@ -202,47 +203,47 @@ impl Output {
         }
     }
 
-    /// Makes what was written last through a power cut.
+    /// Syncs the written answers to disk.
     ///
     /// # Errors
     ///
-    /// Fails when the disk does.
+    /// Fails if the disk does.
     pub fn sync(&mut self) -> Result<(), OutputError> {
         let synced = match &mut self.to {
-            To::Stdout(_) | To::Special(_) => Ok(()),
-            To::Regular { file, .. } => file.sync_data(),
+            OutputHandle::Stdout(_) | OutputHandle::Special(_) => Ok(()),
+            OutputHandle::Regular { file, .. } => file.sync_data(),
         };
         synced.map_err(|source| self.failed(source))
     }
 
-    /// Gives the file its name, when every answer is there.
+    /// Renames the file, which has every answer now.
     ///
     /// # Errors
     ///
-    /// Fails when the disk does.
+    /// Fails if the disk does.
     pub fn finish(mut self) -> Result<(), OutputError> {
         self.sync()?;
-        let To::Regular { partial, target, form, .. } = &self.to else { return Ok(()) };
+        let OutputHandle::Regular { partial, target, form, .. } = &self.to else { return Ok(()) };
         let rename = |from: &Path| {
             fs::rename(from, target).map_err(|source| {
                 let (from, to) = (from.to_owned(), target.clone());
                 OutputError::Rename { from, to, source }
             })
         };
-        if *form == Form::Lines {
+        if *form == OutputFormat::Lines {
             rename(partial)?;
         } else {
-            let columns = with_suffix(target, COLUMNS);
+            let columns = with_suffix(target, COLUMNS_SUFFIX);
             convert::convert(partial, *form, &columns).map_err(|source| {
-                // Half of it is of no use to anybody.
+                // A partial file is useless.
                 let _ = fs::remove_file(&columns);
                 OutputError::Columns { from: partial.clone(), to: target.clone(), source }
             })?;
             rename(&columns)?;
-            // The answers are where they should be; a file too many is no failure.
+            // The output is complete; a leftover file is not a failure.
             let _ = fs::remove_file(partial);
         }
-        // The name is the folder's, which has a cache of its own.
+        // The name is part of the folder, which is synced separately.
         let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if let Ok(folder) = File::open(folder) {
             let _ = folder.sync_all();
@@ -250,17 +251,17 @@ impl Output {
         Ok(())
     }
 
-    /// Returns the file that an interrupted run leaves, if it leaves one.
+    /// Returns the file that an interrupted run leaves, or `None` if it leaves none.
     pub fn partial(&self) -> Option<&Path> {
         match &self.to {
-            To::Regular { partial, .. } => Some(partial),
-            To::Stdout(_) | To::Special(_) => None,
+            OutputHandle::Regular { partial, .. } => Some(partial),
+            OutputHandle::Stdout(_) | OutputHandle::Special(_) => None,
         }
     }
 }
 
 fn partial_of(path: &Path) -> PathBuf {
-    with_suffix(path, PARTIAL)
+    with_suffix(path, PARTIAL_SUFFIX)
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
@@ -282,53 +283,56 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_on_behind_the_last_whole_line() {
+    fn output_resume_continues_after_the_last_complete_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.jsonl");
-        let (mut output, lost) = Output::create(&Place::File(path.clone())).unwrap();
+        let (mut output, lost) = RunOutput::create(&OutputTarget::File(path.clone())).unwrap();
         assert_eq!(lost, 0);
         output.write((line(0, false) + &line(1, true) + &line(2, false) + "{\"model_na").as_bytes()).unwrap();
-        assert!(matches!(Output::resume(&path), Err(OutputError::Busy { .. })), "the first run is there still");
+        assert!(
+            matches!(RunOutput::resume(&path), Err(OutputError::Busy { .. })),
+            "the first run still holds the lock"
+        );
         drop(output);
         assert!(!path.exists());
 
-        let (mut output, resumed) = Output::resume(&path).unwrap();
-        let expected = Resumed { rows: 3, failed: 1, last_id: Some("i2".to_owned()), complete: false };
+        let (mut output, resumed) = RunOutput::resume(&path).unwrap();
+        let expected = OutputState { rows: 3, failed: 1, last_id: Some("i2".to_owned()), complete: false };
         assert_eq!(resumed, expected);
         output.write(line(3, false).as_bytes()).unwrap();
         output.finish().unwrap();
-        let whole = line(0, false) + &line(1, true) + &line(2, false) + &line(3, false);
-        assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+        let complete = line(0, false) + &line(1, true) + &line(2, false) + &line(3, false);
+        assert_eq!(fs::read_to_string(&path).unwrap(), complete);
         assert!(!partial_of(&path).exists());
-        let (_, resumed) = Output::resume(&path).unwrap();
+        let (_, resumed) = RunOutput::resume(&path).unwrap();
         assert_eq!((resumed.rows, resumed.failed, resumed.complete), (4, 1, true));
     }
 
     #[test]
-    fn what_a_power_cut_leaves_is_cut_off() {
+    fn output_resume_truncates_bytes_of_a_power_loss() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
         fs::write(partial_of(&path), line(0, false) + "\0\0\0\0\0}\n\0\0").unwrap();
-        let (output, resumed) = Output::resume(&path).unwrap();
+        let (output, resumed) = RunOutput::resume(&path).unwrap();
         assert_eq!(resumed.rows, 1);
         drop(output);
         assert_eq!(fs::read_to_string(partial_of(&path)).unwrap(), line(0, false));
     }
 
     #[test]
-    fn another_file_is_not_gone_on_with() {
+    fn output_resume_rejects_another_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
         fs::write(partial_of(&path), "{\"a\":1}\n").unwrap();
-        let error = Output::resume(&path).unwrap_err();
+        let error = RunOutput::resume(&path).unwrap_err();
         let source = std::error::Error::source(&error).unwrap().to_string();
         assert_eq!(source, "its line 1 is not the answer to row 0");
     }
 
     #[test]
-    fn a_full_disk_is_an_error() {
-        let (mut output, _) = Output::create(&Place::File(PathBuf::from("/dev/full"))).unwrap();
+    fn output_write_full_disk_is_an_error() {
+        let (mut output, _) = RunOutput::create(&OutputTarget::File(PathBuf::from("/dev/full"))).unwrap();
         let error = output.write(b"x\n").unwrap_err();
-        assert_eq!(error.to_string(), "cannot write to `/dev/full`: what was written before is kept");
+        assert_eq!(error.to_string(), "cannot write to `/dev/full`; the answers written before are kept");
     }
 }

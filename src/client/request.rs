@@ -1,92 +1,95 @@
-//! From rows to requests.
+//! Turns rows into requests.
 
 use std::ops::Range;
 
 use uuid::Uuid;
 
-use super::lines::{Line, MAX_LINE};
-use crate::types::json::{Incoming, ReadError, read_request};
-use crate::types::merge::{self, Form, Share};
+use super::lines::{InputLine, MAX_LINE};
+use super::table::TableRequest;
+use crate::types::json::{JsonRequest, ReadError, read_request};
+use crate::types::merge::{self, BatchKey, BatchShare};
 use crate::types::{InferenceRequest, Parameters, Tensor};
 
-/// Rows that one request can ask for.
+/// Rows that can share a request.
 #[derive(Debug)]
-pub(super) struct Group {
-    /// All of them. It has no id.
+pub(super) struct RequestGroup {
+    /// The request for all rows. It has no id.
     request: InferenceRequest,
-    pub(super) members: Vec<Member>,
+    pub(super) members: Vec<GroupMember>,
 }
 
 /// A row of the input in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Member {
-    /// Its place in the piece.
-    pub(super) place: usize,
+pub(super) struct GroupMember {
+    /// Its position in the batch.
+    pub(super) position: usize,
     pub(super) id: String,
-    /// How many rows its tensors have. Means nothing for a member that is alone.
+    /// How many rows its tensors have. Unused if the group has a single member.
     pub(super) rows: usize,
 }
 
-/// A row that is no request.
+/// A row that is not a valid request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Bad {
-    pub(super) place: usize,
+pub(super) struct InvalidRow {
+    pub(super) position: usize,
     pub(super) id: Option<String>,
     pub(super) message: String,
 }
 
-/// Reads requests, and puts those together that differ in nothing but their rows.
-pub(super) fn prepare(lines: Vec<Line>) -> (Vec<Group>, Vec<Bad>) {
-    let (mut forms, mut bad) = (Vec::<(Option<Form>, Vec<(Member, InferenceRequest)>)>::new(), Vec::new());
-    for (place, line) in lines.into_iter().enumerate() {
+/// Reads requests and groups those that differ only in their rows.
+pub(super) fn prepare(lines: Vec<InputLine>) -> (Vec<RequestGroup>, Vec<InvalidRow>) {
+    let (mut forms, mut invalid) = (Vec::<(Option<BatchKey>, Vec<(GroupMember, InferenceRequest)>)>::new(), Vec::new());
+    for (position, line) in lines.into_iter().enumerate() {
         let incoming = match read(&line) {
             Ok(incoming) => incoming,
             Err(message) => {
-                bad.push(Bad { place, id: id(&line), message });
+                invalid.push(InvalidRow { position, id: line_id(&line), message });
                 continue;
             }
         };
         let id = incoming.id.filter(|id| !id.is_empty()).unwrap_or_else(new_id);
         let request = incoming.request;
-        // Parameters of its own would become lists, which only some servers take apart.
+        // Merged parameters become lists, which only some servers split again.
         let is_plain = |input: &Tensor| input.parameters.others.is_empty();
-        let share = request.inputs.iter().all(is_plain).then(|| Share::of(&request)).flatten();
-        let member = Member { place, id, rows: share.as_ref().map_or(0, |share| share.rows) };
-        let form = share.map(|share| share.form);
+        let share = request.inputs.iter().all(is_plain).then(|| BatchShare::of(&request)).flatten();
+        let member = GroupMember { position, id, rows: share.as_ref().map_or(0, |share| share.rows) };
+        let form = share.map(|share| share.key);
         match forms.iter_mut().find(|(other, _)| form.is_some() && *other == form) {
             Some((_, rows)) => rows.push((member, request)),
             None => forms.push((form, vec![(member, request)])),
         }
     }
-    (forms.into_iter().flat_map(|(_, rows)| Group::of(rows)).collect(), bad)
+    (forms.into_iter().flat_map(|(_, rows)| RequestGroup::of(rows)).collect(), invalid)
 }
 
-impl Group {
-    /// Puts rows of one form together.
-    fn of(mut rows: Vec<(Member, InferenceRequest)>) -> Vec<Self> {
+impl RequestGroup {
+    /// Merges rows of one form.
+    fn of(mut rows: Vec<(GroupMember, InferenceRequest)>) -> Vec<Self> {
         let requests: Vec<&InferenceRequest> = rows.iter().map(|(_, request)| request).collect();
         match if rows.len() > 1 { merge::merge(&requests) } else { None } {
             Some(request) => vec![Self { request, members: rows.into_iter().map(|(member, _)| member).collect() }],
-            // One row, or rows that have no common form after all.
+            // A single row, or rows that cannot be merged after all.
             None => rows.drain(..).map(|(member, request)| Self { request, members: vec![member] }).collect(),
         }
     }
 
-    /// Makes a group of a table's rows: the request for all of them, their places, and the rows that are none.
-    pub(super) fn of_table((request, places, bad): (InferenceRequest, Vec<usize>, Vec<Bad>)) -> (Vec<Self>, Vec<Bad>) {
+    /// Creates the group of a table's rows, and returns it with the invalid rows.
+    pub(super) fn of_table(table: TableRequest) -> (Vec<Self>, Vec<InvalidRow>) {
+        let TableRequest { request, positions, invalid } = table;
         // Rows of a table have no ids.
-        let members: Vec<_> = places.into_iter().map(|place| Member { place, id: String::new(), rows: 1 }).collect();
-        (if members.is_empty() { Vec::new() } else { vec![Self { request, members }] }, bad)
+        let members: Vec<_> =
+            positions.into_iter().map(|position| GroupMember { position, id: String::new(), rows: 1 }).collect();
+        (if members.is_empty() { Vec::new() } else { vec![Self { request, members }] }, invalid)
     }
 
-    /// Makes a group of inputs that have so many rows.
-    pub(super) fn of_tensors(inputs: Vec<Tensor>, rows: usize, frame: bool) -> (Vec<Self>, Vec<Bad>) {
+    /// Creates a group of inputs that have `rows` rows.
+    pub(super) fn of_tensors(inputs: Vec<Tensor>, rows: usize, frame: bool) -> (Vec<Self>, Vec<InvalidRow>) {
         let parameters = if frame { Parameters::with_content_type("pd") } else { Parameters::new() };
         let request = InferenceRequest { parameters, inputs, ..InferenceRequest::default() };
-        Self::of_table((request, (0..rows).collect(), Vec::new()))
+        Self::of_table(TableRequest { request, positions: (0..rows).collect(), invalid: Vec::new() })
     }
 
-    /// Returns the request for some of the rows, all of whose tensors share their data with the whole.
+    /// Returns the request for some of the rows. Its tensors share their data with the whole request.
     pub(super) fn request(&self, members: Range<usize>) -> InferenceRequest {
         let id = match &self.members[members.clone()] {
             [one] if !one.id.is_empty() => one.id.clone(),
@@ -95,7 +98,7 @@ impl Group {
         if members.len() == self.members.len() {
             return InferenceRequest { id, ..self.request.clone() };
         }
-        let rows = |members: &[Member]| members.iter().map(|member| member.rows).sum::<usize>();
+        let rows = |members: &[GroupMember]| members.iter().map(|member| member.rows).sum::<usize>();
         let start = rows(&self.members[..members.start]);
         let end = start + rows(&self.members[members]);
         let slice = |input: &Tensor| input.slice_rows(start..end).expect("all inputs have the rows of all members");
@@ -114,11 +117,11 @@ fn new_id() -> String {
 }
 
 /// Reads a request: an object with `inputs`, a list of inputs, or one input.
-fn read(line: &Line) -> Result<Incoming, String> {
+fn read(line: &InputLine) -> Result<JsonRequest, String> {
     let text = match line {
-        Line::Text(text) => text.trim_ascii(),
-        Line::TooLong(found) => {
-            return Err(format!("the line has {found} bytes, more than the {MAX_LINE} that are read"));
+        InputLine::Text(text) => text.trim_ascii(),
+        InputLine::TooLong(found) => {
+            return Err(format!("the line has {found} bytes, over the limit of {MAX_LINE}"));
         }
     };
     let wrapped = |start: &[u8], end: &[u8]| read_request(&[start, text, end].concat(), None);
@@ -133,13 +136,13 @@ fn read(line: &Line) -> Result<Incoming, String> {
     read.map_err(|error| error.to_string())
 }
 
-/// Finds the id of a line, whatever else is wrong with it.
-pub(super) fn id(line: &Line) -> Option<String> {
+/// Returns the id of a line, even if the rest of it is invalid.
+pub(super) fn line_id(line: &InputLine) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Named {
         id: Option<String>,
     }
-    let Line::Text(text) = line else { return None };
+    let InputLine::Text(text) = line else { return None };
     serde_json::from_slice::<Named>(text).ok()?.id.filter(|id| !id.is_empty())
 }
 
@@ -147,11 +150,11 @@ pub(super) fn id(line: &Line) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn line(text: &str) -> Line {
-        Line::Text(text.as_bytes().to_vec())
+    fn line(text: &str) -> InputLine {
+        InputLine::Text(text.as_bytes().to_vec())
     }
 
-    fn row(id: &str, value: i32) -> Line {
+    fn row(id: &str, value: i32) -> InputLine {
         let input = format!(r#"{{"name":"x","shape":[1,1],"datatype":"INT32","data":[{value}]}}"#);
         line(&format!(r#"{{"id":"{id}","inputs":[{input}]}}"#))
     }
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_one_form_share_a_request() {
+    fn prepare_groups_rows_of_one_form() {
         let lone =
             r#"{"id":"p","inputs":[{"name":"x","shape":[1,1],"datatype":"INT32","data":[9],"parameters":{"k":1}}]}"#;
         let other = r#"{"id":"o","inputs":[{"name":"x","shape":[1,2],"datatype":"INT32","data":[7,8]}]}"#;
@@ -170,20 +173,20 @@ mod tests {
         let shown: Vec<_> = groups
             .iter()
             .map(|group| {
-                let places: Vec<_> = group.members.iter().map(|member| member.place).collect();
+                let places: Vec<_> = group.members.iter().map(|member| member.position).collect();
                 (places, values(&group.request(0..group.members.len())))
             })
             .collect();
         let expected = [(vec![0, 2, 5], vec![1, 2, 3]), (vec![1], vec![7, 8]), (vec![4], vec![9]), (vec![6], vec![9])];
-        assert_eq!(shown, expected, "parameters of an input keep its row alone");
+        assert_eq!(shown, expected, "a row with input parameters is not merged");
         assert_eq!(bad.len(), 1);
         assert_eq!(values(&groups[0].request(1..3)), [2, 3]);
         assert_eq!(groups[0].request(1..2).id, "b");
-        assert_eq!(groups[0].request(1..3).id.len(), 36, "a request of several rows has an id of its own");
+        assert_eq!(groups[0].request(1..3).id.len(), 36, "a request of several rows has a new id");
     }
 
     #[test]
-    fn requests_may_come_without_their_wrapper() {
+    fn prepare_accepts_bare_inputs() {
         let input = r#"{"name":"x","shape":[1],"datatype":"INT32","data":[5]}"#;
         for text in
             [format!(r#"{{"inputs":[{input}]}}"#), format!("[{input}]"), input.to_owned(), format!(" {input}\r")]
@@ -194,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn bad_rows_say_what_is_wrong() {
-        let message = |line: Line| prepare(vec![line]).1.remove(0);
+    fn prepare_invalid_rows_name_the_reason() {
+        let message = |line: InputLine| prepare(vec![line]).1.remove(0);
         assert_eq!(message(line(" \r")).message, "the line is empty");
         assert_eq!(message(line("{]")).message, "invalid JSON at byte 1: expected a key in double quotes");
         assert_eq!(message(line(r#"{"a":1}"#)).message, "`inputs` is required");
         let bad = message(line(r#"{"id":"a","inputs":[{"name":"x","shape":[1],"datatype":"INT99","data":[1]}]}"#));
         assert_eq!(bad.id.as_deref(), Some("a"));
         assert!(bad.message.starts_with("`inputs[0].datatype`: unknown datatype `INT99`"), "{}", bad.message);
-        assert_eq!(message(Line::TooLong(7)).message, "the line has 7 bytes, more than the 33554432 that are read");
+        assert_eq!(message(InputLine::TooLong(7)).message, "the line has 7 bytes, over the limit of 33554432");
     }
 }

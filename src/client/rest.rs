@@ -1,4 +1,4 @@
-//! Requests over REST.
+//! The client of the REST protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri}
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use super::connection::{Answer, Connection, ConnectionOptions, Parts};
-use super::{Endpoint, Failure, FailureKind, Observer, Target, Verbosity};
+use super::connection::{BodyChunks, ConnectionOptions, HttpConnection, HttpResponse};
+use super::{Endpoint, FailureKind, InferenceTarget, Observer, RequestFailure, Verbosity};
 use crate::types::json::{read_response, write_request};
 use crate::types::{InferenceRequest, InferenceResponse};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
-/// The headers that name a request, for the server's logs.
+/// The headers with the request's id, for the server's logs.
 const IDS: [HeaderName; 2] = [HeaderName::from_static("x-request-id"), HeaderName::from_static("seldon-puid")];
-/// How much of a body is shown.
-const SHOWN: usize = 4096;
+/// How much of a body is shown, in bytes.
+const MAX_SHOWN_BYTES: usize = 4096;
 
 /// A model behind the REST protocol.
-pub struct Rest {
-    connection: Connection,
+pub struct RestClient {
+    connection: HttpConnection,
     infer: Uri,
     ready: Uri,
     headers: HeaderMap,
@@ -34,32 +34,32 @@ pub struct Rest {
     observer: Arc<dyn Observer>,
 }
 
-/// What both transports need to know.
+/// The options of both transports.
 #[derive(Debug, Clone)]
 pub struct TransportOptions {
     pub endpoint: Endpoint,
     pub model: String,
-    /// Nothing for the default version.
+    /// `None` for the default version.
     pub version: Option<String>,
     /// Sent with each request.
     pub headers: HeaderMap,
-    /// Sends tensors as bytes and not as text.
+    /// Sends tensors as binary data instead of text.
     pub binary: bool,
-    /// For connecting, and for each answer.
+    /// The timeout for connecting, and for each response.
     pub timeout: Duration,
-    /// Takes any certificate.
+    /// Skips the verification of certificates.
     pub insecure: bool,
-    /// Speaks HTTP/2 without asking.
+    /// Uses HTTP/2 with prior knowledge.
     pub http2: bool,
 }
 
-impl Rest {
+impl RestClient {
     /// # Errors
     ///
-    /// Fails when TLS cannot be set up.
-    pub fn new(options: TransportOptions, observer: Arc<dyn Observer>) -> Result<Self, Failure> {
+    /// Fails if TLS cannot be set up.
+    pub fn new(options: TransportOptions, observer: Arc<dyn Observer>) -> Result<Self, RequestFailure> {
         let TransportOptions { endpoint, model, version, mut headers, binary, timeout, insecure, http2 } = options;
-        let connection = Connection::new(&endpoint, ConnectionOptions { timeout, insecure, http2 })?;
+        let connection = HttpConnection::new(&endpoint, ConnectionOptions { timeout, insecure, http2 })?;
         let escape = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string().replace("%2D", "-");
         let version = version.map(|version| format!("/versions/{}", escape(&version))).unwrap_or_default();
         let path = format!("/v2/models/{}{version}", escape(&model));
@@ -68,9 +68,9 @@ impl Rest {
         Ok(Self { connection, infer, ready, headers, binary, observer })
     }
 
-    async fn send(&self, request: &InferenceRequest) -> Result<InferenceResponse, Failure> {
+    async fn send(&self, request: &InferenceRequest) -> Result<InferenceResponse, RequestFailure> {
         let written = write_request(request, self.binary)
-            .map_err(|error| Failure::new(FailureKind::Refused, error.to_string()))?;
+            .map_err(|error| RequestFailure::new(FailureKind::Rejected, error.to_string()))?;
         let mut headers = self.headers.clone();
         if let Ok(id) = HeaderValue::from_str(&request.id) {
             for name in IDS {
@@ -98,27 +98,27 @@ impl Rest {
         for (name, value) in headers {
             self.observer.trace(format_args!("{direction} {name}: {}", String::from_utf8_lossy(value.as_bytes())));
         }
-        let (shown, more) = body.split_at(body.len().min(SHOWN));
+        let (shown, more) = body.split_at(body.len().min(MAX_SHOWN_BYTES));
         let dots = if more.is_empty() { "" } else { "…" };
         self.observer.trace(format_args!("{direction} {}{dots}", String::from_utf8_lossy(shown)));
     }
 }
 
-impl Target for Rest {
-    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, Failure>> {
+impl InferenceTarget for RestClient {
+    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, RequestFailure>> {
         self.send(request).boxed()
     }
 
-    fn reachable(&self) -> BoxFuture<'_, Result<(), Failure>> {
+    fn check_available(&self) -> BoxFuture<'_, Result<(), RequestFailure>> {
         async {
-            let mut message = Request::new(Parts::from_iter([]));
+            let mut message = Request::new(BodyChunks::from_iter([]));
             *message.uri_mut() = self.ready.clone();
             *message.headers_mut() = self.headers.clone();
             let answer = self.connection.send(message).await?;
-            // A server that does not know the route knows nothing else of the protocol either. Not ready is no refusal:
-            // whether a request is answered, it tells itself.
+            // A server without this route does not implement the protocol. Not being ready is not a reason to give up: the
+            // response to a request shows whether the model can answer it.
             match failure(&answer) {
-                refusal if answer.status != StatusCode::OK && refusal.kind != FailureKind::Refused => Err(refusal),
+                failure if answer.status != StatusCode::OK && failure.kind != FailureKind::Rejected => Err(failure),
                 _ => Ok(()),
             }
         }
@@ -126,33 +126,33 @@ impl Target for Rest {
     }
 }
 
-fn read(answer: &Answer) -> Result<InferenceResponse, Failure> {
-    let wrong = |reason: String| Failure {
+fn read(answer: &HttpResponse) -> Result<InferenceResponse, RequestFailure> {
+    let wrong = |reason: String| RequestFailure {
         status: Some(answer.status.as_u16().to_string()),
-        ..Failure::new(FailureKind::Refused, format!("the server's answer cannot be read: {reason}"))
+        ..RequestFailure::new(FailureKind::Rejected, format!("cannot read the server's response: {reason}"))
     };
     let (json, binary) = match answer.headers.get(JSON_LENGTH) {
         None => (answer.body.clone(), None),
         Some(length) => {
             let length = length.to_str().ok().and_then(|text| text.parse::<usize>().ok());
             let length = length.filter(|length| *length <= answer.body.len());
-            let length = length.ok_or_else(|| wrong(format!("`{JSON_LENGTH}` is no length within the body")))?;
+            let length = length.ok_or_else(|| wrong(format!("`{JSON_LENGTH}` is not a length within the body")))?;
             (answer.body.slice(..length), Some(answer.body.slice(length..)))
         }
     };
     read_response(&json, binary).map_err(|error| wrong(error.to_string()))
 }
 
-/// Says what a status other than 200 means.
-fn failure(answer: &Answer) -> Failure {
+/// Returns the failure that a status other than 200 means.
+fn failure(answer: &HttpResponse) -> RequestFailure {
     let kind = match answer.status.as_u16() {
         429 | 503 => FailureKind::Overloaded,
         408 | 425 | 502 | 504 => FailureKind::Unavailable,
-        401 | 403 | 404 | 405 => FailureKind::Everyone,
-        _ => FailureKind::Refused,
+        401 | 403 | 404 | 405 => FailureKind::AllRequests,
+        _ => FailureKind::Rejected,
     };
     let seconds = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    Failure {
+    RequestFailure {
         kind,
         message: message(&answer.body),
         status: Some(answer.status.as_u16().to_string()),
@@ -160,7 +160,7 @@ fn failure(answer: &Answer) -> Failure {
     }
 }
 
-/// Finds the message in a failure's body: `{"error": …}`, `{"detail": …}`, or text of any other kind.
+/// Returns the message in the body of a failure: `{"error": …}`, `{"detail": …}`, or any other text.
 fn message(body: &[u8]) -> String {
     let value = serde_json::from_slice::<Value>(body).ok();
     let field = value.as_ref().and_then(|value| ["error", "detail"].iter().find_map(|key| value.get(key)));
@@ -168,7 +168,7 @@ fn message(body: &[u8]) -> String {
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
         None if body.is_empty() => "the server gave no reason".to_owned(),
-        None => String::from_utf8_lossy(&body[..body.len().min(SHOWN)]).trim().to_owned(),
+        None => String::from_utf8_lossy(&body[..body.len().min(MAX_SHOWN_BYTES)]).trim().to_owned(),
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_found_in_every_shape() {
+    fn rest_failure_message_is_found_in_every_body() {
         assert_eq!(message(br#"{"error":"no"}"#), "no");
         assert_eq!(message(br#"{"detail":[{"loc":["a"]}]}"#), r#"[{"loc":["a"]}]"#);
         assert_eq!(message(b"<html>\n"), "<html>");
@@ -185,20 +185,20 @@ mod tests {
     }
 
     #[test]
-    fn statuses_have_kinds() {
+    fn rest_status_maps_to_failure_kind() {
         let kind = |status: u16, retry: Option<&'static str>| {
             let mut headers = HeaderMap::new();
             headers.extend(retry.map(|value| (RETRY_AFTER, HeaderValue::from_static(value))));
             let status = StatusCode::from_u16(status).unwrap();
-            let failure = failure(&Answer { status, headers, body: Bytes::new(), trailers: HeaderMap::new() });
+            let failure = failure(&HttpResponse { status, headers, body: Bytes::new(), trailers: HeaderMap::new() });
             (failure.kind, failure.retry_after)
         };
         assert_eq!(kind(503, Some("7")), (FailureKind::Overloaded, Some(Duration::from_secs(7))));
         assert_eq!(kind(429, Some("Fri, 01 Jan 2027 00:00:00 GMT")), (FailureKind::Overloaded, None));
         assert_eq!(kind(502, None).0, FailureKind::Unavailable);
-        assert_eq!(kind(404, None).0, FailureKind::Everyone);
+        assert_eq!(kind(404, None).0, FailureKind::AllRequests);
         for status in [400, 413, 422, 500] {
-            assert_eq!(kind(status, None).0, FailureKind::Refused, "{status}");
+            assert_eq!(kind(status, None).0, FailureKind::Rejected, "{status}");
         }
     }
 }

@@ -1,26 +1,26 @@
-//! A row's answer, and the line that tells it.
+//! The result of a row, and its line in the output.
 
 use serde_json::{Map, Value, json};
 
 use crate::types::json::{NonFinite, WriteOptions, write_response};
 use crate::types::{InferenceResponse, Tensor};
 
-/// How every line begins that tells of a failure, and no other.
-pub(super) const FAILED: &[u8] = b"{\"parameters\":";
+/// The start of every line that reports a failure, and of no other line.
+pub(super) const FAILURE_PREFIX: &[u8] = b"{\"parameters\":";
 
-/// What stopped a row.
+/// The stage at which a row failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// It is no request.
+pub(super) enum FailureStage {
+    /// The row is not a valid request.
     Preprocessing,
-    /// The server did not answer it.
+    /// The server did not answer the request.
     Inference,
-    /// Its answer has no JSON form.
+    /// The answer cannot be written as JSON.
     Postprocessing,
 }
 
-impl Stage {
-    /// Returns the word for output lines.
+impl FailureStage {
+    /// Returns the name that output lines have, which is the original's.
     const fn name(self) -> &'static str {
         match self {
             Self::Preprocessing => "preprocessing error",
@@ -30,37 +30,37 @@ impl Stage {
     }
 }
 
-/// What became of a row.
+/// The result of a row.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct RowResult {
     pub(super) id: Option<String>,
-    pub(super) outcome: Result<Answered, Failed>,
+    pub(super) outcome: Result<RowAnswer, RowFailure>,
 }
 
 #[derive(Debug)]
-pub(super) struct Answered {
+pub(super) struct RowAnswer {
     pub(super) response: InferenceResponse,
-    /// The id of the request that the row was a part of.
+    /// The id of the request that contained the row.
     pub(super) inference_id: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Failed {
-    pub(super) stage: Stage,
+pub(super) struct RowFailure {
+    pub(super) stage: FailureStage,
     pub(super) message: String,
     /// The server's status.
     pub(super) code: Option<String>,
 }
 
-/// Writes the line of the row at `index` of the input, or says why it is a failure after all.
-fn write_answer(lines: &mut Vec<u8>, index: u64, id: Option<String>, answered: Answered) -> Result<(), String> {
-    let Answered { mut response, inference_id } = answered;
+/// Writes the line of the row at `index` of the input, or returns why the answer cannot be written.
+fn write_answer(lines: &mut Vec<u8>, index: u64, id: Option<String>, answered: RowAnswer) -> Result<(), String> {
+    let RowAnswer { mut response, inference_id } = answered;
     response.id = id.unwrap_or_default();
     let mut parameters = Map::with_capacity(2 + response.parameters.others.len());
     parameters.insert("batch_index".to_owned(), index.into());
     parameters.insert("inference_id".to_owned(), inference_id.into());
     for (key, value) in std::mem::take(&mut response.parameters.others) {
-        // Where a row stands is not for the model to say.
+        // The model's parameters do not override the row's index and request.
         parameters.entry(key).or_insert(value);
     }
     response.parameters.others = parameters;
@@ -77,7 +77,7 @@ fn has_infinity(tensor: &Tensor) -> bool {
         || tensor.elements::<f64>().is_some_and(|values| values.iter().any(|value| value.is_infinite()))
 }
 
-fn write_failure(lines: &mut Vec<u8>, index: u64, id: Option<String>, failed: &Failed) {
+fn write_failure(lines: &mut Vec<u8>, index: u64, id: Option<String>, failed: &RowFailure) {
     let mut line = json!({"parameters": {"batch_index": index}});
     let mut error = Map::new();
     error.insert("status".to_owned(), failed.stage.name().into());
@@ -91,12 +91,12 @@ fn write_failure(lines: &mut Vec<u8>, index: u64, id: Option<String>, failed: &F
     lines.push(b'\n');
 }
 
-/// Writes the lines of rows of which the first is that at `first` of the input. Returns them with what failed, by index.
-pub(super) fn write_lines(first: u64, rows: Vec<Row>) -> (Vec<u8>, Vec<(u64, Failed)>) {
+/// Writes the lines of rows, the first of which is at index `first` of the input. Returns them with the failures, by index.
+pub(super) fn write_lines(first: u64, rows: Vec<RowResult>) -> (Vec<u8>, Vec<(u64, RowFailure)>) {
     let (mut lines, mut failures) = (Vec::with_capacity(rows.len() * 256), Vec::new());
-    for (index, Row { id, outcome }) in (first..).zip(rows) {
+    for (index, RowResult { id, outcome }) in (first..).zip(rows) {
         let written = outcome.and_then(|answered| {
-            let wrong = |message| Failed { stage: Stage::Postprocessing, message, code: None };
+            let wrong = |message| RowFailure { stage: FailureStage::Postprocessing, message, code: None };
             write_answer(&mut lines, index, id.clone(), answered).map_err(wrong)
         });
         if let Err(failed) = written {
@@ -112,25 +112,29 @@ mod tests {
     use super::*;
     use crate::types::{BytesElements, Datatype, Parameters, TensorData};
 
-    fn answered(outputs: Vec<Tensor>, parameters: &Value) -> Answered {
+    fn answered(outputs: Vec<Tensor>, parameters: &Value) -> RowAnswer {
         let parameters = Parameters::from(parameters.as_object().unwrap().clone());
         let response =
             InferenceResponse { model_name: "m".to_owned(), parameters, outputs, ..InferenceResponse::default() };
-        Answered { response, inference_id: "r".to_owned() }
+        RowAnswer { response, inference_id: "r".to_owned() }
     }
 
     #[test]
-    fn lines_are_the_originals() {
+    fn write_lines_matches_the_original() {
         let total = Tensor::from_elements("t", vec![1], &[6_i64]).unwrap();
         let infinite = Tensor::from_elements("f", vec![2], &[f64::INFINITY, f64::NAN]).unwrap();
         let nan = Tensor::from_elements("n", vec![1], &[f32::NAN]).unwrap();
-        let failed = Failed { stage: Stage::Inference, message: "no \"x\"".to_owned(), code: Some("400".to_owned()) };
-        let bad = Failed { stage: Stage::Preprocessing, message: "not JSON".to_owned(), code: None };
+        let failed =
+            RowFailure { stage: FailureStage::Inference, message: "no \"x\"".to_owned(), code: Some("400".to_owned()) };
+        let bad = RowFailure { stage: FailureStage::Preprocessing, message: "not JSON".to_owned(), code: None };
         let rows = vec![
-            Row { id: Some("a".to_owned()), outcome: Ok(answered(vec![total], &json!({"batch_index": "x", "k": 1}))) },
-            Row { id: Some("b".to_owned()), outcome: Err(failed) },
-            Row { id: None, outcome: Err(bad) },
-            Row { id: None, outcome: Ok(answered(vec![infinite, nan], &json!({}))) },
+            RowResult {
+                id: Some("a".to_owned()),
+                outcome: Ok(answered(vec![total], &json!({"batch_index": "x", "k": 1}))),
+            },
+            RowResult { id: Some("b".to_owned()), outcome: Err(failed) },
+            RowResult { id: None, outcome: Err(bad) },
+            RowResult { id: None, outcome: Ok(answered(vec![infinite, nan], &json!({}))) },
         ];
         let (lines, failures) = write_lines(7, rows);
         let expected = [
@@ -144,12 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_json_form_is_a_failure() {
+    fn write_lines_answer_without_json_form_is_a_failure() {
         let data = TensorData::Variable([[0xff_u8]].iter().collect::<BytesElements>());
         let (name, datatype, parameters) = ("t".to_owned(), Datatype::Bytes, Parameters::new());
         let tensor = Tensor { name, datatype, shape: vec![1], parameters, data };
-        let (lines, failures) = write_lines(0, vec![Row { id: None, outcome: Ok(answered(vec![tensor], &json!({}))) }]);
-        assert!(lines.starts_with(FAILED) && lines.ends_with(b"}\n"));
-        assert_eq!(failures[0].1.stage, Stage::Postprocessing);
+        let (lines, failures) =
+            write_lines(0, vec![RowResult { id: None, outcome: Ok(answered(vec![tensor], &json!({}))) }]);
+        assert!(lines.starts_with(FAILURE_PREFIX) && lines.ends_with(b"}\n"));
+        assert_eq!(failures[0].1.stage, FailureStage::Postprocessing);
     }
 }

@@ -1,8 +1,8 @@
 //! A run from the first row to the last.
 //!
-//! A thread reads pieces; a task sends each when there is a place and memory for it; the run itself waits for their answers in
-//! the order of the input, and writes them. A row is done when its line is written, so that an interrupted run loses nothing
-//! and repeats nothing but what was under way.
+//! A thread reads batches, and a task sends each one when there is a slot and memory for it. The run itself waits for the answers in
+//! the order of the input and writes them. A row is done when its line has been written, so an interrupted run loses nothing and
+//! repeats only the requests that were in flight.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -15,153 +15,163 @@ use tokio::task::{JoinError, JoinHandle, block_in_place};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::exchange::{Exchange, Gate, Halt, Permit};
-use super::output::{Output, OutputError};
-use super::pace::{Pace, Spacing};
-use super::row::{Failed, write_lines};
-use super::source::{Piece, Source, SourceError};
-use super::{Backoff, Concurrency, Failure, MEMORY, Observer, Stats, Target};
+use super::exchange::{ConcurrencyGate, Exchange, ExchangeError, GatePermit};
+use super::output::{OutputError, RunOutput};
+use super::pace::{RateLimiter, RequestSpacing};
+use super::row::{RowFailure, write_lines};
+use super::source::{InputBatch, InputError, InputSource};
+use super::{Backoff, Concurrency, InferenceTarget, MEMORY, Observer, RequestFailure, RunStats};
 
-/// Pieces that may have been sent before the first of them is written.
-const AHEAD: usize = 1024;
-/// Answers are handed to the system when there are so many bytes of them,
-const BLOCK: usize = 256 << 10;
-/// or when they have waited for so long.
-const FLUSH: Duration = Duration::from_millis(200);
-/// How often they are made to last through a power cut.
-const SYNC: Duration = Duration::from_secs(5);
-/// Rows whose failures are told of, beside the line that each has in the output.
-const TOLD: u64 = 10;
-/// Pieces of fewer bytes count as this many where the size of answers is learned from them.
-const LEARNED: u64 = 4096;
-/// What memory is counted in, in bytes.
-const UNIT: usize = 1024;
+/// How many batches may have been sent before the first of them is written.
+const MAX_BATCHES_AHEAD: usize = 1024;
+/// Answers are written when there are this many bytes of them,
+const WRITE_BLOCK: usize = 256 << 10;
+/// or when they have waited this long.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(200);
+/// How often written answers are synced to disk.
+const SYNC_INTERVAL: Duration = Duration::from_secs(5);
+/// How many failed rows are reported. All of them have a line in the output.
+const MAX_REPORTED_FAILURES: u64 = 10;
+/// Smaller batches count as this many bytes when the ratio of answer size to request size is learned.
+const MIN_LEARNED_BYTES: u64 = 4096;
+/// The unit that memory is counted in, in bytes.
+const MEMORY_UNIT: usize = 1024;
 
-/// How to run.
+/// The options of a run.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// Rows in a request.
+pub struct RunOptions {
+    /// Rows per request.
     pub batch_size: NonZeroUsize,
     pub backoff: Backoff,
-    pub spacing: Spacing,
-    /// Above zero; nothing for as many as there can be.
+    pub spacing: RequestSpacing,
+    /// Above zero, or `None` for no limit.
     pub rows_per_second: Option<f64>,
     pub concurrency: Concurrency,
 }
 
 /// How a run ended.
 #[derive(Debug)]
-pub enum Ending {
+pub enum RunOutcome {
     /// Every row has its line.
     Complete,
-    /// It was told to stop.
+    /// It was stopped.
     Stopped,
-    /// It could not go on.
+    /// It could not continue.
     Failed(RunError),
 }
 
-/// Why a run could not go on.
+/// Why a run could not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
-    Target(Failure),
+    Target(RequestFailure),
     #[error(transparent)]
-    Source(#[from] SourceError),
+    Input(#[from] InputError),
     #[error(transparent)]
     Output(#[from] OutputError),
-    #[error("a request ended unexpectedly; this is a bug in mlserver")]
+    #[error("a request task panicked; this is a bug in mlserver")]
     Panicked(#[source] JoinError),
-    #[error("reading the input ended unexpectedly; this is a bug in mlserver")]
+    #[error("the input reader panicked; this is a bug in mlserver")]
     Reader,
-    #[error("no thread can be started to read the input")]
+    #[error("cannot start a thread to read the input")]
     Thread(#[source] std::io::Error),
 }
 
 /// A run that is about to start.
 pub struct Run {
-    pub target: Arc<dyn Target>,
-    pub options: Options,
-    pub stats: Arc<Stats>,
+    pub target: Arc<dyn InferenceTarget>,
+    pub options: RunOptions,
+    pub stats: Arc<RunStats>,
     pub observer: Arc<dyn Observer>,
-    /// Cancelled to stop after the requests that are under way.
+    /// Cancelled to stop after the requests in flight.
     pub stop: CancellationToken,
 }
 
-/// A piece that was read, with the memory that it may take; nothing behind the last one.
-type Read = Result<Option<(Piece, OwnedSemaphorePermit)>, SourceError>;
+/// A batch that was read, with the memory reserved for it. `None` at the end of the input.
+type ReadBatch = Result<Option<(InputBatch, OwnedSemaphorePermit)>, InputError>;
 
-/// A piece that was answered.
-struct Done {
+/// A batch that was answered.
+struct AnsweredBatch {
     lines: Vec<u8>,
     rows: u64,
     bytes: u64,
-    failures: Vec<(u64, Failed)>,
+    failures: Vec<(u64, RowFailure)>,
     memory: OwnedSemaphorePermit,
 }
 
-/// Memory for what is under way.
+/// The memory for batches in flight.
 #[derive(Clone)]
-struct Memory {
+struct MemoryBudget {
     free: Arc<Semaphore>,
-    /// The most bytes that an answer had for each of its piece, so that room for answers is taken with that for requests.
+    /// The highest ratio of answer bytes to request bytes so far, so that memory for answers is reserved together with that for
+    /// requests.
     growth: Arc<AtomicU64>,
 }
 
-impl Memory {
-    const ALL: usize = MEMORY / UNIT;
+impl MemoryBudget {
+    const ALL: usize = MEMORY / MEMORY_UNIT;
 
     fn new() -> Self {
         Self { free: Arc::new(Semaphore::new(Self::ALL)), growth: Arc::new(AtomicU64::new(1)) }
     }
 
-    /// Waits for room; nothing when the run is over. A piece that alone needs all of the memory gets it.
+    /// Waits for free memory. Returns `None` if the run is over. A batch that needs more than all of the memory gets all of it.
     fn take(&self, runtime: &Handle, bytes: u64) -> Option<OwnedSemaphorePermit> {
         let bytes = bytes.saturating_mul(1 + self.growth.load(Ordering::Relaxed));
-        let units = usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(UNIT).clamp(1, Self::ALL);
+        let units = usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(MEMORY_UNIT).clamp(1, Self::ALL);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         runtime.block_on(Arc::clone(&self.free).acquire_many_owned(units)).ok()
     }
 
     fn learn(&self, bytes: u64, answer: usize) {
-        // A line of nothing has an answer, too, which says nothing about the others.
-        self.growth.fetch_max((answer as u64).div_ceil(bytes.max(LEARNED)), Ordering::Relaxed);
+        // An empty line has an answer, too, but its ratio means nothing for the others.
+        self.growth.fetch_max((answer as u64).div_ceil(bytes.max(MIN_LEARNED_BYTES)), Ordering::Relaxed);
     }
 }
 
 impl Run {
-    /// Runs to the end. What has been written is safe however that comes about.
-    pub async fn run(self, source: Source, mut output: Output) -> Ending {
+    /// Runs to the end. Answers that have been written are kept however the run ends.
+    pub async fn run(self, source: InputSource, mut output: RunOutput) -> RunOutcome {
         let stopped_early = CancellationToken::new();
-        let ending = match self.go(source, &mut output, stopped_early.clone()).await {
-            Ok(()) if stopped_early.is_cancelled() => Ending::Stopped,
+        let ending = match self.run_pipeline(source, &mut output, stopped_early.clone()).await {
+            Ok(()) if stopped_early.is_cancelled() => RunOutcome::Stopped,
             Ok(()) => match block_in_place(|| output.finish()) {
-                Ok(()) => return Ending::Complete,
-                Err(error) => return Ending::Failed(error.into()),
+                Ok(()) => return RunOutcome::Complete,
+                Err(error) => return RunOutcome::Failed(error.into()),
             },
-            Err(error) => Ending::Failed(error),
+            Err(error) => RunOutcome::Failed(error),
         };
-        // It failed already, or the next run finds out.
+        // The run has failed already, or the next run finds what was not synced.
         let _ = block_in_place(|| output.sync());
         ending
     }
 
-    async fn go(self, source: Source, output: &mut Output, stopped_early: CancellationToken) -> Result<(), RunError> {
+    async fn run_pipeline(
+        self,
+        source: InputSource,
+        output: &mut RunOutput,
+        stopped_early: CancellationToken,
+    ) -> Result<(), RunError> {
         let Self { target, options, stats, observer, stop } = self;
-        let memory = Memory::new();
-        // Cancelled when the run is over, whatever is still under way.
+        let memory = MemoryBudget::new();
+        // Cancelled when the run is over, even with requests in flight.
         let over = CancellationToken::new();
-        let pieces = read(source, options.batch_size, memory.clone())?;
-        let gate = Gate::new(options.concurrency.clone());
+        let batches = spawn_reader(source, options.batch_size, memory.clone())?;
+        let gate = ConcurrencyGate::new(options.concurrency.clone());
         gate.answered(0, &stats);
         let (warned, backoff) = (AtomicU64::new(0), options.backoff);
         let exchange = Exchange { target, backoff, stats, gate, stop, observer, warned };
         let exchange = Arc::new(exchange);
-        let (sender, answers) = mpsc::channel(AHEAD);
-        let (of_sending, of_memory) = (stopped_early.clone(), memory.clone());
-        let sending =
-            Sending { exchange: Arc::clone(&exchange), memory: of_memory, options, stopped_early: of_sending };
-        let sending = tokio::spawn(sending.all(pieces, sender, over.clone()));
-        let written = Writing { exchange, block: Vec::new(), stopped_early }.all(answers, output).await;
+        let (sender, answers) = mpsc::channel(MAX_BATCHES_AHEAD);
+        let (sender_stopped, sender_memory) = (stopped_early.clone(), memory.clone());
+        let sending = BatchSender {
+            exchange: Arc::clone(&exchange),
+            memory: sender_memory,
+            options,
+            stopped_early: sender_stopped,
+        };
+        let sending = tokio::spawn(sending.send_all(batches, sender, over.clone()));
+        let written = AnswerWriter { exchange, block: Vec::new(), stopped_early }.write_all(answers, output).await;
         over.cancel();
         memory.free.close();
         match (written, sending.await) {
@@ -172,22 +182,26 @@ impl Run {
     }
 }
 
-/// Reads on a thread of its own: a pipe may keep it waiting for ever, which must hold up nothing but the run.
-fn read(mut source: Source, rows: NonZeroUsize, memory: Memory) -> Result<mpsc::Receiver<Read>, RunError> {
+/// Reads on a thread of its own: a pipe may block forever, which must not block anything but this run.
+fn spawn_reader(
+    mut source: InputSource,
+    rows: NonZeroUsize,
+    memory: MemoryBudget,
+) -> Result<mpsc::Receiver<ReadBatch>, RunError> {
     let (sender, receiver) = mpsc::channel(2);
     let runtime = Handle::current();
     let read = move || {
         loop {
-            let piece = match source.next(rows.get()) {
-                Ok(Some(piece)) => match memory.take(&runtime, piece.bytes) {
-                    Some(permit) => Ok(Some((piece, permit))),
+            let batch = match source.next(rows.get()) {
+                Ok(Some(batch)) => match memory.take(&runtime, batch.bytes) {
+                    Some(permit) => Ok(Some((batch, permit))),
                     None => return,
                 },
                 Ok(None) => Ok(None),
                 Err(error) => Err(error),
             };
-            let is_last = !matches!(piece, Ok(Some(_)));
-            if sender.blocking_send(piece).is_err() || is_last {
+            let is_last = !matches!(batch, Ok(Some(_)));
+            if sender.blocking_send(batch).is_err() || is_last {
                 return;
             }
         }
@@ -196,32 +210,32 @@ fn read(mut source: Source, rows: NonZeroUsize, memory: Memory) -> Result<mpsc::
     Ok(receiver)
 }
 
-/// Sends pieces when it is time.
-struct Sending {
+/// Sends batches when slots, memory and the rate limit allow it.
+struct BatchSender {
     exchange: Arc<Exchange>,
-    memory: Memory,
-    options: Options,
-    /// Cancelled when pieces may be left that were not sent.
+    memory: MemoryBudget,
+    options: RunOptions,
+    /// Cancelled when there may be batches that were not sent.
     stopped_early: CancellationToken,
 }
 
-type Answer = Result<Done, Halt>;
+type BatchResult = Result<AnsweredBatch, ExchangeError>;
 
-impl Sending {
-    async fn all(
+impl BatchSender {
+    async fn send_all(
         self,
-        mut pieces: mpsc::Receiver<Read>,
-        answers: mpsc::Sender<JoinHandle<Answer>>,
+        mut batches: mpsc::Receiver<ReadBatch>,
+        answers: mpsc::Sender<JoinHandle<BatchResult>>,
         over: CancellationToken,
     ) -> Result<(), RunError> {
-        let mut pace = Pace::new(self.options.rows_per_second);
+        let mut pace = RateLimiter::new(self.options.rows_per_second);
         loop {
             let next = async {
-                // Nothing at all comes only from a thread that has panicked.
-                let Some((piece, memory)) = pieces.recv().await.ok_or(RunError::Reader)?? else { return Ok(None) };
-                pace.wait(piece.rows.len()).await;
-                let permit = Permit::wait(&self.exchange).await;
-                Ok::<_, RunError>(Some((piece, memory, permit)))
+                // The channel closes without a last message only if the thread has panicked.
+                let Some((batch, memory)) = batches.recv().await.ok_or(RunError::Reader)?? else { return Ok(None) };
+                pace.wait(batch.rows.len()).await;
+                let permit = GatePermit::wait(&self.exchange).await;
+                Ok::<_, RunError>(Some((batch, memory, permit)))
             };
             let next = tokio::select! {
                 biased;
@@ -232,21 +246,26 @@ impl Sending {
                 }
                 next = next => next?,
             };
-            let Some((piece, memory, permit)) = next else { return Ok(()) };
-            let answer = tokio::spawn(self.one(piece, memory, permit));
+            let Some((batch, memory, permit)) = next else { return Ok(()) };
+            let answer = tokio::spawn(self.send_one(batch, memory, permit));
             if answers.send(answer).await.is_err() {
                 return Ok(());
             }
         }
     }
 
-    fn one(&self, piece: Piece, memory: OwnedSemaphorePermit, permit: Permit) -> impl Future<Output = Answer> + use<> {
+    fn send_one(
+        &self,
+        batch: InputBatch,
+        memory: OwnedSemaphorePermit,
+        permit: GatePermit,
+    ) -> impl Future<Output = BatchResult> + use<> {
         let (exchange, budget, spacing) = (Arc::clone(&self.exchange), self.memory.clone(), self.options.spacing);
         async move {
             let start = Instant::now();
-            let Piece { first, rows, bytes } = piece;
+            let InputBatch { first, rows, bytes } = batch;
             let count = rows.len();
-            let rows = exchange.rows(rows).await?;
+            let rows = exchange.infer_rows(rows).await?;
             exchange.gate.answered(count, &exchange.stats);
             let rest = spacing.rest(start.elapsed());
             if rest.is_zero() {
@@ -259,42 +278,42 @@ impl Sending {
             }
             let (lines, failures) = write_lines(first, rows);
             budget.learn(bytes, lines.len());
-            Ok(Done { lines, rows: count as u64, bytes, failures, memory })
+            Ok(AnsweredBatch { lines, rows: count as u64, bytes, failures, memory })
         }
     }
 }
 
 /// Writes answers in order.
-struct Writing {
+struct AnswerWriter {
     exchange: Arc<Exchange>,
     block: Vec<u8>,
-    /// Cancelled when answers are left that were not written.
+    /// Cancelled when there are answers that were not written.
     stopped_early: CancellationToken,
 }
 
-impl Writing {
-    async fn all(
+impl AnswerWriter {
+    async fn write_all(
         mut self,
-        mut answers: mpsc::Receiver<JoinHandle<Answer>>,
-        output: &mut Output,
+        mut answers: mpsc::Receiver<JoinHandle<BatchResult>>,
+        output: &mut RunOutput,
     ) -> Result<(), RunError> {
-        let mut flush = tokio::time::interval(FLUSH);
-        let mut sync = tokio::time::interval(SYNC);
-        let mut current: Option<JoinHandle<Answer>> = None;
-        let mut pending = Pending::default();
+        let mut flush = tokio::time::interval(FLUSH_INTERVAL);
+        let mut sync = tokio::time::interval(SYNC_INTERVAL);
+        let mut current: Option<JoinHandle<BatchResult>> = None;
+        let mut pending = PendingOutput::default();
         loop {
             let next = async {
-                let Some(handle) = &mut current else { return Next::Handle(answers.recv().await) };
-                Next::Answer(handle.await)
+                let Some(handle) = &mut current else { return WriterEvent::Handle(answers.recv().await) };
+                WriterEvent::Answered(handle.await)
             };
             let done = tokio::select! {
                 next = next => match next {
-                    Next::Handle(None) => break,
-                    Next::Handle(handle) => {
+                    WriterEvent::Handle(None) => break,
+                    WriterEvent::Handle(handle) => {
                         current = handle;
                         continue;
                     }
-                    Next::Answer(answer) => {
+                    WriterEvent::Answered(answer) => {
                         current = None;
                         answer
                     }
@@ -310,40 +329,40 @@ impl Writing {
             };
             let done = match done.map_err(RunError::Panicked)? {
                 Ok(done) => done,
-                Err(Halt::Stopped) => {
+                Err(ExchangeError::Cancelled) => {
                     self.stopped_early.cancel();
                     break;
                 }
-                Err(Halt::Hopeless(failure)) => {
+                Err(ExchangeError::TargetFailed(failure)) => {
                     self.flush(&mut pending, output)?;
                     return Err(RunError::Target(failure));
                 }
             };
             pending.add(&mut self.block, done);
-            if self.block.len() >= BLOCK {
+            if self.block.len() >= WRITE_BLOCK {
                 self.flush(&mut pending, output)?;
             }
         }
         Ok(self.flush(&mut pending, output)?)
     }
 
-    /// Hands what is there to the system, and counts it.
-    fn flush(&mut self, pending: &mut Pending, output: &mut Output) -> Result<(), OutputError> {
+    /// Writes the pending answers and counts them.
+    fn flush(&mut self, pending: &mut PendingOutput, output: &mut RunOutput) -> Result<(), OutputError> {
         if self.block.is_empty() {
             return Ok(());
         }
         block_in_place(|| output.write(&self.block))?;
         self.block.clear();
-        let Pending { rows, bytes, failures, memory } = std::mem::take(pending);
+        let PendingOutput { rows, bytes, failures, memory } = std::mem::take(pending);
         let stats = &self.exchange.stats;
-        let told = stats.failed.fetch_add(failures.len() as u64, Ordering::Relaxed);
-        for (number, (index, failed)) in (told..=TOLD).zip(&failures) {
+        let reported = stats.failed.fetch_add(failures.len() as u64, Ordering::Relaxed);
+        for (number, (index, failed)) in (reported..=MAX_REPORTED_FAILURES).zip(&failures) {
             let observer = &self.exchange.observer;
-            if number < TOLD {
+            if number < MAX_REPORTED_FAILURES {
                 let code = failed.code.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
                 observer.warn(format_args!("row {index}: {}{code}", failed.message));
             } else {
-                observer.warn(format_args!("more rows fail; the output has a line for each"));
+                observer.warn(format_args!("more rows failed; the output has a line for each"));
             }
         }
         stats.rows.fetch_add(rows, Ordering::Relaxed);
@@ -353,23 +372,23 @@ impl Writing {
     }
 }
 
-enum Next {
-    /// Of the next piece; nothing when there is none.
-    Handle(Option<JoinHandle<Answer>>),
-    Answer(Result<Answer, JoinError>),
+enum WriterEvent {
+    /// The task of the next batch, or `None` if there is none.
+    Handle(Option<JoinHandle<BatchResult>>),
+    Answered(Result<BatchResult, JoinError>),
 }
 
-/// What a block has that is not written.
+/// The counts and the memory of answers that have not been written.
 #[derive(Default)]
-struct Pending {
+struct PendingOutput {
     rows: u64,
     bytes: u64,
-    failures: Vec<(u64, Failed)>,
+    failures: Vec<(u64, RowFailure)>,
     memory: Vec<OwnedSemaphorePermit>,
 }
 
-impl Pending {
-    fn add(&mut self, block: &mut Vec<u8>, done: Done) {
+impl PendingOutput {
+    fn add(&mut self, block: &mut Vec<u8>, done: AnsweredBatch) {
         block.extend_from_slice(&done.lines);
         self.rows += done.rows;
         self.bytes += done.bytes;

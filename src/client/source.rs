@@ -1,4 +1,4 @@
-//! Where rows come from.
+//! Reads the rows of the input.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,34 +7,34 @@ use std::sync::Arc;
 
 use csv::ByteRecord;
 
-use super::lines::{Line, Lines};
+use super::lines::{InputLine, LineReader};
 use super::request;
 #[cfg(feature = "parquet")]
-use super::table::Parquet;
-use super::table::{Column, Csv, Npy, Objects};
+use super::table::ParquetTable;
+use super::table::{CsvTable, NpyTable, ObjectTable, TableColumn};
 use crate::types::{Datatype, Tensor};
 
-/// The most text of one piece beyond its first row, in bytes; a piece of longer rows has fewer of them.
-const PIECE: usize = 4 << 20;
-/// Rows that are passed over at a time.
-const SKIPPED: u64 = 1000;
+/// The limit on the text of a batch, in bytes, not counting its last row. A batch of long rows has fewer of them.
+const MAX_BATCH_TEXT: usize = 4 << 20;
+/// How many rows are skipped at a time.
+const SKIPPED_ROWS: u64 = 1000;
 
-/// How the rows of an input are written.
+/// The format of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum SourceFormat {
     /// A request as JSON in each line.
     Requests,
     /// A JSON object in each line, whose keys are columns.
     Objects,
-    /// Values with a comma, or this byte, between them, under a line with names.
+    /// Values separated by this byte, below a header line.
     Delimited(u8),
-    /// An array that NumPy has saved.
+    /// An array saved by NumPy.
     Npy,
     Parquet,
 }
 
-impl Format {
-    /// Tells the format by the name of the file.
+impl SourceFormat {
+    /// Returns the format for a file's extension.
     pub fn of(path: &Path) -> Self {
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         match extension.to_ascii_lowercase().as_str() {
@@ -47,30 +47,30 @@ impl Format {
         }
     }
 
-    /// Tells whether each row has columns, of which a request can have as many as it likes.
+    /// Reports whether rows have columns, so that a request can hold any number of rows.
     pub const fn is_table(self) -> bool {
         !matches!(self, Self::Requests)
     }
 }
 
-/// Rows that are asked for together.
+/// Rows that are sent together.
 #[derive(Debug)]
-pub(super) struct Piece {
-    /// The place of the first row in the input.
+pub(super) struct InputBatch {
+    /// The index of the first row in the input.
     pub(super) first: u64,
-    pub(super) rows: Rows,
-    /// What they took of the input, in bytes.
+    pub(super) rows: InputRows,
+    /// How many bytes of the input the rows took.
     pub(super) bytes: u64,
 }
 
-/// The rows of a piece.
+/// The rows of a batch.
 #[derive(Debug)]
-pub(super) enum Rows {
-    /// A request each, as text.
-    Requests(Vec<Line>),
-    Delimited(Arc<[Column]>, Vec<ByteRecord>),
-    Objects(Arc<[Column]>, Vec<Line>),
-    /// Inputs that have so many rows, and whether they are columns of a frame.
+pub(super) enum InputRows {
+    /// One request per line, as text.
+    Requests(Vec<InputLine>),
+    Delimited(Arc<[TableColumn]>, Vec<ByteRecord>),
+    Objects(Arc<[TableColumn]>, Vec<InputLine>),
+    /// Inputs with `rows` rows; `frame` if they are the columns of a data frame.
     Tensors {
         inputs: Vec<Tensor>,
         rows: usize,
@@ -78,7 +78,7 @@ pub(super) enum Rows {
     },
 }
 
-impl Rows {
+impl InputRows {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Requests(lines) | Self::Objects(_, lines) => lines.len(),
@@ -89,56 +89,56 @@ impl Rows {
 }
 
 /// Reads an input from its start to its end.
-pub struct Source {
-    reader: Reader,
-    /// The rows that have been read.
+pub struct InputSource {
+    reader: InputReader,
+    /// The number of rows that have been read.
     rows: u64,
-    /// What the input is called in messages.
+    /// The name of the input in messages.
     name: String,
-    /// In bytes, when it is known.
+    /// In bytes, if it is known.
     size: Option<u64>,
 }
 
-enum Reader {
-    Requests(Lines),
-    Delimited(Csv),
-    Objects(Objects),
-    Npy(Npy),
+enum InputReader {
+    Requests(LineReader),
+    Delimited(CsvTable),
+    Objects(ObjectTable),
+    Npy(NpyTable),
     #[cfg(feature = "parquet")]
-    Parquet(Parquet),
+    Parquet(ParquetTable),
 }
 
 /// An input that cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum SourceError {
+pub enum InputError {
     #[error("cannot open `{}`", path.display())]
     Open { path: PathBuf, source: io::Error },
-    #[error("cannot read {name} behind row {rows}")]
+    #[error("cannot read {name} after row {rows}")]
     Read { name: String, rows: u64, source: io::Error },
-    #[error("{name} has {found} rows, fewer than the {wanted} that are answered already: is this the same input?")]
+    #[error("{name} has {found} rows, but {wanted} were answered already: is this the same input?")]
     TooShort { name: String, found: u64, wanted: u64 },
     #[error("row {row} of {name} has the id `{found}`, but was answered as `{wanted}`: is this the same input?")]
     Other { name: String, row: u64, found: String, wanted: String },
-    #[error("Parquet is read from a file, whose end is needed first: standard input has none")]
+    #[error("cannot read Parquet from standard input: name a file, as its end is read first")]
     ParquetFromStdin,
-    #[error("this executable was built without Parquet: build it with the feature `parquet`")]
+    #[error("this executable was built without Parquet support: build it with the feature `parquet`")]
     WithoutParquet,
 }
 
-impl Source {
-    /// Opens a file, or standard input for `-`. Columns have the given types, by name, and the others those that they seem to have.
+impl InputSource {
+    /// Opens a file, or standard input for `-`. `types` are the datatypes of columns by name; those of other columns are inferred.
     ///
     /// # Errors
     ///
-    /// Fails when there is no such file, it may not be read, or it does not begin as its format does.
-    pub fn open(path: &Path, format: Format, types: &[(String, Datatype)]) -> Result<Self, SourceError> {
+    /// Fails if the file cannot be opened, or does not start as its format requires.
+    pub fn open(path: &Path, format: SourceFormat, types: &[(String, Datatype)]) -> Result<Self, InputError> {
         let is_stdin = path == Path::new("-");
         let name = if is_stdin { "standard input".to_owned() } else { format!("`{}`", path.display()) };
-        let failed = |source| SourceError::Open { path: path.to_owned(), source };
-        let unreadable = |source| SourceError::Read { name: name.clone(), rows: 0, source };
+        let failed = |source| InputError::Open { path: path.to_owned(), source };
+        let unreadable = |source| InputError::Read { name: name.clone(), rows: 0, source };
         if is_stdin {
-            let reader = Reader::open(Box::new(io::stdin()), format, types);
-            let reader = reader.map_err(unreadable)?.ok_or(SourceError::ParquetFromStdin)?;
+            let reader = InputReader::open(Box::new(io::stdin()), format, types);
+            let reader = reader.map_err(unreadable)?.ok_or(InputError::ParquetFromStdin)?;
             return Ok(Self { reader, rows: 0, name, size: None });
         }
         let file = File::open(path).map_err(failed)?;
@@ -149,104 +149,109 @@ impl Source {
         let size = metadata.is_file().then_some(metadata.len());
         let reader = match format {
             #[cfg(feature = "parquet")]
-            Format::Parquet => Reader::Parquet(Parquet::open(file, types).map_err(unreadable)?),
+            SourceFormat::Parquet => InputReader::Parquet(ParquetTable::open(file, types).map_err(unreadable)?),
             format => {
-                let reader = Reader::open(Box::new(file), format, types);
-                reader.map_err(unreadable)?.ok_or(SourceError::WithoutParquet)?
+                let reader = InputReader::open(Box::new(file), format, types);
+                reader.map_err(unreadable)?.ok_or(InputError::WithoutParquet)?
             }
         };
         Ok(Self { reader, rows: 0, name, size })
     }
 
-    /// Returns the size of the input in bytes, when it is known.
+    /// Returns the size of the input in bytes, if it is known.
     pub const fn size(&self) -> Option<u64> {
         self.size
     }
 
-    /// Passes over rows that an earlier run has answered, the last of them under this id, and returns the bytes they took.
+    /// Skips rows that an earlier run has answered and returns the bytes they took. `id` is that of the last one's answer.
     ///
     /// # Errors
     ///
-    /// Fails when there are not so many, or the last one has another id.
-    pub fn skip(&mut self, rows: u64, id: Option<&str>) -> Result<u64, SourceError> {
+    /// Fails if there are fewer rows, or the last one has another id.
+    pub fn skip(&mut self, rows: u64, id: Option<&str>) -> Result<u64, InputError> {
         let (mut bytes, mut last) = (0, None);
         while self.rows < rows {
-            let most = usize::try_from((rows - self.rows).min(SKIPPED)).unwrap_or(1);
-            let Some(piece) = self.next(most)? else {
-                return Err(SourceError::TooShort { name: self.name.clone(), found: self.rows, wanted: rows });
+            let max_rows = usize::try_from((rows - self.rows).min(SKIPPED_ROWS)).unwrap_or(1);
+            let Some(batch) = self.next(max_rows)? else {
+                return Err(InputError::TooShort { name: self.name.clone(), found: self.rows, wanted: rows });
             };
-            bytes += piece.bytes;
-            last = Some(piece.rows);
+            bytes += batch.bytes;
+            last = Some(batch.rows);
         }
-        if let (Some(Rows::Requests(lines)), Some(wanted)) = (last, id)
-            && let Some(found) = lines.last().and_then(request::id)
+        if let (Some(InputRows::Requests(lines)), Some(wanted)) = (last, id)
+            && let Some(found) = lines.last().and_then(request::line_id)
             && found != wanted
         {
             let (name, wanted) = (self.name.clone(), wanted.to_owned());
-            return Err(SourceError::Other { name, row: rows - 1, found, wanted });
+            return Err(InputError::Other { name, row: rows - 1, found, wanted });
         }
         Ok(bytes)
     }
 
-    /// Returns the next rows, at most `most` of them; nothing at the end.
-    pub(super) fn next(&mut self, most: usize) -> Result<Option<Piece>, SourceError> {
+    /// Returns the next rows, at most `max_rows` of them, or `None` at the end.
+    pub(super) fn next(&mut self, max_rows: usize) -> Result<Option<InputBatch>, InputError> {
         let first = self.rows;
-        let read = self.reader.next(most);
-        let read = read.map_err(|source| SourceError::Read { name: self.name.clone(), rows: first, source })?;
+        let read = self.reader.next(max_rows);
+        let read = read.map_err(|source| InputError::Read { name: self.name.clone(), rows: first, source })?;
         Ok(read.map(|(rows, bytes)| {
             self.rows += rows.len() as u64;
-            Piece { first, rows, bytes }
+            InputBatch { first, rows, bytes }
         }))
     }
 }
 
-impl Reader {
-    /// Opens what can be read from its start to its end; nothing for what cannot.
-    fn open(reader: Box<dyn Read + Send>, format: Format, types: &[(String, Datatype)]) -> io::Result<Option<Self>> {
+impl InputReader {
+    /// Opens a format that can be read from start to end. Returns `None` for one that cannot.
+    fn open(
+        reader: Box<dyn Read + Send>,
+        format: SourceFormat,
+        types: &[(String, Datatype)],
+    ) -> io::Result<Option<Self>> {
         Ok(Some(match format {
-            Format::Requests => Self::Requests(Lines::new(reader)),
-            Format::Objects => Self::Objects(Objects::open(reader, types)?),
-            Format::Delimited(delimiter) => Self::Delimited(Csv::open(reader, delimiter, types)?),
-            Format::Npy => Self::Npy(Npy::open(reader)?),
-            Format::Parquet => return Ok(None),
+            SourceFormat::Requests => Self::Requests(LineReader::new(reader)),
+            SourceFormat::Objects => Self::Objects(ObjectTable::open(reader, types)?),
+            SourceFormat::Delimited(delimiter) => Self::Delimited(CsvTable::open(reader, delimiter, types)?),
+            SourceFormat::Npy => Self::Npy(NpyTable::open(reader)?),
+            SourceFormat::Parquet => return Ok(None),
         }))
     }
 
-    fn next(&mut self, most: usize) -> io::Result<Option<(Rows, u64)>> {
-        let text = |line: &Line| if let Line::Text(line) = line { line.len() } else { 0 };
+    fn next(&mut self, max_rows: usize) -> io::Result<Option<(InputRows, u64)>> {
+        let text = |line: &InputLine| if let InputLine::Text(line) = line { line.len() } else { 0 };
         Ok(match self {
             Self::Requests(lines) => {
-                collect(most, text, || lines.next())?.map(|(lines, bytes)| (Rows::Requests(lines), bytes))
+                collect(max_rows, text, || lines.next())?.map(|(lines, bytes)| (InputRows::Requests(lines), bytes))
             }
             Self::Objects(objects) => {
                 let columns = objects.columns();
-                collect(most, text, || objects.next())?.map(|(lines, bytes)| (Rows::Objects(columns, lines), bytes))
+                collect(max_rows, text, || objects.next())?
+                    .map(|(lines, bytes)| (InputRows::Objects(columns, lines), bytes))
             }
             Self::Delimited(csv) => {
                 let columns = csv.columns();
-                let records = collect(most, |record: &ByteRecord| record.as_slice().len(), || csv.next())?;
-                records.map(|(records, bytes)| (Rows::Delimited(columns, records), bytes))
+                let records = collect(max_rows, |record: &ByteRecord| record.as_slice().len(), || csv.next())?;
+                records.map(|(records, bytes)| (InputRows::Delimited(columns, records), bytes))
             }
-            Self::Npy(npy) => npy.next(most, PIECE)?.map(|(tensor, bytes)| {
+            Self::Npy(npy) => npy.next(max_rows, MAX_BATCH_TEXT)?.map(|(tensor, bytes)| {
                 let rows = tensor.rows().unwrap_or_default();
-                (Rows::Tensors { inputs: vec![tensor], rows, frame: false }, bytes)
+                (InputRows::Tensors { inputs: vec![tensor], rows, frame: false }, bytes)
             }),
             #[cfg(feature = "parquet")]
-            Self::Parquet(parquet) => {
-                parquet.next(most)?.map(|(inputs, rows, bytes)| (Rows::Tensors { inputs, rows, frame: true }, bytes))
-            }
+            Self::Parquet(parquet) => parquet
+                .next(max_rows)?
+                .map(|(inputs, rows, bytes)| (InputRows::Tensors { inputs, rows, frame: true }, bytes)),
         })
     }
 }
 
-/// Collects rows until there are enough of them, or of their text.
+/// Collects rows until there are `max_rows` of them or their text reaches the limit.
 fn collect<T>(
-    most: usize,
+    max_rows: usize,
     text_of: impl Fn(&T) -> usize,
     mut next: impl FnMut() -> io::Result<Option<(T, u64)>>,
 ) -> io::Result<Option<(Vec<T>, u64)>> {
     let (mut rows, mut bytes, mut text) = (Vec::new(), 0, 0);
-    while rows.len() < most && text < PIECE {
+    while rows.len() < max_rows && text < MAX_BATCH_TEXT {
         let Some((row, taken)) = next()? else { break };
         bytes += taken;
         text += text_of(&row);
@@ -259,59 +264,56 @@ fn collect<T>(
 mod tests {
     use super::*;
 
-    fn source(text: &'static str, format: Format) -> Source {
-        let reader = Reader::open(Box::new(text.as_bytes()), format, &[]).unwrap().unwrap();
-        Source { reader, rows: 0, name: "it".to_owned(), size: None }
+    fn source(text: &'static str, format: SourceFormat) -> InputSource {
+        let reader = InputReader::open(Box::new(text.as_bytes()), format, &[]).unwrap().unwrap();
+        InputSource { reader, rows: 0, name: "it".to_owned(), size: None }
     }
 
     #[test]
-    fn pieces_have_as_many_rows_as_asked_for() {
+    fn input_batches_have_the_requested_rows() {
         for (text, format, bytes) in [
-            ("a\nb\n\nc\n", Format::Requests, [5, 2]),
-            ("x,y\n1,2\n3,4\n5,\n6,7", Format::Delimited(b','), [11, 3]),
-            ("{\"x\":1}\n{}\n{\"x\":3}\n{\"y\":2}", Format::Objects, [19, 7]),
+            ("a\nb\n\nc\n", SourceFormat::Requests, [5, 2]),
+            ("x,y\n1,2\n3,4\n5,\n6,7", SourceFormat::Delimited(b','), [11, 3]),
+            ("{\"x\":1}\n{}\n{\"x\":3}\n{\"y\":2}", SourceFormat::Objects, [19, 7]),
         ] {
             let mut source = source(text, format);
-            let mut piece = || source.next(3).unwrap().map(|piece| (piece.first, piece.rows.len(), piece.bytes));
-            assert_eq!(piece(), Some((0, 3, bytes[0])), "{format:?}");
-            assert_eq!(piece(), Some((3, 1, bytes[1])), "{format:?}");
-            assert_eq!(piece(), None);
+            let mut batch = || source.next(3).unwrap().map(|batch| (batch.first, batch.rows.len(), batch.bytes));
+            assert_eq!(batch(), Some((0, 3, bytes[0])), "{format:?}");
+            assert_eq!(batch(), Some((3, 1, bytes[1])), "{format:?}");
+            assert_eq!(batch(), None);
         }
     }
 
     #[test]
-    fn pieces_of_long_rows_have_fewer() {
+    fn input_batches_of_long_rows_are_smaller() {
         let text = format!("{0}\n{0}\n{0}\n", "x".repeat(3 << 20));
         let text: &'static str = text.leak();
-        let mut source = source(text, Format::Requests);
-        let counts: Vec<_> = std::iter::from_fn(|| source.next(100).unwrap()).map(|piece| piece.rows.len()).collect();
+        let mut source = source(text, SourceFormat::Requests);
+        let counts: Vec<_> = std::iter::from_fn(|| source.next(100).unwrap()).map(|batch| batch.rows.len()).collect();
         assert_eq!(counts, [2, 1]);
     }
 
     #[test]
-    fn only_the_same_input_is_resumed() {
-        let input = || source("{\"id\":\"a\",\"inputs\":[]}\n{\"inputs\":[]}\n", Format::Requests);
+    fn input_skip_rejects_other_input() {
+        let input = || source("{\"id\":\"a\",\"inputs\":[]}\n{\"inputs\":[]}\n", SourceFormat::Requests);
         assert_eq!(input().skip(1, Some("a")).unwrap(), 23);
         assert_eq!(input().skip(2, Some("made up")).unwrap(), 37);
         let error = |rows, id| input().skip(rows, id).unwrap_err().to_string();
         assert_eq!(error(1, Some("b")), "row 0 of it has the id `a`, but was answered as `b`: is this the same input?");
-        assert_eq!(
-            error(3, None),
-            "it has 2 rows, fewer than the 3 that are answered already: is this the same input?"
-        );
+        assert_eq!(error(3, None), "it has 2 rows, but 3 were answered already: is this the same input?");
     }
 
     #[test]
-    fn formats_are_told_by_their_names() {
-        let of = |name: &str| Format::of(Path::new(name));
+    fn source_format_follows_the_extension() {
+        let of = |name: &str| SourceFormat::of(Path::new(name));
         assert_eq!(
             (of("a.jsonl"), of("-"), of("a.CSV")),
-            (Format::Requests, Format::Requests, Format::Delimited(b','))
+            (SourceFormat::Requests, SourceFormat::Requests, SourceFormat::Delimited(b','))
         );
         assert_eq!(
             (of("a.tsv"), of("a.ndjson"), of("a.npy")),
-            (Format::Delimited(b'\t'), Format::Objects, Format::Npy)
+            (SourceFormat::Delimited(b'\t'), SourceFormat::Objects, SourceFormat::Npy)
         );
-        assert_eq!(of("a.parquet"), Format::Parquet);
+        assert_eq!(of("a.parquet"), SourceFormat::Parquet);
     }
 }

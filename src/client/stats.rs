@@ -1,44 +1,44 @@
-//! What a run has done so far, for whoever shows it.
+//! The counters of a run.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::Latencies;
+use super::LatencyHistogram;
 
-/// Counters that all parts of a run share.
+/// The counters that all tasks of a run share.
 #[derive(Debug, Default)]
-pub struct Stats {
+pub struct RunStats {
     /// Rows whose answers have been written, of this run.
     pub(super) rows: AtomicU64,
-    /// Those of them that failed.
+    /// How many of them failed.
     pub(super) failed: AtomicU64,
-    /// Bytes of the input that these rows took, those of rows that an earlier run has answered included.
+    /// Bytes of the input that these rows took.
     pub(super) bytes: AtomicU64,
     pub(super) requests: AtomicU64,
     pub(super) retries: AtomicU64,
-    /// Requests that may be under way.
+    /// The current limit on requests in flight.
     pub(super) concurrency: AtomicUsize,
-    pub(super) latencies: Latencies,
+    pub(super) latencies: LatencyHistogram,
 }
 
-/// The counters at one moment.
+/// The values of the counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct StatsSnapshot {
     pub rows: u64,
     pub failed: u64,
     pub bytes: u64,
     pub requests: u64,
     pub retries: u64,
     pub concurrency: usize,
-    /// The median, the 95th and the 99th percentile of requests that were answered.
+    /// The 50th, 95th and 99th percentile of the latency of answered requests.
     pub latencies: [Duration; 3],
 }
 
-impl Stats {
-    /// Returns what the counters are now.
-    pub fn snapshot(&self) -> Snapshot {
+impl RunStats {
+    /// Returns the current values.
+    pub fn snapshot(&self) -> StatsSnapshot {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Snapshot {
+        StatsSnapshot {
             rows: load(&self.rows),
             failed: load(&self.failed),
             bytes: load(&self.bytes),

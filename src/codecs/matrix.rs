@@ -1,4 +1,4 @@
-//! Decoded requests as matrices of one floating-point type.
+//! The inputs of requests as matrices of one floating-point type.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -8,31 +8,31 @@ use half::{bf16, f16};
 use super::CodecError;
 use crate::types::{Datatype, Tensor};
 
-/// A request's numbers, not yet of one type.
+/// The inputs of a request, arranged but not yet converted to one type.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Decoded<'a> {
+pub enum DecodedInputs<'a> {
     /// One tensor (`np`).
     Array(&'a Tensor),
     /// A column from each input, all of the same length (`pd`).
     Frame(Vec<&'a Tensor>),
 }
 
-/// Row-major numbers.
+/// A row-major matrix of numbers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Array<'a, T: Clone> {
+pub struct NumericArray<'a, T: Clone> {
     pub values: Cow<'a, [T]>,
     pub rows: usize,
     pub columns: usize,
 }
 
-/// An array in the narrower type that holds what the request holds.
+/// A matrix of the narrowest type that keeps the precision of the request.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Matrix<'a> {
-    F32(Array<'a, f32>),
-    F64(Array<'a, f64>),
+pub enum NumericMatrix<'a> {
+    F32(NumericArray<'a, f32>),
+    F64(NumericArray<'a, f64>),
 }
 
-impl<'a> Decoded<'a> {
+impl<'a> DecodedInputs<'a> {
     pub(super) fn frame(inputs: &'a [Tensor]) -> Result<Self, CodecError> {
         let mut names = HashSet::with_capacity(inputs.len());
         if let Some(twice) = inputs.iter().find(|input| !names.insert(input.name.as_str())) {
@@ -48,11 +48,11 @@ impl<'a> Decoded<'a> {
         Ok(Self::Frame(inputs.iter().collect()))
     }
 
-    /// Checks that there are `features` columns, and that the columns of a frame bear `names`.
+    /// Checks that there are `features` columns, and that the columns of a frame have the given names.
     ///
     /// # Errors
     ///
-    /// Fails with what was found and what the model was trained with.
+    /// Fails with the found and the expected columns.
     pub fn check(&self, features: usize, names: Option<&[String]>) -> Result<(), CodecError> {
         match self {
             Self::Array(tensor) => match tensor.shape[..] {
@@ -86,16 +86,16 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Rounds every number to `f32`. A tensor that is FP32 already is borrowed.
-    pub fn to_f32(&self) -> Array<'a, f32> {
+    /// Rounds every number to `f32`. An FP32 tensor is borrowed.
+    pub fn to_f32(&self) -> NumericArray<'a, f32> {
         self.collect(Number::to_f32)
     }
 
-    /// Keeps `f64` where the request has it and `f32` where it has not.
+    /// Converts to `f64` if the request has FP64, and to `f32` otherwise.
     ///
-    /// Integers of an array count as `f32`, as `LightGBM` reads them. In a frame those of 32 and 64 bits count as `f64`,
-    /// the type that NumPy finds for them beside `f32`.
-    pub fn to_widest(&self) -> Matrix<'a> {
+    /// Integers of an array count as `f32`, as `LightGBM` reads them. In a frame, those of 32 and 64 bits count as `f64`,
+    /// which is NumPy's common type of these and `f32`.
+    pub fn to_widest(&self) -> NumericMatrix<'a> {
         let wide = match self {
             Self::Array(tensor) => tensor.datatype == Datatype::Fp64,
             Self::Frame(columns) => columns.iter().any(|column| {
@@ -103,10 +103,10 @@ impl<'a> Decoded<'a> {
                 wide.contains(&column.datatype)
             }),
         };
-        if wide { Matrix::F64(self.collect(Number::to_f64)) } else { Matrix::F32(self.to_f32()) }
+        if wide { NumericMatrix::F64(self.collect(Number::to_f64)) } else { NumericMatrix::F32(self.to_f32()) }
     }
 
-    fn collect<T: crate::types::Element>(&self, convert: fn(Number) -> T) -> Array<'a, T> {
+    fn collect<T: crate::types::Element>(&self, convert: fn(Number) -> T) -> NumericArray<'a, T> {
         match self {
             Self::Array(tensor) => {
                 let columns = tensor.shape.last().copied().unwrap_or(1);
@@ -115,7 +115,7 @@ impl<'a> Decoded<'a> {
                     for_each(tensor, |_, number| values.push(convert(number)));
                     Cow::Owned(values)
                 });
-                Array { values, rows: self.rows(), columns }
+                NumericArray { values, rows: self.rows(), columns }
             }
             Self::Frame(columns) => {
                 let rows = self.rows();
@@ -123,13 +123,13 @@ impl<'a> Decoded<'a> {
                 for (index, column) in columns.iter().enumerate() {
                     for_each(column, |row, number| values[row * columns.len() + index] = convert(number));
                 }
-                Array { values: Cow::Owned(values), rows, columns: columns.len() }
+                NumericArray { values: Cow::Owned(values), rows, columns: columns.len() }
             }
         }
     }
 }
 
-/// An element on its way to a float: as wide as it was, so that it is rounded only once.
+/// An element that is to be converted to a float. It keeps its width, so that it is rounded only once.
 #[derive(Debug, Clone, Copy)]
 enum Number {
     Unsigned(u64),
@@ -141,7 +141,7 @@ enum Number {
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
-    reason = "rounding to the model's type is meant"
+    reason = "rounding to the model's type is intended"
 )]
 impl Number {
     fn to_f32(self) -> f32 {
@@ -191,7 +191,7 @@ fn for_each(tensor: &Tensor, mut visit: impl FnMut(usize, Number)) {
         Datatype::Bf16 => visit_as!(bf16, Single),
         Datatype::Fp32 => visit_as!(f32, Single),
         Datatype::Fp64 => visit_as!(f64, Double),
-        // `decode` has refused these.
+        // `decode` has rejected these.
         Datatype::Bytes => {}
     }
 }
@@ -245,30 +245,30 @@ mod tests {
         let exact = (1_i64 << 25) + 1;
         let array = request(vec![tensor("x", &[1, 1], &[exact])], None);
         assert!(
-            matches!(decode(&array, None).unwrap().to_widest(), Matrix::F32(array) if array.values[0].to_bits() == 33_554_432_f32.to_bits())
+            matches!(decode(&array, None).unwrap().to_widest(), NumericMatrix::F32(array) if array.values[0].to_bits() == 33_554_432_f32.to_bits())
         );
         let frame = request(vec![tensor("x", &[1], &[exact])], Some("pd"));
         assert!(
-            matches!(decode(&frame, None).unwrap().to_widest(), Matrix::F64(array) if array.values[0].to_bits() == 33_554_433_f64.to_bits())
+            matches!(decode(&frame, None).unwrap().to_widest(), NumericMatrix::F64(array) if array.values[0].to_bits() == 33_554_433_f64.to_bits())
         );
     }
 
     #[test]
-    fn a_frame_takes_its_columns_from_the_inputs() {
+    fn frame_columns_are_the_inputs() {
         let inputs = vec![tensor("a", &[2], &[1_i64, 2]), tensor("b", &[2, 1], &[0.5_f64, 1.5])];
         let named = request(inputs, Some("pd"));
         let decoded = decode(&named, None).unwrap();
         assert_eq!(decoded.to_f32().values.as_ref(), [1.0, 0.5, 2.0, 1.5]);
         let trained_with = ["a".to_owned(), "c".to_owned()];
         let error = decoded.check(2, Some(&trained_with)).unwrap_err();
-        assert_eq!(error.to_string(), "column 1 is `b`, but this model was trained with `c` in that place");
+        assert_eq!(error.to_string(), "column 1 is `b`, but this model was trained with `c` in that position");
         assert_eq!(decoded.check(3, None), Err(CodecError::Columns { found: 2, features: 3 }));
         let by_default = request(named.inputs.clone(), None);
-        assert!(matches!(decode(&by_default, Some("pd")), Ok(Decoded::Frame(_))), "the model's content type");
+        assert!(matches!(decode(&by_default, Some("pd")), Ok(DecodedInputs::Frame(_))), "the model's content type");
     }
 
     #[test]
-    fn what_is_no_matrix_is_refused() {
+    fn inputs_that_are_not_a_matrix_are_rejected() {
         let two = request(vec![tensor("a", &[1], &[1_f32]), tensor("b", &[1], &[1_f32])], None);
         assert_eq!(
             decode(&two, None).unwrap_err().to_string(),

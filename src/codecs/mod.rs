@@ -1,34 +1,34 @@
 //! Content types: how a native runtime reads a request as numbers.
 //!
-//! The content type comes from the request, else from the model's settings, else it is `np`. `np` reads one tensor as an
-//! array, `pd` reads one column from each input. As in the original, a content type that nobody knows counts as none.
+//! The content type is that of the request, or else of the model's settings, or else `np`. `np` reads one tensor as an
+//! array, `pd` reads one column from each input. As in the original, an unknown content type is treated like none.
 
 mod matrix;
 
-pub use matrix::{Array, Decoded, Matrix};
+pub use matrix::{DecodedInputs, NumericArray, NumericMatrix};
 
 use crate::types::{Datatype, InferenceRequest, Tensor};
 
-/// Why a request's tensors cannot be read as the model needs them. Always the client's to mend.
+/// Why a request's tensors cannot be converted for the model. Always an error of the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     #[error(
         "There was an error encoding / decoding the payload: The '{codec}' codec only supports a single input tensor ({found} were received)"
     )]
     SingleTensor { codec: &'static str, found: usize },
-    #[error("input `{input}` is {datatype}, but this model takes numbers")]
+    #[error("input `{input}` is {datatype}, but this model expects numbers")]
     NotNumeric { input: String, datatype: Datatype },
-    #[error("input `{input}` has the content type `{content_type}`, but this model takes numbers: use `np` or `pd`")]
+    #[error("input `{input}` has the content type `{content_type}`, but this model expects numbers: use `np` or `pd`")]
     ContentType { input: String, content_type: String },
-    #[error("input `{input}` has the shape {found:?}, but this model takes [rows, {features}]")]
+    #[error("input `{input}` has the shape {found:?}, but this model expects [rows, {features}]")]
     Shape { input: String, found: Vec<usize>, features: usize },
     #[error("column `{input}` has {found} rows, but column `{first}` has {rows}")]
     Rows { input: String, found: usize, first: String, rows: usize },
-    #[error("column `{input}` is there twice")]
+    #[error("column `{input}` occurs twice")]
     DuplicateColumn { input: String },
-    #[error("the request has {found} columns, but this model takes {features}")]
+    #[error("the request has {found} columns, but this model expects {features}")]
     Columns { found: usize, features: usize },
-    #[error("column {index} is `{found}`, but this model was trained with `{wanted}` in that place")]
+    #[error("column {index} is `{found}`, but this model was trained with `{wanted}` in that position")]
     ColumnName { index: usize, found: String, wanted: String },
 }
 
@@ -37,12 +37,12 @@ const NOT_NUMBERS: [&str; 3] = ["str", "base64", "datetime"];
 /// Content types whose values are neither numbers nor text.
 const NOT_TEXT: [&str; 2] = ["base64", "datetime"];
 
-/// Reads a request by its content type.
+/// Reads a request of numbers by its content type. `default` is that of the model's settings.
 ///
 /// # Errors
 ///
-/// Fails when the inputs do not suit the content type, or are not numbers.
-pub fn decode<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<Decoded<'a>, CodecError> {
+/// Fails if the inputs do not match the content type, or are not numbers.
+pub fn decode<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<DecodedInputs<'a>, CodecError> {
     for input in &request.inputs {
         if input.datatype == Datatype::Bytes {
             return Err(CodecError::NotNumeric { input: input.name.clone(), datatype: input.datatype });
@@ -52,12 +52,15 @@ pub fn decode<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Resul
     arrange(request, default)
 }
 
-/// Reads a request by its content type, in which there may be texts.
+/// Reads a request of numbers and text by its content type. `default` is that of the model's settings.
 ///
 /// # Errors
 ///
-/// Fails when the inputs do not suit the content type, or are bytes or dates.
-pub fn decode_with_text<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<Decoded<'a>, CodecError> {
+/// Fails if the inputs do not match the content type, or are bytes or dates.
+pub fn decode_with_text<'a>(
+    request: &'a InferenceRequest,
+    default: Option<&str>,
+) -> Result<DecodedInputs<'a>, CodecError> {
     for input in &request.inputs {
         check_content_type(input, &NOT_TEXT)?;
     }
@@ -73,11 +76,11 @@ fn check_content_type(input: &Tensor, refused: &[&str]) -> Result<(), CodecError
     }
 }
 
-fn arrange<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<Decoded<'a>, CodecError> {
+fn arrange<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<DecodedInputs<'a>, CodecError> {
     match request.parameters.content_type().or(default) {
-        Some("pd") => Decoded::frame(&request.inputs),
+        Some("pd") => DecodedInputs::frame(&request.inputs),
         _ => match &request.inputs[..] {
-            [input] => Ok(Decoded::Array(input)),
+            [input] => Ok(DecodedInputs::Array(input)),
             inputs => Err(CodecError::SingleTensor { codec: "np", found: inputs.len() }),
         },
     }

@@ -1,4 +1,4 @@
-//! `mlserver completions` and `mlserver man`: what shells and `man` know about the command line.
+//! `mlserver completions` and `mlserver man`: shell completions and manual pages.
 
 use std::fs;
 
@@ -19,13 +19,13 @@ pub fn run(args: &CompletionsArgs, ui: &mut Ui) -> Result<(), CommandError> {
     Ok(ui.line(String::from_utf8_lossy(&script).trim_end())?)
 }
 
-/// Runs `mlserver man`: a page for the program and one for each command.
+/// Runs `mlserver man`: writes a page for the program and one for each command.
 pub fn man(args: &ManArgs, ui: &mut Ui) -> Result<(), CommandError> {
     let failed = || format!("cannot write into `{}`", args.folder.display());
     fs::create_dir_all(&args.folder).with_context(failed)?;
-    // Pages are named and titled by these, which `--version` needs to be otherwise.
+    // These are the names and titles of the pages; `--version` needs other values.
     let command = Cli::command().display_name(NAME).version(env!("CARGO_PKG_VERSION"));
     clap_mangen::generate_to(command, &args.folder).with_context(failed)?;
-    ui.note(format_args!("The pages are in `{}`", args.folder.display()));
+    ui.note(format_args!("Wrote the manual pages to `{}`", args.folder.display()));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `mlserver config show`: the effective settings, as the server would read them at start.
+//! `mlserver config show`: prints the effective settings, as the server would read them at startup.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,9 +6,9 @@ use std::fmt;
 use anyhow::anyhow;
 use serde_json::{Value, json};
 
-use crate::cli::config::{ConfigArgs, ConfigCommand, Format, ShowArgs};
+use crate::cli::config::{ConfigArgs, ConfigCommand, ConfigFormat, ShowArgs};
 use crate::repository::{Discovery, Repository};
-use crate::settings::{Entry, Environment, Loaded, ModelSettings, Settings, Sources};
+use crate::settings::{Environment, LoadedSettings, ModelSettings, SettingEntry, Settings, SettingsSources};
 use crate::ui::Ui;
 
 use super::CommandError;
@@ -20,17 +20,17 @@ pub fn run(args: &ConfigArgs, environment: &dyn Environment, ui: &mut Ui) -> Res
     }
 }
 
-/// Prints the settings; what is wrong with them goes to the other stream.
+/// Prints the settings on standard output, and their problems on standard error.
 ///
-/// A model that cannot be read is an error of its own, and fails the command only in strict mode.
+/// A model that cannot be read is reported as an error, but fails the command only in strict mode.
 fn show(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
-    let sources = Sources::read(environment)?;
+    let sources = SettingsSources::read(environment)?;
     let server = Settings::load(&args.folder, &sources, args.strict)?;
     let discovery = Repository::new(&args.folder, sources, args.strict).discover();
     report(&server, &discovery, ui);
     match args.format {
-        Format::Text => text(&server, &discovery, ui)?,
-        Format::Json => ui.line(format_args!("{:#}", to_json(&server, &discovery)))?,
+        ConfigFormat::Text => text(&server, &discovery, ui)?,
+        ConfigFormat::Json => ui.line(format_args!("{:#}", to_json(&server, &discovery)))?,
     }
     match discovery.errors.len() {
         1.. if args.strict => Err(anyhow!("not every model in `{}` can be read", args.folder.display()).into()),
@@ -38,8 +38,8 @@ fn show(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(
     }
 }
 
-/// Reports each warning once: what the environment sets, it sets for every model.
-fn report(server: &Loaded<Settings>, discovery: &Discovery, ui: &mut Ui) {
+/// Reports each warning once: an environment variable applies to every model, and so does its warning.
+fn report(server: &LoadedSettings<Settings>, discovery: &Discovery, ui: &mut Ui) {
     let of_models = discovery.models.iter().flat_map(|model| &model.warnings);
     let mut reported = HashSet::new();
     for warning in server.warnings.iter().chain(of_models) {
@@ -54,19 +54,19 @@ fn report(server: &Loaded<Settings>, discovery: &Discovery, ui: &mut Ui) {
     }
 }
 
-fn text(server: &Loaded<Settings>, discovery: &Discovery, ui: &mut Ui) -> std::io::Result<()> {
+fn text(server: &LoadedSettings<Settings>, discovery: &Discovery, ui: &mut Ui) -> std::io::Result<()> {
     ui.line("server")?;
     entries(&server.entries, ui)?;
     for model in &discovery.models {
-        ui.line(format_args!("\n{}", Title(&model.settings)))?;
+        ui.line(format_args!("\n{}", ModelTitle(&model.settings)))?;
         entries(&model.entries, ui)?;
     }
     Ok(())
 }
 
-/// Prints a line per value, with the sources in one column.
-fn entries(entries: &[Entry], ui: &mut Ui) -> std::io::Result<()> {
-    /// A value that is longer moves its source to the right, and only its own.
+/// Prints a line per value, with the sources aligned.
+fn entries(entries: &[SettingEntry], ui: &mut Ui) -> std::io::Result<()> {
+    /// The source of a longer value is not aligned.
     const WIDEST: usize = 48;
     let lines: Vec<String> = entries.iter().map(|entry| format!("{} = {}", entry.key, entry.value)).collect();
     let lengths = lines.iter().map(|line| line.chars().count());
@@ -77,10 +77,10 @@ fn entries(entries: &[Entry], ui: &mut Ui) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Names a model, its version, and the file which describes it.
-struct Title<'a>(&'a ModelSettings);
+/// Displays a model's name, version and settings file.
+struct ModelTitle<'a>(&'a ModelSettings);
 
-impl fmt::Display for Title<'_> {
+impl fmt::Display for ModelTitle<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "model `{}`", self.0.name)?;
         if let Some(version) = self.0.version() {
@@ -93,7 +93,7 @@ impl fmt::Display for Title<'_> {
     }
 }
 
-fn to_json(server: &Loaded<Settings>, discovery: &Discovery) -> Value {
+fn to_json(server: &LoadedSettings<Settings>, discovery: &Discovery) -> Value {
     let models: Vec<Value> = discovery.models.iter().map(model_to_json).collect();
     let errors: Vec<String> = discovery.errors.iter().map(ToString::to_string).collect();
     json!({
@@ -103,7 +103,7 @@ fn to_json(server: &Loaded<Settings>, discovery: &Discovery) -> Value {
     })
 }
 
-fn model_to_json(model: &Loaded<ModelSettings>) -> Value {
+fn model_to_json(model: &LoadedSettings<ModelSettings>) -> Value {
     json!({
         "name": model.settings.name,
         "version": model.settings.version(),
@@ -113,7 +113,7 @@ fn model_to_json(model: &Loaded<ModelSettings>) -> Value {
     })
 }
 
-fn entries_to_json(entries: &[Entry]) -> Value {
+fn entries_to_json(entries: &[SettingEntry]) -> Value {
     let fields = entries.iter().map(|entry| {
         let shown = json!({"value": entry.value, "source": entry.source.to_json()});
         (entry.key.clone(), shown)

@@ -1,7 +1,7 @@
-//! The class that `model_repository_implementation` names.
+//! The repository class that `model_repository_implementation` names.
 //!
-//! It runs in a worker, as the model `mlserver._worker.repository.Repository`, which nobody but this server can reach, and
-//! answers over two routes of its own. So it is watched and replaced as models are, and can hurt nobody.
+//! It runs in a worker, as the model `mlserver._worker.repository.Repository`, which only this server can reach, and answers over two
+//! custom routes. So it is watched and replaced like a model, and its failures affect nothing else.
 
 use std::sync::Arc;
 
@@ -16,24 +16,24 @@ use crate::runtimes::python::{Python, PythonLoadError};
 use crate::settings::{ModelSettings, Settings};
 use crate::types::{CustomCall, CustomReply};
 
-/// What runs the class.
+/// The implementation that runs the class.
 const IMPLEMENTATION: &str = "mlserver._worker.repository.Repository";
-/// The name under which it is logged.
+/// Its name in the logs.
 const NAME: &str = "model repository";
 
-/// A repository in Python.
+/// A model repository implemented in Python.
 #[derive(Debug)]
-pub(super) struct InPython(Arc<dyn Runtime>);
+pub(super) struct PythonRepository(Arc<dyn Runtime>);
 
-impl InPython {
+impl PythonRepository {
     /// Starts the class that the settings name.
     ///
     /// # Errors
     ///
-    /// Fails when it cannot be imported or made.
+    /// Fails if the class cannot be imported or instantiated.
     pub(super) async fn start(python: &Python, class: &str, settings: &Settings) -> Result<Self, PythonLoadError> {
         let mut model = ModelSettings::new(NAME, IMPLEMENTATION);
-        // One process of its own.
+        // A process of its own.
         model.parallel_workers = Some(0);
         model.parameters.inference_pool_gid = Some("repository".to_owned());
         let values = [
@@ -45,9 +45,10 @@ impl InPython {
         Ok(Self(python.load(&model, None).await?))
     }
 
-    async fn ask(&self, path: &str, name: Option<&str>) -> Result<Vec<Listed>, CustomError> {
-        let place = self.0.description().routes.iter().position(|route| route.template.as_str() == path);
-        let place = place.ok_or_else(|| CustomError { reason: format!("the SDK's repository has no `{path}`") })?;
+    async fn call(&self, path: &str, name: Option<&str>) -> Result<Vec<Listed>, CustomError> {
+        let index = self.0.description().routes.iter().position(|route| route.template.as_str() == path);
+        let index =
+            index.ok_or_else(|| CustomError { reason: format!("the SDK's repository has no route `{path}`") })?;
         let call = CustomCall {
             method: Method::GET,
             path: path.to_owned(),
@@ -57,7 +58,7 @@ impl InPython {
             body: bytes::Bytes::new(),
         };
         let failed = |reason: String| CustomError { reason: format!("the model repository failed: {reason}") };
-        let CustomReply { status, body, .. } = self.0.call(place, call).await.map_err(|error| failed(chain(&error)))?;
+        let CustomReply { status, body, .. } = self.0.call(index, call).await.map_err(|error| failed(chain(&error)))?;
         if status != StatusCode::OK {
             return Err(failed(format!("status {status}")));
         }
@@ -65,12 +66,12 @@ impl InPython {
     }
 }
 
-impl CustomRepository for InPython {
+impl CustomRepository for PythonRepository {
     fn list(&self) -> BoxFuture<'_, Result<Vec<Listed>, CustomError>> {
-        self.ask("/models", None).boxed()
+        self.call("/models", None).boxed()
     }
 
     fn find<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, CustomError>> {
-        self.ask("/models/{name:path}", Some(name)).boxed()
+        self.call("/models/{name:path}", Some(name)).boxed()
     }
 }

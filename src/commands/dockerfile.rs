@@ -1,4 +1,4 @@
-//! `mlserver dockerfile`: a Dockerfile for a folder, to build with whatever builds images.
+//! `mlserver dockerfile`: writes a Dockerfile for a model folder, for any image builder.
 
 use std::fs;
 use std::path::Path;
@@ -6,24 +6,28 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::cli::dockerfile::DockerfileArgs;
-use crate::image::{self, Options, Plan};
+use crate::image::{self, DockerfileOptions, ImagePlan};
 use crate::ui::Ui;
 
 use super::CommandError;
 
-/// Runs `mlserver dockerfile`, and prints the paths of the files that it has written.
+/// Runs `mlserver dockerfile`, and prints the paths of the files it wrote.
 pub fn run(args: &DockerfileArgs, ui: &mut Ui) -> Result<(), CommandError> {
-    let plan = Plan::of(&args.folder)?;
-    let options = Options { base: args.base.clone(), server: Some(args.server.clone()), ..Options::default() };
+    let plan = ImagePlan::of(&args.folder)?;
+    let options = DockerfileOptions {
+        base: args.base.clone(),
+        server: Some(args.server.clone()),
+        ..DockerfileOptions::default()
+    };
     let dockerfile = image::dockerfile(&plan, &options)?;
-    if plan.leaves_packages_out(&args.folder) {
-        ui.warning("every model is native, so no package is installed: `parameters.extra.backend` python changes that");
+    if plan.omits_packages(&args.folder) {
+        ui.warning("every model is native, so no packages are installed; set `parameters.extra.backend` to `python` to install them");
     }
-    write(&args.folder.join("Dockerfile"), &dockerfile, ui)?;
+    write(&args.folder.join("Dockerfile"), &dockerfile.text, ui)?;
     if args.include_dockerignore {
         write(&args.folder.join("Dockerfile.dockerignore"), &image::default_ignore(), ui)?;
     }
-    ui.note(format_args!("The image is made for {plan}"));
+    ui.note(format_args!("Wrote a Dockerfile: {plan}"));
     Ok(())
 }
 

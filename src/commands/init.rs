@@ -1,4 +1,4 @@
-//! `mlserver init`: a new project from a template.
+//! `mlserver init`: creates a project from a template.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use crate::ui::Ui;
 
 use super::CommandError;
 
-/// What a project is called when nothing says so.
+/// The name of a project without another one.
 const DEFAULT_NAME: &str = "my-model";
 
-/// Runs `mlserver init`, and prints the files that it has written.
+/// Runs `mlserver init`, and prints the paths of the files it wrote.
 pub fn run(args: &InitArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
     if args.list {
         for template in TEMPLATES {
@@ -29,11 +29,14 @@ pub fn run(args: &InitArgs, environment: &dyn Environment, ui: &mut Ui) -> Resul
     for path in project.paths() {
         ui.line(folder.join(path).display())?;
     }
-    ui.note(format_args!("`{name}` is ready: `mlserver start {}` serves it; README.md says more", folder.display()));
+    ui.note(format_args!(
+        "Created `{name}`. Serve it with `mlserver start {}`; see its README.md for more",
+        folder.display()
+    ));
     Ok(())
 }
 
-/// Returns the name of a folder, which need not be there, however the path to it is written.
+/// Returns the name of a folder, which need not exist. Resolves `.` and `..` in its path.
 fn name_of(folder: &Path) -> Option<String> {
     let absolute = folder.canonicalize().unwrap_or_else(|_| folder.components().collect());
     Some(absolute.file_name()?.to_string_lossy().into_owned())

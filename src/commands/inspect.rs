@@ -1,4 +1,4 @@
-//! `mlserver inspect`: what an artifact holds, read as data.
+//! `mlserver inspect`: shows what an artifact contains, without executing it.
 
 use anyhow::Context;
 
@@ -15,6 +15,6 @@ pub fn run(args: &InspectArgs, ui: &mut Ui) -> Result<(), CommandError> {
     }
     let bytes = runtimes::read_sklearn(&args.path)?;
     let report = ArtifactReport::read(&bytes.into());
-    let report = report.with_context(|| format!("`{}` cannot be read as a pickle", args.path.display()))?;
+    let report = report.with_context(|| format!("cannot read `{}` as a pickle", args.path.display()))?;
     Ok(ui.line(report)?)
 }

@@ -1,4 +1,4 @@
-//! `mlserver manifest`: what a cluster needs to know to run an image.
+//! `mlserver manifest`: prints a Kubernetes manifest that runs an image.
 
 use std::fs;
 
@@ -6,46 +6,46 @@ use anyhow::{Context, anyhow};
 use serde::Serialize;
 
 use super::CommandError;
-use crate::cli::manifest::{Kind, ManifestArgs};
+use crate::cli::manifest::{ManifestArgs, ManifestKind};
 use crate::settings::env::MapEnvironment;
-use crate::settings::{Settings, Sources};
+use crate::settings::{Settings, SettingsSources};
 use crate::templates;
 use crate::ui::Ui;
 
-/// The longest name that a Service may have.
+/// The limit on the length of a Service's name.
 const LONGEST_NAME: usize = 63;
 
-/// What the templates may name.
+/// The variables of the templates.
 #[derive(Debug, Serialize)]
-struct Values<'a> {
+struct ManifestValues<'a> {
     name: &'a str,
     /// As a YAML string.
     image: String,
     replicas: u16,
     http_port: u16,
     grpc_port: u16,
-    /// Nothing when metrics are switched off.
+    /// `None` if metrics are disabled.
     metrics_port: Option<u16>,
     metrics_path: String,
     /// In seconds, rounded up.
     grace_period: u64,
 }
 
-/// Runs `mlserver manifest`. Ports and paths are those that the folder's settings give the image.
+/// Runs `mlserver manifest`. Ports and paths come from the folder's settings.
 pub fn run(args: &ManifestArgs, ui: &mut Ui) -> Result<(), CommandError> {
     let folder = fs::canonicalize(&args.folder).with_context(|| format!("cannot read `{}`", args.folder.display()))?;
-    let settings = Settings::load(&folder, &Sources::read(&MapEnvironment::new(&folder))?, false)?.settings;
+    let settings = Settings::load(&folder, &SettingsSources::read(&MapEnvironment::new(&folder))?, false)?.settings;
     let name = match &args.name {
         Some(name) => name.clone(),
         None => dns_label(&folder.file_name().unwrap_or_default().to_string_lossy()),
     };
     if name.is_empty() || name.len() > LONGEST_NAME || dns_label(&name) != name {
         return Err(anyhow!(
-            "`{name}` cannot be a name in a cluster: expected lower-case letters, digits and `-`, with --name"
+            "invalid resource name `{name}`: expected at most {LONGEST_NAME} lowercase letters, digits and `-`; set another one with --name"
         )
         .into());
     }
-    let values = Values {
+    let values = ManifestValues {
         name: &name,
         image: serde_json::to_string(&args.image)?,
         replicas: args.replicas,
@@ -56,14 +56,14 @@ pub fn run(args: &ManifestArgs, ui: &mut Ui) -> Result<(), CommandError> {
         grace_period: (settings.shutdown_delay + settings.shutdown_grace_period).as_secs() + 1,
     };
     let template = match args.kind {
-        Kind::Kubernetes => "manifests/kubernetes.yaml.tera",
-        Kind::Kserve => "manifests/kserve.yaml.tera",
-        Kind::Seldon => "manifests/seldon.yaml.tera",
+        ManifestKind::Kubernetes => "manifests/kubernetes.yaml.tera",
+        ManifestKind::Kserve => "manifests/kserve.yaml.tera",
+        ManifestKind::Seldon => "manifests/seldon.yaml.tera",
     };
     Ok(ui.line(templates::embedded(template, &values)?.trim_end())?)
 }
 
-/// Returns a name that clusters take, as near to `text` as can be.
+/// Returns a valid resource name that is close to `text`.
 fn dns_label(text: &str) -> String {
     let lower = text.to_lowercase();
     let kept = lower.split(|c: char| !c.is_ascii_lowercase() && !c.is_ascii_digit()).filter(|part| !part.is_empty());

@@ -1,4 +1,4 @@
-//! What the subcommands do, one file each, and how they end.
+//! The implementations of the subcommands, one file each, and their exit codes.
 
 pub mod build;
 pub mod completions;
@@ -12,23 +12,23 @@ pub mod inspect;
 pub mod manifest;
 pub mod start;
 
-/// The command did what it was asked for.
+/// The command succeeded.
 pub const SUCCESS: u8 = 0;
-/// It could not.
+/// The command failed.
 pub const FAILURE: u8 = 1;
-/// The command line could not be understood.
+/// The command line is invalid.
 pub const USAGE: u8 = 2;
-/// A second signal ended it before every request had its answer.
+/// A second signal ended the command before every request was answered.
 pub const FORCED: u8 = 3;
-/// Every row of the input has a line in the output, but some of these tell of failures.
+/// Every row of the input has a line in the output, but some of them are failures.
 pub const SOME_FAILED: u8 = 4;
-/// It was told to stop before the end, by a signal or by a reader that has gone.
+/// The command was stopped early, by a signal or because the reader of its output closed the pipe.
 pub const INTERRUPTED: u8 = 130;
 
-/// Why a command failed, for the person who ran it.
+/// Why a command failed, for the user.
 #[derive(Debug)]
 pub struct CommandError {
-    /// What to report, with its causes.
+    /// The error to report, with its causes.
     pub error: anyhow::Error,
     /// The exit code.
     pub code: u8,

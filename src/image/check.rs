@@ -1,4 +1,4 @@
-//! Whether an image serves: it is started, its models are loaded, and samples are sent to them.
+//! Checks an image: runs it, waits until its models are loaded, and sends them sample requests.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,66 +16,66 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::engine::{Engine, words};
+use super::engine::{DockerEngine, error_text};
 
-/// How long models may take to load, and to answer.
-const PATIENCE: Duration = Duration::from_mins(10);
-/// How long to wait before asking again whether the server is ready.
-const PAUSE: Duration = Duration::from_millis(100);
-/// How much of an answer is read, in bytes.
-const MOST_BYTES: usize = 64 << 20;
-/// How many of the container's last lines are shown when it fails.
-const SHOWN: usize = 40;
+/// How long models may take to load, and to answer a request.
+const CHECK_TIMEOUT: Duration = Duration::from_mins(10);
+/// How often to check whether the server is ready.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The limit on the size of a response, in bytes.
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
+/// How many lines of the container's log are shown if the check fails.
+const LOG_LINES: usize = 40;
 
-/// A request to try a model with.
+/// A sample request for a model.
 #[derive(Debug, Clone)]
-pub struct Sample {
+pub struct CheckSample {
     pub model: String,
     /// The JSON of an inference request.
     pub body: Bytes,
 }
 
-/// What an image is tried with.
+/// How to check an image.
 #[derive(Debug, Clone)]
-pub struct Trial {
+pub struct ImageCheck {
     pub image: String,
-    /// The container's network, the engine's default if none is named.
+    /// The network of the container. The engine's default if `None`.
     pub network: Option<String>,
     /// The port that the server in the image listens on.
     pub port: u16,
-    pub samples: Vec<Sample>,
+    pub samples: Vec<CheckSample>,
 }
 
-/// Why an image does not serve.
+/// Why an image failed the check.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    #[error("the image cannot be run: {reason}")]
+    #[error("cannot run the image: {reason}")]
     Run { reason: String },
-    #[error("the image does not serve: {reason}{}", shown(lines))]
+    #[error("the image failed to start: {reason}{}", log_lines(lines))]
     NotReady { reason: String, lines: Vec<String> },
-    #[error("model `{model}` does not answer its `request.json`: {reason}{}", shown(lines))]
-    Sample { model: String, reason: String, lines: Vec<String> },
+    #[error("model `{model}` did not answer its `request.json`: {reason}{}", log_lines(lines))]
+    CheckSample { model: String, reason: String, lines: Vec<String> },
 }
 
-fn shown(lines: &[String]) -> String {
+fn log_lines(lines: &[String]) -> String {
     lines.iter().flat_map(|line| ["\n", line]).collect()
 }
 
-impl Engine {
-    /// Runs the image as its own user, waits until it is ready, and sends the samples. The container is removed in any case.
+impl DockerEngine {
+    /// Runs the image as its own user, waits until it is ready, and sends the sample requests. Always removes the container.
     ///
-    /// The engine has to be on this machine: the container's port is published on the loopback interface only.
+    /// The engine must be on this machine: the container's port is only published on the loopback interface.
     ///
     /// # Errors
     ///
-    /// Fails with the server's last lines when it ends, is not ready after ten minutes, or does not answer a sample.
-    pub async fn check(&self, trial: &Trial) -> Result<(), CheckError> {
-        let run = |error| CheckError::Run { reason: words(&error) };
-        let body = container(trial);
+    /// Fails with the last lines of the server's log if it exits, is not ready after ten minutes, or does not answer a sample request.
+    pub async fn check(&self, check: &ImageCheck) -> Result<(), CheckError> {
+        let run = |error| CheckError::Run { reason: error_text(&error) };
+        let body = container(check);
         let created = self.docker.create_container(None::<CreateContainerOptions>, body).await.map_err(run)?;
         let started = self.docker.start_container(&created.id, None::<StartContainerOptions>).await.map_err(run);
         let outcome = match started {
-            Ok(()) => self.try_container(&created.id, trial).await,
+            Ok(()) => self.wait_and_check(&created.id, check).await,
             Err(error) => Err(error),
         };
         let force = RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
@@ -83,67 +83,76 @@ impl Engine {
         outcome.and(removed)
     }
 
-    async fn try_container(&self, id: &str, trial: &Trial) -> Result<(), CheckError> {
-        let run = |error| CheckError::Run { reason: words(&error) };
+    async fn wait_and_check(&self, id: &str, check: &ImageCheck) -> Result<(), CheckError> {
+        let run = |error| CheckError::Run { reason: error_text(&error) };
         let options =
             LogsOptions { follow: true, stdout: true, stderr: true, tail: "all".to_owned(), ..LogsOptions::default() };
-        let mut log =
-            Log { stream: Box::pin(self.docker.logs(id, Some(options))), lines: VecDeque::new(), address: None };
-        let end = Instant::now() + PATIENCE;
-        let mut reason = "it does not listen".to_owned();
+        let mut log = ContainerLog {
+            stream: Box::pin(self.docker.logs(id, Some(options))),
+            lines: VecDeque::new(),
+            address: None,
+        };
+        let end = Instant::now() + CHECK_TIMEOUT;
+        let mut reason = "it is not listening".to_owned();
         loop {
-            log.read_what_is_there().await;
+            log.read_available().await;
             let inspected = self.docker.inspect_container(id, None::<InspectContainerOptions>).await.map_err(run)?;
             if let Some(code) = exit_code(&inspected) {
-                log.read_what_is_there().await;
-                let reason = format!("it ended with exit code {code}; its last lines:");
+                log.read_available().await;
+                let reason = format!("it exited with code {code}; the last lines of its log:");
                 return Err(CheckError::NotReady { reason, lines: log.lines.into() });
             }
-            if let Some(address) = address(&inspected, trial).or(log.address) {
-                match ask(address, Method::GET, "/v2/health/ready", Bytes::new()).await {
-                    Ok((200, _)) => return self.try_samples(address, trial, log).await,
+            if let Some(address) = address(&inspected, check).or(log.address) {
+                match send(address, Method::GET, "/v2/health/ready", Bytes::new()).await {
+                    Ok((200, _)) => return self.send_samples(address, check, log).await,
                     Ok((_, body)) => reason = body,
                     Err(error) => reason = error,
                 }
             }
             if Instant::now() > end {
-                let reason = format!("it is not ready after {} s: {reason}", PATIENCE.as_secs());
+                let reason = format!("it was not ready after {} s: {reason}", CHECK_TIMEOUT.as_secs());
                 return Err(CheckError::NotReady { reason, lines: log.lines.into() });
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn try_samples(&self, address: SocketAddr, trial: &Trial, mut log: Log) -> Result<(), CheckError> {
-        for sample in &trial.samples {
+    async fn send_samples(
+        &self,
+        address: SocketAddr,
+        check: &ImageCheck,
+        mut log: ContainerLog,
+    ) -> Result<(), CheckError> {
+        for sample in &check.samples {
             let path = format!("/v2/models/{}/infer", sample.model);
-            let asked = tokio::time::timeout(PATIENCE, ask(address, Method::POST, &path, sample.body.clone())).await;
-            let reason = match asked {
+            let answered =
+                tokio::time::timeout(CHECK_TIMEOUT, send(address, Method::POST, &path, sample.body.clone())).await;
+            let reason = match answered {
                 Ok(Ok((200, _))) => continue,
-                Ok(Ok((status, body))) => format!("{status}, {body}"),
+                Ok(Ok((status, body))) => format!("status {status}: {body}"),
                 Ok(Err(error)) => error,
-                Err(_) => format!("no answer after {} s", PATIENCE.as_secs()),
+                Err(_) => format!("no answer after {} s", CHECK_TIMEOUT.as_secs()),
             };
-            log.read_what_is_there().await;
-            return Err(CheckError::Sample { model: sample.model.clone(), reason, lines: log.lines.into() });
+            log.read_available().await;
+            return Err(CheckError::CheckSample { model: sample.model.clone(), reason, lines: log.lines.into() });
         }
         Ok(())
     }
 }
 
-/// Describes the container: on the host's network it picks a free port, else its port is published on one.
-fn container(trial: &Trial) -> ContainerCreateBody {
-    let on_host = trial.network.as_deref() == Some("host");
-    let port = format!("{}/tcp", trial.port);
+/// Describes the container. On the host's network the server picks a free port; otherwise its port is published on one.
+fn container(check: &ImageCheck) -> ContainerCreateBody {
+    let on_host = check.network.as_deref() == Some("host");
+    let port = format!("{}/tcp", check.port);
     let publish = PortBinding { host_ip: Some(Ipv4Addr::LOCALHOST.to_string()), host_port: None };
     let ports = (!on_host).then(|| HashMap::from([(port.clone(), Some(vec![publish]))]));
     let free = ["MLSERVER_HTTP_PORT=0", "MLSERVER_GRPC_PORT=0", "MLSERVER_METRICS_PORT=0", "MLSERVER_HOST=127.0.0.1"];
     ContainerCreateBody {
-        image: Some(trial.image.clone()),
+        image: Some(check.image.clone()),
         env: on_host.then(|| free.map(str::to_owned).into()),
         exposed_ports: (!on_host).then(|| vec![port]),
         host_config: Some(HostConfig {
-            network_mode: trial.network.clone(),
+            network_mode: check.network.clone(),
             port_bindings: ports,
             ..HostConfig::default()
         }),
@@ -151,39 +160,39 @@ fn container(trial: &Trial) -> ContainerCreateBody {
     }
 }
 
-/// Returns the code with which a container has ended, if it has.
+/// Returns the exit code of a container, or `None` if it is running.
 fn exit_code(inspected: &ContainerInspectResponse) -> Option<i64> {
     let state = inspected.state.as_ref()?;
     (state.running == Some(false)).then(|| state.exit_code.unwrap_or_default())
 }
 
-/// Returns where the container's port is published.
-fn address(inspected: &ContainerInspectResponse, trial: &Trial) -> Option<SocketAddr> {
+/// Returns the address at which the container's port is published.
+fn address(inspected: &ContainerInspectResponse, check: &ImageCheck) -> Option<SocketAddr> {
     let ports = inspected.network_settings.as_ref()?.ports.as_ref()?;
-    let bindings = ports.get(&format!("{}/tcp", trial.port))?.as_ref()?;
+    let bindings = ports.get(&format!("{}/tcp", check.port))?.as_ref()?;
     let port = bindings.iter().find_map(|binding| binding.host_port.as_ref()?.parse().ok())?;
     Some((Ipv4Addr::LOCALHOST, port).into())
 }
 
-/// What a container says.
-struct Log {
+/// The log of a container.
+struct ContainerLog {
     stream: std::pin::Pin<Box<dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send>>,
     /// The last lines.
     lines: VecDeque<String>,
-    /// What the server says about where it listens.
+    /// The address that the server has announced in the log.
     address: Option<SocketAddr>,
 }
 
-impl Log {
-    async fn read_what_is_there(&mut self) {
-        while let Ok(Some(Ok(output))) = tokio::time::timeout(PAUSE, self.stream.next()).await {
+impl ContainerLog {
+    async fn read_available(&mut self) {
+        while let Ok(Some(Ok(output))) = tokio::time::timeout(POLL_INTERVAL, self.stream.next()).await {
             for line in String::from_utf8_lossy(&output.into_bytes()).lines() {
                 if let Some((_, address)) = line.split_once("HTTP server running on http://") {
                     let end =
                         address.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':').unwrap_or(address.len());
                     self.address = address[..end].parse().ok();
                 }
-                if self.lines.len() == SHOWN {
+                if self.lines.len() == LOG_LINES {
                     self.lines.pop_front();
                 }
                 self.lines.push_back(line.to_owned());
@@ -192,8 +201,8 @@ impl Log {
     }
 }
 
-/// Sends a request and returns status and body of the answer, or why there is none.
-async fn ask(address: SocketAddr, method: Method, path: &str, body: Bytes) -> Result<(u16, String), String> {
+/// Sends a request and returns the status and the body of the response, or why there is none.
+async fn send(address: SocketAddr, method: Method, path: &str, body: Bytes) -> Result<(u16, String), String> {
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
     let connected = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = connected.map_err(|error| error.to_string())?;
@@ -203,7 +212,8 @@ async fn ask(address: SocketAddr, method: Method, path: &str, body: Bytes) -> Re
     let exchange = async {
         let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
         let status = answer.status().as_u16();
-        let body = Limited::new(answer.into_body(), MOST_BYTES).collect().await.map_err(|error| error.to_string())?;
+        let body =
+            Limited::new(answer.into_body(), MAX_RESPONSE_BYTES).collect().await.map_err(|error| error.to_string())?;
         Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
     };
     tokio::select! {

@@ -1,4 +1,4 @@
-//! What the engine gets to build from: a tar of the Dockerfile, the folder and the server, written while it is sent.
+//! The build context: a tar of the Dockerfile, the folder and the server, written while it is sent.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -12,34 +12,34 @@ use futures_util::stream;
 use tar::{Builder, EntryType, Header};
 use tokio::sync::mpsc;
 
-use super::Ignore;
+use super::{Dockerfile, IgnoreRules};
 
-/// The name of the Dockerfile in the context, where no file of a folder can be.
+/// The name of the Dockerfile in the context. The folder's files are in `project/`, so they cannot collide with it.
 pub(super) const DOCKERFILE: &str = "Dockerfile";
-/// How many bytes are sent at a time, and how many such pieces may wait to be sent.
-const PIECE: usize = 256 << 10;
-const WAITING: usize = 4;
+/// How many bytes are sent at a time, and how many such chunks may wait to be sent.
+const CHUNK: usize = 256 << 10;
+const MAX_WAITING_CHUNKS: usize = 4;
 
-/// The parts of a context.
+/// The contents of a build context.
 #[derive(Debug)]
-pub struct Context {
-    pub dockerfile: String,
+pub struct BuildContext {
+    pub dockerfile: Dockerfile,
     /// The folder that becomes `project/`.
     pub folder: PathBuf,
-    pub ignore: Ignore,
-    /// Files of this machine that become `server/`: where each is, and where it stands in the image.
+    pub ignore: IgnoreRules,
+    /// Files of this machine that go to `server/`: the path of each, and its path in the image.
     pub server: Vec<(PathBuf, PathBuf)>,
 }
 
-impl Context {
-    /// Returns the tar's bytes. At most a megabyte of it is in memory; dropping the stream ends the work.
+impl BuildContext {
+    /// Returns the bytes of the tar. At most a megabyte of it is in memory. Dropping the stream stops the writer.
     pub fn into_stream(self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
-        let (pieces, mut sent) = mpsc::channel(WAITING);
+        let (chunks, mut sent) = mpsc::channel(MAX_WAITING_CHUNKS);
         tokio::task::spawn_blocking(move || {
-            let writer = BufWriter::with_capacity(PIECE, Pieces(pieces.clone()));
+            let writer = BufWriter::with_capacity(CHUNK, ChunkWriter(chunks.clone()));
             if let Err(error) = self.write(writer) {
-                // Fails when nobody wants to know.
-                let _ = pieces.blocking_send(Err(error));
+                // Fails if the receiver is gone.
+                let _ = chunks.blocking_send(Err(error));
             }
         });
         stream::poll_fn(move |context| sent.poll_recv(context))
@@ -48,13 +48,13 @@ impl Context {
     fn write(self, writer: impl Write) -> io::Result<()> {
         let mut tar = Builder::new(writer);
         tar.append_data(
-            &mut header(EntryType::Regular, 0o644, self.dockerfile.len() as u64, 0),
+            &mut header(EntryType::Regular, 0o644, self.dockerfile.text.len() as u64, 0),
             DOCKERFILE,
-            self.dockerfile.as_bytes(),
+            self.dockerfile.text.as_bytes(),
         )?;
         for (source, target) in &self.server {
             let target = Path::new("server").join(target.strip_prefix("/").unwrap_or(target));
-            add_file(&mut tar, source, &target).map_err(|error| named(source, &error))?;
+            add_file(&mut tar, source, &target).map_err(|error| with_path(source, &error))?;
         }
         tar.append_data(&mut header(EntryType::Directory, 0o755, 0, 0), "project", io::empty())?;
         add_folder(&mut tar, &self.folder, "", &self.ignore)?;
@@ -62,23 +62,23 @@ impl Context {
     }
 }
 
-/// Adds what is in a folder, in order, but for what is to be left out.
+/// Adds the content of a folder in order, without excluded files.
 ///
-/// Who owns a file, and whether the group may write it, is a matter of this machine: the image's files are root's.
-fn add_folder(tar: &mut Builder<impl Write>, root: &Path, below: &str, ignore: &Ignore) -> io::Result<()> {
+/// Owners and permissions for the group are those of this machine, so they are not copied: files in the image belong to root.
+fn add_folder(tar: &mut Builder<impl Write>, root: &Path, below: &str, ignore: &IgnoreRules) -> io::Result<()> {
     let folder = root.join(below);
     let mut entries =
-        fs::read_dir(&folder).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(|e| named(&folder, &e))?;
+        fs::read_dir(&folder).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(|e| with_path(&folder, &e))?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let name = entry.file_name();
         let path = entry.path();
         let Some(name) = name.to_str() else {
-            return Err(named(&path, &io::Error::other("its name is no UTF-8 text")));
+            return Err(with_path(&path, &io::Error::other("its name is not UTF-8")));
         };
         let relative = if below.is_empty() { name.to_owned() } else { format!("{below}/{name}") };
         let excluded = ignore.excludes(&relative);
-        let kind = entry.file_type().map_err(|error| named(&path, &error))?;
+        let kind = entry.file_type().map_err(|error| with_path(&path, &error))?;
         let target = Path::new("project").join(&relative);
         if kind.is_dir() {
             if !excluded {
@@ -89,10 +89,10 @@ fn add_folder(tar: &mut Builder<impl Write>, root: &Path, below: &str, ignore: &
             }
         } else if excluded {
         } else if kind.is_symlink() {
-            let link = fs::read_link(&path).map_err(|error| named(&path, &error))?;
+            let link = fs::read_link(&path).map_err(|error| with_path(&path, &error))?;
             tar.append_link(&mut header(EntryType::Symlink, 0o777, 0, 0), &target, link)?;
         } else if kind.is_file() {
-            add_file(tar, &path, &target).map_err(|error| named(&path, &error))?;
+            add_file(tar, &path, &target).map_err(|error| with_path(&path, &error))?;
         }
     }
     Ok(())
@@ -104,7 +104,7 @@ fn add_file(tar: &mut Builder<impl Write>, source: &Path, target: &Path) -> io::
     let mode = if metadata.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 };
     let changed = metadata.modified()?.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let size = metadata.len();
-    // A file that grows or shrinks meanwhile must not spoil what follows it.
+    // A file that grows or shrinks while it is read must not corrupt the rest of the tar.
     let content = io::Read::chain(io::Read::take(file, size), io::repeat(0));
     tar.append_data(&mut header(EntryType::Regular, mode, size, changed), target, io::Read::take(content, size))
 }
@@ -120,14 +120,14 @@ fn header(kind: EntryType, mode: u32, size: u64, changed: u64) -> Header {
     header
 }
 
-fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot put `{}` into the build context: {error}", path.display()))
+fn with_path(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot add `{}` to the build context: {error}", path.display()))
 }
 
 /// Sends what is written.
-struct Pieces(mpsc::Sender<io::Result<Bytes>>);
+struct ChunkWriter(mpsc::Sender<io::Result<Bytes>>);
 
-impl Write for Pieces {
+impl Write for ChunkWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let sent = self.0.blocking_send(Ok(Bytes::copy_from_slice(bytes)));
         sent.map(|()| bytes.len()).map_err(|_| io::ErrorKind::BrokenPipe.into())
@@ -146,10 +146,10 @@ mod tests {
 
     use super::*;
 
-    /// Returns path, mode and content of each entry; of a link, where it leads.
-    async fn entries(context: Context) -> Vec<(String, u32, String)> {
-        let pieces: Vec<_> = context.into_stream().map(Result::unwrap).collect().await;
-        let bytes = pieces.concat();
+    /// Returns the path, mode and content of each entry; for a link, its target.
+    async fn entries(context: BuildContext) -> Vec<(String, u32, String)> {
+        let chunks: Vec<_> = context.into_stream().map(Result::unwrap).collect().await;
+        let bytes = chunks.concat();
         let mut archive = tar::Archive::new(bytes.as_slice());
         let mut found = Vec::new();
         for entry in archive.entries().unwrap() {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_context_holds_what_is_not_ignored() {
+    async fn build_context_excludes_ignored_files() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         for (path, content) in
@@ -177,10 +177,10 @@ mod tests {
         fs::set_permissions(root.join("run"), fs::Permissions::from_mode(0o700)).unwrap();
         fs::set_permissions(root.join("models.py"), fs::Permissions::from_mode(0o600)).unwrap();
         std::os::unix::fs::symlink("models.py", root.join("link")).unwrap();
-        let found = entries(Context {
-            dockerfile: "FROM scratch".to_owned(),
+        let found = entries(BuildContext {
+            dockerfile: Dockerfile { text: "FROM scratch".to_owned(), images: Vec::new() },
             folder: root.to_owned(),
-            ignore: Ignore::parse("data\n!data/keep").unwrap(),
+            ignore: IgnoreRules::parse("data\n!data/keep").unwrap(),
             server: vec![(root.join("run"), "/usr/local/bin/mlserver".into())],
         })
         .await;
@@ -201,17 +201,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_is_named() {
+    async fn build_context_error_names_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("gone");
-        let context = Context {
-            dockerfile: String::new(),
+        let context = BuildContext {
+            dockerfile: Dockerfile { text: String::new(), images: Vec::new() },
             folder: folder.path().to_owned(),
-            ignore: Ignore::default(),
+            ignore: IgnoreRules::default(),
             server: vec![(missing.clone(), "/x".into())],
         };
-        let pieces: Vec<_> = context.into_stream().collect().await;
-        let error = pieces.into_iter().find_map(Result::err).unwrap().to_string();
-        assert!(error.starts_with(&format!("cannot put `{}` into the build context", missing.display())), "{error}");
+        let chunks: Vec<_> = context.into_stream().collect().await;
+        let error = chunks.into_iter().find_map(Result::err).unwrap().to_string();
+        assert!(error.starts_with(&format!("cannot add `{}` to the build context", missing.display())), "{error}");
     }
 }

@@ -1,26 +1,26 @@
-//! This executable as part of an image, with what it needs to run where nothing else is.
+//! Copies this executable into an image, with the libraries that it needs in an empty one.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Where it stands in an image.
+/// The path of the executable in an image.
 const TARGET: &str = "/usr/local/bin/mlserver";
 
-/// Returns the executable's file and, unless it is linked statically, those of its libraries and their loader, each with its
-/// place in an image.
+/// Returns the executable's file and, unless it is linked statically, those of its libraries and their loader, each with its path
+/// in an image.
 ///
 /// # Errors
 ///
-/// Fails when the system does not tell which files these are.
+/// Fails if `/proc` or the files cannot be read.
 pub fn files() -> io::Result<Vec<(PathBuf, PathBuf)>> {
     let executable = std::env::current_exe()?;
     let mut files = vec![(executable.clone(), PathBuf::from(TARGET))];
     let mut start = Vec::new();
     File::open(&executable)?.take(1 << 20).read_to_end(&mut start)?;
     let Some(loader) = interpreter(&start) else { return Ok(files) };
-    // The kernel's own page is no file.
+    // The kernel's own mapping is not a file.
     let maps = fs::read_to_string("/proc/self/maps")?;
     let paths: BTreeSet<&str> = maps.lines().filter_map(|line| line.find('/').map(|start| &line[start..])).collect();
     let loader_file = fs::canonicalize(&loader)?;
@@ -31,7 +31,7 @@ pub fn files() -> io::Result<Vec<(PathBuf, PathBuf)>> {
     Ok(files)
 }
 
-/// Returns the loader that a dynamic executable (ELF, 64 bits, little-endian) asks for.
+/// Returns the loader of a dynamic executable (ELF, 64 bits, little-endian).
 fn interpreter(elf: &[u8]) -> Option<PathBuf> {
     const PT_INTERP: u64 = 3;
     let number = |at: usize, size: usize| -> Option<u64> {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_executable_comes_with_its_libraries() {
+    fn executable_files_include_its_libraries() {
         let files = files().unwrap();
         assert_eq!(files[0].1, Path::new(TARGET));
         let targets: Vec<_> = files.iter().map(|(_, target)| target.to_string_lossy().into_owned()).collect();
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_executable_has_no_loader() {
+    fn executable_interpreter_ignores_other_files() {
         for bytes in [&b""[..], b"#!/bin/sh", b"\x7fELF\x02\x01", &[0xff; 100]] {
             assert_eq!(interpreter(bytes), None);
         }

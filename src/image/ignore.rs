@@ -1,36 +1,36 @@
-//! `.dockerignore`: which files of a folder stay out of its image.
+//! `.dockerignore`: which files of a folder are excluded from its image.
 //!
-//! The rules are those of the engine's own client: patterns are rooted in the folder, what is below a match is matched
-//! too, and the last pattern that matches a path decides, `!` taking it back in.
+//! The rules are those of Docker's client: patterns are relative to the folder, a match includes everything below it, and the last
+//! pattern that matches a path decides. A `!` includes the path again.
 
-use regex_lite::Regex;
+use globset::{GlobBuilder, GlobMatcher};
 
-/// What the patterns of a file say.
+/// The rules of an ignore file, in order.
 #[derive(Debug, Default)]
-pub struct Ignore(Vec<Rule>);
+pub struct IgnoreRules(Vec<IgnoreRule>);
 
 #[derive(Debug)]
-struct Rule {
-    pattern: Regex,
-    /// Whether a match is left out, or taken back in.
+struct IgnoreRule {
+    pattern: GlobMatcher,
+    /// Whether a match is excluded or included again.
     excludes: bool,
 }
 
-/// Why a pattern is none.
+/// Why an ignore file is invalid.
 #[derive(Debug, thiserror::Error)]
-#[error("`{pattern}` in line {line} is not a pattern of files")]
+#[error("line {line}: invalid pattern `{pattern}`")]
 pub struct IgnoreError {
     pattern: String,
     line: usize,
-    source: regex_lite::Error,
+    source: globset::Error,
 }
 
-impl Ignore {
-    /// Reads the lines of a file of patterns.
+impl IgnoreRules {
+    /// Parses an ignore file.
     ///
     /// # Errors
     ///
-    /// Fails when a pattern's brackets do not match.
+    /// Fails if the brackets of a pattern do not match.
     pub fn parse(text: &str) -> Result<Self, IgnoreError> {
         let lines = text.trim_start_matches('\u{feff}').lines().enumerate();
         let patterns = lines.filter(|(_, line)| !line.starts_with('#')).map(|(index, line)| (index + 1, line.trim()));
@@ -40,33 +40,33 @@ impl Ignore {
                 Some(rest) => (false, rest.trim()),
                 None => (true, written),
             };
-            let pattern = cleaned(pattern);
+            let pattern = normalize(pattern);
             if pattern.is_empty() {
                 continue;
             }
-            let regex = Regex::new(&to_regex(&pattern));
-            let pattern = regex.map_err(|source| IgnoreError { pattern: written.to_owned(), line, source })?;
-            rules.push(Rule { pattern, excludes });
+            let glob = GlobBuilder::new(&to_glob(&pattern)).literal_separator(true).backslash_escape(true).build();
+            let glob = glob.map_err(|source| IgnoreError { pattern: written.to_owned(), line, source })?;
+            rules.push(IgnoreRule { pattern: glob.compile_matcher(), excludes });
         }
         Ok(Self(rules))
     }
 
-    /// Tells whether a path, relative and with `/` between its parts, is left out.
+    /// Reports whether a relative path, with `/` between its components, is excluded.
     pub fn excludes(&self, path: &str) -> bool {
         let ends = path.match_indices('/').map(|(index, _)| index).chain([path.len()]);
         let prefixes: Vec<&str> = ends.map(|end| &path[..end]).collect();
-        let matches = |rule: &&Rule| prefixes.iter().any(|prefix| rule.pattern.is_match(prefix));
+        let matches = |rule: &&IgnoreRule| prefixes.iter().any(|prefix| rule.pattern.is_match(prefix));
         self.0.iter().rfind(matches).is_some_and(|rule| rule.excludes)
     }
 
-    /// Tells whether something below a folder that is left out may be taken back in.
+    /// Reports whether paths below an excluded folder may be included again.
     pub fn has_exceptions(&self) -> bool {
         self.0.iter().any(|rule| !rule.excludes)
     }
 }
 
-/// Takes `.`, `..` and doubled slashes out of a pattern, and the slash in front.
-fn cleaned(pattern: &str) -> String {
+/// Removes `.`, `..`, double slashes and the leading slash from a pattern.
+fn normalize(pattern: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in pattern.split('/') {
         match part {
@@ -78,32 +78,21 @@ fn cleaned(pattern: &str) -> String {
     parts.join("/")
 }
 
-fn to_regex(pattern: &str) -> String {
-    let mut regex = String::from("^");
-    let mut rest = pattern.chars().peekable();
-    while let Some(character) = rest.next() {
+/// Converts a pattern to the syntax of `globset`, in which braces are special. In Docker's they are ordinary characters.
+fn to_glob(pattern: &str) -> String {
+    let (mut glob, mut is_in_set) = (String::with_capacity(pattern.len()), false);
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
         match character {
-            '*' if rest.peek() == Some(&'*') => {
-                rest.next();
-                // `**/` is any number of folders, none among them.
-                let has_slash = rest.next_if_eq(&'/').is_some();
-                regex += if has_slash || rest.peek().is_some() { "(.*/)?" } else { ".*" };
+            '\\' => glob.extend(['\\'].into_iter().chain(characters.next())),
+            '{' | '}' if !is_in_set => glob.extend(['\\', character]),
+            _ => {
+                is_in_set = character == '[' || is_in_set && character != ']';
+                glob.push(character);
             }
-            '*' => regex += "[^/]*",
-            '?' => regex += "[^/]",
-            // A set is written alike in both, up to its end.
-            '[' => {
-                regex.push('[');
-                while let Some(member) = rest.next_if(|member| *member != ']') {
-                    regex.push(member);
-                }
-            }
-            ']' => regex.push(']'),
-            '\\' => regex += &regex_lite::escape(&rest.next().map_or_else(|| "\\".to_owned(), String::from)),
-            other => regex += &regex_lite::escape(&other.to_string()),
         }
     }
-    regex + "$"
+    glob
 }
 
 #[cfg(test)]
@@ -111,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_are_matched_as_the_engine_s_client_does() {
+    fn ignore_rules_match_like_docker() {
         let cases = [
             ("*.pyc", "a.pyc", true),
             ("*.pyc", "deep/a.pyc", false),
@@ -130,6 +119,15 @@ mod tests {
             ("[a-c].txt", "b.txt", true),
             ("[a-c].txt", "d.txt", false),
             ("a+(b)", "a+(b)", true),
+            ("{a,b}", "{a,b}", true),
+            ("{a,b}", "a", false),
+            ("[{]x", "{x", true),
+            ("[^a].txt", "b.txt", true),
+            ("[^a].txt", "a.txt", false),
+            ("**", "deep/x", true),
+            ("**/a", "x/y/a/z", true),
+            ("*", ".hidden/x", true),
+            ("*.?", "a/b.c", false),
             ("x.y", "xzy", false),
             (r"\*", "*", true),
             (r"\*", "a", false),
@@ -139,15 +137,16 @@ mod tests {
             ("data\n!data/keep", "data/keep/x", false),
             ("data\n!data/keep", "data/other", true),
             ("!a\na", "a", true),
+            ("!data/keep\ndata", "data/keep/x", true),
         ];
         for (patterns, path, expected) in cases {
-            assert_eq!(Ignore::parse(patterns).unwrap().excludes(path), expected, "{patterns:?} on {path}");
+            assert_eq!(IgnoreRules::parse(patterns).unwrap().excludes(path), expected, "{patterns:?} on {path}");
         }
     }
 
     #[test]
-    fn what_is_no_pattern_is_named_by_its_line() {
-        let error = Ignore::parse("ok\n\n[a").unwrap_err();
-        assert_eq!(error.to_string(), "`[a` in line 3 is not a pattern of files");
+    fn ignore_rules_invalid_pattern_names_its_line() {
+        let error = IgnoreRules::parse("ok\n\n[a").unwrap_err();
+        assert_eq!(error.to_string(), "line 3: invalid pattern `[a`");
     }
 }

@@ -1,4 +1,4 @@
-//! What a folder needs to be served: the server alone, or Python beside it.
+//! Finds out what a folder needs to be served: only the server, or Python as well.
 
 use std::fmt;
 use std::fs;
@@ -10,24 +10,24 @@ use crate::families::NativeEvaluator;
 use crate::repository::{Artifact, DiscoveryError, Repository};
 use crate::runtimes::{self, Backend, Implementation};
 use crate::settings::env::MapEnvironment;
-use crate::settings::{ModelSettings, Settings, SettingsError, Sources};
+use crate::settings::{ModelSettings, Settings, SettingsError, SettingsSources};
 
-/// The files that describe a conda environment; the last one that is there counts.
+/// The files that describe a conda environment. If there are several, the last one is used.
 const CONDA_FILES: [&str; 4] = ["environment.yml", "environment.yaml", "conda.yml", "conda.yaml"];
 const REQUIREMENTS: &str = "requirements.txt";
 
-/// What an image of a folder holds beside the folder.
+/// What an image contains besides the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Plan {
-    /// The server alone. Tells how many models it evaluates.
+pub enum ImagePlan {
+    /// Only the server, which evaluates this many native models.
     Native(usize),
-    Python(Python),
+    Python(PythonImage),
 }
 
 /// An image with Python.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Python {
-    pub why: Why,
+pub struct PythonImage {
+    pub why: PythonReason,
     /// The folder has a `requirements.txt`.
     pub requirements: bool,
     /// The requirements name other files of the folder.
@@ -38,18 +38,18 @@ pub struct Python {
 
 /// Why an image needs Python.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
+pub enum PythonReason {
     /// A model's implementation is a class in Python, or the settings ask for it.
     Model(String),
-    /// The server does not evaluate a model's artifact.
-    Refused { model: String, reason: String },
+    /// The server cannot evaluate a model's artifact natively.
+    Unsupported { model: String, reason: String },
     /// The server's settings name a class for the model repository.
     Repository(String),
-    /// There are no models in the folder, but code, or files that say what it imports.
+    /// The folder has no models, but Python code or files with its requirements.
     Code,
 }
 
-/// Why it cannot be said what a folder needs.
+/// Why the needs of a folder cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     #[error("`{}` is not a folder", path.display())]
@@ -60,46 +60,46 @@ pub enum PlanError {
     Discovery(#[from] DiscoveryError),
     #[error("cannot read `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("model `{model}` cannot be loaded")]
+    #[error("cannot load model `{model}`")]
     Model { model: String, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for ImagePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Native(0) => f.write_str("the server alone, as the folder holds no models"),
-            Self::Native(1) => f.write_str("a native model, so without Python"),
-            Self::Native(count) => write!(f, "{count} native models, so without Python"),
+            Self::Native(0) => f.write_str("no models, so only the server"),
+            Self::Native(1) => f.write_str("native model, no Python needed"),
+            Self::Native(count) => write!(f, "{count} native models, no Python needed"),
             Self::Python(python) => python.why.fmt(f),
         }
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for PythonReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Model(model) => write!(f, "model `{model}`, which runs in Python"),
-            Self::Refused { model, reason } => write!(f, "model `{model}`, which runs in Python: {reason}"),
-            Self::Repository(class) => write!(f, "the model repository `{class}`, which runs in Python"),
-            Self::Code => f.write_str("code in Python"),
+            Self::Model(model) => write!(f, "model `{model}` runs in Python"),
+            Self::Unsupported { model, reason } => write!(f, "model `{model}` runs in Python: {reason}"),
+            Self::Repository(class) => write!(f, "model repository `{class}` runs in Python"),
+            Self::Code => f.write_str("the folder has Python code"),
         }
     }
 }
 
-impl Plan {
-    /// Looks at a folder's settings and models. Reads the artifacts of native models, and runs nothing.
+impl ImagePlan {
+    /// Plans the image of a folder from its settings and models. Reads the artifacts of native models, and runs no code.
     ///
-    /// What the environment of this process says is left out of account: it is not that of the image.
+    /// Ignores the environment variables of this process, which the image does not have.
     ///
     /// # Errors
     ///
-    /// Fails when settings cannot be read, or a model that is to be native has no artifact or a damaged one.
+    /// Fails if settings cannot be read, or the artifact of a native model is missing or damaged.
     pub fn of(folder: &Path) -> Result<Self, PlanError> {
         let absolute = fs::canonicalize(folder).map_err(|_| PlanError::NoFolder { path: folder.to_owned() })?;
         if !absolute.is_dir() {
             return Err(PlanError::NoFolder { path: folder.to_owned() });
         }
-        let sources = Sources::read(&MapEnvironment::new(&absolute))?;
+        let sources = SettingsSources::read(&MapEnvironment::new(&absolute))?;
         let settings = Settings::load(&absolute, &sources, false)?.settings;
         let discovery = Repository::new(&absolute, sources, false).discover();
         if let Some(error) = discovery.errors.into_iter().next() {
@@ -107,41 +107,41 @@ impl Plan {
         }
         let present = |name: &str| absolute.join(name).is_file();
         let conda = CONDA_FILES.into_iter().rfind(|name| present(name)).map(str::to_owned);
-        let mut why = settings.model_repository_implementation.map(Why::Repository);
+        let mut why = settings.model_repository_implementation.map(PythonReason::Repository);
         for model in &discovery.models {
-            why = why.map_or_else(|| Why::of(&model.settings, &absolute), |why| Ok(Some(why)))?;
+            why = why.map_or_else(|| PythonReason::of(&model.settings, &absolute), |why| Ok(Some(why)))?;
         }
         if discovery.models.is_empty()
             && why.is_none()
             && (conda.is_some() || present(REQUIREMENTS) || has_code(&absolute)?)
         {
-            why = Some(Why::Code);
+            why = Some(PythonReason::Code);
         }
         let Some(why) = why else { return Ok(Self::Native(discovery.models.len())) };
         let path = absolute.join(REQUIREMENTS);
         let requirements = path.is_file();
         let requirements_name_files = requirements && {
             let text = fs::read(&path).map_err(|source| PlanError::Read { path, source })?;
-            name_files(&String::from_utf8_lossy(&text))
+            refer_to_files(&String::from_utf8_lossy(&text))
         };
-        Ok(Self::Python(Python { why, requirements, requirements_name_files, conda }))
+        Ok(Self::Python(PythonImage { why, requirements, requirements_name_files, conda }))
     }
 
-    /// Tells whether a file of the folder says which packages there are, and the image does without them.
-    pub fn leaves_packages_out(&self, folder: &Path) -> bool {
+    /// Reports whether the folder lists packages that the image does not install.
+    pub fn omits_packages(&self, folder: &Path) -> bool {
         matches!(self, Self::Native(_))
             && CONDA_FILES.iter().chain([&REQUIREMENTS]).any(|name| folder.join(name).is_file())
     }
 }
 
-impl Why {
-    /// Says why a model needs Python, if it does, as loading it would. Reads the artifact of a native model.
+impl PythonReason {
+    /// Returns why a model needs Python, or `None` if it does not, as loading it would decide. Reads the artifact of a native model.
     ///
-    /// Paths of models without a settings file start in `folder`.
+    /// The paths of models without a settings file are relative to `folder`.
     ///
     /// # Errors
     ///
-    /// Fails when the model could not be loaded whatever there is of Python.
+    /// Fails if the model cannot be loaded, with or without Python.
     pub fn of(settings: &ModelSettings, folder: &Path) -> Result<Option<Self>, PlanError> {
         let model = || settings.name.clone();
         let failed = |source| PlanError::Model { model: model(), source };
@@ -152,7 +152,7 @@ impl Why {
         }
         let path = match Artifact::resolve(settings, folder).map_err(|error| failed(error.into()))? {
             Artifact::Path(path) => path,
-            // MLflow resolves URIs of its own.
+            // MLflow itself resolves its URIs.
             Artifact::Remote(_)
                 if evaluator == NativeEvaluator::Mlflow && matches!(Backend::of(settings), Ok(Backend::Auto)) =>
             {
@@ -165,14 +165,14 @@ impl Why {
             Ok(_) => Ok(None),
             Err(error) if error.is_unsupported() && matches!(Backend::of(settings), Ok(Backend::Auto)) => {
                 let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-                Ok(Some(Self::Refused { model: model(), reason }))
+                Ok(Some(Self::Unsupported { model: model(), reason }))
             }
             Err(error) => Err(failed(error.into())),
         }
     }
 }
 
-/// Tells whether there are Python files in the folder itself.
+/// Reports whether the folder has Python files at its top level.
 fn has_code(folder: &Path) -> Result<bool, PlanError> {
     let failed = |source| PlanError::Read { path: folder.to_owned(), source };
     let mut entries = fs::read_dir(folder).map_err(failed)?;
@@ -180,8 +180,8 @@ fn has_code(folder: &Path) -> Result<bool, PlanError> {
         .any(|entry| entry.is_ok_and(|entry| Path::new(&entry.file_name()).extension().is_some_and(|e| e == "py"))))
 }
 
-/// Tells whether requirements name files that stand beside them.
-fn name_files(requirements: &str) -> bool {
+/// Reports whether requirements refer to local files.
+fn refer_to_files(requirements: &str) -> bool {
     requirements.lines().map(str::trim).any(|line| {
         let flags = ["-r", "-c", "-e", "-f", "--requirement", "--constraint", "--editable", "--find-links"];
         let is_file = |word: &str| {
@@ -199,13 +199,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requirements_that_need_the_folder_are_told_from_others() {
+    fn requirements_with_local_files_are_detected() {
         for text in
             ["-r base.txt", "numpy\n  --constraint=c.txt", "./wheels/a.whl", "a @ file:a.tar.gz", "-e .", "b.whl"]
         {
-            assert!(name_files(text), "{text}");
+            assert!(refer_to_files(text), "{text}");
         }
         let plain = "# -r base.txt\nnumpy>=1.21,<3\nscipy ; python_version < '3.9'\na @ https://host/a.whl\n--pre\n--extra-index-url https://h/s";
-        assert!(!name_files(plain));
+        assert!(!refer_to_files(plain));
     }
 }

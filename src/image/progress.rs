@@ -1,45 +1,46 @@
-//! What a builder says while it builds: its steps as lines, and of a failed one, what it said last.
+//! Follows the progress of a build: reports its steps, and the last output of a failed step.
 
 use std::collections::{HashMap, VecDeque};
 
+use anstream::adapter::strip_str;
 use bollard::moby::buildkit::v1::{StatusResponse, Vertex};
 
-/// How many lines of a step's output are kept for the case that it fails.
-const KEPT: usize = 40;
-/// How long a line of output may be, in bytes; progress bars come as one.
-const LONGEST: usize = 2_000;
+/// How many lines of a step's output are kept in case it fails.
+const MAX_OUTPUT_LINES: usize = 40;
+/// The limit on the length of a line of output, in bytes. Progress bars are very long lines.
+const MAX_LINE_BYTES: usize = 2_000;
 
-/// Follows a build.
+/// The progress of a build.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
-    steps: HashMap<String, Step>,
-    /// Which of the steps is under way, for a builder that takes one after the other.
+pub(super) struct BuildProgress {
+    steps: HashMap<String, BuildStep>,
+    /// The current step of the classic builder, which runs one step at a time.
     current: String,
     announced: usize,
 }
 
 #[derive(Debug, Default)]
-struct Step {
+struct BuildStep {
     number: usize,
     name: String,
-    output: Output,
+    output: StepOutput,
     error: Option<String>,
     is_done: bool,
 }
 
 /// Why a build failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{}", told(step.as_deref(), reason, output))]
+#[error("{}", describe(step.as_deref(), reason, output))]
 pub struct BuildFailure {
     /// The step that failed, if one did.
     pub step: Option<String>,
     pub reason: String,
-    /// The last lines that the step wrote.
+    /// The last lines of the step's output.
     pub output: Vec<String>,
 }
 
-/// The step's own words come last, where people look first.
-fn told(step: Option<&str>, reason: &str, output: &[String]) -> String {
+/// Describes a failure. The step's output comes last, where users look first.
+fn describe(step: Option<&str>, reason: &str, output: &[String]) -> String {
     let mut text = match step {
         Some(step) => format!("the build failed at `{step}`: {reason}"),
         None => format!("the build failed: {reason}"),
@@ -51,9 +52,9 @@ fn told(step: Option<&str>, reason: &str, output: &[String]) -> String {
     text
 }
 
-impl Progress {
-    /// Takes what BuildKit says, and returns lines that tell people about it.
-    pub(super) fn kit(&mut self, status: StatusResponse) -> Vec<String> {
+impl BuildProgress {
+    /// Adds a status of BuildKit, and returns the lines to report.
+    pub(super) fn add_buildkit(&mut self, status: StatusResponse) -> Vec<String> {
         let mut lines = Vec::new();
         for vertex in status.vertexes {
             lines.extend(self.vertex(vertex));
@@ -81,9 +82,9 @@ impl Progress {
         } else if let Some(completed) = vertex.completed.filter(|_| step.number > 0 && !step.is_done) {
             step.is_done = true;
             if vertex.cached {
-                lines.push(format!("#{} unchanged", step.number));
+                lines.push(format!("#{} cached", step.number));
             } else if let Some(started) = vertex.started {
-                #[expect(clippy::cast_precision_loss, reason = "durations of builds are short")]
+                #[expect(clippy::cast_precision_loss, reason = "builds take less than 2^52 seconds")]
                 let seconds =
                     (completed.seconds - started.seconds) as f64 + f64::from(completed.nanos - started.nanos) / 1e9;
                 lines.push(format!("#{} done in {seconds:.1} s", step.number));
@@ -92,18 +93,18 @@ impl Progress {
         lines
     }
 
-    /// Takes a piece of what the classic builder says, and returns lines that tell people about it.
-    pub(super) fn classic(&mut self, text: &str) -> Vec<String> {
+    /// Adds output of the classic builder, and returns the lines to report.
+    pub(super) fn add_classic(&mut self, text: &str) -> Vec<String> {
         let mut lines = Vec::new();
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             if line.starts_with("Step ") {
                 line.clone_into(&mut self.current);
                 let name = line.split_once(" : ").map_or(line, |(_, name)| name).to_owned();
-                self.steps.insert(line.to_owned(), Step { name, ..Step::default() });
+                self.steps.insert(line.to_owned(), BuildStep { name, ..BuildStep::default() });
                 lines.push(line.to_owned());
             }
         }
-        // What the engine says about its containers is not the step's own output.
+        // Messages of the engine about its containers are not output of the step.
         let by_engine = text.starts_with(" ---> ") || text.starts_with("Removing intermediate container ");
         if lines.is_empty()
             && !by_engine
@@ -114,8 +115,8 @@ impl Progress {
         lines
     }
 
-    /// Says why the build failed, of which the engine says `message`.
-    pub(super) fn failure(self, message: &str) -> BuildFailure {
+    /// Returns why the build failed. `message` is the engine's reason.
+    pub(super) fn into_failure(self, message: &str) -> BuildFailure {
         let Self { mut steps, current, .. } = self;
         let failed =
             steps.values_mut().filter(|step| step.error.is_some()).max_by_key(|step| step.number).map(std::mem::take);
@@ -128,38 +129,38 @@ impl Progress {
     }
 }
 
-/// Shortens what engines say about a command that failed, which repeats the command.
+/// Shortens the engine's message about a failed command, which repeats the command.
 fn exit_code(message: &str) -> String {
     let code = |mark: &str| message.rsplit_once(mark).map(|(_, code)| code.trim().to_owned());
     let code = code("exit code: ").or_else(|| code("returned a non-zero code: "));
-    code.map_or_else(|| message.to_owned(), |code| format!("it ended with exit code {code}"))
+    code.map_or_else(|| message.to_owned(), |code| format!("exit code {code}"))
 }
 
 /// The last lines of a step's output.
 #[derive(Debug, Default)]
-struct Output {
+struct StepOutput {
     lines: VecDeque<String>,
-    /// What has no end of line yet.
+    /// The current line, which has not ended yet.
     open: Vec<u8>,
 }
 
-impl Output {
+impl StepOutput {
     fn add(&mut self, bytes: &[u8]) {
         for byte in bytes {
             match byte {
                 b'\n' => self.end_line(),
-                // What was before is overwritten, as a terminal shows it.
+                // A terminal would overwrite the line here.
                 b'\r' => {}
-                _ if self.open.len() < LONGEST => self.open.push(*byte),
+                _ if self.open.len() < MAX_LINE_BYTES => self.open.push(*byte),
                 _ => {}
             }
         }
     }
 
     fn end_line(&mut self) {
-        let line = plain(&String::from_utf8_lossy(&self.open));
+        let line = strip_str(&String::from_utf8_lossy(&self.open)).to_string();
         self.open.clear();
-        if self.lines.len() == KEPT {
+        if self.lines.len() == MAX_OUTPUT_LINES {
             self.lines.pop_front();
         }
         self.lines.push_back(line);
@@ -174,23 +175,6 @@ impl Output {
         }
         self.lines.into()
     }
-}
-
-/// Takes the escape sequences of terminals out of a line, and other control characters with them.
-fn plain(line: &str) -> String {
-    let mut kept = String::with_capacity(line.len());
-    let mut characters = line.chars();
-    while let Some(character) = characters.next() {
-        if character == '\x1b' {
-            // `ESC [`, parameters, and a letter.
-            if characters.next() == Some('[') {
-                characters.by_ref().find(char::is_ascii_alphabetic);
-            }
-        } else if !character.is_control() || character == '\t' {
-            kept.push(character);
-        }
-    }
-    kept
 }
 
 #[cfg(test)]
@@ -224,56 +208,56 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_told_when_they_begin_and_end() {
-        let mut progress = Progress::default();
+    fn build_progress_reports_the_start_and_end_of_steps() {
+        let mut progress = BuildProgress::default();
         let internal = vertex("[internal] load build definition", Some(0), Some(0));
-        assert!(progress.kit(status(vec![internal, vertex("RUN b", None, None)])).is_empty());
-        assert_eq!(progress.kit(status(vec![vertex("FROM a", Some(1), None)])), ["#1 FROM a"]);
-        assert!(progress.kit(status(vec![vertex("FROM a", Some(1), None)])).is_empty());
-        assert_eq!(progress.kit(status(vec![vertex("FROM a", Some(1), Some(3))])), ["#1 done in 2.0 s"]);
+        assert!(progress.add_buildkit(status(vec![internal, vertex("RUN b", None, None)])).is_empty());
+        assert_eq!(progress.add_buildkit(status(vec![vertex("FROM a", Some(1), None)])), ["#1 FROM a"]);
+        assert!(progress.add_buildkit(status(vec![vertex("FROM a", Some(1), None)])).is_empty());
+        assert_eq!(progress.add_buildkit(status(vec![vertex("FROM a", Some(1), Some(3))])), ["#1 done in 2.0 s"]);
         let cached = Vertex { cached: true, ..vertex("RUN b", Some(3), Some(3)) };
-        assert_eq!(progress.kit(status(vec![cached.clone()])), ["#2 RUN b", "#2 unchanged"]);
-        assert!(progress.kit(status(vec![cached])).is_empty());
+        assert_eq!(progress.add_buildkit(status(vec![cached.clone()])), ["#2 RUN b", "#2 cached"]);
+        assert!(progress.add_buildkit(status(vec![cached])).is_empty());
     }
 
     #[test]
-    fn a_failed_step_has_the_last_word() {
-        let mut progress = Progress::default();
-        progress.kit(status(vec![vertex("COPY", Some(1), None), vertex("RUN pip", Some(1), None)]));
-        progress.kit(log("COPY", "not this\n"));
+    fn build_failure_ends_with_the_output_of_the_step() {
+        let mut progress = BuildProgress::default();
+        progress.add_buildkit(status(vec![vertex("COPY", Some(1), None), vertex("RUN pip", Some(1), None)]));
+        progress.add_buildkit(log("COPY", "not this\n"));
         for line in 0..100 {
-            progress.kit(log("RUN pip", &format!("line {line}\n")));
+            progress.add_buildkit(log("RUN pip", &format!("line {line}\n")));
         }
-        progress.kit(log("RUN pip", "\x1b[31mERROR: no \x1b[0mmatch"));
-        progress.kit(log("RUN pip", "ing distribution\n\n"));
+        progress.add_buildkit(log("RUN pip", "\x1b[31mERROR: no \x1b[0mmatch"));
+        progress.add_buildkit(log("RUN pip", "ing distribution\n\n"));
         let failed = Vertex {
             error: "process \"/bin/sh -c pip\" did not complete successfully: exit code: 1".to_owned(),
             ..vertex("RUN pip", Some(1), Some(2))
         };
-        progress.kit(status(vec![failed]));
-        let failure = progress.failure("failed to solve");
-        assert_eq!(failure.output.len(), KEPT - 1);
-        let told = failure.to_string();
-        assert!(told.starts_with("the build failed at `RUN pip`: it ended with exit code 1\nline "), "{told}");
-        assert!(told.ends_with("\nline 99\nERROR: no matching distribution"), "{told}");
+        progress.add_buildkit(status(vec![failed]));
+        let failure = progress.into_failure("failed to solve");
+        assert_eq!(failure.output.len(), MAX_OUTPUT_LINES - 1);
+        let text = failure.to_string();
+        assert!(text.starts_with("the build failed at `RUN pip`: exit code 1\nline "), "{text}");
+        assert!(text.ends_with("\nline 99\nERROR: no matching distribution"), "{text}");
     }
 
     #[test]
-    fn the_classic_builder_s_steps_are_told_too() {
-        let mut progress = Progress::default();
-        assert_eq!(progress.classic("Step 1/2 : FROM a\n"), ["Step 1/2 : FROM a"]);
-        assert!(progress.classic(" ---> 1234\n").is_empty());
-        assert_eq!(progress.classic("Step 2/2 : RUN pip\n"), ["Step 2/2 : RUN pip"]);
-        assert!(progress.classic(" ---> Running in 1234\n").is_empty());
-        assert!(progress.classic("ERROR: no\n").is_empty());
-        assert!(progress.classic("Removing intermediate container 1234\n").is_empty());
-        let told = progress.failure("The command '/bin/sh -c pip' returned a non-zero code: 1").to_string();
-        assert_eq!(told, "the build failed at `RUN pip`: it ended with exit code 1\nERROR: no");
+    fn build_progress_reports_steps_of_the_classic_builder() {
+        let mut progress = BuildProgress::default();
+        assert_eq!(progress.add_classic("Step 1/2 : FROM a\n"), ["Step 1/2 : FROM a"]);
+        assert!(progress.add_classic(" ---> 1234\n").is_empty());
+        assert_eq!(progress.add_classic("Step 2/2 : RUN pip\n"), ["Step 2/2 : RUN pip"]);
+        assert!(progress.add_classic(" ---> Running in 1234\n").is_empty());
+        assert!(progress.add_classic("ERROR: no\n").is_empty());
+        assert!(progress.add_classic("Removing intermediate container 1234\n").is_empty());
+        let text = progress.into_failure("The command '/bin/sh -c pip' returned a non-zero code: 1").to_string();
+        assert_eq!(text, "the build failed at `RUN pip`: exit code 1\nERROR: no");
     }
 
     #[test]
-    fn a_build_that_never_began_says_what_the_engine_says() {
-        let told = Progress::default().failure("no such image").to_string();
-        assert_eq!(told, "the build failed: no such image");
+    fn build_failure_without_step_is_the_engine_s_message() {
+        let text = BuildProgress::default().into_failure("no such image").to_string();
+        assert_eq!(text, "the build failed: no such image");
     }
 }

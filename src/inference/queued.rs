@@ -10,7 +10,7 @@ use super::{InferenceError, ModelTarget};
 use crate::registry::{QueueFull, RegisteredModel};
 use crate::runtimes::{Progress, Runtime};
 use crate::telemetry::inference::ModelMetrics;
-use crate::telemetry::traces::{Part, Traces};
+use crate::telemetry::traces::{RequestPhase, Traces};
 use crate::types::{InferenceRequest, InferenceResponse, Tensor, TraceContext};
 
 /// A request in the queue of its model or at its runtime, which reports the request's progress to it.
@@ -80,11 +80,11 @@ impl QueuedRequest {
             RequestStage::Ended => return,
         };
         let now = Instant::now();
-        let queue = Part { name: "queue", since, until: waited.unwrap_or(now), batch: None };
-        self.traces.part(self.trace, queue);
+        let queue = RequestPhase { name: "queue", since, until: waited.unwrap_or(now), batch: None };
+        self.traces.record_phase(self.trace, queue);
         if let Some(since) = waited {
             let batch = self.batch.get().copied();
-            self.traces.part(self.trace, Part { name: "predict", since, until: now, batch });
+            self.traces.record_phase(self.trace, RequestPhase { name: "predict", since, until: now, batch });
         }
     }
 

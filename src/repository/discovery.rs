@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::custom::{CustomError, CustomRepository, Listed};
 
-use crate::settings::{Loaded, MODEL_SETTINGS_FILE, ModelSettings, SettingsError, Sources};
+use crate::settings::{LoadedSettings, MODEL_SETTINGS_FILE, ModelSettings, SettingsError, SettingsSources};
 
 /// The maximum depth of folders that are searched; deeper ones are a mistake or an attack.
 const MAX_DEPTH: usize = 64;
@@ -21,7 +21,7 @@ const MAX_FOLDERS: usize = 100_000;
 #[derive(Debug, Clone)]
 pub struct Repository {
     root: PathBuf,
-    sources: Sources,
+    sources: SettingsSources,
     strict: bool,
     /// Replaces the folder.
     custom: Option<Arc<dyn CustomRepository>>,
@@ -33,7 +33,7 @@ pub struct Discovery {
     /// The models, in the order in which they are loaded.
     ///
     /// A name may occur several times, with different versions or even the same: the later entry then replaces the earlier.
-    pub models: Vec<Loaded<ModelSettings>>,
+    pub models: Vec<LoadedSettings<ModelSettings>>,
     /// The files and folders that could not be read and were skipped.
     pub errors: Vec<DiscoveryError>,
 }
@@ -72,7 +72,7 @@ impl DiscoveryError {
 
 impl Repository {
     /// Returns the repository in a folder, which need not exist.
-    pub fn new(root: &Path, sources: Sources, strict: bool) -> Self {
+    pub fn new(root: &Path, sources: SettingsSources, strict: bool) -> Self {
         let root = sources.working_directory().join(root).components().collect();
         Self { root, sources, strict, custom: None }
     }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     fn discover_with(root: &TempDir, environment: &MapEnvironment) -> Discovery {
-        Repository::new(root.path(), Sources::read(environment).unwrap(), false).discover()
+        Repository::new(root.path(), SettingsSources::read(environment).unwrap(), false).discover()
     }
 
     fn discover(root: &TempDir) -> Discovery {
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn discovery_searches_hidden_root() {
         let root = tree(&[(".models/a/model-settings.json", XGBOOST)]);
-        let sources = Sources::read(&MapEnvironment::new(root.path())).unwrap();
+        let sources = SettingsSources::read(&MapEnvironment::new(root.path())).unwrap();
         let discovery = Repository::new(Path::new(".models"), sources, false).discover();
         assert_eq!(names(&discovery), ["a"]);
     }
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn discovery_of_missing_folder_is_empty() {
         let root = tree(&[]);
-        let sources = Sources::read(&MapEnvironment::new(root.path())).unwrap();
+        let sources = SettingsSources::read(&MapEnvironment::new(root.path())).unwrap();
         let discovery = Repository::new(Path::new("none"), sources, false).discover();
         assert!(discovery.models.is_empty() && discovery.errors.is_empty());
     }
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn discovery_reports_file_instead_of_folder() {
         let root = tree(&[("model.json", "{}")]);
-        let sources = Sources::read(&MapEnvironment::new(root.path())).unwrap();
+        let sources = SettingsSources::read(&MapEnvironment::new(root.path())).unwrap();
         let discovery = Repository::new(Path::new("model.json"), sources, false).discover();
         assert!(matches!(discovery.errors.as_slice(), [DiscoveryError::Folder { .. }]));
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{BoxFuture, OutputError, Predictor, RuntimeError};
-use crate::codecs::{self, Decoded};
+use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
 use crate::evaluators::sklearn::{
     DataFrame, DenseTable, Elements, EstimatorMethod, FittedEstimator, IntType, LoadError, PredictError, TableData,
@@ -188,9 +188,9 @@ impl From<PredictError> for RuntimeError {
 }
 
 /// Converts the tensors of a request for estimators. Numbers of the types that most estimators compute in are borrowed.
-fn data<'a>(decoded: &Decoded<'a>, features: Option<usize>) -> Result<TableData<'a>, RuntimeError> {
+fn data<'a>(decoded: &DecodedInputs<'a>, features: Option<usize>) -> Result<TableData<'a>, RuntimeError> {
     match decoded {
-        Decoded::Array(tensor) => {
+        DecodedInputs::Array(tensor) => {
             // A list of texts is one column.
             let (rows, columns) = match tensor.shape[..] {
                 [rows, columns] => (rows, columns),
@@ -202,7 +202,7 @@ fn data<'a>(decoded: &Decoded<'a>, features: Option<usize>) -> Result<TableData<
             };
             Ok(TableData::Table(DenseTable { elements: elements(tensor), rows, columns }))
         }
-        Decoded::Frame(columns) => {
+        DecodedInputs::Frame(columns) => {
             let names = columns.iter().map(|column| Cow::Borrowed(column.name.as_str())).collect();
             let elements = columns.iter().map(|column| elements(column)).collect();
             Ok(TableData::Frame(DataFrame { names, columns: elements, rows: decoded.rows() }))

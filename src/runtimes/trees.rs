@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{BoxFuture, OutputError, Predictor, RuntimeError};
-use crate::codecs::{self, Decoded, Matrix};
+use crate::codecs::{self, DecodedInputs, NumericMatrix};
 use crate::compute::ComputePool;
 use crate::evaluators::trees::{
     EnsembleOutput, FeatureMatrix, FeatureValues, LoadError, PredictError, PredictedValues, Prediction, TreeEnsemble,
@@ -74,7 +74,7 @@ impl TreeModel {
     }
 
     /// Decodes a request and checks that it fits the model.
-    fn decode<'r>(&self, request: &'r InferenceRequest) -> Result<Decoded<'r>, RuntimeError> {
+    fn decode<'r>(&self, request: &'r InferenceRequest) -> Result<DecodedInputs<'r>, RuntimeError> {
         let decoded = codecs::decode(request, self.content_type.as_deref())?;
         let names = match self.library {
             TreeLibrary::XgBoost => self.model.feature_names(),
@@ -139,17 +139,17 @@ fn evaluate_zeros(model: &TreeEnsemble) -> Result<(), RuntimeError> {
 fn evaluate(
     model: &TreeEnsemble,
     library: TreeLibrary,
-    decoded: &Decoded<'_>,
+    decoded: &DecodedInputs<'_>,
     outputs: &[EnsembleOutput],
 ) -> Result<InferenceResponse, RuntimeError> {
     let matrix = match library {
-        TreeLibrary::XgBoost => Matrix::F32(decoded.to_f32()),
+        TreeLibrary::XgBoost => NumericMatrix::F32(decoded.to_f32()),
         TreeLibrary::LightGbm => decoded.to_widest(),
     };
     let inconsistent = |error: PredictError| RuntimeError::inconsistent(error);
     let rows = match &matrix {
-        Matrix::F32(array) => FeatureMatrix::new(FeatureValues::F32(&array.values), array.rows, array.columns),
-        Matrix::F64(array) => FeatureMatrix::new(FeatureValues::F64(&array.values), array.rows, array.columns),
+        NumericMatrix::F32(array) => FeatureMatrix::new(FeatureValues::F32(&array.values), array.rows, array.columns),
+        NumericMatrix::F64(array) => FeatureMatrix::new(FeatureValues::F64(&array.values), array.rows, array.columns),
     }
     .map_err(inconsistent)?;
     let mut tensors = Vec::with_capacity(outputs.len());

@@ -1,4 +1,4 @@
-//! Templates of users: folders, and archives, which may come from strangers.
+//! Reads users' templates: folders, and archives, which are untrusted.
 
 use std::fs;
 use std::io::{self, Read};
@@ -8,37 +8,37 @@ use std::path::{Component, Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 use zip::ZipArchive;
 
-/// How much a template may hold, in bytes and in files.
-const MOST_BYTES: u64 = 64 << 20;
-const MOST_FILES: usize = 10_000;
+/// The limits on the size of a template, in bytes and files.
+const MAX_BYTES: u64 = 64 << 20;
+const MAX_FILES: usize = 10_000;
 
 /// A file of a template or project.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct File {
-    /// Where it stands, relative and without `..`.
+pub struct ProjectFile {
+    /// Relative, and without `..`.
     pub path: PathBuf,
     pub data: Vec<u8>,
     pub executable: bool,
 }
 
-/// Why a template of the user's could not be read.
+/// Why a user's template cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     #[error("cannot read the template `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("`{}` is no template: expected a folder, or a file that ends in .zip, .tar, .tar.gz or .tgz", path.display())]
+    #[error("`{}` is not a template: expected a folder, or a .zip, .tar, .tar.gz or .tgz file", path.display())]
     Kind { path: PathBuf },
-    #[error("`{}` in the template leads out of it", entry.display())]
+    #[error("the template has a file outside of its folder: `{}`", entry.display())]
     Outside { entry: PathBuf },
-    #[error("the template `{}` is larger than {} MiB or has more than {MOST_FILES} files", path.display(), MOST_BYTES >> 20)]
+    #[error("the template `{}` is larger than {} MiB or has more than {MAX_FILES} files", path.display(), MAX_BYTES >> 20)]
     TooLarge { path: PathBuf },
 }
 
-/// Reads all files of a template. Links and whatever else is no file are left out.
+/// Reads all files of a template. Links and special files are skipped.
 ///
-/// When everything in an archive is in one folder, as in those of GitHub, that folder is left out of the paths.
-pub(super) fn read(path: &Path) -> Result<Vec<File>, ArchiveError> {
-    let mut draft = Draft { path, files: Vec::new(), left: MOST_BYTES };
+/// If everything in an archive is in one folder, as in those of GitHub, that folder is removed from the paths.
+pub(super) fn read(path: &Path) -> Result<Vec<ProjectFile>, ArchiveError> {
+    let mut draft = TemplateReader { path, files: Vec::new(), left: MAX_BYTES };
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     if path.is_dir() {
         draft.folder(Path::new(""))?;
@@ -61,14 +61,14 @@ pub(super) fn read(path: &Path) -> Result<Vec<File>, ArchiveError> {
     Ok(without_common_folder(draft.files))
 }
 
-struct Draft<'a> {
+struct TemplateReader<'a> {
     path: &'a Path,
-    files: Vec<File>,
-    /// How many bytes may still come.
+    files: Vec<ProjectFile>,
+    /// How many more bytes are allowed.
     left: u64,
 }
 
-impl Draft<'_> {
+impl TemplateReader<'_> {
     fn failed(&self, source: io::Error) -> ArchiveError {
         ArchiveError::Read { path: self.path.to_owned(), source }
     }
@@ -126,18 +126,19 @@ impl Draft<'_> {
         }
         let mut data = Vec::new();
         reader.take(self.left + 1).read_to_end(&mut data).map_err(|source| self.failed(source))?;
-        let left = self.left.checked_sub(data.len() as u64).filter(|_| self.files.len() < MOST_FILES);
+        let left = self.left.checked_sub(data.len() as u64).filter(|_| self.files.len() < MAX_FILES);
         self.left = left.ok_or_else(|| ArchiveError::TooLarge { path: self.path.to_owned() })?;
         let path = path.components().filter(|component| *component != Component::CurDir).collect();
-        self.files.push(File { path, data, executable: mode & 0o111 != 0 });
+        self.files.push(ProjectFile { path, data, executable: mode & 0o111 != 0 });
         Ok(())
     }
 }
 
-fn without_common_folder(mut files: Vec<File>) -> Vec<File> {
-    let first = |file: &File| file.path.components().next().map(|component| PathBuf::from(component.as_os_str()));
+fn without_common_folder(mut files: Vec<ProjectFile>) -> Vec<ProjectFile> {
+    let first =
+        |file: &ProjectFile| file.path.components().next().map(|component| PathBuf::from(component.as_os_str()));
     let Some(folder) = files.first().and_then(first) else { return files };
-    let is_inside = |file: &File| file.path != folder && file.path.starts_with(&folder);
+    let is_inside = |file: &ProjectFile| file.path != folder && file.path.starts_with(&folder);
     if files.iter().all(is_inside) {
         for file in &mut files {
             if let Ok(rest) = file.path.strip_prefix(&folder) {
@@ -158,7 +159,7 @@ mod tests {
         let mut builder = tar::Builder::new(Vec::new());
         for (path, mode, data) in entries {
             let mut header = tar::Header::new_gnu();
-            // `set_path` refuses what this has to hold.
+            // `set_path` rejects such paths.
             header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
             header.set_size(data.len() as u64);
             header.set_mode(*mode);
@@ -168,19 +169,19 @@ mod tests {
         builder.into_inner().unwrap()
     }
 
-    fn read_as(name: &str, bytes: &[u8]) -> Result<Vec<File>, ArchiveError> {
+    fn read_as(name: &str, bytes: &[u8]) -> Result<Vec<ProjectFile>, ArchiveError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         fs::write(&path, bytes).unwrap();
         read(&path)
     }
 
-    fn file(path: &str, data: &str, executable: bool) -> File {
-        File { path: path.into(), data: data.as_bytes().to_vec(), executable }
+    fn file(path: &str, data: &str, executable: bool) -> ProjectFile {
+        ProjectFile { path: path.into(), data: data.as_bytes().to_vec(), executable }
     }
 
     #[test]
-    fn archives_of_every_kind_are_read() {
+    fn template_archives_of_every_format_are_read() {
         let expected = [file("a.txt", "A", false), file("bin/run", "B", true)];
         let tar = tar_of(&[("top/a.txt", 0o644, "A"), ("top/bin/run", 0o755, "B")]);
         assert_eq!(read_as("t.tar", &tar).unwrap(), expected);
@@ -198,10 +199,10 @@ mod tests {
     }
 
     #[test]
-    fn hostile_archives_are_refused() {
+    fn template_malicious_archives_are_rejected() {
         for path in ["../up", "/etc/passwd", "a/../../up"] {
             let error = read_as("t.tar", &tar_of(&[(path, 0o644, "x")])).unwrap_err();
-            assert_eq!(error.to_string(), format!("`{path}` in the template leads out of it"));
+            assert_eq!(error.to_string(), format!("the template has a file outside of its folder: `{path}`"));
         }
         assert!(matches!(read_as("t.rar", b""), Err(ArchiveError::Kind { .. })));
         assert!(matches!(read_as("t.zip", b"no zip"), Err(ArchiveError::Read { .. })));

@@ -74,7 +74,7 @@ impl CloudEvents {
         if model.reads_headers() {
             headers.clone_into(&mut request.headers);
             self.add_to_request(&mut request.headers, model, &request.id);
-            request.tell_trace();
+            request.set_trace_header();
         }
     }
 

@@ -7,7 +7,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 
 use super::{HttpService, respond};
-use crate::telemetry::exposition::{Expositions, Source};
+use crate::telemetry::exposition::{Expositions, MetricsSource};
 use crate::telemetry::metrics::{self, Registry};
 
 /// The metrics that a scrape returns.
@@ -16,7 +16,7 @@ pub struct Metrics {
     pub registry: Registry,
     /// Metrics that models maintain themselves, and the source that they are refreshed from before each scrape.
     pub models: Expositions,
-    pub source: Arc<dyn Source>,
+    pub source: Arc<dyn MetricsSource>,
 }
 
 /// Creates a service that exposes `metrics` as text at `endpoint`.

@@ -1,39 +1,45 @@
-//! Turns what a source holds into the form a field wants, as leniently as the original and no more.
+//! Converts the value from a source to the canonical form of its field, exactly as leniently as the original.
 //!
-//! Booleans may be words or 0 and 1, numbers may be text, whole numbers may have a fraction of zero. Text is strict: a
-//! number where text belongs is an error, because it usually lost something on the way (`1.10` became `1.1`).
+//! Booleans may be words or 0 and 1, numbers may be strings, and integers may have a fraction of zero. Strings are strict:
+//! a number in place of a string is an error, because it has usually lost something (`1.10` became `1.1`).
 
 use serde_json::{Number, Value};
 
-use super::field::Kind;
+use super::field::FieldKind;
 
-/// Returns the canonical form of a value, or nothing if the kind does not accept it.
+/// Returns the canonical form of a value, or `None` if the kind does not accept it.
 ///
-/// Nested groups are not its business: their fields have kinds of their own.
-pub(super) fn coerce(kind: &Kind, value: Value) -> Option<Value> {
+/// The fields of nested groups are not converted here, because they have kinds of their own.
+pub(super) fn coerce(kind: &FieldKind, value: Value) -> Option<Value> {
     match kind {
-        Kind::Bool => lenient_bool(&value).map(Value::from),
-        Kind::Int { min, max } => integer(&value).filter(|number| (min..=max).contains(&number)).map(Value::from),
-        Kind::Float { min, max } => {
+        FieldKind::Bool => lenient_bool(&value).map(Value::from),
+        FieldKind::Int { min, max } => integer(&value).filter(|number| (min..=max).contains(&number)).map(Value::from),
+        FieldKind::Float { min, max } => {
             float(&value).filter(|number| (min..=max).contains(&number)).and_then(Number::from_f64).map(Value::Number)
         }
-        Kind::Text => value.is_string().then_some(value),
-        Kind::Choice(words) => value.as_str().is_some_and(|word| words.contains(&word)).then_some(value),
-        Kind::Route => value.as_str().is_some_and(|path| path.is_empty() || path.starts_with('/')).then_some(value),
-        Kind::TextList => value.as_array().is_some_and(|items| items.iter().all(Value::is_string)).then_some(value),
-        Kind::IntList => {
+        FieldKind::Text => value.is_string().then_some(value),
+        FieldKind::Choice(words) => value.as_str().is_some_and(|word| words.contains(&word)).then_some(value),
+        FieldKind::Route => {
+            value.as_str().is_some_and(|path| path.is_empty() || path.starts_with('/')).then_some(value)
+        }
+        FieldKind::TextList => {
+            value.as_array().is_some_and(|items| items.iter().all(Value::is_string)).then_some(value)
+        }
+        FieldKind::IntList => {
             let items = value.as_array()?;
             let numbers: Option<Vec<i64>> = items.iter().map(integer).collect();
             numbers.map(Value::from)
         }
-        Kind::Object | Kind::Group(_) => value.is_object().then_some(value),
-        Kind::ObjectList => value.as_array().is_some_and(|items| items.iter().all(Value::is_object)).then_some(value),
-        Kind::GroupList(_) => value.is_array().then_some(value),
-        Kind::ObjectOrText => (value.is_object() || value.is_string()).then_some(value),
+        FieldKind::Object | FieldKind::Group(_) => value.is_object().then_some(value),
+        FieldKind::ObjectList => {
+            value.as_array().is_some_and(|items| items.iter().all(Value::is_object)).then_some(value)
+        }
+        FieldKind::GroupList(_) => value.is_array().then_some(value),
+        FieldKind::ObjectOrText => (value.is_object() || value.is_string()).then_some(value),
     }
 }
 
-/// Returns the truth value that a value stands for, which may be a word, or 0 or 1.
+/// Converts a boolean, which may also be a word, or 0 or 1.
 pub fn lenient_bool(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(value) => Some(*value),
@@ -68,7 +74,7 @@ fn integer(value: &Value) -> Option<i64> {
     }
 }
 
-/// Returns the integer that a float stands for, if it is one that floats can hold exactly.
+/// Converts a float to an integer, or returns `None` if it has a fraction or is not exact.
 fn whole(number: f64) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.fract() != 0.0 || number.abs() > EXACT {
@@ -103,22 +109,22 @@ mod tests {
 
     use super::*;
 
-    const INT: Kind = Kind::Int { min: -5, max: 5000 };
-    const FLOAT: Kind = Kind::Float { min: 0.0, max: 10.0 };
+    const INT: FieldKind = FieldKind::Int { min: -5, max: 5000 };
+    const FLOAT: FieldKind = FieldKind::Float { min: 0.0, max: 10.0 };
 
     #[test]
     fn booleans_are_words_or_bits() {
         for yes in [json!(true), json!(1), json!(1.0), json!("1"), json!("true"), json!("TRUE")] {
-            assert_eq!(coerce(&Kind::Bool, yes.clone()), Some(json!(true)), "{yes}");
+            assert_eq!(coerce(&FieldKind::Bool, yes.clone()), Some(json!(true)), "{yes}");
         }
         for word in ["yes", "Yes", "on", "t", "y", "T", "Y"] {
-            assert_eq!(coerce(&Kind::Bool, json!(word)), Some(json!(true)), "{word}");
+            assert_eq!(coerce(&FieldKind::Bool, json!(word)), Some(json!(true)), "{word}");
         }
         for word in ["0", "false", "no", "off", "f", "n", "OFF"] {
-            assert_eq!(coerce(&Kind::Bool, json!(word)), Some(json!(false)), "{word}");
+            assert_eq!(coerce(&FieldKind::Bool, json!(word)), Some(json!(false)), "{word}");
         }
         for bad in [json!(2), json!("maybe"), json!(""), json!(" true"), json!(null), json!([])] {
-            assert_eq!(coerce(&Kind::Bool, bad.clone()), None, "{bad}");
+            assert_eq!(coerce(&FieldKind::Bool, bad.clone()), None, "{bad}");
         }
     }
 
@@ -175,30 +181,30 @@ mod tests {
 
     #[test]
     fn text_is_strict() {
-        assert_eq!(coerce(&Kind::Text, json!("1")), Some(json!("1")));
+        assert_eq!(coerce(&FieldKind::Text, json!("1")), Some(json!("1")));
         for bad in [json!(1), json!(true), json!(null), json!({})] {
-            assert_eq!(coerce(&Kind::Text, bad.clone()), None, "{bad}");
+            assert_eq!(coerce(&FieldKind::Text, bad.clone()), None, "{bad}");
         }
-        assert_eq!(coerce(&Kind::TextList, json!(["a"])), Some(json!(["a"])));
-        assert_eq!(coerce(&Kind::TextList, json!(["a", 1])), None);
-        assert_eq!(coerce(&Kind::TextList, json!("a")), None);
+        assert_eq!(coerce(&FieldKind::TextList, json!(["a"])), Some(json!(["a"])));
+        assert_eq!(coerce(&FieldKind::TextList, json!(["a", 1])), None);
+        assert_eq!(coerce(&FieldKind::TextList, json!("a")), None);
     }
 
     #[test]
     fn routes_start_with_a_slash() {
-        let choice = Kind::Choice(&["a", "b"]);
+        let choice = FieldKind::Choice(&["a", "b"]);
         assert_eq!(coerce(&choice, json!("b")), Some(json!("b")));
         for bad in [json!("B"), json!(""), json!(null), json!(0)] {
             assert_eq!(coerce(&choice, bad.clone()), None, "{bad}");
         }
-        assert_eq!(coerce(&Kind::Route, json!("/metrics")), Some(json!("/metrics")));
-        assert_eq!(coerce(&Kind::Route, json!("")), Some(json!("")));
-        assert_eq!(coerce(&Kind::Route, json!("metrics")), None);
+        assert_eq!(coerce(&FieldKind::Route, json!("/metrics")), Some(json!("/metrics")));
+        assert_eq!(coerce(&FieldKind::Route, json!("")), Some(json!("")));
+        assert_eq!(coerce(&FieldKind::Route, json!("metrics")), None);
     }
 
     #[test]
     fn lists_of_integers_are_lenient_per_item() {
-        assert_eq!(coerce(&Kind::IntList, json!([-1, "3", 2.0])), Some(json!([-1, 3, 2])));
-        assert_eq!(coerce(&Kind::IntList, json!([1, "x"])), None);
+        assert_eq!(coerce(&FieldKind::IntList, json!([-1, "3", 2.0])), Some(json!([-1, 3, 2])));
+        assert_eq!(coerce(&FieldKind::IntList, json!([1, "x"])), None);
     }
 }

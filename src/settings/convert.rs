@@ -1,45 +1,45 @@
-//! Reads canonical values into the types of the settings structs.
+//! Deserializes canonical values into the types of the settings structs.
 
 use std::time::Duration;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-/// Reads seconds; as in the original, fewer than none are none.
+/// Reads seconds; as in the original, a negative number is zero.
 pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let seconds = f64::deserialize(deserializer)?;
     Duration::try_from_secs_f64(seconds.max(0.0)).map_err(D::Error::custom)
 }
 
-/// Reads seconds, of which none at all are no limit.
+/// Reads a limit in seconds; zero is `None`, which means no limit.
 pub(super) fn seconds_or_never<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let limit = seconds(deserializer)?;
     Ok(Some(limit).filter(|limit| !limit.is_zero()))
 }
 
-/// Reads seconds, or nothing.
+/// Reads optional seconds.
 pub(super) fn optional_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let seconds = Option::<f64>::deserialize(deserializer)?;
     seconds.map(|seconds| Duration::try_from_secs_f64(seconds).map_err(D::Error::custom)).transpose()
 }
 
-/// Reads whole seconds; as in the original, fewer than none are none.
+/// Reads whole seconds; as in the original, a negative number is zero.
 pub(super) fn whole_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let seconds = i64::deserialize(deserializer)?;
     Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
-/// Reads a count; as in the original, fewer than none are none.
+/// Reads a count; as in the original, a negative number is zero.
 pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     Ok(usize::try_from(i64::deserialize(deserializer)?).unwrap_or(0))
 }
 
-/// Reads a limit, of which -1 is none.
+/// Reads a limit; -1 is `usize::MAX`, which means no limit.
 pub(super) fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     Ok(usize::try_from(i64::deserialize(deserializer)?).unwrap_or(usize::MAX))
 }
 
-/// Reads text that means nothing when it is empty.
+/// Reads a string; an empty one is `None`.
 pub(super) fn non_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     Ok(text.filter(|text| !text.is_empty()))

@@ -1,10 +1,10 @@
-//! Reads `.env` files the way python-dotenv does, which the original uses.
+//! Reads `.env` files as python-dotenv does, which the original uses.
 //!
-//! Other readers of the format disagree on what matters here: quotes inside an unquoted value stay, so that
-//! `MLSERVER_EXTENSIONS=["a", "b"]` is JSON; a comment in an unquoted value needs white space before its `#`; `${NAME}`
-//! stands for an earlier variable of the file or of the environment.
+//! Other readers of the format differ in details that matter here: quotes inside an unquoted value are kept, so that
+//! `MLSERVER_EXTENSIONS=["a", "b"]` is JSON; a comment after an unquoted value needs white space before its `#`; `${NAME}`
+//! is replaced by an earlier variable of the file or of the environment.
 
-/// The variables of a file in its order, and the numbers of the lines that are none.
+/// The variables of a file in its order, and the numbers of the lines that are invalid.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Dotenv {
     pub(super) variables: Vec<(String, String)>,
@@ -42,7 +42,7 @@ fn line_of(text: &str, rest: &str) -> usize {
 
 type Binding = Option<(String, String)>;
 
-/// Splits one variable off, or nothing where a comment or a name without a value stands.
+/// Splits off one line, which may be a variable, a comment, or a name without a value. Returns `None` if it is invalid.
 fn binding(text: &str) -> Option<(Binding, &str)> {
     if text.starts_with('#') {
         return Some((None, end_of_line(text)?));
@@ -65,7 +65,7 @@ fn binding(text: &str) -> Option<(Binding, &str)> {
     Some((Some((name.to_owned(), value)), end_of_line(after)?))
 }
 
-/// Splits the value off: quoted, perhaps over several lines, or the rest of the line.
+/// Splits off a value, which is quoted and may span several lines, or else the rest of the line.
 fn value(text: &str) -> Option<(String, &str)> {
     if let Some(quote @ ('"' | '\'')) = text.chars().next() {
         let (inner, after) = quoted(&text[1..], quote)?;
@@ -76,7 +76,7 @@ fn value(text: &str) -> Option<(String, &str)> {
     Some((without_comment(line).trim_end().to_owned(), after))
 }
 
-/// Splits at the closing quote, which no backslash precedes.
+/// Splits at the closing quote, which is the first one without a backslash before it.
 fn quoted(text: &str, quote: char) -> Option<(&str, &str)> {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
@@ -88,7 +88,7 @@ fn quoted(text: &str, quote: char) -> Option<(&str, &str)> {
     None
 }
 
-/// Replaces escapes: all of C's in double quotes, only backslash and quote in single ones.
+/// Replaces escapes: those of C in double quotes, only backslash and quote in single quotes.
 fn unescape(text: &str, quote: char) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut chars = text.chars();
@@ -123,7 +123,7 @@ fn skip_blanks(text: &str) -> &str {
     text.trim_start_matches(|c: char| c.is_whitespace() && c != '\n' && c != '\r')
 }
 
-/// Skips a comment and the line's end; anything else in the way makes the line no binding.
+/// Skips a comment at the end of a line, or returns `None` if other text precedes the end.
 fn end_of_line(text: &str) -> Option<&str> {
     let text = skip_blanks(text);
     let text = if text.starts_with('#') { &text[text.find(['\r', '\n']).unwrap_or(text.len())..] } else { text };
@@ -189,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn comments_blank_lines_and_bare_names_hold_nothing() {
+    fn comments_blank_lines_and_bare_names_set_nothing() {
         assert_eq!(variables("# only\n\n  \nBARE\n"), []);
         let both = variables("A=1\n# between\nB=${A}2\n");
         assert_eq!(both, [("A".into(), "1".into()), ("B".into(), "12".into())]);
     }
 
     #[test]
-    fn a_bad_line_costs_only_itself() {
+    fn invalid_lines_do_not_affect_others() {
         let parsed = parse("A=1\nthis is none\nB='open\nC=3", |_| None);
         assert_eq!(parsed.bad_lines, [2, 3]);
         assert_eq!(parsed.variables, [("A".into(), "1".into()), ("C".into(), "3".into())]);

@@ -1,32 +1,32 @@
-//! Every environment variable the server reads, and the one way to read them.
+//! The environment variables that the server reads, and the only place where they are read.
 //!
-//! The variables of settings are made from the tables in `table`: `MLSERVER_` and the upper-case name of a server
-//! setting, `MLSERVER_MODEL_` and that of a model setting or parameter. Their names are matched in any case, and lists
-//! and objects are JSON. What else starts with `MLSERVER_` is listed here.
+//! The variables of settings are derived from the tables in `table`: `MLSERVER_` and the upper-case name of a server
+//! setting, or `MLSERVER_MODEL_` and that of a model setting or parameter. Their names are case-insensitive, and lists and
+//! objects are JSON. All other variables that start with `MLSERVER_` are listed here.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::field::Field;
+use super::field::SettingField;
 use super::file;
 use super::nearest::nearest;
-use super::problem::{FileError, Problem, SettingsError, Warning};
-use super::source::Source;
+use super::problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
+use super::source::SettingSource;
 use super::table::{GROUPS, SERVER_PREFIX};
-use super::{dotenv, field::Group};
+use super::{dotenv, field::SettingGroup};
 
-/// The folder with the models, in a container's start command.
+/// The folder of the models, in the start command of a container.
 pub const MODELS_DIR: &str = "MLSERVER_MODELS_DIR";
-/// The same, as KServe's runtimes set it.
+/// The folder of the models, as KServe's runtimes set it.
 pub const KSERVE_MODELS_DIR: &str = "MODELS_DIR";
-/// The packed environment to activate, in a container's start command.
+/// The packed environment to activate, in the start command of a container.
 pub const ENV_TARBALL: &str = "MLSERVER_ENV_TARBALL";
-/// The folder of the server, in a container's start command.
+/// The folder of the server, in the start command of a container.
 pub const PATH: &str = "MLSERVER_PATH";
 
-/// Variables that others read: containers, `mlserver infer`, and runtimes with settings of their own.
+/// Variables that are read elsewhere: by containers, `mlserver infer`, and runtimes with settings of their own.
 const FOREIGN: [&str; 7] = [
     MODELS_DIR,
     ENV_TARBALL,
@@ -37,9 +37,9 @@ const FOREIGN: [&str; 7] = [
     "MLSERVER_MODEL_ALIBI_EXPLAIN_",
 ];
 
-/// What a process is started with, apart from its arguments.
+/// The environment in which a process is started.
 pub trait Environment {
-    /// Returns all variables whose name and value are text.
+    /// Returns all variables whose name and value are UTF-8.
     fn variables(&self) -> Vec<(String, String)>;
 
     /// Returns the folder against which relative paths are resolved.
@@ -61,7 +61,7 @@ impl Environment for SystemEnvironment {
     }
 }
 
-/// An environment that is made up, as tests do.
+/// An environment with the given variables, for tests and for commands that ignore the real one.
 #[derive(Debug, Clone, Default)]
 pub struct MapEnvironment {
     pub variables: Vec<(String, String)>,
@@ -69,7 +69,7 @@ pub struct MapEnvironment {
 }
 
 impl MapEnvironment {
-    /// Returns an environment whose working directory is the given folder.
+    /// Creates an environment without variables in the given working directory.
     pub fn new(working_directory: impl Into<PathBuf>) -> Self {
         Self { variables: Vec::new(), working_directory: working_directory.into() }
     }
@@ -92,16 +92,16 @@ impl Environment for MapEnvironment {
     }
 }
 
-/// A variable which sets a field.
+/// A variable that sets a field.
 #[derive(Debug)]
 pub struct Variable {
     pub name: String,
-    pub field: &'static Field,
+    pub field: &'static SettingField,
 }
 
 /// Returns the variables of all settings, in the order of the tables.
 pub fn variables() -> impl Iterator<Item = Variable> {
-    GROUPS.into_iter().flat_map(|group: &'static Group| {
+    GROUPS.into_iter().flat_map(|group: &'static SettingGroup| {
         group.fields.iter().filter_map(|field| {
             let name = group.env_name(field)?;
             Some(Variable { name, field })
@@ -109,11 +109,11 @@ pub fn variables() -> impl Iterator<Item = Variable> {
     })
 }
 
-/// The sources that stay the same while the server runs, read once: the environment and the `.env` file.
+/// A snapshot of the sources that do not change while the server runs: the environment and the `.env` file.
 ///
-/// A clone is cheap.
+/// Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Sources(Arc<Snapshot>);
+pub struct SettingsSources(Arc<Snapshot>);
 
 #[derive(Debug)]
 struct Snapshot {
@@ -127,14 +127,14 @@ struct Snapshot {
 /// Name as written and value, by lower-case name.
 type Variables = BTreeMap<String, (String, String)>;
 
-impl Sources {
+impl SettingsSources {
     /// Takes a snapshot of the environment and of the `.env` file in its working directory.
     pub fn read(environment: &dyn Environment) -> Result<Self, SettingsError> {
         let working_directory = environment.working_directory();
         let variables = environment.variables();
         let dotenv_path: Arc<Path> = working_directory.join(".env").into();
         let dotenv = if dotenv_path.is_file() {
-            read_dotenv(&dotenv_path, &variables).map_err(Problem::File)?
+            read_dotenv(&dotenv_path, &variables).map_err(SettingsProblem::File)?
         } else {
             dotenv::Dotenv::default()
         };
@@ -147,7 +147,7 @@ impl Sources {
         })))
     }
 
-    /// Returns sources that set nothing.
+    /// Creates sources that set nothing.
     pub(super) fn empty() -> Self {
         Self(Arc::new(Snapshot {
             environment: Variables::new(),
@@ -163,46 +163,46 @@ impl Sources {
         &self.0.working_directory
     }
 
-    /// Returns a field's values in the environment and the `.env` file, the winner first.
-    pub(super) fn lookup(&self, variable: &str) -> impl Iterator<Item = (&str, Source)> {
+    /// Returns the values of a variable in the environment and the `.env` file, in this order.
+    pub(super) fn lookup(&self, variable: &str) -> impl Iterator<Item = (&str, SettingSource)> {
         let name = variable.to_lowercase();
         let snapshot = &self.0;
         let set = snapshot.environment.get(&name).map(|(name, value)| {
-            let source = Source::Environment(name.clone());
+            let source = SettingSource::Environment(name.clone());
             (value.as_str(), source)
         });
         let written = snapshot.dotenv.get(&name).map(|(name, value)| {
-            let source = Source::Dotenv { path: Arc::clone(&snapshot.dotenv_path), name: name.clone() };
+            let source = SettingSource::Dotenv { path: Arc::clone(&snapshot.dotenv_path), name: name.clone() };
             (value.as_str(), source)
         });
         set.into_iter().chain(written)
     }
 
-    /// Returns what looks like a mistake in the variables: lines that are none, names that nearly are a setting's.
-    pub(super) fn warnings(&self) -> Vec<Warning> {
+    /// Returns warnings about the variables: invalid lines, and names that resemble that of a setting.
+    pub(super) fn warnings(&self) -> Vec<SettingsWarning> {
         let snapshot = &self.0;
         let known: Vec<String> = variables().map(|variable| variable.name).collect();
         let bad_lines = snapshot
             .bad_dotenv_lines
             .iter()
-            .map(|line| Warning::DotenvLine { path: Arc::clone(&snapshot.dotenv_path), line: *line });
-        let set = snapshot.environment.values().map(|(name, _)| Source::Environment(name.clone()));
+            .map(|line| SettingsWarning::DotenvLine { path: Arc::clone(&snapshot.dotenv_path), line: *line });
+        let set = snapshot.environment.values().map(|(name, _)| SettingSource::Environment(name.clone()));
         let written = snapshot
             .dotenv
             .values()
-            .map(|(name, _)| Source::Dotenv { path: Arc::clone(&snapshot.dotenv_path), name: name.clone() });
+            .map(|(name, _)| SettingSource::Dotenv { path: Arc::clone(&snapshot.dotenv_path), name: name.clone() });
         let misspelt = set.chain(written).filter_map(|source_of| {
-            let (Source::Environment(name) | Source::Dotenv { name, .. }) = &source_of else {
+            let (SettingSource::Environment(name) | SettingSource::Dotenv { name, .. }) = &source_of else {
                 return None;
             };
             let nearest = misspelling(name, &known)?;
-            Some(Warning::UnknownVariable { source_of, nearest })
+            Some(SettingsWarning::UnknownVariable { source_of, nearest })
         });
         bad_lines.chain(misspelt).collect()
     }
 }
 
-/// Returns the variable which an unknown name was probably meant to be.
+/// Returns the variable that an unknown name was probably meant to be.
 fn misspelling(name: &str, known: &[String]) -> Option<String> {
     let name = name.to_uppercase();
     let own = name.strip_prefix(SERVER_PREFIX)?;
@@ -221,7 +221,7 @@ fn read_dotenv(path: &Path, outer: &[(String, String)]) -> Result<dotenv::Dotenv
     Ok(dotenv::parse(&text, |wanted| outer.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone())))
 }
 
-/// Indexes variables by their name in lower case; of several spellings the upper-case one wins, else the last.
+/// Indexes variables by their lower-case name. Of several spellings, the upper-case one wins, or else the last.
 fn by_lower_name(variables: Vec<(String, String)>) -> Variables {
     let mut index = Variables::new();
     for (name, value) in variables {
@@ -240,11 +240,11 @@ mod tests {
 
     use super::*;
 
-    fn sources(environment: &MapEnvironment) -> Sources {
-        Sources::read(environment).unwrap()
+    fn sources(environment: &MapEnvironment) -> SettingsSources {
+        SettingsSources::read(environment).unwrap()
     }
 
-    fn first<'a>(sources: &'a Sources, name: &str) -> Option<&'a str> {
+    fn first<'a>(sources: &'a SettingsSources, name: &str) -> Option<&'a str> {
         sources.lookup(name).next().map(|(value, _)| value)
     }
 
@@ -284,7 +284,7 @@ mod tests {
             ("MLSERVER_PATH", None),
             ("MLSERVER_INFER_URL", None),
             ("MLSERVER_MODEL_HUGGINGFACE_TASK", None),
-            // What Kubernetes sets for a service called `mlserver`.
+            // Kubernetes sets these for a service called `mlserver`.
             ("MLSERVER_PORT", None),
             ("MLSERVER_SERVICE_HOST", None),
             ("MLSERVER_PORT_8080_TCP_ADDR", None),

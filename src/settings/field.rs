@@ -1,45 +1,45 @@
-//! What a table of settings is made of: fields, the values they accept, and their defaults.
+//! The building blocks of the tables of settings: fields, the values they accept, and their defaults.
 
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-/// A named set of fields which are read from one object and one prefix of environment variables.
+/// A named set of fields that are read from one object, and from environment variables with one prefix.
 #[derive(Debug)]
-pub struct Group {
-    /// What messages call the group.
+pub struct SettingGroup {
+    /// The name of the group in messages.
     pub title: &'static str,
-    /// The prefix of its environment variables; without one, the group is read from files only.
+    /// The prefix of its environment variables; if `None`, the group is read only from files.
     pub env_prefix: Option<&'static str>,
-    /// Its fields, in the order in which they are shown.
-    pub fields: &'static [Field],
-    /// What becomes of keys that no field has.
-    pub unknown: Unknown,
+    /// The fields, in display order.
+    pub fields: &'static [SettingField],
+    /// How unknown keys are handled.
+    pub unknown: UnknownKeys,
 }
 
-/// What becomes of a key that is not in the table.
+/// How keys that are not in the table are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unknown {
-    /// It is ignored with a warning, and refused in strict mode.
+pub enum UnknownKeys {
+    /// They are ignored with a warning, and rejected in strict mode.
     Warn,
-    /// It is kept for the runtime, under `extras`.
+    /// They are kept for the runtime, under `extras`.
     Keep,
 }
 
 /// One setting.
 #[derive(Debug)]
-pub struct Field {
+pub struct SettingField {
     pub name: &'static str,
-    pub kind: Kind,
-    pub preset: Preset,
-    pub null: Null,
+    pub kind: FieldKind,
+    pub preset: FieldDefault,
+    pub null: NullHandling,
     pub help: &'static str,
     pub availability: Availability,
 }
 
-/// The values a field accepts.
+/// The kind of values that a field accepts.
 #[derive(Debug, Clone, Copy)]
-pub enum Kind {
+pub enum FieldKind {
     Bool,
     Int {
         min: i64,
@@ -52,7 +52,7 @@ pub enum Kind {
     Text,
     /// One of a few words.
     Choice(&'static [&'static str]),
-    /// The path of an HTTP route; the empty string switches the route off.
+    /// The path of an HTTP route; the empty string disables the route.
     Route,
     TextList,
     IntList,
@@ -61,15 +61,15 @@ pub enum Kind {
     /// A path, or an object in its place.
     ObjectOrText,
     /// A nested object with fields of its own.
-    Group(&'static Group),
+    Group(&'static SettingGroup),
     /// A list of such objects.
-    GroupList(&'static Group),
+    GroupList(&'static SettingGroup),
 }
 
 /// The value of a field that no source sets.
 #[derive(Debug, Clone, Copy)]
-pub enum Preset {
-    /// There is none: a source must set the field.
+pub enum FieldDefault {
+    /// There is no default: a source must set the field.
     Required,
     Null,
     Bool(bool),
@@ -78,47 +78,47 @@ pub enum Preset {
     Text(&'static str),
     TextList(&'static [&'static str]),
     EmptyObject,
-    /// A name inside the working directory.
+    /// A path relative to the working directory.
     InWorkingDirectory(&'static str),
 }
 
-/// What an explicit `null` means.
+/// How an explicit `null` is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Null {
+pub enum NullHandling {
     Refused,
     Allowed,
-    /// The same as leaving the field out.
-    Preset,
+    /// It is the same as omitting the field.
+    UseDefault,
 }
 
 /// Whether a value has an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability {
-    Served,
-    /// The value is read and checked, but what it asks for does not exist yet, and what is done instead.
+    Supported,
+    /// The value is read and checked, but not supported yet. Holds what happens instead.
     NotYet(&'static str),
-    /// The original accepts the field without acting on it, and so do we.
+    /// The field is accepted but has no effect. Holds the reason.
     NoEffect(&'static str),
 }
 
-impl Field {
-    pub(super) const fn new(name: &'static str, kind: Kind, preset: Preset, help: &'static str) -> Self {
+impl SettingField {
+    pub(super) const fn new(name: &'static str, kind: FieldKind, preset: FieldDefault, help: &'static str) -> Self {
         let null = match preset {
-            Preset::Null => Null::Allowed,
-            _ => Null::Refused,
+            FieldDefault::Null => NullHandling::Allowed,
+            _ => NullHandling::Refused,
         };
-        Self { name, kind, preset, null, help, availability: Availability::Served }
+        Self { name, kind, preset, null, help, availability: Availability::Supported }
     }
 
-    /// Lets an explicit `null` through.
+    /// Accepts an explicit `null`.
     pub(super) const fn nullable(mut self) -> Self {
-        self.null = Null::Allowed;
+        self.null = NullHandling::Allowed;
         self
     }
 
     /// Reads an explicit `null` as the default.
     pub(super) const fn null_is_preset(mut self) -> Self {
-        self.null = Null::Preset;
+        self.null = NullHandling::UseDefault;
         self
     }
 
@@ -133,20 +133,20 @@ impl Field {
     }
 }
 
-impl Group {
-    /// Returns the field's environment variable, in the case the documentation uses.
-    pub fn env_name(&self, field: &Field) -> Option<String> {
+impl SettingGroup {
+    /// Returns the field's environment variable in upper case, or `None` if the group is read only from files.
+    pub fn env_name(&self, field: &SettingField) -> Option<String> {
         self.env_prefix.map(|prefix| format!("{prefix}{}", field.name.to_uppercase()))
     }
 
-    /// Returns the field of that name.
-    pub fn field(&self, name: &str) -> Option<&'static Field> {
+    /// Returns the field with the given name.
+    pub fn field(&self, name: &str) -> Option<&'static SettingField> {
         self.fields.iter().find(|field| field.name == name)
     }
 }
 
-impl Kind {
-    /// Says in words what the kind accepts.
+impl FieldKind {
+    /// Describes the values that the kind accepts.
     pub fn expected(&self) -> String {
         match self {
             Self::Bool => "true or false".to_owned(),
@@ -176,7 +176,7 @@ impl Kind {
         }
     }
 
-    /// Whether the text of an environment variable is JSON.
+    /// Returns whether an environment variable of this kind contains JSON.
     pub fn is_json_in_environment(&self) -> bool {
         matches!(
             self,
@@ -185,8 +185,8 @@ impl Kind {
     }
 }
 
-impl Preset {
-    /// Returns the default as a value, or nothing where a source must set it.
+impl FieldDefault {
+    /// Returns the default as a value, or `None` if a source must set the field.
     pub(super) fn value(&self, working_directory: &Path) -> Option<Value> {
         Some(match *self {
             Self::Required => return None,

@@ -1,4 +1,4 @@
-//! Reads settings files, and no more of them than is sensible.
+//! Reads settings files, up to a maximum size.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use super::problem::FileError;
 
-/// The largest settings file; beyond it, somebody named the wrong file.
+/// The maximum size of a settings file in bytes; a larger file is probably not one.
 const LIMIT: u64 = 16 << 20;
 
-/// Reads a file that holds one JSON object, or nothing if there is no such file.
+/// Reads a file that contains one JSON object, or returns `None` if there is no such file.
 pub(super) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>, FileError> {
     let Some(bytes) = read(path)? else {
         return Ok(None);
@@ -23,10 +23,10 @@ pub(super) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>, Fil
     }
 }
 
-/// Reads a regular file within the limit, or nothing if there is no such file.
+/// Reads a regular file within the limit, or returns `None` if there is no such file.
 pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
     let unreadable = |error| FileError::Read { path: path.to_owned(), error };
-    // Looked at before it is opened: opening a pipe would wait for its writer.
+    // Checked before it is opened, because opening a pipe would block until it has a writer.
     match path.metadata() {
         Ok(metadata) if metadata.is_file() => {}
         Ok(_) => return Err(unreadable(io::Error::other("not a regular file"))),
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_over_the_limit_is_refused() {
+    fn read_object_rejects_files_over_the_limit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("settings.json");
         let file = File::create(&path).unwrap();
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_missing_file_is_no_problem() {
+    fn read_object_fails_unless_the_file_is_missing() {
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(read_object(&folder.path().join("none.json")), Ok(None)));
         assert!(matches!(read_object(folder.path()), Err(FileError::Read { .. })));

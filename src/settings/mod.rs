@@ -1,10 +1,10 @@
-//! Server and model settings: where each value may come from, and which source wins.
+//! Server and model settings: their sources, and which source takes precedence.
 //!
-//! Everything is made from the tables in `table`. For each field the sources are asked in the original's order:
-//! command line, file, environment, `.env` file of the working directory, default; the first that has the field wins,
-//! so that a value in a file beats the environment. The winner is brought into the field's canonical form, remembered
-//! with its source, and read into the typed structs [`Settings`] and [`ModelSettings`]. All problems are reported at
-//! once; what is only suspicious is a [`Warning`].
+//! Everything is derived from the tables in `table`. Each field is looked up in the sources in the original's order:
+//! command line, file, environment, `.env` file of the working directory, default. The first one that has the field wins,
+//! so a file overrides the environment. The value is converted to the field's canonical form, recorded with its source, and
+//! read into the typed structs [`Settings`] and [`ModelSettings`]. All problems are reported at once; less severe ones are
+//! [`SettingsWarning`]s.
 
 mod coerce;
 mod convert;
@@ -21,13 +21,13 @@ mod source;
 mod table;
 
 pub use coerce::lenient_bool;
-pub use env::{Environment, Sources, SystemEnvironment};
-pub use field::{Availability, Field, Group, Kind, Null, Preset, Unknown};
+pub use env::{Environment, SettingsSources, SystemEnvironment};
+pub use field::{Availability, FieldDefault, FieldKind, NullHandling, SettingField, SettingGroup, UnknownKeys};
 pub use model::{MODEL_SETTINGS_FILE, ModelParameters, ModelSettings, TensorMetadata};
-pub use problem::{FileError, Problem, SettingsError, Warning};
-pub use resolve::Loaded;
+pub use problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
+pub use resolve::LoadedSettings;
 pub use server::{CorsSettings, LoggingSettings, SETTINGS_FILE, Settings};
-pub use source::{Entry, Source};
+pub use source::{SettingEntry, SettingSource};
 pub use table::{CORS, MODEL, PARAMETERS, SERVER, TENSOR};
 
 #[cfg(test)]

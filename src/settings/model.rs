@@ -8,21 +8,21 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::convert;
-use super::env::Sources;
+use super::env::SettingsSources;
 use super::file;
-use super::problem::{FileError, Problem, SettingsError, Warning};
-use super::resolve::{Layer, Loaded, Resolver};
-use super::source::Source;
+use super::problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
+use super::resolve::{Layer, LoadedSettings, Resolver};
+use super::source::SettingSource;
 use super::table::{MODEL, MODEL_PREFIX};
 
-/// The file which makes a folder a model's.
+/// The file that makes a folder the folder of a model.
 pub const MODEL_SETTINGS_FILE: &str = "model-settings.json";
 
-/// The effective settings of one version of a model. The table `MODEL` says what each means.
+/// The effective settings of one version of a model. The table `MODEL` describes each of them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSettings {
-    /// May be empty only for the model of the environment.
+    /// Empty only if the model is described by the environment and has no name.
     pub name: String,
     pub implementation: String,
     pub platform: String,
@@ -39,18 +39,18 @@ pub struct ModelSettings {
     pub warmup: Vec<Value>,
     pub parallel_workers: Option<i64>,
     pub warm_workers: bool,
-    /// The absolute path of the file; nothing for a model of the environment.
+    /// The absolute path of the file; `None` for a model that is described by the environment.
     #[serde(skip)]
     pub source: Option<PathBuf>,
 }
 
-/// Where a model is, and what its runtime needs. The table `PARAMETERS` says what each means.
+/// The location of a model, and the parameters of its runtime. The table `PARAMETERS` describes each of them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelParameters {
     #[serde(deserialize_with = "convert::non_empty")]
     pub uri: Option<String>,
-    /// Nothing for an unversioned model.
+    /// `None` for an unversioned model.
     #[serde(deserialize_with = "convert::non_empty")]
     pub version: Option<String>,
     pub content_type: Option<String>,
@@ -59,16 +59,16 @@ pub struct ModelParameters {
     pub environment_path: Option<PathBuf>,
     pub inference_pool_gid: Option<String>,
     pub autogenerate_inference_pool_gid: bool,
-    /// On how many workers of its pool the model is loaded; nothing for all of them.
+    /// The number of workers of its pool that load the model; `None` for all of them.
     pub workers: Option<usize>,
-    /// Requests must have the inputs that the settings, or the model itself, declare.
+    /// Whether requests must have the inputs that the settings, or the model itself, declare.
     pub validate_inputs: bool,
-    /// Nothing when the server's `max_in_flight` is the only bound.
+    /// `None` if the server's `max_in_flight` is the only limit.
     pub max_queue_requests: Option<usize>,
     pub max_queue_bytes: usize,
-    /// Nothing when the size of the artifact says it.
+    /// `None` if the size of the artifact is used instead.
     pub memory_bytes: Option<u64>,
-    /// It is never put out of memory.
+    /// Whether the model is never evicted from memory.
     pub pinned: bool,
     #[serde(deserialize_with = "convert::optional_seconds")]
     pub queue_timeout: Option<Duration>,
@@ -77,11 +77,11 @@ pub struct ModelParameters {
     #[serde(deserialize_with = "convert::optional_seconds")]
     pub request_timeout: Option<Duration>,
     pub extra: Map<String, Value>,
-    /// The keys that no table has, as the file wrote them.
+    /// The keys that are in no table, as they are in the file.
     pub extras: Map<String, Value>,
 }
 
-/// What a model's metadata says about an input or output.
+/// An input or output in a model's metadata.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TensorMetadata {
@@ -92,34 +92,38 @@ pub struct TensorMetadata {
 }
 
 impl ModelSettings {
-    /// Returns the settings of a model that sets nothing else.
+    /// Creates the settings of a model with defaults for everything else.
     pub fn new(name: &str, implementation: &str) -> Self {
         let layer = Layer {
             object: Map::from_iter([
                 ("name".to_owned(), Value::from(name)),
                 ("implementation".to_owned(), Value::from(implementation)),
             ]),
-            source: Source::Default,
+            source: SettingSource::Default,
         };
-        Resolver::new(&Sources::empty(), false)
+        Resolver::new(&SettingsSources::empty(), false)
             .finish(&MODEL, &[layer])
             .expect("the defaults of the table are valid")
             .settings
     }
 
-    /// Reads a settings file. Name and artifact default to its folder.
-    pub fn load(path: &Path, sources: &Sources, strict: bool) -> Result<Loaded<Self>, SettingsError> {
+    /// Reads a settings file. The name and the artifact default to its folder.
+    pub fn load(path: &Path, sources: &SettingsSources, strict: bool) -> Result<LoadedSettings<Self>, SettingsError> {
         let path: PathBuf = sources.working_directory().join(path).components().collect();
         let missing = || FileError::Read { path: path.clone(), error: io::ErrorKind::NotFound.into() };
-        let object = file::read_object(&path).and_then(|object| object.ok_or_else(missing)).map_err(Problem::File)?;
-        let layer = Layer { object, source: Source::File(path.as_path().into()) };
-        let mut loaded: Loaded<Self> = Resolver::new(sources, strict).finish(&MODEL, &[layer])?;
-        loaded.place(path);
+        let object =
+            file::read_object(&path).and_then(|object| object.ok_or_else(missing)).map_err(SettingsProblem::File)?;
+        let layer = Layer { object, source: SettingSource::File(path.as_path().into()) };
+        let mut loaded: LoadedSettings<Self> = Resolver::new(sources, strict).finish(&MODEL, &[layer])?;
+        loaded.set_folder_defaults(path);
         Ok(loaded)
     }
 
-    /// Reads the model which the environment describes, or nothing if it names no implementation.
-    pub fn from_environment(sources: &Sources, strict: bool) -> Result<Option<Loaded<Self>>, SettingsError> {
+    /// Reads the model that the environment describes, or returns `None` if no implementation is set.
+    pub fn from_environment(
+        sources: &SettingsSources,
+        strict: bool,
+    ) -> Result<Option<LoadedSettings<Self>>, SettingsError> {
         let implementation = format!("{MODEL_PREFIX}IMPLEMENTATION");
         if sources.lookup(&implementation).next().is_none_or(|(name, _)| name.is_empty()) {
             return Ok(None);
@@ -127,20 +131,20 @@ impl ModelSettings {
         Resolver::new(sources, strict).finish(&MODEL, &[]).map(Some)
     }
 
-    /// Reads settings that a repository of the user's own returned. Paths in them are relative to the folder of `source`.
+    /// Reads settings that a custom repository class returned. Their paths are relative to the folder of `source`.
     pub fn from_repository(
         object: Map<String, Value>,
         source: Option<PathBuf>,
-        sources: &Sources,
+        sources: &SettingsSources,
         strict: bool,
-    ) -> Result<Loaded<Self>, SettingsError> {
-        let layer = Layer { object, source: Source::Repository };
-        let mut loaded: Loaded<Self> = Resolver::new(sources, strict).finish(&MODEL, &[layer])?;
+    ) -> Result<LoadedSettings<Self>, SettingsError> {
+        let layer = Layer { object, source: SettingSource::Repository };
+        let mut loaded: LoadedSettings<Self> = Resolver::new(sources, strict).finish(&MODEL, &[layer])?;
         loaded.settings.source = source.map(|path| sources.working_directory().join(path).components().collect());
         Ok(loaded)
     }
 
-    /// Returns the version, or nothing for an unversioned model.
+    /// Returns the version, or `None` for an unversioned model.
     pub fn version(&self) -> Option<&str> {
         self.parameters.version.as_deref()
     }
@@ -151,27 +155,28 @@ impl ModelSettings {
     }
 }
 
-impl Loaded<ModelSettings> {
-    /// Fills in what the place of the settings file says.
-    fn place(&mut self, path: PathBuf) {
+impl LoadedSettings<ModelSettings> {
+    /// Sets the values that default to the folder of the settings file.
+    fn set_folder_defaults(&mut self, path: PathBuf) {
         let Some(folder) = path.parent().map(Path::to_owned) else {
             return;
         };
         let folder_name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
         if self.settings.name.is_empty() {
             if let Some(name) = folder_name {
-                self.show("name", name.as_str(), Source::Folder);
+                self.show("name", name.as_str(), SettingSource::Folder);
                 self.settings.name = name;
             }
         } else {
             let name = Some(self.settings.name.as_str());
             if name != folder_name.as_deref() && self.settings.version() != folder_name.as_deref() {
-                self.warnings.push(Warning::NameDiffers { name: self.settings.name.clone(), folder: folder.clone() });
+                self.warnings
+                    .push(SettingsWarning::NameDiffers { name: self.settings.name.clone(), folder: folder.clone() });
             }
         }
         if self.settings.parameters.uri.is_none() {
             let uri = folder.to_string_lossy().into_owned();
-            self.show("parameters.uri", uri.as_str(), Source::Folder);
+            self.show("parameters.uri", uri.as_str(), SettingSource::Folder);
             self.settings.parameters.uri = Some(uri);
         }
         self.settings.source = Some(path);

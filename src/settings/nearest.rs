@@ -1,8 +1,8 @@
-//! Guesses which name was meant.
+//! Suggests the correct name for a misspelled one.
 
-/// Returns the candidate that a misspelt name was probably meant to be.
+/// Returns the candidate that a misspelled name was probably meant to be.
 ///
-/// Case and dashes do not count. The longer the name, the more slips are forgiven, up to three.
+/// Case is ignored, and dashes count as underscores. One typo in four characters is forgiven, and at most three.
 pub(super) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |name: &str| name.to_lowercase().replace('-', "_");
     let name = plain(name);

@@ -1,4 +1,4 @@
-//! What can be wrong with settings: problems that stop, warnings that do not.
+//! Problems with settings, which stop the server, and warnings, which do not.
 
 use std::fmt;
 use std::io;
@@ -8,27 +8,27 @@ use std::sync::Arc;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::source::Source;
+use super::source::SettingSource;
 
-/// Settings that cannot be used, with every reason at once.
+/// The error for invalid settings, with all their problems.
 #[derive(Debug, Error)]
 pub struct SettingsError {
-    pub problems: Vec<Problem>,
+    pub problems: Vec<SettingsProblem>,
 }
 
-/// One reason why settings cannot be used.
+/// One reason why settings are invalid.
 #[derive(Debug, Error)]
-pub enum Problem {
+pub enum SettingsProblem {
     #[error(transparent)]
     File(#[from] FileError),
     #[error("{}: expected {expected}, found {}", place(key, source_of), as_written(value, source_of))]
-    Invalid { key: String, value: Value, expected: String, source_of: Source },
+    Invalid { key: String, value: Value, expected: String, source_of: SettingSource },
     #[error("{}: expected {expected} as JSON, found `{}`: {error}", place(key, source_of), shorten_text(text))]
-    InvalidJson { key: String, text: String, expected: String, error: serde_json::Error, source_of: Source },
+    InvalidJson { key: String, text: String, expected: String, error: serde_json::Error, source_of: SettingSource },
     #[error("`{key}` is missing in {}{}", missing_in(file.as_deref()), variable_hint(variable.as_deref()))]
     Missing { key: String, file: Option<PathBuf>, variable: Option<String> },
     #[error("unknown key {}{}", place(key, source_of), nearest_hint(nearest.as_deref()))]
-    UnknownKey { key: String, nearest: Option<String>, source_of: Source },
+    UnknownKey { key: String, nearest: Option<String>, source_of: SettingSource },
 }
 
 /// Why a settings file cannot be read.
@@ -40,22 +40,22 @@ pub enum FileError {
     TooLarge { path: PathBuf, limit: u64 },
     #[error("`{}` is not valid JSON: {error}", path.display())]
     Syntax { path: PathBuf, error: serde_json::Error },
-    #[error("`{}` does not hold an object but {}", path.display(), shorten(found))]
+    #[error("`{}`: expected a JSON object, found {}", path.display(), shorten(found))]
     NotAnObject { path: PathBuf, found: Value },
 }
 
-/// Something an operator should know which does not stop the server.
+/// A suspicious setting that an operator should know about. It does not stop the server.
 #[derive(Debug, Clone, PartialEq, Error)]
-pub enum Warning {
+pub enum SettingsWarning {
     #[error("unknown key {}{}", place(key, source_of), nearest_hint(nearest.as_deref()))]
-    UnknownKey { key: String, nearest: Option<String>, source_of: Source },
+    UnknownKey { key: String, nearest: Option<String>, source_of: SettingSource },
     #[error("unknown {}{}", variable(source_of), nearest_hint(Some(nearest)))]
-    UnknownVariable { source_of: Source, nearest: String },
-    #[error("{} is not served yet: {instead}", place(key, source_of))]
-    NotServed { key: String, instead: &'static str, source_of: Source },
+    UnknownVariable { source_of: SettingSource, nearest: String },
+    #[error("{} is not supported yet: {instead}", place(key, source_of))]
+    NotSupported { key: String, instead: &'static str, source_of: SettingSource },
     #[error("{} has no effect: {reason}", place(key, source_of))]
-    NoEffect { key: String, reason: &'static str, source_of: Source },
-    #[error("line {line} of `{}` is not a variable and is ignored", path.display())]
+    NoEffect { key: String, reason: &'static str, source_of: SettingSource },
+    #[error("ignoring line {line} of `{}`: expected `NAME=value`", path.display())]
     DotenvLine { path: Arc<Path>, line: usize },
     #[error("model name `{name}` differs from the name of its folder `{}`", folder.display())]
     NameDiffers { name: String, folder: PathBuf },
@@ -71,28 +71,28 @@ impl fmt::Display for SettingsError {
     }
 }
 
-impl From<Problem> for SettingsError {
-    fn from(problem: Problem) -> Self {
+impl From<SettingsProblem> for SettingsError {
+    fn from(problem: SettingsProblem) -> Self {
         Self { problems: vec![problem] }
     }
 }
 
-/// Names a value by its key and the place where it was written.
-fn place(key: &str, source: &Source) -> String {
+/// Describes a value by its key and source.
+fn place(key: &str, source: &SettingSource) -> String {
     match source {
-        Source::File(path) => format!("`{key}` in `{}`", path.display()),
-        Source::Environment(_) | Source::Dotenv { .. } => {
+        SettingSource::File(path) => format!("`{key}` in `{}`", path.display()),
+        SettingSource::Environment(_) | SettingSource::Dotenv { .. } => {
             format!("`{key}` from {}", variable(source))
         }
-        Source::Argument(name) => format!("`{key}` from argument `{name}`"),
-        Source::Folder | Source::Repository | Source::Default => format!("`{key}`"),
+        SettingSource::Argument(name) => format!("`{key}` from argument `{name}`"),
+        SettingSource::Folder | SettingSource::Repository | SettingSource::Default => format!("`{key}`"),
     }
 }
 
-fn variable(source: &Source) -> String {
+fn variable(source: &SettingSource) -> String {
     match source {
-        Source::Environment(name) => format!("environment variable `{name}`"),
-        Source::Dotenv { path, name } => format!("variable `{name}` of `{}`", path.display()),
+        SettingSource::Environment(name) => format!("environment variable `{name}`"),
+        SettingSource::Dotenv { path, name } => format!("variable `{name}` of `{}`", path.display()),
         other => other.to_string(),
     }
 }
@@ -109,10 +109,12 @@ fn nearest_hint(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"))
 }
 
-/// Quotes a value in the form in which its source holds it: variables are text, files are JSON.
-fn as_written(value: &Value, source: &Source) -> String {
+/// Quotes a value in the format of its source: variables are text, files are JSON.
+fn as_written(value: &Value, source: &SettingSource) -> String {
     match (value, source) {
-        (Value::String(text), Source::Environment(_) | Source::Dotenv { .. }) => format!("`{}`", shorten_text(text)),
+        (Value::String(text), SettingSource::Environment(_) | SettingSource::Dotenv { .. }) => {
+            format!("`{}`", shorten_text(text))
+        }
         _ => shorten(value),
     }
 }
@@ -121,7 +123,7 @@ fn shorten(value: &Value) -> String {
     format!("`{}`", shorten_text(&value.to_string()))
 }
 
-/// Cuts what a user wrote to the length of a message.
+/// Truncates text of a user for a message.
 fn shorten_text(text: &str) -> String {
     const LONGEST: usize = 80;
     match text.char_indices().nth(LONGEST) {

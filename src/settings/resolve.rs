@@ -4,34 +4,34 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::coerce::coerce;
-use super::env::Sources;
-use super::field::{Availability, Field, Group, Kind, Null, Unknown};
+use super::env::SettingsSources;
+use super::field::{Availability, FieldKind, NullHandling, SettingField, SettingGroup, UnknownKeys};
 use super::nearest::nearest;
-use super::problem::{Problem, SettingsError, Warning};
-use super::source::{Entry, Source};
+use super::problem::{SettingsError, SettingsProblem, SettingsWarning};
+use super::source::{SettingEntry, SettingSource};
 
-/// The key under which a group's unknown keys reach its struct.
+/// The key under which a group's struct receives unknown keys.
 pub(super) const EXTRAS: &str = "extras";
 
-/// An object of values and the source which holds it.
+/// An object of values and its source.
 #[derive(Debug, Clone)]
 pub(super) struct Layer {
     pub(super) object: Map<String, Value>,
-    pub(super) source: Source,
+    pub(super) source: SettingSource,
 }
 
-/// Settings with the source of every value and what an operator should know about them.
+/// Settings with the source of every value, and warnings about them.
 #[derive(Debug, Clone)]
-pub struct Loaded<T> {
+pub struct LoadedSettings<T> {
     pub settings: T,
     /// Every effective value, in the order of the tables.
-    pub entries: Vec<Entry>,
-    pub warnings: Vec<Warning>,
+    pub entries: Vec<SettingEntry>,
+    pub warnings: Vec<SettingsWarning>,
 }
 
-impl<T> Loaded<T> {
-    /// Replaces the value that is shown for a key.
-    pub(super) fn show(&mut self, key: &str, value: impl Into<Value>, source: Source) {
+impl<T> LoadedSettings<T> {
+    /// Replaces the value that is displayed for a key.
+    pub(super) fn show(&mut self, key: &str, value: impl Into<Value>, source: SettingSource) {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.key == key) {
             entry.value = value.into();
             entry.source = source;
@@ -39,20 +39,20 @@ impl<T> Loaded<T> {
     }
 }
 
-/// Collects values, and everything that is wrong with them, from all sources of a group.
+/// Collects the values of a group from all its sources, with all problems and warnings.
 #[derive(Debug)]
 pub(super) struct Resolver<'a> {
-    sources: &'a Sources,
+    sources: &'a SettingsSources,
     strict: bool,
-    entries: Vec<Entry>,
-    warnings: Vec<Warning>,
-    problems: Vec<Problem>,
+    entries: Vec<SettingEntry>,
+    warnings: Vec<SettingsWarning>,
+    problems: Vec<SettingsProblem>,
 }
 
 /// A value that a source offers for a field.
 struct Candidate {
     raw: Raw,
-    source: Source,
+    source: SettingSource,
 }
 
 enum Raw {
@@ -62,42 +62,42 @@ enum Raw {
 }
 
 impl<'a> Resolver<'a> {
-    pub(super) fn new(sources: &'a Sources, strict: bool) -> Self {
+    pub(super) fn new(sources: &'a SettingsSources, strict: bool) -> Self {
         Self { sources, strict, entries: Vec::new(), warnings: Vec::new(), problems: Vec::new() }
     }
 
-    /// Notes a problem that was found before the fields were looked at.
-    pub(super) fn problem(&mut self, problem: Problem) {
+    /// Adds a problem that was found before the fields are resolved.
+    pub(super) fn problem(&mut self, problem: SettingsProblem) {
         self.problems.push(problem);
     }
 
-    pub(super) fn warn(&mut self, warnings: impl IntoIterator<Item = Warning>) {
+    pub(super) fn warn(&mut self, warnings: impl IntoIterator<Item = SettingsWarning>) {
         self.warnings.extend(warnings);
     }
 
-    /// Resolves a group from its layers, the winner first, and the variables below them.
+    /// Resolves a group from its layers, in descending precedence, and from variables, which have the lowest precedence.
     pub(super) fn finish<T: DeserializeOwned>(
         mut self,
-        group: &'static Group,
+        group: &'static SettingGroup,
         layers: &[Layer],
-    ) -> Result<Loaded<T>, SettingsError> {
+    ) -> Result<LoadedSettings<T>, SettingsError> {
         let values = self.group(group, "", layers);
         if !self.problems.is_empty() {
             return Err(SettingsError { problems: self.problems });
         }
         let settings =
             T::deserialize(Value::Object(values)).expect("the tables and the structs agree, as a test checks");
-        Ok(Loaded { settings, entries: self.entries, warnings: self.warnings })
+        Ok(LoadedSettings { settings, entries: self.entries, warnings: self.warnings })
     }
 
-    fn group(&mut self, group: &'static Group, prefix: &str, layers: &[Layer]) -> Map<String, Value> {
+    fn group(&mut self, group: &'static SettingGroup, prefix: &str, layers: &[Layer]) -> Map<String, Value> {
         let mut values = Map::new();
         for field in group.fields {
             let key = format!("{prefix}{}", field.name);
             let candidates = self.candidates(group, field, layers);
             let value = match field.kind {
-                Kind::Group(inner) => self.nested(inner, field, &key, candidates),
-                Kind::GroupList(inner) => self.list(inner, field, &key, candidates),
+                FieldKind::Group(inner) => self.nested(inner, field, &key, candidates),
+                FieldKind::GroupList(inner) => self.list(inner, field, &key, candidates),
                 _ if candidates.is_empty() => self.preset(group, field, &key, layers),
                 _ => self.plain(field, &key, candidates),
             };
@@ -106,16 +106,16 @@ impl<'a> Resolver<'a> {
             }
         }
         match group.unknown {
-            Unknown::Warn => self.refuse_unknown(group, prefix, layers),
-            Unknown::Keep => {
+            UnknownKeys::Warn => self.refuse_unknown(group, prefix, layers),
+            UnknownKeys::Keep => {
                 values.insert(EXTRAS.to_owned(), self.keep_unknown(group, prefix, layers));
             }
         }
         values
     }
 
-    /// Returns what every source offers for a field, the winner first.
-    fn candidates(&self, group: &Group, field: &Field, layers: &[Layer]) -> Vec<Candidate> {
+    /// Returns the values of a field in all sources, in descending precedence.
+    fn candidates(&self, group: &SettingGroup, field: &SettingField, layers: &[Layer]) -> Vec<Candidate> {
         let in_layers = layers.iter().filter_map(|layer| {
             let value = layer.object.get(field.name)?;
             Some(Candidate { raw: Raw::Json(value.clone()), source: layer.source.clone() })
@@ -129,15 +129,21 @@ impl<'a> Resolver<'a> {
         candidates
     }
 
-    fn preset(&mut self, group: &Group, field: &'static Field, key: &str, layers: &[Layer]) -> Option<Value> {
+    fn preset(
+        &mut self,
+        group: &SettingGroup,
+        field: &'static SettingField,
+        key: &str,
+        layers: &[Layer],
+    ) -> Option<Value> {
         if let Some(value) = field.preset.value(self.sources.working_directory()) {
-            self.record(key, &value, Source::Default);
+            self.record(key, &value, SettingSource::Default);
             return Some(value);
         }
-        self.problems.push(Problem::Missing {
+        self.problems.push(SettingsProblem::Missing {
             key: key.to_owned(),
             file: layers.iter().find_map(|layer| match &layer.source {
-                Source::File(path) => Some(path.to_path_buf()),
+                SettingSource::File(path) => Some(path.to_path_buf()),
                 _ => None,
             }),
             variable: group.env_name(field),
@@ -145,7 +151,7 @@ impl<'a> Resolver<'a> {
         None
     }
 
-    fn plain(&mut self, field: &'static Field, key: &str, candidates: Vec<Candidate>) -> Option<Value> {
+    fn plain(&mut self, field: &'static SettingField, key: &str, candidates: Vec<Candidate>) -> Option<Value> {
         let Candidate { raw, source } = candidates.into_iter().next()?;
         let value = self.accept(field, key, raw, &source)?;
         self.note_availability(field, key, &value, &source);
@@ -153,11 +159,11 @@ impl<'a> Resolver<'a> {
         Some(value)
     }
 
-    /// Resolves an object with fields of its own: each of them is looked for in every source that holds the object.
+    /// Resolves an object with fields of its own. Each of them is looked up in every source that has the object.
     fn nested(
         &mut self,
-        inner: &'static Group,
-        field: &'static Field,
+        inner: &'static SettingGroup,
+        field: &'static SettingField,
         key: &str,
         candidates: Vec<Candidate>,
     ) -> Option<Value> {
@@ -169,12 +175,12 @@ impl<'a> Resolver<'a> {
                     self.record(key, &null, source);
                     return Some(null);
                 }
-                // An explicit null hides the object in the sources below.
+                // An explicit null hides the object in sources of lower precedence.
                 _ => break,
             }
         }
-        if layers.is_empty() && field.null == Null::Allowed {
-            self.record(key, &Value::Null, Source::Default);
+        if layers.is_empty() && field.null == NullHandling::Allowed {
+            self.record(key, &Value::Null, SettingSource::Default);
             return Some(Value::Null);
         }
         let values = self.group(inner, &format!("{key}."), &layers);
@@ -183,14 +189,14 @@ impl<'a> Resolver<'a> {
 
     fn list(
         &mut self,
-        inner: &'static Group,
-        field: &'static Field,
+        inner: &'static SettingGroup,
+        field: &'static SettingField,
         key: &str,
         candidates: Vec<Candidate>,
     ) -> Option<Value> {
         let Some(Candidate { raw, source }) = candidates.into_iter().next() else {
             let empty = Value::Array(Vec::new());
-            self.record(key, &empty, Source::Default);
+            self.record(key, &empty, SettingSource::Default);
             return Some(empty);
         };
         let Value::Array(items) = self.accept(field, key, raw, &source)? else {
@@ -200,7 +206,7 @@ impl<'a> Resolver<'a> {
         let values = items.into_iter().enumerate().map(|(index, item)| {
             let key = format!("{key}[{index}]");
             let Value::Object(object) = item else {
-                self.problems.push(Problem::Invalid {
+                self.problems.push(SettingsProblem::Invalid {
                     key,
                     value: item,
                     expected: "an object".to_owned(),
@@ -212,21 +218,21 @@ impl<'a> Resolver<'a> {
             Value::Object(self.group(inner, &format!("{key}."), &[layer]))
         });
         let values = Value::Array(values.collect());
-        // The list is shown as one value.
+        // The list is displayed as one value.
         self.entries.truncate(shown);
         self.record(key, &values, source);
         Some(values)
     }
 
-    /// Returns the canonical form of a value, or notes why there is none.
-    fn accept(&mut self, field: &Field, key: &str, raw: Raw, source: &Source) -> Option<Value> {
+    /// Returns the canonical form of a value, or records the problem with it and returns `None`.
+    fn accept(&mut self, field: &SettingField, key: &str, raw: Raw, source: &SettingSource) -> Option<Value> {
         let expected = || field.kind.expected();
         let value = match raw {
             Raw::Json(value) => value,
             Raw::Text(text) if field.kind.is_json_in_environment() => match serde_json::from_str(&text) {
                 Ok(value) => value,
                 Err(error) => {
-                    self.problems.push(Problem::InvalidJson {
+                    self.problems.push(SettingsProblem::InvalidJson {
                         key: key.to_owned(),
                         text,
                         expected: expected(),
@@ -237,20 +243,20 @@ impl<'a> Resolver<'a> {
                 }
             },
             Raw::Text(text) => match field.kind {
-                Kind::ObjectOrText => serde_json::from_str(&text).unwrap_or(Value::String(text)),
+                FieldKind::ObjectOrText => serde_json::from_str(&text).unwrap_or(Value::String(text)),
                 _ => Value::String(text),
             },
         };
         if value.is_null() {
             match field.null {
-                Null::Allowed => return Some(Value::Null),
-                Null::Preset => return field.preset.value(self.sources.working_directory()),
-                Null::Refused => {}
+                NullHandling::Allowed => return Some(Value::Null),
+                NullHandling::UseDefault => return field.preset.value(self.sources.working_directory()),
+                NullHandling::Refused => {}
             }
         }
         let canonical = coerce(&field.kind, value.clone());
         if canonical.is_none() {
-            self.problems.push(Problem::Invalid {
+            self.problems.push(SettingsProblem::Invalid {
                 key: key.to_owned(),
                 value,
                 expected: expected(),
@@ -260,8 +266,8 @@ impl<'a> Resolver<'a> {
         canonical
     }
 
-    /// Warns of a value that asks for something which the server does not do.
-    fn note_availability(&mut self, field: &Field, key: &str, value: &Value, source: &Source) {
+    /// Warns if a value differs from the default but is not supported or has no effect.
+    fn note_availability(&mut self, field: &SettingField, key: &str, value: &Value, source: &SettingSource) {
         let preset = field.preset.value(self.sources.working_directory());
         if preset.as_ref() == Some(value) {
             return;
@@ -269,28 +275,30 @@ impl<'a> Resolver<'a> {
         let key = key.to_owned();
         let source_of = source.clone();
         match field.availability {
-            Availability::Served => {}
-            Availability::NotYet(instead) => self.warnings.push(Warning::NotServed { key, instead, source_of }),
-            Availability::NoEffect(reason) => self.warnings.push(Warning::NoEffect { key, reason, source_of }),
+            Availability::Supported => {}
+            Availability::NotYet(instead) => {
+                self.warnings.push(SettingsWarning::NotSupported { key, instead, source_of });
+            }
+            Availability::NoEffect(reason) => self.warnings.push(SettingsWarning::NoEffect { key, reason, source_of }),
         }
     }
 
-    fn refuse_unknown(&mut self, group: &'static Group, prefix: &str, layers: &[Layer]) {
+    fn refuse_unknown(&mut self, group: &'static SettingGroup, prefix: &str, layers: &[Layer]) {
         for layer in layers {
             for name in layer.object.keys().filter(|name| group.field(name).is_none()) {
                 let key = format!("{prefix}{name}");
                 let nearest = suggestion(group, name).map(|found| format!("{prefix}{found}"));
                 let source_of = layer.source.clone();
                 if self.strict {
-                    self.problems.push(Problem::UnknownKey { key, nearest, source_of });
+                    self.problems.push(SettingsProblem::UnknownKey { key, nearest, source_of });
                 } else {
-                    self.warnings.push(Warning::UnknownKey { key, nearest, source_of });
+                    self.warnings.push(SettingsWarning::UnknownKey { key, nearest, source_of });
                 }
             }
         }
     }
 
-    fn keep_unknown(&mut self, group: &'static Group, prefix: &str, layers: &[Layer]) -> Value {
+    fn keep_unknown(&mut self, group: &'static SettingGroup, prefix: &str, layers: &[Layer]) -> Value {
         let mut extras = Map::new();
         for layer in layers {
             for (name, value) in &layer.object {
@@ -303,15 +311,15 @@ impl<'a> Resolver<'a> {
         Value::Object(extras)
     }
 
-    fn record(&mut self, key: &str, value: &Value, source: Source) {
-        self.entries.push(Entry { key: key.to_owned(), value: value.clone(), source });
+    fn record(&mut self, key: &str, value: &Value, source: SettingSource) {
+        self.entries.push(SettingEntry { key: key.to_owned(), value: value.clone(), source });
     }
 }
 
-/// Returns the key that was meant: one that belongs into a nested object, or one that is spelt almost the same.
-fn suggestion(group: &'static Group, name: &str) -> Option<String> {
+/// Returns the key that was probably meant: one of a nested object, or one with a similar spelling.
+fn suggestion(group: &'static SettingGroup, name: &str) -> Option<String> {
     let inner = group.fields.iter().find_map(|field| match field.kind {
-        Kind::Group(inner) => inner.field(name).map(|found| format!("{}.{}", field.name, found.name)),
+        FieldKind::Group(inner) => inner.field(name).map(|found| format!("{}.{}", field.name, found.name)),
         _ => None,
     });
     inner.or_else(|| nearest(name, group.fields.iter().map(|field| field.name)).map(str::to_owned))

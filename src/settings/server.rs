@@ -8,18 +8,18 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::convert;
-use super::env::Sources;
+use super::env::SettingsSources;
 use super::file;
 use super::problem::SettingsError;
-use super::resolve::{Layer, Loaded, Resolver};
-use super::source::Source;
+use super::resolve::{Layer, LoadedSettings, Resolver};
+use super::source::SettingSource;
 use super::table::SERVER;
 use crate::types::json::NonFinite;
 
-/// The file in the started folder which holds the server's settings.
+/// The file with the server's settings, in the started folder.
 pub const SETTINGS_FILE: &str = "settings.json";
 
-/// The effective settings of the server. The table `SERVER` says what each means.
+/// The effective settings of the server. The table `SERVER` describes each of them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
@@ -28,14 +28,14 @@ pub struct Settings {
     pub parallel_workers: usize,
     #[serde(deserialize_with = "convert::whole_seconds")]
     pub parallel_workers_timeout: Duration,
-    /// Nothing when a worker may be silent for ever.
+    /// `None` if there is no limit on how long a worker may be silent.
     #[serde(deserialize_with = "convert::seconds_or_never")]
     pub worker_hang_timeout: Option<Duration>,
     /// The interpreter of models without an environment of their own.
     pub python_executable: Option<PathBuf>,
     pub environments_dir: PathBuf,
     pub model_repository_implementation: Option<String>,
-    /// The started folder, whatever file and environment say.
+    /// The started folder, regardless of file and environment.
     pub model_repository_root: PathBuf,
     pub model_repository_implementation_args: Map<String, Value>,
     pub load_models_at_startup: bool,
@@ -57,11 +57,11 @@ pub struct Settings {
     #[serde(deserialize_with = "convert::seconds")]
     pub shutdown_grace_period: Duration,
     pub grpc_port: u16,
-    /// Bytes; `usize::MAX` is no limit.
+    /// In bytes; `usize::MAX` for no limit.
     #[serde(deserialize_with = "convert::limit")]
     pub grpc_max_message_length: usize,
     pub cors_settings: Option<CorsSettings>,
-    /// Nothing when metrics are switched off.
+    /// `None` if metrics are disabled.
     #[serde(deserialize_with = "convert::non_empty")]
     pub metrics_endpoint: Option<String>,
     pub metrics_port: u16,
@@ -78,7 +78,7 @@ pub struct Settings {
     #[serde(deserialize_with = "convert::count")]
     pub cache_size: usize,
     pub cache_max_bytes: NonZeroUsize,
-    /// Nothing when models stay in memory, however many there are.
+    /// `None` if the memory of models is not limited.
     pub models_max_bytes: Option<u64>,
     #[serde(deserialize_with = "convert::optional_seconds")]
     pub cache_ttl: Option<Duration>,
@@ -86,7 +86,7 @@ pub struct Settings {
     pub non_finite_json: NonFinite,
 }
 
-/// Which cross-origin requests browsers may send.
+/// The cross-origin requests that browsers may send.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CorsSettings {
@@ -111,23 +111,23 @@ pub enum LoggingSettings {
 }
 
 impl Settings {
-    /// Reads the settings of the server that serves `folder`, which may be missing.
-    pub fn load(folder: &Path, sources: &Sources, strict: bool) -> Result<Loaded<Self>, SettingsError> {
+    /// Reads the settings of a server for `folder`, which may be missing.
+    pub fn load(folder: &Path, sources: &SettingsSources, strict: bool) -> Result<LoadedSettings<Self>, SettingsError> {
         let mut resolver = Resolver::new(sources, strict);
         resolver.warn(sources.warnings());
         let root = Value::from(folder.to_string_lossy().into_owned());
         let mut layers = vec![Layer {
             object: Map::from_iter([("model_repository_root".to_owned(), root)]),
-            source: Source::Argument("FOLDER"),
+            source: SettingSource::Argument("FOLDER"),
         }];
         let path: PathBuf = sources.working_directory().join(folder).join(SETTINGS_FILE).components().collect();
         match file::read_object(&path) {
-            Ok(Some(object)) => layers.push(Layer { object, source: Source::File(path.into()) }),
+            Ok(Some(object)) => layers.push(Layer { object, source: SettingSource::File(path.into()) }),
             Ok(None) => {}
             Err(error) => resolver.problem(error.into()),
         }
         let mut loaded = resolver.finish::<Self>(&SERVER, &layers)?;
-        // Kept as it was typed, also where it is not text.
+        // Kept as it was typed, even if it is not UTF-8.
         folder.clone_into(&mut loaded.settings.model_repository_root);
         Ok(loaded)
     }
@@ -135,7 +135,7 @@ impl Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Resolver::new(&Sources::empty(), false)
+        Resolver::new(&SettingsSources::empty(), false)
             .finish(&SERVER, &[])
             .expect("the defaults of the table are valid")
             .settings

@@ -1,4 +1,4 @@
-//! Where a value came from.
+//! Settings with the sources of their values.
 
 use std::fmt;
 use std::path::Path;
@@ -8,34 +8,34 @@ use serde_json::{Value, json};
 
 /// The source that set a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// An argument of the command line, under the name its help uses.
+pub enum SettingSource {
+    /// A command-line argument, with the name that the help uses.
     Argument(&'static str),
     /// A settings file.
     File(Arc<Path>),
-    /// An environment variable, spelt as it is set.
+    /// An environment variable, in its original spelling.
     Environment(String),
     /// A variable of a `.env` file.
     Dotenv { path: Arc<Path>, name: String },
-    /// The folder which holds the model's settings file.
+    /// The folder of the model's settings file.
     Folder,
-    /// The repository of the user's own.
+    /// A custom repository class.
     Repository,
-    /// Nothing set it.
+    /// The default, because no source set it.
     Default,
 }
 
-/// An effective value, its name, and its source.
+/// The effective value of a setting, with its name and source.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
-    /// The name, with the names of the objects that hold it: `parameters.uri`.
+pub struct SettingEntry {
+    /// The name, including those of the objects that contain it: `parameters.uri`.
     pub key: String,
     pub value: Value,
-    pub source: Source,
+    pub source: SettingSource,
 }
 
-impl Source {
-    /// Returns the form which `config show --format json` prints.
+impl SettingSource {
+    /// Returns the form that `config show --format json` prints.
     pub fn to_json(&self) -> Value {
         match self {
             Self::Argument(name) => json!({"kind": "argument", "name": name}),
@@ -51,7 +51,7 @@ impl Source {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Argument(name) => write!(f, "argument {name}"),

@@ -1,415 +1,547 @@
-//! The tables of all settings: the one place that knows names, kinds, defaults and what is served.
+//! The tables of all settings: the only definition of their names, kinds, defaults and help texts.
 
-use super::field::{Field, Group, Kind, Preset, Unknown};
+use super::field::{FieldDefault, FieldKind, SettingField, SettingGroup, UnknownKeys};
 
 /// The prefix of the server's environment variables.
 pub(super) const SERVER_PREFIX: &str = "MLSERVER_";
-/// The prefix of the environment variables which every model shares.
+/// The prefix of the environment variables that apply to every model.
 pub(super) const MODEL_PREFIX: &str = "MLSERVER_MODEL_";
 
-const PORT: Kind = Kind::Int { min: 0, max: u16::MAX as i64 };
-/// An integer as the original takes it: without bounds.
-const ANY_INT: Kind = Kind::Int { min: i64::MIN, max: i64::MAX };
-const POSITIVE: Kind = Kind::Int { min: 1, max: i64::MAX };
-/// About 30 years: whatever is added to a clock stays on the calendar.
+const PORT: FieldKind = FieldKind::Int { min: 0, max: u16::MAX as i64 };
+/// An integer without bounds, as in the original.
+const ANY_INT: FieldKind = FieldKind::Int { min: i64::MIN, max: i64::MAX };
+const POSITIVE: FieldKind = FieldKind::Int { min: 1, max: i64::MAX };
+/// About 30 years, so that adding a duration to a time never overflows.
 const MAX_SECONDS: f64 = 1e9;
-const SECONDS: Kind = Kind::Float { min: 0.0, max: MAX_SECONDS };
-const TIMEOUT: Kind = Kind::Float { min: 0.001, max: MAX_SECONDS };
+const SECONDS: FieldKind = FieldKind::Float { min: 0.0, max: MAX_SECONDS };
+const TIMEOUT: FieldKind = FieldKind::Float { min: 0.001, max: MAX_SECONDS };
 
 const NO_KAFKA: &str = "there is no Kafka server in this release";
 
-const TRACING_SERVER: Field = {
-    let help = "Collector to which traces are sent, as `localhost:4317`: OTLP over gRPC";
-    let field = Field::new("tracing_server", Kind::Text, Preset::Null, help);
+const TRACING_SERVER: SettingField = {
+    let help = "OTLP collector (gRPC) to send traces to, for example `localhost:4317`";
+    let field = SettingField::new("tracing_server", FieldKind::Text, FieldDefault::Null, help);
     if cfg!(feature = "otel") { field } else { field.no_effect("the server was built without the feature `otel`") }
 };
 
 /// `settings.json`.
-pub static SERVER: Group = Group {
+pub static SERVER: SettingGroup = SettingGroup {
     title: "server settings",
     env_prefix: Some(SERVER_PREFIX),
-    unknown: Unknown::Warn,
+    unknown: UnknownKeys::Warn,
     fields: &[
-        Field::new("debug", Kind::Bool, Preset::Bool(false), "Debug log level and access logs"),
-        Field::new(
+        SettingField::new(
+            "debug",
+            FieldKind::Bool,
+            FieldDefault::Bool(false),
+            "Log at debug level, including an access log",
+        ),
+        SettingField::new(
             "parallel_workers",
             ANY_INT,
-            Preset::Int(1),
-            "Worker processes per pool; 0 is one that runs plain functions in line",
+            FieldDefault::Int(1),
+            "Worker processes per pool; 0 means one worker that runs plain functions inline",
         ),
-        Field::new(
+        SettingField::new(
             "parallel_workers_timeout",
             ANY_INT,
-            Preset::Int(5),
-            "Seconds that a worker has to end its calls at shutdown",
+            FieldDefault::Int(5),
+            "Seconds for workers to finish their calls at shutdown",
         ),
-        Field::new(
+        SettingField::new(
             "worker_hang_timeout",
             SECONDS,
-            Preset::Float(300.0),
-            "Seconds for which a worker may answer nothing before it is replaced; 0 is no limit",
+            FieldDefault::Float(300.0),
+            "Seconds without a response after which a busy worker is replaced; 0 means no limit",
         ),
-        Field::new(
+        SettingField::new(
             "python_executable",
-            Kind::Text,
-            Preset::Null,
-            "Python interpreter of models without an environment of their own",
+            FieldKind::Text,
+            FieldDefault::Null,
+            "Python interpreter for models without their own environment",
         ),
-        Field::new(
+        SettingField::new(
             "environments_dir",
-            Kind::Text,
-            Preset::InWorkingDirectory(".envs"),
-            "Folder in which environment tarballs are unpacked",
+            FieldKind::Text,
+            FieldDefault::InWorkingDirectory(".envs"),
+            "Folder to unpack environment tarballs in",
         ),
-        Field::new(
+        SettingField::new(
             "model_repository_implementation",
-            Kind::Text,
-            Preset::Null,
+            FieldKind::Text,
+            FieldDefault::Null,
             "Import path of a custom repository class",
         ),
-        Field::new(
+        SettingField::new(
             "model_repository_root",
-            Kind::Text,
-            Preset::Text("."),
-            "Folder with the models; always the started folder",
+            FieldKind::Text,
+            FieldDefault::Text("."),
+            "Folder of the models; always the started folder",
         ),
-        Field::new(
+        SettingField::new(
             "model_repository_implementation_args",
-            Kind::Object,
-            Preset::EmptyObject,
-            "Further arguments of the custom repository class",
+            FieldKind::Object,
+            FieldDefault::EmptyObject,
+            "Additional arguments for the custom repository class",
         ),
-        Field::new(
+        SettingField::new(
             "load_models_at_startup",
-            Kind::Bool,
-            Preset::Bool(true),
-            "Load every model of the repository at start",
+            FieldKind::Bool,
+            FieldDefault::Bool(true),
+            "Load all models of the repository at startup",
         ),
-        Field::new(
+        SettingField::new(
             "exit_on_load_failure",
-            Kind::Bool,
-            Preset::Bool(true),
-            "Stop with exit code 1 when a model fails to load at start",
+            FieldKind::Bool,
+            FieldDefault::Bool(true),
+            "Exit with code 1 if a model fails to load at startup",
         ),
-        Field::new("server_name", Kind::Text, Preset::Text("mlserver"), "Name in the server's metadata"),
-        Field::new(
+        SettingField::new(
+            "server_name",
+            FieldKind::Text,
+            FieldDefault::Text("mlserver"),
+            "Server name in the metadata",
+        ),
+        SettingField::new(
             "server_version",
-            Kind::Text,
-            Preset::Text(env!("CARGO_PKG_VERSION")),
-            "Version in the server's metadata",
+            FieldKind::Text,
+            FieldDefault::Text(env!("CARGO_PKG_VERSION")),
+            "Server version in the metadata",
         ),
-        Field::new("extensions", Kind::TextList, Preset::TextList(&[]), "Extensions in the server's metadata"),
-        Field::new("host", Kind::Text, Preset::Text("0.0.0.0"), "Address on which all servers listen"),
-        Field::new("http_port", PORT, Preset::Int(8080), "Port of the REST server"),
-        Field::new("root_path", Kind::Text, Preset::Text(""), "Path under which a proxy publishes the REST server"),
-        Field::new(
+        SettingField::new(
+            "extensions",
+            FieldKind::TextList,
+            FieldDefault::TextList(&[]),
+            "Extensions in the server metadata",
+        ),
+        SettingField::new(
+            "host",
+            FieldKind::Text,
+            FieldDefault::Text("0.0.0.0"),
+            "Address to listen on, for all servers",
+        ),
+        SettingField::new("http_port", PORT, FieldDefault::Int(8080), "Port of the REST server"),
+        SettingField::new(
+            "root_path",
+            FieldKind::Text,
+            FieldDefault::Text(""),
+            "Path prefix under which a proxy exposes the REST server",
+        ),
+        SettingField::new(
             "http_max_body_bytes",
             POSITIVE,
-            Preset::Int(64 << 20),
-            "Largest REST request body in bytes, also after decompression",
+            FieldDefault::Int(64 << 20),
+            "Maximum size of a REST request body in bytes, before and after decompression",
         ),
-        Field::new(
+        SettingField::new(
             "http_header_timeout",
-            Kind::Float { min: 0.001, max: MAX_SECONDS },
-            Preset::Float(30.0),
-            "Seconds a client has for sending its request headers",
+            FieldKind::Float { min: 0.001, max: MAX_SECONDS },
+            FieldDefault::Float(30.0),
+            "Seconds for a client to send its request headers",
         ),
-        Field::new(
+        SettingField::new(
             "max_in_flight",
-            Kind::Int { min: 1, max: u32::MAX as i64 },
-            Preset::Int(1024),
-            "Requests admitted at once; more are answered with 503",
+            FieldKind::Int { min: 1, max: u32::MAX as i64 },
+            FieldDefault::Int(1024),
+            "Maximum number of requests in flight; more are rejected with 503",
         ),
-        Field::new(
+        SettingField::new(
             "overload_as_429",
-            Kind::Bool,
-            Preset::Bool(false),
-            "Refuse what is too much with 429 instead of 503",
+            FieldKind::Bool,
+            FieldDefault::Bool(false),
+            "Reject requests with 429 instead of 503 under overload",
         ),
-        Field::new(
+        SettingField::new(
             "server_timing",
-            Kind::Bool,
-            Preset::Bool(false),
-            "Tell in a header of each answer how long its request has waited and was predicted",
+            FieldKind::Bool,
+            FieldDefault::Bool(false),
+            "Add a Server-Timing header with queue and prediction times to responses",
         ),
-        Field::new(
+        SettingField::new(
             "shutdown_delay",
             SECONDS,
-            Preset::Float(0.0),
-            "Seconds after a signal for which requests are answered while the server is not ready",
+            FieldDefault::Float(0.0),
+            "Seconds to keep answering requests after a signal, while the server reports not ready",
         ),
-        Field::new(
+        SettingField::new(
             "shutdown_grace_period",
             SECONDS,
-            Preset::Float(30.0),
-            "Seconds that requests in flight have to finish at shutdown",
+            FieldDefault::Float(30.0),
+            "Seconds for requests in flight to finish at shutdown",
         ),
-        Field::new("grpc_port", PORT, Preset::Int(8081), "Port of the gRPC server"),
-        Field::new(
+        SettingField::new("grpc_port", PORT, FieldDefault::Int(8081), "Port of the gRPC server"),
+        SettingField::new(
             "grpc_max_message_length",
-            Kind::Int { min: -1, max: i64::MAX },
-            Preset::Int(64 << 20),
-            "Largest gRPC message in bytes, in both directions; -1 is no limit",
+            FieldKind::Int { min: -1, max: i64::MAX },
+            FieldDefault::Int(64 << 20),
+            "Maximum size of a gRPC message in bytes, in both directions; -1 means no limit",
         )
         .null_is_preset(),
-        Field::new(
+        SettingField::new(
             "cors_settings",
-            Kind::Group(&CORS),
-            Preset::Null,
-            "Cross-origin requests; none are allowed without it",
+            FieldKind::Group(&CORS),
+            FieldDefault::Null,
+            "Allowed cross-origin requests; none by default",
         ),
-        Field::new(
+        SettingField::new(
             "metrics_endpoint",
-            Kind::Route,
-            Preset::Text("/metrics"),
-            "Path of the metrics; null or empty switches them off",
+            FieldKind::Route,
+            FieldDefault::Text("/metrics"),
+            "Path of the metrics; null or an empty string disables them",
         )
         .nullable(),
-        Field::new("metrics_port", PORT, Preset::Int(8082), "Port of the metrics server"),
-        Field::new(
+        SettingField::new("metrics_port", PORT, FieldDefault::Int(8082), "Port of the metrics server"),
+        SettingField::new(
             "metrics_rest_server_prefix",
-            Kind::Text,
-            Preset::Text("rest_server"),
-            "Prefix of the names of REST metrics",
+            FieldKind::Text,
+            FieldDefault::Text("rest_server"),
+            "Prefix of the names of the REST metrics",
         ),
-        Field::new(
+        SettingField::new(
             "metrics_dir",
-            Kind::Text,
-            Preset::InWorkingDirectory(".metrics"),
-            "Folder for the metric files of several processes",
+            FieldKind::Text,
+            FieldDefault::InWorkingDirectory(".metrics"),
+            "Folder for metrics files that processes share",
         )
         .no_effect("the server keeps all metrics in its own process"),
-        Field::new("use_structured_logging", Kind::Bool, Preset::Bool(false), "Write log lines as JSON"),
-        Field::new(
-            "logging_settings",
-            Kind::ObjectOrText,
-            Preset::Null,
-            "Configuration of Python's logging for models, as a file or an object",
+        SettingField::new(
+            "use_structured_logging",
+            FieldKind::Bool,
+            FieldDefault::Bool(false),
+            "Write log lines as JSON",
         ),
-        Field::new("kafka_enabled", Kind::Bool, Preset::Bool(false), "Serve requests from Kafka").not_yet(NO_KAFKA),
-        Field::new("kafka_servers", Kind::Text, Preset::Text("localhost:9092"), "Bootstrap servers of Kafka")
+        SettingField::new(
+            "logging_settings",
+            FieldKind::ObjectOrText,
+            FieldDefault::Null,
+            "Configuration of Python logging for models: a file, or an object for `dictConfig`",
+        ),
+        SettingField::new("kafka_enabled", FieldKind::Bool, FieldDefault::Bool(false), "Process requests from Kafka")
             .not_yet(NO_KAFKA),
-        Field::new(
-            "kafka_topic_input",
-            Kind::Text,
-            Preset::Text("mlserver-input"),
-            "Topic from which requests are read",
+        SettingField::new(
+            "kafka_servers",
+            FieldKind::Text,
+            FieldDefault::Text("localhost:9092"),
+            "Kafka bootstrap servers",
         )
         .not_yet(NO_KAFKA),
-        Field::new(
+        SettingField::new(
+            "kafka_topic_input",
+            FieldKind::Text,
+            FieldDefault::Text("mlserver-input"),
+            "Kafka topic to read requests from",
+        )
+        .not_yet(NO_KAFKA),
+        SettingField::new(
             "kafka_topic_output",
-            Kind::Text,
-            Preset::Text("mlserver-output"),
-            "Topic to which responses are written",
+            FieldKind::Text,
+            FieldDefault::Text("mlserver-output"),
+            "Kafka topic to write responses to",
         )
         .not_yet(NO_KAFKA),
         TRACING_SERVER,
-        Field::new("cache_enabled", Kind::Bool, Preset::Bool(false), "Cache the responses of models that ask for it"),
-        Field::new("cache_size", ANY_INT, Preset::Int(100), "Most responses in the cache; 0 caches none"),
-        Field::new("cache_max_bytes", POSITIVE, Preset::Int(64 << 20), "Most memory for the responses in the cache"),
-        Field::new(
-            "cache_ttl",
-            Kind::Float { min: 0.001, max: MAX_SECONDS },
-            Preset::Null,
-            "Seconds for which a response is given again; null is until the model is loaded again",
+        SettingField::new(
+            "cache_enabled",
+            FieldKind::Bool,
+            FieldDefault::Bool(false),
+            "Cache responses of models that set `cache_enabled`",
         ),
-        Field::new(
+        SettingField::new(
+            "cache_size",
+            ANY_INT,
+            FieldDefault::Int(100),
+            "Maximum number of cached responses; 0 disables the cache",
+        ),
+        SettingField::new(
+            "cache_max_bytes",
+            POSITIVE,
+            FieldDefault::Int(64 << 20),
+            "Maximum size of all cached responses in bytes",
+        ),
+        SettingField::new(
+            "cache_ttl",
+            FieldKind::Float { min: 0.001, max: MAX_SECONDS },
+            FieldDefault::Null,
+            "Seconds to keep cached responses; null keeps them until the model is reloaded",
+        ),
+        SettingField::new(
             "models_max_bytes",
             POSITIVE,
-            Preset::Null,
-            "Memory that models may take; those that do not fit are loaded when they are asked for",
+            FieldDefault::Null,
+            "Memory budget for models in bytes; models that do not fit are loaded on demand",
         ),
-        Field::new("gzip_enabled", Kind::Bool, Preset::Bool(true), "Compress REST responses"),
-        Field::new(
+        SettingField::new("gzip_enabled", FieldKind::Bool, FieldDefault::Bool(true), "Compress REST responses"),
+        SettingField::new(
             "non_finite_json",
-            Kind::Choice(&["null", "string", "error"]),
-            Preset::Text("null"),
-            "What stands for NaN and infinities in JSON responses",
+            FieldKind::Choice(&["null", "string", "error"]),
+            FieldDefault::Text("null"),
+            "Representation of NaN and infinities in JSON responses",
         ),
     ],
 };
 
 /// The object `cors_settings` of `settings.json`.
-pub static CORS: Group = Group {
+pub static CORS: SettingGroup = SettingGroup {
     title: "CORS settings",
     env_prefix: Some(SERVER_PREFIX),
-    unknown: Unknown::Warn,
+    unknown: UnknownKeys::Warn,
     fields: &[
-        Field::new(
+        SettingField::new(
             "allow_origins",
-            Kind::TextList,
-            Preset::TextList(&[]),
-            "Origins that may send requests; `*` is any",
+            FieldKind::TextList,
+            FieldDefault::TextList(&[]),
+            "Origins that may send requests; `*` allows any",
         ),
-        Field::new(
+        SettingField::new(
             "allow_origin_regex",
-            Kind::Text,
-            Preset::Null,
-            "Regular expression of origins that may send requests",
+            FieldKind::Text,
+            FieldDefault::Null,
+            "Regular expression for origins that may send requests",
         ),
-        Field::new("allow_credentials", Kind::Bool, Preset::Bool(false), "Allow cookies in cross-origin requests"),
-        Field::new(
+        SettingField::new(
+            "allow_credentials",
+            FieldKind::Bool,
+            FieldDefault::Bool(false),
+            "Allow cookies in cross-origin requests",
+        ),
+        SettingField::new(
             "allow_methods",
-            Kind::TextList,
-            Preset::TextList(&["GET"]),
-            "Methods that cross-origin requests may use",
+            FieldKind::TextList,
+            FieldDefault::TextList(&["GET"]),
+            "HTTP methods that cross-origin requests may use",
         ),
-        Field::new(
+        SettingField::new(
             "allow_headers",
-            Kind::TextList,
-            Preset::TextList(&[]),
+            FieldKind::TextList,
+            FieldDefault::TextList(&[]),
             "Headers that cross-origin requests may carry",
         ),
-        Field::new("expose_headers", Kind::TextList, Preset::TextList(&[]), "Response headers that scripts may read"),
-        Field::new("max_age", ANY_INT, Preset::Int(600), "Seconds for which browsers remember the answer"),
+        SettingField::new(
+            "expose_headers",
+            FieldKind::TextList,
+            FieldDefault::TextList(&[]),
+            "Response headers that scripts may read",
+        ),
+        SettingField::new(
+            "max_age",
+            ANY_INT,
+            FieldDefault::Int(600),
+            "Seconds for browsers to cache the answer to a preflight request",
+        ),
     ],
 };
 
 /// `model-settings.json`.
-pub static MODEL: Group = Group {
+pub static MODEL: SettingGroup = SettingGroup {
     title: "model settings",
     env_prefix: Some(MODEL_PREFIX),
-    unknown: Unknown::Warn,
+    unknown: UnknownKeys::Warn,
     fields: &[
-        Field::new("name", Kind::Text, Preset::Text(""), "Name of the model; its folder's name if empty"),
-        Field::new(
+        SettingField::new(
+            "name",
+            FieldKind::Text,
+            FieldDefault::Text(""),
+            "Name of the model; defaults to the name of its folder",
+        ),
+        SettingField::new(
             "implementation",
-            Kind::Text,
-            Preset::Required,
-            "Import path of the runtime, as `mlserver_xgboost.XGBoostModel`",
+            FieldKind::Text,
+            FieldDefault::Required,
+            "Import path of the runtime, for example `mlserver_xgboost.XGBoostModel`",
         ),
-        Field::new("platform", Kind::Text, Preset::Text(""), "Platform in the model's metadata"),
-        Field::new(
+        SettingField::new("platform", FieldKind::Text, FieldDefault::Text(""), "Platform in the model metadata"),
+        SettingField::new(
             "versions",
-            Kind::TextList,
-            Preset::TextList(&[]),
-            "Versions of dependencies in the model's metadata",
+            FieldKind::TextList,
+            FieldDefault::TextList(&[]),
+            "Versions of dependencies in the model metadata",
         ),
-        Field::new("inputs", Kind::GroupList(&TENSOR), Preset::TextList(&[]), "Inputs in the model's metadata"),
-        Field::new("outputs", Kind::GroupList(&TENSOR), Preset::TextList(&[]), "Outputs in the model's metadata"),
-        Field::new("max_batch_size", ANY_INT, Preset::Int(0), "Largest batch of requests; 0 and 1 switch batching off"),
-        Field::new(
+        SettingField::new(
+            "inputs",
+            FieldKind::GroupList(&TENSOR),
+            FieldDefault::TextList(&[]),
+            "Inputs in the model metadata",
+        ),
+        SettingField::new(
+            "outputs",
+            FieldKind::GroupList(&TENSOR),
+            FieldDefault::TextList(&[]),
+            "Outputs in the model metadata",
+        ),
+        SettingField::new(
+            "max_batch_size",
+            ANY_INT,
+            FieldDefault::Int(0),
+            "Maximum number of requests in a batch; 0 and 1 disable batching",
+        ),
+        SettingField::new(
             "max_batch_time",
-            Kind::Float { min: f64::NEG_INFINITY, max: MAX_SECONDS },
-            Preset::Float(0.0),
-            "Most seconds that a request waits for a batch to fill; 0 switches batching off",
+            FieldKind::Float { min: f64::NEG_INFINITY, max: MAX_SECONDS },
+            FieldDefault::Float(0.0),
+            "Maximum seconds that a request waits for a batch to fill; 0 disables batching",
         ),
-        Field::new(
+        SettingField::new(
             "parameters",
-            Kind::Group(&PARAMETERS),
-            Preset::EmptyObject,
-            "Where the model is, and what its runtime needs",
+            FieldKind::Group(&PARAMETERS),
+            FieldDefault::EmptyObject,
+            "Location of the model, and parameters of its runtime",
         )
         .null_is_preset(),
-        Field::new("cache_enabled", Kind::Bool, Preset::Bool(false), "Cache the model's responses, if the server does"),
-        Field::new(
-            "warmup",
-            Kind::ObjectList,
-            Preset::TextList(&[]),
-            "Inference requests that the model must answer before it is ready",
+        SettingField::new(
+            "cache_enabled",
+            FieldKind::Bool,
+            FieldDefault::Bool(false),
+            "Cache responses of the model, if the server's cache is enabled",
         ),
-        Field::new(
+        SettingField::new(
+            "warmup",
+            FieldKind::ObjectList,
+            FieldDefault::TextList(&[]),
+            "Sample requests that the model must answer before it is ready",
+        ),
+        SettingField::new(
             "parallel_workers",
             ANY_INT,
-            Preset::Null,
-            "Deprecated; 0 gives the model a worker that runs plain functions in line",
+            FieldDefault::Null,
+            "Deprecated; 0 gives the model a worker that runs plain functions inline",
         ),
-        Field::new("warm_workers", Kind::Bool, Preset::Bool(false), "Deprecated").no_effect("workers are always warm"),
+        SettingField::new("warm_workers", FieldKind::Bool, FieldDefault::Bool(false), "Deprecated")
+            .no_effect("workers are always warm"),
     ],
 };
 
 /// The object `parameters` of `model-settings.json`.
-pub static PARAMETERS: Group = Group {
+pub static PARAMETERS: SettingGroup = SettingGroup {
     title: "model parameters",
     env_prefix: Some(MODEL_PREFIX),
-    unknown: Unknown::Keep,
+    unknown: UnknownKeys::Keep,
     fields: &[
-        Field::new(
+        SettingField::new(
             "uri",
-            Kind::Text,
-            Preset::Null,
-            "File or folder of the artifact; the settings file's folder if empty",
+            FieldKind::Text,
+            FieldDefault::Null,
+            "File or folder of the artifact; defaults to the folder of the settings file",
         ),
-        Field::new("version", Kind::Text, Preset::Null, "Version of the model"),
-        Field::new("content_type", Kind::Text, Preset::Null, "Content type of requests that name none"),
-        Field::new("format", Kind::Text, Preset::Null, "Format of an MLlib model")
+        SettingField::new("version", FieldKind::Text, FieldDefault::Null, "Version of the model"),
+        SettingField::new(
+            "content_type",
+            FieldKind::Text,
+            FieldDefault::Null,
+            "Content type of requests that have none",
+        ),
+        SettingField::new("format", FieldKind::Text, FieldDefault::Null, "Format of an MLlib model")
             .not_yet("there is no MLlib runtime in this release"),
-        Field::new(
+        SettingField::new(
             "environment_tarball",
-            Kind::Text,
-            Preset::Null,
+            FieldKind::Text,
+            FieldDefault::Null,
             "Packed Python environment, relative to the settings file",
         ),
-        Field::new(
+        SettingField::new(
             "environment_path",
-            Kind::Text,
-            Preset::Null,
+            FieldKind::Text,
+            FieldDefault::Null,
             "Folder of a Python environment, relative to the working directory",
         ),
-        Field::new("inference_pool_gid", Kind::Text, Preset::Null, "Group of models which share a worker pool"),
-        Field::new(
+        SettingField::new(
+            "inference_pool_gid",
+            FieldKind::Text,
+            FieldDefault::Null,
+            "SettingGroup of models that share a worker pool",
+        ),
+        SettingField::new(
             "autogenerate_inference_pool_gid",
-            Kind::Bool,
-            Preset::Bool(false),
-            "Give the model a worker pool of its own",
+            FieldKind::Bool,
+            FieldDefault::Bool(false),
+            "Give the model its own worker pool",
         ),
-        Field::new("workers", POSITIVE, Preset::Null, "Workers of its pool that load the model; all if absent"),
-        Field::new(
+        SettingField::new(
+            "workers",
+            POSITIVE,
+            FieldDefault::Null,
+            "Number of workers that load the model; all workers of its pool by default",
+        ),
+        SettingField::new(
             "validate_inputs",
-            Kind::Bool,
-            Preset::Bool(false),
-            "Refuse requests that differ from the declared inputs",
+            FieldKind::Bool,
+            FieldDefault::Bool(false),
+            "Reject requests that do not match the declared inputs",
         ),
-        Field::new(
+        SettingField::new(
             "max_queue_requests",
             POSITIVE,
-            Preset::Null,
-            "Most requests that wait for the model; more are answered with 503",
+            FieldDefault::Null,
+            "Maximum number of queued requests; more are rejected with 503",
         ),
-        Field::new(
+        SettingField::new(
             "max_queue_bytes",
             POSITIVE,
-            Preset::Int(1 << 30),
-            "Most bytes of inputs that wait for the model; more are answered with 503",
+            FieldDefault::Int(1 << 30),
+            "Maximum size of all queued inputs in bytes; more are rejected with 503",
         ),
-        Field::new(
+        SettingField::new(
             "memory_bytes",
             POSITIVE,
-            Preset::Null,
-            "Memory that the model takes, for `models_max_bytes`; the size of its artifact if absent",
+            FieldDefault::Null,
+            "Memory of the model in bytes, for `models_max_bytes`; defaults to the size of its artifact",
         ),
-        Field::new(
+        SettingField::new(
             "pinned",
-            Kind::Bool,
-            Preset::Bool(false),
-            "Keep the model in memory, whatever `models_max_bytes` is",
+            FieldKind::Bool,
+            FieldDefault::Bool(false),
+            "Never evict the model from memory, regardless of `models_max_bytes`",
         ),
-        Field::new("queue_timeout", TIMEOUT, Preset::Null, "Seconds that a request waits for the model; then 503"),
-        Field::new(
+        SettingField::new(
+            "queue_timeout",
+            TIMEOUT,
+            FieldDefault::Null,
+            "Maximum seconds in the queue; then the request fails with 503",
+        ),
+        SettingField::new(
             "predict_timeout",
             TIMEOUT,
-            Preset::Null,
-            "Seconds that a prediction takes; then 504, and its worker is replaced if it goes on",
+            FieldDefault::Null,
+            "Maximum seconds of a prediction; then it fails with 504, and a stuck worker is replaced",
         ),
-        Field::new("request_timeout", TIMEOUT, Preset::Null, "Seconds from a request to its answer; then 504"),
-        Field::new("extra", Kind::Object, Preset::EmptyObject, "Settings which only the runtime knows")
-            .null_is_preset(),
+        SettingField::new(
+            "request_timeout",
+            TIMEOUT,
+            FieldDefault::Null,
+            "Maximum seconds from request to response; then it fails with 504",
+        ),
+        SettingField::new(
+            "extra",
+            FieldKind::Object,
+            FieldDefault::EmptyObject,
+            "Settings that only the runtime reads",
+        )
+        .null_is_preset(),
     ],
 };
 
 /// An element of a model's `inputs` or `outputs`.
-pub static TENSOR: Group = Group {
+pub static TENSOR: SettingGroup = SettingGroup {
     title: "tensor metadata",
     env_prefix: None,
-    unknown: Unknown::Warn,
+    unknown: UnknownKeys::Warn,
     fields: &[
-        Field::new("name", Kind::Text, Preset::Required, "Name of the tensor"),
-        Field::new("datatype", Kind::Text, Preset::Required, "Datatype of its elements"),
-        Field::new("shape", Kind::IntList, Preset::Required, "Its shape; -1 is any size"),
-        Field::new("parameters", Kind::Object, Preset::EmptyObject, "Parameters of the tensor, as `content_type`")
-            .null_is_preset(),
+        SettingField::new("name", FieldKind::Text, FieldDefault::Required, "Name of the tensor"),
+        SettingField::new("datatype", FieldKind::Text, FieldDefault::Required, "Datatype of its elements"),
+        SettingField::new(
+            "shape",
+            FieldKind::IntList,
+            FieldDefault::Required,
+            "Shape of the tensor; -1 stands for any size",
+        ),
+        SettingField::new(
+            "parameters",
+            FieldKind::Object,
+            FieldDefault::EmptyObject,
+            "Parameters of the tensor, for example `content_type`",
+        )
+        .null_is_preset(),
     ],
 };
 
 /// The groups whose fields have environment variables.
-pub(super) static GROUPS: [&Group; 4] = [&SERVER, &CORS, &MODEL, &PARAMETERS];
+pub(super) static GROUPS: [&SettingGroup; 4] = [&SERVER, &CORS, &MODEL, &PARAMETERS];

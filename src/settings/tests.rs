@@ -1,4 +1,4 @@
-//! The sources together: what wins, what is kept, and what is reported.
+//! The precedence of sources, and the problems and warnings that are reported.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,7 +15,7 @@ use super::env::MapEnvironment;
 use super::resolve::EXTRAS;
 use super::*;
 
-/// A folder to start, and an environment whose working directory it is.
+/// A folder to start, which is also the working directory of the environment.
 struct Case {
     folder: TempDir,
     environment: MapEnvironment,
@@ -40,21 +40,21 @@ impl Case {
         self
     }
 
-    fn server_with(&self, strict: bool) -> Result<Loaded<Settings>, SettingsError> {
-        let sources = Sources::read(&self.environment).unwrap();
+    fn server_with(&self, strict: bool) -> Result<LoadedSettings<Settings>, SettingsError> {
+        let sources = SettingsSources::read(&self.environment).unwrap();
         Settings::load(Path::new("."), &sources, strict)
     }
 
-    fn server(&self) -> Loaded<Settings> {
+    fn server(&self) -> LoadedSettings<Settings> {
         self.server_with(false).unwrap()
     }
 
-    fn model_with(&self, strict: bool) -> Result<Loaded<ModelSettings>, SettingsError> {
-        let sources = Sources::read(&self.environment).unwrap();
+    fn model_with(&self, strict: bool) -> Result<LoadedSettings<ModelSettings>, SettingsError> {
+        let sources = SettingsSources::read(&self.environment).unwrap();
         ModelSettings::load(Path::new("iris/model-settings.json"), &sources, strict)
     }
 
-    fn model(&self) -> Loaded<ModelSettings> {
+    fn model(&self) -> LoadedSettings<ModelSettings> {
         self.model_with(false).unwrap()
     }
 
@@ -64,12 +64,12 @@ impl Case {
         text.to_string().replace(folder, "[DIR]")
     }
 
-    fn warnings<T>(&self, loaded: &Loaded<T>) -> Vec<String> {
+    fn warnings<T>(&self, loaded: &LoadedSettings<T>) -> Vec<String> {
         loaded.warnings.iter().map(|warning| self.plain(warning)).collect()
     }
 }
 
-fn entry<'a, T>(loaded: &'a Loaded<T>, key: &str) -> &'a Entry {
+fn entry<'a, T>(loaded: &'a LoadedSettings<T>, key: &str) -> &'a SettingEntry {
     loaded.entries.iter().find(|entry| entry.key == key).unwrap()
 }
 
@@ -100,7 +100,7 @@ fn file_beats_environment_beats_dotenv_beats_default() {
 }
 
 #[test]
-fn without_sources_the_defaults_hold() {
+fn settings_without_sources_are_defaults() {
     let settings = Settings::default();
     assert!(!settings.debug);
     assert_eq!(settings.http_port, 8080);
@@ -117,7 +117,7 @@ fn without_sources_the_defaults_hold() {
 #[test]
 fn a_missing_folder_serves_the_defaults() {
     let case = Case::new();
-    let sources = Sources::read(&case.environment).unwrap();
+    let sources = SettingsSources::read(&case.environment).unwrap();
     let loaded = Settings::load(Path::new("nowhere"), &sources, true).unwrap();
     assert_eq!(loaded.settings.model_repository_root, Path::new("nowhere"));
     assert_eq!(loaded.warnings, []);
@@ -162,7 +162,7 @@ fn cors_fields_fall_back_to_the_environment_which_alone_creates_nothing() {
 }
 
 #[test]
-fn null_means_what_the_field_says() {
+fn null_is_handled_as_the_field_defines() {
     let case = Case::new().file(
         "settings.json",
         json!({"metrics_endpoint": null, "grpc_max_message_length": null, "cors_settings": null}),
@@ -214,7 +214,7 @@ fn a_broken_file_does_not_hide_the_environments_problems() {
 }
 
 #[test]
-fn unknown_keys_warn_and_are_refused_in_strict_mode() {
+fn unknown_keys_warn_and_are_rejected_in_strict_mode() {
     let case = Case::new()
         .file("settings.json", json!({"http_prot": 1, "whatever": 2, "max_age": 3}))
         .env("MLSERVER_GRPC_PROT", "1")
@@ -234,7 +234,7 @@ fn unknown_keys_warn_and_are_refused_in_strict_mode() {
 }
 
 #[test]
-fn values_for_what_is_not_served_warn_unless_they_are_the_default() {
+fn unsupported_values_warn_unless_they_are_the_default() {
     let case = Case::new()
         .file(
             "settings.json",
@@ -249,16 +249,16 @@ fn values_for_what_is_not_served_warn_unless_they_are_the_default() {
     }
     insta::assert_snapshot!(warnings.join("\n"), @r"
     `metrics_dir` in `[DIR]/settings.json` has no effect: the server keeps all metrics in its own process
-    `kafka_enabled` in `[DIR]/settings.json` is not served yet: there is no Kafka server in this release
+    `kafka_enabled` in `[DIR]/settings.json` is not supported yet: there is no Kafka server in this release
     ");
 }
 
 #[test]
-fn lines_of_the_dotenv_file_that_are_no_variables_warn() {
+fn invalid_lines_of_the_dotenv_file_warn() {
     let case = Case::new().file(".env", "MLSERVER_DEBUG=1\noops oops\n");
     let loaded = case.server();
     assert!(loaded.settings.debug);
-    assert_eq!(case.warnings(&loaded), ["line 2 of `[DIR]/.env` is not a variable and is ignored"]);
+    assert_eq!(case.warnings(&loaded), ["ignoring line 2 of `[DIR]/.env`: expected `NAME=value`"]);
 }
 
 #[test]
@@ -271,8 +271,8 @@ fn a_models_name_and_artifact_default_to_its_folder() {
     assert_eq!(settings.version(), None);
     assert_eq!(settings.parameters.uri.as_deref(), folder.to_str());
     assert_eq!(settings.folder(), Some(folder.as_path()));
-    assert_eq!(entry(&loaded, "name").source, Source::Folder);
-    assert_eq!(entry(&loaded, "parameters.uri").source, Source::Folder);
+    assert_eq!(entry(&loaded, "name").source, SettingSource::Folder);
+    assert_eq!(entry(&loaded, "parameters.uri").source, SettingSource::Folder);
     assert_eq!(loaded.warnings, []);
 }
 
@@ -354,7 +354,7 @@ fn a_models_problems_name_the_nested_key() {
 }
 
 #[test]
-fn a_key_in_the_wrong_object_is_sent_to_the_right_one() {
+fn a_key_in_the_wrong_object_suggests_the_right_one() {
     let case = Case::new().file(
         "iris/model-settings.json",
         format!("{{{IMPLEMENTATION}, \"version\": \"1\", \"inputs\": [{{\"name\": \"x\", \"datatype\": \"FP32\", \"shape\": [], \"shap\": 1}}]}}"),
@@ -368,20 +368,20 @@ fn a_key_in_the_wrong_object_is_sent_to_the_right_one() {
 #[test]
 fn the_environment_describes_a_model_only_by_its_implementation() {
     let case = Case::new().env("MLSERVER_MODEL_NAME", "env").file(".env", "MLSERVER_MODEL_IMPLEMENTATION=\n");
-    let sources = Sources::read(&case.environment).unwrap();
+    let sources = SettingsSources::read(&case.environment).unwrap();
     assert!(ModelSettings::from_environment(&sources, true).unwrap().is_none());
 
     let case = case
         .env("MLSERVER_MODEL_IMPLEMENTATION", "mlserver_xgboost.XGBoostModel")
         .env("MLSERVER_MODEL_URI", "./m.json");
-    let sources = Sources::read(&case.environment).unwrap();
+    let sources = SettingsSources::read(&case.environment).unwrap();
     let settings = ModelSettings::from_environment(&sources, true).unwrap().unwrap().settings;
     assert_eq!(settings.name, "env");
     assert_eq!(settings.parameters.uri.as_deref(), Some("./m.json"));
     assert_eq!(settings.source, None);
 }
 
-/// Learns which fields a derived struct reads.
+/// Collects the fields that a derived struct reads.
 struct Probe<'a>(&'a mut BTreeSet<&'static str>);
 
 impl<'de> Deserializer<'de> for Probe<'_> {
@@ -413,8 +413,8 @@ fn fields_of<T: for<'de> Deserialize<'de>>() -> BTreeSet<&'static str> {
     fields
 }
 
-fn fields_in(group: &Group) -> BTreeSet<&'static str> {
-    let extras = (group.unknown == Unknown::Keep).then_some(EXTRAS);
+fn fields_in(group: &SettingGroup) -> BTreeSet<&'static str> {
+    let extras = (group.unknown == UnknownKeys::Keep).then_some(EXTRAS);
     group.fields.iter().map(|field| field.name).chain(extras).collect()
 }
 
@@ -427,22 +427,22 @@ fn the_tables_and_the_structs_agree() {
     assert_eq!(fields_in(&TENSOR), fields_of::<TensorMetadata>());
 }
 
-/// Returns the values at the ends of what a kind accepts.
-fn extremes(kind: &Kind) -> Vec<Value> {
+/// Returns the extreme values that a kind accepts.
+fn extremes(kind: &FieldKind) -> Vec<Value> {
     match *kind {
-        Kind::Bool => vec![json!(true), json!(false)],
-        Kind::Int { min, max } => vec![json!(min), json!(max), json!(min.to_string())],
-        Kind::Float { min, max } => vec![json!(min.max(-1e300)), json!(max)],
-        Kind::Text => vec![json!(""), json!("x")],
-        Kind::Choice(words) => words.iter().map(|word| json!(word)).collect(),
-        Kind::Route => vec![json!(""), json!("/x")],
-        Kind::TextList => vec![json!([]), json!(["x"])],
-        Kind::IntList => vec![json!([]), json!([i64::MIN, i64::MAX])],
-        Kind::Object => vec![json!({}), json!({"x": null})],
-        Kind::ObjectList => vec![json!([]), json!([{}, {"x": 1}])],
-        Kind::ObjectOrText => vec![json!({}), json!("x")],
-        Kind::Group(group) => examples(group, &Map::new()),
-        Kind::GroupList(group) => vec![json!([]), Value::from(examples(group, &tensor()))],
+        FieldKind::Bool => vec![json!(true), json!(false)],
+        FieldKind::Int { min, max } => vec![json!(min), json!(max), json!(min.to_string())],
+        FieldKind::Float { min, max } => vec![json!(min.max(-1e300)), json!(max)],
+        FieldKind::Text => vec![json!(""), json!("x")],
+        FieldKind::Choice(words) => words.iter().map(|word| json!(word)).collect(),
+        FieldKind::Route => vec![json!(""), json!("/x")],
+        FieldKind::TextList => vec![json!([]), json!(["x"])],
+        FieldKind::IntList => vec![json!([]), json!([i64::MIN, i64::MAX])],
+        FieldKind::Object => vec![json!({}), json!({"x": null})],
+        FieldKind::ObjectList => vec![json!([]), json!([{}, {"x": 1}])],
+        FieldKind::ObjectOrText => vec![json!({}), json!("x")],
+        FieldKind::Group(group) => examples(group, &Map::new()),
+        FieldKind::GroupList(group) => vec![json!([]), Value::from(examples(group, &tensor()))],
     }
 }
 
@@ -451,11 +451,11 @@ fn tensor() -> Map<String, Value> {
     tensor.as_object().unwrap().clone()
 }
 
-/// Returns objects which set one field each to one of its extremes.
-fn examples(group: &Group, base: &Map<String, Value>) -> Vec<Value> {
+/// Returns objects that set one field each to one of its extreme values.
+fn examples(group: &SettingGroup, base: &Map<String, Value>) -> Vec<Value> {
     let mut examples = Vec::new();
     for field in group.fields {
-        let null = (field.null != Null::Refused).then_some(Value::Null);
+        let null = (field.null != NullHandling::Refused).then_some(Value::Null);
         for value in extremes(&field.kind).into_iter().chain(null) {
             let mut object = base.clone();
             object.insert(field.name.to_owned(), value);
@@ -466,7 +466,7 @@ fn examples(group: &Group, base: &Map<String, Value>) -> Vec<Value> {
 }
 
 #[test]
-fn whatever_the_table_accepts_the_structs_hold() {
+fn structs_hold_every_value_that_the_table_accepts() {
     for example in examples(&SERVER, &Map::new()) {
         let case = Case::new().file("settings.json", &example);
         assert!(case.server_with(true).is_ok(), "{example}");

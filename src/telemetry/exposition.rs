@@ -1,4 +1,4 @@
-//! Metrics that models' code keeps by itself in worker processes, merged into what one process would tell.
+//! Metrics that the code of models records in worker processes, merged as if they came from one process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,9 +11,9 @@ use serde::{Deserialize, Deserializer};
 
 use super::workers::{MAX_METRICS, MAX_SERIES, is_name};
 
-/// Something whose metrics are fetched before each scrape.
-pub trait Source: Send + Sync {
-    /// Fetches what can be had at once; what cannot is told as it was last.
+/// A source of metrics that are fetched before each scrape.
+pub trait MetricsSource: Send + Sync {
+    /// Fetches the metrics that are available immediately. Others keep their last values.
     fn refresh(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
@@ -22,15 +22,15 @@ pub trait Source: Send + Sync {
 pub struct Family {
     pub name: String,
     pub help: String,
-    pub kind: Kind,
+    pub kind: MetricKind,
     pub merge: Merge,
     pub samples: Vec<Sample>,
 }
 
-/// What Prometheus' text format calls a metric.
+/// The type of a metric in Prometheus' text format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum MetricKind {
     Counter,
     Gauge,
     Histogram,
@@ -38,14 +38,14 @@ pub enum Kind {
     Untyped,
 }
 
-/// How the values of several processes become one.
+/// How the values of several processes are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Merge {
     Sum,
     Max,
     Min,
-    /// They stay apart, told by the label `pid`.
+    /// They stay separate, with the label `pid`.
     Each,
 }
 
@@ -53,25 +53,25 @@ pub enum Merge {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Sample(pub String, pub Vec<(String, String)>, #[serde(deserialize_with = "number")] pub f64);
 
-/// Reads a number that was written as text, because JSON has no infinity.
+/// Reads a number that is written as a string, because JSON has no infinity.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
-/// What all workers last told. Clones share it.
+/// The last metrics of all workers. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Expositions(Arc<Mutex<State>>);
+pub struct Expositions(Arc<Mutex<ExpositionState>>);
 
 #[derive(Debug, Default)]
-struct State {
-    /// By the worker's name.
+struct ExpositionState {
+    /// The process id and metrics of each worker, by its name.
     workers: BTreeMap<String, (u32, Vec<Family>)>,
-    /// What workers that have gone had counted: counters do not go back.
+    /// The counts of workers that have ended, because counters must not decrease.
     gone: Vec<Family>,
 }
 
 impl Expositions {
-    /// Replaces what a worker told before. Families beyond [`MAX_METRICS`] and series beyond [`MAX_SERIES`] are dropped.
+    /// Replaces the metrics of a worker. Families beyond [`MAX_METRICS`] and series beyond [`MAX_SERIES`] are dropped.
     pub fn set(&self, worker: &str, pid: u32, mut families: Vec<Family>) {
         families.retain(|family| is_name(&family.name));
         families.truncate(MAX_METRICS);
@@ -85,11 +85,12 @@ impl Expositions {
         self.0.lock().workers.insert(worker.to_owned(), (pid, families));
     }
 
-    /// Notes that a worker has gone: what it counted stays, what it measured goes.
+    /// Removes a worker that has ended. Its counts are kept, its gauges are not.
     pub fn forget(&self, worker: &str) {
         let state = &mut *self.0.lock();
         let Some((_, families)) = state.workers.remove(worker) else { return };
-        let counted = |family: &Family| matches!(family.kind, Kind::Counter | Kind::Histogram | Kind::Summary);
+        let counted =
+            |family: &Family| matches!(family.kind, MetricKind::Counter | MetricKind::Histogram | MetricKind::Summary);
         let families: Vec<Family> = families.into_iter().filter(counted).collect();
         let before = std::mem::take(&mut state.gone);
         let mut merged = Merged::default();
@@ -99,7 +100,7 @@ impl Expositions {
         state.gone = merged.into_families();
     }
 
-    /// Writes everything in the classic text format, but for names that are `taken`.
+    /// Writes all metrics in the classic text format, except for names that are `taken`.
     pub fn text(&self, taken: &BTreeSet<&str>) -> String {
         let state = self.0.lock();
         let mut merged = Merged::default();
@@ -123,15 +124,15 @@ struct Merged(BTreeMap<String, Series>);
 #[derive(Debug)]
 struct Series {
     help: String,
-    kind: Kind,
+    kind: MetricKind,
     merge: Merge,
-    /// In the order in which they were first told: a histogram's buckets have to stay in theirs.
+    /// In the order in which they were first reported, because the buckets of a histogram must keep theirs.
     order: Vec<(String, Vec<(String, String)>)>,
     values: BTreeMap<(String, Vec<(String, String)>), f64>,
 }
 
 impl Merged {
-    /// Adds a family. One whose kind differs from that of the same name before it is left out.
+    /// Adds a family. It is ignored if an earlier one of the same name has another kind.
     fn add(&mut self, family: &Family, pid: Option<u32>) {
         let Family { name, help, kind, merge, samples } = family;
         let series = self.0.entry(name.clone()).or_insert_with(|| Series {
@@ -183,14 +184,14 @@ impl Merged {
                 continue;
             }
             let kind = match kind {
-                Kind::Counter => "counter",
-                Kind::Gauge => "gauge",
-                Kind::Histogram => "histogram",
-                Kind::Summary => "summary",
-                Kind::Untyped => "untyped",
+                MetricKind::Counter => "counter",
+                MetricKind::Gauge => "gauge",
+                MetricKind::Histogram => "histogram",
+                MetricKind::Summary => "summary",
+                MetricKind::Untyped => "untyped",
             };
             let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
             for Sample(name, labels, value) in samples {
                 text.push_str(&name);
@@ -215,19 +216,20 @@ impl Merged {
 mod tests {
     use super::*;
 
-    type Written<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
+    type ExpectedSample<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
 
-    fn family(name: &str, kind: Kind, merge: Merge, samples: &[Written<'_>]) -> Family {
+    fn family(name: &str, kind: MetricKind, merge: Merge, samples: &[ExpectedSample<'_>]) -> Family {
         let labels = |labels: &[(&str, &str)]| labels.iter().map(|(l, v)| ((*l).to_owned(), (*v).to_owned())).collect();
         let samples = samples.iter().map(|(name, of, value)| Sample((*name).to_owned(), labels(of), *value)).collect();
         Family { name: name.to_owned(), help: "Help\nof \\".to_owned(), kind, merge, samples }
     }
 
     #[test]
-    fn counters_add_up_and_outlive_their_worker() {
+    fn counters_are_summed_and_outlive_their_worker() {
         let all = Expositions::default();
-        let counter =
-            |value| vec![family("seen_total", Kind::Counter, Merge::Sum, &[("seen_total", &[("a", "b\"")], value)])];
+        let counter = |value| {
+            vec![family("seen_total", MetricKind::Counter, Merge::Sum, &[("seen_total", &[("a", "b\"")], value)])]
+        };
         all.set("w-0", 10, counter(2.0));
         all.set("w-1", 11, counter(3.0));
         all.set("w-1", 11, counter(4.0));
@@ -244,10 +246,10 @@ mod tests {
     }
 
     #[test]
-    fn gauges_merge_as_they_say_and_go_with_their_worker() {
+    fn gauges_use_their_merge_mode_and_end_with_their_worker() {
         let all = Expositions::default();
         for (worker, pid, value) in [("w-0", 10, 1.5), ("w-1", 11, f64::INFINITY)] {
-            let of = |name, merge| family(name, Kind::Gauge, merge, &[(name, &[], value)]);
+            let of = |name, merge| family(name, MetricKind::Gauge, merge, &[(name, &[], value)]);
             all.set(worker, pid, vec![of("most", Merge::Max), of("least", Merge::Min), of("one", Merge::Each)]);
         }
         let text = all.text(&BTreeSet::new());
@@ -264,7 +266,7 @@ mod tests {
         let buckets = [bucket("0.5", 1.0), bucket("10.0", 2.0), bucket("+Inf", 2.0)];
         let samples =
             buckets.map(|(name, le, value)| Sample(name.to_owned(), vec![("le".to_owned(), le.to_owned())], value));
-        let histogram = Family { samples: samples.into(), ..family("t", Kind::Histogram, Merge::Sum, &[]) };
+        let histogram = Family { samples: samples.into(), ..family("t", MetricKind::Histogram, Merge::Sum, &[]) };
         all.set("w-0", 1, vec![histogram.clone()]);
         all.forget("w-0");
         all.set("w-0", 2, vec![histogram]);

@@ -1,4 +1,4 @@
-//! Metrics of inference, the same for every transport.
+//! Inference metrics, which are the same for every transport.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use super::metrics::{FINE_BUCKETS, REQUEST_BUCKETS, Registry, SIZE_BUCKETS, Summary};
 
-/// What stands in the `version` label when the caller asked for none, as in the original.
+/// The `version` label of requests without a version, as in the original.
 const NO_VERSION: &str = "None";
 
-/// The `model` label of requests for models that do not exist. They share it, so that clients cannot make label sets
-/// without end.
+/// The `model` label of requests for models that do not exist. They share it, so that clients cannot create an unlimited
+/// number of label sets.
 const UNKNOWN_MODEL: &str = "<unknown>";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -30,7 +30,7 @@ struct DropLabels {
     version: String,
 }
 
-/// Why requests are given up.
+/// The reasons for which requests are dropped.
 const DROP_REASONS: [&str; 8] = [
     "max_in_flight",
     "queue_requests",
@@ -68,7 +68,7 @@ impl ModelLabels {
     }
 }
 
-/// The labels of the original's metric of batching.
+/// The labels of the original's metric for batching.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BatchLabels {
     model_name: String,
@@ -90,7 +90,7 @@ pub struct BatchMetrics {
     failures: Counter,
 }
 
-/// The inference metrics of one model, as asked for with or without its version.
+/// The inference metrics of one model, for requests either with or without its version.
 #[derive(Debug, Clone)]
 pub struct ModelMetrics {
     success: Counter,
@@ -102,12 +102,12 @@ pub struct ModelMetrics {
     waiting: Gauge,
     in_flight: Gauge,
     dropped: (Family<DropLabels, Counter>, ModelLabels),
-    /// Hits and misses; nothing for a model whose answers are not cached.
+    /// Hits and misses; `None` if the responses of the model are not cached.
     cache: Option<(Counter, Counter)>,
 }
 
 impl InferenceMetrics {
-    /// Makes the metrics and registers them.
+    /// Creates and registers the metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             success: Family::default(),
@@ -131,17 +131,17 @@ impl InferenceMetrics {
         registry.register("model_infer_request_duration", "Model infer request duration", metrics.duration.clone());
         registry.register(
             "model_infer_request_duration_seconds",
-            "Time from admission to the model's answer, in seconds",
+            "Time from admission to the response of the model, in seconds",
             metrics.latency.clone(),
         );
         registry.register(
             "model_infer_cache_hits",
-            "Requests answered from the cache or together with an identical one",
+            "Requests answered from the cache or coalesced with an identical one",
             metrics.cache_hits.clone(),
         );
         registry.register(
             "model_infer_cache_misses",
-            "Requests that looked into the cache and asked the model",
+            "Requests that were not in the cache and were predicted",
             metrics.cache_misses.clone(),
         );
         metrics.register_load(registry);
@@ -152,19 +152,19 @@ impl InferenceMetrics {
     fn register_load(&self, registry: &mut Registry) {
         registry.register(
             "model_infer_queue_seconds",
-            "Time from admission until the prediction begins, in seconds",
+            "Time from admission to the start of the prediction, in seconds",
             self.queue_time.clone(),
         );
         registry.register(
             "model_infer_predict_seconds",
-            "Time that predictions take, in seconds",
+            "Duration of predictions, in seconds",
             self.predict_time.clone(),
         );
         registry.register("model_infer_waiting", "Requests that wait for their prediction", self.waiting.clone());
-        registry.register("model_infer_in_flight", "Requests that are not answered yet", self.in_flight.clone());
+        registry.register("model_infer_in_flight", "Requests in flight", self.in_flight.clone());
         registry.register(
             "model_infer_dropped",
-            "Requests that were given up because of the load, the time or their client, by reason",
+            "Requests dropped because of overload, a timeout or a disconnected client, by reason",
             self.dropped.clone(),
         );
     }
@@ -175,7 +175,7 @@ impl InferenceMetrics {
         registry.register("model_infer_batch_rows", "Rows predicted together", self.batch_rows.clone());
         registry.register(
             "model_infer_batch_failures",
-            "Batches that failed and were predicted again request by request",
+            "Batches that failed and were retried request by request",
             self.batch_failures.clone(),
         );
     }
@@ -191,7 +191,7 @@ impl InferenceMetrics {
         }
     }
 
-    /// Returns the metrics of a model that callers ask for with this version, or with none.
+    /// Returns the metrics of a model, for requests with this version or with none.
     pub fn of_model(&self, model: &str, version: Option<&str>, cached: bool) -> ModelMetrics {
         let labels = ModelLabels { model: model.to_owned(), version: version.unwrap_or(NO_VERSION).to_owned() };
         ModelMetrics {
@@ -216,7 +216,7 @@ impl InferenceMetrics {
         self.failure.get_or_create(&labels).inc();
     }
 
-    /// Forgets a model that has gone, so that its label sets go too.
+    /// Removes the label sets of a model that has been unloaded.
     pub fn forget_model(&self, model: &str, version: Option<&str>) {
         let labels = ModelLabels { model: model.to_owned(), version: version.unwrap_or(NO_VERSION).to_owned() };
         self.success.remove(&labels);
@@ -241,18 +241,18 @@ impl InferenceMetrics {
 }
 
 impl BatchMetrics {
-    /// Records how many requests wait when another comes, as the original does.
+    /// Records the number of waiting requests when another arrives, as the original does.
     pub fn observe_queue(&self, waiting: usize) {
         self.queue.observe(count(waiting));
     }
 
-    /// Records a batch that is sent.
+    /// Records a batch that is sent to the model.
     pub fn observe_batch(&self, requests: usize, rows: usize) {
         self.size.observe(count(requests));
         self.rows.observe(count(rows));
     }
 
-    /// Counts a batch whose requests are predicted again one by one.
+    /// Counts a batch whose requests are retried one by one.
     pub fn count_failure(&self) {
         self.failures.inc();
     }
@@ -264,14 +264,14 @@ fn count(number: usize) -> f64 {
 }
 
 impl ModelMetrics {
-    /// Records one request that was answered or failed.
+    /// Records a request that has been answered or has failed.
     pub fn record(&self, duration: Duration, success: bool) {
         if success { &self.success } else { &self.failure }.inc();
         self.duration.observe(duration);
         self.latency.observe(duration.as_secs_f64());
     }
 
-    /// Notes that a request is under way, until [`ModelMetrics::end`].
+    /// Counts a request as in flight, until [`ModelMetrics::end`].
     pub fn begin(&self) {
         self.in_flight.inc();
     }
@@ -280,7 +280,7 @@ impl ModelMetrics {
         self.in_flight.dec();
     }
 
-    /// Notes that a request waits for its prediction, until [`ModelMetrics::leave_queue`].
+    /// Counts a request as waiting for its prediction, until [`ModelMetrics::leave_queue`].
     pub fn enter_queue(&self) {
         self.waiting.inc();
     }
@@ -289,7 +289,7 @@ impl ModelMetrics {
         self.waiting.dec();
     }
 
-    /// Records how long a request has waited when its prediction begins.
+    /// Records how long a request waited for its prediction.
     pub fn record_queue(&self, waited: Duration) {
         self.queue_time.observe(waited.as_secs_f64());
     }
@@ -299,13 +299,13 @@ impl ModelMetrics {
         self.predict_time.observe(took.as_secs_f64());
     }
 
-    /// Counts a request that was given up.
+    /// Counts a dropped request.
     pub fn count_dropped(&self, reason: &'static str) {
         let (family, labels) = &self.dropped;
         family.get_or_create(&labels.dropped(reason)).inc();
     }
 
-    /// Records one request that looked into the cache.
+    /// Records a cache hit or miss.
     pub fn record_cache(&self, hit: bool) {
         if let Some((hits, misses)) = &self.cache {
             if hit { hits } else { misses }.inc();

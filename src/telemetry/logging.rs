@@ -1,12 +1,12 @@
-//! Log lines in the original's two forms: plain and, on demand, JSON.
+//! Log lines in the two formats of the original: plain, and optionally JSON.
 //!
-//! Plain: `2026-11-20 18:07:08,437 [mlserver][iris:v1] INFO - Loaded model 'iris' successfully.`; the second bracket names
-//! the model and its version and is absent outside of a model's work. JSON has the keys `time`, `name`, `level`,
-//! `message`, `model_name`, `model_version` and every further field of the event. Lines go to standard output, as the
-//! original's do. A closed standard output ends logging and nothing else; if its reader is stuck, lines are dropped.
+//! Plain: `2026-11-20 18:07:08,437 [mlserver][iris:v1] INFO - Loaded model 'iris' successfully.`; the second pair of
+//! brackets contains the model and its version, if the event concerns one. JSON has the keys `time`, `name`, `level`,
+//! `message`, `model_name`, `model_version` and all other fields of the event. Like the original, the server logs to
+//! standard output. If it is closed, only logging ends; if its reader is stuck, lines are dropped.
 //!
-//! Events name their model through the fields `model` and `version`, on themselves or on a span around them. Further
-//! fields (`request_id`, `error`, …) follow the message as `key=value`.
+//! Events have the fields `model` and `version`, either themselves or on an enclosing span. Other fields (`request_id`,
+//! `error`, …) follow the message as `key=value`.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -23,33 +23,33 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// The target of what models' own code logs. Their level is decided where it is logged, so all of it is written.
+/// The target of events that the code of models logs. The worker filters them by level, so all of them are written.
 pub const MODELS: &str = "mlserver::models";
 
-/// How log lines look and which are written.
+/// The format and level of log lines.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LogFormat {
-    /// Writes JSON lines.
+    /// Whether lines are JSON.
     pub structured: bool,
-    /// Writes DEBUG lines too, access lines among them.
+    /// Whether to write DEBUG lines, which include the access log.
     pub debug: bool,
 }
 
-/// The most lines that wait to be written. Beyond it lines are dropped, because a log that nobody reads must not stop the
-/// server.
+/// The maximum number of lines that wait to be written. Further lines are dropped, because a stuck reader of the log must not
+/// block the server.
 const MAX_WAITING_LINES: usize = 8192;
 
-/// Writes the lines that wait when it is dropped, for at most a second.
+/// Flushes the waiting lines when it is dropped, for at most a second.
 #[derive(Debug)]
 #[must_use = "log lines are lost if the guard is dropped before the end of the process"]
 pub struct LogGuard(#[expect(dead_code, reason = "kept for its destructor")] Option<WorkerGuard>);
 
 /// Starts logging to standard output for the rest of the process. A second call has no effect.
 ///
-/// Lines are written by a thread of their own, so that no other thread waits for a reader that is slow or stuck.
+/// A separate thread writes the lines, so that no other thread waits for a slow or stuck reader.
 pub fn start(format: LogFormat) -> LogGuard {
     let ours = if format.debug { LevelFilter::DEBUG } else { LevelFilter::INFO };
-    // Libraries are heard when something is wrong; our targets all start with the crate's name.
+    // Libraries log only warnings and errors; all targets of the server start with the crate's name.
     let levels = Targets::new().with_default(LevelFilter::WARN).with_target("mlserver", ours);
     let levels = levels.with_target(MODELS, LevelFilter::TRACE);
     let (writer, guard) = NonBlockingBuilder::default()
@@ -72,7 +72,7 @@ struct Fields {
 }
 
 impl Fields {
-    /// Takes over what a surrounding span knows and the event does not say itself.
+    /// Adds the fields of an enclosing span that the event does not have itself.
     fn inherit(&mut self, outer: &Self) {
         if self.model.is_none() {
             self.model.clone_from(&outer.model);
@@ -153,12 +153,12 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LineLayer {
         let time = Local::now().format("%Y-%m-%d %H:%M:%S,%3f").to_string();
         let line = LogLine { time, name, level, fields };
         let line = if self.structured { line.structured() } else { line.plain() };
-        // Fails only if the writing thread has ended, and then there is nowhere to report it.
+        // Fails only if the writing thread has ended; then there is nowhere to report it.
         let _ = self.writer.clone().write_all(line.as_bytes());
     }
 }
 
-/// Python's names, which log pipelines of the original match.
+/// Returns Python's name of a level, which log pipelines for the original match.
 fn level_name(level: Level) -> &'static str {
     match level {
         Level::ERROR => "ERROR",
@@ -212,7 +212,7 @@ impl LogLine<'_> {
     }
 }
 
-/// Text that cannot forge a second log line.
+/// Escapes control characters, so that text cannot forge another log line.
 fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for character in text.chars() {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_lines_are_the_original_s() {
+    fn plain_lines_have_the_format_of_the_original() {
         let text = line(fields()).plain();
         let expected = "2026-11-20 18:07:08,437 [mlserver][a\"b:v1] INFO - Loaded model 'a\"b' successfully. request_id=x\\ny rows=3\n";
         assert_eq!(text, expected);

@@ -1,4 +1,4 @@
-//! Metrics of models that share a budget of memory.
+//! Metrics of the memory budget of models.
 
 use std::sync::atomic::AtomicU64;
 
@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::metrics::Registry;
 
-/// What is counted about models that come and go. Clones share it.
+/// The metrics of models that are loaded on demand and evicted. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryMetrics {
     budget: Gauge<u64, AtomicU64>,
@@ -17,12 +17,12 @@ pub struct MemoryMetrics {
 }
 
 impl MemoryMetrics {
-    /// Makes the metrics and registers them.
+    /// Creates and registers the metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register("models_memory_budget_bytes", "Memory that models may take", metrics.budget.clone());
-        registry.register("models_memory_bytes", "Memory of the models that are loaded", metrics.used.clone());
-        registry.register("models_loaded_on_demand", "Loads because of a request", metrics.loaded.clone());
+        registry.register("models_memory_budget_bytes", "Memory budget of models", metrics.budget.clone());
+        registry.register("models_memory_bytes", "Memory of loaded models", metrics.used.clone());
+        registry.register("models_loaded_on_demand", "Models loaded because of a request", metrics.loaded.clone());
         registry.register(
             "models_evicted",
             "Models evicted from memory to make room for others",

@@ -1,7 +1,7 @@
-//! The metrics registry and its text form.
+//! The metrics registry and its text format.
 //!
-//! There is no global: a [`Registry`] is made by the command that starts the server and handed to what records. Names and
-//! labels are the original's. The text is the classic Prometheus form, which the original serves too.
+//! There is no global registry: the command that starts the server creates a [`Registry`] and passes it to the subsystems.
+//! Names and labels are those of the original. The text has the classic Prometheus format, as in the original.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -65,10 +65,10 @@ impl EncodeMetric for Summary {
     }
 }
 
-/// Writes every metric in the classic text form.
+/// Writes all metrics in the classic text format.
 ///
-/// The library writes `OpenMetrics`, whose type lines name counters without `_total`, end help texts with a full stop and
-/// know no summary without quantiles. Scrapers read the classic form by its own rules, so those lines are rewritten.
+/// The library writes `OpenMetrics`, whose type lines omit the `_total` of counters, whose help texts end with a full stop,
+/// and which has no summaries without quantiles. Scrapers parse the classic format differently, so those lines are rewritten.
 pub fn text(registry: &Registry) -> Result<String, fmt::Error> {
     let mut open_metrics = String::new();
     encode(&mut open_metrics, registry)?;
@@ -94,7 +94,7 @@ pub fn text(registry: &Registry) -> Result<String, fmt::Error> {
     Ok(classic)
 }
 
-/// Returns the names of the metrics in a text that [`text`] has written.
+/// Returns the names of the metrics in the output of [`text`].
 pub fn names(text: &str) -> BTreeSet<&str> {
     text.lines().filter_map(|line| Some(line.strip_prefix("# TYPE ")?.split_once(' ')?.0)).collect()
 }
@@ -114,7 +114,7 @@ mod tests {
     use prometheus_client::metrics::histogram::Histogram;
 
     #[test]
-    fn the_text_is_the_classic_form() {
+    fn text_has_the_classic_format() {
         let mut registry = Registry::default();
         let counter = Family::<Vec<(String, String)>, Counter>::default();
         registry.register("hits", "How many", counter.clone());

@@ -1,4 +1,4 @@
-//! Logs and metrics: what the server tells about itself.
+//! Logs, metrics and traces of the server.
 
 pub mod exposition;
 pub mod inference;

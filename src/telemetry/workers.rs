@@ -1,4 +1,4 @@
-//! Metrics of worker processes, and those that models' own code makes in them.
+//! Metrics of worker processes, and metrics that the code of models records in them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,11 +17,11 @@ use tracing::warn;
 use super::exposition::Expositions;
 use super::metrics::REQUEST_BUCKETS;
 
-/// How many metrics models may make, and how many label sets each may have. What comes later is not counted.
+/// The maximum number of metrics of models, and of label sets of each. Further ones are ignored.
 pub(super) const MAX_METRICS: usize = 1000;
 pub(super) const MAX_SERIES: usize = 10_000;
 
-/// What is counted about workers. Clones share it.
+/// The metrics of workers. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerMetrics {
     restarts: Family<RestartLabels, Counter>,
@@ -55,7 +55,7 @@ struct UserMetric {
 }
 
 impl WorkerMetrics {
-    /// Makes the metrics, and adds them to `registry`.
+    /// Creates and registers the metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let queue = Histogram::new(REQUEST_BUCKETS);
         let metrics = Self { queue: Some(queue.clone()), ..Self::default() };
@@ -77,18 +77,18 @@ impl WorkerMetrics {
         self.resident.get_or_create(&labels).set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// Forgets a worker that has gone.
+    /// Removes the metrics of a worker that has ended.
     pub fn forget_worker(&self, worker: &str) {
         self.resident.remove(&WorkerLabels { worker: worker.to_owned() });
         self.expositions.forget(worker);
     }
 
-    /// Returns the metrics that models keep by themselves.
+    /// Returns the metrics that the code of models records.
     pub const fn expositions(&self) -> &Expositions {
         &self.expositions
     }
 
-    /// Records how many calls a pool has, as the original does at each of them.
+    /// Records the number of calls of a pool, as the original does for each call.
     #[expect(clippy::cast_precision_loss, reason = "there are far fewer calls than 2^52")]
     pub fn observe_queue(&self, calls: usize) {
         if let Some(queue) = &self.queue {
@@ -96,7 +96,7 @@ impl WorkerMetrics {
         }
     }
 
-    /// Adds values that models' code has observed: name, description, model, version and value of each.
+    /// Adds values that the code of models has observed: name, description, model, version and value of each.
     pub fn observe(&self, observed: Vec<(String, String, String, String, f64)>) {
         let mut user = self.user.lock();
         for (name, help, model_name, model_version, value) in observed {
@@ -105,7 +105,7 @@ impl WorkerMetrics {
                     warn!(
                         metric = name,
                         model = model_name,
-                        "Ignored a metric: its name is not one, or there are too many."
+                        "Ignoring a metric of the model: its name is invalid, or there are too many metrics."
                     );
                     continue;
                 }
@@ -120,7 +120,7 @@ impl WorkerMetrics {
     }
 }
 
-/// Tells whether Prometheus takes this for a metric's name.
+/// Returns whether the name is valid for a Prometheus metric.
 pub(super) fn is_name(name: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == ':') && name.chars().all(legal)

@@ -1,4 +1,4 @@
-//! Routes that models bring along, and what travels over them: HTTP, as it is.
+//! Custom routes of models, and the plain HTTP requests and responses that they handle.
 
 use std::fmt;
 
@@ -6,28 +6,28 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use regex_lite::{Captures, Regex};
 
-/// A route of a model's own.
+/// A route that a model defines.
 #[derive(Debug, Clone)]
 pub struct CustomRoute {
     pub method: Method,
     pub template: PathTemplate,
 }
 
-/// A call of such a route.
+/// A request to a custom route.
 #[derive(Debug, Clone)]
 pub struct CustomCall {
     pub method: Method,
-    /// Decoded, without the server's root path.
+    /// Percent-decoded, without the server's root path.
     pub path: String,
-    /// What stands for the template's parameters, in their order.
+    /// The names and values of the template's parameters, in their order.
     pub parameters: Vec<(String, String)>,
-    /// What follows the question mark, as it came; empty for none.
+    /// The text after the question mark, not decoded; empty if there is none.
     pub query: String,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
-/// The model's answer to such a call.
+/// The model's response to such a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CustomReply {
     pub status: StatusCode,
@@ -37,8 +37,8 @@ pub struct CustomReply {
 
 /// A path with parameters: `/items/{id}`, `/files/{name:path}`.
 ///
-/// A parameter is one segment or a part of one, unless its converter says otherwise: `int` and `float` take digits, `uuid`
-/// a UUID, `path` everything, slashes too.
+/// A parameter matches one segment or a part of one, unless its converter differs: `int` and `float` match digits, `uuid`
+/// a UUID, `path` everything, including slashes.
 #[derive(Debug, Clone)]
 pub struct PathTemplate {
     text: String,
@@ -47,7 +47,7 @@ pub struct PathTemplate {
     sample: String,
 }
 
-/// Why a text is no template.
+/// Why a path template is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     #[error("it does not begin with `/`")]
@@ -61,11 +61,11 @@ pub enum TemplateError {
 }
 
 impl PathTemplate {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
     ///
-    /// Fails when the text is no path, or a parameter of it cannot be understood.
+    /// Fails if the text is not a path, or if one of its parameters is invalid.
     pub fn new(text: &str) -> Result<Self, TemplateError> {
         if !text.starts_with('/') {
             return Err(TemplateError::NoSlash);
@@ -109,7 +109,7 @@ impl PathTemplate {
         Ok(Self { text: text.to_owned(), parameters, pattern, sample })
     }
 
-    /// Returns what stands for each parameter in `path`, which is decoded already; nothing when the path is another.
+    /// Returns the name and value of each parameter in `path`, which is already decoded, or `None` if it does not match.
     pub fn matches(&self, path: &str) -> Option<Vec<(String, String)>> {
         let captures = self.pattern.captures(path)?;
         let values = captures.iter().skip(1).map(|value| value.map_or("", |value| value.as_str()).to_owned());
@@ -121,7 +121,7 @@ impl PathTemplate {
         &self.text
     }
 
-    /// Returns a path that it matches.
+    /// Returns an example of a path that the template matches.
     pub fn sample(&self) -> &str {
         &self.sample
     }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_take_what_their_converter_says() {
+    fn path_template_parameters_match_what_their_converter_accepts() {
         let cases: [(&str, &str, Option<&[&str]>); 13] = [
             ("/a.b", "/a.b", Some(&[])),
             ("/a.b", "/axb", None),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_template_says_why() {
+    fn path_template_rejects_invalid_text_with_reason() {
         assert_eq!(PathTemplate::new("a").unwrap_err(), TemplateError::NoSlash);
         assert_eq!(PathTemplate::new("/{a}/{a}").unwrap_err(), TemplateError::Twice { name: "a".to_owned() });
         let converter = PathTemplate::new("/{a:slug}").unwrap_err();

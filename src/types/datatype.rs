@@ -67,7 +67,7 @@ impl Datatype {
         }
     }
 
-    /// Returns the bytes of one element, or `None` for [`Datatype::Bytes`], whose elements differ in length.
+    /// Returns the size of one element in bytes, or `None` for [`Datatype::Bytes`], whose elements differ in length.
     pub const fn width(self) -> Option<usize> {
         match self {
             Self::Bool | Self::Uint8 | Self::Int8 => Some(1),
@@ -99,7 +99,7 @@ impl Serialize for Datatype {
     }
 }
 
-/// A name that is no datatype.
+/// The error for an unknown datatype name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, BF16, FP32, FP64 or BYTES")]
 pub struct UnknownDatatype;
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_back() {
+    fn datatype_names_parse_back() {
         for datatype in Datatype::ALL {
             assert_eq!(datatype.name().parse(), Ok(datatype));
         }

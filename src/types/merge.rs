@@ -1,8 +1,8 @@
-//! Several requests as one, and the answer to it as several. Pure: no clock, no I/O.
+//! Merges several requests into one, and splits the response to it. Pure: no clock, no I/O.
 //!
-//! Requests may share a batch when they have the same [`Form`]: the model then sees what it would have seen from one client
-//! who sent all rows at once. What a client may set for itself, the custom parameters of inputs, becomes a list with one
-//! value per request; a list with one value per request or per row in the parameters of outputs is taken apart again.
+//! Requests may share a batch if they have the same [`BatchKey`]: the model then sees the same request as if one client had
+//! sent all rows at once. The custom parameters of inputs, which may differ between clients, become lists with one value per
+//! request. If a parameter of an output is a list with one value per request or per row, it is split again.
 
 use std::ops::Range;
 
@@ -11,21 +11,21 @@ use serde_json::Value;
 
 use super::{InferenceRequest, InferenceResponse, Parameters, Tensor, TensorData};
 
-/// What requests must have in common to share a batch.
+/// The properties that requests must have in common to share a batch, serialized.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Form(Box<[u8]>);
+pub struct BatchKey(Box<[u8]>);
 
-/// What a request brings into a batch.
+/// The share of one request in a batch.
 #[derive(Debug, Clone)]
-pub struct Share {
-    pub form: Form,
-    /// The first dimension of all its inputs; at least 1.
+pub struct BatchShare {
+    pub key: BatchKey,
+    /// The first dimension of all inputs of the request; at least 1.
     pub rows: usize,
-    /// The size of its inputs.
+    /// The size of all inputs, in bytes.
     pub bytes: usize,
 }
 
-/// An answer that cannot be taken apart.
+/// The error for a response that cannot be split.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("output `{output}` has the shape {shape:?} and {elements} elements, expected {rows} rows as the batch has")]
 pub struct SplitError {
@@ -35,35 +35,35 @@ pub struct SplitError {
     rows: usize,
 }
 
-impl Share {
-    /// Returns what a request brings into a batch, or nothing when it must stay alone: its inputs have no rows or differ
-    /// in their number, or a parameter of theirs is a list, which could not be told from the values of several requests.
+impl BatchShare {
+    /// Returns the share of a request in a batch, or `None` if it cannot be batched: its inputs have no rows or different
+    /// numbers of rows, or one of their parameters is a list, which would look like the values of several requests.
     pub fn of(request: &InferenceRequest) -> Option<Self> {
         let rows = request.inputs.first()?.rows().filter(|&rows| rows > 0)?;
-        let mut form = FormWriter::default();
+        let mut key = BatchKeyWriter::default();
         let mut bytes = 0;
-        form.number(request.inputs.len());
+        key.number(request.inputs.len());
         for input in &request.inputs {
             if input.rows() != Some(rows) || input.check().is_err() {
                 return None;
             }
             bytes += input.byte_len();
-            form.input(input)?;
+            key.input(input)?;
         }
-        form.parameters(&request.parameters);
+        key.parameters(&request.parameters);
         for output in &request.outputs {
-            form.text(&output.name);
-            form.parameters(&output.parameters);
+            key.text(&output.name);
+            key.parameters(&output.parameters);
         }
-        Some(Self { form: Form(form.0.into()), rows, bytes })
+        Some(Self { key: BatchKey(key.0.into()), rows, bytes })
     }
 }
 
-/// Writes a form so that different ones never read the same: whatever has a length comes behind it.
+/// Serializes a key unambiguously: everything of variable length is preceded by its length.
 #[derive(Default)]
-struct FormWriter(Vec<u8>);
+struct BatchKeyWriter(Vec<u8>);
 
-impl FormWriter {
+impl BatchKeyWriter {
     fn number(&mut self, number: usize) {
         self.0.extend_from_slice(&number.to_le_bytes());
     }
@@ -105,11 +105,12 @@ impl FormWriter {
     }
 }
 
-/// Makes one request of several that have the same form. Their values stand in the order of the requests.
+/// Merges requests that have the same key into one. Their values are in the order of the requests.
 ///
-/// It has no id, and of the headers only those that all of them sent alike: a model must not take one caller for another.
+/// The merged request has no id, and only those headers that are identical in all requests, so that a model does not mistake
+/// one client for another.
 ///
-/// Returns nothing when their forms differ.
+/// Returns `None` if the keys differ.
 pub fn merge(requests: &[&InferenceRequest]) -> Option<InferenceRequest> {
     let first = requests.first()?;
     let merge_input = |(index, input): (usize, &Tensor)| {
@@ -130,7 +131,7 @@ pub fn merge(requests: &[&InferenceRequest]) -> Option<InferenceRequest> {
         headers: common_headers(requests),
         inputs: first.inputs.iter().enumerate().map(merge_input).collect::<Option<_>>()?,
         outputs: first.outputs.clone(),
-        // Whoever is urgent is not held up by those beside it.
+        // The other requests of the batch must not delay an urgent one.
         priority: requests.iter().map(|request| request.priority).min().unwrap_or_default(),
         trace: None,
     })
@@ -150,24 +151,24 @@ fn common_headers(requests: &[&InferenceRequest]) -> HeaderMap {
     common
 }
 
-/// Takes the answer to a batch apart: one answer for each request, which had `rows` rows.
+/// Splits the response to a batch into one response per request. `rows` is the number of rows of each request.
 ///
 /// # Errors
 ///
-/// Fails when an output has not one row for each row of the batch.
+/// Fails if an output does not have one row for each row of the batch.
 pub fn split(response: &InferenceResponse, rows: &[usize]) -> Result<Vec<InferenceResponse>, SplitError> {
     let all = rows.iter().sum();
     let mut start = 0;
-    let parts = rows.iter().enumerate().map(|(index, &rows_of_one)| {
-        let place = Place { index, requests: rows.len(), rows: start..start + rows_of_one, all };
+    let responses = rows.iter().enumerate().map(|(index, &rows_of_one)| {
+        let slice = BatchSlice { index, requests: rows.len(), rows: start..start + rows_of_one, all };
         start += rows_of_one;
         let part = |output: &Tensor| {
             let whole = output.rows() == Some(all);
-            let mut part = whole.then(|| output.slice_rows(place.rows.clone())).flatten().ok_or_else(|| {
+            let mut part = whole.then(|| output.slice_rows(slice.rows.clone())).flatten().ok_or_else(|| {
                 let (output, shape, elements) = (output.name.clone(), output.shape.clone(), output.len());
                 SplitError { output, shape, elements, rows: all }
             })?;
-            place.restrict(&mut part.parameters);
+            slice.restrict(&mut part.parameters);
             Ok(part)
         };
         Ok(InferenceResponse {
@@ -177,19 +178,20 @@ pub fn split(response: &InferenceResponse, rows: &[usize]) -> Result<Vec<Inferen
             ..InferenceResponse::default()
         })
     });
-    parts.collect()
+    responses.collect()
 }
 
-/// Does to the answer of one request what [`split`] does to those of several, so that it does not depend on others.
+/// Treats the response to a single request as [`split`] treats those of several, so that a response does not depend on
+/// whether the request was batched.
 pub fn split_one(response: &mut InferenceResponse, rows: usize) {
-    let place = Place { index: 0, requests: 1, rows: 0..rows, all: rows };
+    let slice = BatchSlice { index: 0, requests: 1, rows: 0..rows, all: rows };
     for output in &mut response.outputs {
-        place.restrict(&mut output.parameters);
+        slice.restrict(&mut output.parameters);
     }
 }
 
-/// Where a request's part of a batch is.
-struct Place {
+/// The position of a request within a batch.
+struct BatchSlice {
     index: usize,
     requests: usize,
     rows: Range<usize>,
@@ -197,41 +199,41 @@ struct Place {
     all: usize,
 }
 
-impl Place {
-    /// Takes its part of every list that has one for it.
+impl BatchSlice {
+    /// Replaces each list by the part that belongs to the request.
     fn restrict(&self, parameters: &mut Parameters) {
         parameters.others.retain(|_, value| match value {
             Value::Array(list) => match self.part(list) {
-                Part::Everyones => true,
-                Part::Of(part) => {
+                ListPart::Whole => true,
+                ListPart::Own(part) => {
                     *value = part;
                     true
                 }
-                Part::Nothing => false,
+                ListPart::Absent => false,
             },
             _ => true,
         });
     }
 
-    fn part(&self, list: &[Value]) -> Part {
+    fn part(&self, list: &[Value]) -> ListPart {
         let length = list.len();
         if length == 0 || (length > self.requests && length != self.all) {
-            Part::Everyones
+            ListPart::Whole
         } else if length <= self.requests {
-            // A list that is too short has the first requests' values, as the original's manual shows.
-            list.get(self.index).map_or(Part::Nothing, |value| Part::Of(value.clone()))
+            // A list that is too short holds the values of the first requests, as the original's manual shows.
+            list.get(self.index).map_or(ListPart::Absent, |value| ListPart::Own(value.clone()))
         } else if self.rows.len() == 1 {
-            Part::Of(list[self.rows.start].clone())
+            ListPart::Own(list[self.rows.start].clone())
         } else {
-            Part::Of(Value::Array(list[self.rows.clone()].to_vec()))
+            ListPart::Own(Value::Array(list[self.rows.clone()].to_vec()))
         }
     }
 }
 
-/// What of a list belongs to a request.
-enum Part {
-    Of(Value),
-    /// The list is longer than a request could have a part of it.
-    Everyones,
-    Nothing,
+/// The part of a list that belongs to a request.
+enum ListPart {
+    Own(Value),
+    /// The list has neither one value per request nor one per row, so every request gets all of it.
+    Whole,
+    Absent,
 }

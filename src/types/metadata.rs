@@ -1,4 +1,4 @@
-//! What the server and its models say about themselves.
+//! Metadata of the server and of models.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub struct ServerMetadata {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelMetadata {
     pub name: String,
-    /// The settings' field of that name, which the original documents as versions of dependencies.
+    /// The setting `versions`, which the original documents as versions of dependencies.
     #[serde(default)]
     pub versions: Vec<String>,
     pub platform: String,
@@ -28,13 +28,13 @@ pub struct ModelMetadata {
     pub parameters: Parameters,
 }
 
-/// A tensor that a model takes or gives.
+/// An input or output of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TensorMetadata {
     pub name: String,
-    /// A datatype's name as the settings wrote it.
+    /// The name of a datatype, as written in the settings.
     pub datatype: String,
-    /// Dimensions; -1 stands for any size.
+    /// The dimensions; -1 stands for any size.
     pub shape: Vec<i64>,
     #[serde(default, skip_serializing_if = "Parameters::is_empty")]
     pub parameters: Parameters,

@@ -1,7 +1,7 @@
-//! What travels between clients, the server and models: tensors, requests, responses and metadata.
+//! The data that clients, the server and models exchange: tensors, requests, responses and metadata.
 //!
-//! Every way in ends in these types and every way out starts from them. They know nothing of transports, models or I/O;
-//! [`json`] and [`protobuf`] hold their forms on the wire. Names and rules are those of the Open Inference (V2) protocol.
+//! Every transport reads requests into these types and writes responses from them. They do not depend on transports, models
+//! or I/O; [`json`] and [`protobuf`] hold their wire formats. Names and rules are those of the Open Inference (V2) protocol.
 
 mod custom;
 mod datatype;

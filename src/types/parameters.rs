@@ -1,4 +1,4 @@
-//! The open maps that requests, responses and tensors carry beside their data.
+//! The open maps that requests, responses and tensors carry in addition to their data.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 const CONTENT_TYPE: &str = "content_type";
 
-/// An open map of JSON values: the content type, which most have, and the rest in the order they were written.
+/// An open map of JSON values: the content type, which most of them have, and the rest in the order of the source.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Parameters {
-    /// Kept apart because nearly every answer has one, and mostly nothing else.
+    /// A separate field because nearly every response has one, and usually nothing else.
     pub content_type: Option<Cow<'static, str>>,
     /// Everything else.
     pub others: Map<String, Value>,
@@ -31,7 +31,7 @@ impl Parameters {
         self.content_type.is_none() && self.others.is_empty()
     }
 
-    /// Returns the content type, when there is one and it is text.
+    /// Returns the content type, or `None` if there is none or it is not a string.
     pub fn content_type(&self) -> Option<&str> {
         self.content_type.as_deref()
     }
@@ -69,12 +69,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_content_type_is_kept_apart_and_comes_first() {
+    fn parameters_write_the_content_type_first() {
         let parameters: Parameters = serde_json::from_str(r#"{"b":1,"content_type":"np","a":null}"#).unwrap();
         assert_eq!(parameters.content_type(), Some("np"));
         assert_eq!(serde_json::to_string(&parameters).unwrap(), r#"{"content_type":"np","b":1,"a":null}"#);
         let parameters: Parameters = serde_json::from_str(r#"{"content_type":1}"#).unwrap();
-        assert_eq!(parameters.content_type(), None, "only a text is a content type");
+        assert_eq!(parameters.content_type(), None, "a content type is a string");
         assert_eq!(serde_json::to_string(&parameters).unwrap(), r#"{"content_type":1}"#);
     }
 }

@@ -1,15 +1,15 @@
-//! The raw form of BOOL and BYTES elements, in which they travel outside of JSON; all others travel as they are.
+//! The raw form of BOOL and BYTES elements, which is used outside of JSON. All other elements are sent as they are.
 
 use bytes::{BufMut, Bytes};
 
 use super::{BytesElements, TensorError};
 
-/// The bytes of the length before each BYTES element.
+/// The size in bytes of the length that precedes each BYTES element.
 const PREFIX: usize = size_of::<u32>();
 
 /// Checks that all bytes are 0 or 1.
 pub(super) fn check_bools(bytes: &[u8], name: &str) -> Result<(), TensorError> {
-    // Without a way out in the middle the compiler looks at many bytes at once.
+    // Without an early return, the compiler vectorizes the loop.
     if bytes.iter().fold(0, |seen, byte| seen | byte) <= 1 {
         return Ok(());
     }
@@ -33,10 +33,10 @@ pub(super) fn split(buffer: Bytes, name: &str) -> Result<BytesElements, TensorEr
         position = end.ok_or_else(|| truncated(length, start))?;
         spans.push(start..position);
     }
-    Ok(BytesElements::new(buffer, spans).expect("each span was held against the buffer's length"))
+    Ok(BytesElements::new(buffer, spans).expect("each span was checked against the buffer's length"))
 }
 
-/// Writes the elements of a BYTES tensor one after another, each behind its length.
+/// Writes the elements of a BYTES tensor one after another, each preceded by its length.
 pub(super) fn join(elements: &BytesElements, name: &str) -> Result<Bytes, TensorError> {
     let size = elements.iter().map(|element| PREFIX + element.len()).sum();
     let mut buffer = Vec::with_capacity(size);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_are_kept_and_not_copied() {
+    fn raw_buffers_are_shared_and_not_copied() {
         let body = Bytes::from_static(b"\x02\0\0\0ab\0\0\0\0");
         let whole = body.as_ptr_range();
         for (datatype, shape) in [(Datatype::Bytes, vec![2]), (Datatype::Uint8, vec![10])] {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_raw_form_is_refused() {
+    fn from_raw_rejects_invalid_buffers() {
         let message = |datatype, shape: &[usize], bytes: &[u8]| tensor(datatype, shape, bytes).unwrap_err();
         assert_eq!(
             message(Datatype::Bool, &[3], &[0, 1, 7]),
@@ -87,7 +87,7 @@ mod tests {
         );
         assert_eq!(
             message(Datatype::Fp32, &[1], &[0; 7]),
-            "tensor `x` is FP32, whose elements take 4 bytes, but its 7 bytes are no multiple of that"
+            "tensor `x` is FP32, but its 7 bytes are not a multiple of 4"
         );
         let bytes = |bytes: &[u8]| message(Datatype::Bytes, &[2], bytes);
         assert_eq!(bytes(b"\x01\0\0\0a\x02\0\0"), "tensor `x`: BYTES element 1 needs 4 bytes, but 3 are left");
@@ -107,14 +107,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_elements_read_back(elements in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 0..9)) {
+        fn joined_elements_split_back(elements in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 0..9)) {
             let elements: BytesElements = elements.iter().collect();
             let joined = join(&elements, "x").unwrap();
             prop_assert_eq!(split(joined, "x").unwrap(), elements);
         }
 
         #[test]
-        fn any_bytes_end_in_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn split_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let _ = split(bytes.into(), "x");
         }
     }

@@ -4,26 +4,26 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{Parameters, Priority, Tensor, TraceContext};
 
-/// A request for inference, whichever transport brought it.
+/// An inference request, independent of the transport.
 #[derive(Debug, Clone, Default)]
 pub struct InferenceRequest {
-    /// The caller's id, or one that the server made. May be empty when the caller sent an empty one.
+    /// The client's id, or one that the server generated. Empty if the client sent an empty one.
     pub id: String,
     pub parameters: Parameters,
-    /// The transport's headers, which models see as `parameters.headers`.
+    /// The headers of the transport, which models see as `parameters.headers`.
     pub headers: HeaderMap,
     pub inputs: Vec<Tensor>,
-    /// The outputs that the caller asked for; empty means the model's default.
+    /// The outputs that the client requested; empty for the model's default.
     pub outputs: Vec<RequestedOutput>,
-    /// How urgent it is beside others that wait.
+    /// The request's priority among others that wait.
     pub priority: Priority,
-    /// The span that what happens to it belongs to, when traces are taken.
+    /// The server's span of the request, the parent of its other spans; `None` if it is not traced.
     pub trace: Option<TraceContext>,
 }
 
 impl InferenceRequest {
-    /// Puts its trace among the headers, for the model's code, in place of the client's.
-    pub fn tell_trace(&mut self) {
+    /// Sets the trace header that the model's code sees to the server's span, in place of the client's.
+    pub fn set_trace_header(&mut self) {
         let value = self.trace.and_then(|trace| HeaderValue::try_from(trace.to_string()).ok());
         if let Some(value) = value {
             self.headers.insert(HeaderName::from_static(TraceContext::HEADER), value);
@@ -31,23 +31,23 @@ impl InferenceRequest {
     }
 }
 
-/// An output that the caller asked for by name.
+/// An output that the client requested by name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RequestedOutput {
     pub name: String,
     pub parameters: Parameters,
 }
 
-/// A model's answer.
+/// The response of a model.
 #[derive(Debug, Clone, Default)]
 pub struct InferenceResponse {
     pub model_name: String,
-    /// `None` for a model without version, which the wire leaves out.
+    /// `None` for an unversioned model; the field is then omitted on the wire.
     pub model_version: Option<String>,
     /// Always the request's id.
     pub id: String,
     pub parameters: Parameters,
-    /// Headers that the model wants on the transport's answer.
+    /// Headers that the model adds to the transport's response.
     pub headers: HeaderMap,
     pub outputs: Vec<Tensor>,
 }

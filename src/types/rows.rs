@@ -1,4 +1,4 @@
-//! Tensors taken apart along their first dimension, and put together again.
+//! Slices and concatenates tensors along their first dimension.
 
 use std::ops::Range;
 
@@ -7,14 +7,14 @@ use bytes::BytesMut;
 use super::{BytesElements, Tensor, TensorData};
 
 impl Tensor {
-    /// Returns the number of rows: the first dimension, or nothing for a scalar.
+    /// Returns the number of rows, which is the first dimension, or `None` for a scalar.
     pub fn rows(&self) -> Option<usize> {
         self.shape.first().copied()
     }
 
-    /// Returns these rows as a tensor of their own. The elements are shared, not copied.
+    /// Returns the given rows as a new tensor. The elements are shared, not copied.
     ///
-    /// Returns `None` when there are not so many rows, or when the elements do not fit the shape.
+    /// Returns `None` if the range is out of bounds, or if the elements do not fit the shape.
     pub fn slice_rows(&self, rows: Range<usize>) -> Option<Self> {
         let (&all, trailing) = self.shape.split_first()?;
         if rows.start > rows.end || rows.end > all || self.check().is_err() {
@@ -36,10 +36,10 @@ impl Tensor {
         Some(Self { name, datatype: self.datatype, shape, parameters, data })
     }
 
-    /// Puts the rows of tensors one after another, under the name and the parameters of the first.
+    /// Concatenates the rows of tensors. The result has the name and the parameters of the first.
     ///
-    /// Returns `None` when there are none, when they differ in datatype or in anything but the first dimension, or when
-    /// one's elements do not fit its shape.
+    /// Returns `None` if there are no tensors, if they differ in datatype or in any dimension but the first, or if the
+    /// elements of one do not fit its shape.
     pub fn concat_rows(tensors: &[&Self]) -> Option<Self> {
         let (first, others) = tensors.split_first()?;
         let trailing = first.shape.get(1..)?;
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_apart_as_they_were_put_together() {
+    fn slice_rows_reverses_concat_rows() {
         let (a, b) = (texts(&[1, 2], &["a", "bc"]), texts(&[2, 2], &["", "d", "e", "f"]));
         let both = Tensor::concat_rows(&[&a, &b]).unwrap();
         assert_eq!(both, texts(&[3, 2], &["a", "bc", "", "d", "e", "f"]));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_such_rows_is_refused() {
+    fn rows_of_unsuitable_tensors_are_none() {
         let scalar = Tensor::from_elements("x", vec![], &[1_i32]).unwrap();
         let pair = Tensor::from_elements("x", vec![1, 2], &[1_i32, 2]).unwrap();
         let triple = Tensor::from_elements("x", vec![1, 3], &[1_i32, 2, 3]).unwrap();

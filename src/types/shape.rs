@@ -1,15 +1,15 @@
-//! Shapes as they are sent: one dimension may be -1, for what the number of elements makes of it.
+//! Shapes as clients send them: one dimension may be -1, and is then inferred from the number of elements.
 
 use super::{Tensor, TensorError};
 
-/// The most dimensions that a shape may have: more than any model has.
+/// The maximum number of dimensions of a shape: more than any model has.
 pub(super) const MAX_DIMENSIONS: usize = 32;
 
-/// Returns the shape of a tensor whose elements are there already.
+/// Resolves the shape of a tensor whose elements have been read.
 ///
 /// # Errors
 ///
-/// Fails when the elements do not divide into the dimensions that are known, or these overflow.
+/// Fails if the number of elements is not divisible by the product of the known dimensions, or if that product overflows.
 pub(super) fn resolve_shape(shape: &[i64], tensor: &Tensor) -> Result<Vec<usize>, TensorError> {
     let found = tensor.len();
     let unknown = || TensorError::Inference { name: tensor.name.clone(), shape: shape.to_vec(), found };

@@ -17,7 +17,7 @@ compile_error!("tensor buffers are little-endian and are borrowed as native numb
 pub struct Tensor {
     pub name: String,
     pub datatype: Datatype,
-    /// Row-major dimensions; none at all for a scalar.
+    /// Row-major dimensions; empty for a scalar.
     pub shape: Vec<usize>,
     pub parameters: Parameters,
     pub data: TensorData,
@@ -26,23 +26,23 @@ pub struct Tensor {
 /// The elements of a tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TensorData {
-    /// Elements of fixed width, little-endian, row-major, without gaps. The buffer may start at any address.
+    /// Elements of fixed width: little-endian, row-major, without gaps. The buffer need not be aligned.
     Fixed(Bytes),
     /// Elements of a [`Datatype::Bytes`] tensor.
     Variable(BytesElements),
 }
 
 impl TensorData {
-    /// Takes elements in their raw form, in which gRPC and the binary extension of REST send them: as they stand in
-    /// memory, little-endian and without gaps; a BOOL is the byte 0 or 1, and a BYTES element comes behind its length in
+    /// Creates data from the raw form of elements, in which gRPC and the binary extension of REST send them: as in memory,
+    /// little-endian and without gaps. A BOOL is the byte 0 or 1, and each BYTES element is preceded by its length in
     /// 4 bytes.
     ///
-    /// `bytes` is kept, not copied. That there are as many elements as the tensor's shape says is left to
-    /// [`Tensor::check`]; `name` is the tensor's, for messages.
+    /// `bytes` is kept, not copied. [`Tensor::check`] compares the number of elements with the shape. `name` is the
+    /// tensor's name, for messages.
     ///
     /// # Errors
     ///
-    /// Fails when a BOOL is neither 0 nor 1, and when a BYTES element leaves the buffer.
+    /// Fails if a BOOL is neither 0 nor 1, or if a BYTES element exceeds the buffer.
     pub fn from_raw(name: &str, datatype: Datatype, bytes: Bytes) -> Result<Self, TensorError> {
         match datatype {
             Datatype::Bytes => raw::split(bytes, name).map(Self::Variable),
@@ -61,9 +61,9 @@ pub struct BytesElements {
 }
 
 impl BytesElements {
-    /// Takes a buffer and where each element lies in it, in element order.
+    /// Creates elements from a buffer and the span of each element in it.
     ///
-    /// Returns `None` when a span leaves the buffer.
+    /// Returns `None` if a span exceeds the buffer.
     pub fn new(buffer: Bytes, spans: Vec<Range<usize>>) -> Option<Self> {
         let inside = |span: &Range<usize>| span.start <= span.end && span.end <= buffer.len();
         spans.iter().all(inside).then_some(Self { buffer, spans, text: false })
@@ -77,7 +77,7 @@ impl BytesElements {
         self.spans.is_empty()
     }
 
-    /// Says whether the elements came as text, which Python models see as `str` rather than `bytes`. The text is UTF-8.
+    /// Sets whether the elements are UTF-8 text, which Python models see as `str` rather than `bytes`.
     #[must_use]
     pub const fn with_text(mut self, text: bool) -> Self {
         self.text = text;
@@ -88,7 +88,7 @@ impl BytesElements {
         self.text
     }
 
-    /// Returns some of the elements, which share the buffer; nothing when there are not so many.
+    /// Returns a range of the elements, which share the buffer, or `None` if it is out of bounds.
     pub fn slice(&self, elements: Range<usize>) -> Option<Self> {
         let spans = self.spans.get(elements)?.to_vec();
         Some(Self { buffer: self.buffer.clone(), spans, text: self.text })
@@ -119,9 +119,9 @@ impl<T: AsRef<[u8]>> FromIterator<T> for BytesElements {
     }
 }
 
-/// A Rust type that is the element of a fixed-width datatype.
+/// A Rust type whose values are the elements of a fixed-width datatype.
 pub trait Element: Pod {
-    /// The datatype whose little-endian element this is.
+    /// The datatype of the elements.
     const DATATYPE: Datatype;
 }
 
@@ -139,26 +139,24 @@ elements! {
     f16 => Fp16, bf16 => Bf16, f32 => Fp32, f64 => Fp64,
 }
 
-/// Why a tensor's parts do not make a tensor.
+/// Why a tensor is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TensorError {
     #[error("tensor `{name}` of shape {shape:?} needs {wanted} elements, but {found} were given")]
     Count { name: String, shape: Vec<usize>, wanted: usize, found: usize },
     #[error("the shape {shape:?} of tensor `{name}` has more elements than memory can address")]
     TooLarge { name: String, shape: Vec<usize> },
-    /// More than one unknown dimension, or one that the elements do not divide into.
+    /// More than one dimension is -1, or the number of elements is not divisible by the others.
     #[error(
-        "input `{name}`: the shape {shape:?} cannot be inferred from {found} elements: use at most one -1, which they divide into"
+        "input `{name}`: the shape {shape:?} cannot be inferred from {found} elements: use at most one -1, and dimensions whose product divides the number of elements"
     )]
     Inference { name: String, shape: Vec<i64>, found: usize },
-    #[error(
-        "tensor `{name}` is {datatype}, whose elements take {width} bytes, but its {found} bytes are no multiple of that"
-    )]
+    #[error("tensor `{name}` is {datatype}, but its {found} bytes are not a multiple of {width}")]
     Width { name: String, datatype: Datatype, width: usize, found: usize },
-    /// In the raw form.
+    /// Only in the raw form.
     #[error("tensor `{name}`: element {index} is the byte {found}, but a BOOL is 0 or 1")]
     Bool { name: String, index: usize, found: u8 },
-    /// In the raw form: the length before a BYTES element, or the element itself, leaves the buffer.
+    /// Only in the raw form: the length before a BYTES element, or the element itself, exceeds the buffer.
     #[error("tensor `{name}`: BYTES element {index} needs {wanted} bytes, but {left} are left")]
     Truncated { name: String, index: usize, wanted: usize, left: usize },
     #[error("tensor `{name}`: BYTES element {index} has {found} bytes, more than the 4294967295 of the raw form")]
@@ -166,7 +164,7 @@ pub enum TensorError {
 }
 
 impl Tensor {
-    /// Makes a tensor of numbers, with no parameters, after checking that the shape fits them.
+    /// Creates a tensor of numbers without parameters, after checking that they fit the shape.
     pub fn from_elements<T: Element>(
         name: impl Into<String>,
         shape: Vec<usize>,
@@ -183,9 +181,9 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// Makes a tensor from its raw form, with no parameters, after checking that the shape fits it.
+    /// Creates a tensor without parameters from its raw form, after checking that the data fits the shape.
     ///
-    /// See [`TensorData::from_raw`] for the form; `bytes` is kept, not copied.
+    /// See [`TensorData::from_raw`] for the raw form; `bytes` is kept, not copied.
     pub fn from_raw(
         name: impl Into<String>,
         datatype: Datatype,
@@ -199,11 +197,11 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// Returns the elements in the raw form of [`TensorData::from_raw`]; only BYTES are copied for it.
+    /// Returns the elements in the raw form of [`TensorData::from_raw`]. Only BYTES are copied.
     ///
     /// # Errors
     ///
-    /// Fails when a BYTES element is longer than 4 bytes can say.
+    /// Fails if the length of a BYTES element does not fit in 4 bytes.
     pub fn to_raw(&self) -> Result<Bytes, TensorError> {
         match &self.data {
             TensorData::Fixed(bytes) => Ok(bytes.clone()),
@@ -211,7 +209,7 @@ impl Tensor {
         }
     }
 
-    /// Checks that the buffer holds as many elements as the shape says.
+    /// Checks that the number of elements in the buffer matches the shape.
     pub fn check(&self) -> Result<(), TensorError> {
         let wanted = element_count(&self.shape)
             .ok_or_else(|| TensorError::TooLarge { name: self.name.clone(), shape: self.shape.clone() })?;
@@ -241,7 +239,7 @@ impl Tensor {
         self.len() == 0
     }
 
-    /// Returns the number of bytes that the elements take.
+    /// Returns the size of the elements in bytes.
     pub fn byte_len(&self) -> usize {
         match &self.data {
             TensorData::Fixed(bytes) => bytes.len(),
@@ -249,9 +247,9 @@ impl Tensor {
         }
     }
 
-    /// Borrows the elements as numbers, or `None` when `T` is not the element of this datatype.
+    /// Returns the elements as numbers, or `None` if `T` is not the element type of this datatype.
     ///
-    /// Copies only when the buffer is not aligned for `T`, as a slice of a larger message may be.
+    /// They are borrowed, unless the buffer is not aligned for `T`, as may be the case for a slice of a larger message.
     pub fn elements<T: Element>(&self) -> Option<Cow<'_, [T]>> {
         match &self.data {
             TensorData::Fixed(bytes) if self.datatype == T::DATATYPE => Some(
@@ -263,7 +261,7 @@ impl Tensor {
     }
 }
 
-/// Returns the number of elements of a shape, 1 for a scalar, or `None` when it overflows.
+/// Returns the number of elements of a shape, which is 1 for a scalar, or `None` if it overflows.
 pub(super) fn element_count(shape: &[usize]) -> Option<usize> {
     if shape.contains(&0) {
         return Some(0);
@@ -289,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_that_does_not_fit_is_refused() {
+    fn from_elements_rejects_shapes_that_do_not_fit() {
         let error = Tensor::from_elements("x", vec![2, 3], &[1_i64, 2, 3]).unwrap_err();
         assert_eq!(error.to_string(), "tensor `x` of shape [2, 3] needs 6 elements, but 3 were given");
         let error = Tensor::from_elements::<u8>("x", vec![usize::MAX, 2], &[]).unwrap_err();
@@ -298,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_outside_the_buffer_are_refused() {
+    fn bytes_elements_reject_spans_outside_the_buffer() {
         assert!(BytesElements::new(Bytes::from_static(b"ab"), vec![0..1, 1..2]).is_some());
         assert!(BytesElements::new(Bytes::from_static(b"ab"), vec![0..1, 1..3]).is_none());
     }

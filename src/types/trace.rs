@@ -1,26 +1,26 @@
-//! Where a request belongs among the traces of other services: W3C trace context.
+//! The W3C trace context of a request, which connects it to the traces of other services.
 
 use std::fmt;
 
-/// The part of a header that this version of the format has, in bytes.
+/// The length in bytes of a header of this version of the format.
 const LENGTH: usize = 55;
 
-/// A span that others are children of.
+/// A span that may be the parent of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceContext {
     pub trace: u128,
     pub span: u64,
-    /// Whether whoever began the trace records it.
+    /// Whether the service that started the trace records it.
     pub sampled: bool,
 }
 
 impl TraceContext {
-    /// The header that holds it.
+    /// The name of the header that holds a context.
     pub const HEADER: &'static str = "traceparent";
 
-    /// Reads the value of a header. Nothing when it is not what the specification says, which then asks for a new trace.
+    /// Parses the value of a header. Returns `None` if it is invalid; the specification then requires a new trace.
     pub fn parse(text: &str) -> Option<Self> {
-        // Later versions may say more at the end; what they have in front is this.
+        // Later versions may append fields; their first fields are these.
         let (known, rest) = text.split_at_checked(LENGTH)?;
         let mut fields = known.split('-');
         let [version, trace, span, flags] = [(); 4].map(|()| fields.next());
@@ -33,13 +33,13 @@ impl TraceContext {
     }
 }
 
-/// Reads a number of so many digits, none of them upper case.
+/// Parses a hexadecimal number with exactly `digits` digits in lower case.
 fn hex(text: &str, digits: usize) -> Option<u128> {
     let lower = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     (text.len() == digits && lower).then(|| u128::from_str_radix(text, 16).ok())?
 }
 
-/// As the header has it.
+/// Writes the value of the header.
 impl fmt::Display for TraceContext {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, u8::from(self.sampled))
@@ -52,7 +52,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn headers_are_those_of_the_specification() {
+    fn trace_context_parses_headers_of_the_specification() {
         let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let context = TraceContext::parse(text).unwrap();
         assert_eq!((context.span, context.sampled), (0x00f0_67aa_0ba9_02b7, true));
@@ -79,13 +79,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(trace in 1..=u128::MAX, span in 1..=u64::MAX, sampled: bool) {
+        fn trace_context_parses_its_own_text(trace in 1..=u128::MAX, span in 1..=u64::MAX, sampled: bool) {
             let context = TraceContext { trace, span, sampled };
             prop_assert_eq!(TraceContext::parse(&context.to_string()), Some(context));
         }
 
         #[test]
-        fn nothing_panics(text in "\\PC{0,60}") {
+        fn trace_context_parsing_never_panics(text in "\\PC{0,60}") {
             TraceContext::parse(&text);
         }
     }

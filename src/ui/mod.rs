@@ -1,7 +1,7 @@
 //! The only writer to standard output and standard error.
 //!
-//! What a command was asked for goes to standard output, everything else to standard error. A reader that goes away,
-//! as `mlserver config show | head -1` does, is a normal end: the rest is dropped without a word.
+//! The result of a command goes to standard output, everything else to standard error. A reader that closes the pipe early, as in
+//! `mlserver config show | head -1`, is not an error: the rest of the output is dropped silently.
 
 pub mod progress;
 
@@ -10,12 +10,12 @@ use std::io::{self, Write};
 
 /// The two streams of a command.
 pub struct Ui {
-    out: Stream,
-    err: Stream,
+    out: UiStream,
+    err: UiStream,
 }
 
-/// A stream whose reader may go away.
-struct Stream {
+/// A stream whose reader may close it.
+struct UiStream {
     writer: Box<dyn Write>,
     closed: bool,
 }
@@ -28,16 +28,16 @@ impl Ui {
 
     /// Writes to the given streams.
     pub fn new(out: Box<dyn Write>, err: Box<dyn Write>) -> Self {
-        let stream = |writer| Stream { writer, closed: false };
+        let stream = |writer| UiStream { writer, closed: false };
         Self { out: stream(out), err: stream(err) }
     }
 
-    /// Prints a line of what the command was asked for.
+    /// Prints a line of the command's result.
     pub fn line(&mut self, line: impl Display) -> io::Result<()> {
         self.out.line(line)
     }
 
-    /// Says how the work goes on.
+    /// Reports progress.
     pub fn note(&mut self, message: impl Display) {
         self.err.report(message);
     }
@@ -47,12 +47,12 @@ impl Ui {
         self.err.report(format_args!("warning: {message}"));
     }
 
-    /// Reports an error that leaves a part of the work undone.
+    /// Reports an error that does not stop the command.
     pub fn problem(&mut self, message: impl Display) {
         self.err.report(format_args!("error: {message}"));
     }
 
-    /// Reports why the command failed, with every cause that the message does not name itself.
+    /// Reports why the command failed, with all causes.
     pub fn error(&mut self, error: &anyhow::Error) {
         self.err.report(format_args!("error: {error}"));
         for cause in error.chain().skip(1) {
@@ -60,14 +60,14 @@ impl Ui {
         }
     }
 
-    /// Prints what the command line's parser has to say: help, version, or what is wrong with the arguments.
+    /// Prints the message of the command-line parser: help, version, or an error.
     pub fn usage(&mut self, error: &clap::Error) {
-        // The parser knows the stream and whether it has colors. Nobody is left to hear of a failure.
+        // The parser chooses the stream and its colors. A failure cannot be reported anywhere.
         let _ = error.print();
     }
 }
 
-impl Stream {
+impl UiStream {
     fn line(&mut self, line: impl Display) -> io::Result<()> {
         if self.closed {
             return Ok(());
@@ -82,7 +82,7 @@ impl Stream {
         }
     }
 
-    /// Writes a line that nobody can be told about if it fails.
+    /// Writes a line. A failure cannot be reported anywhere.
     fn report(&mut self, line: impl Display) {
         let _ = self.line(line);
     }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_is_a_silent_end() {
+    fn ui_closed_pipe_is_silent() {
         let (mut ui, writes) = failing(io::ErrorKind::BrokenPipe);
         ui.line("one").unwrap();
         ui.line("two").unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_an_error() {
+    fn ui_full_disk_is_an_error() {
         let (mut ui, _) = failing(io::ErrorKind::StorageFull);
         assert_eq!(ui.line("one").unwrap_err().kind(), io::ErrorKind::StorageFull);
     }

@@ -1,4 +1,4 @@
-//! What a long command tells while it works, on standard error: a bar where a person looks on, else lines now and then.
+//! The progress of a long command on standard error: a bar on a terminal, otherwise a line from time to time.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -6,66 +6,70 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How often a bar moves.
-const BAR: Duration = Duration::from_millis(100);
-/// How often a line is written where there is no bar.
-const LINE: Duration = Duration::from_secs(5);
-/// What the bar counts to.
+/// How often a bar is updated.
+const BAR_INTERVAL: Duration = Duration::from_millis(100);
+/// How often a line is written if there is no bar.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+/// The resolution of the bar.
 const STEPS: u64 = 1000;
 
-/// Progress on standard error. A reader that has gone is no failure.
+/// Progress on standard error. A closed pipe is not an error.
 #[derive(Debug)]
-pub struct Progress(Mode);
+pub struct TerminalProgress(ProgressMode);
 
 #[derive(Debug)]
-enum Mode {
+enum ProgressMode {
     Quiet,
     Lines,
     Bar(ProgressBar),
 }
 
-/// How far the work is.
+/// The progress to show.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shown {
-    /// From 0 to 1, where the end is known.
+pub struct ProgressUpdate {
+    /// From 0 to 1, if the total is known.
     pub share: Option<f64>,
-    /// What there is to say about it.
+    /// A description.
     pub text: String,
 }
 
-impl Progress {
-    /// Writes to the standard error of the process, or nothing at all.
+impl TerminalProgress {
+    /// Writes to the standard error of the process, or nothing if `quiet`.
     pub fn standard(quiet: bool) -> Self {
         Self(if quiet {
-            Mode::Quiet
+            ProgressMode::Quiet
         } else if io::stderr().is_terminal() {
             let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr());
-            Mode::Bar(bar)
+            ProgressMode::Bar(bar)
         } else {
-            Mode::Lines
+            ProgressMode::Lines
         })
     }
 
-    /// Returns how often it is worth to show something.
+    /// Returns how often to call [`TerminalProgress::show`].
     pub const fn interval(&self) -> Duration {
         match self.0 {
-            Mode::Bar(_) => BAR,
-            Mode::Quiet | Mode::Lines => LINE,
+            ProgressMode::Bar(_) => BAR_INTERVAL,
+            ProgressMode::Quiet | ProgressMode::Lines => LINE_INTERVAL,
         }
     }
 
-    /// Shows how far the work is.
-    pub fn show(&self, shown: &Shown) {
+    /// Shows the progress.
+    pub fn show(&self, shown: &ProgressUpdate) {
         let percent = shown.share.map(|share| format!("{:.1} %, ", share * 100.0)).unwrap_or_default();
         match &self.0 {
-            Mode::Quiet => {}
-            Mode::Lines => self.raw(format_args!("{percent}{}", shown.text)),
-            Mode::Bar(bar) => {
+            ProgressMode::Quiet => {}
+            ProgressMode::Lines => self.raw(format_args!("{percent}{}", shown.text)),
+            ProgressMode::Bar(bar) => {
                 let template = if shown.share.is_some() { "[{bar:20}] {wide_msg}" } else { "{spinner} {wide_msg}" };
                 if let Ok(style) = ProgressStyle::with_template(template) {
                     bar.set_style(style.progress_chars("=> "));
                 }
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is from 0 to 1000")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "the value is from 0 to 1000"
+                )]
                 let position = (shown.share.unwrap_or_default() * 1000.0) as u64;
                 bar.set_position(position.min(STEPS));
                 bar.set_message(format!("{percent}{}", shown.text));
@@ -73,29 +77,29 @@ impl Progress {
         }
     }
 
-    /// Says something that does not stop the work.
+    /// Reports a problem that does not stop the work.
     pub fn warn(&self, message: fmt::Arguments<'_>) {
         self.say(format_args!("warning: {message}"));
     }
 
-    /// Writes a line, unless nobody wants to hear anything.
+    /// Writes a line, unless the mode is quiet.
     pub fn say(&self, message: fmt::Arguments<'_>) {
         match &self.0 {
-            Mode::Quiet => {}
-            Mode::Lines => self.raw(message),
-            Mode::Bar(bar) => bar.suspend(|| self.raw(message)),
+            ProgressMode::Quiet => {}
+            ProgressMode::Lines => self.raw(message),
+            ProgressMode::Bar(bar) => bar.suspend(|| self.raw(message)),
         }
     }
 
-    /// Writes a line that was asked for.
+    /// Writes a line in any mode.
     pub fn raw(&self, line: fmt::Arguments<'_>) {
-        // One piece, so that lines of several threads stay whole. Nobody is left to hear of a failure.
+        // A single write, so that the lines of several threads do not mix. A failure cannot be reported anywhere.
         let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
-        if let Mode::Bar(bar) = &self.0 {
+        if let ProgressMode::Bar(bar) = &self.0 {
             bar.finish_and_clear();
         }
     }

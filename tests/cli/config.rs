@@ -314,17 +314,17 @@ fn help_of_program_snapshot() {
     Usage: mlserver <COMMAND>
 
     Commands:
-      start        Start serving the models of a folder
-      infer        Have a server answer a file of requests, in its order
-      init         Make a new project that serves, tests and builds at once
-      dockerfile   Write a Dockerfile for a folder of models
-      build        Build an image of a folder of models
-      manifest     Print a manifest that runs an image of a folder
-      doctor       Check what a folder needs to be served, and say what to do
+      start        Serve the models of a folder
+      infer        Run batch inference over a file
+      init         Create a project that is ready to serve, test and build
+      dockerfile   Write a Dockerfile for a model folder
+      build        Build a container image of a model folder
+      manifest     Print a Kubernetes manifest for an image
+      doctor       Diagnose a model folder
       config       Inspect settings
-      inspect      Print what an artifact or MLflow folder holds, and whether it is native
-      completions  Print the completions of a shell
-      man          Write the manual pages into a folder
+      inspect      Show what a model artifact contains and whether it is served natively
+      completions  Print shell completions
+      man          Write the manual pages to a folder
 
     Options:
       -h, --help     Print help
@@ -338,16 +338,16 @@ fn help_of_start_snapshot() {
     insta::assert_snapshot!(Case::new().run(&["start", "--help"]), @r"
     status: 0
     --- stdout
-    Start serving the models of a folder
+    Serve the models of a folder
 
     Usage: mlserver start [OPTIONS] [FOLDER]
 
     Arguments:
       [FOLDER]  Folder with `settings.json` and the models, each with a `model-settings.json` [default:
-                what the variable `MLSERVER_MODELS_DIR` names, else `MODELS_DIR`]
+                the value of `MLSERVER_MODELS_DIR` or `MODELS_DIR`]
 
     Options:
-          --strict  Refuse unknown keys in settings files
+          --strict  Reject unknown keys in settings files
       -h, --help    Print help
     --- stderr
     ");
@@ -358,7 +358,7 @@ fn help_of_build_snapshot() {
     insta::assert_snapshot!(Case::new().run(&["build", "--help"]), @r"
     status: 0
     --- stdout
-    Build an image of a folder of models
+    Build a container image of a model folder
 
     Usage: mlserver build [OPTIONS] --tag <TAG> <FOLDER>
 
@@ -367,19 +367,18 @@ fn help_of_build_snapshot() {
 
     Options:
       -t, --tag <TAG>               Name of the image
-          --no-cache                Run every step anew
-          --base <IMAGE>            Image to start from [default: none for native models, else one with
+          --no-cache                Do not use the build cache
+          --base <IMAGE>            Base image [default: none for native models, otherwise one with
                                     Python]
-          --server <IMAGE>          Image to take the server from [default: this executable]
-          --platform <PLATFORM>     Platform of the image, such as `linux/arm64` [default: the engine's]
-          --build-arg <NAME=VALUE>  Value of an ARG of the Dockerfile; may be repeated
-          --network <MODE>          Network of the build's commands and of the check [default: the
-                                    engine's]
+          --server <IMAGE>          Image to copy the server from [default: this executable]
+          --platform <PLATFORM>     Platform of the image, such as `linux/arm64` [default: that of the
+                                    engine]
+          --build-arg <NAME=VALUE>  Build argument for the Dockerfile; may be repeated
+          --network <MODE>          Network for the build and the check [default: that of the engine]
           --classic                 Use the classic builder, for engines without BuildKit
-          --check                   Start the image, load its models, and send each the `request.json`
-                                    beside its settings
-          --push                    Send the image to the registry that its name leads to, after the
-                                    check
+          --check                   Run the image and send each model the `request.json` next to its
+                                    settings
+          --push                    Push the image to its registry, after the check
       -h, --help                    Print help
     --- stderr
     ");
@@ -390,7 +389,7 @@ fn help_of_dockerfile_snapshot() {
     insta::assert_snapshot!(Case::new().run(&["dockerfile", "--help"]), @r"
     status: 0
     --- stdout
-    Write a Dockerfile for a folder of models
+    Write a Dockerfile for a model folder
 
     Usage: mlserver dockerfile [OPTIONS] <FOLDER>
 
@@ -398,10 +397,10 @@ fn help_of_dockerfile_snapshot() {
       <FOLDER>  Folder with the models; the file is written into it
 
     Options:
-      -i, --include-dockerignore  Write a `Dockerfile.dockerignore`, too
-          --base <IMAGE>          Image to start from [default: none for native models, else one with
+      -i, --include-dockerignore  Also write a `Dockerfile.dockerignore`
+          --base <IMAGE>          Base image [default: none for native models, otherwise one with
                                   Python]
-          --server <IMAGE>        Image to take the server from [default: mlserver:[VERSION]-slim]
+          --server <IMAGE>        Image to copy the server from [default: mlserver:[VERSION]-slim]
       -h, --help                  Print help
     --- stderr
     ");
@@ -412,20 +411,20 @@ fn help_of_init_snapshot() {
     insta::assert_snapshot!(Case::new().run(&["init", "--help"]), @r"
     status: 0
     --- stdout
-    Make a new project that serves, tests and builds at once
+    Create a project that is ready to serve, test and build
 
     Usage: mlserver init [OPTIONS] [FOLDER]
 
     Arguments:
-      [FOLDER]  Folder of the project [default: its name]
+      [FOLDER]  Folder of the project [default: the project's name]
 
     Options:
       -t, --template <TEMPLATE>  Name of a template, a folder, or an archive (.zip, .tar, .tar.gz)
                                  [default: custom]
-          --name <NAME>          Name of the project and of its model [default: that of the folder, else
+          --name <NAME>          Name of the project and its model [default: the folder's name, or
                                  `my-model`]
-          --list                 Print the names of the templates
-          --force                Overwrite files that are there
+          --list                 List the templates
+          --force                Overwrite existing files
       -h, --help                 Print help
     --- stderr
     ");
@@ -441,7 +440,7 @@ fn help_of_config_snapshot() {
     Usage: mlserver config <COMMAND>
 
     Commands:
-      show  Print every effective setting and where it came from
+      show  Print every effective setting and its source
 
     Options:
       -h, --help  Print help
@@ -454,17 +453,16 @@ fn help_of_config_show_snapshot() {
     insta::assert_snapshot!(Case::new().run(&["config", "show", "--help"]), @r"
     status: 0
     --- stdout
-    Print every effective setting and where it came from
+    Print every effective setting and its source
 
     Usage: mlserver config show [OPTIONS] [FOLDER]
 
     Arguments:
-      [FOLDER]  Folder that would be started [default: .]
+      [FOLDER]  Folder with the models [default: .]
 
     Options:
-          --strict           Refuse unknown keys in settings files
-          --format <FORMAT>  Print lines of text or one JSON object [default: text] [possible values:
-                             text, json]
+          --strict           Reject unknown keys in settings files
+          --format <FORMAT>  Output format [default: text] [possible values: text, json]
       -h, --help             Print help
     --- stderr
     ");

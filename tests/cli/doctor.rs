@@ -31,13 +31,13 @@ fn doctor_folder_without_problems_passes() {
     let output = doctor(&folder, &[]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     insta::assert_snapshot!(findings(&folder, &output), @r"
-    ok       settings of the server in `[DIR]`; `mlserver config show` prints them
+    ok       server settings in `[DIR]` (`mlserver config show` prints them)
     ok       port 0 for HTTP is free
     ok       port 0 for gRPC is free
     ok       port 0 for metrics is free
-    ok       model `breast-cancer-lightgbm` is evaluated by the server
-    ok       model `iris-xgboost` is evaluated by the server
-    warning  `mlserver build` cannot work: no Docker engine answers at `unix:///no/such/engine.sock`: start one, or name another in `DOCKER_HOST`
+    ok       model `breast-cancer-lightgbm` is native
+    ok       model `iris-xgboost` is native
+    warning  `mlserver build` does not work: no Docker engine responds at `unix:///no/such/engine.sock`: start one, or set `DOCKER_HOST`
     ");
 }
 
@@ -52,19 +52,19 @@ fn doctor_every_problem_has_a_hint() {
         .file("own/model-settings.json", r#"{"name": "own", "implementation": "models.Own", "parameters": {"environment_path": "/no/such/env"}}"#);
     let output = doctor(&folder, &[]);
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(String::from_utf8(output.stderr.clone()).unwrap(), "error: there are 4 problems\n");
+    assert_eq!(String::from_utf8(output.stderr.clone()).unwrap(), "error: found 4 problems\n");
     let found = findings(&folder, &output).replace(&port.to_string(), "[PORT]");
     insta::assert_snapshot!(found, @r"
     warning  settings: unknown key `gprc_port` in `[DIR]/settings.json` (did you mean `grpc_port`?)
-    ok       settings of the server in `[DIR]`; `mlserver config show` prints them
-    problem  the HTTP server cannot listen on 127.0.0.1:[PORT]: Address already in use (os error 98); end who has it, or set `http_port`
+    ok       server settings in `[DIR]` (`mlserver config show` prints them)
+    problem  the HTTP server cannot listen on 127.0.0.1:[PORT]: Address already in use (os error 98); stop the process using it, or change `http_port`
     ok       port 0 for gRPC is free
     ok       port 0 for metrics is free
     problem  failed to load the model settings at `[DIR]/broken/model-settings.json`: `[DIR]/broken/model-settings.json` is not valid JSON: EOF while parsing an object at line 1 column 1
-    ok       model `iris-xgboost` is evaluated by the server
-    problem  model `lost` cannot be loaded: Invalid URI specified for model lost ([DIR]/lost/gone.bst)
-    problem  model `own`, which runs in Python: cannot use `environment_path` /no/such/env: No such file or directory (os error 2)
-    warning  `mlserver build` cannot work: no Docker engine answers at `unix:///no/such/engine.sock`: start one, or name another in `DOCKER_HOST`
+    ok       model `iris-xgboost` is native
+    problem  cannot load model `lost`: Invalid URI specified for model lost ([DIR]/lost/gone.bst)
+    problem  model `own` runs in Python: cannot use `environment_path` /no/such/env: No such file or directory (os error 2)
+    warning  `mlserver build` does not work: no Docker engine responds at `unix:///no/such/engine.sock`: start one, or set `DOCKER_HOST`
     ");
 }
 
@@ -75,13 +75,13 @@ fn doctor_python_models_report_their_interpreter() {
     // The folder has no code of the model to run.
     let output = doctor(&folder, &[("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap())]);
     assert_eq!(output.status.code(), Some(0));
-    let expected = format!("ok       model `own`, which runs in Python, with `{}`\n", python.display());
+    let expected = format!("ok       model `own` runs in Python, with `{}`\n", python.display());
     let found = String::from_utf8(output.stdout).unwrap();
     assert!(found.contains(&expected), "{found}");
     let output = doctor(&folder, &[("MLSERVER_PYTHON_EXECUTABLE", "/no/such/python")]);
     assert_eq!(output.status.code(), Some(1));
     let found = String::from_utf8(output.stdout).unwrap();
-    assert!(found.contains("problem  model `own`, which runs in Python: cannot run `/no/such/python`"), "{found}");
+    assert!(found.contains("problem  model `own` runs in Python: cannot run `/no/such/python`"), "{found}");
 }
 
 #[test]
@@ -89,5 +89,5 @@ fn doctor_empty_folder_suggests_next_steps() {
     let folder = Folder::new();
     let output = doctor(&folder, &[]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(findings(&folder, &output).contains("warning  no model: `mlserver init [DIR]` makes one"));
+    assert!(findings(&folder, &output).contains("warning  no models found: create one with `mlserver init [DIR]`"));
 }

@@ -136,7 +136,7 @@ fn init_name_defaults_to_the_folder() {
     assert_eq!(name_in(&folder.path("a folder")), "spam");
     let refused = run_mlserver(folder.root(), &["init", "another folder"]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(text(&refused.stderr).contains("`another folder` cannot be the name of a project"));
+    assert!(text(&refused.stderr).contains("invalid project name `another folder`"));
     assert!(!folder.path("another folder").exists());
 }
 
@@ -145,7 +145,7 @@ fn init_existing_files_stay_without_force() {
     let folder = Folder::new().file("churn/models.py", "mine");
     let refused = run_mlserver(folder.root(), &["init", "churn"]);
     assert_eq!(refused.status.code(), Some(1));
-    assert_eq!(text(&refused.stderr), "error: a file is there already: `churn/models.py`; --force overwrites\n");
+    assert_eq!(text(&refused.stderr), "error: a file already exists: `churn/models.py`; overwrite with --force\n");
     assert_eq!(fs::read_dir(folder.path("churn")).unwrap().count(), 1);
     succeed(&run_mlserver(folder.root(), &["init", "churn", "--force"]));
     assert_ne!(fs::read_to_string(folder.path("churn/models.py")).unwrap(), "mine");
@@ -155,17 +155,17 @@ fn init_existing_files_stay_without_force() {
 fn init_lists_templates_and_rejects_unknown_ones() {
     let folder = Folder::new();
     insta::assert_snapshot!(succeed(&run_mlserver(folder.root(), &["init", "--list"])), @r"
-    custom      a model in Python of your own
-    sklearn     a scikit-learn model, evaluated without Python
-    xgboost     an XGBoost model, evaluated without Python
-    huggingface a pipeline of Hugging Face's transformers
-    mlflow      a model that MLflow saved
-    streaming   a text model whose answer comes piece by piece
-    pipeline    steps in Python, served as one model
+    custom      a custom Python model
+    sklearn     a scikit-learn model, served without Python
+    xgboost     an XGBoost model, served without Python
+    huggingface a Hugging Face transformers pipeline
+    mlflow      an MLflow model
+    streaming   a text model with streaming responses
+    pipeline    several Python steps, served as one model
     ");
     let unknown = run_mlserver(folder.root(), &["init", "--template", "sclearn"]);
     assert_eq!(unknown.status.code(), Some(1));
-    assert!(text(&unknown.stderr).contains("there is no template `sclearn`"), "{}", text(&unknown.stderr));
+    assert!(text(&unknown.stderr).contains("unknown template `sclearn`"), "{}", text(&unknown.stderr));
     assert!(!folder.path("my-model").exists());
 }
 

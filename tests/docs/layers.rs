@@ -20,7 +20,7 @@ fn layers() -> LayerTable {
     let layers: LayerTable = rows
         .map(|row| {
             let cells: Vec<_> = row.trim_matches('|').split(" | ").collect();
-            let [module, _, uses] = cells[..] else { panic!("a row needs three cells: {row}") };
+            let [module, _, uses] = cells[..] else { unreachable!("a row needs three cells: {row}") };
             (names(module).remove(0), names(uses))
         })
         .collect();

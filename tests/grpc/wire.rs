@@ -53,7 +53,7 @@ async fn malformed_messages_are_answered() {
         ),
         (INFER, framed(0, &good).repeat(2), invalid("expected one message, received more")),
         (INFER, framed(3, &good), invalid("the compressed flag is 3, expected 0 or 1")),
-        (INFER, framed(0, b"\x0a\x05ab"), invalid("invalid message at byte 2: 5 bytes are announced, but 2 are left")),
+        (INFER, framed(0, b"\x0a\x05ab"), invalid("invalid message at byte 2: 5 bytes are declared, but 2 are left")),
         (INFER, framed(0, b"\x0a\x02\xff\xfe"), invalid("invalid message at byte 2: expected text in UTF-8")),
         (INFER, framed(0, b"\x08\x01"), invalid("invalid message at byte 1: expected a field with a length")),
         (

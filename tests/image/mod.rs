@@ -15,7 +15,7 @@ use bollard::query_parameters::{
     CreateContainerOptions, InspectContainerOptions, LogsOptions, RemoveContainerOptions, StartContainerOptions,
 };
 use futures_util::StreamExt;
-use mlserver::image::{Context, Engine, Ignore, Request};
+use mlserver::image::{BuildContext, BuildRequest, DockerEngine, Dockerfile, IgnoreRules};
 use serde_json::json;
 
 use crate::support::{Client, Folder, announced_address, mlserver_command, repository_path, skipped};
@@ -140,7 +140,7 @@ fn build_native_project_contains_only_the_server() {
     let folder = project(&engine, "xgboost", "a folder");
     let tag = "mlserver-test-native:1";
     let log = build(&engine, &folder, "a folder", tag, &["--check"]);
-    assert!(log.starts_with("Building `mlserver-test-native:1` for a native model, so without Python\n#1 "), "{log}");
+    assert!(log.starts_with("Building `mlserver-test-native:1`: native model, no Python needed\n#1 "), "{log}");
     assert!(log.ends_with("Checked: the image serves, and answers 1 of its samples\n"), "{log}");
     let size = size(&engine, tag);
     assert!(size < server_size(true), "{size} bytes");
@@ -191,7 +191,7 @@ fn build_python_project_contains_its_packages() {
     fs::write(folder.path("p/models.py"), code.replace("self._slope * inputs", "1 + self._slope * inputs")).unwrap();
     let log = build(&engine, &folder, "p", tag, &["--base", BASE]);
     let step = log.lines().find(|line| line.contains("pip install")).unwrap().split(' ').next().unwrap().to_owned();
-    assert!(log.lines().any(|line| line == format!("{step} unchanged")), "{log}");
+    assert!(log.lines().any(|line| line == format!("{step} cached")), "{log}");
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn build_check_rejects_an_image_that_does_not_serve() {
     assert_eq!(output.status.code(), Some(1));
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
-        stderr.contains("error: the image does not serve: it ended with exit code 1; its last lines:\n"),
+        stderr.contains("error: the image failed to start: it exited with code 1; the last lines of its log:\n"),
         "{stderr}"
     );
     assert!(stderr.contains("no_such_module"), "{stderr}");
@@ -238,23 +238,23 @@ fn server_image_serves_kserve_mount() {
     build(&engine, &Folder::new(), ".", server, &[]);
     let dockerfile = fs::read_to_string(repository_path("docker/all.Dockerfile")).unwrap();
     let folder = Folder::new().file("docker/requirements.txt", "");
-    let context = Context {
+    let context = BuildContext {
         // Our build contexts have the folder in `project`.
-        dockerfile: dockerfile.replace("COPY docker/", "COPY project/docker/"),
+        dockerfile: Dockerfile { text: dockerfile.replace("COPY docker/", "COPY project/docker/"), images: Vec::new() },
         folder: folder.root().to_owned(),
-        ignore: Ignore::default(),
+        ignore: IgnoreRules::default(),
         server: Vec::new(),
     };
     let arguments = [("BASE", BASE), ("SERVER", server)].map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let request = Request {
+    let request = BuildRequest {
         tag: tag.to_owned(),
         arguments: HashMap::from(arguments),
         network: Some("host".to_owned()),
-        ..Request::default()
+        ..BuildRequest::default()
     };
     block_on(async {
         let variables = HashMap::from([("DOCKER_HOST".to_owned(), engine.clone())]);
-        Engine::connect(&variables).await.unwrap().build(&request, context, drop).await.unwrap();
+        DockerEngine::connect(&variables).await.unwrap().build(&request, context, drop).await.unwrap();
     });
     // The variables that KServe and Seldon set for a model without its own settings.
     let variables = [
@@ -336,16 +336,18 @@ fn build_other_platform_takes_the_server_from_an_image() {
     let (platform, server, tag) = ("linux/arm64", "mlserver-test-server:arm64", "mlserver-test-arm64:1");
     // Nothing runs in this image, so any file can stand in for the server.
     let folder = Folder::new().file("mlserver", "an executable for arm64");
-    let context = Context {
-        dockerfile: "FROM scratch\nCOPY project/mlserver /usr/local/bin/mlserver\n".to_owned(),
+    let text = "FROM scratch\nCOPY project/mlserver /usr/local/bin/mlserver\n".to_owned();
+    let context = BuildContext {
+        dockerfile: Dockerfile { text, images: Vec::new() },
         folder: folder.root().to_owned(),
-        ignore: Ignore::default(),
+        ignore: IgnoreRules::default(),
         server: Vec::new(),
     };
-    let request = Request { tag: server.to_owned(), platform: Some(platform.to_owned()), ..Request::default() };
+    let request =
+        BuildRequest { tag: server.to_owned(), platform: Some(platform.to_owned()), ..BuildRequest::default() };
     block_on(async {
         let variables = HashMap::from([("DOCKER_HOST".to_owned(), engine.clone())]);
-        Engine::connect(&variables).await.unwrap().build(&request, context, drop).await.unwrap();
+        DockerEngine::connect(&variables).await.unwrap().build(&request, context, drop).await.unwrap();
     });
     let folder = project(&engine, "xgboost", "p");
     build(&engine, &folder, "p", tag, &["--platform", platform, "--server", server]);
@@ -363,5 +365,5 @@ fn build_without_engine_fails() {
     let output = mlserver("unix:///no/such/engine.sock", &folder, &["build", ".", "--tag", "x"]);
     assert_eq!(output.status.code(), Some(1));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("error: no Docker engine answers at `unix:///no/such/engine.sock`"), "{stderr}");
+    assert!(stderr.contains("error: no Docker engine responds at `unix:///no/such/engine.sock`"), "{stderr}");
 }

@@ -10,7 +10,7 @@ use mlserver::registry::{LoadError, Loader, ModelState, RegisteredModel, Registr
 use mlserver::repository::Repository;
 use mlserver::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
 use mlserver::settings::env::MapEnvironment;
-use mlserver::settings::{ModelSettings, Sources};
+use mlserver::settings::{ModelSettings, SettingsSources};
 use mlserver::telemetry::inference::InferenceMetrics;
 use mlserver::telemetry::metrics::{self, Registry as MetricsRegistry};
 use mlserver::types::{InferenceRequest, InferenceResponse};
@@ -74,7 +74,7 @@ impl Harness {
         let loader = ControlledLoader::default();
         let mut metrics = MetricsRegistry::default();
         let registry = Registry::new(loader.clone(), InferenceMetrics::register(&mut metrics));
-        let sources = Sources::read(&MapEnvironment::new(folder.path())).unwrap();
+        let sources = SettingsSources::read(&MapEnvironment::new(folder.path())).unwrap();
         let admin = Admin::new(registry.clone(), Repository::new(folder.path(), sources, false));
         Self { folder, registry, admin, loader, metrics }
     }
@@ -347,7 +347,7 @@ async fn startup_models_are_required_and_fail_alone() {
     let harness = Harness::new();
     harness.put("one", Some("1"), &json!({"answer": 1}));
     harness.put("two", Some("2"), &json!({"fail": true}));
-    let sources = Sources::read(&MapEnvironment::new(harness.folder.path())).unwrap();
+    let sources = SettingsSources::read(&MapEnvironment::new(harness.folder.path())).unwrap();
     let found = Repository::new(Path::new("."), sources, false).discover().models;
     let models: Vec<_> = found.into_iter().map(|model| model.settings).collect();
     assert_eq!(harness.admin.load_at_start(models).await, 1);

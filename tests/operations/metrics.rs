@@ -300,11 +300,11 @@ async fn metrics_names_types_and_help_match_the_original() {
     grpc_server_msg_received_total counter: Total number of RPC stream messages received on the server.
     grpc_server_msg_sent_total counter: Total number of gRPC stream messages sent by the server.
     grpc_server_started_total counter: Total number of RPCs started on the server.
-    model_infer_in_flight gauge: Requests that are not answered yet
-    model_infer_predict_seconds histogram: Time that predictions take, in seconds
-    model_infer_queue_seconds histogram: Time from admission until the prediction begins, in seconds
+    model_infer_in_flight gauge: Requests in flight
+    model_infer_predict_seconds histogram: Duration of predictions, in seconds
+    model_infer_queue_seconds histogram: Time from admission to the start of the prediction, in seconds
     model_infer_request_duration summary: Model infer request duration
-    model_infer_request_duration_seconds histogram: Time from admission to the model's answer, in seconds
+    model_infer_request_duration_seconds histogram: Time from admission to the response of the model, in seconds
     model_infer_request_failure_total counter: Model infer request failure count
     model_infer_request_success_total counter: Model infer request success count
     model_infer_waiting gauge: Requests that wait for their prediction

@@ -163,7 +163,7 @@ fn start_unknown_key_is_a_warning_without_strict() {
 #[test]
 fn start_unsupported_settings_are_reported() {
     let server = TestServer::start(Folder::iris().settings(&json!({"kafka_enabled": true})));
-    assert!(server.wait_for_log("kafka_enabled").contains("is not served yet"));
+    assert!(server.wait_for_log("kafka_enabled").contains("is not supported yet"));
 }
 
 #[test]

@@ -276,6 +276,6 @@ fn trace_tls_collector_fails_the_start() {
     let settings = json!({"tracing_server": "https://collector:4317"});
     let ended = ServerBuilder::new(Folder::new().settings(&settings)).run();
     assert_eq!(ended.code, Some(1));
-    let message = "cannot send traces to `https://collector:4317` (`tracing_server`): TLS is not served";
+    let message = "cannot send traces to `https://collector:4317` (`tracing_server`): TLS is not supported";
     assert!(ended.stderr.contains(message), "{}", ended.stderr);
 }

@@ -206,13 +206,13 @@ fn inconsistent_data_answers_400_with_position() {
     }
     insta::assert_snapshot!(shown, @r#"
     {"name":"x","shape":[2,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 tensor `x` of shape [2, 4] needs 8 elements, but 4 were given
-    {"name":"x","shape":[4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x` has the shape [4], but this model takes [rows, 4]
+    {"name":"x","shape":[4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x` has the shape [4], but this model expects [rows, 4]
     {"name":"x","shape":[],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 tensor `x` of shape [] needs 1 elements, but 4 were given
-    {"name":"x","shape":[1,2,2],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x` has the shape [1, 2, 2], but this model takes [rows, 4]
-    {"name":"x","shape":[4,1],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x` has the shape [4, 1], but this model takes [rows, 4]
-    {"name":"x","shape":[-1,3],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x`: the shape [-1, 3] cannot be inferred from 4 elements: use at most one -1, which they divide into
-    {"name":"x","shape":[-1,-1],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x`: the shape [-1, -1] cannot be inferred from 4 elements: use at most one -1, which they divide into
-    {"name":"x","shape":[-2,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x`: the shape [-2, 4] cannot be inferred from 4 elements: use at most one -1, which they divide into
+    {"name":"x","shape":[1,2,2],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x` has the shape [1, 2, 2], but this model expects [rows, 4]
+    {"name":"x","shape":[4,1],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x` has the shape [4, 1], but this model expects [rows, 4]
+    {"name":"x","shape":[-1,3],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x`: the shape [-1, 3] cannot be inferred from 4 elements: use at most one -1, and dimensions whose product divides the number of elements
+    {"name":"x","shape":[-1,-1],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x`: the shape [-1, -1] cannot be inferred from 4 elements: use at most one -1, and dimensions whose product divides the number of elements
+    {"name":"x","shape":[-2,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 input `x`: the shape [-2, 4] cannot be inferred from 4 elements: use at most one -1, and dimensions whose product divides the number of elements
     {"name":"x","shape":[0,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]} -> 400 tensor `x` of shape [0, 4] needs 0 elements, but 4 were given
     {"name":"x","shape":[1,4],"datatype":"FP32","data":[]}]} -> 400 tensor `x` of shape [1, 4] needs 4 elements, but 0 were given
     {"name":"x","shape":[1,4],"datatype":"FP32","data":null}]} -> 400 tensor `x` of shape [1, 4] needs 4 elements, but 1 were given
@@ -236,7 +236,7 @@ fn inconsistent_data_answers_400_with_position() {
     {"name":"x","shape":[1,4],"datatype":"INT32","data":[1,2,3,2.5]}]} -> 400 input `x`: element 3 is not a valid INT32: expected an integer from -2147483648 to 2147483647
     {"name":"x","shape":[1,4],"datatype":"INT32","data":[1,2,3,null]}]} -> 400 input `x`: element 3 is not a valid INT32: expected an integer from -2147483648 to 2147483647
     {"name":"x","shape":[1,4],"datatype":"BOOL","data":[true,false,true,2]}]} -> 400 input `x`: element 3 is not a valid BOOL: expected true, false, 1 or 0
-    {"name":"x","shape":[1,4],"datatype":"BYTES","data":["a","b","c","d"]}]} -> 400 input `x` is BYTES, but this model takes numbers
+    {"name":"x","shape":[1,4],"datatype":"BYTES","data":["a","b","c","d"]}]} -> 400 input `x` is BYTES, but this model expects numbers
     {"name":"x","shape":[1,4],"datatype":"BYTES","data":[1,2,3,4]}]} -> 400 input `x`: element 0 is not a valid BYTES: expected a string
     ]} -> 400 There was an error encoding / decoding the payload: The 'np' codec only supports a single input tensor (0 were received)
     "#);
@@ -325,7 +325,7 @@ fn many_small_fields_take_linear_time() {
     let inputs = vec![r#"{"name":"x","shape":[1],"datatype":"FP32","data":[1]}"#; 20_000].join(",");
     server.post(INFER, format!(r#"{{"inputs":[{inputs}]}}"#)).error(400);
     let frame = format!(r#"{{"parameters":{{"content_type":"pd"}},"inputs":[{inputs}]}}"#);
-    assert_eq!(server.post(INFER, frame).error(400), "column `x` is there twice");
+    assert_eq!(server.post(INFER, frame).error(400), "column `x` occurs twice");
     let dimensions = vec!["1"; 100_000].join(",");
     server.post(INFER, with("[1,4]", &format!("[{dimensions}]"))).error(422);
     let outputs = vec![r#"{"name":"predict"}"#; 20_000].join(",");

@@ -301,12 +301,12 @@ fn every_fault_over_every_transport_is_rejected() {
       Raw: 8 the message has 4294967295 bytes, more than the 1048576 that the setting `grpc_max_message_length` allows
       Stream: 8 the message has 4294967295 bytes, more than the 1048576 that the setting `grpc_max_message_length` allows
     NegativeSize
-      Json: 400 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, which they divide into
+      Json: 400 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, and dimensions whose product divides the number of elements
       Binary: 422 `inputs[0].parameters.binary_data_size`: expected a number of bytes, 0 or more
-      Events: 400 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, which they divide into
-      Typed: 3 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, which they divide into
+      Events: 400 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, and dimensions whose product divides the number of elements
+      Typed: 3 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, and dimensions whose product divides the number of elements
       Raw: 3 tensor `x`: BYTES element 0 needs 4294967295 bytes, but 2 are left
-      Stream: 3 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, which they divide into
+      Stream: 3 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, and dimensions whose product divides the number of elements
     UnknownCompression
       Json: 415 the content encoding `br` is not supported: send gzip, deflate or none
       Binary: 415 the content encoding `br` is not supported: send gzip, deflate or none

@@ -280,7 +280,7 @@ fn binary_wrong_sizes_are_rejected() {
     {"inputs":[{"name":"x","shape":[8],"datatype":"UINT8","parameters":{"binary_data_size":7}}]}
       400 tensor `x` of shape [8] needs 8 elements, but 7 were given
     {"inputs":[{"name":"x","shape":[7],"datatype":"UINT8","parameters":{"binary_data_size":7}}]}
-      400 1 bytes of binary data are left that no input's `binary_data_size` asks for
+      400 1 bytes of binary data belong to no input: check each `binary_data_size`
     {"inputs":[{"data":[1],"name":"x","shape":[8],"datatype":"UINT8","parameters":{"binary_data_size":8}}]}
       400 input `x` has both `data` and `binary_data_size`: send one of them
     {"inputs":[{"name":"a","shape":[4],"datatype":"UINT8","parameters":{"binary_data_size":8}},{"name":"b","shape":[4],"datatype":"UINT8","parameters":{"binary_data_size":8}}]}
@@ -297,7 +297,7 @@ fn binary_wrong_sizes_are_rejected() {
       422 `parameters.binary_data_output`: expected true or false
     "#);
     let without_header = echo().post(INFER, with("UINT8", "INT8")).error(400);
-    let expected = "input `x` has a `binary_data_size`, but the body is JSON alone";
+    let expected = "input `x` has a `binary_data_size`, but the whole body is JSON";
     assert!(without_header.starts_with(expected), "{without_header}");
 }
 
@@ -326,11 +326,11 @@ fn binary_bytes_that_do_not_fit_the_tensor_are_rejected() {
     {"inputs":[{"name":"x","shape":[4],"datatype":"FP32","parameters":{"binary_data_size":8}}]}
       400 tensor `x` of shape [4] needs 4 elements, but 2 were given
     {"inputs":[{"name":"x","shape":[-1,3],"datatype":"FP16","parameters":{"binary_data_size":8}}]}
-      400 input `x`: the shape [-1, 3] cannot be inferred from 4 elements: use at most one -1, which they divide into
+      400 input `x`: the shape [-1, 3] cannot be inferred from 4 elements: use at most one -1, and dimensions whose product divides the number of elements
     {"inputs":[{"name":"x","shape":[-1,0],"datatype":"FP16","parameters":{"binary_data_size":8}}]}
-      400 input `x`: the shape [-1, 0] cannot be inferred from 4 elements: use at most one -1, which they divide into
+      400 input `x`: the shape [-1, 0] cannot be inferred from 4 elements: use at most one -1, and dimensions whose product divides the number of elements
     {"inputs":[{"name":"x","shape":[1,4],"datatype":"FP16","parameters":{"binary_data_size":7}}]}
-      400 tensor `x` is FP16, whose elements take 2 bytes, but its 7 bytes are no multiple of that
+      400 tensor `x` is FP16, but its 7 bytes are not a multiple of 2
     {"inputs":[{"name":"x","shape":[],"datatype":"INT8","parameters":{"binary_data_size":8}}]}
       400 tensor `x` of shape [] needs 1 elements, but 8 were given
     {"inputs":[{"name":"x","shape":[9223372036854775807,2],"datatype":"UINT8","parameters":{"binary_data_size":8}}]}
@@ -338,7 +338,7 @@ fn binary_bytes_that_do_not_fit_the_tensor_are_rejected() {
     {"inputs":[{"name":"x","shape":[9223372036854775807,4],"datatype":"UINT8","parameters":{"binary_data_size":8}}]}
       400 the shape [9223372036854775807, 4] of tensor `x` has more elements than memory can address
     {"inputs":[{"name":"x","shape":[-2],"datatype":"UINT8","parameters":{"binary_data_size":8}}]}
-      400 input `x`: the shape [-2] cannot be inferred from 8 elements: use at most one -1, which they divide into
+      400 input `x`: the shape [-2] cannot be inferred from 8 elements: use at most one -1, and dimensions whose product divides the number of elements
     {"inputs":[{"name":"x","shape":[8],"datatype":"INT4","parameters":{"binary_data_size":8}}]}
       422 `inputs[0].datatype`: unknown datatype `INT4`, expected one of BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, BF16, FP32, FP64, BYTES
     {"inputs":[{"name":"x","datatype":"UINT8","parameters":{"binary_data_size":8}}]}

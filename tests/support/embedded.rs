@@ -12,7 +12,7 @@ use mlserver::repository::Repository;
 use mlserver::runtimes::{BoxFuture, Runtime};
 use mlserver::server::{self, grpc, rest};
 use mlserver::settings::env::MapEnvironment;
-use mlserver::settings::{ModelSettings, Settings, Sources};
+use mlserver::settings::{ModelSettings, Settings, SettingsSources};
 use mlserver::telemetry::inference::InferenceMetrics;
 use mlserver::telemetry::metrics::Registry as MetricsRegistry;
 use mlserver::telemetry::traces::Traces;
@@ -61,7 +61,7 @@ impl EmbeddedServer {
         let inference = Inference::new(registry, settings.max_in_flight);
         let metadata = ServerMetadata { name: "test".to_owned(), version: "0".to_owned(), extensions: Vec::new() };
         let environment = MapEnvironment::new(Path::new("/"));
-        let repository = Repository::new(Path::new("nowhere"), Sources::read(&environment).unwrap(), false);
+        let repository = Repository::new(Path::new("nowhere"), SettingsSources::read(&environment).unwrap(), false);
         let admin = Admin::new(inference.registry().clone(), repository);
         let header_timeout = settings.http_header_timeout;
 

@@ -1,4 +1,4 @@
-//! Columns as values between commas or tabs.
+//! Writes columns as comma- or tab-separated values.
 
 use std::fs::File;
 use std::io;
@@ -6,30 +6,30 @@ use std::path::Path;
 
 use csv::{ByteRecord, ReaderBuilder, Writer, WriterBuilder};
 
-use super::{Group, Row, Sink, elements};
+use super::{ColumnGroup, ColumnSink, OutputRow, elements};
 
-/// The name of the column that says why a row failed, the last one.
+/// The name of the last column, which has the reason why a row failed.
 const ERROR: &str = "error";
 
-pub(super) struct Csv {
+pub(super) struct CsvSink {
     writer: Writer<File>,
-    groups: Vec<Group>,
+    groups: Vec<ColumnGroup>,
     /// Reused for each row.
     record: ByteRecord,
 }
 
-impl Csv {
-    pub(super) fn new(file: File, delimiter: u8, groups: Vec<Group>) -> io::Result<Self> {
+impl CsvSink {
+    pub(super) fn new(file: File, delimiter: u8, groups: Vec<ColumnGroup>) -> io::Result<Self> {
         let mut writer = WriterBuilder::new().delimiter(delimiter).buffer_capacity(256 << 10).from_writer(file);
         let names = ["batch_index".to_owned(), "id".to_owned()].into_iter();
-        let names = names.chain(groups.iter().flat_map(Group::names)).chain([ERROR.to_owned()]);
+        let names = names.chain(groups.iter().flat_map(ColumnGroup::names)).chain([ERROR.to_owned()]);
         writer.write_record(names.map(String::into_bytes)).map_err(io::Error::from)?;
         Ok(Self { writer, groups, record: ByteRecord::new() })
     }
 }
 
-impl Sink for Csv {
-    fn row(&mut self, row: &Row) -> io::Result<()> {
+impl ColumnSink for CsvSink {
+    fn row(&mut self, row: &OutputRow) -> io::Result<()> {
         self.record.clear();
         self.record.push_field(row.index.to_string().as_bytes());
         self.record.push_field(row.id.as_bytes());
@@ -53,7 +53,7 @@ impl Sink for Csv {
 pub(super) fn count(path: &Path, delimiter: u8) -> io::Result<(u64, u64)> {
     let mut reader = ReaderBuilder::new().delimiter(delimiter).from_path(path).map_err(io::Error::from)?;
     if reader.byte_headers().map_err(io::Error::from)?.iter().next_back() != Some(ERROR.as_bytes()) {
-        return Err(super::wrong("it is no output of a complete run".to_owned()));
+        return Err(super::invalid_data("it is not the output of a complete run".to_owned()));
     }
     let (mut rows, mut failed, mut record) = (0, 0, ByteRecord::new());
     while reader.read_byte_record(&mut record).map_err(io::Error::from)? {

@@ -1,8 +1,8 @@
-//! From lines of answers to columns, when a run is complete.
+//! Converts lines of answers to columns when a run is complete.
 //!
-//! What a run writes is lines, whatever is asked for, because it can go on behind them and needs to know nothing of what
-//! comes later. Columns are made of them at the end. The answers of a model mostly have the same columns, those of the first
-//! one, and one pass fills them. Where a row has others, a pass finds the columns of all rows, and another fills them anew.
+//! A run always writes lines, because it can resume after them and need not know the columns of later answers. The lines are converted
+//! at the end. The answers of a model usually have the columns of the first one, and a single pass writes them. If a row has other
+//! columns, one more pass finds the columns of all rows, and another one writes them.
 
 mod csv;
 #[cfg(feature = "parquet")]
@@ -14,23 +14,23 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::row::FAILED;
+use super::row::FAILURE_PREFIX;
 use crate::types::json::read_response;
 use crate::types::{Datatype, Tensor};
 
-/// The most columns that answers may have.
+/// The limit on the number of columns.
 const MAX_COLUMNS: usize = 10_000;
 
-/// What answers are written as.
+/// The format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum OutputFormat {
     Lines,
     Delimited(u8),
     Parquet,
 }
 
-impl Form {
-    /// Tells the form by the name of the file.
+impl OutputFormat {
+    /// Returns the format for a file's extension.
     pub(super) fn of(path: &Path) -> Self {
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         match extension.to_ascii_lowercase().as_str() {
@@ -41,15 +41,15 @@ impl Form {
         }
     }
 
-    /// Tells whether this executable can write it.
-    pub(super) const fn is_known(self) -> bool {
+    /// Reports whether this executable can write the format.
+    pub(super) const fn is_supported(self) -> bool {
         cfg!(feature = "parquet") || !matches!(self, Self::Parquet)
     }
 }
 
-/// An output of a model in columns: one for each element that a row has.
+/// The columns of one output of a model: one for each element that a row has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Group {
+struct ColumnGroup {
     name: String,
     datatype: Datatype,
     width: usize,
@@ -57,53 +57,57 @@ struct Group {
 
 /// A row of the output.
 #[derive(Debug)]
-struct Row {
+struct OutputRow {
     index: i64,
     id: String,
     outputs: Vec<Tensor>,
-    /// Why there are none.
+    /// Why the row has no outputs.
     error: Option<String>,
 }
 
-/// Where the columns of rows go.
-trait Sink {
-    fn row(&mut self, row: &Row) -> io::Result<()>;
+/// Writes rows as columns.
+trait ColumnSink {
+    fn row(&mut self, row: &OutputRow) -> io::Result<()>;
 
     fn finish(self: Box<Self>, failed: u64) -> io::Result<()>;
 }
 
 /// Writes the answers of a complete run to another file, in columns.
-pub(super) fn convert(lines: &Path, form: Form, to: &Path) -> io::Result<()> {
+pub(super) fn convert(lines: &Path, form: OutputFormat, to: &Path) -> io::Result<()> {
     let mut groups = Vec::new();
-    each(lines, |row| {
-        row.outputs.iter().try_for_each(|output| find(&mut groups, output))?;
+    for_each_row(lines, |row| {
+        row.outputs.iter().try_for_each(|output| add_output(&mut groups, output))?;
         Ok(groups.is_empty())
     })?;
-    if fill(lines, form, to, &groups)? {
+    if write_columns(lines, form, to, &groups)? {
         return Ok(());
     }
     let mut groups = Vec::new();
-    each(lines, |row| row.outputs.iter().try_for_each(|output| find(&mut groups, output)).map(|()| true))?;
-    fill(lines, form, to, &groups).map(drop)
+    for_each_row(lines, |row| {
+        row.outputs.iter().try_for_each(|output| add_output(&mut groups, output)).map(|()| true)
+    })?;
+    write_columns(lines, form, to, &groups).map(drop)
 }
 
-/// Writes these columns, and returns whether they hold all that the answers have; it stops where they do not.
-fn fill(lines: &Path, form: Form, to: &Path, groups: &[Group]) -> io::Result<bool> {
+/// Writes the rows in these columns. Stops at the first row that does not fit, and returns whether all rows did.
+fn write_columns(lines: &Path, form: OutputFormat, to: &Path, groups: &[ColumnGroup]) -> io::Result<bool> {
     let columns: usize = groups.iter().map(|group| group.width).sum();
     if columns > MAX_COLUMNS {
-        return Err(wrong(format!(
-            "the answers have {columns} columns, more than {MAX_COLUMNS}: they are kept as lines"
+        return Err(invalid_data(format!(
+            "the answers have {columns} columns, over the limit of {MAX_COLUMNS}; they are kept as lines"
         )));
     }
     let file = File::create(to)?;
-    let mut sink: Box<dyn Sink> = match form {
+    let mut sink: Box<dyn ColumnSink> = match form {
         #[cfg(feature = "parquet")]
-        Form::Parquet => Box::new(parquet::Parquet::new(file.try_clone()?, groups.to_vec())?),
-        Form::Delimited(delimiter) => Box::new(csv::Csv::new(file.try_clone()?, delimiter, groups.to_vec())?),
-        _ => return Err(wrong("this executable was built without it".to_owned())),
+        OutputFormat::Parquet => Box::new(parquet::ParquetSink::new(file.try_clone()?, groups.to_vec())?),
+        OutputFormat::Delimited(delimiter) => {
+            Box::new(csv::CsvSink::new(file.try_clone()?, delimiter, groups.to_vec())?)
+        }
+        _ => return Err(invalid_data("this executable was built without support for the format".to_owned())),
     };
     let mut failed = 0;
-    let all = each(lines, |row| {
+    let all = for_each_row(lines, |row| {
         failed += u64::from(row.error.is_some());
         let fits = row.outputs.iter().all(|output| groups.iter().any(|group| group.holds(output)));
         if fits {
@@ -118,35 +122,37 @@ fn fill(lines: &Path, form: Form, to: &Path, groups: &[Group]) -> io::Result<boo
     Ok(all)
 }
 
-/// Counts the rows of a file that [`convert`] has written, and those that failed.
-pub(super) fn count(path: &Path, form: Form) -> io::Result<(u64, u64)> {
+/// Counts the rows of a file that [`convert`] has written, and how many of them failed.
+pub(super) fn count(path: &Path, form: OutputFormat) -> io::Result<(u64, u64)> {
     match form {
         #[cfg(feature = "parquet")]
-        Form::Parquet => parquet::count(path),
-        Form::Delimited(delimiter) => csv::count(path, delimiter),
-        _ => Err(wrong("this executable was built without it".to_owned())),
+        OutputFormat::Parquet => parquet::count(path),
+        OutputFormat::Delimited(delimiter) => csv::count(path, delimiter),
+        _ => Err(invalid_data("this executable was built without support for the format".to_owned())),
     }
 }
 
-/// Adds an output to the columns, or widens its own.
-fn find(groups: &mut Vec<Group>, output: &Tensor) -> io::Result<()> {
+/// Adds the columns of an output, or widens those that it has.
+fn add_output(groups: &mut Vec<ColumnGroup>, output: &Tensor) -> io::Result<()> {
     let Some(group) = groups.iter_mut().find(|group| group.name == output.name) else {
         if groups.len() == MAX_COLUMNS {
-            return Err(wrong(format!("the answers have more than {MAX_COLUMNS} outputs: they are kept as lines")));
+            return Err(invalid_data(format!(
+                "the answers have more than {MAX_COLUMNS} outputs; they are kept as lines"
+            )));
         }
-        groups.push(Group { name: output.name.clone(), datatype: output.datatype, width: output.len().max(1) });
+        groups.push(ColumnGroup { name: output.name.clone(), datatype: output.datatype, width: output.len().max(1) });
         return Ok(());
     };
     group.width = group.width.max(output.len());
     if group.datatype != output.datatype {
-        // Text holds them all.
+        // Text can hold values of every datatype.
         group.datatype = Datatype::Bytes;
     }
     Ok(())
 }
 
-impl Group {
-    /// Tells whether an output has its place in these columns.
+impl ColumnGroup {
+    /// Reports whether an output fits into these columns.
     fn holds(&self, output: &Tensor) -> bool {
         let datatype = self.datatype == output.datatype || self.datatype == Datatype::Bytes;
         datatype && self.width >= output.len() && self.name == output.name
@@ -161,13 +167,14 @@ impl Group {
     }
 }
 
-/// Takes each row until `take` wants no more, and returns whether it took all.
-fn each(lines: &Path, mut take: impl FnMut(Row) -> io::Result<bool>) -> io::Result<bool> {
+/// Calls `take` with each row until it returns false, and returns whether it took all of them.
+fn for_each_row(lines: &Path, mut take: impl FnMut(OutputRow) -> io::Result<bool>) -> io::Result<bool> {
     let mut reader = BufReader::with_capacity(1 << 20, File::open(lines)?);
     let mut line = Vec::new();
     while reader.read_until(b'\n', &mut line)? > 0 {
         let row = read(&line);
-        let row = row.map_err(|reason| wrong(format!("a line of `{}` cannot be read: {reason}", lines.display())))?;
+        let row =
+            row.map_err(|reason| invalid_data(format!("cannot read a line of `{}`: {reason}", lines.display())))?;
         if !take(row)? {
             return Ok(false);
         }
@@ -176,27 +183,27 @@ fn each(lines: &Path, mut take: impl FnMut(Row) -> io::Result<bool>) -> io::Resu
     Ok(true)
 }
 
-fn read(line: &[u8]) -> Result<Row, String> {
+fn read(line: &[u8]) -> Result<OutputRow, String> {
     let index = |value: Option<&Value>| value.and_then(Value::as_i64).unwrap_or_default();
-    if line.starts_with(FAILED) {
+    if line.starts_with(FAILURE_PREFIX) {
         let line: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let error = text(&line["error"]["msg"]);
         let index = index(line.pointer("/parameters/batch_index"));
-        return Ok(Row { index, id: text(&line["id"]), outputs: Vec::new(), error: Some(error) });
+        return Ok(OutputRow { index, id: text(&line["id"]), outputs: Vec::new(), error: Some(error) });
     }
     let response = read_response(line, None).map_err(|error| error.to_string())?;
     let index = index(response.parameters.others.get("batch_index"));
-    Ok(Row { index, id: response.id, outputs: response.outputs, error: None })
+    Ok(OutputRow { index, id: response.id, outputs: response.outputs, error: None })
 }
 
-fn wrong(message: String) -> io::Error {
+fn invalid_data(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
 /// An element of an output.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Element<'a> {
+enum OutputElement<'a> {
     Bool(bool),
     Integer(i64),
     Unsigned(u64),
@@ -205,7 +212,7 @@ enum Element<'a> {
     Text(&'a [u8]),
 }
 
-impl Element<'_> {
+impl OutputElement<'_> {
     fn to_text(self) -> String {
         match self {
             Self::Bool(value) => value.to_string(),
@@ -221,22 +228,22 @@ impl Element<'_> {
 }
 
 /// Returns the elements of an output.
-fn elements(tensor: &Tensor) -> Vec<Element<'_>> {
+fn elements(tensor: &Tensor) -> Vec<OutputElement<'_>> {
     use crate::types::TensorData;
     let bytes = match &tensor.data {
-        TensorData::Variable(elements) => return elements.iter().map(Element::Text).collect(),
+        TensorData::Variable(elements) => return elements.iter().map(OutputElement::Text).collect(),
         TensorData::Fixed(bytes) => bytes,
     };
     macro_rules! numbers {
         ($type:ty, $variant:ident) => {
             bytes
                 .chunks_exact(size_of::<$type>())
-                .map(|chunk| Element::$variant(bytemuck::pod_read_unaligned::<$type>(chunk).into()))
+                .map(|chunk| OutputElement::$variant(bytemuck::pod_read_unaligned::<$type>(chunk).into()))
                 .collect()
         };
     }
     match tensor.datatype {
-        Datatype::Bool => bytes.iter().map(|byte| Element::Bool(*byte != 0)).collect(),
+        Datatype::Bool => bytes.iter().map(|byte| OutputElement::Bool(*byte != 0)).collect(),
         Datatype::Uint8 => numbers!(u8, Unsigned),
         Datatype::Uint16 => numbers!(u16, Unsigned),
         Datatype::Uint32 => numbers!(u32, Unsigned),
@@ -266,11 +273,11 @@ mod tests {
         "\n",
     );
 
-    fn converted(form: Form) -> tempfile::TempDir {
+    fn converted(form: OutputFormat) -> tempfile::TempDir {
         converted_from(LINES, form)
     }
 
-    fn converted_from(lines: &str, form: Form) -> tempfile::TempDir {
+    fn converted_from(lines: &str, form: OutputFormat) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("lines"), lines).unwrap();
         convert(&folder.path().join("lines"), form, &folder.path().join("columns")).unwrap();
@@ -278,23 +285,23 @@ mod tests {
     }
 
     #[test]
-    fn lines_become_delimited_values() {
-        let folder = converted(Form::Delimited(b','));
+    fn convert_writes_delimited_values() {
+        let folder = converted(OutputFormat::Delimited(b','));
         let expected = "batch_index,id,class,p[0],p[1],p[2],t,error\n\
                         0,a,7,0.1,,,,\n\
                         1,b,,,,,,\"no, \"\"x\"\"\"\n\
                         2,,,1.0,2.5,10000000000.0,\"é,\",\n";
         let path = folder.path().join("columns");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
-        assert_eq!(count(&path, Form::Delimited(b',')).unwrap(), (3, 1));
+        assert_eq!(count(&path, OutputFormat::Delimited(b',')).unwrap(), (3, 1));
     }
 
     #[test]
-    fn the_first_answer_s_columns_do_for_those_that_are_like_it_or_narrower() {
+    fn convert_reuses_the_columns_of_the_first_answer() {
         let mut lines: Vec<&str> = LINES.lines().collect();
         lines.swap(0, 1);
         lines[2] = r#"{"model_name":"m","id":"c","parameters":{"batch_index":2},"outputs":[{"name":"p","shape":[1,1],"datatype":"FP32","data":[3]}]}"#;
-        let folder = converted_from(&format!("{}\n", lines.join("\n")), Form::Delimited(b','));
+        let folder = converted_from(&format!("{}\n", lines.join("\n")), OutputFormat::Delimited(b','));
         let expected = "batch_index,id,class,p[0],p[1],error\n\
                         1,b,,,,\"no, \"\"x\"\"\"\n\
                         0,a,7,0.1,,\n\
@@ -304,12 +311,12 @@ mod tests {
 
     #[cfg(feature = "parquet")]
     #[test]
-    fn lines_become_parquet() {
+    fn convert_writes_parquet() {
         use ::parquet::file::reader::{FileReader, SerializedFileReader};
 
-        let folder = converted(Form::Parquet);
+        let folder = converted(OutputFormat::Parquet);
         let path = folder.path().join("columns");
-        assert_eq!(count(&path, Form::Parquet).unwrap(), (3, 1));
+        assert_eq!(count(&path, OutputFormat::Parquet).unwrap(), (3, 1));
         let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
         let rows: Vec<String> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
         let expected = [
@@ -321,10 +328,10 @@ mod tests {
     }
 
     #[test]
-    fn types_that_differ_become_text() {
+    fn convert_mixed_datatypes_become_text() {
         let mut groups = Vec::new();
-        find(&mut groups, &Tensor::from_elements("x", vec![1], &[1_i64]).unwrap()).unwrap();
-        find(&mut groups, &Tensor::from_elements("x", vec![2], &[1_f64, 2.0]).unwrap()).unwrap();
-        assert_eq!(groups, [Group { name: "x".to_owned(), datatype: Datatype::Bytes, width: 2 }]);
+        add_output(&mut groups, &Tensor::from_elements("x", vec![1], &[1_i64]).unwrap()).unwrap();
+        add_output(&mut groups, &Tensor::from_elements("x", vec![2], &[1_f64, 2.0]).unwrap()).unwrap();
+        assert_eq!(groups, [ColumnGroup { name: "x".to_owned(), datatype: Datatype::Bytes, width: 2 }]);
     }
 }

@@ -1,11 +1,11 @@
-//! Columns as Parquet, compressed with snappy.
+//! Writes columns as Parquet, compressed with snappy.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use parquet::basic::{Compression, ConvertedType, Repetition, Type as Physical};
+use parquet::basic::{Compression, ConvertedType, Repetition, Type as PhysicalType};
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
@@ -15,30 +15,30 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
-use super::{Element, Group, Row, Sink, elements};
+use super::{ColumnGroup, ColumnSink, OutputElement, OutputRow, elements};
 use crate::types::Datatype;
 
-/// The most values of a row group, which are kept in memory.
-const VALUES: usize = 1 << 20;
-/// The key under which the file tells how many rows failed.
-const FAILED: &str = "mlserver.failed";
+/// The limit on the values of a row group, which are kept in memory.
+const MAX_GROUP_VALUES: usize = 1 << 20;
+/// The metadata key for the number of failed rows.
+const FAILED_KEY: &str = "mlserver.failed";
 
-pub(super) struct Parquet {
+pub(super) struct ParquetSink {
     writer: SerializedFileWriter<File>,
-    groups: Vec<Group>,
-    columns: Vec<Values>,
+    groups: Vec<ColumnGroup>,
+    columns: Vec<ColumnValues>,
     rows: usize,
-    /// Rows of a row group.
-    most: usize,
+    /// The rows of a full row group.
+    max_rows: usize,
 }
 
-/// The values of a column, and which of the rows have one.
-struct Values {
-    data: Data,
+/// The values of a column, and which rows have one.
+struct ColumnValues {
+    data: ColumnData,
     levels: Vec<i16>,
 }
 
-enum Data {
+enum ColumnData {
     Bool(Vec<bool>),
     Int64(Vec<i64>),
     Single(Vec<f32>),
@@ -46,45 +46,45 @@ enum Data {
     Text(Vec<ByteArray>),
 }
 
-impl Values {
+impl ColumnValues {
     fn new(datatype: Datatype) -> Self {
         let data = match datatype {
-            Datatype::Bool => Data::Bool(Vec::new()),
-            Datatype::Bytes => Data::Text(Vec::new()),
-            Datatype::Fp16 | Datatype::Bf16 | Datatype::Fp32 => Data::Single(Vec::new()),
-            Datatype::Fp64 => Data::Double(Vec::new()),
-            _ => Data::Int64(Vec::new()),
+            Datatype::Bool => ColumnData::Bool(Vec::new()),
+            Datatype::Bytes => ColumnData::Text(Vec::new()),
+            Datatype::Fp16 | Datatype::Bf16 | Datatype::Fp32 => ColumnData::Single(Vec::new()),
+            Datatype::Fp64 => ColumnData::Double(Vec::new()),
+            _ => ColumnData::Int64(Vec::new()),
         };
         Self { data, levels: Vec::new() }
     }
 
     fn schema(&self, name: &str, is_unsigned: bool) -> Result<Type, ParquetError> {
         let (physical, converted) = match self.data {
-            Data::Bool(_) => (Physical::BOOLEAN, ConvertedType::NONE),
-            Data::Int64(_) if is_unsigned => (Physical::INT64, ConvertedType::UINT_64),
-            Data::Int64(_) => (Physical::INT64, ConvertedType::NONE),
-            Data::Single(_) => (Physical::FLOAT, ConvertedType::NONE),
-            Data::Double(_) => (Physical::DOUBLE, ConvertedType::NONE),
-            Data::Text(_) => (Physical::BYTE_ARRAY, ConvertedType::UTF8),
+            ColumnData::Bool(_) => (PhysicalType::BOOLEAN, ConvertedType::NONE),
+            ColumnData::Int64(_) if is_unsigned => (PhysicalType::INT64, ConvertedType::UINT_64),
+            ColumnData::Int64(_) => (PhysicalType::INT64, ConvertedType::NONE),
+            ColumnData::Single(_) => (PhysicalType::FLOAT, ConvertedType::NONE),
+            ColumnData::Double(_) => (PhysicalType::DOUBLE, ConvertedType::NONE),
+            ColumnData::Text(_) => (PhysicalType::BYTE_ARRAY, ConvertedType::UTF8),
         };
         let column = Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL);
         column.with_converted_type(converted).build()
     }
 
-    fn push(&mut self, element: Option<Element<'_>>) {
+    fn push(&mut self, element: Option<OutputElement<'_>>) {
         let Some(element) = element else {
             self.levels.push(0);
             return;
         };
         match (&mut self.data, element) {
-            (Data::Bool(values), Element::Bool(value)) => values.push(value),
-            (Data::Int64(values), Element::Integer(value)) => values.push(value),
-            (Data::Int64(values), Element::Unsigned(value)) => values.push(value.cast_signed()),
-            (Data::Single(values), Element::Single(value)) => values.push(value),
-            (Data::Double(values), Element::Double(value)) => values.push(value),
-            (Data::Text(values), Element::Text(text)) => values.push(text.to_vec().into()),
-            (Data::Text(values), other) => values.push(other.to_text().into_bytes().into()),
-            // The first pass has seen every type.
+            (ColumnData::Bool(values), OutputElement::Bool(value)) => values.push(value),
+            (ColumnData::Int64(values), OutputElement::Integer(value)) => values.push(value),
+            (ColumnData::Int64(values), OutputElement::Unsigned(value)) => values.push(value.cast_signed()),
+            (ColumnData::Single(values), OutputElement::Single(value)) => values.push(value),
+            (ColumnData::Double(values), OutputElement::Double(value)) => values.push(value),
+            (ColumnData::Text(values), OutputElement::Text(text)) => values.push(text.to_vec().into()),
+            (ColumnData::Text(values), other) => values.push(other.to_text().into_bytes().into()),
+            // The first pass has found a datatype for all values.
             _ => {
                 self.levels.push(0);
                 return;
@@ -96,24 +96,30 @@ impl Values {
     fn clear(&mut self) {
         self.levels.clear();
         match &mut self.data {
-            Data::Bool(values) => values.clear(),
-            Data::Int64(values) => values.clear(),
-            Data::Single(values) => values.clear(),
-            Data::Double(values) => values.clear(),
-            Data::Text(values) => values.clear(),
+            ColumnData::Bool(values) => values.clear(),
+            ColumnData::Int64(values) => values.clear(),
+            ColumnData::Single(values) => values.clear(),
+            ColumnData::Double(values) => values.clear(),
+            ColumnData::Text(values) => values.clear(),
         }
     }
 
     fn write(&self, writer: &mut ColumnWriter<'_>) -> Result<(), ParquetError> {
         let levels = Some(self.levels.as_slice());
         match (&self.data, writer) {
-            (Data::Bool(values), ColumnWriter::BoolColumnWriter(writer)) => writer.write_batch(values, levels, None),
-            (Data::Int64(values), ColumnWriter::Int64ColumnWriter(writer)) => writer.write_batch(values, levels, None),
-            (Data::Single(values), ColumnWriter::FloatColumnWriter(writer)) => writer.write_batch(values, levels, None),
-            (Data::Double(values), ColumnWriter::DoubleColumnWriter(writer)) => {
+            (ColumnData::Bool(values), ColumnWriter::BoolColumnWriter(writer)) => {
                 writer.write_batch(values, levels, None)
             }
-            (Data::Text(values), ColumnWriter::ByteArrayColumnWriter(writer)) => {
+            (ColumnData::Int64(values), ColumnWriter::Int64ColumnWriter(writer)) => {
+                writer.write_batch(values, levels, None)
+            }
+            (ColumnData::Single(values), ColumnWriter::FloatColumnWriter(writer)) => {
+                writer.write_batch(values, levels, None)
+            }
+            (ColumnData::Double(values), ColumnWriter::DoubleColumnWriter(writer)) => {
+                writer.write_batch(values, levels, None)
+            }
+            (ColumnData::Text(values), ColumnWriter::ByteArrayColumnWriter(writer)) => {
                 writer.write_batch(values, levels, None)
             }
             _ => Err(ParquetError::General("a column is not of its schema's type".to_owned())),
@@ -122,26 +128,26 @@ impl Values {
     }
 }
 
-impl Parquet {
-    pub(super) fn new(file: File, groups: Vec<Group>) -> io::Result<Self> {
-        let mut columns = vec![Values::new(Datatype::Int64), Values::new(Datatype::Bytes)];
+impl ParquetSink {
+    pub(super) fn new(file: File, groups: Vec<ColumnGroup>) -> io::Result<Self> {
+        let mut columns = vec![ColumnValues::new(Datatype::Int64), ColumnValues::new(Datatype::Bytes)];
         let mut fields = vec![columns[0].schema("batch_index", false), columns[1].schema("id", false)];
         for group in &groups {
             for name in group.names() {
-                let values = Values::new(group.datatype);
+                let values = ColumnValues::new(group.datatype);
                 fields.push(values.schema(&name, group.datatype == Datatype::Uint64));
                 columns.push(values);
             }
         }
-        columns.push(Values::new(Datatype::Bytes));
-        fields.push(Values::new(Datatype::Bytes).schema("error", false));
+        columns.push(ColumnValues::new(Datatype::Bytes));
+        fields.push(ColumnValues::new(Datatype::Bytes).schema("error", false));
         let fields = fields.into_iter().map(|field| field.map(Arc::new)).collect::<Result<Vec<_>, _>>();
         let schema = fields.and_then(|fields| Type::group_type_builder("answers").with_fields(fields).build());
-        let schema = Arc::new(schema.map_err(failure)?);
+        let schema = Arc::new(schema.map_err(parquet_error)?);
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
-        let writer = SerializedFileWriter::new(file, schema, Arc::new(properties.build())).map_err(failure)?;
-        let most = (VALUES / columns.len()).max(1);
-        Ok(Self { writer, groups, columns, rows: 0, most })
+        let writer = SerializedFileWriter::new(file, schema, Arc::new(properties.build())).map_err(parquet_error)?;
+        let max_rows = (MAX_GROUP_VALUES / columns.len()).max(1);
+        Ok(Self { writer, groups, columns, rows: 0, max_rows })
     }
 
     fn flush(&mut self) -> Result<(), ParquetError> {
@@ -161,34 +167,34 @@ impl Parquet {
     }
 }
 
-impl Sink for Parquet {
-    fn row(&mut self, row: &Row) -> io::Result<()> {
+impl ColumnSink for ParquetSink {
+    fn row(&mut self, row: &OutputRow) -> io::Result<()> {
         let mut columns = self.columns.iter_mut();
         let mut push = |element| {
             if let Some(column) = columns.next() {
                 column.push(element);
             }
         };
-        push(Some(Element::Integer(row.index)));
-        push(Some(Element::Text(row.id.as_bytes())));
+        push(Some(OutputElement::Integer(row.index)));
+        push(Some(OutputElement::Text(row.id.as_bytes())));
         for group in &self.groups {
             let output = row.outputs.iter().find(|output| output.name == group.name);
             let elements = output.map(elements).unwrap_or_default();
             (0..group.width).for_each(|index| push(elements.get(index).copied()));
         }
-        push(row.error.as_ref().map(|error| Element::Text(error.as_bytes())));
+        push(row.error.as_ref().map(|error| OutputElement::Text(error.as_bytes())));
         self.rows += 1;
-        if self.rows == self.most { self.flush().map_err(failure) } else { Ok(()) }
+        if self.rows == self.max_rows { self.flush().map_err(parquet_error) } else { Ok(()) }
     }
 
     fn finish(mut self: Box<Self>, failed: u64) -> io::Result<()> {
-        self.flush().map_err(failure)?;
-        self.writer.append_key_value_metadata(KeyValue::new(FAILED.to_owned(), failed.to_string()));
-        self.writer.close().map_err(failure).map(drop)
+        self.flush().map_err(parquet_error)?;
+        self.writer.append_key_value_metadata(KeyValue::new(FAILED_KEY.to_owned(), failed.to_string()));
+        self.writer.close().map_err(parquet_error).map(drop)
     }
 }
 
-fn failure(error: ParquetError) -> io::Error {
+fn parquet_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(error) => match error.downcast::<io::Error>() {
             Ok(error) => *error,
@@ -199,10 +205,10 @@ fn failure(error: ParquetError) -> io::Error {
 }
 
 pub(super) fn count(path: &Path) -> io::Result<(u64, u64)> {
-    let reader = SerializedFileReader::new(File::open(path)?).map_err(failure)?;
+    let reader = SerializedFileReader::new(File::open(path)?).map_err(parquet_error)?;
     let about = reader.metadata().file_metadata();
-    let failed = about.key_value_metadata().into_iter().flatten().find(|pair| pair.key == FAILED);
+    let failed = about.key_value_metadata().into_iter().flatten().find(|pair| pair.key == FAILED_KEY);
     let failed = failed.and_then(|pair| pair.value.as_ref()?.parse().ok());
-    let failed = failed.ok_or_else(|| super::wrong("it is no output of a complete run".to_owned()))?;
+    let failed = failed.ok_or_else(|| super::invalid_data("it is not the output of a complete run".to_owned()))?;
     Ok((u64::try_from(about.num_rows()).unwrap_or_default(), failed))
 }

@@ -1,4 +1,4 @@
-//! Values between commas or tabs, under a line with names.
+//! Comma- or tab-separated values below a header line.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -6,31 +6,30 @@ use std::sync::Arc;
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
 
-use super::{Builder, Cell, Column, SAMPLE, Seen, with_types};
+use super::{ColumnTypeGuess, SAMPLE_ROWS, TableBuilder, TableCell, TableColumn, TableRequest, apply_column_types};
 use crate::client::lines::MAX_LINE;
-use crate::client::request::Bad;
-use crate::types::{Datatype, InferenceRequest};
+use crate::types::Datatype;
 
-/// A file of such rows.
-pub(in crate::client) struct Csv {
-    reader: Reader<Guard>,
-    columns: Arc<[Column]>,
-    /// The rows from which types were told, with the bytes of each.
+/// A table of such rows.
+pub(in crate::client) struct CsvTable {
+    reader: Reader<RowSizeGuard>,
+    columns: Arc<[TableColumn]>,
+    /// The rows that datatypes were inferred from, with the bytes of each.
     sample: VecDeque<(ByteRecord, u64)>,
     position: u64,
 }
 
-/// Fails when a row is longer than any is read, as one whose last quote is missing.
-struct Guard {
+/// Fails if a row exceeds the size limit, as one without a closing quote does.
+struct RowSizeGuard {
     inner: Box<dyn Read + Send>,
-    /// What has been read since the last row.
+    /// The bytes that have been read since the last row.
     since: usize,
 }
 
-impl Read for Guard {
+impl Read for RowSizeGuard {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.since > MAX_LINE {
-            let message = format!("a row has more than {MAX_LINE} bytes: is a quote missing?");
+            let message = format!("a row has more than {MAX_LINE} bytes: is a closing quote missing?");
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         let read = self.inner.read(buffer)?;
@@ -39,26 +38,26 @@ impl Read for Guard {
     }
 }
 
-impl Csv {
+impl CsvTable {
     pub(in crate::client) fn open(
         inner: Box<dyn Read + Send>,
         delimiter: u8,
         types: &[(String, Datatype)],
     ) -> io::Result<Self> {
-        let guard = Guard { inner, since: 0 };
+        let guard = RowSizeGuard { inner, since: 0 };
         let mut reader =
             ReaderBuilder::new().delimiter(delimiter).flexible(true).buffer_capacity(256 << 10).from_reader(guard);
         let wrong = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
-        let names = reader.headers().map_err(|error| wrong(format!("its first line has no names: {error}")))?.clone();
+        let names = reader.headers().map_err(|error| wrong(format!("cannot read the header line: {error}")))?.clone();
         if names.is_empty() {
-            return Err(wrong("it has no first line with the names of columns".to_owned()));
+            return Err(wrong("the header line with the names of columns is missing".to_owned()));
         }
         let names: Vec<String> = names.iter().map(|name| name.trim_start_matches('\u{feff}').to_owned()).collect();
         let columns = Arc::default();
         let position = reader.position().byte();
         let mut csv = Self { reader, columns, sample: VecDeque::new(), position };
-        let mut seen = vec![Seen::default(); names.len()];
-        while csv.sample.len() < SAMPLE {
+        let mut seen = vec![ColumnTypeGuess::default(); names.len()];
+        while csv.sample.len() < SAMPLE_ROWS {
             let Some(record) = csv.read()? else { break };
             if record.0.len() == names.len() {
                 for (seen, cell) in seen.iter_mut().zip(cells(&record.0)) {
@@ -67,9 +66,9 @@ impl Csv {
             }
             csv.sample.push_back(record);
         }
-        let columns = names.into_iter().zip(seen).map(|(name, seen)| Column { name, datatype: seen.datatype() });
-        let mut columns: Vec<Column> = columns.collect();
-        with_types(&mut columns, types).map_err(wrong)?;
+        let columns = names.into_iter().zip(seen).map(|(name, seen)| TableColumn { name, datatype: seen.datatype() });
+        let mut columns: Vec<TableColumn> = columns.collect();
+        apply_column_types(&mut columns, types).map_err(wrong)?;
         csv.columns = columns.into();
         Ok(csv)
     }
@@ -86,7 +85,7 @@ impl Csv {
         Ok(Some((record, taken)))
     }
 
-    /// Returns the next row and the bytes it took; nothing at the end.
+    /// Returns the next row and the bytes it took, or `None` at the end.
     pub(in crate::client) fn next(&mut self) -> io::Result<Option<(ByteRecord, u64)>> {
         match self.sample.pop_front() {
             Some(record) => Ok(Some(record)),
@@ -94,31 +93,27 @@ impl Csv {
         }
     }
 
-    pub(in crate::client) fn columns(&self) -> Arc<[Column]> {
+    pub(in crate::client) fn columns(&self) -> Arc<[TableColumn]> {
         Arc::clone(&self.columns)
     }
 }
 
-fn cells(record: &ByteRecord) -> impl Iterator<Item = Cell<'_>> {
-    // What is not UTF-8 is a value that no type but text takes, and text says why.
-    record.iter().map(|field| std::str::from_utf8(field).map_or(Cell::Text("\u{fffd}"), Cell::Untyped))
+fn cells(record: &ByteRecord) -> impl Iterator<Item = TableCell<'_>> {
+    // Invalid UTF-8 becomes text, so that the column gets the datatype BYTES. Such rows are rejected later, with a message.
+    record.iter().map(|field| std::str::from_utf8(field).map_or(TableCell::Text("\u{fffd}"), TableCell::Untyped))
 }
 
-/// Makes columns of rows.
-pub(in crate::client) fn prepare(
-    columns: &[Column],
-    records: &[ByteRecord],
-) -> (InferenceRequest, Vec<usize>, Vec<Bad>) {
-    let mut builder = Builder::new(columns, records.len());
-    for (place, record) in records.iter().enumerate() {
+/// Builds the request for some rows.
+pub(in crate::client) fn build_request(columns: &[TableColumn], records: &[ByteRecord]) -> TableRequest {
+    let mut builder = TableBuilder::new(columns, records.len());
+    for (position, record) in records.iter().enumerate() {
         if record.len() != columns.len() {
-            let message =
-                format!("the row has {} values, but the first line has {} names", record.len(), columns.len());
-            builder.refuse(place, message);
+            let message = format!("the row has {} values, but the header line has {}", record.len(), columns.len());
+            builder.reject(position, message);
         } else if std::str::from_utf8(record.as_slice()).is_err() {
-            builder.refuse(place, "the row is not UTF-8".to_owned());
+            builder.reject(position, "the row is not UTF-8".to_owned());
         } else {
-            builder.row(place, cells(record));
+            builder.row(position, cells(record));
         }
     }
     builder.finish()

@@ -1,7 +1,7 @@
-//! Files of rows and columns, as requests.
+//! Reads tables and turns their rows into requests.
 //!
-//! Each column becomes an input of shape `[rows, 1]` under its name, as the content type `pd` reads it. Text has no types: a
-//! column has the narrowest one that its first [`SAMPLE`] rows fit, or the one that the user names for it.
+//! Each column becomes an input of shape `[rows, 1]` with the column's name, as the content type `pd` expects. Text has no types: a
+//! column gets the narrowest datatype that fits its first [`SAMPLE_ROWS`] rows, or the one that the user specifies.
 
 pub(super) mod csv;
 mod npy;
@@ -13,49 +13,50 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::request::Bad;
+use super::request::InvalidRow;
 use crate::types::{BytesElements, Datatype, InferenceRequest, Parameters, Tensor, TensorData};
 
-pub(super) use csv::Csv;
-pub(super) use npy::Npy;
-pub(super) use objects::Objects;
+pub(super) use csv::CsvTable;
+pub(super) use npy::NpyTable;
+pub(super) use objects::ObjectTable;
 #[cfg(feature = "parquet")]
-pub(super) use parquet::Parquet;
+pub(super) use parquet::ParquetTable;
 
-/// The rows from which types are told.
-pub(super) const SAMPLE: usize = 1000;
+/// How many rows datatypes are inferred from.
+pub(super) const SAMPLE_ROWS: usize = 1000;
 
-/// What stands for a value that is missing, in text, as pandas reads it.
-const MISSING: [&str; 12] = ["", "NA", "N/A", "#N/A", "NaN", "nan", "-nan", "null", "NULL", "None", "<NA>", "n/a"];
+/// The texts that stand for a missing value, as in pandas.
+const MISSING_VALUES: [&str; 12] =
+    ["", "NA", "N/A", "#N/A", "NaN", "nan", "-nan", "null", "NULL", "None", "<NA>", "n/a"];
 
-/// A value of a row.
+/// A value in a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Cell<'a> {
+pub(super) enum TableCell<'a> {
     Missing,
     Bool(bool),
     Integer(i64),
     Number(f64),
-    /// As it stands in a file that has no types.
+    /// Text of a file without types.
     Untyped(&'a str),
     Text(&'a str),
 }
 
-/// A column and its type.
+/// The name and the datatype of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Column {
+pub(super) struct TableColumn {
     pub(super) name: String,
     pub(super) datatype: Datatype,
 }
 
-/// What is known of a column's type from the rows so far.
+/// What the rows so far show about a column's datatype.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Seen {
-    kind: Kind,
+pub(super) struct ColumnTypeGuess {
+    kind: GuessedKind,
     missing: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Kind {
+enum GuessedKind {
     #[default]
     Nothing,
     Bool,
@@ -64,43 +65,45 @@ enum Kind {
     Text,
 }
 
-impl Seen {
-    pub(super) fn add(&mut self, cell: Cell<'_>) {
+impl ColumnTypeGuess {
+    pub(super) fn add(&mut self, cell: TableCell<'_>) {
         let kind = match cell {
-            Cell::Missing => {
+            TableCell::Missing => {
                 self.missing = true;
                 return;
             }
-            Cell::Untyped(text) if MISSING.contains(&text) => {
+            TableCell::Untyped(text) if MISSING_VALUES.contains(&text) => {
                 self.missing = true;
                 return;
             }
-            Cell::Bool(_) => Kind::Bool,
-            Cell::Integer(_) => Kind::Integer,
-            Cell::Number(_) => Kind::Number,
-            Cell::Text(_) => Kind::Text,
-            Cell::Untyped(text) => match text.trim() {
-                text if text.parse::<i64>().is_ok() => Kind::Integer,
-                text if text.parse::<f64>().is_ok() => Kind::Number,
-                text if as_bool(text).is_some() => Kind::Bool,
-                _ => Kind::Text,
+            TableCell::Bool(_) => GuessedKind::Bool,
+            TableCell::Integer(_) => GuessedKind::Integer,
+            TableCell::Number(_) => GuessedKind::Number,
+            TableCell::Text(_) => GuessedKind::Text,
+            TableCell::Untyped(text) => match text.trim() {
+                text if text.parse::<i64>().is_ok() => GuessedKind::Integer,
+                text if text.parse::<f64>().is_ok() => GuessedKind::Number,
+                text if as_bool(text).is_some() => GuessedKind::Bool,
+                _ => GuessedKind::Text,
             },
         };
         self.kind = match (self.kind, kind) {
-            (Kind::Nothing, kind) => kind,
+            (GuessedKind::Nothing, kind) => kind,
             (before, kind) if before == kind => kind,
-            (Kind::Integer | Kind::Number, Kind::Integer | Kind::Number) => Kind::Number,
-            _ => Kind::Text,
+            (GuessedKind::Integer | GuessedKind::Number, GuessedKind::Integer | GuessedKind::Number) => {
+                GuessedKind::Number
+            }
+            _ => GuessedKind::Text,
         };
     }
 
-    /// Returns the type that holds all of it.
+    /// Returns the datatype that holds all values so far.
     pub(super) const fn datatype(self) -> Datatype {
         match (self.kind, self.missing) {
-            (Kind::Nothing | Kind::Number, _) | (Kind::Integer, true) => Datatype::Fp64,
-            (Kind::Integer, false) => Datatype::Int64,
-            (Kind::Bool, false) => Datatype::Bool,
-            (Kind::Bool, true) | (Kind::Text, _) => Datatype::Bytes,
+            (GuessedKind::Nothing | GuessedKind::Number, _) | (GuessedKind::Integer, true) => Datatype::Fp64,
+            (GuessedKind::Integer, false) => Datatype::Int64,
+            (GuessedKind::Bool, false) => Datatype::Bool,
+            (GuessedKind::Bool, true) | (GuessedKind::Text, _) => Datatype::Bytes,
         }
     }
 }
@@ -113,87 +116,99 @@ fn as_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Puts the types that the user names in the place of those that were found.
-pub(super) fn with_types(columns: &mut [Column], types: &[(String, Datatype)]) -> Result<(), String> {
+/// Replaces inferred datatypes by those that the user specifies.
+pub(super) fn apply_column_types(columns: &mut [TableColumn], types: &[(String, Datatype)]) -> Result<(), String> {
     for (name, datatype) in types {
         let Some(column) = columns.iter_mut().find(|column| column.name == *name) else {
             let names: Vec<_> = columns.iter().map(|column| column.name.as_str()).take(20).collect();
-            return Err(format!("there is no column `{name}`, whose type is given; there are {}", names.join(", ")));
+            return Err(format!("no column `{name}` (from --column-type); the columns are {}", names.join(", ")));
         };
         column.datatype = *datatype;
     }
     Ok(())
 }
 
-/// Columns that rows are added to.
-pub(super) struct Builder<'s> {
-    columns: &'s [Column],
-    values: Vec<Values>,
-    /// The places of the rows that were added.
-    places: Vec<usize>,
-    bad: Vec<Bad>,
+/// Builds a request from rows.
+pub(super) struct TableBuilder<'s> {
+    columns: &'s [TableColumn],
+    values: Vec<ColumnBytes>,
+    /// The positions of the rows that were added.
+    positions: Vec<usize>,
+    invalid: Vec<InvalidRow>,
+}
+
+/// The request for the rows of a table.
+#[derive(Debug)]
+pub(super) struct TableRequest {
+    pub(super) request: InferenceRequest,
+    /// The positions of its rows in the batch.
+    pub(super) positions: Vec<usize>,
+    pub(super) invalid: Vec<InvalidRow>,
 }
 
 #[derive(Default)]
-struct Values {
+struct ColumnBytes {
     bytes: Vec<u8>,
-    /// Of BYTES only.
+    /// The elements of BYTES, unused for other datatypes.
     spans: Vec<Range<usize>>,
 }
 
-impl<'s> Builder<'s> {
-    pub(super) fn new(columns: &'s [Column], rows: usize) -> Self {
+impl<'s> TableBuilder<'s> {
+    pub(super) fn new(columns: &'s [TableColumn], rows: usize) -> Self {
         let values = columns.iter().map(|column| {
             let bytes = Vec::with_capacity(column.datatype.width().unwrap_or(16) * rows);
-            Values { bytes, spans: Vec::new() }
+            ColumnBytes { bytes, spans: Vec::new() }
         });
-        Self { columns, values: values.collect(), places: Vec::with_capacity(rows), bad: Vec::new() }
+        Self { columns, values: values.collect(), positions: Vec::with_capacity(rows), invalid: Vec::new() }
     }
 
-    /// Adds a row, which has a cell for each column, or notes that it is bad.
-    pub(super) fn row<'a>(&mut self, place: usize, cells: impl Iterator<Item = Cell<'a>>) {
+    /// Adds a row, which has a cell for each column, or records that it is invalid.
+    pub(super) fn row<'a>(&mut self, position: usize, cells: impl Iterator<Item = TableCell<'a>>) {
         for ((column, values), cell) in self.columns.iter().zip(&mut self.values).zip(cells) {
             if values.push(column.datatype, cell).is_none() {
                 let found = match cell {
-                    Cell::Missing => "a missing value".to_owned(),
-                    Cell::Bool(value) => format!("`{value}`"),
-                    Cell::Integer(value) => format!("`{value}`"),
-                    Cell::Number(value) => format!("`{value}`"),
-                    Cell::Untyped(text) | Cell::Text(text) => {
+                    TableCell::Missing => "a missing value".to_owned(),
+                    TableCell::Bool(value) => format!("`{value}`"),
+                    TableCell::Integer(value) => format!("`{value}`"),
+                    TableCell::Number(value) => format!("`{value}`"),
+                    TableCell::Untyped(text) | TableCell::Text(text) => {
                         format!("`{}`", text.chars().take(40).collect::<String>())
                     }
                 };
-                let Column { name, datatype } = column;
-                self.refuse(place, format!(
-                    "column `{name}`: {found} is no {datatype}, as the first rows have it; `--column-type` can say otherwise"
-                ));
+                let TableColumn { name, datatype } = column;
+                self.reject(
+                    position,
+                    format!(
+                        "column `{name}`: {found} is not a valid {datatype}; set its datatype with `--column-type`"
+                    ),
+                );
                 return;
             }
         }
-        self.places.push(place);
+        self.positions.push(position);
     }
 
-    /// Notes that a row is bad.
-    pub(super) fn refuse(&mut self, place: usize, message: String) {
-        // What was added of the row already.
-        let rows = self.places.len();
+    /// Records that a row is invalid.
+    pub(super) fn reject(&mut self, position: usize, message: String) {
+        // Remove the cells of the row that were added already.
+        let rows = self.positions.len();
         for (column, values) in self.columns.iter().zip(&mut self.values) {
             match column.datatype.width() {
                 Some(width) => values.bytes.truncate(rows * width),
                 None => values.spans.truncate(rows),
             }
         }
-        self.bad.push(Bad { place, id: None, message });
+        self.invalid.push(InvalidRow { position, id: None, message });
     }
 
-    /// Returns the request for all rows, their places, and the bad rows.
-    pub(super) fn finish(self) -> (InferenceRequest, Vec<usize>, Vec<Bad>) {
-        let rows = self.places.len();
+    /// Returns the request for all rows that were added.
+    pub(super) fn finish(self) -> TableRequest {
+        let rows = self.positions.len();
         let inputs = self.columns.iter().zip(self.values).map(|(column, values)| {
             let (data, parameters) = match column.datatype {
                 Datatype::Bytes => {
                     let elements = BytesElements::new(values.bytes.into(), values.spans);
-                    let elements = elements.expect("the spans are those of texts in the buffer").with_text(true);
+                    let elements = elements.expect("the spans are within the buffer").with_text(true);
                     (TensorData::Variable(elements), Parameters::with_content_type("str"))
                 }
                 _ => (TensorData::Fixed(Bytes::from(values.bytes)), Parameters::new()),
@@ -203,12 +218,12 @@ impl<'s> Builder<'s> {
         let inputs = inputs.collect();
         let request =
             InferenceRequest { parameters: Parameters::with_content_type("pd"), inputs, ..InferenceRequest::default() };
-        (request, self.places, self.bad)
+        TableRequest { request, positions: self.positions, invalid: self.invalid }
     }
 }
 
-impl Values {
-    fn push(&mut self, datatype: Datatype, cell: Cell<'_>) -> Option<()> {
+impl ColumnBytes {
+    fn push(&mut self, datatype: Datatype, cell: TableCell<'_>) -> Option<()> {
         macro_rules! put {
             ($value:expr) => {
                 self.bytes.extend_from_slice(&$value.to_le_bytes())
@@ -217,9 +232,9 @@ impl Values {
         match datatype {
             Datatype::Fp64 => put!(number(cell)?),
             Datatype::Fp32 => put!(match cell {
-                // Once is enough: rounding to FP64 first may end elsewhere.
-                Cell::Untyped(text) if !MISSING.contains(&text) => text.trim().parse::<f32>().ok()?,
-                #[expect(clippy::cast_possible_truncation, reason = "it is what the type asks for")]
+                // Parsing as FP64 first would round twice.
+                TableCell::Untyped(text) if !MISSING_VALUES.contains(&text) => text.trim().parse::<f32>().ok()?,
+                #[expect(clippy::cast_possible_truncation, reason = "the datatype asks for it")]
                 cell => number(cell)? as f32,
             }),
             Datatype::Int64 => put!(integer(cell)?),
@@ -231,18 +246,18 @@ impl Values {
             Datatype::Uint16 => put!(u16::try_from(integer(cell)?).ok()?),
             Datatype::Uint8 => put!(u8::try_from(integer(cell)?).ok()?),
             Datatype::Bool => self.bytes.push(u8::from(match cell {
-                Cell::Bool(value) => value,
-                Cell::Untyped(text) => as_bool(text.trim())?,
+                TableCell::Bool(value) => value,
+                TableCell::Untyped(text) => as_bool(text.trim())?,
                 _ => return None,
             })),
             Datatype::Bytes => {
                 let start = self.bytes.len();
                 match cell {
-                    Cell::Missing => {}
-                    Cell::Bool(value) => self.bytes.extend_from_slice(value.to_string().as_bytes()),
-                    Cell::Integer(value) => self.bytes.extend_from_slice(value.to_string().as_bytes()),
-                    Cell::Number(value) => self.bytes.extend_from_slice(value.to_string().as_bytes()),
-                    Cell::Untyped(text) | Cell::Text(text) => self.bytes.extend_from_slice(text.as_bytes()),
+                    TableCell::Missing => {}
+                    TableCell::Bool(value) => self.bytes.extend_from_slice(value.to_string().as_bytes()),
+                    TableCell::Integer(value) => self.bytes.extend_from_slice(value.to_string().as_bytes()),
+                    TableCell::Number(value) => self.bytes.extend_from_slice(value.to_string().as_bytes()),
+                    TableCell::Untyped(text) | TableCell::Text(text) => self.bytes.extend_from_slice(text.as_bytes()),
                 }
                 self.spans.push(start..self.bytes.len());
             }
@@ -252,23 +267,23 @@ impl Values {
     }
 }
 
-fn number(cell: Cell<'_>) -> Option<f64> {
+fn number(cell: TableCell<'_>) -> Option<f64> {
     match cell {
-        Cell::Missing => Some(f64::NAN),
-        #[expect(clippy::cast_precision_loss, reason = "it is what a column of such numbers does to them")]
-        Cell::Integer(value) => Some(value as f64),
-        Cell::Number(value) => Some(value),
-        Cell::Untyped(text) if MISSING.contains(&text) => Some(f64::NAN),
-        Cell::Untyped(text) => text.trim().parse().ok(),
-        Cell::Bool(_) | Cell::Text(_) => None,
+        TableCell::Missing => Some(f64::NAN),
+        #[expect(clippy::cast_precision_loss, reason = "a column of mixed numbers has FP64")]
+        TableCell::Integer(value) => Some(value as f64),
+        TableCell::Number(value) => Some(value),
+        TableCell::Untyped(text) if MISSING_VALUES.contains(&text) => Some(f64::NAN),
+        TableCell::Untyped(text) => text.trim().parse().ok(),
+        TableCell::Bool(_) | TableCell::Text(_) => None,
     }
 }
 
-fn integer(cell: Cell<'_>) -> Option<i64> {
+fn integer(cell: TableCell<'_>) -> Option<i64> {
     match cell {
-        Cell::Integer(value) => Some(value),
-        Cell::Untyped(text) => text.trim().parse().ok(),
-        Cell::Missing | Cell::Bool(_) | Cell::Number(_) | Cell::Text(_) => None,
+        TableCell::Integer(value) => Some(value),
+        TableCell::Untyped(text) => text.trim().parse().ok(),
+        TableCell::Missing | TableCell::Bool(_) | TableCell::Number(_) | TableCell::Text(_) => None,
     }
 }
 
@@ -277,15 +292,15 @@ mod tests {
     use super::*;
 
     fn datatype(cells: &[&'static str]) -> Datatype {
-        let mut seen = Seen::default();
+        let mut seen = ColumnTypeGuess::default();
         for cell in cells {
-            seen.add(Cell::Untyped(cell));
+            seen.add(TableCell::Untyped(cell));
         }
         seen.datatype()
     }
 
     #[test]
-    fn columns_have_the_narrowest_type() {
+    fn column_datatype_is_the_narrowest() {
         assert_eq!(datatype(&["1", "-2"]), Datatype::Int64);
         assert_eq!(datatype(&["1", ""]), Datatype::Fp64, "integers have no missing values");
         assert_eq!(datatype(&["1", "2.5", "1e3", "NA"]), Datatype::Fp64);
@@ -297,19 +312,19 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_row_leaves_nothing() {
-        let column = |name: &str, datatype| Column { name: name.to_owned(), datatype };
+    fn table_builder_invalid_row_leaves_no_cells() {
+        let column = |name: &str, datatype| TableColumn { name: name.to_owned(), datatype };
         let columns = [column("a", Datatype::Int64), column("t", Datatype::Bytes), column("f", Datatype::Fp64)];
-        let mut builder = Builder::new(&columns, 4);
-        builder.row(0, [Cell::Untyped("1"), Cell::Untyped("x"), Cell::Untyped("")].into_iter());
-        builder.row(1, [Cell::Untyped("2"), Cell::Untyped("y"), Cell::Untyped("z")].into_iter());
-        builder.refuse(2, "short".to_owned());
-        builder.row(3, [Cell::Integer(-3), Cell::Missing, Cell::Number(0.5)].into_iter());
-        let (request, places, bad) = builder.finish();
-        assert_eq!(places, [0, 3]);
-        let message = "column `f`: `z` is no FP64, as the first rows have it; `--column-type` can say otherwise";
+        let mut builder = TableBuilder::new(&columns, 4);
+        builder.row(0, [TableCell::Untyped("1"), TableCell::Untyped("x"), TableCell::Untyped("")].into_iter());
+        builder.row(1, [TableCell::Untyped("2"), TableCell::Untyped("y"), TableCell::Untyped("z")].into_iter());
+        builder.reject(2, "short".to_owned());
+        builder.row(3, [TableCell::Integer(-3), TableCell::Missing, TableCell::Number(0.5)].into_iter());
+        let TableRequest { request, positions, invalid } = builder.finish();
+        assert_eq!(positions, [0, 3]);
+        let message = "column `f`: `z` is not a valid FP64; set its datatype with `--column-type`";
         assert_eq!(
-            bad.iter().map(|bad| (bad.place, bad.message.as_str())).collect::<Vec<_>>(),
+            invalid.iter().map(|row| (row.position, row.message.as_str())).collect::<Vec<_>>(),
             [(1, message), (2, "short")]
         );
         assert!(request.inputs.iter().all(|input| input.check().is_ok() && input.shape == [2, 1]));
@@ -321,11 +336,11 @@ mod tests {
     }
 
     #[test]
-    fn types_can_be_named() {
-        let mut columns = vec![Column { name: "a".to_owned(), datatype: Datatype::Int64 }];
-        with_types(&mut columns, &[("a".to_owned(), Datatype::Fp32)]).unwrap();
+    fn column_types_override_inferred_types() {
+        let mut columns = vec![TableColumn { name: "a".to_owned(), datatype: Datatype::Int64 }];
+        apply_column_types(&mut columns, &[("a".to_owned(), Datatype::Fp32)]).unwrap();
         assert_eq!(columns[0].datatype, Datatype::Fp32);
-        let error = with_types(&mut columns, &[("b".to_owned(), Datatype::Fp32)]).unwrap_err();
-        assert_eq!(error, "there is no column `b`, whose type is given; there are a");
+        let error = apply_column_types(&mut columns, &[("b".to_owned(), Datatype::Fp32)]).unwrap_err();
+        assert_eq!(error, "no column `b` (from --column-type); the columns are a");
     }
 }

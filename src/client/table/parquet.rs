@@ -1,11 +1,11 @@
-//! Columns of a Parquet file, as Spark, pandas and others write them.
+//! The columns of a Parquet file, as written by Spark, pandas and others.
 
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalType};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
@@ -14,48 +14,51 @@ use parquet::schema::types::ColumnDescriptor;
 
 use crate::types::{BytesElements, Datatype, Parameters, Tensor, TensorData};
 
-/// A file with such columns.
-pub(in crate::client) struct Parquet {
+/// A Parquet file.
+pub(in crate::client) struct ParquetTable {
     file: Arc<SerializedFileReader<File>>,
-    columns: Vec<Known>,
+    columns: Vec<ParquetColumn>,
     group: usize,
     /// The columns of the row group that is being read.
     readers: Vec<ColumnReader>,
-    /// Rows of the group that are left, and what each of them takes of the file.
+    /// The remaining rows of the group, and the bytes that each takes of the file.
     left: usize,
     row_bytes: u64,
 }
 
-/// A column, and what it becomes.
-struct Known {
+/// A column, and the datatype it becomes.
+struct ParquetColumn {
     name: String,
     datatype: Datatype,
     optional: bool,
-    /// Integers are stored as if they were signed, whatever they are.
+    /// Whether integers are signed. They are stored as if they were, in any case.
     signed: bool,
 }
 
-impl Parquet {
+impl ParquetTable {
     pub(in crate::client) fn open(file: File, types: &[(String, Datatype)]) -> io::Result<Self> {
-        let file = SerializedFileReader::new(file).map_err(failed)?;
+        let file = SerializedFileReader::new(file).map_err(parquet_error)?;
         if let Some((name, _)) = types.first() {
-            return Err(wrong(format!("its columns have types already: none can be given for `{name}`")));
+            return Err(invalid_data(format!(
+                "cannot apply --column-type to `{name}`: the columns of Parquet files have types"
+            )));
         }
         let schema = file.metadata().file_metadata().schema_descr_ptr();
-        let columns = schema.columns().iter().map(|column| Known::of(column)).collect::<io::Result<Vec<_>>>()?;
+        let columns =
+            schema.columns().iter().map(|column| ParquetColumn::of(column)).collect::<io::Result<Vec<_>>>()?;
         Ok(Self { file: Arc::new(file), columns, group: 0, readers: Vec::new(), left: 0, row_bytes: 0 })
     }
 
-    /// Returns the columns of the next rows, at most `most` of them, and how many rows they have and the bytes that took;
-    /// nothing at the end.
-    pub(in crate::client) fn next(&mut self, most: usize) -> io::Result<Option<(Vec<Tensor>, usize, u64)>> {
+    /// Returns the columns of the next rows, at most `max_rows` of them, with the number of rows and the bytes they took, or `None`
+    /// at the end.
+    pub(in crate::client) fn next(&mut self, max_rows: usize) -> io::Result<Option<(Vec<Tensor>, usize, u64)>> {
         while self.left == 0 {
             if self.group == self.file.num_row_groups() {
                 return Ok(None);
             }
-            self.open_group().map_err(failed)?;
+            self.open_group().map_err(parquet_error)?;
         }
-        let rows = most.min(self.left);
+        let rows = max_rows.min(self.left);
         let mut tensors = Vec::with_capacity(self.columns.len());
         for (column, reader) in self.columns.iter().zip(&mut self.readers) {
             tensors.push(column.read(reader, rows)?);
@@ -76,30 +79,30 @@ impl Parquet {
     }
 }
 
-impl Known {
+impl ParquetColumn {
     fn of(column: &ColumnDescriptor) -> io::Result<Self> {
         let name = column.path().string();
         let refused =
-            |what: &str| wrong(format!("column `{name}` is {what}: expected a number, text, or a truth value"));
+            |what: &str| invalid_data(format!("column `{name}` is {what}: expected numbers, text or booleans"));
         if column.max_rep_level() > 0 || column.path().parts().len() > 1 || column.max_def_level() > 1 {
             return Err(refused("a list or a structure"));
         }
         let signed = !matches!(column.logical_type_ref(), Some(LogicalType::Integer(integer)) if !integer.is_signed);
         let is_number = matches!(column.logical_type_ref(), None | Some(LogicalType::Integer(_)));
         let datatype = match (column.physical_type(), column.converted_type()) {
-            (Physical::BOOLEAN, _) => Datatype::Bool,
-            (Physical::FLOAT, _) => Datatype::Fp32,
-            (Physical::DOUBLE, _) => Datatype::Fp64,
-            (Physical::BYTE_ARRAY, ConvertedType::DECIMAL) => return Err(refused("a decimal")),
-            (Physical::BYTE_ARRAY, _) => Datatype::Bytes,
-            (Physical::INT32, _) if is_number && signed => Datatype::Int32,
-            (Physical::INT64, _) if is_number && signed => Datatype::Int64,
-            (Physical::INT32, _) if is_number => Datatype::Uint32,
-            (Physical::INT64, _) if is_number => Datatype::Uint64,
+            (PhysicalType::BOOLEAN, _) => Datatype::Bool,
+            (PhysicalType::FLOAT, _) => Datatype::Fp32,
+            (PhysicalType::DOUBLE, _) => Datatype::Fp64,
+            (PhysicalType::BYTE_ARRAY, ConvertedType::DECIMAL) => return Err(refused("a decimal")),
+            (PhysicalType::BYTE_ARRAY, _) => Datatype::Bytes,
+            (PhysicalType::INT32, _) if is_number && signed => Datatype::Int32,
+            (PhysicalType::INT64, _) if is_number && signed => Datatype::Int64,
+            (PhysicalType::INT32, _) if is_number => Datatype::Uint32,
+            (PhysicalType::INT64, _) if is_number => Datatype::Uint64,
             _ => return Err(refused("a date, a time, a decimal or of a fixed length")),
         };
         let optional = column.self_type().get_basic_info().repetition() == Repetition::OPTIONAL;
-        // Missing integers are NaN, as pandas has them.
+        // Missing integers become NaN, as in pandas.
         let is_integer = !matches!(datatype, Datatype::Bool | Datatype::Bytes | Datatype::Fp32 | Datatype::Fp64);
         let datatype = if optional && is_integer { Datatype::Fp64 } else { datatype };
         Ok(Self { name, datatype, optional, signed })
@@ -110,7 +113,8 @@ impl Known {
         let data = match reader {
             ColumnReader::BoolColumnReader(reader) => {
                 let values = self.values::<BoolType>(reader, rows)?;
-                let missing = || wrong(format!("column `{}` has missing truth values, which no type holds", self.name));
+                let missing =
+                    || invalid_data(format!("column `{}` has missing booleans, which no datatype can hold", self.name));
                 let values: Option<Vec<u8>> = values.into_iter().map(|value| value.map(u8::from)).collect();
                 TensorData::Fixed(values.ok_or_else(missing)?.into())
             }
@@ -133,7 +137,7 @@ impl Known {
                 let values = self.values::<Int64Type>(reader, rows)?;
                 #[expect(
                     clippy::cast_precision_loss,
-                    reason = "it is what pandas does to integers some of which are missing"
+                    reason = "pandas does the same to integers of which some are missing"
                 )]
                 let wide = |value: i64| if self.signed { value as f64 } else { value.cast_unsigned() as f64 };
                 if self.optional {
@@ -148,7 +152,7 @@ impl Known {
                 let texts = values.iter().map(|value| value.as_ref().map_or(&empty[..], |value| value.data()));
                 TensorData::Variable(texts.collect::<BytesElements>())
             }
-            _ => return Err(wrong(format!("column `{}` is of a type that is not read", self.name))),
+            _ => return Err(invalid_data(format!("column `{}` has an unsupported type", self.name))),
         };
         let is_text = self.datatype == Datatype::Bytes;
         let parameters = if is_text { Parameters::with_content_type("str") } else { Parameters::new() };
@@ -161,9 +165,9 @@ impl Known {
         let mut read = 0;
         while read < rows {
             let levels = self.optional.then_some(&mut levels);
-            let (records, ..) = reader.read_records(rows - read, levels, None, &mut values).map_err(failed)?;
+            let (records, ..) = reader.read_records(rows - read, levels, None, &mut values).map_err(parquet_error)?;
             if records == 0 {
-                return Err(wrong(format!("column `{}` has fewer values than its group has rows", self.name)));
+                return Err(invalid_data(format!("column `{}` has fewer values than its group has rows", self.name)));
             }
             read += records;
         }
@@ -180,16 +184,16 @@ fn fixed<T, const N: usize>(values: Vec<Option<T>>, bytes: impl Fn(Option<T>) ->
     TensorData::Fixed(bytes.into())
 }
 
-fn wrong(message: String) -> io::Error {
+fn invalid_data(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
-fn failed(error: ParquetError) -> io::Error {
+fn parquet_error(error: ParquetError) -> io::Error {
     match error {
-        // What is missing is a feature of the crate, which tells nobody anything.
+        // The crate's message names one of its features, which means nothing to users.
         ParquetError::General(what) if what.starts_with("Disabled feature") => {
-            wrong(format!("its compression is not read here: use snappy, gzip, or none ({what})"))
+            invalid_data(format!("unsupported compression: use snappy, gzip, or none ({what})"))
         }
-        error => wrong(error.to_string()),
+        error => invalid_data(error.to_string()),
     }
 }

@@ -1,4 +1,4 @@
-//! A model in this process, without a server.
+//! Runs a model in this process, without a server.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use crate::client::{Failure, FailureKind, Target};
+use crate::client::{FailureKind, InferenceTarget, RequestFailure};
 use crate::commands::CommandError;
 use crate::commands::start::python_options;
 use crate::compute::ComputePool;
@@ -19,35 +19,36 @@ use crate::registry::{Registry, RuntimeLoader, chain};
 use crate::repository::Repository;
 use crate::runtimes::python::Python;
 use crate::server::rest;
-use crate::settings::{Environment, Loaded, ModelSettings, Settings, Sources};
+use crate::settings::{Environment, LoadedSettings, ModelSettings, Settings, SettingsSources};
 use crate::telemetry::inference::InferenceMetrics;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::types::{InferenceRequest, InferenceResponse};
 
-/// How long a model that has lost its workers has to come back.
+/// How long a model without workers has to recover.
 const RECOVERY: Duration = Duration::from_secs(30);
 
-/// A model that was loaded.
-pub(super) struct Embedded {
+/// A loaded model.
+pub(super) struct EmbeddedModel {
     inference: Inference,
     model: String,
     version: Option<String>,
     python: Python,
 }
 
-impl Embedded {
-    /// Loads a model of a folder, as `start` does: the one of that name, or the only one.
+impl EmbeddedModel {
+    /// Loads a model of a folder, as `start` does: the one with the given name, or the only one.
     ///
     /// # Errors
     ///
-    /// Fails when there is no such model, or it does not load.
+    /// Fails if there is no such model, or it cannot be loaded.
     pub(super) async fn load(
         folder: &Path,
-        (name, version): (Option<&str>, Option<&str>),
+        name: Option<&str>,
+        version: Option<&str>,
         environment: &dyn Environment,
     ) -> Result<Self, CommandError> {
-        let sources = Sources::read(environment)?;
-        let Loaded { settings, .. } = Settings::load(folder, &sources, false)?;
+        let sources = SettingsSources::read(environment)?;
+        let LoadedSettings { settings, .. } = Settings::load(folder, &sources, false)?;
         let repository = Repository::new(folder, sources, false);
         let discovery = repository.discover();
         if let Some(problem) = discovery.errors.first()
@@ -56,7 +57,7 @@ impl Embedded {
             return Err(anyhow!("{}", chain(problem)).into());
         }
         let models = discovery.models.into_iter().map(|model| model.settings).collect();
-        let models = chosen(models, folder, name, version)?;
+        let models = choose_versions(models, folder, name, version)?;
         let mut metrics = MetricsRegistry::default();
         let python = Python::new(python_options(&settings, &repository, &mut metrics));
         let loader = RuntimeLoader {
@@ -68,23 +69,24 @@ impl Embedded {
         let registry = Registry::new(loader, InferenceMetrics::register(&mut metrics));
         let model = models[0].name.clone();
         for settings in models {
-            registry.load(settings).await.map_err(|error| {
-                anyhow!("model `{model}` of `{}` cannot be loaded: {}", folder.display(), chain(&error))
-            })?;
+            registry
+                .load(settings)
+                .await
+                .map_err(|error| anyhow!("cannot load model `{model}` of `{}`: {}", folder.display(), chain(&error)))?;
         }
-        // What is under way is limited by who asks.
+        // The client limits the requests in flight.
         let inference = Inference::new(registry, NonZeroUsize::MAX);
         Ok(Self { inference, model, version: version.map(str::to_owned), python })
     }
 
-    /// Ends the processes of a model in Python.
+    /// Stops the workers of a Python model.
     pub(super) async fn stop(&self) {
         self.python.stop().await;
     }
 }
 
-/// Chooses the versions of one model.
-fn chosen(
+/// Returns the wanted versions of one model.
+fn choose_versions(
     models: Vec<ModelSettings>,
     folder: &Path,
     name: Option<&str>,
@@ -93,15 +95,13 @@ fn chosen(
     let names: BTreeSet<String> = models.iter().map(|model| model.name.clone()).collect();
     let listed = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     let name = match (name, &names.iter().collect::<Vec<_>>()[..]) {
-        (_, []) => return Err(anyhow!("`{}` holds no model", folder.display()).into()),
+        (_, []) => return Err(anyhow!("no model found in `{}`", folder.display()).into()),
         (Some(name), _) => name,
         (None, [one]) => one.as_str(),
         (None, _) => {
-            return Err(anyhow!(
-                "`{}` holds several models: choose one with --model-name of {listed}",
-                folder.display()
-            )
-            .into());
+            return Err(
+                anyhow!("`{}` has several models: choose one with --model-name ({listed})", folder.display()).into()
+            );
         }
     };
     let is_wanted = |model: &ModelSettings| {
@@ -110,13 +110,13 @@ fn chosen(
     let models: Vec<_> = models.into_iter().filter(is_wanted).collect();
     if models.is_empty() {
         let version = version.map(|version| format!(" with version `{version}`")).unwrap_or_default();
-        return Err(anyhow!("`{}` holds no model `{name}`{version}; it holds {listed}", folder.display()).into());
+        return Err(anyhow!("`{}` has no model `{name}`{version}; it has {listed}", folder.display()).into());
     }
     Ok(models)
 }
 
-impl Target for Embedded {
-    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, Failure>> {
+impl InferenceTarget for EmbeddedModel {
+    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, RequestFailure>> {
         async move {
             let target =
                 self.inference.target(&self.model, self.version.as_deref()).map_err(|error| failure(&error))?;
@@ -126,7 +126,7 @@ impl Target for Embedded {
         .boxed()
     }
 
-    fn reachable(&self) -> BoxFuture<'_, Result<(), Failure>> {
+    fn check_available(&self) -> BoxFuture<'_, Result<(), RequestFailure>> {
         async {
             let deadline = Instant::now() + RECOVERY;
             loop {
@@ -136,8 +136,8 @@ impl Target for Embedded {
                     return Ok(());
                 }
                 if Instant::now() > deadline {
-                    let message = format!("model `{}` has no worker, nor will it have one soon", self.model);
-                    return Err(Failure::new(FailureKind::Unavailable, message));
+                    let message = format!("model `{}` has no running worker", self.model);
+                    return Err(RequestFailure::new(FailureKind::Unavailable, message));
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -146,14 +146,14 @@ impl Target for Embedded {
     }
 }
 
-/// Says what a failure means for the next request.
-fn failure(error: &InferenceError) -> Failure {
+/// Converts an inference error into a failure of the request.
+fn failure(error: &InferenceError) -> RequestFailure {
     let kind = match error.kind() {
         InferenceErrorKind::Overloaded => FailureKind::Overloaded,
         InferenceErrorKind::Timeout | InferenceErrorKind::NotReady => FailureKind::Unavailable,
-        InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => FailureKind::Lost,
-        InferenceErrorKind::NotFound => FailureKind::Everyone,
-        _ => FailureKind::Refused,
+        InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => FailureKind::ConnectionLost,
+        InferenceErrorKind::NotFound => FailureKind::AllRequests,
+        _ => FailureKind::Rejected,
     };
-    Failure::new(kind, chain(error))
+    RequestFailure::new(kind, chain(error))
 }

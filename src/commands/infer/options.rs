@@ -1,4 +1,4 @@
-//! From arguments and variables to what a run needs.
+//! Resolves arguments and environment variables into the options of a run.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,46 +12,48 @@ use clap::ValueEnum;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::cli::infer::{InferArgs, InputFormat, Transport};
-use crate::client::{Backoff, Concurrency, Endpoint, Format, Options, Place, Spacing, TransportOptions, Verbosity};
+use crate::client::{
+    Backoff, Concurrency, Endpoint, OutputTarget, RequestSpacing, RunOptions, SourceFormat, TransportOptions, Verbosity,
+};
 use crate::commands::{CommandError, USAGE};
 use crate::settings::Environment;
 use crate::types::Datatype;
 
-/// What all variables begin with.
+/// The prefix of all environment variables.
 const PREFIX: &str = "MLSERVER_INFER_";
 const URL: &str = "localhost:8080";
 const GRPC_URL: &str = "localhost:8081";
 const WORKERS: NonZeroUsize = NonZeroUsize::new(10).expect("it is not zero");
 const MAX_WORKERS: NonZeroUsize = NonZeroUsize::new(64).expect("it is not zero");
 const RETRIES: NonZeroU32 = NonZeroU32::new(3).expect("it is not zero");
-/// Of files with columns, where a request of one row is nobody's wish.
+/// For tables, where requests with a single row would be inefficient.
 const TABLE_BATCH_SIZE: NonZeroUsize = NonZeroUsize::new(100).expect("it is not zero");
-/// Of a model in this process, which can as well have more at a time.
+/// For a model in this process, which can take more rows at once.
 const EMBEDDED_BATCH_SIZE: NonZeroUsize = NonZeroUsize::new(1000).expect("it is not zero");
-/// What makes a folder a model's.
+/// The file that marks the folder of a model.
 const SETTINGS: &str = "model-settings.json";
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What was asked for.
+/// The resolved arguments.
 #[derive(Debug)]
-pub(super) struct Resolved {
-    pub(super) aim: Aim,
+pub(super) struct ResolvedArgs {
+    pub(super) target: RunTarget,
     pub(super) input: PathBuf,
-    pub(super) format: Format,
-    /// Types of columns, by name.
+    pub(super) format: SourceFormat,
+    /// Datatypes of columns, by name.
     pub(super) column_types: Vec<(String, Datatype)>,
-    pub(super) output: Place,
-    pub(super) run: Options,
+    pub(super) output: OutputTarget,
+    pub(super) run: RunOptions,
     pub(super) verbosity: Verbosity,
-    /// What is odd and not wrong.
+    /// Problems that do not stop the command.
     pub(super) warnings: Vec<String>,
 }
 
-/// What is asked.
+/// Where requests go.
 #[derive(Debug)]
-pub(super) enum Aim {
+pub(super) enum RunTarget {
     Server(Transport, Box<TransportOptions>),
-    /// The model of a folder, by name where it holds several.
+    /// The model of a folder, with a name if the folder has several.
     Embedded {
         folder: PathBuf,
         model: Option<String>,
@@ -59,21 +61,21 @@ pub(super) enum Aim {
     },
 }
 
-/// Reads arguments and variables, and collects what is wrong with them.
-struct Reader {
+/// Reads arguments and environment variables, and collects their problems.
+struct ArgumentReader {
     variables: BTreeMap<String, String>,
     problems: Vec<String>,
 }
 
-/// Resolves arguments, variables and defaults, in this order.
+/// Resolves each option: an argument overrides its environment variable, which overrides the default.
 ///
 /// # Errors
 ///
-/// Names everything that is wrong at once.
-pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result<Resolved, CommandError> {
+/// Fails with all problems at once.
+pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result<ResolvedArgs, CommandError> {
     let variables = environment.variables().into_iter().collect();
-    let mut reader = Reader { variables, problems: Vec::new() };
-    let (aim, warnings) = aim(args, &mut reader);
+    let mut reader = ArgumentReader { variables, problems: Vec::new() };
+    let (target, warnings) = target(args, &mut reader);
     let input = reader.value(args.input_data_path.clone(), "INPUT_DATA_PATH", parse);
     let input = reader.required(input, "--input-data-path", "INPUT_DATA_PATH");
     let output = reader.value(args.output_data_path.clone(), "OUTPUT_DATA_PATH", parse);
@@ -82,45 +84,50 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     let max_workers = reader.value(args.max_workers, "MAX_WORKERS", parse);
     let attempts = reader.value(args.retries, "RETRIES", parse).unwrap_or(RETRIES);
     let format = reader.value(args.input_format, "INPUT_FORMAT", |text| InputFormat::from_str(text, true));
-    let format = format.map_or_else(|| input.as_deref().map_or(Format::Requests, Format::of), Format::from);
+    let format =
+        format.map_or_else(|| input.as_deref().map_or(SourceFormat::Requests, SourceFormat::of), SourceFormat::from);
     let column_types = reader.column_types(&args.column_types, format);
     let batch_size = reader.value(args.batch_size, "BATCH_SIZE", parse);
-    let batch_size = batch_size.unwrap_or(match (format.is_table(), &aim) {
+    let batch_size = batch_size.unwrap_or(match (format.is_table(), &target) {
         (false, _) => NonZeroUsize::MIN,
-        (true, Some(Aim::Embedded { .. })) => EMBEDDED_BATCH_SIZE,
+        (true, Some(RunTarget::Embedded { .. })) => EMBEDDED_BATCH_SIZE,
         (true, _) => TABLE_BATCH_SIZE,
     });
-    let spacing = Spacing {
+    let spacing = RequestSpacing {
         interval: reader.seconds(args.batch_interval, "--batch-interval", "BATCH_INTERVAL").unwrap_or_default(),
         jitter: reader.seconds(args.batch_jitter, "--batch-jitter", "BATCH_JITTER").unwrap_or_default(),
     };
     let rows_per_second = reader.value(args.rate, "RATE", parse);
     if rows_per_second.is_some_and(|rate: f64| !(rate > 1e-6 && rate.is_finite())) {
-        reader.problems.push("--rate: expected rows per second, above zero".to_owned());
+        reader.problems.push("--rate: expected a positive number of rows per second".to_owned());
     }
     let extra = reader.flag(args.extra_verbose || args.verbose > 1, "EXTRA_VERBOSE");
     let verbose = reader.flag(args.verbose > 0, "VERBOSE");
     if let (Some(workers), Some(max)) = (workers, max_workers)
         && workers > max
     {
-        reader.problems.push(format!("--max-workers: {max} is less than the {workers} of --workers"));
+        reader.problems.push(format!("--max-workers ({max}) is less than --workers ({workers})"));
     }
     if args.resume && output.as_deref() == Some(Path::new("-")) {
-        reader.problems.push("--resume needs a file: answers on standard output cannot be gone on with".to_owned());
+        reader.problems.push(
+            "--resume: cannot resume a run that writes to standard output; set --output-data-path to a file".to_owned(),
+        );
     }
     if let (Some(input), Some(output)) = (&input, &output)
         && is_same_file(input, output)
     {
-        reader.problems.push(format!("`{}` is input and output: the answers need another file", input.display()));
+        reader
+            .problems
+            .push(format!("`{}` is both input and output: choose another file for the answers", input.display()));
     }
-    // Each of them is there, or has its problem.
-    let (Some(aim), Some(input), Some(output), []) = (aim, input, output, &*reader.problems) else {
+    // Each of them is present, or a problem has been recorded.
+    let (Some(target), Some(input), Some(output), []) = (target, input, output, &*reader.problems) else {
         return Err(CommandError { error: anyhow!("{}", reader.problems.join("\n")), code: USAGE });
     };
-    let (start, most) = match aim {
-        Aim::Server(..) => (WORKERS, MAX_WORKERS),
-        Aim::Embedded { .. } => {
-            // While all cores compute, the next piece is made ready.
+    let (start, most) = match target {
+        RunTarget::Server(..) => (WORKERS, MAX_WORKERS),
+        RunTarget::Embedded { .. } => {
+            // The next batch is prepared while all cores compute.
             let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).saturating_add(1);
             (cores, cores)
         }
@@ -131,13 +138,13 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
         (false, true) => Verbosity::Verbose,
         (false, false) => Verbosity::Normal,
     };
-    Ok(Resolved {
-        aim,
+    Ok(ResolvedArgs {
+        target,
         input,
         format,
         column_types,
-        output: if output == Path::new("-") { Place::Stdout } else { Place::File(output) },
-        run: Options {
+        output: if output == Path::new("-") { OutputTarget::Stdout } else { OutputTarget::File(output) },
+        run: RunOptions {
             batch_size,
             backoff: Backoff { attempts },
             spacing,
@@ -149,7 +156,7 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     })
 }
 
-impl From<InputFormat> for Format {
+impl From<InputFormat> for SourceFormat {
     fn from(format: InputFormat) -> Self {
         match format {
             InputFormat::Requests => Self::Requests,
@@ -166,8 +173,8 @@ fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
     text.parse::<T>().map_err(|error| error.to_string())
 }
 
-/// Reads what is asked, and what is odd about it; nothing where that cannot be told.
-fn aim(args: &InferArgs, reader: &mut Reader) -> (Option<Aim>, Vec<String>) {
+/// Resolves the target of the run, with warnings. The target is `None` if a problem was recorded.
+fn target(args: &InferArgs, reader: &mut ArgumentReader) -> (Option<RunTarget>, Vec<String>) {
     let transport = reader.value(args.transport, "TRANSPORT", |text| Transport::from_str(text, true));
     let transport = transport.unwrap_or_default();
     let (use_ssl, insecure) = (reader.flag(args.use_ssl, "USE_SSL"), reader.flag(args.insecure, "INSECURE"));
@@ -191,28 +198,28 @@ fn aim(args: &InferArgs, reader: &mut Reader) -> (Option<Aim>, Vec<String>) {
     let timeout = timeout.unwrap_or(TIMEOUT);
     let binary = reader.flag(args.binary_data, "BINARY_DATA");
     let http2 = reader.flag(args.http2, "HTTP2");
-    let aim = match (embedded, endpoint, model) {
-        (Some(folder), _, model) => Some(Aim::Embedded { folder, model, version }),
+    let target = match (embedded, endpoint, model) {
+        (Some(folder), _, model) => Some(RunTarget::Embedded { folder, model, version }),
         (None, Some(endpoint), Some(model)) => {
             let options = TransportOptions { endpoint, model, version, headers, binary, timeout, insecure, http2 };
-            Some(Aim::Server(transport, Box::new(options)))
+            Some(RunTarget::Server(transport, Box::new(options)))
         }
         (None, ..) => None,
     };
-    (aim, warnings)
+    (target, warnings)
 }
 
 fn is_same_file(input: &Path, output: &Path) -> bool {
     matches!((input.canonicalize(), output.canonicalize()), (Ok(input), Ok(output)) if input == output && input.is_file())
 }
 
-impl Reader {
+impl ArgumentReader {
     fn variable(&self, name: &str) -> Option<&str> {
-        // An empty variable is as good as none, as for the original.
+        // An empty variable counts as unset, as in the original.
         self.variables.get(&format!("{PREFIX}{name}")).map(String::as_str).filter(|text| !text.is_empty())
     }
 
-    /// Returns what was given, or else what the variable says.
+    /// Returns the argument, or the value of the environment variable if there is no argument.
     fn value<T>(&mut self, given: Option<T>, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         if given.is_some() {
             return given;
@@ -229,12 +236,12 @@ impl Reader {
     fn required<T>(&mut self, value: Option<T>, flag: &str, name: &str) -> Option<T> {
         let is_set = self.variable(name).is_some();
         if value.is_none() && !is_set {
-            self.problems.push(format!("{flag} is required, or {PREFIX}{name} in the environment"));
+            self.problems.push(format!("{flag} (or {PREFIX}{name}) is required"));
         }
         value
     }
 
-    /// Reads a flag, whose variable has one of the words that the original knows.
+    /// Reads a flag, whose environment variable has one of the original's words for true and false.
     fn flag(&mut self, given: bool, name: &str) -> bool {
         let read = |text: &str| match text.trim().to_ascii_lowercase().as_str() {
             "1" | "true" | "t" | "yes" | "y" | "on" => Ok(true),
@@ -247,12 +254,12 @@ impl Reader {
     fn seconds(&mut self, given: Option<f64>, flag: &str, name: &str) -> Option<Duration> {
         let seconds = self.value(given, name, parse)?;
         let time = Duration::try_from_secs_f64(seconds);
-        self.checked(time.map_err(|_| format!("{flag}: `{seconds}` is no time: expected seconds, 0 or more")))
+        self.checked(time.map_err(|_| format!("{flag}: invalid duration `{seconds}`: expected seconds, 0 or more")))
     }
 
-    fn column_types(&mut self, given: &[String], format: Format) -> Vec<(String, Datatype)> {
-        if !(given.is_empty() || matches!(format, Format::Delimited(_) | Format::Objects)) {
-            let message = "--column-type is for input whose values have no types: csv, tsv or rows";
+    fn column_types(&mut self, given: &[String], format: SourceFormat) -> Vec<(String, Datatype)> {
+        if !(given.is_empty() || matches!(format, SourceFormat::Delimited(_) | SourceFormat::Objects)) {
+            let message = "--column-type applies only to the input formats csv, tsv and rows";
             self.problems.push(message.to_owned());
             return Vec::new();
         }
@@ -260,14 +267,14 @@ impl Reader {
             let wrong = |reason: &dyn Display| format!("--column-type: `{entry}`: {reason}");
             let (name, datatype) = entry.rsplit_once('=').ok_or_else(|| wrong(&"expected COLUMN=DATATYPE"))?;
             match datatype.parse().map_err(|error| wrong(&error))? {
-                Datatype::Fp16 | Datatype::Bf16 => Err(wrong(&"halves cannot be read from text; use FP32")),
+                Datatype::Fp16 | Datatype::Bf16 => Err(wrong(&"half precision is not supported for text; use FP32")),
                 datatype => Ok((name.to_owned(), datatype)),
             }
         };
         given.iter().filter_map(|entry| self.checked(read(entry))).collect()
     }
 
-    /// Reads headers. One that is none is left out with a warning, as the original does.
+    /// Reads headers. An invalid one is ignored with a warning, as in the original.
     fn headers(&mut self, given: &[String]) -> (HeaderMap, Vec<String>) {
         let of_variable: Vec<String>;
         let entries = if given.is_empty() {
@@ -281,13 +288,13 @@ impl Reader {
         for entry in entries {
             let pair = entry.split_once(':').and_then(|(name, value)| {
                 let mut value: HeaderValue = value.trim().parse().ok()?;
-                // Tokens are sent, and not shown.
+                // Tokens are sent but never shown.
                 value.set_sensitive(true);
                 Some((name.trim().parse::<HeaderName>().ok()?, value))
             });
             match pair {
                 Some((name, value)) => drop(headers.append(name, value)),
-                None => warnings.push(format!("`{entry}` is no header and is left out: expected `NAME: VALUE`")),
+                None => warnings.push(format!("ignoring invalid header `{entry}`: expected `NAME: VALUE`")),
             }
         }
         (headers, warnings)
@@ -311,8 +318,8 @@ mod tests {
             .fold(MapEnvironment::new("/"), |all, (name, value)| all.with(&format!("MLSERVER_INFER_{name}"), value))
     }
 
-    fn server(resolved: &Resolved) -> &TransportOptions {
-        let Aim::Server(_, options) = &resolved.aim else { unreachable!("{resolved:?}") };
+    fn server(resolved: &ResolvedArgs) -> &TransportOptions {
+        let RunTarget::Server(_, options) = &resolved.target else { unreachable!("{resolved:?}") };
         options
     }
 
@@ -323,20 +330,20 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_originals() {
+    fn infer_defaults_match_the_original() {
         let resolved = resolve(&args(), &environment(&[])).unwrap();
         let options = server(&resolved);
         assert_eq!(options.endpoint, Endpoint::parse("localhost:8080", false).unwrap());
         assert_eq!((options.timeout.as_secs(), options.binary, options.headers.len()), (60, false, 0));
         let run = &resolved.run;
         assert_eq!((run.batch_size.get(), run.backoff.attempts.get(), run.concurrency.limit()), (1, 3, 10));
-        assert_eq!((run.spacing, run.rows_per_second), (Spacing::default(), None));
+        assert_eq!((run.spacing, run.rows_per_second), (RequestSpacing::default(), None));
         let grpc = resolve(&args(), &environment(&[("TRANSPORT", "grpc")])).unwrap();
         assert_eq!(server(&grpc).endpoint, Endpoint::parse("localhost:8081", false).unwrap());
     }
 
     #[test]
-    fn variables_count_where_no_flag_is_given() {
+    fn infer_variables_apply_without_flags() {
         let variables = [
             ("URL", "h:1"),
             ("MODEL_NAME", "other"),
@@ -358,45 +365,45 @@ mod tests {
         assert_eq!(server(&all).endpoint, Endpoint::parse("h:1", true).unwrap());
         assert_eq!(
             (server(&all).model.as_str(), all.input.to_str(), &all.output),
-            ("other", Some("-"), &Place::Stdout)
+            ("other", Some("-"), &OutputTarget::Stdout)
         );
         assert_eq!((all.run.backoff.attempts.get(), all.run.batch_size.get(), all.run.concurrency.limit()), (7, 9, 4));
         assert!(server(&all).binary && server(&all).insecure && all.verbosity == Verbosity::Extra);
         assert!(server(&all).headers["a"] == "b" && server(&all).headers["c"] == "d:e");
         assert_eq!(server(&all).timeout.as_secs(), 5);
-        let spacing = Spacing { interval: Duration::from_millis(500), jitter: Duration::from_millis(250) };
+        let spacing = RequestSpacing { interval: Duration::from_millis(500), jitter: Duration::from_millis(250) };
         assert_eq!(all.run.spacing, spacing);
         let flag = resolve(&args(), &environment(&variables)).unwrap();
         assert_eq!(server(&flag).model, "m");
     }
 
     #[test]
-    fn everything_that_is_wrong_is_told_at_once() {
+    fn infer_all_problems_are_reported_at_once() {
         let wrong = InferArgs { timeout: Some(-1.0), rate: Some(0.0), resume: true, ..InferArgs::default() };
         let variables = [("WORKERS", "0"), ("USE_SSL", "maybe"), ("URL", "ftp://h"), ("OUTPUT_DATA_PATH", "-")];
         let expected = [
             "MLSERVER_INFER_USE_SSL: `maybe`: expected true or false",
-            "--url: `ftp://h` has the scheme `ftp`: expected `http`, `https`, or none",
-            "--model-name is required, or MLSERVER_INFER_MODEL_NAME in the environment",
-            "--timeout: `-1` is no time: expected seconds, 0 or more",
-            "--input-data-path is required, or MLSERVER_INFER_INPUT_DATA_PATH in the environment",
+            "--url: unsupported scheme `ftp` in `ftp://h`: expected `http`, `https`, or none",
+            "--model-name (or MLSERVER_INFER_MODEL_NAME) is required",
+            "--timeout: invalid duration `-1`: expected seconds, 0 or more",
+            "--input-data-path (or MLSERVER_INFER_INPUT_DATA_PATH) is required",
             "MLSERVER_INFER_WORKERS: `0`: number would be zero for non-zero type",
-            "--rate: expected rows per second, above zero",
-            "--resume needs a file: answers on standard output cannot be gone on with",
+            "--rate: expected a positive number of rows per second",
+            "--resume: cannot resume a run that writes to standard output; set --output-data-path to a file",
         ];
         assert_eq!(problems(&wrong, &variables), expected);
         let file = tempfile::NamedTempFile::new().unwrap();
         let same = Some(file.path().to_owned());
         let same = InferArgs { input_data_path: same.clone(), output_data_path: same, ..args() };
-        assert!(problems(&same, &[])[0].ends_with("is input and output: the answers need another file"));
+        assert!(problems(&same, &[])[0].ends_with("is both input and output: choose another file for the answers"));
     }
 
     #[test]
-    fn what_is_no_header_is_left_out() {
+    fn infer_invalid_headers_are_ignored() {
         let headers = vec!["A: b: c".to_owned(), "nothing".to_owned(), "a b: c".to_owned()];
         let resolved = resolve(&InferArgs { request_headers: headers, ..args() }, &environment(&[])).unwrap();
         assert_eq!(server(&resolved).headers["a"], "b: c");
-        let expected = "`nothing` is no header and is left out: expected `NAME: VALUE`";
+        let expected = "ignoring invalid header `nothing`: expected `NAME: VALUE`";
         assert_eq!((resolved.warnings.len(), resolved.warnings[0].as_str()), (2, expected));
     }
 }

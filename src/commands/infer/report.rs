@@ -1,4 +1,4 @@
-//! What whoever started the run gets to see of it.
+//! Reports progress and results of a run to the user.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,25 +8,25 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::CommandError;
-use crate::client::{Observer, Place, Resumed, Snapshot, Stats, Verbosity};
-use crate::ui::progress::{Progress, Shown};
+use crate::client::{Observer, OutputState, OutputTarget, RunStats, StatsSnapshot, Verbosity};
+use crate::ui::progress::{ProgressUpdate, TerminalProgress};
 
-/// The time over which the speed of now is measured.
+/// The time over which the current throughput is measured.
 const RECENT: Duration = Duration::from_secs(5);
 
-/// Hears of a run and tells the user.
-pub(super) struct Watching {
-    progress: Arc<Progress>,
+/// Passes the events of a run to the terminal.
+pub(super) struct RunObserver {
+    progress: Arc<TerminalProgress>,
     verbosity: Verbosity,
 }
 
-impl Watching {
-    pub(super) const fn new(progress: Arc<Progress>, verbosity: Verbosity) -> Self {
+impl RunObserver {
+    pub(super) const fn new(progress: Arc<TerminalProgress>, verbosity: Verbosity) -> Self {
         Self { progress, verbosity }
     }
 }
 
-impl Observer for Watching {
+impl Observer for RunObserver {
     fn verbosity(&self) -> Verbosity {
         self.verbosity
     }
@@ -40,11 +40,11 @@ impl Observer for Watching {
     }
 }
 
-/// How far a run is, and how fast.
-pub(super) struct Report {
-    stats: Arc<Stats>,
-    resumed: Resumed,
-    /// Bytes of the input that were passed over.
+/// The progress and the throughput of a run.
+pub(super) struct RunReport {
+    stats: Arc<RunStats>,
+    resumed: OutputState,
+    /// Bytes of the input that were skipped.
     skipped: u64,
     size: Option<u64>,
     output: String,
@@ -52,32 +52,32 @@ pub(super) struct Report {
     recent: VecDeque<(Instant, u64)>,
 }
 
-impl Report {
-    pub(super) fn new(stats: Arc<Stats>, resumed: Resumed, size: Option<u64>, output: &Place) -> Self {
+impl RunReport {
+    pub(super) fn new(stats: Arc<RunStats>, resumed: OutputState, size: Option<u64>, output: &OutputTarget) -> Self {
         let output = match output {
-            Place::Stdout => "-".to_owned(),
-            Place::File(path) => path.display().to_string(),
+            OutputTarget::Stdout => "-".to_owned(),
+            OutputTarget::File(path) => path.display().to_string(),
         };
         Self { stats, resumed, skipped: 0, size, output, start: Instant::now(), recent: VecDeque::new() }
     }
 
-    /// Notes how many bytes of the input were passed over, and that the work begins.
+    /// Records how many bytes of the input were skipped, and starts the clock.
     pub(super) fn skipped(&mut self, bytes: u64) {
         (self.skipped, self.start) = (bytes, Instant::now());
     }
 
-    /// Returns the rows that have a line in the output, those of earlier runs included.
+    /// Returns how many rows have a line in the output, including those of earlier runs.
     pub(super) fn rows(&self) -> u64 {
         self.resumed.rows + self.stats.snapshot().rows
     }
 
-    /// Returns those of them that failed.
+    /// Returns how many of them failed.
     pub(super) fn failed(&self) -> u64 {
         self.resumed.failed + self.stats.snapshot().failed
     }
 
-    /// Shows how far the run is.
-    pub(super) fn show(&mut self, progress: &Progress) {
+    /// Shows the progress.
+    pub(super) fn show(&mut self, progress: &TerminalProgress) {
         let (now, snapshot) = (Instant::now(), self.stats.snapshot());
         self.recent.push_back((now, snapshot.rows));
         while self.recent.len() > 2 && now - self.recent[0].0 > RECENT {
@@ -89,31 +89,31 @@ impl Report {
         let left = self.size.and_then(|size| self.left(&snapshot, size));
         let eta = left.map_or_else(String::new, |left| format!(", {} left", clock(left)));
         let text = format!(
-            "{} rows, {speed:.0} rows/s, {} failed, {} under way, {}{eta}",
+            "{} rows, {speed:.0} rows/s, {} failed, {} in flight, {}{eta}",
             self.rows(),
             self.failed(),
             snapshot.concurrency,
             latencies(&snapshot)
         );
-        progress.show(&Shown { share, text });
+        progress.show(&ProgressUpdate { share, text });
     }
 
-    /// Returns how long the rest will take at the speed so far.
-    fn left(&self, snapshot: &Snapshot, size: u64) -> Option<Duration> {
+    /// Estimates how long the rest will take at the throughput so far.
+    fn left(&self, snapshot: &StatsSnapshot, size: u64) -> Option<Duration> {
         let left = size.saturating_sub(self.skipped + snapshot.bytes);
         let speed = per_second(snapshot.bytes, self.start.elapsed());
-        #[expect(clippy::cast_precision_loss, reason = "a file of 2^52 bytes may be off by one")]
+        #[expect(clippy::cast_precision_loss, reason = "an error of one byte in 2^52 does not matter")]
         (speed > 0.0).then(|| Duration::try_from_secs_f64(left as f64 / speed).ok()).flatten()
     }
 
-    /// Returns the sum of it for people.
+    /// Returns the summary as text.
     pub(super) fn text(&self) -> String {
         let (snapshot, time) = (self.stats.snapshot(), self.start.elapsed());
         let (rows, failed) = (self.rows(), self.failed());
         let resumed =
-            if self.resumed.rows > 0 { format!(" ({} of them before)", self.resumed.rows) } else { String::new() };
+            if self.resumed.rows > 0 { format!(" ({} of them resumed)", self.resumed.rows) } else { String::new() };
         format!(
-            "{rows} rows{resumed}, {failed} failed, in {:.2} s ({:.0} rows/s); {} requests, {} sent again; {}",
+            "{rows} rows{resumed}, {failed} failed, in {:.2} s ({:.0} rows/s); {} requests, {} retries; {}",
             time.as_secs_f64(),
             per_second(snapshot.rows, time),
             snapshot.requests,
@@ -122,7 +122,7 @@ impl Report {
         )
     }
 
-    /// Returns the sum of it for programs.
+    /// Returns the summary as JSON.
     pub(super) fn json(&self, outcome: &Result<(), CommandError>) -> Value {
         let (snapshot, time) = (self.stats.snapshot(), self.start.elapsed());
         let [p50, p95, p99] = snapshot.latencies.map(|latency| latency.as_secs_f64() * 1000.0);
@@ -143,7 +143,7 @@ impl Report {
     }
 }
 
-fn latencies(snapshot: &Snapshot) -> String {
+fn latencies(snapshot: &StatsSnapshot) -> String {
     let [p50, p95, p99] = snapshot.latencies.map(|latency| latency.as_secs_f64() * 1000.0);
     format!("p50 {p50:.1} p95 {p95:.1} p99 {p99:.1} ms")
 }
@@ -155,7 +155,7 @@ fn per_second(count: u64, time: Duration) -> f64 {
 }
 
 fn share(done: u64, all: u64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "a file of 2^52 bytes may be off by one")]
+    #[expect(clippy::cast_precision_loss, reason = "an error of one byte in 2^52 does not matter")]
     let share = done as f64 / all.max(1) as f64;
     share.min(1.0)
 }

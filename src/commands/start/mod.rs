@@ -10,14 +10,14 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use tracing::{error, warn};
 
-use super::custom_repository::InPython;
+use super::custom_repository::PythonRepository;
 use super::{CommandError, FAILURE, USAGE};
 use crate::cli::start::StartArgs;
 use crate::registry::chain;
 use crate::repository::{Discovery, Repository};
 use crate::runtimes::python::Python;
 use crate::settings::env::{KSERVE_MODELS_DIR, MODELS_DIR};
-use crate::settings::{Environment, Loaded, ModelSettings, Settings, Sources, Warning};
+use crate::settings::{Environment, LoadedSettings, ModelSettings, Settings, SettingsSources, SettingsWarning};
 use crate::shutdown::Signals;
 use crate::telemetry::logging::{self, LogFormat};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
@@ -47,7 +47,7 @@ impl StartOptions {
 /// Runs `mlserver start`.
 pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), CommandError> {
     let options = &StartOptions::new(args, environment)?;
-    let sources = Sources::read(environment)?;
+    let sources = SettingsSources::read(environment)?;
     let loaded = Settings::load(&options.folder, &sources, options.strict)?;
     let _log =
         logging::start(LogFormat { structured: loaded.settings.use_structured_logging, debug: loaded.settings.debug });
@@ -59,8 +59,12 @@ pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), Comman
     outcome
 }
 
-async fn serve(loaded: Loaded<Settings>, repository: Repository, options: &StartOptions) -> Result<(), CommandError> {
-    let Loaded { settings, warnings, .. } = loaded;
+async fn serve(
+    loaded: LoadedSettings<Settings>,
+    repository: Repository,
+    options: &StartOptions,
+) -> Result<(), CommandError> {
+    let LoadedSettings { settings, warnings, .. } = loaded;
     let mut metrics = MetricsRegistry::default();
     let python = Python::new(python_options(&settings, &repository, &mut metrics));
     let repository = with_custom_repository(repository, &settings, &python).await?;
@@ -98,7 +102,7 @@ async fn with_custom_repository(
     python: &Python,
 ) -> Result<Repository, CommandError> {
     let Some(class) = &settings.model_repository_implementation else { return Ok(repository) };
-    let custom = InPython::start(python, class, settings).await;
+    let custom = PythonRepository::start(python, class, settings).await;
     let custom = custom.with_context(|| format!("cannot use the model repository `{class}`"))?;
     Ok(repository.with_custom(Arc::new(custom)))
 }
@@ -107,7 +111,7 @@ async fn with_custom_repository(
 async fn discover(
     repository: &Repository,
     settings: &Settings,
-    warnings: &[Warning],
+    warnings: &[SettingsWarning],
     options: &StartOptions,
 ) -> Result<Vec<ModelSettings>, CommandError> {
     let discovery = match repository.custom() {

@@ -31,7 +31,7 @@ use crate::runtimes::{
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{BatchMetrics, InferenceMetrics};
 use crate::telemetry::traces::{Span, Traces};
-use crate::types::merge::{self, Form, Share};
+use crate::types::merge::{self, BatchKey, BatchShare};
 use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, TraceContext};
 use policy::{BatchDecision, BatchLimits, BatchPolicy, WaitingGroup};
 
@@ -167,7 +167,7 @@ struct BatcherState {
 
 /// Requests of one form; never empty.
 struct BatchGroup {
-    form: Form,
+    key: BatchKey,
     members: Vec<GroupMember>,
     bytes: usize,
 }
@@ -208,7 +208,7 @@ impl Batcher {
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
     ) -> Result<InferenceResponse, RuntimeError> {
-        let Some(share) = Share::of(&request) else { return self.runtime.predict(request, progress).await };
+        let Some(share) = BatchShare::of(&request) else { return self.runtime.predict(request, progress).await };
         let rows = share.rows;
         if share.bytes > MAX_BYTES {
             return self.predict_alone(request, progress, rows).await;
@@ -243,27 +243,27 @@ impl Batcher {
         self: &Arc<Self>,
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
-        share: Share,
+        share: BatchShare,
     ) -> QueuedCaller<'_> {
         let now = Instant::now();
         let (sender, slot) = oneshot::channel();
         let mut batches = Vec::new();
         let mut state = self.state.lock();
         self.metrics.observe_queue(state.policy.waiting());
-        let Share { form, rows, bytes } = share;
+        let BatchShare { key, rows, bytes } = share;
         let number = state.arrivals;
         state.arrivals += 1;
         let member = GroupMember { number, request, progress, rows, bytes, since: now, slot: sender };
-        match state.groups.iter().position(|group| group.form == form) {
+        match state.groups.iter().position(|group| group.key == key) {
             Some(index) if state.groups[index].bytes + bytes > MAX_BYTES => {
                 batches.push(state.take(index));
-                state.groups.push(BatchGroup { form, members: vec![member], bytes });
+                state.groups.push(BatchGroup { key, members: vec![member], bytes });
             }
             Some(index) => {
                 state.groups[index].members.push(member);
                 state.groups[index].bytes += bytes;
             }
-            None => state.groups.push(BatchGroup { form, members: vec![member], bytes }),
+            None => state.groups.push(BatchGroup { key, members: vec![member], bytes }),
         }
         state.policy.arrived();
         self.take_complete(&mut state, now, &mut batches);
@@ -442,7 +442,7 @@ fn set_trace(request: &mut InferenceRequest, trace: Option<TraceContext>, runtim
     if trace.is_some() {
         request.trace = trace;
         if runtime.description().reads_headers {
-            request.tell_trace();
+            request.set_trace_header();
         }
     }
 }

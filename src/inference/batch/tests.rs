@@ -386,7 +386,7 @@ fn batch_merging_matches_documentation() {
 
 #[test]
 fn batch_never_mixes_requests_of_different_form() {
-    let form = |request: &InferenceRequest| Share::of(request).unwrap().form;
+    let form = |request: &InferenceRequest| BatchShare::of(request).unwrap().key;
     let base = || numbers(&[1, 2]);
     let changed = |change: fn(&mut InferenceRequest)| {
         let mut request = base();
@@ -531,7 +531,7 @@ proptest! {
                 };
                 let outcome = outcome.map_err(|error| error.to_string());
                 let mut alone = turn(request).map_err(|error| error.to_string());
-                if let (Ok(response), Some(share)) = (&mut alone, Share::of(request)) {
+                if let (Ok(response), Some(share)) = (&mut alone, BatchShare::of(request)) {
                     merge::split_one(response, share.rows);
                 }
                 prop_assert_eq!(seen(outcome), seen(alone));

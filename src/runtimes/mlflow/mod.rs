@@ -31,7 +31,7 @@ use super::{
     BoxFuture, Description as RuntimeDescription, Progress, RequestStream, ResponseStream, Runtime, RuntimeError,
     RuntimeStatus, answer_first, ready,
 };
-use crate::codecs::{self, Decoded};
+use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
 use crate::evaluators::sklearn::Elements;
 use crate::settings::ModelSettings;
@@ -207,11 +207,11 @@ impl MlflowModel {
             }
         }
         match codecs::decode_with_text(request, self.content_type())? {
-            Decoded::Array(tensor) => {
+            DecodedInputs::Array(tensor) => {
                 let shape = if content_type == Some("str") { vec![tensor.len()] } else { tensor.shape.clone() };
                 Ok(ModelInput::Array(NdArray { shape, elements: owned_elements(tensor) }))
             }
-            Decoded::Frame(columns) => {
+            DecodedInputs::Frame(columns) => {
                 let rows = columns.first().map_or(0, |column| column.len());
                 let column = |column: &&Tensor| match column.shape[..] {
                     [_] | [_, 1] => ColumnValues::Typed(owned_elements(column)),

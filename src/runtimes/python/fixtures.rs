@@ -196,7 +196,7 @@ fn worker_frames_are_read_from_fixtures() {
         unreachable!("{exposition:?}")
     };
     assert_eq!((name.as_str(), help.as_str()), ("frames_counted_total", "Frames that were counted"));
-    assert_eq!((*kind, *merge), (exposition::Kind::Counter, Merge::Sum));
+    assert_eq!((*kind, *merge), (exposition::MetricKind::Counter, Merge::Sum));
     assert_eq!(samples[..], [Sample(name.clone(), vec![("of".to_owned(), "ä \"b\"".to_owned())], 3.0)]);
 
     let frame = read("error");

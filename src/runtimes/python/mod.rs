@@ -33,7 +33,7 @@ use tokio::sync::Semaphore;
 
 use super::Runtime;
 use crate::settings::ModelSettings;
-use crate::telemetry::exposition::{Expositions, Source};
+use crate::telemetry::exposition::{Expositions, MetricsSource};
 use crate::telemetry::workers::WorkerMetrics;
 use environment::{Environment, EnvironmentError, Environments};
 use frame::FrameError;
@@ -255,7 +255,7 @@ impl Python {
     }
 }
 
-impl Source for Python {
+impl MetricsSource for Python {
     fn refresh(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
             let pools: Vec<_> = self.0.pools.lock().values().map(Arc::clone).collect();

@@ -12,8 +12,8 @@ use super::{App, Call};
 use crate::inference::Admission;
 use crate::registry::RegisteredModel;
 use crate::server::priority;
-use crate::telemetry::traces::Part;
-use crate::types::protobuf::{self, Incoming, Outgoing};
+use crate::telemetry::traces::RequestPhase;
+use crate::types::protobuf::{self, ProtobufRequest, ResponseEncoder};
 use crate::types::{InferenceRequest, InferenceResponse};
 
 /// Messages of which more than this many bytes need an element-by-element conversion are decoded and encoded on the compute
@@ -27,7 +27,7 @@ const HTTP_HEADERS: [HeaderName; 8] =
 /// Handles a `ModelInfer` call.
 pub(super) async fn infer(app: &App, call: Call<'_>, message: Bytes) -> Result<Reply, Status> {
     let Call { headers, until, trace } = call;
-    let Incoming { model_name, model_version, mut request, raw } = read(app, message).await?;
+    let ProtobufRequest { model_name, model_version, mut request, raw } = read(app, message).await?;
     let target = app.inference.target(&model_name, model_version.as_deref())?.with_deadline(until);
     priority::assign(&mut request, headers)?;
     request.trace = trace;
@@ -38,14 +38,16 @@ pub(super) async fn infer(app: &App, call: Call<'_>, message: Bytes) -> Result<R
     let since = trace.map(|_| Instant::now());
     let chunks = write(app, response, raw).await?;
     if let Some(since) = since {
-        app.inference.traces().part(trace, Part { name: "encode", since, until: Instant::now(), batch: None });
+        app.inference
+            .traces()
+            .record_phase(trace, RequestPhase { name: "encode", since, until: Instant::now(), batch: None });
     }
     Ok(Reply { chunks, trailers, admission })
 }
 
 /// Decodes a request, on the compute pool if it is large.
-pub(super) async fn read(app: &App, message: Bytes) -> Result<Incoming, Status> {
-    if message.len() <= INLINE_CONVERSION || protobuf::conversion_effort(&message) <= INLINE_CONVERSION {
+pub(super) async fn read(app: &App, message: Bytes) -> Result<ProtobufRequest, Status> {
+    if message.len() <= INLINE_CONVERSION || protobuf::bytes_to_convert(&message) <= INLINE_CONVERSION {
         return Ok(protobuf::read_request(&message)?);
     }
     Ok(app.compute.run(move || protobuf::read_request(&message)).await??)
@@ -54,14 +56,14 @@ pub(super) async fn read(app: &App, message: Bytes) -> Result<Incoming, Status> 
 /// Encodes a response with its message header, on the compute pool if it is large.
 pub(super) async fn write(app: &App, response: InferenceResponse, raw: bool) -> Result<Vec<Bytes>, Status> {
     let limit = app.limit;
-    if protobuf::writing_effort(&response, raw) <= INLINE_CONVERSION {
+    if protobuf::bytes_to_copy(&response, raw) <= INLINE_CONVERSION {
         return encode(&response, raw, limit);
     }
     app.compute.run(move || encode(&response, raw, limit)).await?
 }
 
 fn encode(response: &InferenceResponse, raw: bool, limit: MessageLimit) -> Result<Vec<Bytes>, Status> {
-    let outgoing = Outgoing::new(response, raw)?;
+    let outgoing = ResponseEncoder::new(response, raw)?;
     let header = message::header(outgoing.len(), limit)?;
     Ok(outgoing.write(header))
 }

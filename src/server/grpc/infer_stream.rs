@@ -19,7 +19,7 @@ use super::{App, RequestBody, infer};
 use crate::inference::{Admission, InferenceStream, ModelTarget};
 use crate::registry::RegisteredModel;
 use crate::server::priority;
-use crate::types::protobuf::Incoming;
+use crate::types::protobuf::ProtobufRequest;
 use crate::types::{InferenceRequest, TraceContext};
 
 /// The responses to a stream of requests.
@@ -86,7 +86,7 @@ async fn open<B: RequestBody + 'static>(
 ) -> Result<OpenStream, Status> {
     let empty = || Status::new(Code::InvalidArgument, "the stream of requests is empty: expected at least one");
     let message = messages.next().await?.ok_or_else(empty)?;
-    let Incoming { model_name, model_version, mut request, raw } = infer::read(app, message).await?;
+    let ProtobufRequest { model_name, model_version, mut request, raw } = infer::read(app, message).await?;
     let target = app.inference.target(&model_name, model_version.as_deref())?;
     priority::assign(&mut request, &headers)?;
     request.trace = trace;

@@ -14,8 +14,8 @@ use super::route::Route;
 use super::{App, RequestBody};
 use crate::inference::{Admission, ModelTarget};
 use crate::server::priority;
-use crate::telemetry::traces::Part;
-use crate::types::json::{self, BinaryOutputs, Incoming, ReadError, WriteOptions, Written};
+use crate::telemetry::traces::RequestPhase;
+use crate::types::json::{self, BinaryOutputs, JsonBody, JsonRequest, ReadError, WriteOptions};
 use crate::types::{Datatype, InferenceRequest, InferenceResponse, Tensor, TraceContext};
 
 /// Responses with at least this many bytes of tensors to write as JSON are encoded on the compute pool.
@@ -49,9 +49,11 @@ async fn try_infer<B: RequestBody>(
     // If the model sets it, it describes another body.
     headers.remove(JSON_LENGTH);
     let since = trace.map(|_| Instant::now());
-    let Written { json, binary } = write(app, response, binary_outputs).await?;
+    let JsonBody { json, binary } = write(app, response, binary_outputs).await?;
     if let Some(since) = since {
-        app.inference.traces().part(trace, Part { name: "encode", since, until: Instant::now(), batch: None });
+        app.inference
+            .traces()
+            .record_phase(trace, RequestPhase { name: "encode", since, until: Instant::now(), batch: None });
     }
     if binary.is_empty() {
         return Ok(respond::json_text(StatusCode::OK, headers, json));
@@ -66,7 +68,7 @@ pub(super) async fn write(
     app: &App,
     response: InferenceResponse,
     binary: BinaryOutputs,
-) -> Result<Written, RequestError> {
+) -> Result<JsonBody, RequestError> {
     // Binary data is sent without encoding, except BYTES.
     let work = |output: &Tensor| match output.datatype {
         Datatype::Bytes => output.byte_len(),
@@ -101,7 +103,7 @@ pub(super) async fn read<B: RequestBody>(
     let target = target.with_deadline(deadline::of(headers)?);
     let body = body::read(headers, body, app.max_body_bytes, &app.compute).await?;
     let size = body.json.len() + body.binary.as_ref().map_or(0, Bytes::len);
-    let Incoming { mut request, id, binary_outputs } =
+    let JsonRequest { mut request, id, binary_outputs } =
         if size < LONG_BODY { parse(body)? } else { app.compute.run(move || parse(body)).await?? };
     request.id = id.unwrap_or_else(|| Uuid::new_v4().to_string());
     priority::assign(&mut request, headers)?;
@@ -111,6 +113,6 @@ pub(super) async fn read<B: RequestBody>(
     Ok(ParsedRequest { target, request, binary_outputs })
 }
 
-fn parse(body: ReceivedBody) -> Result<Incoming, ReadError> {
+fn parse(body: ReceivedBody) -> Result<JsonRequest, ReadError> {
     json::read_request(&body.json, body.binary)
 }

@@ -1,8 +1,8 @@
-//! Traces: what a request did when, for the setting `tracing_server`.
+//! Traces of requests, for the setting `tracing_server`.
 //!
-//! The server's span of a request begins with it, as a child of the span that its `traceparent` names. What happens on the
-//! way (waiting, predicting, encoding) is noted when it is over, as children of that. A batch is a span of its own, linked to
-//! all of its requests. Without the feature `otel` there is none of this: the types below are empty.
+//! Each request has a server span, which is a child of the span in its `traceparent` header. Its phases (queue, predict,
+//! encode) are recorded when they end, as children of the server span. A batch has a separate span, linked to all of its
+//! requests. Without the feature `otel`, the types below are empty.
 
 #[cfg(not(feature = "otel"))]
 mod off;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::types::TraceContext;
 
-/// Spans cannot be exported to where the setting says.
+/// The error for an invalid endpoint in `tracing_server`.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot send traces to `{endpoint}` (`tracing_server`): {reason}")]
 pub struct TracesError {
@@ -26,12 +26,12 @@ pub struct TracesError {
     pub reason: String,
 }
 
-/// A part of a request's way that is over.
+/// A phase of a request that has ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Part {
+pub struct RequestPhase {
     pub name: &'static str,
     pub since: Instant,
     pub until: Instant,
-    /// The batch in which it happened.
+    /// The span of the batch that the request was in.
     pub batch: Option<TraceContext>,
 }

@@ -1,24 +1,24 @@
-//! No traces: everything here is empty, so that nothing of it is left in the executable.
+//! Traces without the feature `otel`: everything is empty, so that the executable contains none of it.
 
 use http::HeaderMap;
 
-use super::{Part, TracesError};
+use super::{RequestPhase, TracesError};
 use crate::types::TraceContext;
 
-/// Where spans go: nowhere.
+/// Exports no spans.
 #[derive(Debug, Clone, Default)]
 pub struct Traces(());
 
-/// There are none.
+/// A span, of which there are none.
 #[derive(Debug)]
 pub enum Span {}
 
 impl Traces {
-    /// Accepts any endpoint; that nothing is sent there is told where settings are read.
+    /// Accepts any endpoint. The settings warn that it has no effect.
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never fails.
     pub fn start(_: Option<&str>, _: &str, _: &str) -> Result<Self, TracesError> {
         Ok(Self::default())
     }
@@ -34,7 +34,7 @@ impl Traces {
     }
 
     #[inline]
-    pub fn part(&self, _: Option<TraceContext>, _: Part) {}
+    pub fn record_phase(&self, _: Option<TraceContext>, _: RequestPhase) {}
 
     pub fn end(&self) {}
 }

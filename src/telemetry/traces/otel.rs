@@ -1,4 +1,4 @@
-//! Traces through OpenTelemetry's SDK, to a collector over gRPC.
+//! Traces with the OpenTelemetry SDK, exported to a collector over gRPC.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,13 +14,13 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use tokio::time::Instant;
 
-use super::{Part, TracesError};
+use super::{RequestPhase, TracesError};
 use crate::types::TraceContext;
 
-/// How long the last spans may take on their way at the end.
+/// The time limit for exporting the last spans at shutdown.
 const LAST_EXPORT: Duration = Duration::from_secs(3);
 
-/// Where spans go; nowhere without an endpoint. Clones share it.
+/// Exports spans; none without an endpoint. Clones share the exporter.
 #[derive(Debug, Clone, Default)]
 pub struct Traces(Option<Arc<Exporting>>);
 
@@ -30,23 +30,23 @@ struct Exporting {
     tracer: SdkTracer,
 }
 
-/// A span that is going on. It ends when it is dropped.
+/// An open span, which ends when it is dropped.
 #[derive(Debug)]
 pub struct Span(opentelemetry_sdk::trace::Span);
 
 impl Traces {
-    /// Sends spans to `endpoint`, from a service of this name and version. Called inside of a tokio runtime.
+    /// Starts exporting spans to `endpoint`, for a service with this name and version. Must be called in a tokio runtime.
     ///
     /// # Errors
     ///
-    /// Fails when the endpoint is no address; whether somebody listens there shows only later, in the log.
+    /// Fails if the endpoint is invalid. If the collector is unreachable, this is logged later.
     pub fn start(endpoint: Option<&str>, name: &str, version: &str) -> Result<Self, TracesError> {
         let Some(endpoint) = endpoint.filter(|endpoint| !endpoint.is_empty()) else { return Ok(Self(None)) };
         let refused = |reason: String| TracesError { endpoint: endpoint.to_owned(), reason };
         if endpoint.starts_with("https:") {
-            return Err(refused("TLS is not served; a collector beside the server can add it".to_owned()));
+            return Err(refused("TLS is not supported; run a collector on the same host to add it".to_owned()));
         }
-        // The original takes host and port alone, too.
+        // Like the original, this also accepts a host and port without a scheme.
         let url = if endpoint.contains("://") { endpoint.to_owned() } else { format!("http://{endpoint}") };
         let exporter = SpanExporter::builder().with_tonic().with_endpoint(url).build();
         let exporter = exporter.map_err(|error| refused(error.to_string()))?;
@@ -59,14 +59,14 @@ impl Traces {
         Ok(Self(Some(Arc::new(Exporting { provider, tracer }))))
     }
 
-    /// Begins the server's span of a request with these headers.
+    /// Starts the server span of a request with these headers.
     pub fn request(&self, name: impl FnOnce() -> String, headers: &HeaderMap) -> Option<Span> {
         let Exporting { tracer, .. } = &**self.0.as_ref()?;
         let parent = parent(headers).map_or_else(Context::new, |parent| within(parent, true));
         Some(Span(SpanBuilder::from_name(name()).with_kind(SpanKind::Server).start_with_context(tracer, &parent)))
     }
 
-    /// Begins the span of a batch, in the trace of the first of its requests and linked to all of them.
+    /// Starts the span of a batch, in the trace of the first of its sampled requests and linked to all of them.
     pub fn batch(&self, of: impl Iterator<Item = TraceContext>, requests: usize, rows: usize) -> Option<Span> {
         let Exporting { tracer, .. } = &**self.0.as_ref()?;
         let members: Vec<TraceContext> = of.filter(|member| member.sampled).collect();
@@ -79,29 +79,29 @@ impl Traces {
         Some(span)
     }
 
-    /// Notes a part of a request's way.
-    pub fn part(&self, of: Option<TraceContext>, part: Part) {
+    /// Records a phase of a request as a child of the span `of`.
+    pub fn record_phase(&self, of: Option<TraceContext>, phase: RequestPhase) {
         let (Some(exporting), Some(of)) = (&self.0, of) else { return };
-        let Part { name, since, until, batch } = part;
-        let mut builder = SpanBuilder::from_name(name).with_start_time(on_calendar(since));
+        let RequestPhase { name, since, until, batch } = phase;
+        let mut builder = SpanBuilder::from_name(name).with_start_time(to_system_time(since));
         if let Some(batch) = batch {
             builder = builder.with_links(vec![Link::with_context(span_context(batch, false))]);
         }
         let mut span = builder.start_with_context(&exporting.tracer, &within(of, false));
-        span.end_with_timestamp(on_calendar(until));
+        span.end_with_timestamp(to_system_time(until));
     }
 
-    /// Sends what has not been sent, for a limited time. Blocks.
+    /// Exports the remaining spans, for a limited time. Blocks.
     pub fn end(&self) {
         if let Some(exporting) = &self.0 {
-            // A collector that has gone is told in the log.
+            // The SDK logs failures.
             let _ = exporting.provider.shutdown_with_timeout(LAST_EXPORT);
         }
     }
 }
 
 impl Span {
-    /// Returns what its children belong to.
+    /// Returns the context for children of the span.
     pub fn context(&self) -> TraceContext {
         let context = self.0.span_context();
         TraceContext {
@@ -111,18 +111,18 @@ impl Span {
         }
     }
 
-    /// Notes a number.
+    /// Sets an attribute.
     pub fn set(&mut self, key: &'static str, value: i64) {
         self.0.set_attribute(KeyValue::new(key, value));
     }
 
-    /// Notes that it ended badly because of the server.
+    /// Marks the span as failed because of an error of the server.
     pub fn fail(&mut self) {
         self.0.set_status(Status::error(""));
     }
 }
 
-/// Reads to which trace a request belongs.
+/// Returns the span that the headers of a request name as its parent.
 fn parent(headers: &HeaderMap) -> Option<TraceContext> {
     headers.get(TraceContext::HEADER).and_then(|value| TraceContext::parse(value.to_str().ok()?))
 }
@@ -137,7 +137,7 @@ fn within(parent: TraceContext, remote: bool) -> Context {
     Context::new().with_remote_span_context(span_context(parent, remote))
 }
 
-/// Tells a time by the calendar.
-fn on_calendar(instant: Instant) -> SystemTime {
+/// Converts an instant to wall-clock time.
+fn to_system_time(instant: Instant) -> SystemTime {
     SystemTime::now() - instant.elapsed()
 }

@@ -1,8 +1,8 @@
-//! The binary tensor data extension: data of tensors behind the JSON, as Triton and `KServe` define it.
+//! The binary tensor data extension: tensor data after the JSON, as defined by Triton and `KServe`.
 //!
-//! A request's input takes `binary_data_size` bytes, in the order of the inputs, instead of `data`. A request asks for
-//! binary answers with `binary_data_output` for all outputs, or `binary_data` for one. These parameters are the
-//! transport's: they are taken out of the request, so that no model sees them, and written only where they are true.
+//! Instead of `data`, an input has `binary_data_size` bytes, in the order of the inputs. A request asks for binary outputs
+//! with `binary_data_output` for all outputs, or `binary_data` for one. These parameters belong to the transport: they are
+//! removed from the request, so that no model sees them, and written only if they are true.
 
 use std::collections::HashMap;
 
@@ -12,17 +12,17 @@ use serde_json::Value;
 use super::ReadError;
 use crate::types::Parameters;
 
-/// The parameter of an input or output: how many bytes its data has.
+/// The parameter of an input or output that holds the size of its data in bytes.
 pub(super) const SIZE: &str = "binary_data_size";
-/// The parameter of a requested output: whether it is to be binary.
+/// The parameter of a requested output that requests binary data for it.
 const OUTPUT: &str = "binary_data";
-/// The parameter of a request: whether outputs are to be binary that say nothing else.
+/// The parameter of a request that requests binary data for all outputs without a parameter of their own.
 pub(super) const OUTPUTS: &str = "binary_data_output";
 
-/// The bytes behind the JSON, of which each binary input takes its own.
+/// The bytes after the JSON, which the binary inputs consume in order.
 #[derive(Debug)]
 pub(super) struct BinaryPart {
-    /// Nothing when the whole body is JSON.
+    /// `None` if the whole body is JSON.
     rest: Option<Bytes>,
 }
 
@@ -40,7 +40,7 @@ impl BinaryPart {
         }
     }
 
-    /// Checks that every byte was taken.
+    /// Checks that every byte has been consumed.
     pub(super) fn finish(self) -> Result<(), ReadError> {
         match self.rest.map_or(0, |rest| rest.len()) {
             0 => Ok(()),
@@ -49,33 +49,33 @@ impl BinaryPart {
     }
 }
 
-/// Which outputs the caller wants as binary data.
+/// The outputs that the client requests as binary data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BinaryOutputs {
-    /// Unless the output says otherwise.
+    /// The default for outputs without a parameter of their own.
     all: bool,
-    /// The outputs that say so.
+    /// The outputs with a parameter of their own.
     named: HashMap<String, bool>,
 }
 
 impl BinaryOutputs {
-    /// Wants all outputs as binary data, or none.
+    /// Requests all outputs as binary data, or none.
     pub fn all(all: bool) -> Self {
         Self { all, named: HashMap::new() }
     }
 
-    /// Tells whether the output of that name is to be binary.
+    /// Returns whether the output is requested as binary data.
     pub fn wants(&self, output: &str) -> bool {
         if self.named.is_empty() { self.all } else { self.named.get(output).copied().unwrap_or(self.all) }
     }
 
-    /// Takes what the request says of all outputs out of its parameters.
+    /// Removes the parameter for all outputs from those of the request.
     pub(super) fn take_all(&mut self, request: &mut Parameters) -> Result<(), ReadError> {
         self.all = take_bool(request, OUTPUTS, || format!("parameters.{OUTPUTS}"))?.unwrap_or_default();
         Ok(())
     }
 
-    /// Takes what a requested output says of itself out of its parameters.
+    /// Removes the parameter for one output from those of the requested output.
     pub(super) fn take_one(
         &mut self,
         output: &str,
@@ -89,7 +89,7 @@ impl BinaryOutputs {
     }
 }
 
-/// Takes the size of an input's binary data out of its parameters; nothing when its data is in the JSON.
+/// Removes the size of an input's binary data from its parameters. Returns `None` if its data is in the JSON.
 pub(super) fn take_size(
     parameters: &mut Parameters,
     path: impl Fn(&str) -> String,

@@ -1,4 +1,4 @@
-//! A position in JSON text, and the steps that every reader takes.
+//! A position in JSON text, and the parsing steps that all readers share.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde_json::de::SliceRead;
 use super::ReadError;
 use crate::types::shape::MAX_DIMENSIONS;
 
-/// How deep arrays of tensor data may nest; few enough levels for the stack.
+/// The maximum nesting of arrays of tensor data; few enough levels for the stack.
 pub(super) const MAX_DEPTH: usize = MAX_DIMENSIONS;
 
 /// A position in JSON text.
@@ -40,14 +40,14 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Skips white space and returns the byte after it without taking it.
+    /// Skips white space and returns the byte after it without consuming it.
     #[inline]
     pub(super) fn peek(&mut self) -> Option<u8> {
         self.skip_space();
         self.byte()
     }
 
-    /// Takes `wanted` after white space, or leaves the position and returns false.
+    /// Consumes `wanted` after white space, or keeps the position and returns false.
     #[inline]
     pub(super) fn take(&mut self, wanted: u8) -> bool {
         let found = self.peek() == Some(wanted);
@@ -59,7 +59,7 @@ impl<'a> Cursor<'a> {
         if self.take(wanted) { Ok(()) } else { Err(self.syntax(expected)) }
     }
 
-    /// Takes a literal such as `null`, or leaves the position and returns false.
+    /// Consumes a literal such as `null`, or keeps the position and returns false.
     #[inline]
     pub(super) fn literal(&mut self, word: &str) -> bool {
         if self.peek() != word.bytes().next() {
@@ -84,7 +84,7 @@ impl<'a> Cursor<'a> {
                 self.position = start + end + 1;
                 Ok(Cow::Borrowed(text))
             }
-            // Escapes are rare in names and ids: leave them to the library.
+            // Escapes are rare in names and ids, so the library handles them.
             Some(_) => {
                 let span = self.span_from(start - 1)?;
                 let text = serde_json::from_slice(span)
@@ -133,7 +133,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Skips the value of a key that means nothing here.
+    /// Skips the value of an unknown key.
     pub(super) fn skip_member(&mut self, key: &[u8]) -> Result<(), ReadError> {
         if std::str::from_utf8(key).is_err() {
             return Err(self.syntax("a key in UTF-8 before this value"));
@@ -141,7 +141,7 @@ impl<'a> Cursor<'a> {
         self.span().map(drop)
     }
 
-    /// Calls `member` with each key of an object, standing before its value.
+    /// Calls `member` with each key of an object; the cursor is then before the value.
     #[inline]
     pub(super) fn object(
         &mut self,
@@ -166,7 +166,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Calls `element` with each index of an array, standing before the element.
+    /// Calls `element` with each index of an array; the cursor is then before the element.
     pub(super) fn array(
         &mut self,
         mut element: impl FnMut(&mut Self, usize) -> Result<(), ReadError>,
@@ -187,7 +187,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The bytes before the first that ends or complicates a string: a quote, a backslash or a control character.
+/// Returns the number of bytes before the first quote, backslash or control character of a string.
 #[inline]
 fn plain_length(text: &[u8]) -> Option<usize> {
     text.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20)

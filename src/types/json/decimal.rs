@@ -1,28 +1,28 @@
-//! FP32 from the usual form of decimals.
+//! Reads FP32 from the usual form of decimals.
 //!
-//! Nearly every number of a tensor is a sign or none, a few digits, a point and up to 23 digits. All of them are looked at
-//! at once, eight to a word, so that a processor need not guess how many there are. What has another form, or lies too near
-//! to the middle between two `f32`s, is left to [`super::number`].
+//! Nearly every number of a tensor is an optional sign, a few digits, a point and up to 23 digits. All of them are examined
+//! at once, eight per word, so that the processor need not predict how many there are. Numbers of another form, or too near
+//! to the middle between two `f32`s, are left to [`super::number`].
 
 use super::number::{eight_digits, not_digits};
 
-/// As many bytes as are looked at, with one behind the last digit.
+/// The number of bytes that are examined, including one after the last digit.
 pub(super) const WINDOW: usize = 33;
 
-/// The most digits before the point.
+/// The maximum number of digits before the point.
 const MAX_WHOLE: u32 = 7;
 
-/// The fraction's digits that are converted; those after them only count.
+/// The number of digits of the fraction that are converted; further ones are only counted.
 const CONVERTED: usize = 16;
 
-/// The most digits that a significand has: so many fit 63 bits.
+/// The maximum number of digits of a significand, so that it fits in 63 bits.
 const MAX_DIGITS: u32 = 18;
 
-/// A significand has to be as large as this when digits after it are left out, which then are less than 2^14 units in the
-/// last place of an `f64`.
+/// The least significand after which digits may be dropped, so that they are less than 2^14 units in the last place of an
+/// `f64`.
 const MIN_CUT: u64 = 1_000_000_000_000;
 
-/// How near to the middle between two `f32`s a result may be, in units in the last place of an `f64`.
+/// The least distance of a result from the middle between two `f32`s, in units in the last place of an `f64`.
 const UNSURE: u64 = 1 << 15;
 
 const POWERS: [u64; CONVERTED + 1] = {
@@ -39,19 +39,19 @@ const POWERS: [u64; CONVERTED + 1] = {
 const TENTHS: [f64; CONVERTED + 1] =
     [1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15, 1e-16];
 
-/// Reads the number at the start of `text` and returns its length with it: the `f32` nearest to the nearest `f64`, as
-/// [`super::number`] reads it. Nothing when it does not have the usual form.
-#[expect(clippy::inline_always, reason = "the loop over a tensor is to hold its constants in registers")]
+/// Reads the number at the start of `text`, and returns it with its length: the `f32` nearest to the nearest `f64`, as
+/// [`super::number`] reads it. Returns `None` if the number does not have the usual form.
+#[expect(clippy::inline_always, reason = "keeps the constants in registers in the loop over a tensor")]
 #[inline(always)]
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
-    reason = "rounding is what is wanted, and its error is bounded by `UNSURE`"
+    reason = "rounding is intended, and its error is bounded by `UNSURE`"
 )]
 pub(super) fn read_usual(text: &[u8; WINDOW]) -> Option<(f32, usize)> {
     let negative = text[0] == b'-';
     let start = usize::from(negative);
-    // A processor guesses well where the point is, and then need not wait to go on behind it.
+    // The processor predicts the position of the point well, and then continues after it without waiting.
     let (before, whole) = if text[start + 1] == b'.' { (digit(text[start])?, 1) } else { read_whole(text, start)? };
     let point = start + whole as usize;
     let start = point + 1;
@@ -69,7 +69,7 @@ pub(super) fn read_usual(text: &[u8; WINDOW]) -> Option<(f32, usize)> {
         if count == 0 {
             return None;
         }
-        // Zeros come before the digits, in place of what is behind them.
+        // The digits are moved to the end, with zeros before them.
         let both = u128::from(first.0) | u128::from(second.0) << 64;
         let both = (both << 8) << (120 - 8 * count);
         let after = eight_digits(both as u64) * 100_000_000 + eight_digits((both >> 64) as u64);
@@ -80,12 +80,12 @@ pub(super) fn read_usual(text: &[u8; WINDOW]) -> Option<(f32, usize)> {
     if whole + count > MAX_DIGITS || (is_cut && significand < MIN_CUT) || matches!(text[length], b'e' | b'E') {
         return None;
     }
-    // Its error is below two units, but for what was cut off, and any result but zero is far above the smallest `f32`s.
+    // The error is below two units, apart from the dropped digits, and any result but zero is far above the smallest `f32`s.
     let value = significand.cast_signed() as f64 * TENTHS[count as usize];
     if (value.to_bits() % (1 << 29)).abs_diff(1 << 28) < UNSURE {
         return None;
     }
-    // The sign is as good as random.
+    // Without a branch, because signs cannot be predicted.
     Some((f32::from_bits((value as f32).to_bits() | u32::from(negative) << 31), length))
 }
 
@@ -103,7 +103,7 @@ fn digit(byte: u8) -> Option<u64> {
     byte.is_ascii_digit().then(|| u64::from(byte - b'0'))
 }
 
-/// Eight bytes of text less the digit zero, the first one in the lowest.
+/// Eight bytes of text minus the digit zero, the first one in the lowest byte.
 #[derive(Clone, Copy)]
 struct Digits(u64);
 
@@ -114,7 +114,7 @@ impl Digits {
         Some(Self(u64::from_le_bytes(*bytes).wrapping_sub(0x3030_3030_3030_3030)))
     }
 
-    /// Marks the first byte that is no digit, and maybe some after it.
+    /// Marks the first byte that is not a digit, and possibly some after it.
     #[inline]
     const fn others(self) -> u64 {
         not_digits(self.0)
@@ -127,9 +127,9 @@ mod tests {
     use crate::types::json::number::{JsonElement, scan};
     use proptest::prelude::*;
 
-    /// Reads text that something follows.
-    fn read(text: &str, behind: &str) -> Option<(f32, usize)> {
-        let text = format!("{text}{behind}{}", " ".repeat(WINDOW));
+    /// Reads text that is followed by `after`.
+    fn read(text: &str, after: &str) -> Option<(f32, usize)> {
+        let text = format!("{text}{after}{}", " ".repeat(WINDOW));
         read_usual(text.as_bytes().first_chunk().unwrap())
     }
 
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn usual_numbers_are_read_here() {
+    fn read_usual_reads_numbers_of_the_usual_form() {
         for text in [
             "0.5",
             "-0.0",
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn all_others_are_not() {
+    fn read_usual_leaves_other_numbers() {
         for text in [
             "1",
             "-1",
@@ -185,8 +185,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn usual_numbers_are_exact(text in r"-?(0|[1-9][0-9]{0,8})(\.[0-9]{1,25})?([eE]-?[0-9])?", behind in r"[,\] \n.\-0-9eE]?") {
-            // What is behind may belong to the number.
+        fn read_usual_is_exact(text in r"-?(0|[1-9][0-9]{0,8})(\.[0-9]{1,25})?([eE]-?[0-9])?", behind in r"[,\] \n.\-0-9eE]?") {
+            // The text after the number may belong to it.
             let whole = format!("{text}{behind}");
             if let Some((value, length)) = read(&text, &behind) {
                 let (number, expected) = scan(whole.as_bytes()).unwrap();
@@ -215,7 +215,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_left(bytes in any::<[u8; WINDOW]>(), digits in proptest::collection::vec(0..10_u8, WINDOW)) {
+        fn read_usual_agrees_with_scan_on_any_bytes(bytes in any::<[u8; WINDOW]>(), digits in proptest::collection::vec(0..10_u8, WINDOW)) {
             let _ = read_usual(&bytes);
             let mut text = bytes;
             for (place, digit) in text.iter_mut().zip(digits) {

@@ -1,17 +1,17 @@
-//! What can be wrong with a request's JSON.
+//! Errors in the JSON of requests and responses.
 
 use crate::types::{Datatype, TensorError};
 
-/// Why a request could not be read. Nothing of the request is kept.
+/// Why a request could not be read.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ReadError {
     /// The text is not JSON.
     #[error("invalid JSON at byte {offset}: expected {expected}")]
     Syntax { offset: usize, expected: &'static str },
-    /// The text is JSON that nests deeper than any tensor does.
+    /// The JSON nests deeper than any tensor.
     #[error("invalid JSON at byte {offset}: nested deeper than {limit} levels")]
     TooDeep { offset: usize, limit: usize },
-    /// A field is there but holds something else.
+    /// A field has a value of the wrong type.
     #[error("`{path}`: expected {expected}")]
     Type { path: String, expected: &'static str },
     #[error("`{path}` is required")]
@@ -20,31 +20,31 @@ pub enum ReadError {
         "`{path}`: unknown datatype `{found}`, expected one of BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, BF16, FP32, FP64, BYTES"
     )]
     Datatype { path: String, found: String },
-    /// An element is no value of the tensor's datatype.
+    /// An element is not a value of the tensor's datatype.
     #[error("input `{input}`: element {index} is not a valid {datatype}: expected {expected}")]
     Element { input: String, index: usize, datatype: Datatype, expected: &'static str },
-    /// Nested arrays that do not make a box.
+    /// Nested arrays of one level differ in length.
     #[error("input `{input}`: ragged data at element {index}: all arrays of one level must have the same length")]
     Ragged { input: String, index: usize },
-    /// An input asks for more binary data than is left.
+    /// An input declares more binary data than is left.
     #[error("input `{input}`: `binary_data_size` is {size}, but {left} bytes of binary data are left")]
     BinarySize { input: String, size: usize, left: usize },
-    /// An input asks for binary data in a body that is all JSON.
+    /// An input declares binary data, but the whole body is JSON.
     #[error(
-        "input `{input}` has a `binary_data_size`, but the body is JSON alone: the header `inference-header-content-length` says where binary data begins"
+        "input `{input}` has a `binary_data_size`, but the whole body is JSON: set the header `inference-header-content-length` to the length of the JSON"
     )]
     NoBinaryPart { input: String },
-    #[error("{found} bytes of binary data are left that no input's `binary_data_size` asks for")]
+    #[error("{found} bytes of binary data belong to no input: check each `binary_data_size`")]
     BinaryLeft { found: usize },
     #[error("input `{input}` has both `data` and `binary_data_size`: send one of them")]
     TwoSources { input: String },
-    /// Data and shape are each fine but do not agree.
+    /// Data and shape are both valid but do not match.
     #[error(transparent)]
     Tensor(#[from] TensorError),
 }
 
 impl ReadError {
-    /// Tells whether the request was well-formed and only its tensors do not agree with themselves.
+    /// Returns whether the request is well-formed and only the data of a tensor does not match its shape or datatype.
     pub const fn is_mismatch(&self) -> bool {
         match self {
             Self::Element { .. }

@@ -1,17 +1,19 @@
-//! Floats to their shortest text that reads back as the same value of their own type.
+//! Writes floats as the shortest text that reads back as the same value of their own type.
 //!
-//! `zmij` knows how. What is here makes the text of most `f32`s, which are what tensors hold, three times as fast: without a
-//! branch that depends on the digits, and written where it is to stand. All others, and the form of the text, are `zmij`'s.
+//! `zmij` does this for any float. The code here writes most `f32`s, the usual elements of tensors, three times as fast:
+//! without a branch that depends on the digits, and directly to the destination. All other values are left to `zmij`, and
+//! the format of the text is the same.
 //!
-//! The digits are found as Schubfach does (Giulietti, 2020), in the way of `zmij`: a product of 64 bits holds the seven or
-//! eight digits that every `f32` has, and in its fraction whether one more is needed to tell the value from its neighbors.
+//! The digits are found with Schubfach (Giulietti, 2020), as `zmij` implements it: a product of 64 bits holds the seven or
+//! eight digits that every `f32` has, and its fraction shows whether one more is needed to distinguish the value from its
+//! neighbors.
 
-/// Room for any float's text and the comma behind it, in bytes.
+/// The size in bytes of the longest float and the comma after it.
 pub(super) const SPACE: usize = 32;
 
-/// A float that has a text.
+/// A float that can be written as text.
 pub(super) trait Float: Copy + Into<f64> {
-    /// Writes the text and returns its length; nothing for what is not finite.
+    /// Writes the text and returns its length, or `None` if the value is not finite.
     fn write(self, place: &mut [u8; SPACE]) -> Option<usize>;
 }
 
@@ -37,10 +39,10 @@ fn write_any(value: impl zmij::Float, place: &mut [u8; SPACE]) -> usize {
     text.len()
 }
 
-/// The bits of fraction in the product of a significand and its scale.
+/// The number of fraction bits in the product of a significand and its scale.
 const FRACTION: u32 = 34;
 
-/// What turns the significands of one binary exponent into decimal digits.
+/// Converts the significands of one binary exponent to decimal digits.
 #[derive(Clone, Copy)]
 struct Scale {
     /// A power of ten, rounded up to 64 bits of significand.
@@ -56,7 +58,7 @@ struct Scale {
 /// The power of two that the significands of the first of [`SCALES`] are multiplied by.
 const LOWEST: i32 = -42;
 
-/// The scales of values from 2^-19 on, as smaller ones have an exponent in their text, and below 2^20.
+/// The scales of values from 2^-19, since smaller ones have an exponent in their text, to below 2^20.
 const SCALES: [Scale; 39] = {
     let mut scales = [Scale::new(LOWEST); 39];
     let mut place = 0;
@@ -70,10 +72,10 @@ const SCALES: [Scale; 39] = {
 };
 
 impl Scale {
-    /// Makes the scale of significands that are multiplied by `2^exponent`.
+    /// Creates the scale of significands that are multiplied by `2^exponent`.
     #[expect(clippy::cast_sign_loss, reason = "shifts are between 0 and 64")]
     const fn new(exponent: i32) -> Self {
-        // The logarithms are exact as far as these exponents go: log10(2) = 315653 / 2^20, log2(10) = 217707 / 2^16.
+        // The logarithms are exact for these exponents: log10(2) = 315653 / 2^20, log2(10) = 217707 / 2^16.
         let decimal = ((exponent * 315_653) >> 20) + 1;
         let power = 10_u128.pow(decimal.unsigned_abs());
         let power = if decimal <= 0 { power } else { u128::MAX / power };
@@ -83,10 +85,10 @@ impl Scale {
     }
 }
 
-/// The most digits before the point; larger numbers are rare.
+/// The maximum number of digits before the point; larger numbers are rare.
 const MAX_WHOLE: usize = 6;
 
-/// Writes a value of usual size, as long as its neighbors are equally far away; nothing for zero and powers of two.
+/// Writes a value of usual size whose neighbors are equally far away. Returns `None` for zero, powers of two and others.
 #[inline]
 fn write_usual(value: f32, place: &mut [u8; SPACE]) -> Option<usize> {
     const POINT: u64 = b'.' as u64;
@@ -102,7 +104,7 @@ fn write_usual(value: f32, place: &mut [u8; SPACE]) -> Option<usize> {
     let digits = (digits | 0x3030_3030_3030_3030) >> (8 * leading);
     let last = b'0' | last;
 
-    // More is written than belongs to the text, at places that do not depend on its length.
+    // More bytes are written than belong to the text, so that the positions do not depend on its length.
     let negative = usize::from(value.is_sign_negative());
     place[0] = b'-';
     let place = &mut place[negative..];
@@ -132,14 +134,14 @@ struct Decimal {
     digits: u64,
     /// The ninth digit.
     last: u8,
-    /// How many of the digits are zeros in front, two at most.
+    /// The number of leading zeros among the digits, at most two.
     leading: usize,
     /// The power of ten of the first digit after those.
     exponent: i32,
 }
 
 impl Scale {
-    /// Finds the digits of a significand, whose highest bit is that of 2^23 and not the only one.
+    /// Finds the digits of a significand, whose highest bit is 2^23 and not the only one.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -150,11 +152,11 @@ impl Scale {
         const ONE: u64 = 1 << FRACTION;
         let product = ((u128::from(significand << self.shift) * u128::from(self.power)) >> 64) as u64;
         let fraction = product % ONE;
-        // What lies in the middle between neighbors reads back as the even one.
+        // A value in the middle between two neighbors reads back as the even one.
         let half = self.half + (significand & 1 ^ 1);
         let (down, up) = (half > fraction, fraction + half >= ONE);
         let rounded = (fraction * 10 + ONE / 2) / ONE;
-        // Ties go to the even digit, and 2.5 is the only one that there is.
+        // Ties go to the even digit; 2.5 is the only one.
         let rounded = if fraction == ONE / 4 { 2 } else { rounded };
         let last = if down | up { 0 } else { rounded };
         let digits = to_digits(product / ONE + u64::from(up));
@@ -165,7 +167,7 @@ impl Scale {
 
 /// Returns the eight digits of a number below 10^8 as bytes, the first one in the lowest.
 ///
-/// Halves are divided at once, in three steps: a part is `high * 2^n + low` after adding `high * (2^n - base)` to it.
+/// All parts are halved at once, in three steps: a part is `high * 2^n + low` after adding `high * (2^n - base)` to it.
 #[inline]
 const fn to_digits(number: u64) -> u64 {
     let fours = number + ((1 << 32) - 10_000) * ((number * 109_951_163) >> 40);
@@ -185,7 +187,7 @@ mod tests {
         Some(String::from_utf8(place[..length].to_vec()).unwrap())
     }
 
-    /// Whether `write_usual` agrees with `zmij`; `None` where it leaves the value to it.
+    /// Returns whether `write_usual` agrees with `zmij`, or `None` if it leaves the value to `zmij`.
     fn agrees(value: f32) -> Option<bool> {
         let mut place = [b'?'; SPACE];
         let length = write_usual(value, &mut place)?;
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn usual_values_are_written_here() {
+    fn write_usual_writes_usual_values() {
         for value in [0.1_f32, 1.234e-5, -3.0, 0.75, 999_999.0] {
             assert_eq!(agrees(value), Some(true), "{value}");
         }
@@ -231,7 +233,7 @@ mod tests {
 
     #[test]
     fn every_exponent_agrees_with_zmij() {
-        // A prime step, so that all digits and both parities come up.
+        // A prime step, so that all digits and both parities occur.
         let written = (0..0x7f80_0000_u32).step_by(1009).filter_map(|bits| agrees(f32::from_bits(bits)));
         assert!(written.inspect(|&agrees| assert!(agrees)).count() > 300_000);
     }
@@ -246,7 +248,7 @@ mod tests {
     proptest! {
         #[test]
         fn short_decimals_agree_with_zmij(digits in 1_i32..10_000_000, places in 0_i32..12) {
-            #[expect(clippy::cast_possible_truncation, reason = "the nearest f32 is what is wanted")]
+            #[expect(clippy::cast_possible_truncation, reason = "the nearest f32 is intended")]
             let value = (f64::from(digits) / 10_f64.powi(places)) as f32;
             prop_assert_ne!(agrees(value), Some(false));
         }

@@ -1,7 +1,7 @@
 //! The JSON form of requests and responses, for servers and for clients (Open Inference protocol, "HTTP/REST").
 //!
-//! Tensor data never becomes a value tree: numbers go from text straight into the typed buffer, nested arrays are
-//! flattened on the way, and answers are written from the buffer. Data may also stand behind the JSON, in its raw form.
+//! Tensor data never becomes a value tree: numbers are read from text directly into the typed buffer, nested arrays are
+//! flattened while reading, and responses are written from the buffer. Data may also follow the JSON in its raw form.
 
 mod binary;
 mod cursor;
@@ -15,6 +15,6 @@ mod writer;
 
 pub use binary::BinaryOutputs;
 pub use error::ReadError;
-pub use reader::{Incoming, read_request};
+pub use reader::{JsonRequest, read_request};
 pub use response::read_response;
-pub use writer::{NonFinite, WriteError, WriteOptions, Written, write_request, write_response};
+pub use writer::{JsonBody, NonFinite, WriteError, WriteOptions, write_request, write_response};

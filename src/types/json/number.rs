@@ -1,6 +1,6 @@
-//! Numbers from JSON text into the elements of a datatype.
+//! Converts numbers in JSON text to the elements of a datatype.
 //!
-//! The digits are read once, eight at a time where they come in eights, into a 64-bit significand and a power of ten.
+//! The digits are read once, eight at a time if possible, into a 64-bit significand and a power of ten.
 //! Most numbers convert exactly from there with one multiplication or division (Clinger, "How to read floating point
 //! numbers accurately", PLDI 1990); the rest are read again by the standard library, which is always exact.
 
@@ -15,23 +15,23 @@ const POWERS: [f64; 45] = [
     1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 ];
 
-/// A number as it is written.
+/// A number as it is written in the text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Number<'a> {
     /// The text, which is valid JSON.
     text: &'a [u8],
-    /// The digits without sign and point; meaningless when `overflow`.
+    /// The digits without sign and point; meaningless if `overflow` is true.
     significand: u64,
     /// The power of ten that the significand is multiplied by.
     exponent: i64,
     negative: bool,
-    /// There are more digits than the significand holds, or an exponent beyond any use.
+    /// Whether there are more digits than the significand holds, or the exponent is far out of range.
     overflow: bool,
-    /// There is neither a point nor an exponent.
+    /// Whether there is neither a point nor an exponent.
     integer: bool,
 }
 
-/// Takes a number from the start of `text`; `None` when there is none.
+/// Reads the number at the start of `text` and returns it with its length, or `None` if there is none.
 #[expect(clippy::inline_always, reason = "returning the parts in registers makes reading a tensor 1.4 times as fast")]
 #[inline(always)]
 pub(super) fn scan(text: &[u8]) -> Option<(Number<'_>, usize)> {
@@ -73,12 +73,12 @@ pub(super) fn scan(text: &[u8]) -> Option<(Number<'_>, usize)> {
         if position == start {
             return None;
         }
-        // Far beyond any float, and the sums below cannot overflow.
+        // Far out of the range of any float, so that the sums below cannot overflow.
         overflow = position - start > 6;
         let power = if overflow { 0 } else { i64::try_from(power).ok()? };
         exponent += if down { -power } else { power };
     }
-    // Leading zeros count here as digits, which only sends a few more numbers the slow way.
+    // Leading zeros count as digits here, which only sends a few more numbers down the slow path.
     overflow |= count > 19;
     Some((Number { text: &text[..position], significand, exponent, negative, overflow, integer }, position))
 }
@@ -86,10 +86,10 @@ pub(super) fn scan(text: &[u8]) -> Option<(Number<'_>, usize)> {
 /// The powers of ten that shift a significand for up to seven more digits.
 const SHIFTS: [u64; 8] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000];
 
-/// Adds the digits at `position` to `value`, wrapping when there are too many.
+/// Appends the digits at `position` to `value`, wrapping if there are too many.
 ///
-/// A processor guesses well whether eight digits follow, and then need not wait for them to go on. It cannot guess how
-/// many the rest are, so those are counted without a branch.
+/// The processor predicts well whether eight digits follow, and then continues without waiting for them. It cannot predict
+/// how many digits remain, so those are counted without a branch.
 #[inline]
 fn digits(text: &[u8], position: &mut usize, value: &mut u64) {
     while let Some(chunk) = text.get(*position..*position + 8).and_then(|chunk| chunk.try_into().ok()) {
@@ -105,7 +105,7 @@ fn digits(text: &[u8], position: &mut usize, value: &mut u64) {
     single_digits(text, position, value);
 }
 
-/// Adds the digits at `position` to `value`, one at a time, for numbers that mostly have one or two.
+/// Appends the digits at `position` to `value`, one at a time, for numbers that usually have one or two.
 #[inline]
 fn single_digits(text: &[u8], position: &mut usize, value: &mut u64) {
     while let Some(byte) = text.get(*position) {
@@ -127,14 +127,14 @@ fn leading_digits(chunk: [u8; 8]) -> (u64, usize) {
     (eight_digits(values.checked_shl(64 - bits).unwrap_or(0)), (bits / 8) as usize)
 }
 
-/// Marks, by its highest bit, the first of eight bytes that is above 9, and maybe some after it.
+/// Sets the highest bit of the first of eight bytes that is above 9, and possibly of some after it.
 #[inline]
 pub(super) const fn not_digits(values: u64) -> u64 {
-    // Carries only reach the bytes after one that is above 9.
+    // Carries only reach the bytes after the first one that is above 9.
     (values | values.wrapping_add(0x7676_7676_7676_7676)) & 0x8080_8080_8080_8080
 }
 
-/// Returns the number of eight digits, the first one in the lowest byte.
+/// Returns the number that eight digits form, the first one in the lowest byte.
 ///
 /// After Lemire, "Quickly parsing eight digits" (2018).
 #[inline]
@@ -146,7 +146,7 @@ pub(super) const fn eight_digits(values: u64) -> u64 {
 }
 
 impl Number<'_> {
-    /// The nearest `f64`; infinite when the number is beyond its range.
+    /// Returns the nearest `f64`, which is infinite if the number is out of range.
     #[inline]
     #[expect(clippy::cast_precision_loss, reason = "the significand is below 2^53")]
     pub(super) fn to_f64(self) -> f64 {
@@ -166,16 +166,17 @@ impl Number<'_> {
         self.as_str().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)
     }
 
-    /// The `f32` nearest to the nearest `f64`, which is how NumPy reads JSON into float32.
+    /// Returns the `f32` nearest to the nearest `f64`, which is how NumPy reads JSON into float32.
     ///
     /// A significand of up to 19 digits is first converted with an error of less than two units in the last place of an
-    /// `f64`: half a unit each for the significand, the power and their product. That decides the `f32` unless the value lies within those units of the middle between two `f32`s, or
-    /// outside the range where `f32`s have all their bits; only then is the exact `f64` needed.
+    /// `f64`: half a unit each for the significand, the power and their product. That determines the `f32`, unless the value
+    /// is within those units of the middle between two `f32`s, or outside the range where `f32`s have all their bits; only
+    /// then is the exact `f64` needed.
     #[inline]
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
-        reason = "rounding is what is wanted, and its error is bounded above"
+        reason = "rounding is intended, and its error is bounded above"
     )]
     pub(super) fn to_f32(self) -> f32 {
         const DROPPED: u64 = (1 << 29) - 1;
@@ -187,14 +188,14 @@ impl Number<'_> {
             let distance = (value.to_bits() & DROPPED).abs_diff(MIDDLE);
             let normal = (f64::from(f32::MIN_POSITIVE)..1e38).contains(&value);
             if (distance > 4 && normal) || value == 0.0 {
-                // The sign is as good as random too.
+                // Without a branch, because signs cannot be predicted either.
                 return f32::from_bits((value as f32).to_bits() | u32::from(self.negative) << 31);
             }
         }
         self.to_f64() as f32
     }
 
-    /// The integer, when the number is one (`3`, `3.0` and `3e2` are) and fits 128 bits.
+    /// Returns the integer if the number is one (as are `3`, `3.0` and `3e2`) and fits in 128 bits.
     #[inline]
     pub(super) fn to_integer(self) -> Option<i128> {
         if self.integer && !self.overflow {
@@ -221,25 +222,25 @@ fn power_of_ten(exponent: i64) -> Option<f64> {
     usize::try_from(exponent + 22).ok().and_then(|index| POWERS.get(index)).copied()
 }
 
-/// Multiplies by a power of ten that is exact, or `None` when it is not.
+/// Multiplies by a power of ten, or returns `None` if that power is not exact.
 #[inline]
 fn scale(value: f64, exponent: i64) -> Option<f64> {
     let power = power_of_ten(i64::try_from(exponent.unsigned_abs()).ok()?)?;
     Some(if exponent < 0 { value / power } else { value * power })
 }
 
-/// An element that JSON can hold.
+/// An element of a datatype that is read from JSON.
 pub(super) trait JsonElement: Sized + Copy {
-    /// What a message says was expected.
+    /// The expected value, for messages.
     const EXPECTED: &'static str;
 
-    /// Reads a number at the start of `text`, and its length, if it has a form that is read faster than others.
+    /// Reads the number at the start of `text` and returns it with its length, if it has a form with a faster path.
     #[inline]
     fn read_usual(_text: &[u8; WINDOW]) -> Option<(Self, usize)> {
         None
     }
 
-    /// Converts a number, or `None` when the datatype does not hold it.
+    /// Converts a number, or returns `None` if it is not a value of the datatype.
     fn from_number(number: Number<'_>) -> Option<Self>;
 
     /// Converts `null`, which floating-point numbers read as NaN.
@@ -252,7 +253,7 @@ pub(super) trait JsonElement: Sized + Copy {
         None
     }
 
-    /// Converts a text: the number it spells, and for floats `NaN`, `Infinity` and `-Infinity`.
+    /// Converts a string that contains a number, or for floats `NaN`, `Infinity` or `-Infinity`.
     fn from_text(text: &str) -> Option<Self> {
         let (number, length) = scan(text.as_bytes())?;
         if length == text.len() { Self::from_number(number) } else { None }
@@ -296,7 +297,7 @@ macro_rules! floats {
         $(impl JsonElement for $type {
             const EXPECTED: &'static str = $expected;
 
-            // Always, so that the loop over a tensor holds its constants in registers.
+            // Always, to keep the constants in registers in the loop over a tensor.
             $(#[inline(always)]
             fn read_usual(text: &[u8; WINDOW]) -> Option<(Self, usize)> {
                 $usual(text)
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn only_json_numbers_are_numbers() {
+    fn scan_accepts_only_json_numbers() {
         for text in ["", "-", "01", "-01", ".5", "1.", "1.e3", "1e", "1e+", "+1", "NaN", "Infinity"] {
             assert!(scan(text.as_bytes()).is_none(), "{text}");
         }
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_know_their_edges() {
+    fn floats_are_correct_at_their_limits() {
         assert_eq!(f64::from_number(number("1e400")), None);
         assert_eq!(f64::from_number(number("1e-400")), Some(0.0));
         assert_eq!(f64::from_number(number("1e-99999999999")), Some(0.0));

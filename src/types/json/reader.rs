@@ -1,4 +1,4 @@
-//! Requests from JSON.
+//! Reads requests from JSON.
 
 use std::ops::Range;
 
@@ -12,33 +12,33 @@ use super::number::{self, Bool, JsonElement};
 use crate::types::shape::resolve_shape;
 use crate::types::{BytesElements, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData};
 
-/// The fewest bytes of text that an element takes (a digit and a comma), so that no declared shape reserves more
-/// memory than the text could fill.
+/// The minimum size of an element in the text (a digit and a comma), so that a declared shape cannot reserve more memory
+/// than the text could fill.
 const TEXT_PER_ELEMENT: usize = 2;
 
-/// A request that was read, and what it says to the transport alone.
+/// A parsed request, with the parts that only the transport uses.
 #[derive(Debug, Clone, Default)]
-pub struct Incoming {
-    /// Its `id` and `headers` are empty: the transport fills them.
+pub struct JsonRequest {
+    /// The request; its `id` and `headers` are empty, and set by the transport.
     pub request: InferenceRequest,
-    /// The caller's id, if it has one.
+    /// The client's id, if the request has one.
     pub id: Option<String>,
-    /// Which outputs the caller wants as binary data.
+    /// The outputs that the client requests as binary data.
     pub binary_outputs: BinaryOutputs,
 }
 
-/// Reads an inference request, and the binary data that followed its JSON: `None` when the whole body is JSON.
+/// Reads an inference request. `binary` is the data after the JSON, or `None` if the whole body is JSON.
 ///
-/// Tensors of binary data are slices of it. Unknown keys are ignored.
+/// Tensors with binary data are slices of it. Unknown keys are ignored.
 ///
 /// # Errors
 ///
-/// [`ReadError`] says where and what; [`ReadError::is_mismatch`] tells malformed requests from tensors that contradict
-/// themselves.
-pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<Incoming, ReadError> {
+/// Fails with the position and the reason. [`ReadError::is_mismatch`] distinguishes tensors that contradict themselves from
+/// malformed requests.
+pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<JsonRequest, ReadError> {
     let mut cursor = Cursor::new(text);
     let mut binary = BinaryPart::new(binary);
-    let mut incoming = Incoming::default();
+    let mut parsed = JsonRequest::default();
     let mut inputs = None;
     if cursor.peek() != Some(b'{') {
         return Err(match cursor.span() {
@@ -48,12 +48,12 @@ pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<Incoming, Read
     }
     cursor.object(|cursor, key| {
         match key {
-            b"id" => incoming.id = optional(cursor, |cursor| string(cursor, || "id".to_owned()))?,
-            b"parameters" => incoming.request.parameters = parameters(cursor, || "parameters".to_owned())?,
+            b"id" => parsed.id = optional(cursor, |cursor| string(cursor, || "id".to_owned()))?,
+            b"parameters" => parsed.request.parameters = parameters(cursor, || "parameters".to_owned())?,
             b"inputs" => inputs = Some(read_tensors(cursor, "inputs", &mut binary)?),
             b"outputs" => {
-                let outputs = optional(cursor, |cursor| read_outputs(cursor, &mut incoming.binary_outputs))?;
-                incoming.request.outputs = outputs.unwrap_or_default();
+                let outputs = optional(cursor, |cursor| read_outputs(cursor, &mut parsed.binary_outputs))?;
+                parsed.request.outputs = outputs.unwrap_or_default();
             }
             _ => cursor.skip_member(key)?,
         }
@@ -62,13 +62,13 @@ pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<Incoming, Read
     if cursor.peek().is_some() {
         return Err(cursor.syntax("the end of the request"));
     }
-    incoming.request.inputs = inputs.ok_or_else(|| ReadError::Missing { path: "inputs".to_owned() })?;
+    parsed.request.inputs = inputs.ok_or_else(|| ReadError::Missing { path: "inputs".to_owned() })?;
     binary.finish()?;
-    incoming.binary_outputs.take_all(&mut incoming.request.parameters)?;
-    Ok(incoming)
+    parsed.binary_outputs.take_all(&mut parsed.request.parameters)?;
+    Ok(parsed)
 }
 
-/// Reads the tensors of the array that messages call `list`.
+/// Reads an array of tensors. `list` is its name in messages.
 pub(super) fn read_tensors(
     cursor: &mut Cursor<'_>,
     list: &'static str,
@@ -77,7 +77,7 @@ pub(super) fn read_tensors(
     want(cursor, b'[', || list.to_owned(), "an array")?;
     let mut tensors = Vec::new();
     cursor.array(|cursor, index| {
-        tensors.push(read_tensor(cursor, (list, index), binary)?);
+        tensors.push(read_tensor(cursor, list, index, binary)?);
         Ok(())
     })?;
     Ok(tensors)
@@ -107,17 +107,18 @@ fn read_outputs(cursor: &mut Cursor<'_>, binary: &mut BinaryOutputs) -> Result<V
     Ok(outputs)
 }
 
-/// What is known of an input's data so far.
-enum Data<'a> {
+/// The state of an input's data while the input is read.
+enum InputData<'a> {
     Absent,
-    /// The text, because the datatype comes later.
+    /// The position of the text, because the datatype has not been read yet.
     Text(Cursor<'a>),
     Read(TensorData),
 }
 
 fn read_tensor(
     cursor: &mut Cursor<'_>,
-    (list, position): (&'static str, usize),
+    list: &'static str,
+    position: usize,
     binary: &mut BinaryPart,
 ) -> Result<Tensor, ReadError> {
     let path = |field: &str| format!("{list}[{position}]{field}");
@@ -126,7 +127,7 @@ fn read_tensor(
     let mut shape = None;
     let mut datatype = None;
     let mut input_parameters = Parameters::new();
-    let mut data = Data::Absent;
+    let mut data = InputData::Absent;
     cursor.object(|cursor, key| {
         match key {
             b"name" => name = Some(string(cursor, || path(".name"))?),
@@ -137,11 +138,11 @@ fn read_tensor(
                 data = if let Some(datatype) = datatype {
                     let label = || label(name.as_deref(), position);
                     let capacity = capacity(shape.as_deref(), cursor);
-                    Data::Read(read_data(cursor, datatype, capacity, &label)?)
+                    InputData::Read(read_data(cursor, datatype, capacity, &label)?)
                 } else {
                     let start = cursor.clone();
                     cursor.span()?;
-                    Data::Text(start)
+                    InputData::Text(start)
                 };
             }
             _ => cursor.skip_member(key)?,
@@ -155,14 +156,14 @@ fn read_tensor(
     let shape = shape.ok_or_else(|| missing(".shape"))?;
     let size = binary::take_size(&mut input_parameters, path)?;
     let data = match (data, size) {
-        (Data::Absent, Some(size)) => {
+        (InputData::Absent, Some(size)) => {
             let name = label_text();
             TensorData::from_raw(&name, datatype, binary.take(&name, size)?)?
         }
-        (Data::Absent, None) => return Err(missing(".data")),
+        (InputData::Absent, None) => return Err(missing(".data")),
         (_, Some(_)) => return Err(ReadError::TwoSources { input: label_text() }),
-        (Data::Read(data), None) => data,
-        (Data::Text(mut start), None) => {
+        (InputData::Read(data), None) => data,
+        (InputData::Text(mut start), None) => {
             let capacity = capacity(Some(&shape), &start);
             read_data(&mut start, datatype, capacity, &label_text)?
         }
@@ -177,12 +178,12 @@ fn read_tensor(
     Ok(tensor)
 }
 
-/// What messages call the input: its name, or its place while that is not known.
+/// Returns the name of the input in messages: its own, or its position if that is not known yet.
 fn label(name: Option<&str>, position: usize) -> String {
     name.map_or_else(|| format!("#{position}"), str::to_owned)
 }
 
-/// The number of elements to make room for: what the shape declares, as far as the remaining text can hold it.
+/// Returns the number of elements to reserve memory for: as many as the shape declares, limited by the remaining text.
 fn capacity(shape: Option<&[i64]>, cursor: &Cursor<'_>) -> usize {
     let limit = (cursor.text.len() - cursor.position) / TEXT_PER_ELEMENT + 1;
     let declared = shape.unwrap_or_default().iter().try_fold(1_usize, |count, &dimension| {
@@ -268,9 +269,9 @@ fn read_fixed<T: JsonElement>(
     Ok(TensorData::Fixed(Bytes::from(sink.buffer)))
 }
 
-/// Where the elements of one tensor go.
+/// Collects the elements of one tensor.
 trait Sink {
-    /// Reads one element that is no array.
+    /// Reads one element, which is not an array.
     fn element(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ReadError>;
 
     /// The number of elements so far.
@@ -278,13 +279,13 @@ trait Sink {
 
     fn ragged(&self) -> ReadError;
 
-    /// Takes elements of the usual form with the comma and the one space or none behind each, and returns where the first
-    /// stands that is different.
+    /// Reads elements of the usual form, each followed by a comma and at most one space, and returns the position of the
+    /// first that differs.
     fn usual(&mut self, _text: &[u8], position: usize) -> usize {
         position
     }
 
-    /// Reads as many elements and commas as follow each other, the cursor standing before an element.
+    /// Reads consecutive elements and commas, starting before an element.
     #[inline]
     fn run(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ReadError> {
         loop {
@@ -309,7 +310,7 @@ struct FixedSink<'l, T, L> {
 }
 
 impl<T: JsonElement, L: Fn() -> String> FixedSink<'_, T, L> {
-    /// Everything that is not a number.
+    /// Reads an element that is not a number.
     #[cold]
     fn other(cursor: &mut Cursor<'_>) -> Result<Option<T>, ReadError> {
         Ok(match cursor.byte() {
@@ -403,7 +404,7 @@ impl<L: Fn() -> String> Sink for BytesSink<'_, L> {
     }
 }
 
-/// Reads a scalar, a flat array or nested arrays, which must make a box.
+/// Reads a scalar, a flat array, or nested arrays that must not be ragged.
 fn walk(cursor: &mut Cursor<'_>, sink: &mut impl Sink) -> Result<(), ReadError> {
     if cursor.peek() != Some(b'[') {
         return sink.element(cursor);
@@ -412,7 +413,7 @@ fn walk(cursor: &mut Cursor<'_>, sink: &mut impl Sink) -> Result<(), ReadError> 
     walk_array(cursor, sink, &mut levels, 0)
 }
 
-/// The lengths of the arrays of each level, as the first array of that level had them.
+/// The lengths of the arrays of each level, given by the first array of that level.
 struct Levels {
     lengths: [Option<usize>; MAX_DEPTH],
     /// The level whose arrays hold elements.
@@ -495,7 +496,7 @@ pub(super) fn parameters(cursor: &mut Cursor<'_>, path: impl FnOnce() -> String)
     if span.len() == 2 {
         return Ok(Parameters::new());
     }
-    // The span is valid JSON; what can still fail is its depth, or a number beyond any float.
+    // The span is valid JSON, but it may still be too deep, or contain a number out of the range of a double.
     serde_json::from_slice(span).map_err(|error| {
         if error.to_string().starts_with("recursion limit") {
             ReadError::TooDeep { offset, limit: 127 }
@@ -512,7 +513,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(text: &str) -> Result<InferenceRequest, ReadError> {
-        read_request(text.as_bytes(), None).map(|incoming| incoming.request)
+        read_request(text.as_bytes(), None).map(|parsed| parsed.request)
     }
 
     fn input(fields: &str) -> Result<Tensor, ReadError> {
@@ -535,11 +536,11 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_request() {
+    fn read_request_reads_all_fields() {
         let text = r#" {"id":"a\"b","unknown":{"deep":[1,{"x":null}]},"parameters":{"content_type":"np","k":[1,2.5]},
             "inputs":[{"name":"x","shape":[1,3],"datatype":"INT32","parameters":{"a":1},"data":[1, 2 ,3]}],
             "outputs":[{"name":"predict","parameters":null},{"name":"y","other":1}]} "#;
-        let Incoming { request, id, .. } = read_request(text.as_bytes(), None).unwrap();
+        let JsonRequest { request, id, .. } = read_request(text.as_bytes(), None).unwrap();
         assert_eq!(id.as_deref(), Some("a\"b"));
         assert_eq!(request.parameters.content_type(), Some("np"));
         assert_eq!(request.inputs[0].shape, [1, 3]);
@@ -550,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_id_is_told_from_an_empty_one() {
+    fn absent_id_differs_from_empty_id() {
         let id = |text: &str| read_request(text.as_bytes(), None).unwrap().id;
         assert_eq!(id(r#"{"inputs":[]}"#), None);
         assert_eq!(id(r#"{"id":null,"inputs":[]}"#), None);
@@ -564,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_data_is_flattened_and_must_be_a_box() {
+    fn nested_data_is_flattened_and_must_not_be_ragged() {
         let tensor = input(r#""shape":[2,1,2],"datatype":"UINT8","data":[[[1,2]], [[3,4]]]"#).unwrap();
         assert_eq!(tensor.elements::<u8>().unwrap().as_ref(), [1, 2, 3, 4]);
         for (data, index) in
@@ -595,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_that_do_not_fit_are_named() {
+    fn invalid_elements_are_reported_by_index() {
         let message = input_message(r#""shape":[3],"datatype":"INT8","data":[1,2,300]"#);
         assert_eq!(message, "input `x`: element 2 is not a valid INT8: expected an integer from -128 to 127");
         for (datatype, data) in [
@@ -646,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_are_named_by_path() {
+    fn errors_contain_the_path() {
         assert_eq!(message("[]"), "`request`: expected a JSON object");
         assert_eq!(message("null"), "`request`: expected a JSON object");
         assert_eq!(message("{}"), "`inputs` is required");
@@ -669,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_json_is_refused_with_its_place() {
+    fn invalid_json_is_rejected_with_offset() {
         for (text, offset) in [
             ("", 0),
             ("{", 1),
@@ -693,7 +694,7 @@ mod tests {
         assert!(matches!(read_request(invalid_utf8, None), Err(ReadError::Syntax { offset: 7, expected: "UTF-8" })));
     }
 
-    fn read_binary(inputs: &str, binary: &'static [u8]) -> Result<Incoming, ReadError> {
+    fn read_binary(inputs: &str, binary: &'static [u8]) -> Result<JsonRequest, ReadError> {
         read_request(format!(r#"{{"inputs":[{inputs}]}}"#).as_bytes(), Some(Bytes::from_static(binary)))
     }
 
@@ -713,7 +714,7 @@ mod tests {
     }
 
     #[test]
-    fn binary_data_that_does_not_fit_its_inputs_is_refused() {
+    fn binary_data_that_does_not_fit_inputs_is_rejected() {
         let message = |inputs: &str| read_binary(inputs, b"\x01\0\0\0x").unwrap_err().to_string();
         let sized = |datatype: &str, shape: &str, size: &str| {
             message(&format!(
@@ -732,7 +733,7 @@ mod tests {
         assert!(sized("UINT8", "[6]", &most).ends_with("but 5 bytes of binary data are left"));
         assert_eq!(
             sized("UINT8", "[4]", "4"),
-            "1 bytes of binary data are left that no input's `binary_data_size` asks for"
+            "1 bytes of binary data belong to no input: check each `binary_data_size`"
         );
         assert_eq!(sized("UINT8", "[4]", "5"), "tensor `x` of shape [4] needs 4 elements, but 5 were given");
         assert_eq!(sized("UINT8", "[-1,2]", "5").split(": ").next(), Some("input `x`"));
@@ -745,10 +746,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_of_outputs_goes_to_the_transport() {
+    fn binary_output_parameters_are_removed_from_the_request() {
         let text = r#"{"inputs":[],"outputs":[{"name":"a","parameters":{"binary_data":false,"k":1}},{"name":"b"},
             {"name":"c","parameters":{"binary_data":null}}],"parameters":{"binary_data_output":true,"k":2}}"#;
-        let Incoming { request, binary_outputs, .. } = read_request(text.as_bytes(), None).unwrap();
+        let JsonRequest { request, binary_outputs, .. } = read_request(text.as_bytes(), None).unwrap();
         assert_eq!(["a", "b", "c", "d"].map(|name| binary_outputs.wants(name)), [false, true, true, true]);
         assert_eq!(serde_json::to_string(&request.parameters).unwrap(), r#"{"k":2}"#);
         assert_eq!(serde_json::to_string(&request.outputs[0].parameters).unwrap(), r#"{"k":1}"#);
@@ -764,7 +765,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_ends_in_an_error() {
+    fn deep_nesting_is_an_error() {
         let deep = "[".repeat(100_000);
         assert!(matches!(read(&deep), Err(ReadError::Syntax { .. })));
         assert!(matches!(read(&format!(r#"{{"x":{deep}"#)), Err(ReadError::Syntax { .. })));
@@ -789,13 +790,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_end_in_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn read_request_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = read_request(&bytes, None);
             let _ = read_request(&bytes, Some(Bytes::copy_from_slice(&bytes)));
         }
 
         #[test]
-        fn any_mutation_of_a_request_ends_in_an_answer(at in 0_usize..140, byte in any::<u8>(), cut in 0_usize..140) {
+        fn read_request_never_panics_on_mutated_requests(at in 0_usize..140, byte in any::<u8>(), cut in 0_usize..140) {
             let mut text = br#"{"id":"q","inputs":[{"name":"x","shape":[2,2],"datatype":"FP32","data":[[1.5,-2e3],[null,4]]}],"outputs":[{"name":"predict"}]}"#.to_vec();
             let length = text.len();
             text[at % length] = byte;

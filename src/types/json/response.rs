@@ -1,4 +1,4 @@
-//! Answers from JSON, as a client receives them.
+//! Reads responses from JSON, for clients.
 
 use bytes::Bytes;
 
@@ -8,19 +8,19 @@ use super::cursor::Cursor;
 use super::reader::{optional, parameters, read_tensors, string, want};
 use crate::types::InferenceResponse;
 
-/// Reads an answer, and the binary data that followed its JSON: `None` when the whole body is JSON.
+/// Reads a response. `binary` is the data after the JSON, or `None` if the whole body is JSON.
 ///
-/// Tensors of binary data are slices of it. Unknown keys are ignored, and a name, version or id that is missing is empty.
+/// Tensors with binary data are slices of it. Unknown keys are ignored, and a missing name, version or id is empty.
 ///
 /// # Errors
 ///
-/// [`ReadError`] says where and what.
+/// Fails with the position and the reason.
 pub fn read_response(text: &[u8], binary: Option<Bytes>) -> Result<InferenceResponse, ReadError> {
     let mut cursor = Cursor::new(text);
     let mut binary = BinaryPart::new(binary);
     let mut response = InferenceResponse::default();
     let mut outputs = None;
-    want(&mut cursor, b'{', || "answer".to_owned(), "a JSON object")?;
+    want(&mut cursor, b'{', || "response".to_owned(), "a JSON object")?;
     cursor.object(|cursor, key| {
         let text = |cursor: &mut Cursor<'_>, path: &str| optional(cursor, |cursor| string(cursor, || path.to_owned()));
         match key {
@@ -34,7 +34,7 @@ pub fn read_response(text: &[u8], binary: Option<Bytes>) -> Result<InferenceResp
         Ok(())
     })?;
     if cursor.peek().is_some() {
-        return Err(cursor.syntax("the end of the answer"));
+        return Err(cursor.syntax("the end of the response"));
     }
     response.outputs = outputs.ok_or_else(|| ReadError::Missing { path: "outputs".to_owned() })?;
     binary.finish()?;
@@ -47,7 +47,7 @@ mod tests {
     use crate::types::json::{BinaryOutputs, WriteOptions, write_response};
     use crate::types::{BytesElements, Datatype, Parameters, Tensor, TensorData};
 
-    fn answer() -> InferenceResponse {
+    fn response() -> InferenceResponse {
         let texts = TensorData::Variable(["a", "\u{e9}\n"].iter().collect::<BytesElements>().with_text(true));
         let text = Tensor {
             name: "text".to_owned(),
@@ -66,24 +66,24 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_writes_reads_back() {
+    fn read_response_reverses_write_response() {
         for binary in [false, true] {
             let options = WriteOptions { binary: BinaryOutputs::all(binary), ..WriteOptions::default() };
-            let written = write_response(&answer(), &options).unwrap();
+            let written = write_response(&response(), &options).unwrap();
             let bytes = binary.then(|| Bytes::from(written.binary.concat()));
             let read = read_response(&written.json, bytes).unwrap();
-            let expected = answer();
+            let expected = response();
             assert_eq!(read.outputs, expected.outputs);
             assert_eq!((read.model_name, read.model_version, read.id), ("m".into(), Some("v1".into()), "i".into()));
         }
     }
 
     #[test]
-    fn what_is_no_answer_says_where() {
+    fn read_response_errors_contain_the_path() {
         let message = |text: &str| read_response(text.as_bytes(), None).unwrap_err().to_string();
-        assert_eq!(message("[]"), "`answer`: expected a JSON object");
+        assert_eq!(message("[]"), "`response`: expected a JSON object");
         assert_eq!(message("{}"), "`outputs` is required");
-        assert_eq!(message(r#"{"outputs":[]} x"#), "invalid JSON at byte 15: expected the end of the answer");
+        assert_eq!(message(r#"{"outputs":[]} x"#), "invalid JSON at byte 15: expected the end of the response");
         assert_eq!(
             message(r#"{"outputs":[{"name":"x","datatype":"FP32","data":[1]}]}"#),
             "`outputs[0].shape` is required"

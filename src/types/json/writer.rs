@@ -1,4 +1,4 @@
-//! Answers and requests to JSON, and to binary data behind it.
+//! Writes responses and requests as JSON, with binary data after it.
 
 use bytemuck::Pod;
 use bytes::Bytes;
@@ -11,10 +11,10 @@ use crate::types::{
     BytesElements, Datatype, InferenceRequest, InferenceResponse, Parameters, Tensor, TensorData, TensorError,
 };
 
-/// Floats that are written at a time, which bounds the room that is made ready for them.
+/// The number of floats that are written at a time, which bounds the space that is reserved for them.
 const FLOATS: usize = 64;
 
-/// What stands for NaN and infinities, which JSON does not have.
+/// The representation of NaN and infinities, which JSON does not have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NonFinite {
@@ -23,30 +23,29 @@ pub enum NonFinite {
     Null,
     /// `"NaN"`, `"Infinity"` and `"-Infinity"`.
     String,
-    /// Nothing: the answer fails.
+    /// None: the response is an error.
     Error,
 }
 
-/// How an answer is to be written.
+/// How a response is written.
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
     pub binary: BinaryOutputs,
     pub non_finite: NonFinite,
 }
 
-/// An answer as it goes out.
+/// A body that has been written: JSON, and the binary data after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct JsonBody {
     pub json: Vec<u8>,
-    /// What follows the JSON: the data of each binary output in its raw form, in the order of the outputs. None is copied
-    /// but that of BYTES.
+    /// The data of each binary tensor in its raw form, in the order of the tensors. Only BYTES are copied.
     pub binary: Vec<Bytes>,
 }
 
-/// Why an answer has no JSON form.
+/// Why a response or request cannot be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// JSON is text, so bytes must be UTF-8.
+    /// JSON is text, so BYTES must be UTF-8.
     #[error(
         "output `{output}`: element {index} is not UTF-8, which JSON needs; ask for binary data or encode it as base64"
     )]
@@ -59,16 +58,16 @@ pub enum WriteError {
     Tensor(#[from] TensorError),
 }
 
-/// Writes an answer as compact JSON.
+/// Writes a response as compact JSON.
 ///
-/// Keys come in the original's order. Floats are the shortest text that reads back as the same value of their own type.
-/// A parameter that is `null` is left out, and so is an absent version.
+/// Keys are in the original's order. Floats are the shortest text that reads back as the same value of their own type.
+/// Parameters that are `null` are omitted, and so is an absent version.
 ///
 /// # Errors
 ///
-/// Fails when a BYTES element of JSON is not UTF-8 or one of binary data too long for its prefix, and when a float is
-/// not finite and `options` forbid that.
-pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> Result<Written, WriteError> {
+/// Fails if a BYTES element in JSON is not UTF-8, if one in binary data is too long for its prefix, or if a float is not
+/// finite and `options` forbid that.
+pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> Result<JsonBody, WriteError> {
     let is_json = |output: &&Tensor| !options.binary.wants(&output.name);
     let size: usize = response.outputs.iter().filter(is_json).map(text_size).sum();
     let mut text = Vec::with_capacity(256 + 128 * response.outputs.len() + size);
@@ -99,16 +98,16 @@ pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> R
         text.push(b'}');
     }
     text.extend_from_slice(b"]}");
-    Ok(Written { json: text, binary })
+    Ok(JsonBody { json: text, binary })
 }
 
-/// Writes a request as compact JSON, as a client sends it. With `binary`, the data of all inputs goes behind the JSON, and the
-/// outputs are asked for as binary data.
+/// Writes a request as compact JSON, as a client sends it. With `binary`, the data of all inputs follows the JSON, and the
+/// outputs are requested as binary data.
 ///
 /// # Errors
 ///
-/// Fails when a BYTES element of JSON is not UTF-8, or one of binary data too long for its prefix.
-pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<Written, WriteError> {
+/// Fails if a BYTES element in JSON is not UTF-8, or if one in binary data is too long for its prefix.
+pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<JsonBody, WriteError> {
     let size: usize = if binary { 0 } else { request.inputs.iter().map(text_size).sum() };
     let mut text = Vec::with_capacity(128 + 128 * request.inputs.len() + size);
     let mut parts = Vec::new();
@@ -118,7 +117,7 @@ pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<Written
         text.extend_from_slice(b",\"parameters\":");
         write_parameters(&mut text, &request.parameters, None);
         if binary {
-            // The object is open again for one more, `null`s left out: `{` or `…,`.
+            // Reopens the object for one more member. Its text is `{` or `{…`, since `null`s are omitted.
             text.pop();
             let separator: &[u8] = if text.ends_with(b"{") { b"" } else { b"," };
             text.extend_from_slice(separator);
@@ -137,7 +136,7 @@ pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<Written
             parts.push(data);
         } else {
             write_tensor_head(&mut text, input, None);
-            // Text, for JSON has no infinities, and `null` would not tell them from NaN.
+            // Strings, because JSON has no infinities, and `null` would not distinguish them from NaN.
             write_data(&mut text, input, NonFinite::String)?;
         }
         text.push(b'}');
@@ -157,10 +156,10 @@ pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<Written
         text.push(b']');
     }
     text.push(b'}');
-    Ok(Written { json: text, binary: parts })
+    Ok(JsonBody { json: text, binary: parts })
 }
 
-/// A guess at the text's length that rarely needs a second allocation.
+/// Estimates the length of the text so that a second allocation is rare.
 fn text_size(tensor: &Tensor) -> usize {
     match &tensor.data {
         // These are written as FP32 are.
@@ -170,7 +169,7 @@ fn text_size(tensor: &Tensor) -> usize {
     }
 }
 
-/// Writes all of a tensor but its data, which has `binary_size` bytes if it is not JSON, and leaves the object open.
+/// Writes everything of a tensor but its data, and leaves the object open. `binary_size` is the size of binary data.
 fn write_tensor_head(text: &mut Vec<u8>, tensor: &Tensor, binary_size: Option<usize>) {
     text.extend_from_slice(b"{\"name\":");
     write_value(text, &tensor.name);
@@ -199,7 +198,7 @@ fn write_data(text: &mut Vec<u8>, tensor: &Tensor, non_finite: NonFinite) -> Res
     Ok(())
 }
 
-/// The place and name of a float that may not be written.
+/// The index and name of a float that cannot be written.
 type Refused = (usize, &'static str);
 
 fn write_numbers(text: &mut Vec<u8>, bytes: &[u8], datatype: Datatype, non_finite: NonFinite) -> Result<(), Refused> {
@@ -232,7 +231,7 @@ fn write_integers<T: Pod + itoa::Integer>(text: &mut Vec<u8>, bytes: &[u8]) {
     });
 }
 
-/// Writes floats, up to the first that may not be written.
+/// Writes floats, up to the first that cannot be written.
 fn write_floats<T: Pod, F: Float>(
     text: &mut Vec<u8>,
     bytes: &[u8],
@@ -242,11 +241,11 @@ fn write_floats<T: Pod, F: Float>(
     let start = text.len();
     let mut index = 0;
     for block in bytes.chunks(FLOATS * size_of::<T>()) {
-        // Each text goes where it is to stand, into room for the longest ones.
+        // Each text is written directly to its position, in space that is reserved for the longest ones.
         let mut end = text.len();
         text.resize(end + block.len() / size_of::<T>() * float::SPACE, 0);
         for value in numbers::<T>(block).map(&widen) {
-            let place = text[end..].first_chunk_mut().expect("there is room for each float of the block");
+            let place = text[end..].first_chunk_mut().expect("there is space for each float of the block");
             let length = match value.write(place) {
                 Some(length) => length,
                 None => write_non_finite(value.into(), non_finite, place)
@@ -259,13 +258,13 @@ fn write_floats<T: Pod, F: Float>(
         text.truncate(end);
     }
     if text.len() > start {
-        // The last comma.
+        // Removes the last comma.
         text.pop();
     }
     Ok(())
 }
 
-/// Writes what stands for a value that is not finite and returns its length; nothing when it may not be written.
+/// Writes the representation of a value that is not finite and returns its length, or `None` if it is an error.
 #[cold]
 fn write_non_finite(value: f64, non_finite: NonFinite, place: &mut [u8; float::SPACE]) -> Option<usize> {
     let quoted;
@@ -281,7 +280,7 @@ fn write_non_finite(value: f64, non_finite: NonFinite, place: &mut [u8; float::S
     Some(text.len())
 }
 
-/// Returns the name that reads back as the value, though every NaN becomes the same.
+/// Returns the name that reads back as the value, except that sign and payload of NaN are lost.
 const fn name_of_non_finite(value: f64) -> &'static str {
     if value.is_nan() {
         "NaN"
@@ -309,7 +308,7 @@ fn write_bytes(text: &mut Vec<u8>, elements: &BytesElements, output: &str) -> Re
     Ok(())
 }
 
-/// Writes parameters without those that are `null`, and with the size of binary data, which no model sets.
+/// Writes parameters, without those that are `null`, and the size of binary data in place of any that the model set.
 fn write_parameters(text: &mut Vec<u8>, parameters: &Parameters, binary_size: Option<usize>) {
     let start = text.len();
     text.push(b'{');
@@ -330,7 +329,7 @@ fn write_parameters(text: &mut Vec<u8>, parameters: &Parameters, binary_size: Op
         write_value(text, &size);
         text.push(b',');
     }
-    // The last comma becomes the end, unless there was none.
+    // The closing brace replaces the last comma, if there is one.
     if text.len() > start + 1 {
         text.pop();
     }
@@ -366,7 +365,7 @@ mod tests {
     }
 
     fn text(response: &InferenceResponse) -> String {
-        let Written { json, binary } = write_response(response, &WriteOptions::default()).unwrap();
+        let JsonBody { json, binary } = write_response(response, &WriteOptions::default()).unwrap();
         assert!(binary.is_empty());
         String::from_utf8(json).unwrap()
     }
@@ -413,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_non_finite_floats_is_chosen() {
+    fn non_finite_floats_are_written_as_the_options_choose() {
         let write = |tensor: Tensor, non_finite| {
             let options = WriteOptions { non_finite, ..WriteOptions::default() };
             write_response(&response(vec![tensor]), &options).map(|written| String::from_utf8(written.json).unwrap())
@@ -444,7 +443,7 @@ mod tests {
         binary.take_one("c", &mut parameters, str::to_owned).unwrap();
         let options = WriteOptions { binary, non_finite: NonFinite::Error };
         let kept = first.to_raw().unwrap().as_ptr();
-        let Written { json, binary } = write_response(&response(vec![first, second, third]), &options).unwrap();
+        let JsonBody { json, binary } = write_response(&response(vec![first, second, third]), &options).unwrap();
         let expected = concat!(
             r#"{"model_name":"m","id":"i","parameters":{},"outputs":["#,
             r#"{"name":"a","shape":[2],"datatype":"UINT16","parameters":{"content_type":"np","binary_data_size":4}},"#,

@@ -1,54 +1,55 @@
-//! A client's side: requests to messages, and answers from them.
+//! The client's side: writes requests and reads responses.
 
 use bytes::Bytes;
 use serde_json::Map;
 
-use super::reader::{Input, Parts as Counted};
+use super::reader::{Input, PartCounter};
 use super::wire::{Cursor, field_len, put_field};
-use super::writer::{Output, Parts, is_raw_only};
+use super::writer::{MessageChunks, Output, is_raw_only};
 use super::{ReadError, parameters};
 use crate::types::{InferenceRequest, InferenceResponse, Parameters, RequestedOutput, TensorError};
 
-/// Writes a `ModelInferRequest` behind what `buffer` holds. The parts are to be sent one after another; large tensors are
-/// parts of their own and were not copied.
+/// Appends a `ModelInferRequest` to `buffer`, and returns the chunks to send one after another. Large tensors are separate
+/// chunks, which are not copied.
 ///
-/// With `raw`, the data of all inputs goes to `raw_input_contents`, and the answer's will come so; so it does when one of them
-/// has a datatype without a field of its own. Parameters of kinds that the wire does not have are left out.
+/// With `raw`, or if an input has a datatype without typed contents, the data of all inputs is in `raw_input_contents`, and
+/// the data of the response is raw, too. Parameters that have no form on the wire are omitted.
 ///
 /// # Errors
 ///
-/// Fails when a BYTES element is longer than the raw form can say.
+/// Fails if a BYTES element is too long for the raw form.
 pub fn write_request(
-    (model_name, model_version): (&str, Option<&str>),
+    model_name: &str,
+    model_version: Option<&str>,
     request: &InferenceRequest,
     raw: bool,
     buffer: Vec<u8>,
 ) -> Result<Vec<Bytes>, TensorError> {
     let raw = raw || request.inputs.iter().any(|input| is_raw_only(input.datatype));
-    let mut parts = Parts { done: Vec::new(), open: buffer };
+    let mut chunks = MessageChunks { done: Vec::new(), open: buffer };
     for (number, text) in [(1, model_name), (2, model_version.unwrap_or_default()), (3, &request.id)] {
         if !text.is_empty() {
-            put_text(&mut parts.open, number, text);
+            put_text(&mut chunks.open, number, text);
         }
     }
-    parameters::write(&mut parts.open, 4, &request.parameters);
+    parameters::write(&mut chunks.open, 4, &request.parameters);
     let mut raws = Vec::new();
     for tensor in &request.inputs {
         let input = Output::new(tensor, raw)?;
-        put_field(&mut parts.open, 5, input.len);
-        input.write(tensor, &mut parts);
+        put_field(&mut chunks.open, 5, input.len);
+        input.write(tensor, &mut chunks);
         raws.extend(input.raw);
     }
     for RequestedOutput { name, parameters } in &request.outputs {
-        put_field(&mut parts.open, 6, field_len(1, name.len()) + parameters::len(2, parameters));
-        put_text(&mut parts.open, 1, name);
-        parameters::write(&mut parts.open, 2, parameters);
+        put_field(&mut chunks.open, 6, field_len(1, name.len()) + parameters::len(2, parameters));
+        put_text(&mut chunks.open, 1, name);
+        parameters::write(&mut chunks.open, 2, parameters);
     }
     for raw in raws {
-        put_field(&mut parts.open, 7, raw.len());
-        parts.push(&raw);
+        put_field(&mut chunks.open, 7, raw.len());
+        chunks.push(&raw);
     }
-    Ok(parts.finish())
+    Ok(chunks.finish())
 }
 
 fn put_text(buffer: &mut Vec<u8>, number: u32, text: &str) {
@@ -56,16 +57,16 @@ fn put_text(buffer: &mut Vec<u8>, number: u32, text: &str) {
     buffer.extend_from_slice(text.as_bytes());
 }
 
-/// Reads a `ModelInferResponse`. Tensors are slices of it where the wire has elements as memory does.
+/// Reads a `ModelInferResponse`. Tensors are slices of it if their elements have the same form on the wire as in memory.
 ///
 /// # Errors
 ///
-/// [`ReadError`] says where and what.
+/// Fails with the position and the reason.
 pub fn read_response(message: &Bytes) -> Result<InferenceResponse, ReadError> {
     let mut response = InferenceResponse::default();
     let mut of_response = Map::new();
     let (mut outputs, mut raw) = (Vec::new(), Vec::new());
-    let mut counted = Counted(0);
+    let mut counted = PartCounter(0);
     let mut fields = Cursor::new(message, 0);
     while let Some(field) = fields.field()? {
         match field.number {
@@ -97,7 +98,7 @@ pub fn read_response(message: &Bytes) -> Result<InferenceResponse, ReadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::protobuf::{Outgoing, read_request};
+    use crate::types::protobuf::{ResponseEncoder, read_request};
     use crate::types::{BytesElements, Datatype, Tensor, TensorData};
     use half::f16;
     use serde_json::json;
@@ -107,13 +108,13 @@ mod tests {
         let (name, datatype, shape) = ("t".to_owned(), Datatype::Bytes, vec![2, 1]);
         let mut numbers = Tensor::from_elements("n", vec![2, 1], &[-1_i64, 300]).unwrap();
         numbers.parameters = Parameters::with_content_type("np");
-        // Long enough to be a part of its own.
+        // Long enough to be a separate chunk.
         let long = Tensor::from_elements("l", vec![2, 1000], &[0.5_f64; 2000]).unwrap();
         vec![numbers, Tensor { name, datatype, shape, parameters: Parameters::new(), data: texts }, long]
     }
 
     #[test]
-    fn what_a_client_writes_a_server_reads() {
+    fn written_requests_are_read_by_the_server() {
         let request = InferenceRequest {
             id: "i".to_owned(),
             parameters: Map::from_iter([("k".to_owned(), json!(7))]).into(),
@@ -122,7 +123,7 @@ mod tests {
             ..InferenceRequest::default()
         };
         for raw in [false, true] {
-            let message = write_request(("m", Some("v")), &request, raw, Vec::new()).unwrap().concat();
+            let message = write_request("m", Some("v"), &request, raw, Vec::new()).unwrap().concat();
             let read = read_request(&message.into()).unwrap();
             assert_eq!((read.model_name.as_str(), read.model_version.as_deref(), read.raw), ("m", Some("v"), raw));
             assert_eq!((&read.request.id, &read.request.parameters), (&request.id, &request.parameters));
@@ -130,12 +131,12 @@ mod tests {
         }
         let halves = Tensor::from_elements("h", vec![1, 1], &[f16::ONE]).unwrap();
         let request = InferenceRequest { inputs: vec![halves], ..InferenceRequest::default() };
-        let message = write_request(("m", None), &request, false, Vec::new()).unwrap().concat();
+        let message = write_request("m", None, &request, false, Vec::new()).unwrap().concat();
         assert!(read_request(&message.into()).unwrap().raw, "FP16 has no typed contents");
     }
 
     #[test]
-    fn what_a_server_writes_a_client_reads() {
+    fn responses_of_the_server_are_read() {
         let response = InferenceResponse {
             model_name: "m".to_owned(),
             id: "i".to_owned(),
@@ -144,7 +145,7 @@ mod tests {
             ..InferenceResponse::default()
         };
         for raw in [false, true] {
-            let message: Bytes = Outgoing::new(&response, raw).unwrap().write(Vec::new()).concat().into();
+            let message: Bytes = ResponseEncoder::new(&response, raw).unwrap().write(Vec::new()).concat().into();
             let read = read_response(&message).unwrap();
             assert_eq!((read.model_name.as_str(), read.model_version, read.id.as_str()), ("m", None, "i"));
             assert_eq!((&read.parameters, &read.outputs), (&response.parameters, &response.outputs));

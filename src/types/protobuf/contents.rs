@@ -1,13 +1,13 @@
-//! Typed contents: the fields of `InferTensorContents`, to a tensor's data.
+//! Reads typed contents, which are the fields of `InferTensorContents`, into a tensor's data.
 //!
-//! The original takes whichever field has data, whatever the datatype, and so do we; but a value that the datatype does
-//! not hold is refused and not converted.
+//! Like the original, this accepts data in any field, regardless of the datatype; but values that the datatype does not
+//! have are rejected and not converted.
 
 use bytes::Bytes;
 use half::{bf16, f16};
 
 use super::ReadError;
-use super::wire::{Cursor, Value};
+use super::wire::{Cursor, WireValue};
 use crate::types::{BytesElements, Datatype, TensorData};
 
 /// The fields, by number.
@@ -34,7 +34,7 @@ const fn name(number: u32) -> &'static str {
     }
 }
 
-/// Returns the field that is made for a datatype; for those without one, the field that holds all their values.
+/// Returns the field for a datatype or, if it has none, the field that can hold all its values.
 pub(super) const fn field_of(datatype: Datatype) -> u32 {
     match datatype {
         Datatype::Bool => BOOL,
@@ -48,19 +48,19 @@ pub(super) const fn field_of(datatype: Datatype) -> u32 {
     }
 }
 
-/// The contents of one input: mostly one message, but the wire allows several, which are merged.
+/// The contents of one input: usually one message, but the wire format allows several, which are merged.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Contents<'a> {
     messages: Vec<Cursor<'a>>,
 }
 
-/// What there is in the contents of one input.
+/// The field of the contents that has data.
 struct Found<'a> {
-    /// The field that has data.
+    /// The number of the field.
     number: u32,
-    /// The most elements that it can have.
+    /// The maximum number of elements that it can have.
     most: usize,
-    /// All of its data, if that stands in one packed run.
+    /// All of its data, if that is one packed run.
     run: Option<&'a [u8]>,
 }
 
@@ -69,17 +69,17 @@ impl<'a> Contents<'a> {
         self.messages.push(message);
     }
 
-    /// Returns the number of bytes that reading these contents converts one by one.
-    pub(super) fn conversion_effort(&self, datatype: &str) -> usize {
+    /// Returns the number of bytes that must be converted to read these contents.
+    pub(super) fn bytes_to_convert(&self, datatype: &str) -> usize {
         let size = self.messages.iter().map(Cursor::len).sum();
         let is_kept = matches!(datatype.parse(), Ok(Datatype::Fp32 | Datatype::Fp64));
         if is_kept { 0 } else { size }
     }
 
-    /// Reads the elements; nothing when no field has any.
+    /// Reads the elements, or returns `None` if no field has any.
     ///
-    /// `message` is what the contents are slices of, `count` the number of elements that the shape declares, and `input`
-    /// the name for messages.
+    /// The contents are slices of `message`. `count` is the number of elements that the shape declares, and `input` the name
+    /// for messages.
     pub(super) fn read(
         &self,
         message: &Bytes,
@@ -92,24 +92,25 @@ impl<'a> Contents<'a> {
             let (field, expected) = (name(found.number), name(field_of(datatype)));
             return Err(ReadError::Field { input: input.to_owned(), datatype, field, expected });
         }
-        if let Some(data) = found.as_it_is(message, datatype) {
+        if let Some(data) = found.as_slice(message, datatype) {
             return Ok(Some(data));
         }
-        let reading = Reading { contents: self, number: found.number, count: count.min(found.most), datatype, input };
+        let reader =
+            NumberReader { contents: self, number: found.number, count: count.min(found.most), datatype, input };
         Ok(Some(match datatype {
-            Datatype::Bool => reading.numbers::<Bool>()?,
-            Datatype::Uint8 => reading.numbers::<u8>()?,
-            Datatype::Uint16 => reading.numbers::<u16>()?,
-            Datatype::Uint32 => reading.numbers::<u32>()?,
-            Datatype::Uint64 => reading.numbers::<u64>()?,
-            Datatype::Int8 => reading.numbers::<i8>()?,
-            Datatype::Int16 => reading.numbers::<i16>()?,
-            Datatype::Int32 => reading.numbers::<i32>()?,
-            Datatype::Int64 => reading.numbers::<i64>()?,
-            Datatype::Fp16 => reading.numbers::<f16>()?,
-            Datatype::Bf16 => reading.numbers::<bf16>()?,
-            Datatype::Fp32 => reading.numbers::<f32>()?,
-            Datatype::Fp64 => reading.numbers::<f64>()?,
+            Datatype::Bool => reader.numbers::<Bool>()?,
+            Datatype::Uint8 => reader.numbers::<u8>()?,
+            Datatype::Uint16 => reader.numbers::<u16>()?,
+            Datatype::Uint32 => reader.numbers::<u32>()?,
+            Datatype::Uint64 => reader.numbers::<u64>()?,
+            Datatype::Int8 => reader.numbers::<i8>()?,
+            Datatype::Int16 => reader.numbers::<i16>()?,
+            Datatype::Int32 => reader.numbers::<i32>()?,
+            Datatype::Int64 => reader.numbers::<i64>()?,
+            Datatype::Fp16 => reader.numbers::<f16>()?,
+            Datatype::Bf16 => reader.numbers::<bf16>()?,
+            Datatype::Fp32 => reader.numbers::<f32>()?,
+            Datatype::Fp64 => reader.numbers::<f64>()?,
             Datatype::Bytes => TensorData::Variable(self.byte_strings(message)?),
         }))
     }
@@ -124,11 +125,11 @@ impl<'a> Contents<'a> {
                     continue;
                 }
                 let (most, run) = match field.value {
-                    Value::Bytes([]) if field.number != BYTES => continue,
-                    Value::Bytes(_) if field.number == BYTES => (1, None),
-                    // No element takes less than a byte.
-                    Value::Bytes(bytes) => (bytes.len(), Some(bytes)),
-                    Value::Varint(_) | Value::Fixed64(_) | Value::Fixed32(_) => (1, None),
+                    WireValue::Bytes([]) if field.number != BYTES => continue,
+                    WireValue::Bytes(_) if field.number == BYTES => (1, None),
+                    // Each element takes at least one byte.
+                    WireValue::Bytes(bytes) => (bytes.len(), Some(bytes)),
+                    WireValue::Varint(_) | WireValue::Fixed64(_) | WireValue::Fixed32(_) => (1, None),
                 };
                 match &mut found {
                     None => found = Some(Found { number: field.number, most, run }),
@@ -146,7 +147,7 @@ impl<'a> Contents<'a> {
         Ok(found)
     }
 
-    /// Finds the elements of BYTES where they stand in the message.
+    /// Returns the elements of BYTES as spans of the message.
     fn byte_strings(&self, message: &Bytes) -> Result<BytesElements, ReadError> {
         let mut spans = Vec::new();
         for contents in &self.messages {
@@ -163,12 +164,12 @@ impl<'a> Contents<'a> {
 }
 
 impl Found<'_> {
-    /// Returns the elements as a slice of the message, where the wire has them as memory does.
-    fn as_it_is(&self, message: &Bytes, datatype: Datatype) -> Option<TensorData> {
+    /// Returns the elements as a slice of the message, or `None` if their form on the wire differs from that in memory.
+    fn as_slice(&self, message: &Bytes, datatype: Datatype) -> Option<TensorData> {
         let run = self.run?;
         let same = match (self.number, datatype) {
             (FP32, Datatype::Fp32) | (FP64, Datatype::Fp64) => run.len().is_multiple_of(datatype.width()?),
-            // Then each is a varint of one byte.
+            // If all bytes are 0 or 1, each is a varint of its own.
             (BOOL, Datatype::Bool) => run.iter().fold(0, |seen, byte| seen | byte) <= 1,
             _ => false,
         };
@@ -176,18 +177,18 @@ impl Found<'_> {
     }
 }
 
-/// How one input's numbers are read.
-struct Reading<'r> {
+/// Reads the numbers of one input.
+struct NumberReader<'r> {
     contents: &'r Contents<'r>,
-    /// The field that has them.
+    /// The number of the field that has data.
     number: u32,
-    /// How many there are, if the request is right.
+    /// The expected number of elements.
     count: usize,
     datatype: Datatype,
     input: &'r str,
 }
 
-impl Reading<'_> {
+impl NumberReader<'_> {
     fn numbers<T: Number>(&self) -> Result<TensorData, ReadError> {
         let width = self.datatype.width().unwrap_or(1);
         let mut buffer = Vec::with_capacity(self.count.saturating_mul(width));
@@ -210,22 +211,22 @@ impl Reading<'_> {
                     continue;
                 }
                 match (self.number, field.value) {
-                    (FP32, Value::Fixed32(value)) => push(T::of_f64(f64::from(f32::from_le_bytes(value))))?,
-                    (FP64, Value::Fixed64(value)) => push(T::of_f64(f64::from_le_bytes(value)))?,
-                    (FP32, Value::Bytes(bytes)) => {
+                    (FP32, WireValue::Fixed32(value)) => push(T::of_f64(f64::from(f32::from_le_bytes(value))))?,
+                    (FP64, WireValue::Fixed64(value)) => push(T::of_f64(f64::from_le_bytes(value)))?,
+                    (FP32, WireValue::Bytes(bytes)) => {
                         let mut packed = Cursor::new(bytes, field.offset);
                         while let Some(value) = packed.packed_fixed()? {
                             push(T::of_f64(f64::from(f32::from_le_bytes(value))))?;
                         }
                     }
-                    (FP64, Value::Bytes(bytes)) => {
+                    (FP64, WireValue::Bytes(bytes)) => {
                         let mut packed = Cursor::new(bytes, field.offset);
                         while let Some(value) = packed.packed_fixed()? {
                             push(T::of_f64(f64::from_le_bytes(value)))?;
                         }
                     }
-                    (BOOL..=UINT64, Value::Varint(value)) => push(T::of_varint(self.number, value))?,
-                    (BOOL..=UINT64, Value::Bytes(bytes)) => {
+                    (BOOL..=UINT64, WireValue::Varint(value)) => push(T::of_varint(self.number, value))?,
+                    (BOOL..=UINT64, WireValue::Bytes(bytes)) => {
                         let mut packed = Cursor::new(bytes, field.offset);
                         while let Some(value) = packed.packed_varint()? {
                             push(T::of_varint(self.number, value))?;
@@ -239,9 +240,9 @@ impl Reading<'_> {
     }
 }
 
-/// An element that the wire's numbers can be, if they fit.
+/// An element of a datatype that is converted from numbers on the wire.
 trait Number: Sized + Copy {
-    /// What a message says was expected.
+    /// The expected value, for messages.
     const EXPECTED: &'static str;
 
     fn of_bool(_value: bool) -> Option<Self> {
@@ -254,9 +255,9 @@ trait Number: Sized + Copy {
 
     fn of_f64(value: f64) -> Option<Self>;
 
-    /// Converts a varint of the field with this number. As the format says, bits beyond the field's type are cut off.
+    /// Converts a varint of the field with this number. As the format requires, bits beyond the field's type are dropped.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the format cuts off what is beyond 32 bits")]
+    #[expect(clippy::cast_possible_truncation, reason = "the format drops bits beyond 32")]
     fn of_varint(number: u32, value: u64) -> Option<Self> {
         match number {
             BOOL => Self::of_bool(value != 0),
@@ -286,7 +287,7 @@ macro_rules! integers {
                 Self::try_from(value).ok()
             }
 
-            #[expect(clippy::cast_possible_truncation, reason = "what is beyond 128 bits stays beyond 64 bits")]
+            #[expect(clippy::cast_possible_truncation, reason = "values beyond 128 bits stay beyond 64 bits")]
             fn of_f64(value: f64) -> Option<Self> {
                 if value.fract() == 0.0 { Self::try_from(value as i128).ok() } else { None }
             }
@@ -338,7 +339,7 @@ macro_rules! floats {
     };
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the nearest float is wanted, and infinity is looked for")]
+#[expect(clippy::cast_possible_truncation, reason = "the nearest float is intended, and infinity is checked for")]
 const fn nearest_f32(value: f64) -> f32 {
     value as f32
 }
@@ -369,7 +370,7 @@ impl Number for Bool {
         (value <= 1).then_some(Self(value == 1))
     }
 
-    #[expect(clippy::float_cmp, reason = "only these two are truth values")]
+    #[expect(clippy::float_cmp, reason = "only these two values are booleans")]
     fn of_f64(value: f64) -> Option<Self> {
         (value == 0.0 || value == 1.0).then_some(Self(value == 1.0))
     }

@@ -1,14 +1,14 @@
-//! What can be wrong with a message.
+//! Errors in messages.
 
 use crate::types::{Datatype, TensorError};
 
-/// Why a request could not be read. Nothing of the request is kept.
+/// Why a request or response could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// The bytes are no message, or not this one.
+    /// The bytes are not a valid message, or one of another type.
     #[error("invalid message at byte {offset}: expected {expected}")]
     Malformed { offset: usize, expected: &'static str },
-    #[error("invalid message at byte {offset}: {wanted} bytes are announced, but {left} are left")]
+    #[error("invalid message at byte {offset}: {wanted} bytes are declared, but {left} are left")]
     Truncated { offset: usize, wanted: usize, left: usize },
     #[error("the request has more than {limit} inputs, outputs, raw contents and parameters in all")]
     TooManyParts { limit: usize },
@@ -18,7 +18,7 @@ pub enum ReadError {
         "input `{input}`: unknown datatype `{found}`, expected one of BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, BF16, FP32, FP64, BYTES"
     )]
     Datatype { input: String, found: String },
-    /// An element is no value of the tensor's datatype.
+    /// An element is not a value of the tensor's datatype.
     #[error("input `{input}`: element {index} is not a valid {datatype}: expected {expected}")]
     Element { input: String, index: usize, datatype: Datatype, expected: &'static str },
     /// Numbers for BYTES, or bytes for numbers.
@@ -28,7 +28,7 @@ pub enum ReadError {
     TwoFields { input: String, first: &'static str, second: &'static str },
     #[error("`raw_input_contents` has {found} entries for {wanted} inputs without contents")]
     RawCount { found: usize, wanted: usize },
-    /// Data and shape are each fine but do not agree.
+    /// Data and shape are both valid but do not match.
     #[error(transparent)]
     Tensor(#[from] TensorError),
 }

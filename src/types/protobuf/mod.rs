@@ -1,8 +1,8 @@
 //! The protobuf form of requests and responses (Open Inference protocol, "gRPC"), as `proto/` defines it.
 //!
-//! The messages of inference are read and written here without an intermediate form: raw contents, BYTES, and the typed
-//! contents of floats are slices of the received message, and large tensors leave as slices of their own buffer. For all
-//! other calls there are the generated [`messages`].
+//! Inference messages are read and written without an intermediate form: raw contents, BYTES, and the typed contents of
+//! floats are slices of the received message, and large tensors are sent as slices of their own buffer. All other calls use
+//! the generated [`messages`].
 
 mod client;
 mod contents;
@@ -15,20 +15,20 @@ mod writer;
 pub use client::{read_response, write_request};
 pub use error::ReadError;
 pub use parameters::to_map as parameters_to_map;
-pub use reader::{Incoming, conversion_effort, read_request};
-pub use writer::{Outgoing, writing_effort};
+pub use reader::{ProtobufRequest, bytes_to_convert, read_request};
+pub use writer::{ResponseEncoder, bytes_to_copy};
 
-/// What the compiler of `proto/` made of it: plain structs, and their encoding.
+/// The code generated from `proto/`: plain structs, and their encoding.
 pub mod messages {
     include!(concat!(env!("OUT_DIR"), "/messages/inference.rs"));
 
-    /// The deprecated service's own messages.
+    /// The messages of the deprecated service.
     pub mod model_repository {
         include!(concat!(env!("OUT_DIR"), "/messages/inference.model_repository.rs"));
     }
 }
 
-/// The compiled `proto/`, a `FileDescriptorSet`.
+/// The compiled `proto/` as a `FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Parameters: of the kinds of JSON values, the wire has truth values, numbers and text.
+//! Parameters: of the JSON types, the wire has booleans, numbers and strings.
 //!
-//! The original knows truth values, signed integers and text; the other numbers are those of Open Inference, which clients
-//! of the protocol's other servers send.
+//! The original has booleans, signed integers and strings. The other numbers are those of Open Inference, which clients of
+//! other servers send.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::ReadError;
 use super::messages::InferParameter;
 use super::messages::infer_parameter::ParameterChoice;
-use super::wire::{Field, field_len, put_double, put_field, put_varint, varint_len};
+use super::wire::{WireField, field_len, put_double, put_field, put_varint, varint_len};
 use crate::types::Parameters;
 
 const KEY: u32 = 1;
@@ -21,8 +21,8 @@ const STRING: u32 = 3;
 const DOUBLE: u32 = 4;
 const UINT64: u32 = 5;
 
-/// Reads one entry of a map. A value of no kind is `null`, and so are NaN and infinities, which JSON does not have.
-pub(super) fn read(entry: &Field<'_>, parameters: &mut Map<String, Value>) -> Result<(), ReadError> {
+/// Reads one entry of a map. A parameter without a value is `null`, and so are NaN and infinities, which JSON does not have.
+pub(super) fn read(entry: &WireField<'_>, parameters: &mut Map<String, Value>) -> Result<(), ReadError> {
     let (mut key, mut value) = ("", Value::Null);
     let mut entry = entry.message()?;
     while let Some(field) = entry.field()? {
@@ -48,18 +48,18 @@ pub(super) fn read(entry: &Field<'_>, parameters: &mut Map<String, Value>) -> Re
     Ok(())
 }
 
-/// A value that has a form on the wire. Lists, objects and `null` have none.
+/// A parameter that has a form on the wire. Lists, objects and `null` have none.
 #[derive(Clone, Copy)]
-enum Choice<'a> {
+enum WireParameter<'a> {
     Bool(bool),
     Int64(i64),
     String(&'a str),
     Double(f64),
-    /// Beyond what `Int64` holds.
+    /// Above the range of `Int64`.
     Uint64(u64),
 }
 
-impl<'a> Choice<'a> {
+impl<'a> WireParameter<'a> {
     fn of(value: &'a Value) -> Option<Self> {
         match value {
             Value::Bool(value) => Some(Self::Bool(*value)),
@@ -107,22 +107,22 @@ impl<'a> Choice<'a> {
 }
 
 /// Returns the parameters that have a form on the wire.
-fn choices(parameters: &Parameters) -> impl Iterator<Item = (&str, Choice<'_>)> {
-    let content_type = parameters.content_type().map(|text| ("content_type", Choice::String(text)));
-    let others = parameters.others.iter().filter_map(|(key, value)| Some((key.as_str(), Choice::of(value)?)));
+fn choices(parameters: &Parameters) -> impl Iterator<Item = (&str, WireParameter<'_>)> {
+    let content_type = parameters.content_type().map(|text| ("content_type", WireParameter::String(text)));
+    let others = parameters.others.iter().filter_map(|(key, value)| Some((key.as_str(), WireParameter::of(value)?)));
     content_type.into_iter().chain(others)
 }
 
-const fn entry_len(key: &str, choice: Choice<'_>) -> usize {
+const fn entry_len(key: &str, choice: WireParameter<'_>) -> usize {
     field_len(KEY, key.len()) + field_len(VALUE, choice.len())
 }
 
-/// Returns how many bytes the map takes as the field with this number.
+/// Returns the size in bytes of the map as the field with this number.
 pub(super) fn len(number: u32, parameters: &Parameters) -> usize {
     choices(parameters).map(|(key, choice)| field_len(number, entry_len(key, choice))).sum()
 }
 
-/// Writes the map as the field with this number, leaving out what has no form on the wire, as the original does.
+/// Writes the map as the field with this number. Like the original, it omits parameters that have no form on the wire.
 pub(super) fn write(buffer: &mut Vec<u8>, number: u32, parameters: &Parameters) {
     for (key, choice) in choices(parameters) {
         put_field(buffer, number, entry_len(key, choice));
@@ -133,15 +133,15 @@ pub(super) fn write(buffer: &mut Vec<u8>, number: u32, parameters: &Parameters) 
     }
 }
 
-/// Returns parameters as a generated message has them, leaving out what has no form on the wire.
+/// Converts parameters for a generated message. Omits those that have no form on the wire.
 pub fn to_map(parameters: &Parameters) -> BTreeMap<String, InferParameter> {
-    let convert = |(key, choice): (&str, Choice<'_>)| {
+    let convert = |(key, choice): (&str, WireParameter<'_>)| {
         let choice = match choice {
-            Choice::Bool(value) => ParameterChoice::BoolParam(value),
-            Choice::Int64(value) => ParameterChoice::Int64Param(value),
-            Choice::String(text) => ParameterChoice::StringParam(text.to_owned()),
-            Choice::Double(value) => ParameterChoice::DoubleParam(value),
-            Choice::Uint64(value) => ParameterChoice::Uint64Param(value),
+            WireParameter::Bool(value) => ParameterChoice::BoolParam(value),
+            WireParameter::Int64(value) => ParameterChoice::Int64Param(value),
+            WireParameter::String(text) => ParameterChoice::StringParam(text.to_owned()),
+            WireParameter::Double(value) => ParameterChoice::DoubleParam(value),
+            WireParameter::Uint64(value) => ParameterChoice::Uint64Param(value),
         };
         (key.to_owned(), InferParameter { parameter_choice: Some(choice) })
     };

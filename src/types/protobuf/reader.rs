@@ -1,39 +1,39 @@
-//! Requests from their messages.
+//! Reads requests.
 
 use bytes::Bytes;
 use serde_json::{Map, Value as Json};
 
 use super::contents::Contents;
-use super::wire::{Cursor, Field, Value};
+use super::wire::{Cursor, WireField, WireValue};
 use super::{ReadError, parameters};
 use crate::types::shape::{MAX_DIMENSIONS, resolve_shape};
 use crate::types::tensor::element_count;
 use crate::types::{BytesElements, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData};
 
-/// The most inputs, outputs, raw contents and parameters, in all. Two bytes of a message can make one of them, which takes
-/// a hundred times as much memory, so the message's own limit is not enough.
+/// The maximum number of inputs, outputs, raw contents and parameters in total. Each of them may take only two bytes of the
+/// message but a hundred times as much memory, so the limit on the size of messages is not enough.
 const MAX_PARTS: usize = 1 << 16;
 
-/// A request that was read, and what it says to the transport alone.
+/// A parsed request, with the parts that only the transport uses.
 #[derive(Debug, Clone, Default)]
-pub struct Incoming {
+pub struct ProtobufRequest {
     pub model_name: String,
-    /// Nothing for the default version.
+    /// `None` for the default version.
     pub model_version: Option<String>,
-    /// Its `headers` are empty: the transport fills them. The id is empty when there is none.
+    /// The request; its `headers` are empty, and set by the transport. The id is empty if there is none.
     pub request: InferenceRequest,
-    /// Whether the request used `raw_input_contents`, and so wants raw outputs.
+    /// Whether the request uses `raw_input_contents`, and so requests raw outputs.
     pub raw: bool,
 }
 
-/// Reads a `ModelInferRequest`. Tensors are slices of it where the wire has elements as memory does.
+/// Reads a `ModelInferRequest`. Tensors are slices of it if their elements have the same form on the wire as in memory.
 ///
 /// # Errors
 ///
-/// [`ReadError`] says where and what.
-pub fn read_request(message: &Bytes) -> Result<Incoming, ReadError> {
+/// Fails with the position and the reason.
+pub fn read_request(message: &Bytes) -> Result<ProtobufRequest, ReadError> {
     let envelope = Envelope::read(message)?;
-    let mut incoming = Incoming {
+    let mut parsed = ProtobufRequest {
         model_name: envelope.model_name.to_owned(),
         model_version: (!envelope.model_version.is_empty()).then(|| envelope.model_version.to_owned()),
         request: InferenceRequest {
@@ -52,24 +52,24 @@ pub fn read_request(message: &Bytes) -> Result<Incoming, ReadError> {
             wanted += 1;
             raw.next().map(|bytes| message.slice_ref(bytes))
         };
-        // An input without data is refused below, when it is known how many there are.
+        // An input without data is rejected below, when the number of such inputs is known.
         if let Some(tensor) = input.tensor(message, index, found > 0, &mut take_raw)? {
-            incoming.request.inputs.push(tensor);
+            parsed.request.inputs.push(tensor);
         }
     }
     if found > 0 && wanted != found {
         return Err(ReadError::RawCount { found, wanted });
     }
-    Ok(incoming)
+    Ok(parsed)
 }
 
-/// Returns how many bytes of a `ModelInferRequest` have to be looked at one by one to read it, rather than kept.
-pub fn conversion_effort(message: &[u8]) -> usize {
+/// Returns the number of bytes of a `ModelInferRequest` that must be checked or converted to read it, rather than kept.
+pub fn bytes_to_convert(message: &[u8]) -> usize {
     let Ok(envelope) = Envelope::read(message) else { return 0 };
-    let typed: usize = envelope.inputs.iter().map(|input| input.contents.conversion_effort(input.datatype)).sum();
-    let is_looked_at = |input: &Input<'_>| matches!(input.datatype, "BYTES" | "BOOL");
+    let typed: usize = envelope.inputs.iter().map(|input| input.contents.bytes_to_convert(input.datatype)).sum();
+    let is_checked = |input: &Input<'_>| matches!(input.datatype, "BYTES" | "BOOL");
     let raw: usize = envelope.raw.iter().map(|bytes| bytes.len()).sum();
-    typed + if envelope.inputs.iter().any(is_looked_at) { raw } else { 0 }
+    typed + if envelope.inputs.iter().any(is_checked) { raw } else { 0 }
 }
 
 /// A request whose tensors have not been read yet.
@@ -84,16 +84,20 @@ struct Envelope<'a> {
     raw: Vec<&'a [u8]>,
 }
 
-/// Counts the parts of a message.
-pub(super) struct Parts(pub(super) usize);
+/// Counts the parts of a message, to limit them.
+pub(super) struct PartCounter(pub(super) usize);
 
-impl Parts {
+impl PartCounter {
     pub(super) fn add(&mut self) -> Result<(), ReadError> {
         self.0 += 1;
         if self.0 > MAX_PARTS { Err(ReadError::TooManyParts { limit: MAX_PARTS }) } else { Ok(()) }
     }
 
-    pub(super) fn parameter(&mut self, field: &Field<'_>, parameters: &mut Map<String, Json>) -> Result<(), ReadError> {
+    pub(super) fn parameter(
+        &mut self,
+        field: &WireField<'_>,
+        parameters: &mut Map<String, Json>,
+    ) -> Result<(), ReadError> {
         self.add()?;
         parameters::read(field, parameters)
     }
@@ -102,7 +106,7 @@ impl Parts {
 impl<'a> Envelope<'a> {
     fn read(message: &'a [u8]) -> Result<Self, ReadError> {
         let mut envelope = Self::default();
-        let mut parts = Parts(0);
+        let mut parts = PartCounter(0);
         let mut fields = Cursor::new(message, 0);
         while let Some(field) = fields.field()? {
             match field.number {
@@ -129,7 +133,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-fn read_output(field: &Field<'_>, parts: &mut Parts) -> Result<RequestedOutput, ReadError> {
+fn read_output(field: &WireField<'_>, parts: &mut PartCounter) -> Result<RequestedOutput, ReadError> {
     let mut output = RequestedOutput::default();
     let mut output_parameters = Map::new();
     let mut fields = field.message()?;
@@ -144,7 +148,7 @@ fn read_output(field: &Field<'_>, parts: &mut Parts) -> Result<RequestedOutput, 
     Ok(output)
 }
 
-/// An input, or an answer's output, whose data has not been read yet.
+/// An input of a request, or an output of a response, whose data has not been read yet.
 pub(super) struct Input<'a> {
     name: &'a str,
     datatype: &'a str,
@@ -154,7 +158,7 @@ pub(super) struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    pub(super) fn read(field: &Field<'a>, parts: &mut Parts) -> Result<Self, ReadError> {
+    pub(super) fn read(field: &WireField<'a>, parts: &mut PartCounter) -> Result<Self, ReadError> {
         let mut input =
             Self { name: "", datatype: "", shape: Vec::new(), parameters: Map::new(), contents: Contents::default() };
         let mut fields = field.message()?;
@@ -174,9 +178,9 @@ impl<'a> Input<'a> {
         Ok(input)
     }
 
-    fn add_dimensions(&mut self, field: &Field<'_>) -> Result<(), ReadError> {
+    fn add_dimensions(&mut self, field: &WireField<'_>) -> Result<(), ReadError> {
         let mut packed = match field.value {
-            Value::Bytes(bytes) => Cursor::new(bytes, field.offset),
+            WireValue::Bytes(bytes) => Cursor::new(bytes, field.offset),
             _ => return self.add_dimension(field.varint()?),
         };
         while let Some(dimension) = packed.packed_varint()? {
@@ -193,7 +197,7 @@ impl<'a> Input<'a> {
         Ok(())
     }
 
-    /// Reads the data, from the contents or the next raw entry; nothing when such an entry is missing.
+    /// Reads the data, from the contents or the next raw entry. Returns `None` if that entry is missing.
     pub(super) fn tensor(
         self,
         message: &Bytes,
@@ -221,7 +225,7 @@ impl<'a> Input<'a> {
         Ok(Some(tensor))
     }
 
-    /// Returns the number of elements that the shape declares, as far as it does.
+    /// Returns the number of elements that the shape declares, or `usize::MAX` if a dimension is unknown.
     fn count(&self) -> usize {
         let known: Option<Vec<usize>> = self.shape.iter().map(|&dimension| usize::try_from(dimension).ok()).collect();
         known.and_then(|shape| element_count(&shape)).unwrap_or(usize::MAX)

@@ -1,4 +1,4 @@
-//! Our reader and writer beside the generated ones.
+//! Compares our reader and writer with the generated ones.
 
 use bytes::Bytes;
 use half::{bf16, f16};
@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use super::messages::infer_parameter::ParameterChoice;
 use super::messages::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use super::messages::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse};
-use super::{Incoming, Outgoing, ReadError, conversion_effort, read_request};
+use super::{ProtobufRequest, ReadError, ResponseEncoder, bytes_to_convert, read_request};
 use crate::types::{BytesElements, Datatype, InferenceResponse, Parameters, Tensor, TensorData};
 
-fn read(request: &ModelInferRequest) -> Result<Incoming, ReadError> {
+fn read(request: &ModelInferRequest) -> Result<ProtobufRequest, ReadError> {
     read_request(&request.encode_to_vec().into())
 }
 
@@ -29,7 +29,7 @@ fn request(inputs: Vec<InferInputTensor>, raw: &[&[u8]]) -> ModelInferRequest {
 /// Reads one input whose shape is the number of its elements.
 fn typed(datatype: Datatype, count: i64, contents: InferTensorContents) -> Result<Tensor, String> {
     let request = request(vec![input(datatype, &[count], Some(contents))], &[]);
-    read(&request).map(|mut incoming| incoming.request.inputs.remove(0)).map_err(|error| error.to_string())
+    read(&request).map(|mut parsed| parsed.request.inputs.remove(0)).map_err(|error| error.to_string())
 }
 
 /// Writes a tensor as the only output and reads the message back with the generated code.
@@ -39,14 +39,14 @@ fn written(tensor: Tensor, raw: bool) -> ModelInferResponse {
 }
 
 fn message(response: &InferenceResponse, raw: bool) -> ModelInferResponse {
-    let outgoing = Outgoing::new(response, raw).unwrap();
-    let length = outgoing.len();
-    let bytes = outgoing.write(b"head".to_vec()).concat();
-    assert_eq!(bytes.len(), length + 4, "the length that was announced");
+    let encoder = ResponseEncoder::new(response, raw).unwrap();
+    let length = encoder.len();
+    let bytes = encoder.write(b"head".to_vec()).concat();
+    assert_eq!(bytes.len(), length + 4, "the length that was declared");
     ModelInferResponse::decode(&bytes[4..]).unwrap()
 }
 
-/// Elements of every datatype, with all that is special among them, and the contents that carry them.
+/// Elements of every datatype, including special values, and the contents that carry them.
 fn special() -> Vec<(Tensor, InferTensorContents)> {
     fn ints(values: Vec<i32>) -> InferTensorContents {
         InferTensorContents { int_contents: values, ..InferTensorContents::default() }
@@ -144,9 +144,9 @@ fn every_datatype_is_exact_through_raw_contents() {
     for (tensor, _) in special() {
         let raw = tensor.to_raw().unwrap();
         let count = i64::try_from(tensor.len()).unwrap();
-        let incoming = read(&request(vec![input(tensor.datatype, &[count], None)], &[&raw])).unwrap();
-        assert!(incoming.raw);
-        assert_eq!(incoming.request.inputs, std::slice::from_ref(&tensor));
+        let parsed = read(&request(vec![input(tensor.datatype, &[count], None)], &[&raw])).unwrap();
+        assert!(parsed.raw);
+        assert_eq!(parsed.request.inputs, std::slice::from_ref(&tensor));
         let response = written(tensor, true);
         assert_eq!(response.raw_output_contents, [raw]);
         assert_eq!(response.outputs[0].contents, Some(InferTensorContents::default()), "present and empty");
@@ -157,18 +157,18 @@ fn every_datatype_is_exact_through_raw_contents() {
 fn empty_tensors_need_no_data() {
     for datatype in Datatype::ALL {
         for contents in [None, Some(InferTensorContents::default())] {
-            let incoming = read(&request(vec![input(datatype, &[2, 0], contents)], &[])).unwrap();
-            assert!(!incoming.raw && incoming.request.inputs[0].is_empty(), "{datatype}");
-            let response = written(incoming.request.inputs[0].clone(), false);
+            let parsed = read(&request(vec![input(datatype, &[2, 0], contents)], &[])).unwrap();
+            assert!(!parsed.raw && parsed.request.inputs[0].is_empty(), "{datatype}");
+            let response = written(parsed.request.inputs[0].clone(), false);
             assert_eq!(response.outputs[0].contents, Some(InferTensorContents::default()));
         }
-        let incoming = read(&request(vec![input(datatype, &[0], None)], &[b""])).unwrap();
-        assert!(incoming.raw && incoming.request.inputs[0].is_empty(), "{datatype}");
+        let parsed = read(&request(vec![input(datatype, &[0], None)], &[b""])).unwrap();
+        assert!(parsed.raw && parsed.request.inputs[0].is_empty(), "{datatype}");
     }
 }
 
 #[test]
-fn what_the_wire_has_as_memory_does_is_not_copied() {
+fn elements_with_the_same_form_on_the_wire_are_not_copied() {
     let inputs = vec![
         input(
             Datatype::Fp32,
@@ -207,26 +207,26 @@ fn what_the_wire_has_as_memory_does_is_not_copied() {
     let TensorData::Fixed(data) = large.data.clone() else { unreachable!() };
     let response = InferenceResponse { outputs: vec![large], ..InferenceResponse::default() };
     for raw in [false, true] {
-        let parts = Outgoing::new(&response, raw).unwrap().write(Vec::new());
+        let parts = ResponseEncoder::new(&response, raw).unwrap().write(Vec::new());
         assert!(parts.iter().any(|part| part.as_ptr() == data.as_ptr()), "raw: {raw}");
         assert!(parts.len() == 2 && parts[0].len() < 100);
     }
 }
 
 #[test]
-fn effort_counts_what_cannot_be_kept() {
+fn bytes_to_convert_counts_only_data_that_is_not_kept() {
     let floats = InferTensorContents { fp32_contents: vec![0.0; 100], ..InferTensorContents::default() };
     let ints = InferTensorContents { int_contents: vec![1; 100], ..InferTensorContents::default() };
-    let effort = |inputs, raw: &[&[u8]]| conversion_effort(&request(inputs, raw).encode_to_vec());
+    let effort = |inputs, raw: &[&[u8]]| bytes_to_convert(&request(inputs, raw).encode_to_vec());
     assert_eq!(effort(vec![input(Datatype::Fp32, &[100], Some(floats))], &[]), 0);
     assert_eq!(effort(vec![input(Datatype::Int32, &[100], Some(ints))], &[]), 102);
     assert_eq!(effort(vec![input(Datatype::Fp16, &[1], None)], &[&[0; 2]]), 0);
     assert_eq!(effort(vec![input(Datatype::Bytes, &[1], None)], &[b"\0\0\0\0"]), 4);
-    assert_eq!(conversion_effort(b"\xff"), 0, "what is malformed is told when it is read");
+    assert_eq!(bytes_to_convert(b"\xff"), 0, "a malformed message is reported when it is read");
 }
 
 #[test]
-fn numbers_of_another_type_are_taken_if_they_fit() {
+fn numbers_of_another_type_are_accepted_if_they_fit() {
     let contents = InferTensorContents::default;
     let fp32 = |value| InferTensorContents { fp32_contents: vec![value], ..contents() };
     let fp64 = |value| InferTensorContents { fp64_contents: vec![value], ..contents() };
@@ -285,11 +285,11 @@ fn numbers_of_another_type_are_taken_if_they_fit() {
     }
 }
 
-/// Inputs, raw contents, and what is said of them.
+/// Inputs, raw contents, and the expected message.
 type Case<'a> = (Vec<InferInputTensor>, &'a [&'a [u8]], &'a str);
 
 #[test]
-fn data_that_contradicts_itself_is_refused() {
+fn contradictory_data_is_rejected() {
     let contents = InferTensorContents::default;
     let ints = |count| Some(InferTensorContents { int_contents: vec![1; count], ..contents() });
     let bytes = Some(InferTensorContents { bytes_contents: vec!["a".into()], ..contents() });
@@ -299,11 +299,7 @@ fn data_that_contradicts_itself_is_refused() {
     let table: [Case<'_>; 14] = [
         (int32(&[2], ints(3)), &[], "tensor `x` of shape [2] needs 2 elements, but 3 were given"),
         (int32(&[2], None), &[], "tensor `x` of shape [2] needs 2 elements, but 0 were given"),
-        (
-            int32(&[1], None),
-            &[&[0; 3]],
-            "tensor `x` is INT32, whose elements take 4 bytes, but its 3 bytes are no multiple of that",
-        ),
+        (int32(&[1], None), &[&[0; 3]], "tensor `x` is INT32, but its 3 bytes are not a multiple of 4"),
         (int32(&[1], None), &[&[0; 8]], "tensor `x` of shape [1] needs 1 elements, but 2 were given"),
         (
             int32(&[i64::MAX, i64::MAX], None),
@@ -313,7 +309,7 @@ fn data_that_contradicts_itself_is_refused() {
         (
             int32(&[-1, -1], ints(1)),
             &[],
-            "input `x`: the shape [-1, -1] cannot be inferred from 1 elements: use at most one -1, which they divide into",
+            "input `x`: the shape [-1, -1] cannot be inferred from 1 elements: use at most one -1, and dimensions whose product divides the number of elements",
         ),
         (int32(&[1; 33], ints(1)), &[], "input `x`: the shape has more than 32 dimensions"),
         (int32(&[1], both), &[], "input `x` has both `int_contents` and `fp32_contents`: send one of them"),
@@ -358,19 +354,19 @@ fn raw_and_typed_inputs_mix() {
         input(Datatype::Uint8, &[0], None),
         input(Datatype::Uint8, &[2], Some(InferTensorContents::default())),
     ];
-    let incoming = read(&request(inputs, &[&[1], &[], &[2, 3]])).unwrap();
-    let data: Vec<_> = incoming.request.inputs.iter().map(|input| input.to_raw().unwrap()).collect();
+    let parsed = read(&request(inputs, &[&[1], &[], &[2, 3]])).unwrap();
+    let data: Vec<_> = parsed.request.inputs.iter().map(|input| input.to_raw().unwrap()).collect();
     assert_eq!(data, [&[1_u8][..], &[5], &[], &[2, 3]]);
 }
 
 #[test]
-fn contents_in_pieces_are_merged() {
+fn repeated_contents_are_merged() {
     // Three occurrences of `contents`, of which one has numbers one by one; and the datatype at the end.
     let pieces = b"\x2a\x1c\x18\x02\x18\x02\x2a\x04\x12\x02\x01\x02\x2a\x04\x10\x03\x10\x04\x2a\x02\x12\x00\x0a\x01x\x12\x05INT16";
     let mut message = pieces.to_vec();
     message[1] = u8::try_from(pieces.len() - 2).unwrap();
-    let incoming = read_request(&message.into()).unwrap();
-    let tensor = &incoming.request.inputs[0];
+    let parsed = read_request(&message.into()).unwrap();
+    let tensor = &parsed.request.inputs[0];
     assert_eq!(
         (tensor.shape.as_slice(), tensor.elements::<i16>().unwrap().as_ref()),
         ([2, 2].as_slice(), [1, 2, 3, 4].as_slice())
@@ -378,7 +374,7 @@ fn contents_in_pieces_are_merged() {
 }
 
 #[test]
-fn everything_beside_tensors_is_read() {
+fn fields_other_than_tensors_are_read() {
     let choice = |choice| InferParameter { parameter_choice: Some(choice) };
     let parameters = [
         ("content_type".to_owned(), choice(ParameterChoice::StringParam("np".to_owned()))),
@@ -398,22 +394,19 @@ fn everything_beside_tensors_is_read() {
         outputs: vec![output],
         ..ModelInferRequest::default()
     };
-    let incoming = read(&request).unwrap();
-    assert_eq!(
-        (incoming.model_name.as_str(), incoming.model_version.as_deref(), incoming.raw),
-        ("m", Some("v"), false)
-    );
-    assert_eq!(incoming.request.id, "é");
-    assert_eq!(incoming.request.parameters.content_type(), Some("np"));
+    let parsed = read(&request).unwrap();
+    assert_eq!((parsed.model_name.as_str(), parsed.model_version.as_deref(), parsed.raw), ("m", Some("v"), false));
+    assert_eq!(parsed.request.id, "é");
+    assert_eq!(parsed.request.parameters.content_type(), Some("np"));
     let others = json!({"b": true, "i": i64::MIN, "d": -0.1, "u": u64::MAX, "nan": null, "nothing": null});
-    assert_eq!(Value::Object(incoming.request.parameters.others.clone()), others);
-    assert_eq!(incoming.request.outputs[0].name, "o");
-    assert_eq!(incoming.request.outputs[0].parameters, incoming.request.parameters);
+    assert_eq!(Value::Object(parsed.request.parameters.others.clone()), others);
+    assert_eq!(parsed.request.outputs[0].name, "o");
+    assert_eq!(parsed.request.outputs[0].parameters, parsed.request.parameters);
     assert_eq!(read(&ModelInferRequest::default()).unwrap().model_version, None, "the default version");
 }
 
 #[test]
-fn parameters_without_a_form_on_the_wire_are_left_out() {
+fn parameters_without_a_form_on_the_wire_are_omitted() {
     let others = json!({"b": false, "i": -1, "s": "", "f": 1.5, "u": u64::MAX, "l": [1], "o": {}, "n": null});
     let parameters = Parameters { content_type: Some("np".into()), others: others.as_object().unwrap().clone() };
     let tensor = Tensor { parameters: parameters.clone(), ..Tensor::from_elements("x", vec![1], &[1_u8]).unwrap() };
@@ -438,7 +431,7 @@ fn parameters_without_a_form_on_the_wire_are_left_out() {
 }
 
 #[test]
-fn many_empty_parts_are_refused() {
+fn too_many_empty_parts_are_rejected() {
     for part in [b"\x2a\0", b"\x32\0", b"\x3a\0", b"\x22\0"] {
         let message = Bytes::from(part.repeat((1 << 16) + 1));
         let expected = "the request has more than 65536 inputs, outputs, raw contents and parameters in all";
@@ -486,8 +479,8 @@ fn any_request() -> impl Strategy<Value = ModelInferRequest> {
 
 proptest! {
     #[test]
-    fn what_the_generated_code_writes_we_read_and_write_back(request in any_request()) {
-        let Incoming { model_name, model_version, request: read, raw } = read(&request).unwrap();
+    fn generated_messages_round_trip(request in any_request()) {
+        let ProtobufRequest { model_name, model_version, request: read, raw } = read(&request).unwrap();
         prop_assert!(!raw);
         let response = InferenceResponse {
             model_name,
@@ -509,7 +502,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_messages_end_in_an_answer(
+    fn read_request_never_panics_on_damaged_messages(
         request in any_request(),
         position in any::<prop::sample::Index>(),
         byte in any::<u8>(),
@@ -525,12 +518,12 @@ proptest! {
         }
         let message = Bytes::from(message);
         if read_request(&message).is_ok() {
-            prop_assert!(ModelInferRequest::decode(message).is_ok(), "we read nothing that others refuse");
+            prop_assert!(ModelInferRequest::decode(message).is_ok(), "we accept nothing that others reject");
         }
     }
 
     #[test]
-    fn any_bytes_end_in_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+    fn read_request_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
         let _ = read_request(&bytes.into());
     }
 

@@ -1,19 +1,19 @@
-//! The wire format of Protocol Buffers: varints, and fields one after another.
+//! The wire format of Protocol Buffers: varints, and sequences of fields.
 
 use super::ReadError;
 
-/// A field as it stands in a message.
+/// A field of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Field<'a> {
+pub(super) struct WireField<'a> {
     pub(super) number: u32,
-    pub(super) value: Value<'a>,
-    /// Where the value begins, in bytes from the start of the outermost message.
+    pub(super) value: WireValue<'a>,
+    /// The offset of the value from the start of the outermost message, in bytes.
     pub(super) offset: usize,
 }
 
-/// The value of a field, before its type is known.
+/// The value of a field whose type is not known yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Value<'a> {
+pub(super) enum WireValue<'a> {
     Varint(u64),
     Fixed64([u8; 8]),
     /// A string, bytes, a message or packed numbers.
@@ -25,7 +25,7 @@ pub(super) enum Value<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct Cursor<'a> {
     rest: &'a [u8],
-    /// Where `rest` begins in the outermost message.
+    /// The offset of `rest` in the outermost message.
     offset: usize,
 }
 
@@ -39,8 +39,8 @@ impl<'a> Cursor<'a> {
         self.rest.len()
     }
 
-    /// Takes the next field, or nothing at the end.
-    pub(super) fn field(&mut self) -> Result<Option<Field<'a>>, ReadError> {
+    /// Reads the next field, or returns `None` at the end.
+    pub(super) fn field(&mut self) -> Result<Option<WireField<'a>>, ReadError> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -53,20 +53,20 @@ impl<'a> Cursor<'a> {
         }
         let mut offset = self.offset;
         let value = match key & 7 {
-            0 => Value::Varint(self.varint()?),
-            1 => Value::Fixed64(self.array()?),
+            0 => WireValue::Varint(self.varint()?),
+            1 => WireValue::Fixed64(self.array()?),
             2 => {
                 let length = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
                 offset = self.offset;
-                Value::Bytes(self.take(length)?)
+                WireValue::Bytes(self.take(length)?)
             }
-            5 => Value::Fixed32(self.array()?),
+            5 => WireValue::Fixed32(self.array()?),
             _ => return Err(malformed("a field of a known wire type")),
         };
-        Ok(Some(Field { number, value, offset }))
+        Ok(Some(WireField { number, value, offset }))
     }
 
-    /// Takes the next number of a packed field of varints, or nothing at the end.
+    /// Reads the next number of a packed field of varints, or returns `None` at the end.
     #[inline]
     pub(super) fn packed_varint(&mut self) -> Result<Option<u64>, ReadError> {
         match self.rest.split_first() {
@@ -80,7 +80,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes the next number of a packed field of fixed width, or nothing at the end.
+    /// Reads the next number of a packed field of fixed width, or returns `None` at the end.
     #[inline]
     pub(super) fn packed_fixed<const N: usize>(&mut self) -> Result<Option<[u8; N]>, ReadError> {
         if self.rest.is_empty() { Ok(None) } else { self.array().map(Some) }
@@ -88,7 +88,7 @@ impl<'a> Cursor<'a> {
 
     fn varint(&mut self) -> Result<u64, ReadError> {
         let mut value = 0;
-        // Ten bytes hold 64 bits; of the last one, only one bit is left.
+        // Ten bytes hold 64 bits; the last byte has only one of them.
         for (index, &byte) in self.rest.iter().enumerate().take(10) {
             value |= u64::from(byte & 0x7f) << (7 * index);
             if byte < 0x80 {
@@ -105,7 +105,7 @@ impl<'a> Cursor<'a> {
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
         let bytes = self.take(N)?;
-        Ok(bytes.try_into().expect("as many bytes were taken"))
+        Ok(bytes.try_into().expect("`take` returns as many bytes as requested"))
     }
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], ReadError> {
@@ -117,11 +117,11 @@ impl<'a> Cursor<'a> {
     }
 }
 
-impl<'a> Field<'a> {
+impl<'a> WireField<'a> {
     /// Returns the bytes of a field whose type has a length.
     pub(super) fn bytes(&self) -> Result<&'a [u8], ReadError> {
         match self.value {
-            Value::Bytes(bytes) => Ok(bytes),
+            WireValue::Bytes(bytes) => Ok(bytes),
             _ => Err(self.malformed("a field with a length")),
         }
     }
@@ -132,14 +132,14 @@ impl<'a> Field<'a> {
 
     pub(super) fn varint(&self) -> Result<u64, ReadError> {
         match self.value {
-            Value::Varint(value) => Ok(value),
+            WireValue::Varint(value) => Ok(value),
             _ => Err(self.malformed("a varint")),
         }
     }
 
     pub(super) fn double(&self) -> Result<f64, ReadError> {
         match self.value {
-            Value::Fixed64(bytes) => Ok(f64::from_le_bytes(bytes)),
+            WireValue::Fixed64(bytes) => Ok(f64::from_le_bytes(bytes)),
             _ => Err(self.malformed("8 bytes")),
         }
     }
@@ -154,7 +154,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Returns how many bytes a varint takes.
+/// Returns the size of a varint in bytes.
 pub(super) const fn varint_len(value: u64) -> usize {
     // Seven bits to a byte, and one byte for zero.
     let bits = 64 - (value | 1).leading_zeros() as usize;
@@ -169,7 +169,7 @@ pub(super) fn put_varint(buffer: &mut Vec<u8>, mut value: u64) {
     buffer.push(value.to_le_bytes()[0]);
 }
 
-/// Returns how many bytes a field takes whose value has `length` bytes and a length before it.
+/// Returns the size in bytes of a field whose value has `length` bytes and is preceded by its length.
 pub(super) const fn field_len(number: u32, length: usize) -> usize {
     varint_len((number as u64) << 3) + varint_len(length as u64) + length
 }
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn fields(bytes: &[u8]) -> Result<Vec<(u32, Value<'_>)>, String> {
+    fn fields(bytes: &[u8]) -> Result<Vec<(u32, WireValue<'_>)>, String> {
         let mut cursor = Cursor::new(bytes, 0);
         let mut fields = Vec::new();
         while let Some(field) = cursor.field().map_err(|error| error.to_string())? {
@@ -204,16 +204,16 @@ mod tests {
     fn every_wire_type_is_read() {
         let bytes = b"\x08\x96\x01\x11\x01\x02\x03\x04\x05\x06\x07\x08\x1a\x02hi\x25\x01\x02\x03\x04";
         let expected = [
-            (1, Value::Varint(150)),
-            (2, Value::Fixed64([1, 2, 3, 4, 5, 6, 7, 8])),
-            (3, Value::Bytes(b"hi")),
-            (4, Value::Fixed32([1, 2, 3, 4])),
+            (1, WireValue::Varint(150)),
+            (2, WireValue::Fixed64([1, 2, 3, 4, 5, 6, 7, 8])),
+            (3, WireValue::Bytes(b"hi")),
+            (4, WireValue::Fixed32([1, 2, 3, 4])),
         ];
         assert_eq!(fields(bytes).unwrap(), expected);
     }
 
     #[test]
-    fn what_is_malformed_says_where() {
+    fn malformed_fields_are_rejected_with_offset() {
         let table: [(&[u8], &str); 8] = [
             (b"\x08", "invalid message at byte 1: expected a varint of up to 64 bits"),
             (
@@ -227,8 +227,8 @@ mod tests {
             (b"\x00\x01", "invalid message at byte 0: expected a field with a number above 0"),
             (b"\x0b", "invalid message at byte 0: expected a field of a known wire type"),
             (b"\xff\xff\xff\xff\x7f\x00", "invalid message at byte 0: expected a field"),
-            (b"\x0a\x05ab", "invalid message at byte 2: 5 bytes are announced, but 2 are left"),
-            (b"\x08\x01\x0d\x01", "invalid message at byte 3: 4 bytes are announced, but 1 are left"),
+            (b"\x0a\x05ab", "invalid message at byte 2: 5 bytes are declared, but 2 are left"),
+            (b"\x08\x01\x0d\x01", "invalid message at byte 3: 4 bytes are declared, but 1 are left"),
         ];
         for (bytes, message) in table {
             assert_eq!(fields(bytes).unwrap_err(), message, "{bytes:x?}");

@@ -1,4 +1,4 @@
-//! Answers to messages.
+//! Writes responses.
 
 use bytemuck::Pod;
 use bytes::Bytes;
@@ -8,33 +8,33 @@ use super::parameters;
 use super::wire::{field_len, put_field, put_varint, varint_len};
 use crate::types::{BytesElements, Datatype, InferenceResponse, Tensor, TensorData, TensorError};
 
-/// Buffers of at least this many bytes are sent as they are. Copying fewer costs less than another part does.
+/// Buffers of at least this many bytes are sent without a copy. Copying a smaller one costs less than another chunk.
 const KEPT_FROM: usize = 4 * 1024;
 
-/// An answer on its way into a `ModelInferResponse`: all sizes are known, nothing is written yet.
+/// Encodes a response as a `ModelInferResponse`. All sizes are known before anything is written.
 #[derive(Debug)]
-pub struct Outgoing<'r> {
+pub struct ResponseEncoder<'r> {
     response: &'r InferenceResponse,
     outputs: Vec<Output>,
     len: usize,
 }
 
-/// One tensor's data and sizes, as an answer's output or a request's input: their messages are alike.
+/// The data and sizes of one tensor: an output of a response or an input of a request, which have the same message.
 #[derive(Debug)]
 pub(super) struct Output {
-    /// The data in its raw form, if it goes there.
+    /// The data in its raw form; `None` if the contents are typed.
     pub(super) raw: Option<Bytes>,
     contents_len: usize,
     pub(super) len: usize,
 }
 
-impl<'r> Outgoing<'r> {
-    /// Measures an answer. With `raw`, the data of all outputs goes to `raw_output_contents`; so it does when one of them
-    /// has a datatype without a field of its own.
+impl<'r> ResponseEncoder<'r> {
+    /// Measures a response. With `raw`, or if an output has a datatype without typed contents, the data of all outputs is in
+    /// `raw_output_contents`.
     ///
     /// # Errors
     ///
-    /// Fails when a BYTES element is longer than the raw form can say.
+    /// Fails if a BYTES element is too long for the raw form.
     pub fn new(response: &'r InferenceResponse, raw: bool) -> Result<Self, TensorError> {
         let raw = raw || response.outputs.iter().any(|output| is_raw_only(output.datatype));
         let outputs = response.outputs.iter().map(|output| Output::new(output, raw)).collect::<Result<Vec<_>, _>>()?;
@@ -54,28 +54,28 @@ impl<'r> Outgoing<'r> {
         self.len == 0
     }
 
-    /// Writes the message behind what `buffer` holds. The parts are to be sent one after another; large tensors are parts
-    /// of their own and were not copied.
+    /// Appends the message to `buffer`, and returns the chunks to send one after another. Large tensors are separate chunks,
+    /// which are not copied.
     pub fn write(self, buffer: Vec<u8>) -> Vec<Bytes> {
-        let mut parts = Parts { done: Vec::new(), open: buffer };
-        parts.open.reserve(self.copied_len());
+        let mut chunks = MessageChunks { done: Vec::new(), open: buffer };
+        chunks.open.reserve(self.copied_len());
         for (number, text) in texts(self.response) {
-            put_field(&mut parts.open, number, text.len());
-            parts.open.extend_from_slice(text.as_bytes());
+            put_field(&mut chunks.open, number, text.len());
+            chunks.open.extend_from_slice(text.as_bytes());
         }
-        parameters::write(&mut parts.open, 4, &self.response.parameters);
+        parameters::write(&mut chunks.open, 4, &self.response.parameters);
         for (tensor, output) in self.response.outputs.iter().zip(&self.outputs) {
-            put_field(&mut parts.open, 5, output.len);
-            output.write(tensor, &mut parts);
+            put_field(&mut chunks.open, 5, output.len);
+            output.write(tensor, &mut chunks);
         }
         for raw in self.outputs.into_iter().filter_map(|output| output.raw) {
-            put_field(&mut parts.open, 6, raw.len());
-            parts.push(&raw);
+            put_field(&mut chunks.open, 6, raw.len());
+            chunks.push(&raw);
         }
-        parts.finish()
+        chunks.finish()
     }
 
-    /// The length without the buffers that are kept.
+    /// Returns the length without the buffers that are not copied.
     fn copied_len(&self) -> usize {
         let kept = |tensor: &Tensor, output: &Output| match (&output.raw, &tensor.data) {
             (Some(raw), _) => raw.len(),
@@ -87,15 +87,15 @@ impl<'r> Outgoing<'r> {
     }
 }
 
-/// The texts of an answer, with the numbers of their fields. Empty ones are left out, as proto3 has it.
+/// Returns the strings of a response, with the numbers of their fields. Empty ones are omitted, as proto3 requires.
 fn texts(response: &InferenceResponse) -> impl Iterator<Item = (u32, &str)> {
     let version = response.model_version.as_deref().unwrap_or_default();
     let all = [(1, response.model_name.as_str()), (2, version), (3, response.id.as_str())];
     all.into_iter().filter(|(_, text)| !text.is_empty())
 }
 
-/// Returns how many bytes of an answer have to be converted or copied to write it, rather than sent as they are.
-pub fn writing_effort(response: &InferenceResponse, raw: bool) -> usize {
+/// Returns the number of bytes of a response that must be converted or copied to write it, rather than sent as they are.
+pub fn bytes_to_copy(response: &InferenceResponse, raw: bool) -> usize {
     let is_sent = |output: &&Tensor| match output.datatype {
         Datatype::Bytes => false,
         datatype => raw || is_kept(datatype),
@@ -103,12 +103,12 @@ pub fn writing_effort(response: &InferenceResponse, raw: bool) -> usize {
     response.outputs.iter().filter(|output| !is_sent(output)).map(Tensor::byte_len).sum()
 }
 
-/// Tells whether a datatype has no typed contents.
+/// Returns whether a datatype has no typed contents.
 pub(super) const fn is_raw_only(datatype: Datatype) -> bool {
     matches!(datatype, Datatype::Fp16 | Datatype::Bf16)
 }
 
-/// Tells whether typed contents are the same bytes as in memory.
+/// Returns whether the typed contents of a datatype have the same form as in memory.
 const fn is_kept(datatype: Datatype) -> bool {
     matches!(datatype, Datatype::Fp32 | Datatype::Fp64)
 }
@@ -124,8 +124,8 @@ impl Output {
         Ok(Self { raw, contents_len, len })
     }
 
-    pub(super) fn write(&self, tensor: &Tensor, parts: &mut Parts) {
-        let buffer = &mut parts.open;
+    pub(super) fn write(&self, tensor: &Tensor, chunks: &mut MessageChunks) {
+        let buffer = &mut chunks.open;
         if !tensor.name.is_empty() {
             put_field(buffer, 1, tensor.name.len());
             buffer.extend_from_slice(tensor.name.as_bytes());
@@ -140,10 +140,10 @@ impl Output {
             }
         }
         parameters::write(buffer, 4, &tensor.parameters);
-        // Present even where the data is raw, as in the original.
+        // Present even if the data is raw, as in the original.
         put_field(buffer, 5, self.contents_len);
         if self.contents_len > 0 {
-            write_contents(tensor, parts);
+            write_contents(tensor, chunks);
         }
     }
 }
@@ -161,7 +161,7 @@ fn contents_len(tensor: &Tensor) -> usize {
     }
 }
 
-/// Returns how many bytes the elements take in a packed field.
+/// Returns the size of the elements in a packed field, in bytes.
 fn packed_len(bytes: &[u8], datatype: Datatype) -> usize {
     if is_kept(datatype) {
         return bytes.len();
@@ -171,15 +171,15 @@ fn packed_len(bytes: &[u8], datatype: Datatype) -> usize {
     len
 }
 
-fn write_contents(tensor: &Tensor, parts: &mut Parts) {
+fn write_contents(tensor: &Tensor, chunks: &mut MessageChunks) {
     match &tensor.data {
-        TensorData::Variable(elements) => write_bytes(elements, &mut parts.open),
+        TensorData::Variable(elements) => write_bytes(elements, &mut chunks.open),
         TensorData::Fixed(bytes) => {
-            put_field(&mut parts.open, field_of(tensor.datatype), packed_len(bytes, tensor.datatype));
+            put_field(&mut chunks.open, field_of(tensor.datatype), packed_len(bytes, tensor.datatype));
             if is_kept(tensor.datatype) {
-                parts.push(bytes);
+                chunks.push(bytes);
             } else {
-                for_each_varint(bytes, tensor.datatype, |value| put_varint(&mut parts.open, value));
+                for_each_varint(bytes, tensor.datatype, |value| put_varint(&mut chunks.open, value));
             }
         }
     }
@@ -200,7 +200,7 @@ fn for_each_varint(bytes: &[u8], datatype: Datatype, mut visit: impl FnMut(u64))
         Datatype::Uint16 => numbers::<u16>(bytes).for_each(|value| visit(u64::from(value))),
         Datatype::Uint32 => numbers::<u32>(bytes).for_each(|value| visit(u64::from(value))),
         Datatype::Uint64 => numbers::<u64>(bytes).for_each(visit),
-        // Negative numbers are varints of 64 bits, whatever their type.
+        // Negative numbers are varints of 64 bits, regardless of their type.
         Datatype::Int8 => numbers::<i8>(bytes).for_each(|value| visit(i64::from(value).cast_unsigned())),
         Datatype::Int16 => numbers::<i16>(bytes).for_each(|value| visit(i64::from(value).cast_unsigned())),
         Datatype::Int32 => numbers::<i32>(bytes).for_each(|value| visit(i64::from(value).cast_unsigned())),
@@ -214,13 +214,13 @@ fn numbers<T: Pod>(bytes: &[u8]) -> impl Iterator<Item = T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned)
 }
 
-/// A message in parts.
-pub(super) struct Parts {
+/// The chunks of a message: those that are complete, and the one that is being written.
+pub(super) struct MessageChunks {
     pub(super) done: Vec<Bytes>,
     pub(super) open: Vec<u8>,
 }
 
-impl Parts {
+impl MessageChunks {
     pub(super) fn push(&mut self, bytes: &Bytes) {
         if bytes.len() < KEPT_FROM {
             self.open.extend_from_slice(bytes);

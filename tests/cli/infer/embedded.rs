@@ -30,11 +30,11 @@ fn infer_embedded_unknown_model_is_rejected() {
     for (flags, message) in [
         (
             &["--embedded", root][..],
-            "holds several models: choose one with --model-name of breast-cancer-lightgbm, iris-xgboost",
+            "has several models: choose one with --model-name (breast-cancer-lightgbm, iris-xgboost)",
         ),
-        (&["--embedded", root, "-m", "nope"], "holds no model `nope`; it holds breast-cancer-lightgbm, iris-xgboost"),
-        (&["--embedded", root, "-m", IRIS, "--model-version", "v9"], "holds no model `iris-xgboost` with version `v9`"),
-        (&["--embedded", "/nowhere"], "`/nowhere` holds no model"),
+        (&["--embedded", root, "-m", "nope"], "has no model `nope`; it has breast-cancer-lightgbm, iris-xgboost"),
+        (&["--embedded", root, "-m", IRIS, "--model-version", "v9"], "has no model `iris-xgboost` with version `v9`"),
+        (&["--embedded", "/nowhere"], "no model found in `/nowhere`"),
     ] {
         let ran = InferCommand::new(irises(1)).flags(flags).flags(&["-i", "in.jsonl", "-o", "out.jsonl"]).run();
         assert_eq!(ran.code, Some(1));
@@ -59,7 +59,7 @@ fn infer_embedded_bad_rows_fail_alone() {
     ]);
     let lines = infer.run().lines(4);
     assert_eq!(lines[0]["outputs"][0]["data"][0], IRISES[0].1);
-    assert_eq!(lines[1]["error"]["msg"], "input `a` has the shape [1], but this model takes [rows, 4]");
+    assert_eq!(lines[1]["error"]["msg"], "input `a` has the shape [1], but this model expects [rows, 4]");
 }
 
 #[test]

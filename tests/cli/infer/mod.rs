@@ -221,7 +221,7 @@ fn infer_bad_lines_fail_alone() {
             (error(5).0, &lines[5]["id"], &lines[5]["error"]["code"]),
             ("inference error", &json!("s"), &json!("400"))
         );
-        assert_eq!(error(5).1, "input `a` has the shape [1, 2], but this model takes [rows, 4]");
+        assert_eq!(error(5).1, "input `a` has the shape [1, 2], but this model expects [rows, 4]");
         assert!(ran.stderr.contains("warning: row 2: the line is empty\n"), "{}", ran.stderr);
         assert!(ran.stderr.ends_with("error: 5 of 9 rows failed; the output has a line for each\n"), "{}", ran.stderr);
     }
@@ -235,7 +235,7 @@ fn infer_too_long_line_is_rejected() {
     let infer = InferCommand::new(long).flags(&["-u", &http, "-m", IRIS, "-i", "in.jsonl", "-o", "out.jsonl"]);
     let lines = infer.run().lines(4);
     assert_eq!(values(&lines), [Some(0), None, Some(2)]);
-    let message = "the line has 100000001 bytes, more than the 33554432 that are read";
+    let message = "the line has 100000001 bytes, over the limit of 33554432";
     assert_eq!(lines[1]["error"]["msg"], message);
 }
 
@@ -292,9 +292,9 @@ fn infer_invalid_arguments_open_no_file() {
     let ran = infer.run();
     assert_eq!(ran.code, Some(2));
     insta::assert_snapshot!(ran.stderr, @r"
-    error: --model-name is required, or MLSERVER_INFER_MODEL_NAME in the environment
-    --timeout: `-1` is no time: expected seconds, 0 or more
-    --input-data-path is required, or MLSERVER_INFER_INPUT_DATA_PATH in the environment
+    error: --model-name (or MLSERVER_INFER_MODEL_NAME) is required
+    --timeout: invalid duration `-1`: expected seconds, 0 or more
+    --input-data-path (or MLSERVER_INFER_INPUT_DATA_PATH) is required
     MLSERVER_INFER_WORKERS: `many`: invalid digit found in string
     ");
     assert!(!infer.path("out.jsonl.partial").exists());

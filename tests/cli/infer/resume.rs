@@ -53,17 +53,13 @@ fn infer_resume_after_kill_has_no_duplicates() {
     let infer = resumed(infer);
     let ran = infer.run();
     assert_eq!(values(&ran.lines(0)), all(400));
-    assert!(
-        ran.stderr.contains(&format!("going on behind {before} rows that are answered already\n")),
-        "{}",
-        ran.stderr
-    );
+    assert!(ran.stderr.contains(&format!("resuming after {before} answered rows\n")), "{}", ran.stderr);
     assert_eq!(server.received().len() - asked, 400 - before, "nothing is asked for twice");
     assert!(!partial.exists());
 
     let ran = infer.run();
     assert_eq!(values(&ran.lines(0)), all(400));
-    assert!(ran.stderr.contains("all 400 rows were answered before"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("nothing to do: all 400 rows have been answered already"), "{}", ran.stderr);
 }
 
 #[test]
@@ -137,7 +133,7 @@ fn infer_without_resume_starts_over() {
     fs::write(infer.path("out.jsonl"), "older\n").unwrap();
     let ran = infer.run();
     assert_eq!(values(&ran.lines(0)), all(3));
-    let warning = "warning: starting anew: the answers to 1 rows of an interrupted run are dropped";
+    let warning = "warning: starting over: dropping the answers to 1 rows of an interrupted run";
     assert!(ran.stderr.contains(warning), "{}", ran.stderr);
 }
 

@@ -108,9 +108,8 @@ fn infer_tables_bad_row_fails_alone() {
     let lines = ran.lines(4);
     assert_eq!(lines.len(), 2003);
     let message = |row: usize| lines[row]["error"]["msg"].as_str().unwrap();
-    assert_eq!(message(2000), "the row has 3 values, but the first line has 4 names");
-    let expected =
-        "column `petal width`: `much` is no FP64, as the first rows have it; `--column-type` can say otherwise";
+    assert_eq!(message(2000), "the row has 3 values, but the header line has 4");
+    let expected = "column `petal width`: `much` is not a valid FP64; set its datatype with `--column-type`";
     assert_eq!(message(2001), expected);
     assert_eq!(lines[2002]["outputs"][0]["data"], json!([0]));
 }
@@ -121,19 +120,19 @@ fn infer_tables_wrong_file_format_is_reported() {
     let address = server.address.to_string();
     for (name, content, flags, code, message) in [
         ("in.npy", "PK", &[] as &[&str], 1, "failed to fill whole buffer"),
-        ("in.npy", "PK000000000000", &[], 1, "it is no file that `numpy.save` writes"),
-        (
-            "in.csv",
-            "a\n1\n",
-            &["--column-type", "b=FP32"],
-            1,
-            "there is no column `b`, whose type is given; there are a",
-        ),
+        ("in.npy", "PK000000000000", &[], 1, "it was not written by `numpy.save`"),
+        ("in.csv", "a\n1\n", &["--column-type", "b=FP32"], 1, "no column `b` (from --column-type); the columns are a"),
         ("in.csv", "a\n1\n", &["--column-type", "a=FLOAT"], 2, "--column-type: `a=FLOAT`: expected BOOL"),
-        ("in.jsonl", "", &["--column-type", "a=FP32"], 2, "--column-type is for input whose values have no types"),
-        ("-", "", &["--input-format", "parquet"], 1, "Parquet is read from a file"),
+        (
+            "in.jsonl",
+            "",
+            &["--column-type", "a=FP32"],
+            2,
+            "--column-type applies only to the input formats csv, tsv and rows",
+        ),
+        ("-", "", &["--input-format", "parquet"], 1, "cannot read Parquet from standard input: name a file"),
         #[cfg(feature = "parquet")]
-        ("in.parquet", "PAR1", &[], 1, "cannot read `in.parquet` behind row 0"),
+        ("in.parquet", "PAR1", &[], 1, "cannot read `in.parquet` after row 0"),
     ] {
         let infer =
             InferCommand::new("").flags(&["-u", &address, "-m", "m", "-i", name, "-o", "out.jsonl"]).flags(flags);
@@ -156,7 +155,7 @@ fn infer_tables_outputs_become_columns() {
     assert_eq!(ran.code, Some(4), "{}", ran.stderr);
     let written = fs::read_to_string(infer.path("out.csv")).unwrap();
     let expected = "batch_index,id,predict,error\n0,,0,\n1,,2,\n2,,1,\n3,,0,\n\
-                    4,,,\"the row has 1 values, but the first line has 4 names\"\n";
+                    4,,,\"the row has 1 values, but the header line has 4\"\n";
     assert_eq!(written, expected);
     assert!(!infer.path("out.csv.partial").exists() && !infer.path("out.csv.columns").exists());
 
@@ -168,7 +167,7 @@ fn infer_tables_outputs_become_columns() {
     assert_eq!(infer.run().code, Some(4));
     assert_eq!(fs::read_to_string(infer.path("out.csv")).unwrap(), expected.replace("0,,0,\n1,,2,", "0,,9,\n1,,9,"));
     let ran = infer.run();
-    assert!(ran.code == Some(4) && ran.stderr.contains("all 5 rows were answered before"), "{}", ran.stderr);
+    assert!(ran.code == Some(4) && ran.stderr.contains("all 5 rows have been answered already"), "{}", ran.stderr);
 }
 
 #[cfg(feature = "parquet")]
