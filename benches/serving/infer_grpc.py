@@ -93,7 +93,7 @@ def h2load(port: int, body: Path, answer: int, load: tuple[int, int], seconds: i
         raise Failed(f"h2load: {text}{done.stderr}")
     made, succeeded, *wrong = map(int, counts.groups())
     missing = made * (answer + 5) - int(data.group(1))
-    # calls that were under way when the time was over count with neither or with data only
+    # calls that were in flight at the end count with neither or with data only
     if any(wrong) or succeeded != made or missing > 0 or -missing > 2 * connections * streams * (answer + 5):
         raise Failed(f"h2load: not all calls were answered alike: {text}")
     return {

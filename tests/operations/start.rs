@@ -242,7 +242,7 @@ fn start_duplicate_name_and_version_loads_the_later() {
     let twice = |platform: &str| json!({"name": "m", "platform": platform, "parameters": {"version": "1"}});
     let folder = Folder::new().with_iris("a", &twice("first")).with_iris("b", &twice("second"));
     let server = TestServer::start(folder);
-    let ignored = server.wait_for_log("Ignored ");
+    let ignored = server.wait_for_log("Ignoring ");
     assert!(
         ignored.contains("/a/model-settings.json`: a later file describes the same model and version."),
         "{ignored}"

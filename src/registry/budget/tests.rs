@@ -44,7 +44,7 @@ struct InMemory {
 
 impl Drop for InMemory {
     fn drop(&mut self) {
-        assert_eq!(self.calls.load(Ordering::SeqCst), 0, "it has been put out while it worked");
+        assert_eq!(self.calls.load(Ordering::SeqCst), 0, "it was evicted while in use");
         self.world.live.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -170,8 +170,8 @@ async fn budget_failed_reload_is_reported_and_retried() {
 async fn budget_rejects_model_that_does_not_fit() {
     let world = Arc::new(TestState::default());
     let loader = loader(&world, 10);
-    let refused = loader.load(settings(11, false)).await.unwrap_err().to_string();
-    assert!(refused.starts_with("the model takes 11 bytes"), "{refused}");
+    let error = loader.load(settings(11, false)).await.unwrap_err().to_string();
+    assert!(error.starts_with("the model needs 11 bytes"), "{error}");
     let pinned = loader.load(settings(6, true)).await.unwrap();
     loader.load(settings(5, false)).await.unwrap_err();
     world.fails.store(true, Ordering::SeqCst);
@@ -206,6 +206,6 @@ fn artifact_size_is_sum_of_its_files() {
     std::fs::write(folder.path().join("below/b"), [0; 5]).unwrap();
     assert_eq!(size_of(folder.path(), MAX_DEPTH), 15);
     assert_eq!(size_of(&folder.path().join("a"), MAX_DEPTH), 10);
-    assert_eq!(size_of(folder.path(), 1), 10, "not for ever");
+    assert_eq!(size_of(folder.path(), 1), 10, "depth is limited");
     assert_eq!(size_of(&folder.path().join("none"), MAX_DEPTH), 0);
 }
