@@ -292,7 +292,7 @@ fn every_fault_over_every_transport_is_rejected() {
       Events: 422 invalid JSON at byte 68: expected `,` or `}`
       Typed: 3 expected one message, received more
       Raw: 3 expected one message, received more
-      Stream: 3 invalid message at byte 8: 19 bytes are announced, but 18 are left
+      Stream: 3 invalid message at byte 8: 19 bytes are declared, but 18 are left
     NegativeLength
       Json: 400 (nothing)
       Binary: 400 the header `inference-header-content-length` is `-1`, expected one number: the bytes of JSON before the binary data

@@ -205,7 +205,7 @@ fn binary_wrong_header_length_is_rejected() {
     91: 422 invalid JSON at byte 91: expected `,` or `}`
     93: 400 input `x`: `binary_data_size` is 2, but 1 bytes of binary data are left
     twice: 400 the header `inference-header-content-length` is `92, 92`, expected one number: the bytes of JSON before the binary data
-    absent: 400 input `x` has a `binary_data_size`, but the body is JSON alone: the header `inference-header-content-length` says where binary data begins
+    absent: 400 input `x` has a `binary_data_size`, but the whole body is JSON: set the header `inference-header-content-length` to the length of the JSON
     "#);
     server.post_with(INFER, &[(LENGTH, &length)], &body).ok();
 }
