@@ -14,26 +14,41 @@ use super::InferenceError;
 /// transport keeps it until the response has been sent or dropped, so that responses that nobody reads count, too.
 #[derive(Debug, Default)]
 pub struct Admission {
-    slot: Option<Arc<OwnedSemaphorePermit>>,
+    slot: AdmissionSlot,
+}
+
+/// The slot of an admission. Most requests have no steps, and need no shared ownership.
+#[derive(Debug, Default)]
+enum AdmissionSlot {
+    #[default]
+    None,
+    Owned(OwnedSemaphorePermit),
+    Shared(Arc<OwnedSemaphorePermit>),
 }
 
 impl Admission {
     /// Returns an admission that has no slot yet.
     pub const fn new() -> Self {
-        Self { slot: None }
+        Self { slot: AdmissionSlot::None }
     }
 
     /// Returns the admission of a step of this request, such as a node of an inference graph.
     ///
     /// It shares the slot. So a request that has been admitted can always finish, however many steps it takes.
     #[must_use]
-    pub fn nested(&self) -> Self {
-        Self { slot: self.slot.clone() }
+    pub fn nested(&mut self) -> Self {
+        let shared = match std::mem::take(&mut self.slot) {
+            AdmissionSlot::None => return Self::new(),
+            AdmissionSlot::Owned(permit) => Arc::new(permit),
+            AdmissionSlot::Shared(permit) => permit,
+        };
+        self.slot = AdmissionSlot::Shared(Arc::clone(&shared));
+        Self { slot: AdmissionSlot::Shared(shared) }
     }
 
     /// Reports whether the request has been admitted.
     pub const fn has_slot(&self) -> bool {
-        self.slot.is_some()
+        !matches!(self.slot, AdmissionSlot::None)
     }
 
     /// Attaches the admission to the last bytes of a response, so that it ends when they have been sent or dropped.
@@ -81,7 +96,7 @@ impl AdmissionSlots {
         if !admission.has_slot() {
             let permit = Arc::clone(&self.semaphore).try_acquire_owned();
             let permit = permit.map_err(|_| InferenceError::Overloaded { limit: self.limit })?;
-            admission.slot = Some(Arc::new(permit));
+            admission.slot = AdmissionSlot::Owned(permit);
         }
         Ok(())
     }
@@ -90,7 +105,7 @@ impl AdmissionSlots {
     pub(super) async fn wait(&self, admission: &mut Admission) -> Result<(), InferenceError> {
         if !admission.has_slot() {
             let permit = Arc::clone(&self.semaphore).acquire_owned().await;
-            admission.slot = Some(Arc::new(permit.map_err(|_| InferenceError::Stopping)?));
+            admission.slot = AdmissionSlot::Owned(permit.map_err(|_| InferenceError::Stopping)?);
         }
         Ok(())
     }

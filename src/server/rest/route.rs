@@ -166,14 +166,19 @@ pub(super) struct Route<'a> {
 impl<'a> Route<'a> {
     /// Finds the route of a path. Names that are not UTF-8 get replacement characters, so they match no model.
     pub(super) fn find(path: &'a str, uri: &'a Uri) -> Option<Self> {
+        // In one pass over the bytes: this runs for every request.
+        let path = path.strip_prefix('/')?;
         let mut segments = [""; MAX_SEGMENTS];
-        let mut length = 0;
-        for segment in path.strip_prefix('/')?.split('/') {
-            *segments.get_mut(length)? = segment;
-            length += 1;
+        let (mut length, mut start) = (0, 0);
+        for (index, byte) in path.bytes().enumerate() {
+            if byte == b'/' {
+                *segments.get_mut(length)? = &path[start..index];
+                (length, start) = (length + 1, index + 1);
+            }
         }
-        let segments = &segments[..length];
-        COMPILED[length].iter().find_map(|route| route.bind(segments, uri))
+        *segments.get_mut(length)? = &path[start..];
+        let segments = &segments[..=length];
+        COMPILED[segments.len()].iter().find_map(|route| route.bind(segments, uri))
     }
 
     /// Returns the `Allow` header of the path.
