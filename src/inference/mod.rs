@@ -290,7 +290,7 @@ impl Inference {
         let total = in_flight.end(&result);
         match result {
             Ok((mut response, timing)) => {
-                target.complete(&id, &mut response);
+                target.complete(id, &mut response);
                 if self.server_timing {
                     add_server_timing(&mut response, timing, total);
                 }
@@ -413,10 +413,10 @@ impl ModelTarget {
     }
 
     /// Sets the fields of a response that the runtime leaves to the server.
-    fn complete(&self, id: &str, response: &mut InferenceResponse) {
+    fn complete(&self, id: String, response: &mut InferenceResponse) {
         response.model_name.clone_from(&self.model.name);
         response.model_version.clone_from(&self.model.version);
-        id.clone_into(&mut response.id);
+        response.id = id;
     }
 }
 

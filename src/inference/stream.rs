@@ -81,7 +81,7 @@ impl Stream for StreamedResponses {
         let next = ready!(responses.as_mut().poll_next(context));
         let failure = match next {
             Some(Ok(mut response)) => {
-                this.target.complete(&this.id, &mut response);
+                this.target.complete(this.id.clone(), &mut response);
                 return Poll::Ready(Some(Ok(response)));
             }
             // A model may fail because its requests ended early: report the reason for that instead.
