@@ -77,7 +77,7 @@ async fn build(
     ui.note(format_args!("Built `{}`, {size:.1} MB", args.tag));
     if let Some(check) = check {
         engine.check(check).await?;
-        ui.note(format_args!("Checked: the image is ready and answered {} sample requests", check.samples.len()));
+        ui.note(format_args!("Checked: the image is ready; sample requests answered: {}", check.samples.len()));
     }
     if args.push {
         engine.push(&args.tag).await?;

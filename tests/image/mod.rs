@@ -141,7 +141,7 @@ fn build_native_project_contains_only_the_server() {
     let tag = "mlserver-test-native:1";
     let log = build(&engine, &folder, "a folder", tag, &["--check"]);
     assert!(log.starts_with("Building `mlserver-test-native:1`: native model, no Python needed\n#1 "), "{log}");
-    assert!(log.ends_with("Checked: the image serves, and answers 1 of its samples\n"), "{log}");
+    assert!(log.ends_with("Checked: the image is ready; sample requests answered: 1\n"), "{log}");
     let size = size(&engine, tag);
     assert!(size < server_size(true), "{size} bytes");
     serves_as(&engine, tag, "4242:4243", &fs::read(folder.path("a folder/request.json")).unwrap());
@@ -157,7 +157,7 @@ fn build_documented_commands_work() {
     let arguments: Vec<_> = command.split(' ').chain(["--network", "host"]).collect();
     let output = mlserver(&engine, &folder, &arguments);
     let log = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && log.contains("Checked: the image serves"), "{command}: {log}");
+    assert!(output.status.success() && log.contains("Checked: the image is ready"), "{command}: {log}");
     assert_eq!(output.stdout, b"my-model:1\n");
 }
 
@@ -168,7 +168,7 @@ fn build_classic_builder_makes_the_same_image() {
     let tag = "mlserver-test-classic:1";
     let log = build(&engine, &folder, "p", tag, &["--check", "--classic"]);
     assert!(log.contains("\nStep 1/"), "{log}");
-    assert!(log.ends_with("Checked: the image serves, and answers 1 of its samples\n"), "{log}");
+    assert!(log.ends_with("Checked: the image is ready; sample requests answered: 1\n"), "{log}");
     assert!(size(&engine, tag) < server_size(true));
 }
 
@@ -178,7 +178,7 @@ fn build_python_project_contains_its_packages() {
     let folder = project(&engine, "custom", "p");
     let tag = "mlserver-test-custom:1";
     let log = build(&engine, &folder, "p", tag, &["--base", BASE, "--check"]);
-    assert!(log.ends_with("Checked: the image serves, and answers 1 of its samples\n"), "{log}");
+    assert!(log.ends_with("Checked: the image is ready; sample requests answered: 1\n"), "{log}");
     let added = size(&engine, tag) - size(&engine, BASE) - server_size(false);
     assert!(added < 100_000_000, "{added} bytes in addition to the server");
     // OpenShift assigns arbitrary user ids in group 0.
