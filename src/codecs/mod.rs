@@ -7,7 +7,7 @@ mod matrix;
 
 pub use matrix::{DecodedInputs, NumericArray, NumericMatrix};
 
-use crate::types::{Datatype, InferenceRequest, Tensor};
+use crate::types::{Datatype, InferenceRequest, Tensor, TensorError};
 
 /// Why a request's tensors cannot be converted for the model. Always an error of the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,6 +16,9 @@ pub enum CodecError {
         "There was an error encoding / decoding the payload: The '{codec}' codec only supports a single input tensor ({found} were received)"
     )]
     SingleTensor { codec: &'static str, found: usize },
+    /// The shape of an input is not that of its elements.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
     #[error("input `{input}` is {datatype}, but this model expects numbers")]
     NotNumeric { input: String, datatype: Datatype },
     #[error("input `{input}` has the content type `{content_type}`, but this model expects numbers: use `np` or `pd`")]
@@ -77,6 +80,10 @@ fn check_content_type(input: &Tensor, refused: &[&str]) -> Result<(), CodecError
 }
 
 fn arrange<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<DecodedInputs<'a>, CodecError> {
+    // The JSON reader lets one plain string pass for a BYTES tensor of any shape, for Python models. Evaluators trust shapes.
+    for input in &request.inputs {
+        input.check()?;
+    }
     match request.parameters.content_type().or(default) {
         Some("pd") => DecodedInputs::frame(&request.inputs),
         _ => match &request.inputs[..] {

@@ -79,6 +79,25 @@ fn sklearn_unsuitable_inputs_are_rejected() {
     assert_eq!(swapped, "column 2 is `d`, but `LogisticRegression` was fitted with `ü c` in that position");
 }
 
+/// A reader of JSON accepts one plain string for a BYTES tensor of any shape, as the original's tutorials send it. An
+/// evaluator that believed such a shape would allocate what the client declares, or index beyond the one element.
+#[test]
+fn sklearn_declared_shape_without_its_elements_is_rejected() {
+    let case = "1.9.1/encode/one_hot_str.joblib";
+    let settings = json!({"extra": {"predict_fn": "transform"}});
+    let server = TestServer::start(folder(case, "model.joblib", &settings));
+    for shape in ["[1,3]", "[2,3]", "[50000000,3]", "[4000000000000000,3]", "[0,3]", "[3]"] {
+        for content_type in ["np", "pd"] {
+            let body = format!(
+                r#"{{"parameters":{{"content_type":"{content_type}"}},"inputs":[{{"name":"x","shape":{shape},"datatype":"BYTES","data":"a"}}]}}"#
+            );
+            let answer = server.post("/v2/models/m/infer", &body);
+            assert_eq!(answer.status, 400, "{shape} {content_type}: {}", answer.text());
+        }
+    }
+    assert_eq!(server.get("/v2/health/ready").status, 200);
+}
+
 #[test]
 fn sklearn_unsupported_estimator_fails_the_load() {
     let pickle = b"cnowhere\nModel\n)\x81}b.";
