@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
+use mlserver::runtimes::Runtime;
 use mlserver::runtimes::python::{Python, PythonOptions};
-use mlserver::runtimes::{Progress, Runtime};
 use mlserver::settings::ModelSettings;
 use mlserver::telemetry::workers::WorkerMetrics;
 use mlserver::types::{Datatype, InferenceRequest, Parameters, Tensor, TensorData};
@@ -143,16 +143,6 @@ async fn round(python: &Python, work: &Work, size: usize, in_flight: usize) -> R
     Ok(Round { rate, p50: at(50), p99: at(99) })
 }
 
-/// Ignores when the prediction begins.
-#[derive(Debug)]
-struct IgnoredProgress;
-
-impl Progress for IgnoredProgress {
-    fn begin(&self) {}
-
-    fn wait_again(&self) {}
-}
-
 async fn call(python: &Python, work: &Work, payload: Bytes) -> Result<Bytes> {
     let runtime = match work {
         Work::Ping => return python.ping(payload).await.context("the worker has gone"),
@@ -162,7 +152,7 @@ async fn call(python: &Python, work: &Work, payload: Bytes) -> Result<Bytes> {
     let data = TensorData::Fixed(payload);
     let input = Tensor { name, datatype: Datatype::Fp32, shape, parameters: Parameters::default(), data };
     let request = InferenceRequest { id: "bench".to_owned(), inputs: vec![input], ..InferenceRequest::default() };
-    let mut response = runtime.predict(request, Arc::new(IgnoredProgress)).await?;
+    let mut response = runtime.predict(request, Arc::new(())).await?;
     match response.outputs.pop().map(|output| output.data) {
         Some(TensorData::Fixed(bytes)) => Ok(bytes),
         _ => anyhow::bail!("the model answered something else"),

@@ -1,4 +1,4 @@
-//! Admission: how many requests may be in the server at once.
+//! Admission: how many requests may be in the server at once, and how many bytes they may take.
 
 use std::sync::Arc;
 
@@ -6,15 +6,21 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::InferenceError;
+use crate::types::byte_budget::HeldBytes;
+use crate::types::{ByteBudget, ByteReservation};
 
 /// The right of one request to be in the server.
 ///
 /// It is empty at first, and takes a slot of the server when the request is about to be predicted: at once or not at all by
 /// default, or after [`Inference::wait_for_slot`](super::Inference::wait_for_slot), as consumers of queues want. The
 /// transport keeps it until the response has been sent or dropped, so that responses that nobody reads count, too.
+///
+/// It also holds the bytes of the request and its response, from the first byte of the body on: before the request has a slot.
 #[derive(Debug, Default)]
 pub struct Admission {
     slot: AdmissionSlot,
+    /// The memory of the request: of its body, then of its tensors, then also of its response.
+    pub reservation: ByteReservation,
 }
 
 /// The slot of an admission. Most requests have no steps, and need no shared ownership.
@@ -27,9 +33,14 @@ enum AdmissionSlot {
 }
 
 impl Admission {
-    /// Returns an admission that has no slot yet.
-    pub const fn new() -> Self {
-        Self { slot: AdmissionSlot::None }
+    /// Returns an admission that has no slot yet, and whose bytes have no limit: for requests of the process itself.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns an admission that holds bytes, and has no slot yet.
+    pub const fn holding(reservation: ByteReservation) -> Self {
+        Self { slot: AdmissionSlot::None, reservation }
     }
 
     /// Returns the admission of a step of this request, such as a node of an inference graph.
@@ -38,12 +49,12 @@ impl Admission {
     #[must_use]
     pub fn nested(&mut self) -> Self {
         let shared = match std::mem::take(&mut self.slot) {
-            AdmissionSlot::None => return Self::new(),
+            AdmissionSlot::None => return Self { slot: AdmissionSlot::None, reservation: self.reservation.sibling() },
             AdmissionSlot::Owned(permit) => Arc::new(permit),
             AdmissionSlot::Shared(permit) => permit,
         };
         self.slot = AdmissionSlot::Shared(Arc::clone(&shared));
-        Self { slot: AdmissionSlot::Shared(shared) }
+        Self { slot: AdmissionSlot::Shared(shared), reservation: self.reservation.sibling() }
     }
 
     /// Reports whether the request has been admitted.
@@ -53,33 +64,34 @@ impl Admission {
 
     /// Attaches the admission to the last bytes of a response, so that it ends when they have been sent or dropped.
     pub fn attach(self, bytes: Bytes) -> Bytes {
-        if self.has_slot() { Bytes::from_owner(AdmittedBytes { bytes, _admission: self }) } else { bytes }
+        let holds = self.has_slot() || self.reservation.bytes() > 0;
+        if holds { Bytes::from_owner(HeldBytes { bytes, _held: self }) } else { bytes }
     }
 }
 
-/// Bytes of a response that keep its admission.
-struct AdmittedBytes {
-    bytes: Bytes,
-    _admission: Admission,
-}
-
-impl AsRef<[u8]> for AdmittedBytes {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-/// The slots of the server. Clones share them.
+/// The slots of the server, and the bytes that requests may take. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct AdmissionSlots {
     semaphore: Arc<Semaphore>,
     limit: usize,
+    budget: Option<ByteBudget>,
 }
 
 impl AdmissionSlots {
     pub(super) fn new(limit: usize) -> Self {
         let limit = limit.min(Semaphore::MAX_PERMITS);
-        Self { semaphore: Arc::new(Semaphore::new(limit)), limit }
+        Self { semaphore: Arc::new(Semaphore::new(limit)), limit, budget: None }
+    }
+
+    /// Limits the bytes that requests and their responses may take.
+    pub(super) fn with_budget(self, budget: ByteBudget) -> Self {
+        Self { budget: Some(budget), ..self }
+    }
+
+    /// Returns an admission that has no slot and no bytes yet.
+    pub(super) fn admission(&self) -> Admission {
+        let reservation = self.budget.as_ref().map(ByteBudget::reservation).unwrap_or_default();
+        Admission { slot: AdmissionSlot::None, reservation }
     }
 
     /// Returns the number of slots that are taken.

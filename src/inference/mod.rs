@@ -30,9 +30,12 @@ use crate::registry::{ModelState, NotFound, QueueFull, RegisteredModel, Registry
 use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::Traces;
-use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
+use crate::types::{ByteBudget, CustomCall, CustomReply, InferenceRequest, InferenceResponse, OverBudget};
 use admission::AdmissionSlots;
 use queued::RequestTiming;
+
+/// The reason of requests that were dropped because of the byte budget.
+const MAX_REQUEST_BYTES: &str = "max_request_bytes_in_flight";
 
 /// The header with the server's timing, which browsers and proxies understand.
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -47,6 +50,9 @@ pub enum InferenceError {
     /// As many requests as the server admits are in flight.
     #[error("the server already has {limit} requests in flight (`max_in_flight`); try again later")]
     Overloaded { limit: usize },
+    /// The requests in flight and their responses take too many bytes.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
     #[error(transparent)]
     QueueFull(#[from] QueueFull),
     /// The model was busy for too long.
@@ -83,6 +89,8 @@ pub enum InferenceErrorKind {
     BadRepository,
     /// A model exists but does not load.
     LoadFailed,
+    /// The request or its response takes more memory than any may.
+    TooLarge,
     Overloaded,
     /// There was no response before a timeout or the client's deadline.
     Timeout,
@@ -108,12 +116,18 @@ impl InferenceError {
             Self::Panicked(_) => InferenceErrorKind::Internal,
             Self::NotReady { .. } => InferenceErrorKind::NotReady,
             Self::InvalidInput(_) => InferenceErrorKind::BadRequest,
-            Self::Overloaded { .. } | Self::QueueFull(_) | Self::QueueTimeout { .. } => InferenceErrorKind::Overloaded,
+            Self::OverBudget(OverBudget::TooLarge { .. }) => InferenceErrorKind::TooLarge,
+            Self::Overloaded { .. }
+            | Self::OverBudget(OverBudget::InUse { .. })
+            | Self::QueueFull(_)
+            | Self::QueueTimeout { .. } => InferenceErrorKind::Overloaded,
             Self::PredictTimeout { .. } | Self::RequestTimeout { .. } | Self::Deadline => InferenceErrorKind::Timeout,
             Self::Stopping => InferenceErrorKind::Stopping,
             Self::Runtime(error) => match error.kind() {
                 RuntimeErrorKind::InvalidRequest => InferenceErrorKind::BadRequest,
                 RuntimeErrorKind::NotReady => InferenceErrorKind::NotReady,
+                RuntimeErrorKind::TooLarge => InferenceErrorKind::TooLarge,
+                RuntimeErrorKind::Overloaded => InferenceErrorKind::Overloaded,
                 RuntimeErrorKind::Rejected { status } => InferenceErrorKind::Model { status },
                 RuntimeErrorKind::Exception => InferenceErrorKind::ModelFailed,
                 RuntimeErrorKind::WorkerLost | RuntimeErrorKind::Unavailable => InferenceErrorKind::WorkerLost,
@@ -129,6 +143,8 @@ impl InferenceError {
     fn dropped(&self) -> Option<&'static str> {
         match self {
             Self::Overloaded { .. } => Some("max_in_flight"),
+            Self::OverBudget(_) => Some(MAX_REQUEST_BYTES),
+            Self::Runtime(error) if error.kind() == RuntimeErrorKind::Overloaded => Some(MAX_REQUEST_BYTES),
             Self::QueueFull(full) => Some(full.reason()),
             Self::QueueTimeout { .. } => Some("queue_timeout"),
             Self::PredictTimeout { .. } => Some("predict_timeout"),
@@ -180,6 +196,12 @@ impl Inference {
         let slots = AdmissionSlots::new(max_in_flight.get());
         let traces = Traces::default();
         Self { registry, slots, phase, cache: None, server_timing: false, traces }
+    }
+
+    /// Limits the bytes that all requests in flight and their responses take. Without it, there is no limit.
+    #[must_use]
+    pub fn with_byte_budget(self, budget: ByteBudget) -> Self {
+        Self { slots: self.slots.with_budget(budget), ..self }
     }
 
     /// Caches the responses of models whose settings enable it.
@@ -256,6 +278,11 @@ impl Inference {
         Ok(ModelTarget { model, with_version: version.is_some(), deadline: None, traces: self.traces.clone() })
     }
 
+    /// Returns the admission of a new request, which has no slot yet.
+    pub fn admission(&self) -> Admission {
+        self.slots.admission()
+    }
+
     /// Waits until the server has a slot for a request, for callers that would rather wait than be rejected.
     ///
     /// # Errors
@@ -281,9 +308,10 @@ impl Inference {
         let id = request.id.clone();
         let in_flight = InFlightRequest::start(model.metrics(target.with_version));
         let result = match target.deadline(in_flight.started) {
-            None => self.predict(target, request, admission).await,
+            None => self.predict_within_budget(target, request, admission).await,
             Some((deadline, timeout)) => {
-                let result = tokio::time::timeout_at(deadline, self.predict(target, request, admission)).await;
+                let result =
+                    tokio::time::timeout_at(deadline, self.predict_within_budget(target, request, admission)).await;
                 result.unwrap_or(Err(timeout))
             }
         };
@@ -355,9 +383,24 @@ impl Inference {
                 return Err(InferenceError::NotReady { name: model.name.clone(), version: model.version.clone() });
             };
             self.slots.admit(admission)?;
-            Ok(runtime.call(route, call).await?)
+            let reply = runtime.call(route, call).await?;
+            admission.reservation.grow(reply.body.len())?;
+            Ok(reply)
         };
         reply.await.inspect_err(|failure| log_failure(model, "", failure))
+    }
+
+    /// Predicts, and reserves the bytes of the response in addition to those of the request.
+    async fn predict_within_budget(
+        &self,
+        target: &ModelTarget,
+        request: InferenceRequest,
+        admission: &mut Admission,
+    ) -> Result<(InferenceResponse, RequestTiming), InferenceError> {
+        let request_bytes = admission.reservation.bytes();
+        let (response, timing) = self.predict(target, request, admission).await?;
+        admission.reservation.resize(request_bytes.saturating_add(response.memory_bytes()))?;
+        Ok((response, timing))
     }
 
     async fn predict(
@@ -374,14 +417,17 @@ impl Inference {
         match &self.cache {
             Some(cache) if target.model.cached => {
                 let (runtime, owned_target) = (Arc::clone(runtime), target.clone());
-                let work =
-                    |request| async move { Ok(queued::predict(&owned_target, runtime.as_ref(), request).await?.0) };
+                // The computation may outlive this caller, and so holds the bytes of its response itself.
+                let mut own = admission.nested();
+                let work = |request| async move {
+                    Ok(queued::predict(&owned_target, runtime.as_ref(), request, &mut own).await?.0)
+                };
                 // Boxed, so that the futures of requests without the cache stay small.
                 let (result, hit) = Box::pin(cache.get_or_predict(&target.model, request, work)).await;
                 target.model.metrics(target.with_version).record_cache(hit);
                 Ok((result?, RequestTiming::default()))
             }
-            _ => queued::predict(target, runtime.as_ref(), request).await,
+            _ => queued::predict(target, runtime.as_ref(), request, admission).await,
         }
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{InferenceError, ModelTarget};
+use super::{Admission, InferenceError, ModelTarget};
 use crate::registry::{QueueFull, RegisteredModel};
-use crate::runtimes::{Progress, Runtime};
+use crate::runtimes::{Progress, Runtime, RuntimeError};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::{RequestPhase, Traces};
-use crate::types::{InferenceRequest, InferenceResponse, Tensor, TraceContext};
+use crate::types::{ByteReservation, InferenceRequest, InferenceResponse, Tensor, TraceContext};
 
 /// A request in the queue of its model or at its runtime, which reports the request's progress to it.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ struct QueuedRequest {
     traces: Traces,
     /// The span of the batch that the request has joined.
     batch: OnceLock<TraceContext>,
+    /// The bytes of the response, as far as they are known before it is there.
+    response: Mutex<ByteReservation>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +53,11 @@ pub(super) struct RequestTiming {
 }
 
 impl QueuedRequest {
-    fn enter(target: &ModelTarget, request: &InferenceRequest) -> Result<QueueGuard, QueueFull> {
+    fn enter(
+        target: &ModelTarget,
+        request: &InferenceRequest,
+        response: ByteReservation,
+    ) -> Result<QueueGuard, QueueFull> {
         let bytes = request.inputs.iter().map(Tensor::byte_len).sum();
         target.model.queue.enter(bytes)?;
         let stage = Mutex::new(RequestStage::Waiting { since: Instant::now() });
@@ -63,6 +69,7 @@ impl QueuedRequest {
             trace: request.trace,
             traces: target.traces.clone(),
             batch: OnceLock::new(),
+            response: Mutex::new(response),
         };
         request.metrics().enter_queue();
         Ok(QueueGuard(Arc::new(request)))
@@ -106,6 +113,10 @@ impl Progress for QueuedRequest {
         }
     }
 
+    fn reserve(&self, bytes: usize) -> Result<(), RuntimeError> {
+        Ok(self.response.lock().grow(bytes)?)
+    }
+
     fn wait_again(&self) {
         let mut stage = self.stage.lock();
         if let RequestStage::Running { .. } = *stage {
@@ -136,6 +147,8 @@ impl Drop for QueueGuard {
 
 /// Queues a request for its model and predicts it, within the timeouts of the model's settings.
 ///
+/// The bytes of the response are added to those that `admission` holds.
+///
 /// # Errors
 ///
 /// Fails if the model's queue is full, if a timeout passes, or if the prediction fails.
@@ -143,8 +156,9 @@ pub(super) async fn predict(
     target: &ModelTarget,
     runtime: &dyn Runtime,
     request: InferenceRequest,
+    admission: &mut Admission,
 ) -> Result<(InferenceResponse, RequestTiming), InferenceError> {
-    let guard = QueuedRequest::enter(target, &request)?;
+    let guard = QueuedRequest::enter(target, &request, admission.reservation.sibling())?;
     let work = runtime.predict(request, Arc::clone(&guard.0) as Arc<dyn Progress>);
     let limits = target.model.timeouts;
     let response = if limits.queue.is_none() && limits.predict.is_none() {
@@ -156,6 +170,7 @@ pub(super) async fn predict(
             timeout = overdue(&guard.0) => return Err(timeout),
         }
     };
+    admission.reservation.merge(std::mem::take(&mut *guard.0.response.lock()));
     let timing = match *guard.0.stage.lock() {
         RequestStage::Running { since, waited } => RequestTiming { queue: waited, predict: since.elapsed() },
         // The runtime responded without a prediction.

@@ -13,6 +13,7 @@ use tokio::task::JoinError;
 
 use super::MAX_ARTIFACT_BYTES;
 use crate::codecs::CodecError;
+use crate::types::OverBudget;
 
 /// Any error of a model family.
 pub type FamilyError = Box<dyn Error + Send + Sync>;
@@ -31,6 +32,10 @@ pub enum RuntimeErrorKind {
     InvalidRequest,
     /// The model's code has loaded, but reports that it is not ready.
     NotReady,
+    /// The response would take more memory than any may.
+    TooLarge,
+    /// The response would take more memory than is free now.
+    Overloaded,
     /// The model rejected the request with a message and a status that are meant for the client.
     Rejected { status: u16 },
     /// The model's code raised an exception that is not meant for the client.
@@ -108,6 +113,16 @@ impl fmt::Display for RuntimeError {
 impl Error for RuntimeError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.reason.source()
+    }
+}
+
+impl From<OverBudget> for RuntimeError {
+    fn from(error: OverBudget) -> Self {
+        let kind = match error {
+            OverBudget::InUse { .. } => RuntimeErrorKind::Overloaded,
+            OverBudget::TooLarge { .. } => RuntimeErrorKind::TooLarge,
+        };
+        Self::new(kind, error)
     }
 }
 

@@ -6,6 +6,7 @@ pub mod grpc;
 mod listener;
 pub mod metrics;
 mod priority;
+mod received;
 mod respond;
 pub mod rest;
 pub mod scope;

@@ -12,6 +12,7 @@ mod dotenv;
 pub mod env;
 mod field;
 mod file;
+mod machine;
 mod model;
 mod nearest;
 mod problem;

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::convert;
 use super::env::SettingsSources;
 use super::file;
+use super::machine;
 use super::problem::SettingsError;
 use super::resolve::{Layer, LoadedSettings, Resolver};
 use super::source::SettingSource;
@@ -50,6 +51,8 @@ pub struct Settings {
     #[serde(deserialize_with = "convert::seconds")]
     pub http_header_timeout: Duration,
     pub max_in_flight: NonZeroUsize,
+    /// `None` for [`Settings::byte_budget`]'s default.
+    pub max_request_bytes_in_flight: Option<NonZeroUsize>,
     pub overload_as_429: bool,
     pub server_timing: bool,
     #[serde(deserialize_with = "convert::seconds")]
@@ -110,7 +113,20 @@ pub enum LoggingSettings {
     Config(Map<String, Value>),
 }
 
+/// The least default of `max_request_bytes_in_flight`, in bytes.
+const LEAST_BYTE_BUDGET: u64 = 16 << 20;
+
 impl Settings {
+    /// Returns how many bytes the requests in flight and their responses may take: the setting, or else a quarter of the memory
+    /// that the control group or the machine allows.
+    pub fn byte_budget(&self) -> usize {
+        let of_machine = || {
+            let quarter = machine::memory_limit().map_or(u64::MAX, |limit| limit / 4);
+            usize::try_from(quarter.max(LEAST_BYTE_BUDGET)).unwrap_or(usize::MAX)
+        };
+        self.max_request_bytes_in_flight.map_or_else(of_machine, NonZeroUsize::get)
+    }
+
     /// Reads the settings of a server for `folder`, which may be missing.
     pub fn load(folder: &Path, sources: &SettingsSources, strict: bool) -> Result<LoadedSettings<Self>, SettingsError> {
         let mut resolver = Resolver::new(sources, strict);

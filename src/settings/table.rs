@@ -146,6 +146,12 @@ pub static SERVER: SettingGroup = SettingGroup {
             "Maximum number of requests in flight; more are rejected with 503",
         ),
         SettingField::new(
+            "max_request_bytes_in_flight",
+            POSITIVE,
+            FieldDefault::Null,
+            "Memory for requests in flight and their responses in bytes; null means a quarter of the available memory",
+        ),
+        SettingField::new(
             "overload_as_429",
             FieldKind::Bool,
             FieldDefault::Bool(false),

@@ -31,8 +31,9 @@ struct DropLabels {
 }
 
 /// The reasons for which requests are dropped.
-const DROP_REASONS: [&str; 8] = [
+const DROP_REASONS: [&str; 9] = [
     "max_in_flight",
+    "max_request_bytes_in_flight",
     "queue_requests",
     "queue_bytes",
     "queue_timeout",

@@ -9,7 +9,7 @@ use std::ops::Range;
 use http::HeaderMap;
 use serde_json::Value;
 
-use super::{InferenceRequest, InferenceResponse, Parameters, Tensor, TensorData};
+use super::{ByteReservation, InferenceRequest, InferenceResponse, Parameters, Tensor, TensorData};
 
 /// The properties that requests must have in common to share a batch, serialized.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,6 +126,7 @@ pub fn merge(requests: &[&InferenceRequest]) -> Option<InferenceRequest> {
         Some(merged)
     };
     Some(InferenceRequest {
+        reservation: ByteReservation::default(),
         id: String::new(),
         parameters: first.parameters.clone(),
         headers: common_headers(requests),

@@ -3,6 +3,7 @@
 //! Every transport reads requests into these types and writes responses from them. They do not depend on transports, models
 //! or I/O; [`json`] and [`protobuf`] hold their wire formats. Names and rules are those of the Open Inference (V2) protocol.
 
+pub(crate) mod byte_budget;
 mod custom;
 mod datatype;
 pub mod json;
@@ -18,6 +19,7 @@ mod shape;
 mod tensor;
 mod trace;
 
+pub use byte_budget::{ByteBudget, ByteReservation, OverBudget};
 pub use custom::{CustomCall, CustomReply, CustomRoute, PathTemplate, TemplateError};
 pub use datatype::Datatype;
 pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{Parameters, Priority, Tensor, TraceContext};
+use super::{ByteReservation, Parameters, Priority, Tensor, TraceContext};
 
 /// An inference request, independent of the transport.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +19,8 @@ pub struct InferenceRequest {
     pub priority: Priority,
     /// The server's span of the request, the parent of its other spans; `None` if it is not traced.
     pub trace: Option<TraceContext>,
+    /// The memory of the request, where no admission holds it: a request of a stream.
+    pub reservation: ByteReservation,
 }
 
 impl InferenceRequest {
@@ -50,4 +52,18 @@ pub struct InferenceResponse {
     /// Headers that the model adds to the transport's response.
     pub headers: HeaderMap,
     pub outputs: Vec<Tensor>,
+}
+
+impl InferenceRequest {
+    /// Returns the memory that the request takes, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.inputs.iter().map(Tensor::byte_len).sum()
+    }
+}
+
+impl InferenceResponse {
+    /// Returns the memory that the response takes, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.outputs.iter().map(Tensor::byte_len).sum()
+    }
 }

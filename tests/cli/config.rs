@@ -105,6 +105,7 @@ fn config_show_prints_every_value_and_its_source() {
       http_max_body_bytes = 67108864 (default)
       http_header_timeout = 30.0 (default)
       max_in_flight = 8 (environment MLSERVER_MAX_IN_FLIGHT)
+      max_request_bytes_in_flight = null (default)
       overload_as_429 = false (default)
       server_timing = false (default)
       shutdown_delay = 0.0 (default)

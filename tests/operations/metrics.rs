@@ -309,6 +309,8 @@ async fn metrics_names_types_and_help_match_the_original() {
     model_infer_request_success_total counter: Model infer request success count
     model_infer_waiting gauge: Requests that wait for their prediction
     parallel_request_queue histogram: counter of request queue size for workers
+    request_bytes_in_flight gauge: Memory of requests in flight and their responses
+    request_bytes_limit gauge: Limit on the memory of requests in flight and their responses
     rest_server_request_duration_seconds histogram: HTTP request duration, in seconds
     rest_server_requests_in_progress gauge: Total HTTP requests currently in progress
     rest_server_requests_total counter: Total HTTP requests

@@ -2,6 +2,7 @@
 
 mod admin;
 mod batching;
+mod byte_budget;
 mod cache;
 mod load;
 mod logging;

@@ -21,11 +21,11 @@ use crate::server::{self, DrainStage, Listener, RunningListeners, bind};
 use crate::settings::env::ENV_TARBALL;
 use crate::settings::{Environment, LoggingSettings, ModelSettings, Settings, SystemEnvironment};
 use crate::telemetry::inference::InferenceMetrics;
-use crate::telemetry::memory::MemoryMetrics;
+use crate::telemetry::memory::{self, MemoryMetrics};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::telemetry::traces::Traces;
 use crate::telemetry::workers::WorkerMetrics;
-use crate::types::ServerMetadata;
+use crate::types::{ByteBudget, ServerMetadata};
 
 /// The binary tensor data extension, as metadata names it.
 const BINARY_EXTENSION: &str = "binary_tensor_data";
@@ -58,8 +58,12 @@ pub(super) async fn start(
         registry.announce(model);
     }
     let admin = Admin::new(registry.clone(), repository);
-    let mut inference =
-        Inference::new(registry, settings.max_in_flight).with_server_timing(settings.server_timing).with_traces(traces);
+    let budget = ByteBudget::new(settings.byte_budget());
+    memory::register_byte_budget(&mut metrics, budget.clone());
+    let mut inference = Inference::new(registry, settings.max_in_flight)
+        .with_byte_budget(budget)
+        .with_server_timing(settings.server_timing)
+        .with_traces(traces);
     if let Some(options) = cache_options(settings) {
         inference = inference.with_cache(ResponseCache::new(options, compute.clone(), &mut metrics));
     }

@@ -358,6 +358,12 @@ impl Progress for BatchProgress {
         }
     }
 
+    fn reserve(&self, bytes: usize) -> Result<(), RuntimeError> {
+        // The members share the response, which each of them keeps.
+        let share = bytes.div_ceil(self.members.len().max(1));
+        self.members.iter().try_for_each(|progress| progress.reserve(share))
+    }
+
     fn yielded(&self) {
         if let Some(batcher) = self.batcher.upgrade() {
             batcher.state.lock().policy.free(&self.occupies);

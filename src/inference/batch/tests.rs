@@ -197,6 +197,10 @@ async fn batch_failure_affects_only_the_invalid_request() {
 struct Told(Mutex<Vec<&'static str>>);
 
 impl Progress for Told {
+    fn reserve(&self, _: usize) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
     fn begin(&self) {
         self.0.lock().push("begin");
     }

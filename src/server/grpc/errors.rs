@@ -8,8 +8,8 @@ use super::status::Status;
 use crate::admin::AdminError;
 use crate::inference::{InferenceError, InferenceErrorKind};
 use crate::server::priority::PriorityError;
-use crate::types::TensorError;
 use crate::types::protobuf::ReadError;
+use crate::types::{OverBudget, TensorError};
 
 /// Returns the code of a kind of errors: the original's for the same HTTP status, if it has one.
 const fn kind_code(kind: InferenceErrorKind) -> Code {
@@ -20,7 +20,7 @@ const fn kind_code(kind: InferenceErrorKind) -> Code {
             Code::InvalidArgument
         }
         InferenceErrorKind::BadRepository | InferenceErrorKind::Model { status: 422 } => Code::FailedPrecondition,
-        InferenceErrorKind::Overloaded => Code::ResourceExhausted,
+        InferenceErrorKind::Overloaded | InferenceErrorKind::TooLarge => Code::ResourceExhausted,
         InferenceErrorKind::Timeout => Code::DeadlineExceeded,
         InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => Code::Unavailable,
         InferenceErrorKind::ModelFailed
@@ -34,6 +34,12 @@ const fn kind_code(kind: InferenceErrorKind) -> Code {
 impl From<InferenceError> for Status {
     fn from(error: InferenceError) -> Self {
         Self::new(kind_code(error.kind()), error.to_string())
+    }
+}
+
+impl From<OverBudget> for Status {
+    fn from(error: OverBudget) -> Self {
+        Self::new(Code::ResourceExhausted, error.to_string())
     }
 }
 

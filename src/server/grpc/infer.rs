@@ -14,7 +14,7 @@ use crate::registry::RegisteredModel;
 use crate::server::priority;
 use crate::telemetry::traces::RequestPhase;
 use crate::types::protobuf::{self, ProtobufRequest, ResponseEncoder};
-use crate::types::{InferenceRequest, InferenceResponse};
+use crate::types::{ByteReservation, InferenceRequest, InferenceResponse};
 
 /// Messages of which more than this many bytes need an element-by-element conversion are decoded and encoded on the compute
 /// pool.
@@ -25,18 +25,28 @@ const HTTP_HEADERS: [HeaderName; 8] =
     [CONTENT_TYPE, CONTENT_LENGTH, CONNECTION, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
 /// Handles a `ModelInfer` call.
-pub(super) async fn infer(app: &App, call: Call<'_>, message: Bytes) -> Result<Reply, Status> {
+///
+/// `admission` holds the bytes of the message.
+pub(super) async fn infer(
+    app: &App,
+    call: Call<'_>,
+    message: Bytes,
+    mut admission: Admission,
+) -> Result<Reply, Status> {
     let Call { headers, until, trace } = call;
-    let ProtobufRequest { model_name, model_version, mut request, raw } = read(app, message).await?;
+    let ProtobufRequest { model_name, model_version, mut request, raw } =
+        read(app, message, &mut admission.reservation).await?;
+    let request_bytes = admission.reservation.bytes();
     let target = app.inference.target(&model_name, model_version.as_deref())?.with_deadline(until);
     priority::assign(&mut request, headers)?;
     request.trace = trace;
     set_request_headers(app, &mut request, headers, &target.model);
-    let mut admission = Admission::new();
     let mut response = app.inference.infer(&target, request, &mut admission).await?;
     let trailers = trailers(app, &mut response, &target.model);
     let since = trace.map(|_| Instant::now());
     let chunks = write(app, response, raw).await?;
+    // Outputs may be slices of the request.
+    admission.reservation.resize(request_bytes.max(chunks.iter().map(Bytes::len).sum()))?;
     if let Some(since) = since {
         app.inference
             .traces()
@@ -45,12 +55,22 @@ pub(super) async fn infer(app: &App, call: Call<'_>, message: Bytes) -> Result<R
     Ok(Reply { chunks, trailers, admission })
 }
 
-/// Decodes a request, on the compute pool if it is large.
-pub(super) async fn read(app: &App, message: Bytes) -> Result<ProtobufRequest, Status> {
-    if message.len() <= INLINE_CONVERSION || protobuf::bytes_to_convert(&message) <= INLINE_CONVERSION {
-        return Ok(protobuf::read_request(&message)?);
-    }
-    Ok(app.compute.run(move || protobuf::read_request(&message)).await??)
+/// Decodes a request, on the compute pool if it is large. `reservation` holds the bytes of the message, then of the request.
+pub(super) async fn read(
+    app: &App,
+    message: Bytes,
+    reservation: &mut ByteReservation,
+) -> Result<ProtobufRequest, Status> {
+    let inline = message.len() <= INLINE_CONVERSION || protobuf::bytes_to_convert(&message) <= INLINE_CONVERSION;
+    let length = message.len();
+    let read = if inline {
+        protobuf::read_request(&message)?
+    } else {
+        app.compute.run(move || protobuf::read_request(&message)).await??
+    };
+    // Raw contents are slices of the message.
+    reservation.resize(length.max(read.request.memory_bytes()))?;
+    Ok(read)
 }
 
 /// Encodes a response with its message header, on the compute pool if it is large.

@@ -16,11 +16,11 @@ use super::message::Messages;
 use super::status::Status;
 use super::stream::MessageSource;
 use super::{App, RequestBody, infer};
-use crate::inference::{Admission, InferenceStream, ModelTarget};
+use crate::inference::{InferenceStream, ModelTarget};
 use crate::registry::RegisteredModel;
 use crate::server::priority;
 use crate::types::protobuf::ProtobufRequest;
-use crate::types::{InferenceRequest, TraceContext};
+use crate::types::{InferenceRequest, InferenceResponse, TraceContext};
 
 /// The responses to a stream of requests.
 pub(super) struct StreamInfer<B> {
@@ -64,7 +64,7 @@ impl<B: RequestBody + 'static> MessageSource for StreamInfer<B> {
         match response {
             Some(Ok(mut response)) => {
                 self.trailers = infer::trailers(&self.app, &mut response, &open.target.model);
-                Some(infer::write(&self.app, response, open.raw).await)
+                Some(write(&self.app, response, open.raw).await)
             }
             // If a request could not be read, the model sees the end of its requests, and may end or fail because of that.
             Some(Err(error)) => Some(Err(open.failure.take().unwrap_or_else(|| error.into()))),
@@ -77,6 +77,17 @@ impl<B: RequestBody + 'static> MessageSource for StreamInfer<B> {
     }
 }
 
+/// Encodes a response, whose bytes are held until they have been sent.
+async fn write(app: &App, response: InferenceResponse, raw: bool) -> Result<Vec<Bytes>, Status> {
+    let mut chunks = infer::write(app, response, raw).await?;
+    let mut reservation = app.inference.admission().reservation;
+    reservation.grow(chunks.iter().map(Bytes::len).sum())?;
+    if let Some(last) = chunks.last_mut() {
+        *last = reservation.attach(std::mem::take(last));
+    }
+    Ok(chunks)
+}
+
 /// Reads the first request and starts the stream of its model.
 async fn open<B: RequestBody + 'static>(
     app: &Arc<App>,
@@ -85,8 +96,9 @@ async fn open<B: RequestBody + 'static>(
     trace: Option<TraceContext>,
 ) -> Result<OpenStream, Status> {
     let empty = || Status::new(Code::InvalidArgument, "the stream of requests is empty: expected at least one");
-    let message = messages.next().await?.ok_or_else(empty)?;
-    let ProtobufRequest { model_name, model_version, mut request, raw } = infer::read(app, message).await?;
+    let (message, mut held) = messages.next().await?.ok_or_else(empty)?;
+    let ProtobufRequest { model_name, model_version, mut request, raw } = infer::read(app, message, &mut held).await?;
+    request.reservation = held;
     let target = app.inference.target(&model_name, model_version.as_deref())?;
     priority::assign(&mut request, &headers)?;
     request.trace = trace;
@@ -102,7 +114,7 @@ async fn open<B: RequestBody + 'static>(
         failure: Some(sender),
     };
     let requests = stream::iter([request]).chain(reader.requests());
-    let responses = app.inference.infer_stream(&target, id, requests, Admission::new())?;
+    let responses = app.inference.infer_stream(&target, id, requests, app.inference.admission())?;
     Ok(OpenStream { target, raw, responses, failure: RequestFailure(Some(failure)) })
 }
 
@@ -135,8 +147,9 @@ impl<B: RequestBody + 'static> RequestReader<B> {
     }
 
     async fn next(&mut self) -> Result<Option<InferenceRequest>, Status> {
-        let Some(message) = self.messages.next().await? else { return Ok(None) };
-        let mut request = infer::read(&self.app, message).await?.request;
+        let Some((message, mut held)) = self.messages.next().await? else { return Ok(None) };
+        let mut request = infer::read(&self.app, message, &mut held).await?.request;
+        request.reservation = held;
         self.id.clone_into(&mut request.id);
         infer::set_request_headers(&self.app, &mut request, &self.headers, &self.model);
         Ok(Some(request))

@@ -3,10 +3,7 @@
 //! A message that arrives in one frame is a slice of the received buffer. One that arrives in several is assembled once;
 //! memory is allocated for the bytes that have arrived, not for the announced length.
 
-use std::io::{self, Read};
-
 use bytes::Bytes;
-use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use http::HeaderMap;
 use http_body_util::BodyExt;
 use prometheus_client::metrics::counter::Counter;
@@ -16,12 +13,11 @@ use super::RequestBody;
 use super::status::Status;
 use crate::compute::ComputePool;
 use crate::server::BodyFailure;
+use crate::server::received::{self, Compression, DecompressError, ReceivedBytes};
+use crate::types::ByteReservation;
 
 /// The length of the header before each message, in bytes.
 pub(super) const HEADER: usize = 5;
-
-/// The first allocation for a message that arrives in several frames, in bytes; beyond it, the buffer doubles.
-const FIRST_ALLOCATION: usize = 1 << 20;
 
 /// Compressed messages of at least this many bytes are decompressed on the compute pool. Decompressing shorter ones takes less
 /// time than waking a thread.
@@ -55,27 +51,17 @@ impl MessageLimit {
     }
 }
 
-/// The compression of messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Encoding {
-    Identity,
-    Gzip,
-    /// The zlib format, as the protocol defines it.
-    Deflate,
-}
-
-impl Encoding {
-    fn of(headers: &HeaderMap) -> Result<Self, Status> {
-        let Some(value) = headers.get("grpc-encoding") else { return Ok(Self::Identity) };
-        match value.as_bytes() {
-            b"identity" => Ok(Self::Identity),
-            b"gzip" => Ok(Self::Gzip),
-            b"deflate" => Ok(Self::Deflate),
-            other => {
-                let shown: String = String::from_utf8_lossy(other).chars().take(40).collect();
-                let message = format!("the compression `{shown}` is not supported: send gzip, deflate or identity");
-                Err(Status::new(Code::Unimplemented, message))
-            }
+/// Returns the compression of messages, or `None` if they are not compressed.
+fn compression(headers: &HeaderMap) -> Result<Option<Compression>, Status> {
+    let Some(value) = headers.get("grpc-encoding") else { return Ok(None) };
+    match value.as_bytes() {
+        b"identity" => Ok(None),
+        b"gzip" => Ok(Some(Compression::Gzip)),
+        b"deflate" => Ok(Some(Compression::Deflate)),
+        other => {
+            let shown: String = String::from_utf8_lossy(other).chars().take(40).collect();
+            let message = format!("the compression `{shown}` is not supported: send gzip, deflate or identity");
+            Err(Status::new(Code::Unimplemented, message))
         }
     }
 }
@@ -83,17 +69,27 @@ impl Encoding {
 /// The messages of a request's body.
 pub(super) struct Messages<B> {
     body: B,
-    encoding: Encoding,
+    compression: Option<Compression>,
     limit: MessageLimit,
     compute: ComputePool,
     /// Received bytes that have not been read yet.
     rest: Bytes,
     received: Option<Counter>,
+    /// Holds the bytes that have been received and not been taken.
+    reservation: ByteReservation,
 }
 
 impl<B: RequestBody> Messages<B> {
-    pub(super) fn new(headers: &HeaderMap, body: B, limit: MessageLimit, compute: ComputePool) -> Result<Self, Status> {
-        Ok(Self { body, encoding: Encoding::of(headers)?, limit, compute, rest: Bytes::new(), received: None })
+    /// Reads the messages of `body`, whose bytes are added to `reservation`.
+    pub(super) fn new(
+        headers: &HeaderMap,
+        body: B,
+        limit: MessageLimit,
+        compute: ComputePool,
+        reservation: ByteReservation,
+    ) -> Result<Self, Status> {
+        let compression = compression(headers)?;
+        Ok(Self { body, compression, limit, compute, rest: Bytes::new(), received: None, reservation })
     }
 
     /// Counts the messages in `received`.
@@ -101,8 +97,8 @@ impl<B: RequestBody> Messages<B> {
         Self { received, ..self }
     }
 
-    /// Returns the message of a call that takes exactly one.
-    pub(super) async fn only(mut self) -> Result<Bytes, Status> {
+    /// Returns the message of a call that takes exactly one, and what holds its bytes.
+    pub(super) async fn only(mut self) -> Result<(Bytes, ByteReservation), Status> {
         let invalid = |found| Status::new(Code::InvalidArgument, format!("expected one message, {found}"));
         let message = self.next().await?.ok_or_else(|| invalid("received none"))?;
         // Reading to the end allows the connection to close the stream gracefully.
@@ -112,8 +108,8 @@ impl<B: RequestBody> Messages<B> {
         Ok(message)
     }
 
-    /// Returns the next message. `None` at the end of the stream.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+    /// Returns the next message, and what holds its bytes. `None` at the end of the stream.
+    pub(super) async fn next(&mut self) -> Result<Option<(Bytes, ByteReservation)>, Status> {
         while self.rest.is_empty() {
             if !self.receive().await? {
                 return Ok(None);
@@ -124,13 +120,15 @@ impl<B: RequestBody> Messages<B> {
             *header.first_chunk::<HEADER>().expect("`take` returns as many bytes as it is asked for");
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
         self.limit.check("message", length)?;
+        self.reservation.check(length.saturating_sub(self.rest.len()))?;
         let message = self.take(length).await?;
+        let held = self.reservation.split(self.reservation.bytes().saturating_sub(self.rest.len()));
         if let Some(received) = &self.received {
             received.inc();
         }
         match flag {
-            0 => Ok(Some(message)),
-            1 => self.decompress(message).await.map(Some),
+            0 => Ok(Some((message, held))),
+            1 => self.decompress(message, held).await.map(Some),
             _ => Err(Status::new(Code::InvalidArgument, format!("the compressed flag is {flag}, expected 0 or 1"))),
         }
     }
@@ -140,19 +138,14 @@ impl<B: RequestBody> Messages<B> {
         if length <= self.rest.len() {
             return Ok(self.rest.split_to(length));
         }
-        let mut assembled = Vec::with_capacity(length.min(FIRST_ALLOCATION.max(self.rest.len())));
+        let mut received = ReceivedBytes::default();
         loop {
-            let piece = self.rest.split_to(self.rest.len().min(length - assembled.len()));
-            let free = assembled.capacity() - assembled.len();
-            if free < piece.len() {
-                assembled.reserve_exact(piece.len().max(assembled.len()).min(length - assembled.len()));
-            }
-            assembled.extend_from_slice(&piece);
-            if assembled.len() == length {
-                return Ok(assembled.into());
+            received.push(self.rest.split_to(self.rest.len().min(length - received.len())), length);
+            if received.len() == length {
+                return Ok(received.into_bytes());
             }
             if !self.receive().await? {
-                let found = assembled.len();
+                let found = received.len();
                 let message = format!("the message ended early: expected {length} bytes, received {found}");
                 return Err(Status::new(Code::InvalidArgument, message));
             }
@@ -166,6 +159,7 @@ impl<B: RequestBody> Messages<B> {
             let frame = frame.map_err(|error| ended(error.into()))?;
             match frame.into_data() {
                 Ok(data) if !data.is_empty() => {
+                    self.reservation.grow(data.len())?;
                     self.rest = data;
                     return Ok(true);
                 }
@@ -176,35 +170,34 @@ impl<B: RequestBody> Messages<B> {
         Ok(false)
     }
 
-    async fn decompress(&mut self, message: Bytes) -> Result<Bytes, Status> {
-        let (encoding, limit) = (self.encoding, self.limit);
-        if message.len() < LONG_COMPRESSED {
-            decompress(&message, encoding, limit)
-        } else {
-            self.compute.run(move || decompress(&message, encoding, limit)).await?
-        }
+    async fn decompress(
+        &mut self,
+        message: Bytes,
+        mut held: ByteReservation,
+    ) -> Result<(Bytes, ByteReservation), Status> {
+        // The code that the protocol demands.
+        let no_encoding = || Status::new(Code::Internal, "a message is compressed, but there is no `grpc-encoding`");
+        let (compression, limit) = (self.compression.ok_or_else(no_encoding)?, self.limit);
+        let is_short = message.len() < LONG_COMPRESSED;
+        let work = move || Ok((decompress(&message, compression, limit, &mut held)?, held));
+        if is_short { work() } else { self.compute.run(work).await? }
     }
 }
 
-fn decompress(message: &[u8], encoding: Encoding, limit: MessageLimit) -> Result<Bytes, Status> {
-    let read = |decoder: &mut dyn Read| -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        decoder.take((limit.bytes as u64).saturating_add(1)).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    let bytes = match encoding {
-        Encoding::Gzip => read(&mut MultiGzDecoder::new(message)),
-        Encoding::Deflate => read(&mut ZlibDecoder::new(message)),
-        // The code that the protocol demands.
-        Encoding::Identity => {
-            return Err(Status::new(Code::Internal, "a message is compressed, but there is no `grpc-encoding`"));
+fn decompress(
+    message: &[u8],
+    compression: Compression,
+    limit: MessageLimit,
+    held: &mut ByteReservation,
+) -> Result<Bytes, Status> {
+    received::decompress(message, compression, limit.bytes, held).map_err(|error| match error {
+        DecompressError::Invalid(error) => {
+            let message = format!("the message is not valid {}: {error}", compression.name());
+            Status::new(Code::InvalidArgument, message)
         }
-    };
-    let bytes = bytes.map_err(|error| {
-        let name = if encoding == Encoding::Gzip { "gzip" } else { "deflate" };
-        Status::new(Code::InvalidArgument, format!("the message is not valid {name}: {error}"))
-    })?;
-    if bytes.len() > limit.bytes { Err(limit.exceeded()) } else { Ok(bytes.into()) }
+        DecompressError::TooLarge => limit.exceeded(),
+        DecompressError::OverBudget(error) => error.into(),
+    })
 }
 
 /// Returns the header of a message of the given length.
@@ -257,12 +250,12 @@ mod tests {
     fn messages(encoding: &'static str, body: impl RequestBody) -> Messages<impl RequestBody> {
         let mut headers = HeaderMap::new();
         headers.insert("grpc-encoding", http::HeaderValue::from_static(encoding));
-        Messages::new(&headers, body, LIMIT, ComputePool::for_this_machine()).unwrap()
+        Messages::new(&headers, body, LIMIT, ComputePool::for_this_machine(), ByteReservation::default()).unwrap()
     }
 
     async fn only(encoding: &'static str, bytes: &[u8]) -> Result<Bytes, (Code, String)> {
         let result = messages(encoding, body(bytes, &[])).only().await;
-        result.map_err(|status| (status.code, status.message.into_owned()))
+        result.map(|(message, _)| message).map_err(|status| (status.code, status.message.into_owned()))
     }
 
     fn gzip(text: &[u8]) -> Vec<u8> {
@@ -326,7 +319,9 @@ mod tests {
     fn unsupported_compression_is_named() {
         let mut headers = HeaderMap::new();
         headers.insert("grpc-encoding", http::HeaderValue::from_static("snappy"));
-        let rejected = Messages::new(&headers, body(b"", &[]), LIMIT, ComputePool::for_this_machine()).err().unwrap();
+        let rejected =
+            Messages::new(&headers, body(b"", &[]), LIMIT, ComputePool::for_this_machine(), ByteReservation::default());
+        let rejected = rejected.err().unwrap();
         assert_eq!(rejected.code, Code::Unimplemented);
         assert_eq!(rejected.message, "the compression `snappy` is not supported: send gzip, deflate or identity");
         assert_eq!(rejected.response().headers()["grpc-accept-encoding"], "identity,deflate,gzip");
@@ -352,7 +347,7 @@ mod tests {
             let received = runtime.block_on(async {
                 let mut messages = messages("identity", body(&bytes, &cuts));
                 let mut received = Vec::new();
-                while let Some(message) = messages.next().await.unwrap() {
+                while let Some((message, _)) = messages.next().await.unwrap() {
                     received.push(message.to_vec());
                 }
                 received

@@ -40,7 +40,7 @@ use super::cloud_events::CloudEvents;
 use super::{HttpService, RequestBody, respond};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
-use crate::inference::Inference;
+use crate::inference::{Admission, Inference};
 use crate::types::protobuf::messages::{ServerLiveResponse, ServerReadyResponse};
 use crate::types::{ServerMetadata, TraceContext};
 use body::BufferedBody;
@@ -132,8 +132,12 @@ impl App {
         let trace = observation.trace();
         let (Parts { headers, .. }, body) = request.into_parts();
         let limit = if method.is_inference() { self.limit } else { CONTROL_MESSAGE_LIMIT };
-        let opened = deadline::of(&headers)
-            .and_then(|deadline| Ok((deadline, Messages::new(&headers, body, limit, self.compute.clone())?)));
+        let opened = deadline::of(&headers).and_then(|deadline| {
+            Ok((
+                deadline,
+                Messages::new(&headers, body, limit, self.compute.clone(), self.inference.admission().reservation)?,
+            ))
+        });
         let (deadline, messages) = match opened {
             Ok(opened) => opened,
             Err(status) => return refuse(&status, observation),
@@ -178,10 +182,10 @@ impl App {
         call: Call<'_>,
         messages: Messages<B>,
     ) -> Result<Reply, Status> {
-        let message = messages.only().await?;
+        let (message, held) = messages.only().await?;
         let limit = self.limit;
         match method.spec.action {
-            MethodAction::ModelInfer => infer::infer(self, call, message).await,
+            MethodAction::ModelInfer => infer::infer(self, call, message, Admission::holding(held)).await,
             MethodAction::ServerLive => Reply::new(&ServerLiveResponse { live: true }, limit),
             MethodAction::ServerReady => Reply::new(&ServerReadyResponse { ready: metadata::is_ready(self) }, limit),
             MethodAction::ModelReady => Reply::new(&metadata::model_ready(self, &Message::decode(message)?)?, limit),
@@ -200,7 +204,7 @@ impl App {
 
 /// Reads the name of the service to watch.
 async fn service_of<B: RequestBody + 'static>(messages: Messages<B>) -> Result<String, Status> {
-    Ok(HealthCheckRequest::decode(messages.only().await?)?.service)
+    Ok(HealthCheckRequest::decode(messages.only().await?.0)?.service)
 }
 
 fn refuse(status: &Status, observation: Observation) -> Response<GrpcBody> {

@@ -1,17 +1,18 @@
 //! Request bodies: read completely within the limit, decompressed, and split into JSON and binary data.
 
-use std::io::{self, Read};
+use std::io;
 use std::pin::pin;
 
 use bytes::Bytes;
-use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use futures_util::FutureExt;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::compute::ComputePool;
+use crate::server::received::{self, Compression, DecompressError, ReceivedBytes};
 use crate::server::{BodyFailure, RequestBody};
+use crate::types::{ByteReservation, OverBudget};
 
 /// Bodies of at least this many bytes are decompressed and parsed on the compute pool. For shorter ones, both take less time
 /// than waking a thread.
@@ -36,6 +37,8 @@ pub(super) struct ReceivedBody {
 pub(super) enum BodyError {
     #[error("the body is larger than {limit} bytes (setting `http_max_body_bytes`)")]
     TooLarge { limit: usize },
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
     #[error("the body ended early: {0}")]
     Interrupted(BodyFailure),
     #[error("the body is not valid {encoding}: {error}")]
@@ -50,48 +53,70 @@ pub(super) enum BodyError {
     JsonBeyondBody { length: usize, found: usize },
 }
 
-/// The compression of a body.
-#[derive(Debug, Clone, Copy)]
-enum Encoding {
-    Gzip,
-    /// The zlib format, as HTTP defines it.
-    Deflate,
-}
-
-/// Reads a body of JSON and binary data, and decompresses it if it is compressed.
+/// Reads a body of JSON and binary data, and decompresses it if it is compressed. `reservation` holds its bytes.
 pub(super) async fn read<B: RequestBody>(
     headers: &HeaderMap,
     body: B,
     limit: usize,
     compute: &ComputePool,
+    reservation: &mut ByteReservation,
 ) -> Result<ReceivedBody, BodyError> {
     check_content_type(headers)?;
     let json_length = json_length(headers)?;
-    split(read_any(headers, body, limit, compute).await?, json_length)
+    split(read_any(headers, body, limit, compute, reservation).await?, json_length)
 }
 
-/// Reads a body of any type, and decompresses it if it is compressed.
+/// Reads a body of any type, and decompresses it if it is compressed. `reservation` holds its bytes.
 pub(super) async fn read_any<B: RequestBody>(
     headers: &HeaderMap,
     body: B,
     limit: usize,
     compute: &ComputePool,
+    reservation: &mut ByteReservation,
 ) -> Result<Bytes, BodyError> {
     let encoding = encoding(headers)?;
+    let bytes = collect(body, limit, reservation).await?;
+    let Some(compression) = encoding else { return Ok(bytes) };
+    let result = if bytes.len() < LONG_BODY / 8 {
+        received::decompress(&bytes, compression, limit, reservation)
+    } else {
+        let mut held = std::mem::take(reservation);
+        let work = move || (received::decompress(&bytes, compression, limit, &mut held), held);
+        let (result, held) = compute.run(work).await.map_err(|panic| BodyError::Interrupted(Box::new(panic)))?;
+        *reservation = held;
+        result
+    };
+    result.map_err(|error| match error {
+        DecompressError::Invalid(error) => BodyError::Compression { encoding: compression.name(), error },
+        DecompressError::TooLarge => BodyError::TooLarge { limit },
+        DecompressError::OverBudget(error) => error.into(),
+    })
+}
+
+/// Reads a body within the limit and the byte budget.
+async fn collect<B: RequestBody>(
+    mut body: B,
+    limit: usize,
+    reservation: &mut ByteReservation,
+) -> Result<Bytes, BodyError> {
     // Reject a body with a known length before reading any of it.
-    if body.size_hint().lower() > limit as u64 {
+    let least = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if least > limit {
         return Err(BodyError::TooLarge { limit });
     }
-    let collected = Limited::new(body, limit).collect().await;
-    let bytes = collected.map_err(|error| failure(error, limit))?.to_bytes();
-    match encoding {
-        None => Ok(bytes),
-        Some(encoding) if bytes.len() < LONG_BODY / 8 => decompress(&bytes, encoding, limit),
-        Some(encoding) => {
-            let work = compute.run(move || decompress(&bytes, encoding, limit)).await;
-            work.unwrap_or_else(|panic| Err(BodyError::Interrupted(Box::new(panic))))
+    reservation.check(least)?;
+    let mut received = ReceivedBytes::default();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| BodyError::Interrupted(error.into()))?;
+        // Trailers of a request have no meaning.
+        let Ok(data) = frame.into_data() else { continue };
+        if data.len() > limit - received.len() {
+            return Err(BodyError::TooLarge { limit });
         }
+        reservation.grow(data.len())?;
+        received.push(data, if least == 0 { limit } else { least.max(received.len()) });
     }
+    Ok(received.into_bytes())
 }
 
 /// Reads and discards a body without a meaning, so that its connection can be reused.
@@ -164,33 +189,20 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), BodyError> {
     if known { Ok(()) } else { Err(BodyError::ContentType { found: text.chars().take(100).collect() }) }
 }
 
-fn encoding(headers: &HeaderMap) -> Result<Option<Encoding>, BodyError> {
+fn encoding(headers: &HeaderMap) -> Result<Option<Compression>, BodyError> {
     let Some(value) = headers.get(CONTENT_ENCODING) else { return Ok(None) };
     let text = String::from_utf8_lossy(value.as_bytes());
     match text.trim().to_ascii_lowercase().as_str() {
-        "gzip" | "x-gzip" => Ok(Some(Encoding::Gzip)),
-        "deflate" => Ok(Some(Encoding::Deflate)),
+        "gzip" | "x-gzip" => Ok(Some(Compression::Gzip)),
+        "deflate" => Ok(Some(Compression::Deflate)),
         "identity" | "" => Ok(None),
         _ => Err(BodyError::Encoding { found: text.chars().take(100).collect() }),
     }
 }
 
-fn decompress(bytes: &[u8], encoding: Encoding, limit: usize) -> Result<Bytes, BodyError> {
-    let mut body = Vec::new();
-    // One more byte distinguishes a body of exactly the limit from a longer one.
-    let most = limit as u64 + 1;
-    let (encoding, read) = match encoding {
-        Encoding::Gzip => ("gzip", MultiGzDecoder::new(bytes).take(most).read_to_end(&mut body)),
-        Encoding::Deflate => ("deflate", ZlibDecoder::new(bytes).take(most).read_to_end(&mut body)),
-    };
-    read.map_err(|error| BodyError::Compression { encoding, error })?;
-    if body.len() > limit { Err(BodyError::TooLarge { limit }) } else { Ok(body.into()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flate2::Compression;
     use flate2::write::{GzEncoder, ZlibEncoder};
     use http_body_util::Full;
     use std::io::Write;
@@ -198,13 +210,13 @@ mod tests {
     const LENGTH: &str = "inference-header-content-length";
 
     fn gzip(text: &[u8]) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::default());
         encoder.write_all(text).unwrap();
         encoder.finish().unwrap()
     }
 
     fn deflate(text: &[u8]) -> Vec<u8> {
-        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+        let mut encoder = ZlibEncoder::new(Vec::new(), flate2::Compression::default());
         encoder.write_all(text).unwrap();
         encoder.finish().unwrap()
     }
@@ -214,7 +226,8 @@ mod tests {
         for (name, value) in headers {
             map.append(http::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
         }
-        read(&map, Full::new(Bytes::from(body)), limit, &ComputePool::for_this_machine()).await
+        let compute = ComputePool::for_this_machine();
+        read(&map, Full::new(Bytes::from(body)), limit, &compute, &mut ByteReservation::default()).await
     }
 
     #[tokio::test]

@@ -60,7 +60,10 @@ async fn call<B: RequestBody>(
     body: B,
     admission: &mut Admission,
 ) -> Result<Response, RequestError> {
-    let body = body::read_any(&parts.headers, body, app.max_body_bytes, &app.compute).await?;
+    let body = {
+        let limit = app.max_body_bytes;
+        body::read_any(&parts.headers, body, limit, &app.compute, &mut admission.reservation).await?
+    };
     let CustomTarget { model, index, parameters } = target;
     let call = CustomCall {
         method: parts.method.clone(),

@@ -10,6 +10,7 @@ use super::respond::{self, Response};
 use crate::admin::AdminError;
 use crate::inference::{InferenceError, InferenceErrorKind};
 use crate::server::priority::PriorityError;
+use crate::types::OverBudget;
 use crate::types::json::{ReadError, WriteError};
 
 /// All errors that end a request.
@@ -19,6 +20,7 @@ pub(super) enum RequestError {
     Body(#[from] BodyError),
     #[error(transparent)]
     Read(#[from] ReadError),
+
     #[error(transparent)]
     Deadline(#[from] DeadlineError),
     #[error(transparent)]
@@ -35,11 +37,20 @@ pub(super) enum RequestError {
     Panicked(#[from] tokio::task::JoinError),
 }
 
+impl From<OverBudget> for RequestError {
+    fn from(error: OverBudget) -> Self {
+        Self::Inference(error.into())
+    }
+}
+
 impl RequestError {
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Body(error) => match error {
-                BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+                BodyError::TooLarge { .. } | BodyError::OverBudget(OverBudget::TooLarge { .. }) => {
+                    StatusCode::PAYLOAD_TOO_LARGE
+                }
+                BodyError::OverBudget(OverBudget::InUse { .. }) => StatusCode::SERVICE_UNAVAILABLE,
                 BodyError::Interrupted(_)
                 | BodyError::Compression { .. }
                 | BodyError::JsonLength { .. }
@@ -59,10 +70,18 @@ impl RequestError {
     /// Creates the response to an inference request, whose status for overload is a setting.
     pub(super) fn inference_response(&self, overload_as_429: bool) -> Response {
         let mut response = self.response();
-        if overload_as_429 && matches!(self, Self::Inference(error) if error.kind() == InferenceErrorKind::Overloaded) {
+        if overload_as_429 && self.is_overload() {
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         }
         response
+    }
+
+    fn is_overload(&self) -> bool {
+        match self {
+            Self::Inference(error) => error.kind() == InferenceErrorKind::Overloaded,
+            Self::Body(error) => matches!(error, BodyError::OverBudget(OverBudget::InUse { .. })),
+            _ => false,
+        }
     }
 
     pub(super) fn response(&self) -> Response {
@@ -88,6 +107,7 @@ fn kind_status(kind: InferenceErrorKind) -> StatusCode {
         InferenceErrorKind::Overloaded | InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => {
             StatusCode::SERVICE_UNAVAILABLE
         }
+        InferenceErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         InferenceErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
         InferenceErrorKind::ModelFailed | InferenceErrorKind::LoadFailed | InferenceErrorKind::Internal => {
             StatusCode::INTERNAL_SERVER_ERROR
@@ -105,6 +125,8 @@ mod tests {
         let panic = || tokio::spawn(async { panic!("boom") });
         let table: Vec<(RequestError, u16)> = vec![
             (BodyError::TooLarge { limit: 1 }.into(), 413),
+            (BodyError::OverBudget(OverBudget::TooLarge { bytes: 2, limit: 1 }).into(), 413),
+            (BodyError::OverBudget(OverBudget::InUse { in_use: 2, limit: 3 }).into(), 503),
             (BodyError::Compression { encoding: "gzip", error: std::io::Error::other("bad") }.into(), 400),
             (BodyError::JsonLength { found: "x".to_owned() }.into(), 400),
             (BodyError::JsonBeyondBody { length: 2, found: 1 }.into(), 400),
@@ -118,6 +140,8 @@ mod tests {
             (InferenceError::NotFound(NotFound::Model { name: "m".to_owned() }).into(), 404),
             (InferenceError::NotReady { name: "m".to_owned(), version: None }.into(), 400),
             (InferenceError::Overloaded { limit: 1 }.into(), 503),
+            (InferenceError::OverBudget(OverBudget::TooLarge { bytes: 2, limit: 1 }).into(), 413),
+            (InferenceError::OverBudget(OverBudget::InUse { in_use: 2, limit: 3 }).into(), 503),
             (InferenceError::Deadline.into(), 504),
             (InferenceError::Stopping.into(), 503),
             (AdminError::NotFound(NotFound::Model { name: "m".to_owned() }).into(), 404),

@@ -42,7 +42,8 @@ async fn try_infer<B: RequestBody>(
     trace: Option<TraceContext>,
     admission: &mut Admission,
 ) -> Result<Response, RequestError> {
-    let ParsedRequest { target, request, binary_outputs } = read(app, route, headers, body, trace).await?;
+    let ParsedRequest { target, request, binary_outputs } = read(app, route, headers, body, trace, admission).await?;
+    let request_bytes = admission.reservation.bytes();
     let mut response = app.inference.infer(&target, request, admission).await?;
 
     let mut headers = app.cloud_events.take_response_headers(&mut response, &target.model);
@@ -55,6 +56,9 @@ async fn try_infer<B: RequestBody>(
             .traces()
             .record_phase(trace, RequestPhase { name: "encode", since, until: Instant::now(), batch: None });
     }
+    let bytes = json.len() + binary.iter().map(Bytes::len).sum::<usize>();
+    // Binary outputs may be slices of the request.
+    admission.reservation.resize(if binary.is_empty() { bytes } else { bytes.max(request_bytes) })?;
     if binary.is_empty() {
         return Ok(respond::json_text(StatusCode::OK, headers, json));
     }
@@ -90,21 +94,24 @@ pub(super) struct ParsedRequest {
     pub(super) binary_outputs: BinaryOutputs,
 }
 
-/// Finds the model of a request and reads the request, with the headers that this model sees.
+/// Finds the model of a request and reads the request, with the headers that this model sees. `admission` holds its bytes.
 pub(super) async fn read<B: RequestBody>(
     app: &App,
     route: &Route<'_>,
     headers: &HeaderMap,
     body: B,
     trace: Option<TraceContext>,
+    admission: &mut Admission,
 ) -> Result<ParsedRequest, RequestError> {
     // Reject an unknown model before reading the body.
     let target = app.inference.target(&route.name, route.version.as_deref())?;
     let target = target.with_deadline(deadline::of(headers)?);
-    let body = body::read(headers, body, app.max_body_bytes, &app.compute).await?;
+    let reservation = &mut admission.reservation;
+    let body = body::read(headers, body, app.max_body_bytes, &app.compute, reservation).await?;
     let size = body.json.len() + body.binary.as_ref().map_or(0, Bytes::len);
     let JsonRequest { mut request, id, binary_outputs } =
         if size < LONG_BODY { parse(body)? } else { app.compute.run(move || parse(body)).await?? };
+    reservation.resize(request.memory_bytes())?;
     request.id = id.unwrap_or_else(new_id);
     priority::assign(&mut request, headers)?;
     request.trace = trace;

@@ -119,7 +119,7 @@ impl App {
 
     async fn respond<B: RequestBody>(self: Arc<Self>, parts: &Parts, body: &mut B) -> http::Response<ResponseBody> {
         let path = without_prefix(parts.uri.path(), &self.root_path);
-        let mut admission = Admission::new();
+        let mut admission = self.inference.admission();
         let Some(route) = Route::find(path, &parts.uri) else {
             let (response, observation) = custom::answer(&self, parts, path, body, &mut admission).await;
             return self.end(response, parts, observation, admission).await;

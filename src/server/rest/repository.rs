@@ -10,6 +10,7 @@ use super::respond::{self, Response};
 use super::route::Route;
 use super::{App, RequestBody, body};
 use crate::admin::{AdminError, IndexEntry};
+use crate::inference::Admission;
 use crate::settings;
 
 /// The reasons why the body of an index request is invalid.
@@ -41,11 +42,17 @@ impl<'a> From<&'a IndexEntry> for IndexLine<'a> {
 }
 
 pub(super) async fn index<B: RequestBody>(app: &App, headers: &HeaderMap, body: B) -> Response {
-    list(app, headers, body).await.unwrap_or_else(|error| error.response())
+    let mut admission = app.inference.admission();
+    list(app, headers, body, &mut admission).await.unwrap_or_else(|error| error.response())
 }
 
-async fn list<B: RequestBody>(app: &App, headers: &HeaderMap, body: B) -> Result<Response, RequestError> {
-    let text = body::read(headers, body, app.max_body_bytes, &app.compute).await?.json;
+async fn list<B: RequestBody>(
+    app: &App,
+    headers: &HeaderMap,
+    body: B,
+    admission: &mut Admission,
+) -> Result<Response, RequestError> {
+    let text = body::read(headers, body, app.max_body_bytes, &app.compute, &mut admission.reservation).await?.json;
     let ready =
         if text.len() < LONG_BODY { only_ready(&text)? } else { app.compute.run(move || only_ready(&text)).await?? };
     let entries = app.admin.index(ready).await?;

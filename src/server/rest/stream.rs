@@ -21,7 +21,7 @@ use super::instrument::Observation;
 use super::respond::ResponseBody;
 use super::route::Route;
 use super::{App, RequestBody};
-use crate::inference::{Admission, InferenceStream, ModelTarget};
+use crate::inference::{InferenceStream, ModelTarget};
 use crate::types::json::BinaryOutputs;
 use crate::types::{InferenceResponse, TraceContext};
 
@@ -41,10 +41,11 @@ pub(super) async fn open<B: RequestBody>(
     body: B,
     trace: Option<TraceContext>,
 ) -> Result<EventStream, RequestError> {
+    let mut admission = app.inference.admission();
     // Events are text, so a request for binary outputs is ignored.
-    let ParsedRequest { target, request, .. } = infer::read(app, route, headers, body, trace).await?;
+    let ParsedRequest { target, request, .. } = infer::read(app, route, headers, body, trace, &mut admission).await?;
     let id = request.id.clone();
-    let mut responses = app.inference.infer_stream(&target, id, stream::iter([request]), Admission::new())?;
+    let mut responses = app.inference.infer_stream(&target, id, stream::iter([request]), admission)?;
     let first = match responses.next().await {
         Some(response) => Some(event(app, &target, response?).await?),
         None => None,
@@ -116,7 +117,10 @@ async fn event(app: &App, target: &ModelTarget, mut response: InferenceResponse)
     let ours = app.cloud_events.headers_in_body(&target.model, &response.id);
     headers.extend(ours.map(|(name, value)| (name.to_owned(), Value::from(value))));
     response.parameters.others.shift_insert(0, "headers".to_owned(), Value::Object(headers));
-    Ok(data(&infer::write(app, response, BinaryOutputs::default()).await?.json))
+    let event = data(&infer::write(app, response, BinaryOutputs::default()).await?.json);
+    let mut reservation = app.inference.admission().reservation;
+    reservation.grow(event.len())?;
+    Ok(reservation.attach(event))
 }
 
 /// Encodes an error as an event, with the status that an ordinary response would have had.

@@ -1,0 +1,146 @@
+//! The byte budget: the memory of requests in flight and their responses has a limit, whatever they are made of.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::json;
+use tonic::Code;
+
+use crate::support::grpc::{inference_client, raw_request};
+use crate::support::{Folder, TestServer, wait_until};
+
+const INFER: &str = "/v2/models/echo/infer";
+const LIMIT: usize = 4 << 20;
+const SMALL: &str = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT32","data":[1]}]}"#;
+
+fn server() -> TestServer {
+    TestServer::start(Folder::new().with_identity("echo").settings(&json!({"max_request_bytes_in_flight": LIMIT})))
+}
+
+fn in_flight(server: &TestServer) -> usize {
+    let scrape = server.scrape();
+    let line = scrape.text().lines().find_map(|line| line.strip_prefix("request_bytes_in_flight ")).unwrap();
+    line.parse().unwrap()
+}
+
+/// JSON followed by binary data: a request of `bytes` bytes of UINT8.
+fn binary(bytes: usize) -> (String, Vec<u8>) {
+    let parameters = format!(r#""parameters":{{"binary_data_size":{bytes}}}"#);
+    let json = format!(
+        r#"{{"inputs":[{{"name":"x","shape":[{bytes}],"datatype":"UINT8",{parameters}}}],"parameters":{{"binary_data_output":true}}}}"#
+    );
+    let length = json.len().to_string();
+    (length, [json.into_bytes(), vec![7; bytes]].concat())
+}
+
+fn head(length: usize) -> String {
+    format!("POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n")
+}
+
+#[test]
+fn byte_budget_rejects_body_before_it_is_read() {
+    let server = server();
+    let mut connection = server.connect();
+    // No byte of the body is sent.
+    connection.write(head(LIMIT + 1));
+    let message = connection.answer().error(413);
+    let expected = format!(
+        "the request and its response take {} bytes, more than `max_request_bytes_in_flight` ({LIMIT})",
+        LIMIT + 1
+    );
+    assert_eq!(message, expected);
+
+    let mut uploads: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    for upload in &mut uploads {
+        upload.start_upload(INFER, 2 << 20);
+        upload.write(vec![b' '; 1 << 20]);
+    }
+    wait_until("three bodies have arrived in part", || in_flight(&server) == 3 << 20);
+    let mut late = server.connect();
+    late.write(head(2 << 20));
+    let answer = late.answer();
+    let expected = format!(
+        "the requests in flight already take {} of the {LIMIT} bytes of `max_request_bytes_in_flight`; try again later",
+        3 << 20
+    );
+    assert_eq!((answer.error(503), answer.header("retry-after")), (expected, "1"));
+    server.post(INFER, SMALL).ok();
+    assert!(server.scrape().text().contains("\nrequest_bytes_limit 4194304\n"));
+
+    drop(uploads);
+    wait_until("the bytes of uploads that ended are free", || in_flight(&server) == 0);
+    let (length, body) = binary(1 << 20);
+    let headers = [("inference-header-content-length", length.as_str())];
+    assert_eq!(server.post_with(INFER, &headers, &body).status, 200);
+    assert_eq!(in_flight(&server), 0);
+}
+
+#[test]
+fn byte_budget_counts_declared_sizes_only_when_they_arrive() {
+    let server = server();
+    let mut idle: Vec<_> = (0..100).map(|_| server.connect()).collect();
+    for upload in &mut idle {
+        upload.start_upload(INFER, 3 << 20);
+        upload.write("{");
+    }
+    wait_until("the first bytes have arrived", || in_flight(&server) == 100);
+    server.post(INFER, SMALL).ok();
+}
+
+#[test]
+fn byte_budget_counts_decompressed_and_parsed_bytes() {
+    let server = server();
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(&vec![b' '; 32 << 20]).unwrap();
+    let bomb = encoder.finish().unwrap();
+    assert!(bomb.len() < 64 << 10);
+    let message = server.post_with(INFER, &[("content-encoding", "gzip")], &bomb).error(413);
+    assert!(message.contains("`max_request_bytes_in_flight`"), "{message}");
+
+    // A number of two bytes of text takes eight bytes as FP64.
+    let numbers = vec!["0"; 700_000].join(",");
+    let body = format!(r#"{{"inputs":[{{"name":"x","shape":[700000],"datatype":"FP64","data":[{numbers}]}}]}}"#);
+    assert!(body.len() < LIMIT / 2);
+    let message = server.post(INFER, &body).error(413);
+    assert!(message.contains("`max_request_bytes_in_flight`"), "{message}");
+    assert_eq!(in_flight(&server), 0);
+}
+
+#[test]
+fn byte_budget_counts_responses_that_are_not_read() {
+    let server = server();
+    let (length, body) = binary(3 << 19);
+    let mut slow = TcpStream::connect(server.http).unwrap();
+    slow.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let head = format!(
+        "POST {INFER} HTTP/1.1\r\nhost: x\r\ninference-header-content-length: {length}\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let request = [head.into_bytes(), body].concat();
+    // The buffers of both sockets take several responses. The next one waits in the server, which then reads no more.
+    let sent = (0..100).take_while(|_| slow.write_all(&request).is_ok()).count();
+    assert!(sent < 100);
+    assert!(in_flight(&server) >= 3 << 19, "a response has not been read");
+    server.post(INFER, SMALL).ok();
+    drop(slow);
+    wait_until("the bytes of a client that left are free", || in_flight(&server) == 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn byte_budget_applies_to_grpc() {
+    let server = tokio::task::spawn_blocking(server).await.unwrap();
+    let mut client = inference_client(server.grpc).await;
+    let request = |bytes: usize| raw_request("echo", "UINT8", &[i64::try_from(bytes).unwrap()], vec![7; bytes]);
+    client.model_infer(request(1 << 20)).await.unwrap();
+    let status = client.model_infer(request(LIMIT)).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().contains("more than `max_request_bytes_in_flight` (4194304)"), "{}", status.message());
+    // The request fits, but not together with its response.
+    let status = client.model_infer(request(3 << 20)).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    let server = &server;
+    assert_eq!(tokio::task::block_in_place(|| in_flight(server)), 0);
+}
