@@ -11,6 +11,13 @@ use crate::types::{ByteReservation, OverBudget};
 /// bytes has arrived: the rest is worth allocating then.
 const FIRST_ALLOCATION: usize = 256 << 10;
 
+/// Compressed bytes may become this many times as many, or [`MODERATE`] bytes if that is more: numbers as JSON rarely compress to
+/// less than a tenth, and what a client sends should cost it about as much as it costs the server.
+const MAX_RATIO: usize = 16;
+
+/// The decompressed size, in bytes, up to which the ratio does not matter.
+const MODERATE: usize = 16 << 20;
+
 /// The most decompressed bytes that are reserved at once.
 const LARGEST_STEP: usize = 1 << 20;
 
@@ -73,7 +80,21 @@ pub(super) enum DecompressError {
     Invalid(io::Error),
     /// There are more than the limit.
     TooLarge,
+    /// There are more than [`MAX_RATIO`] allows.
+    Ratio(RatioError),
     OverBudget(OverBudget),
+}
+
+/// Compressed bytes become too many.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{compressed} compressed bytes become more than {limit}: only up to {} MiB may be more than {MAX_RATIO} times the \
+     compressed size; send the body without compression",
+    MODERATE >> 20
+)]
+pub(super) struct RatioError {
+    compressed: usize,
+    limit: usize,
 }
 
 /// Decompresses `compressed` into at most `limit` bytes, which `reservation` holds afterwards in place of the compressed ones.
@@ -83,10 +104,18 @@ pub(super) fn decompress(
     limit: usize,
     reservation: &mut ByteReservation,
 ) -> Result<Bytes, DecompressError> {
-    match compression {
-        Compression::Gzip => read_to_end(MultiGzDecoder::new(compressed), compressed.len(), limit, reservation),
-        Compression::Deflate => read_to_end(ZlibDecoder::new(compressed), compressed.len(), limit, reservation),
-    }
+    let by_ratio = compressed.len().saturating_mul(MAX_RATIO).max(MODERATE);
+    let least = limit.min(by_ratio);
+    let result = match compression {
+        Compression::Gzip => read_to_end(MultiGzDecoder::new(compressed), compressed.len(), least, reservation),
+        Compression::Deflate => read_to_end(ZlibDecoder::new(compressed), compressed.len(), least, reservation),
+    };
+    result.map_err(|error| match error {
+        DecompressError::TooLarge if by_ratio < limit => {
+            DecompressError::Ratio(RatioError { compressed: compressed.len(), limit: by_ratio })
+        }
+        error => error,
+    })
 }
 
 fn read_to_end(
@@ -154,6 +183,22 @@ mod tests {
         let body = compress(&vec![0; 2 << 20], Compression::Gzip);
         let bytes = decompress(&body, Compression::Gzip, 64 << 20, &mut reservation).unwrap();
         assert_eq!((bytes.len(), reservation.bytes()), (2 << 20, 2 << 20));
+    }
+
+    #[test]
+    fn decompression_ratio_is_limited() {
+        let decompress = |bytes: usize| {
+            let body = compress(&vec![0; bytes], Compression::Gzip);
+            decompress(&body, Compression::Gzip, 64 << 20, &mut ByteReservation::default())
+        };
+        assert_eq!(decompress(MODERATE).unwrap().len(), MODERATE);
+        let error = decompress(MODERATE + 1).unwrap_err();
+        let DecompressError::Ratio(error) = error else { unreachable!("{error:?}") };
+        assert_eq!(
+            error.to_string(),
+            "16328 compressed bytes become more than 16777216: only up to 16 MiB may be more than 16 times the compressed \
+             size; send the body without compression"
+        );
     }
 
     #[test]

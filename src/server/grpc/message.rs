@@ -196,6 +196,7 @@ fn decompress(
             Status::new(Code::InvalidArgument, message)
         }
         DecompressError::TooLarge => limit.exceeded(),
+        DecompressError::Ratio(error) => Status::new(Code::ResourceExhausted, error.to_string()),
         DecompressError::OverBudget(error) => error.into(),
     })
 }

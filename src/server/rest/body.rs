@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::compute::ComputePool;
-use crate::server::received::{self, Compression, DecompressError, ReceivedBytes};
+use crate::server::received::{self, Compression, DecompressError, RatioError, ReceivedBytes};
 use crate::server::{BodyFailure, RequestBody};
 use crate::types::{ByteReservation, OverBudget};
 
@@ -37,6 +37,8 @@ pub(super) struct ReceivedBody {
 pub(super) enum BodyError {
     #[error("the body is larger than {limit} bytes (setting `http_max_body_bytes`)")]
     TooLarge { limit: usize },
+    #[error(transparent)]
+    Ratio(#[from] RatioError),
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
     #[error("the body ended early: {0}")]
@@ -89,6 +91,7 @@ pub(super) async fn read_any<B: RequestBody>(
     result.map_err(|error| match error {
         DecompressError::Invalid(error) => BodyError::Compression { encoding: compression.name(), error },
         DecompressError::TooLarge => BodyError::TooLarge { limit },
+        DecompressError::Ratio(error) => error.into(),
         DecompressError::OverBudget(error) => error.into(),
     })
 }

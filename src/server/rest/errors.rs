@@ -47,9 +47,9 @@ impl RequestError {
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Body(error) => match error {
-                BodyError::TooLarge { .. } | BodyError::OverBudget(OverBudget::TooLarge { .. }) => {
-                    StatusCode::PAYLOAD_TOO_LARGE
-                }
+                BodyError::TooLarge { .. }
+                | BodyError::Ratio(_)
+                | BodyError::OverBudget(OverBudget::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
                 BodyError::OverBudget(OverBudget::InUse { .. }) => StatusCode::SERVICE_UNAVAILABLE,
                 BodyError::Interrupted(_)
                 | BodyError::Compression { .. }
