@@ -28,9 +28,10 @@ struct QueuedRequest {
 
 #[derive(Debug, Clone, Copy)]
 enum RequestStage {
-    /// The request is in the model's queue.
+    /// The request is in the model's queue. It has waited `before` that for a prediction that came to nothing.
     Waiting {
         since: Instant,
+        before: Duration,
     },
     Running {
         since: Instant,
@@ -54,7 +55,7 @@ impl QueuedRequest {
     fn enter(target: &ModelTarget, request: &InferenceRequest) -> Result<QueueGuard, QueueFull> {
         let bytes = request.inputs.iter().map(Tensor::byte_len).sum();
         target.model.queue.enter(bytes)?;
-        let stage = Mutex::new(RequestStage::Waiting { since: Instant::now() });
+        let stage = Mutex::new(RequestStage::Waiting { since: Instant::now(), before: Duration::ZERO });
         let request = Self {
             model: Arc::clone(&target.model),
             with_version: target.with_version,
@@ -75,7 +76,7 @@ impl QueuedRequest {
     /// Records the stages of the request, up to `stage`, in its trace.
     fn trace(&self, stage: RequestStage) {
         let (since, waited) = match stage {
-            RequestStage::Waiting { since } => (since, None),
+            RequestStage::Waiting { since, .. } => (since, None),
             RequestStage::Running { since, waited } => (since.checked_sub(waited).unwrap_or(since), Some(since)),
             RequestStage::Ended => return,
         };
@@ -97,10 +98,10 @@ impl QueuedRequest {
 impl Progress for QueuedRequest {
     fn begin(&self) {
         let mut stage = self.stage.lock();
-        if let RequestStage::Waiting { since } = *stage {
+        if let RequestStage::Waiting { since, before } = *stage {
             let now = Instant::now();
             let waited = now.saturating_duration_since(since);
-            *stage = RequestStage::Running { since: now, waited };
+            *stage = RequestStage::Running { since: now, waited: before + waited };
             self.leave_queue();
             self.metrics().record_queue(waited);
         }
@@ -108,8 +109,8 @@ impl Progress for QueuedRequest {
 
     fn wait_again(&self) {
         let mut stage = self.stage.lock();
-        if let RequestStage::Running { .. } = *stage {
-            *stage = RequestStage::Waiting { since: Instant::now() };
+        if let RequestStage::Running { waited, .. } = *stage {
+            *stage = RequestStage::Waiting { since: Instant::now(), before: waited };
             // It has been admitted, so it returns even if the queue is full by now.
             self.model.queue.return_to(self.bytes);
             self.metrics().enter_queue();
@@ -159,7 +160,9 @@ pub(super) async fn predict(
     let timing = match *guard.0.stage.lock() {
         RequestStage::Running { since, waited } => RequestTiming { queue: waited, predict: since.elapsed() },
         // The runtime responded without a prediction.
-        RequestStage::Waiting { since } => RequestTiming { queue: since.elapsed(), predict: Duration::ZERO },
+        RequestStage::Waiting { since, before } => {
+            RequestTiming { queue: before + since.elapsed(), predict: Duration::ZERO }
+        }
         RequestStage::Ended => RequestTiming::default(),
     };
     guard.0.metrics().record_predict(timing.predict);
@@ -175,8 +178,8 @@ async fn overdue(request: &QueuedRequest) -> InferenceError {
         // If the request changes its stage in the meantime, at least the shorter of the timeouts remains.
         let soonest = limits.queue.into_iter().chain(limits.predict).min().map(|limit| now + limit);
         let deadline = match stage {
-            RequestStage::Waiting { since } => {
-                limits.queue.map(|limit| (since + limit, InferenceError::QueueTimeout { limit }))
+            RequestStage::Waiting { since, before } => {
+                limits.queue.map(|limit| (since + limit.saturating_sub(before), InferenceError::QueueTimeout { limit }))
             }
             RequestStage::Running { since, .. } => {
                 limits.predict.map(|limit| (since + limit, InferenceError::PredictTimeout { limit }))
@@ -191,5 +194,105 @@ async fn overdue(request: &QueuedRequest) -> InferenceError {
             Some(until) => tokio::time::sleep_until(until).await,
             None => std::future::pending().await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inference::{Admission, Inference};
+    use crate::registry::{LoadError, Loader, Registry};
+    use crate::runtimes::{BoxFuture, Description, RequestStream, ResponseStream, RuntimeError, RuntimeStatus};
+    use crate::settings::ModelSettings;
+    use crate::telemetry::inference::InferenceMetrics;
+    use crate::telemetry::metrics::Registry as MetricsRegistry;
+    use crate::types::{CustomCall, CustomReply};
+    use std::num::NonZeroUsize;
+
+    const fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    /// Each request waits, runs for some time, waits again, and is never answered.
+    #[derive(Debug)]
+    struct WaitsAgain {
+        description: Description,
+        waits: Duration,
+        runs: Duration,
+    }
+
+    impl Runtime for WaitsAgain {
+        fn description(&self) -> &Description {
+            &self.description
+        }
+
+        fn status(&self) -> RuntimeStatus {
+            RuntimeStatus::AVAILABLE
+        }
+
+        fn parallelism(&self) -> usize {
+            1
+        }
+
+        fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn predict(
+            &self,
+            _: InferenceRequest,
+            progress: Arc<dyn Progress>,
+        ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+            Box::pin(async move {
+                tokio::time::sleep(self.waits).await;
+                progress.begin();
+                tokio::time::sleep(self.runs).await;
+                progress.wait_again();
+                std::future::pending().await
+            })
+        }
+
+        fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+            drop(requests);
+            Box::pin(futures_util::stream::empty())
+        }
+
+        fn call(&self, route: usize, _: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+            Box::pin(std::future::ready(Err(RuntimeError::no_route(route))))
+        }
+    }
+
+    #[derive(Debug)]
+    struct FixedLoader(Arc<dyn Runtime>);
+
+    impl Loader for FixedLoader {
+        fn load(&self, _: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
+            Box::pin(std::future::ready(Ok(Arc::clone(&self.0))))
+        }
+    }
+
+    async fn serve(runtime: impl Runtime, change: impl FnOnce(&mut ModelSettings)) -> Inference {
+        let metrics = InferenceMetrics::register(&mut MetricsRegistry::default());
+        let registry = Registry::new(FixedLoader(Arc::new(runtime)), metrics);
+        let mut settings = ModelSettings::new("m", "tests.Model");
+        change(&mut settings);
+        registry.load(settings).await.unwrap();
+        Inference::new(registry, NonZeroUsize::new(4096).unwrap())
+    }
+
+    async fn ask(inference: &Inference) -> Result<InferenceResponse, InferenceError> {
+        let target = inference.target("m", None)?;
+        inference.infer(&target, InferenceRequest::default(), &mut Admission::new()).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn queue_timeout_continues_when_a_request_waits_again() {
+        let runtime = WaitsAgain { description: Description::native(), waits: ms(300), runs: ms(1000) };
+        let inference = serve(runtime, |settings| settings.parameters.queue_timeout = Some(ms(500))).await;
+        let started = Instant::now();
+        let error = ask(&inference).await.unwrap_err();
+        assert!(matches!(error, InferenceError::QueueTimeout { .. }), "{error}");
+        // The prediction itself does not count.
+        assert!(started.elapsed().abs_diff(ms(1500)) < ms(5), "{:?}", started.elapsed());
     }
 }

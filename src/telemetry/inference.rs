@@ -175,7 +175,7 @@ impl InferenceMetrics {
         registry.register("model_infer_batch_rows", "Rows predicted together", self.batch_rows.clone());
         registry.register(
             "model_infer_batch_failures",
-            "Batches that failed and were retried request by request",
+            "Batches that failed and were retried in parts",
             self.batch_failures.clone(),
         );
     }
@@ -252,7 +252,7 @@ impl BatchMetrics {
         self.rows.observe(count(rows));
     }
 
-    /// Counts a batch whose requests are retried one by one.
+    /// Counts a batch that is retried in parts.
     pub fn count_failure(&self) {
         self.failures.inc();
     }
