@@ -11,7 +11,7 @@ use crate::registry::{QueueFull, RegisteredModel};
 use crate::runtimes::{Progress, Runtime};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::{RequestPhase, Traces};
-use crate::types::{InferenceRequest, InferenceResponse, Tensor, TraceContext};
+use crate::types::{InferenceRequest, InferenceResponse, Priority, Tensor, TraceContext};
 
 /// A request in the queue of its model or at its runtime, which reports the request's progress to it.
 #[derive(Debug)]
@@ -19,6 +19,7 @@ struct QueuedRequest {
     model: Arc<RegisteredModel>,
     with_version: bool,
     bytes: usize,
+    priority: Priority,
     stage: Mutex<RequestStage>,
     trace: Option<TraceContext>,
     traces: Traces,
@@ -54,12 +55,13 @@ pub(super) struct RequestTiming {
 impl QueuedRequest {
     fn enter(target: &ModelTarget, request: &InferenceRequest) -> Result<QueueGuard, QueueFull> {
         let bytes = request.inputs.iter().map(Tensor::byte_len).sum();
-        target.model.queue.enter(bytes)?;
+        target.model.queue.enter(bytes, request.priority)?;
         let stage = Mutex::new(RequestStage::Waiting { since: Instant::now(), before: Duration::ZERO });
         let request = Self {
             model: Arc::clone(&target.model),
             with_version: target.with_version,
             bytes,
+            priority: request.priority,
             stage,
             trace: request.trace,
             traces: target.traces.clone(),
@@ -88,11 +90,6 @@ impl QueuedRequest {
             self.traces.record_phase(self.trace, RequestPhase { name: "predict", since, until: now, batch });
         }
     }
-
-    fn leave_queue(&self) {
-        self.model.queue.leave(self.bytes);
-        self.metrics().leave_queue();
-    }
 }
 
 impl Progress for QueuedRequest {
@@ -102,7 +99,8 @@ impl Progress for QueuedRequest {
             let now = Instant::now();
             let waited = now.saturating_duration_since(since);
             *stage = RequestStage::Running { since: now, waited: before + waited };
-            self.leave_queue();
+            self.model.queue.begin(self.bytes, self.priority, now);
+            self.metrics().leave_queue();
             self.metrics().record_queue(waited);
         }
     }
@@ -112,7 +110,7 @@ impl Progress for QueuedRequest {
         if let RequestStage::Running { waited, .. } = *stage {
             *stage = RequestStage::Waiting { since: Instant::now(), before: waited };
             // It has been admitted, so it returns even if the queue is full by now.
-            self.model.queue.return_to(self.bytes);
+            self.model.queue.return_to(self.bytes, self.priority);
             self.metrics().enter_queue();
         }
     }
@@ -127,7 +125,8 @@ impl Drop for QueueGuard {
     fn drop(&mut self) {
         let stage = std::mem::replace(&mut *self.0.stage.lock(), RequestStage::Ended);
         if let RequestStage::Waiting { .. } = stage {
-            self.0.leave_queue();
+            self.0.model.queue.leave(self.0.bytes, self.0.priority);
+            self.0.metrics().leave_queue();
         }
         if self.0.trace.is_some() {
             self.0.trace(stage);
@@ -147,15 +146,11 @@ pub(super) async fn predict(
 ) -> Result<(InferenceResponse, RequestTiming), InferenceError> {
     let guard = QueuedRequest::enter(target, &request)?;
     let work = runtime.predict(request, Arc::clone(&guard.0) as Arc<dyn Progress>);
-    let limits = target.model.timeouts;
-    let response = if limits.queue.is_none() && limits.predict.is_none() {
-        work.await?
-    } else {
-        tokio::select! {
-            biased;
-            response = work => response?,
-            timeout = overdue(&guard.0) => return Err(timeout),
-        }
+    // `overdue` is polled only if there is no response at once.
+    let response = tokio::select! {
+        biased;
+        response = work => response?,
+        overdue = overdue(&guard.0) => return Err(overdue),
     };
     let timing = match *guard.0.stage.lock() {
         RequestStage::Running { since, waited } => RequestTiming { queue: waited, predict: since.elapsed() },
@@ -166,12 +161,13 @@ pub(super) async fn predict(
         RequestStage::Ended => RequestTiming::default(),
     };
     guard.0.metrics().record_predict(timing.predict);
+    target.model.queue.served(timing.predict);
     Ok((response, timing))
 }
 
-/// Waits until a request exceeds a timeout of its model, and returns the error.
+/// Waits until a request exceeds a timeout of its model, or its queue sheds it, and returns the error.
 async fn overdue(request: &QueuedRequest) -> InferenceError {
-    let limits = request.model.timeouts;
+    let (limits, queue) = (request.model.timeouts, &request.model.queue);
     loop {
         let now = Instant::now();
         let stage = *request.stage.lock();
@@ -186,9 +182,18 @@ async fn overdue(request: &QueuedRequest) -> InferenceError {
             }
             RequestStage::Ended => None,
         };
+        let shed = match stage {
+            RequestStage::Waiting { since, .. } if queue.min_patience().is_some() => {
+                match queue.keep(now.saturating_duration_since(since)) {
+                    Ok(patience) => now.checked_add(patience),
+                    Err(overloaded) => return overloaded.into(),
+                }
+            }
+            _ => None,
+        };
         let until = match deadline {
             Some((deadline, timeout)) if now >= deadline => return timeout,
-            deadline => deadline.map(|(deadline, _)| deadline).into_iter().chain(soonest).min(),
+            deadline => deadline.map(|(deadline, _)| deadline).into_iter().chain(soonest).chain(shed).min(),
         };
         match until {
             Some(until) => tokio::time::sleep_until(until).await,

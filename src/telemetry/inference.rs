@@ -31,10 +31,11 @@ struct DropLabels {
 }
 
 /// The reasons for which requests are dropped.
-const DROP_REASONS: [&str; 8] = [
+const DROP_REASONS: [&str; 9] = [
     "max_in_flight",
     "queue_requests",
     "queue_bytes",
+    "queue_target",
     "queue_timeout",
     "predict_timeout",
     "request_timeout",
