@@ -11,7 +11,7 @@ use crate::registry::{QueueFull, RegisteredModel};
 use crate::runtimes::{Progress, Runtime, RuntimeError};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::{RequestPhase, Traces};
-use crate::types::{ByteReservation, InferenceRequest, InferenceResponse, Tensor, TraceContext};
+use crate::types::{ByteReservation, InferenceRequest, InferenceResponse, Priority, Tensor, TraceContext};
 
 /// A request in the queue of its model or at its runtime, which reports the request's progress to it.
 #[derive(Debug)]
@@ -19,6 +19,7 @@ struct QueuedRequest {
     model: Arc<RegisteredModel>,
     with_version: bool,
     bytes: usize,
+    priority: Priority,
     stage: Mutex<RequestStage>,
     trace: Option<TraceContext>,
     traces: Traces,
@@ -30,9 +31,10 @@ struct QueuedRequest {
 
 #[derive(Debug, Clone, Copy)]
 enum RequestStage {
-    /// The request is in the model's queue.
+    /// The request is in the model's queue. It has waited `before` that for a prediction that came to nothing.
     Waiting {
         since: Instant,
+        before: Duration,
     },
     Running {
         since: Instant,
@@ -59,12 +61,13 @@ impl QueuedRequest {
         response: ByteReservation,
     ) -> Result<QueueGuard, QueueFull> {
         let bytes = request.inputs.iter().map(Tensor::byte_len).sum();
-        target.model.queue.enter(bytes)?;
-        let stage = Mutex::new(RequestStage::Waiting { since: Instant::now() });
+        target.model.queue.enter(bytes, request.priority)?;
+        let stage = Mutex::new(RequestStage::Waiting { since: Instant::now(), before: Duration::ZERO });
         let request = Self {
             model: Arc::clone(&target.model),
             with_version: target.with_version,
             bytes,
+            priority: request.priority,
             stage,
             trace: request.trace,
             traces: target.traces.clone(),
@@ -82,7 +85,7 @@ impl QueuedRequest {
     /// Records the stages of the request, up to `stage`, in its trace.
     fn trace(&self, stage: RequestStage) {
         let (since, waited) = match stage {
-            RequestStage::Waiting { since } => (since, None),
+            RequestStage::Waiting { since, .. } => (since, None),
             RequestStage::Running { since, waited } => (since.checked_sub(waited).unwrap_or(since), Some(since)),
             RequestStage::Ended => return,
         };
@@ -94,21 +97,17 @@ impl QueuedRequest {
             self.traces.record_phase(self.trace, RequestPhase { name: "predict", since, until: now, batch });
         }
     }
-
-    fn leave_queue(&self) {
-        self.model.queue.leave(self.bytes);
-        self.metrics().leave_queue();
-    }
 }
 
 impl Progress for QueuedRequest {
     fn begin(&self) {
         let mut stage = self.stage.lock();
-        if let RequestStage::Waiting { since } = *stage {
+        if let RequestStage::Waiting { since, before } = *stage {
             let now = Instant::now();
             let waited = now.saturating_duration_since(since);
-            *stage = RequestStage::Running { since: now, waited };
-            self.leave_queue();
+            *stage = RequestStage::Running { since: now, waited: before + waited };
+            self.model.queue.begin(self.bytes, self.priority, now);
+            self.metrics().leave_queue();
             self.metrics().record_queue(waited);
         }
     }
@@ -119,10 +118,10 @@ impl Progress for QueuedRequest {
 
     fn wait_again(&self) {
         let mut stage = self.stage.lock();
-        if let RequestStage::Running { .. } = *stage {
-            *stage = RequestStage::Waiting { since: Instant::now() };
+        if let RequestStage::Running { waited, .. } = *stage {
+            *stage = RequestStage::Waiting { since: Instant::now(), before: waited };
             // It has been admitted, so it returns even if the queue is full by now.
-            self.model.queue.return_to(self.bytes);
+            self.model.queue.return_to(self.bytes, self.priority);
             self.metrics().enter_queue();
         }
     }
@@ -137,7 +136,8 @@ impl Drop for QueueGuard {
     fn drop(&mut self) {
         let stage = std::mem::replace(&mut *self.0.stage.lock(), RequestStage::Ended);
         if let RequestStage::Waiting { .. } = stage {
-            self.0.leave_queue();
+            self.0.model.queue.leave(self.0.bytes, self.0.priority);
+            self.0.metrics().leave_queue();
         }
         if self.0.trace.is_some() {
             self.0.trace(stage);
@@ -160,51 +160,159 @@ pub(super) async fn predict(
 ) -> Result<(InferenceResponse, RequestTiming), InferenceError> {
     let guard = QueuedRequest::enter(target, &request, admission.reservation.sibling())?;
     let work = runtime.predict(request, Arc::clone(&guard.0) as Arc<dyn Progress>);
-    let limits = target.model.timeouts;
-    let response = if limits.queue.is_none() && limits.predict.is_none() {
-        work.await?
-    } else {
-        tokio::select! {
-            biased;
-            response = work => response?,
-            timeout = overdue(&guard.0) => return Err(timeout),
-        }
+    // `overdue` is polled only if there is no response at once.
+    let response = tokio::select! {
+        biased;
+        response = work => response?,
+        overdue = overdue(&guard.0) => return Err(overdue),
     };
     admission.reservation.merge(std::mem::take(&mut *guard.0.response.lock()));
     let timing = match *guard.0.stage.lock() {
         RequestStage::Running { since, waited } => RequestTiming { queue: waited, predict: since.elapsed() },
         // The runtime responded without a prediction.
-        RequestStage::Waiting { since } => RequestTiming { queue: since.elapsed(), predict: Duration::ZERO },
+        RequestStage::Waiting { since, before } => {
+            RequestTiming { queue: before + since.elapsed(), predict: Duration::ZERO }
+        }
         RequestStage::Ended => RequestTiming::default(),
     };
     guard.0.metrics().record_predict(timing.predict);
+    target.model.queue.served(timing.predict);
     Ok((response, timing))
 }
 
-/// Waits until a request exceeds a timeout of its model, and returns the error.
+/// Waits until a request exceeds a timeout of its model, or its queue sheds it, and returns the error.
 async fn overdue(request: &QueuedRequest) -> InferenceError {
-    let limits = request.model.timeouts;
+    let (limits, queue) = (request.model.timeouts, &request.model.queue);
     loop {
         let now = Instant::now();
         let stage = *request.stage.lock();
         // If the request changes its stage in the meantime, at least the shorter of the timeouts remains.
         let soonest = limits.queue.into_iter().chain(limits.predict).min().map(|limit| now + limit);
         let deadline = match stage {
-            RequestStage::Waiting { since } => {
-                limits.queue.map(|limit| (since + limit, InferenceError::QueueTimeout { limit }))
+            RequestStage::Waiting { since, before } => {
+                limits.queue.map(|limit| (since + limit.saturating_sub(before), InferenceError::QueueTimeout { limit }))
             }
             RequestStage::Running { since, .. } => {
                 limits.predict.map(|limit| (since + limit, InferenceError::PredictTimeout { limit }))
             }
             RequestStage::Ended => None,
         };
+        let shed = match stage {
+            RequestStage::Waiting { since, .. } if queue.min_patience().is_some() => {
+                match queue.keep(now.saturating_duration_since(since)) {
+                    Ok(patience) => now.checked_add(patience),
+                    Err(overloaded) => return overloaded.into(),
+                }
+            }
+            _ => None,
+        };
         let until = match deadline {
             Some((deadline, timeout)) if now >= deadline => return timeout,
-            deadline => deadline.map(|(deadline, _)| deadline).into_iter().chain(soonest).min(),
+            deadline => deadline.map(|(deadline, _)| deadline).into_iter().chain(soonest).chain(shed).min(),
         };
         match until {
             Some(until) => tokio::time::sleep_until(until).await,
             None => std::future::pending().await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inference::{Admission, Inference};
+    use crate::registry::{LoadError, Loader, Registry};
+    use crate::runtimes::{BoxFuture, Description, RequestStream, ResponseStream, RuntimeError, RuntimeStatus};
+    use crate::settings::ModelSettings;
+    use crate::telemetry::inference::InferenceMetrics;
+    use crate::telemetry::metrics::Registry as MetricsRegistry;
+    use crate::types::{CustomCall, CustomReply};
+    use std::num::NonZeroUsize;
+
+    const fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    /// Each request waits, runs for some time, waits again, and is never answered.
+    #[derive(Debug)]
+    struct WaitsAgain {
+        description: Description,
+        waits: Duration,
+        runs: Duration,
+    }
+
+    impl Runtime for WaitsAgain {
+        fn description(&self) -> &Description {
+            &self.description
+        }
+
+        fn status(&self) -> RuntimeStatus {
+            RuntimeStatus::AVAILABLE
+        }
+
+        fn parallelism(&self) -> usize {
+            1
+        }
+
+        fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn predict(
+            &self,
+            _: InferenceRequest,
+            progress: Arc<dyn Progress>,
+        ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+            Box::pin(async move {
+                tokio::time::sleep(self.waits).await;
+                progress.begin();
+                tokio::time::sleep(self.runs).await;
+                progress.wait_again();
+                std::future::pending().await
+            })
+        }
+
+        fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+            drop(requests);
+            Box::pin(futures_util::stream::empty())
+        }
+
+        fn call(&self, route: usize, _: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+            Box::pin(std::future::ready(Err(RuntimeError::no_route(route))))
+        }
+    }
+
+    #[derive(Debug)]
+    struct FixedLoader(Arc<dyn Runtime>);
+
+    impl Loader for FixedLoader {
+        fn load(&self, _: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
+            Box::pin(std::future::ready(Ok(Arc::clone(&self.0))))
+        }
+    }
+
+    async fn serve(runtime: impl Runtime, change: impl FnOnce(&mut ModelSettings)) -> Inference {
+        let metrics = InferenceMetrics::register(&mut MetricsRegistry::default());
+        let registry = Registry::new(FixedLoader(Arc::new(runtime)), metrics);
+        let mut settings = ModelSettings::new("m", "tests.Model");
+        change(&mut settings);
+        registry.load(settings).await.unwrap();
+        Inference::new(registry, NonZeroUsize::new(4096).unwrap())
+    }
+
+    async fn ask(inference: &Inference) -> Result<InferenceResponse, InferenceError> {
+        let target = inference.target("m", None)?;
+        inference.infer(&target, InferenceRequest::default(), &mut Admission::new()).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn queue_timeout_continues_when_a_request_waits_again() {
+        let runtime = WaitsAgain { description: Description::native(), waits: ms(300), runs: ms(1000) };
+        let inference = serve(runtime, |settings| settings.parameters.queue_timeout = Some(ms(500))).await;
+        let started = Instant::now();
+        let error = ask(&inference).await.unwrap_err();
+        assert!(matches!(error, InferenceError::QueueTimeout { .. }), "{error}");
+        // The prediction itself does not count.
+        assert!(started.elapsed().abs_diff(ms(1500)) < ms(5), "{:?}", started.elapsed());
     }
 }

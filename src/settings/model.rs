@@ -70,6 +70,9 @@ pub struct ModelParameters {
     pub memory_bytes: Option<u64>,
     /// Whether the model is never evicted from memory.
     pub pinned: bool,
+    /// How long requests should wait at most under sustained load. Zero means that none are shed.
+    #[serde(deserialize_with = "convert::seconds")]
+    pub queue_target: Duration,
     #[serde(deserialize_with = "convert::optional_seconds")]
     pub queue_timeout: Option<Duration>,
     #[serde(deserialize_with = "convert::optional_seconds")]

@@ -504,6 +504,12 @@ pub static PARAMETERS: SettingGroup = SettingGroup {
             "Maximum seconds in the queue; then the request fails with 503",
         ),
         SettingField::new(
+            "queue_target",
+            FieldKind::Float { min: 0.0, max: MAX_SECONDS },
+            FieldDefault::Float(0.5),
+            "Seconds that requests wait at most under sustained load; more are rejected with 503; 0 disables it",
+        ),
+        SettingField::new(
             "predict_timeout",
             TIMEOUT,
             FieldDefault::Null,

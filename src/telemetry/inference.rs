@@ -36,6 +36,7 @@ const DROP_REASONS: [&str; 9] = [
     "max_request_bytes_in_flight",
     "queue_requests",
     "queue_bytes",
+    "queue_target",
     "queue_timeout",
     "predict_timeout",
     "request_timeout",
@@ -176,7 +177,7 @@ impl InferenceMetrics {
         registry.register("model_infer_batch_rows", "Rows predicted together", self.batch_rows.clone());
         registry.register(
             "model_infer_batch_failures",
-            "Batches that failed and were retried request by request",
+            "Batches that failed and were retried in parts",
             self.batch_failures.clone(),
         );
     }
@@ -253,7 +254,7 @@ impl BatchMetrics {
         self.rows.observe(count(rows));
     }
 
-    /// Counts a batch whose requests are retried one by one.
+    /// Counts a batch that is retried in parts.
     pub fn count_failure(&self) {
         self.failures.inc();
     }

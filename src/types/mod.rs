@@ -16,6 +16,7 @@ mod raw;
 mod request;
 mod rows;
 mod shape;
+mod shedding;
 mod tensor;
 mod trace;
 
@@ -26,5 +27,6 @@ pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
 pub use parameters::Parameters;
 pub use priority::{Priority, PriorityQueue, PriorityScheduler, QueuePosition};
 pub use request::{InferenceRequest, InferenceResponse, RequestedOutput};
+pub use shedding::{LoadShedder, Overload};
 pub use tensor::{BytesElements, Element, Tensor, TensorData, TensorError};
 pub use trace::TraceContext;

@@ -37,6 +37,13 @@ impl Priority {
     }
 }
 
+impl Priority {
+    /// Returns the number, from 1 to 10.
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+}
+
 impl Default for Priority {
     fn default() -> Self {
         Self(5)
@@ -129,6 +136,17 @@ impl<T> PriorityQueue<T> {
             self.levels.remove(&position.priority);
         }
         Some(item)
+    }
+
+    /// Removes and returns the first item for which `predicate` is true.
+    pub fn take_first(&mut self, mut predicate: impl FnMut(&T) -> bool) -> Option<T> {
+        let find = |(&priority, level): (&Priority, &VecDeque<(u64, T)>)| {
+            let index = level.iter().position(|(_, item)| predicate(item))?;
+            let (order, _) = level.get(index)?;
+            Some(QueuePosition { priority, order: *order })
+        };
+        let position = self.levels.iter().find_map(find)?;
+        self.remove(position)
     }
 
     /// Removes and returns all items for which `predicate` is true.
@@ -283,6 +301,11 @@ mod tests {
             for position in positions.iter().filter(|position| leaves(position)) {
                 prop_assert_eq!(queue.remove(*position), Some(*position));
                 prop_assert_eq!(queue.remove(*position), None);
+            }
+            if let Some(position) = positions.iter().find(|position| leaves(position)) {
+                prop_assert_eq!(other.take_first(|other| other == position), Some(*position));
+                prop_assert_eq!(other.take_first(|other| other == position), None);
+                other.push_front(position.priority, *position);
             }
             prop_assert_eq!(other.take_if(leaves).len() + other.len(), positions.len());
             prop_assert!(queue.heads().eq(other.heads()) && queue.len() == other.len());

@@ -101,6 +101,58 @@ fn overload_answers_503_and_serves_accepted_in_time() {
     assert_eq!(server.terminate().code, Some(0));
 }
 
+/// A model that predicts 20 requests a second, and 400 clients that come back a second after they were rejected.
+#[test]
+fn overload_with_default_settings_answers_every_caller_in_time() {
+    let folder = folder(&[("m", "Rows")]).settings(&json!({"parallel_workers": 1}));
+    let Some(starting) = with_python(folder) else { return };
+    let server = starting.start();
+    let body = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT64","data":[50]}]}"#;
+    let post = |client: &Client| client.post("/v2/models/m/infer", body).status;
+    let client = Client::new(server.http);
+    let started = Instant::now();
+    (0..10).for_each(|_| assert_eq!(post(&client), 200));
+    let alone = started.elapsed() / 10;
+
+    let duration = Duration::from_secs(10);
+    let (answered, rejected, slowest) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Duration::ZERO));
+    let before = server.memory();
+    let started = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..400 {
+            scope.spawn(|| {
+                let client = Client::new(server.http);
+                while started.elapsed() < duration {
+                    let asked = Instant::now();
+                    let status = post(&client);
+                    let took = asked.elapsed();
+                    let mut slowest = slowest.lock().unwrap();
+                    *slowest = took.max(*slowest);
+                    drop(slowest);
+                    match status {
+                        200 => answered.fetch_add(1, Ordering::Relaxed),
+                        503 => {
+                            pause(Duration::from_secs(1));
+                            rejected.fetch_add(1, Ordering::Relaxed)
+                        }
+                        other => unreachable!("{other}"),
+                    };
+                }
+            });
+        }
+    });
+    let (answered, rejected) = (answered.into_inner(), rejected.into_inner());
+    let slowest = slowest.into_inner().unwrap();
+    let after = server.memory();
+    println!("{slowest:?} at most; {answered} answered, {rejected} rejected; {before} KiB, then {after} KiB");
+    assert!(slowest < Duration::from_secs(3), "a caller waited for {slowest:?}");
+    let capacity = duration.as_secs_f64() / alone.as_secs_f64();
+    let used = f64::from(u32::try_from(answered).unwrap()) / capacity;
+    assert!(used > 0.8, "{answered} answered of {capacity}");
+    assert!(rejected > answered * 3, "{answered} answered, {rejected} rejected");
+    assert!(after <= before + (50 << 10), "{before} KiB, then {after} KiB");
+}
+
 /// Sends one of several kinds of requests, by number; most are invalid.
 fn mixed(server: &TestServer, client: &Client, number: usize) {
     let good = r#"{"inputs":[{"name":"x","shape":[3],"datatype":"FP32","data":[1,2,3]}]}"#;

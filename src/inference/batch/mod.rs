@@ -5,14 +5,14 @@
 //! and splits responses, and [`policy`] decides when to send a batch; both are pure. This module is the concurrent part.
 //!
 //! No task drives a batch. Its callers share one future, which any of them polls. It is dropped, and the prediction with it,
-//! when the last of them disconnects. If a batch fails, its requests are predicted again one by one, so that a request cannot
-//! make its neighbors fail.
+//! when the last of them disconnects. If the model's code fails on a batch, its halves are predicted again, and so on, so that
+//! a request cannot make its neighbors fail, and costs them few predictions. All other errors end all requests of the batch.
 
 mod policy;
 
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -26,13 +26,17 @@ use tracing::{debug, info};
 
 use crate::registry::{Loader, RuntimeFuture};
 use crate::runtimes::{
-    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind,
+    RuntimeStatus,
 };
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{BatchMetrics, InferenceMetrics};
 use crate::telemetry::traces::{Span, Traces};
 use crate::types::merge::{self, BatchKey, BatchShare};
-use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, TraceContext};
+use crate::types::{
+    CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, PriorityScheduler, QueuePosition,
+    TraceContext,
+};
 use policy::{BatchDecision, BatchLimits, BatchPolicy, WaitingGroup};
 
 /// The most bytes of inputs that are merged. Beyond it the copy takes longer than batching saves, and blocks a thread that
@@ -100,6 +104,7 @@ impl Batched {
         let state = BatcherState {
             policy: BatchPolicy::new(limits, Instant::now()),
             groups: Vec::new(),
+            scheduler: PriorityScheduler::default(),
             arrivals: 0,
             due: None,
         };
@@ -159,6 +164,8 @@ struct BatcherState {
     policy: BatchPolicy,
     /// Groups of requests that may share a batch, those that wait longest first. Admission bounds their number.
     groups: Vec<BatchGroup>,
+    /// Decides which of them is sent next.
+    scheduler: PriorityScheduler,
     /// Numbers the requests.
     arrivals: u64,
     /// When the next group is due, unless it changes before.
@@ -196,8 +203,8 @@ type RunningPrediction = Shared<BoxFuture<'static, Arc<BatchOutcome>>>;
 enum BatchOutcome {
     /// The results, by index of the slot.
     Results(Vec<Mutex<Option<PredictionResult>>>),
-    /// The batch failed: its requests are predicted alone, one at a time.
-    Failed(Semaphore),
+    /// The model's code failed: the requests are predicted in these parts, each with the index of its first request.
+    Split(Vec<(usize, RunningPrediction)>),
 }
 
 type PredictionResult = Result<InferenceResponse, RuntimeError>;
@@ -209,33 +216,24 @@ impl Batcher {
         progress: Arc<dyn Progress>,
     ) -> Result<InferenceResponse, RuntimeError> {
         let Some(share) = BatchShare::of(&request) else { return self.runtime.predict(request, progress).await };
-        let rows = share.rows;
         if share.bytes > MAX_BYTES {
-            return self.predict_alone(request, progress, rows).await;
+            let mut response = self.runtime.predict(request, progress).await?;
+            merge::split_one(&mut response, share.rows);
+            return Ok(response);
         }
-        let mut waiting = self.enter(request.clone(), Arc::clone(&progress), share);
+        let mut waiting = self.enter(request, progress, share);
         let slot = (&mut waiting.slot).await;
-        let BatchSlot { prediction, index } =
+        let BatchSlot { mut prediction, mut index } =
             slot.expect("a request stays in its group until it has a slot or its caller is dropped");
-        match &*prediction.await {
-            BatchOutcome::Results(results) => results[index].lock().take().expect("each slot has one caller"),
-            BatchOutcome::Failed(semaphore) => {
-                progress.wait_again();
-                let _permit = semaphore.acquire().await;
-                self.predict_alone(request, progress, rows).await
-            }
+        loop {
+            let part = match &*prediction.await {
+                BatchOutcome::Results(results) => {
+                    return results[index].lock().take().expect("each slot has one caller");
+                }
+                BatchOutcome::Split(parts) => parts[parts.partition_point(|(first, _)| *first <= index) - 1].clone(),
+            };
+            (index, prediction) = (index - part.0, part.1);
         }
-    }
-
-    async fn predict_alone(
-        &self,
-        request: InferenceRequest,
-        progress: Arc<dyn Progress>,
-        rows: usize,
-    ) -> Result<InferenceResponse, RuntimeError> {
-        let mut response = self.runtime.predict(request, progress).await?;
-        merge::split_one(&mut response, rows);
-        Ok(response)
     }
 
     /// Adds a request to a group, whose batch may already be in flight when this returns.
@@ -275,23 +273,28 @@ impl Batcher {
     /// Takes the groups that are due, and determines when the next one is.
     fn take_complete(&self, state: &mut BatcherState, now: Instant, batches: &mut Vec<Vec<GroupMember>>) {
         let width = self.runtime.parallelism();
-        let mut due: Option<Instant> = None;
-        // A runtime with a free slot takes the most urgent group. No group waits longer than its time, so none starves.
-        let mut order: Vec<usize> = (0..state.groups.len()).collect();
-        order.sort_by_key(|&index| (state.groups[index].priority(), state.groups[index].since()));
-        for index in order {
-            let group = &mut state.groups[index];
-            let waiting = WaitingGroup { requests: group.members.len(), since: group.since() };
-            match state.policy.decide(waiting, width, now) {
-                BatchDecision::Send => {
-                    state.policy.sent(waiting.requests);
-                    batches.push(std::mem::take(&mut group.members));
+        let due = loop {
+            let mut next_due: Option<Instant> = None;
+            // The groups that may be sent: the first field says whether the policy sends them now.
+            let mut ready: Vec<(bool, QueuePosition)> = Vec::new();
+            for group in &state.groups {
+                let waiting = WaitingGroup { requests: group.members.len(), since: group.since() };
+                match state.policy.decide(waiting, width, now) {
+                    BatchDecision::Send => ready.push((true, group.position())),
+                    BatchDecision::Overdue => ready.push((false, group.position())),
+                    BatchDecision::Until(until) => next_due = Some(next_due.map_or(until, |due| due.min(until))),
+                    BatchDecision::Busy => {}
                 }
-                BatchDecision::Until(until) => due = Some(due.map_or(until, |due| due.min(until))),
-                BatchDecision::Busy => {}
             }
-        }
-        state.groups.retain(|group| !group.members.is_empty());
+            if !ready.iter().any(|(send, _)| *send) {
+                break next_due;
+            }
+            // Full batches are sent to a busy runtime. Groups that are overdue compete with them, so that none starves.
+            let chosen = state.scheduler.choose(ready.iter().map(|(_, position)| *position));
+            let index = state.groups.iter().position(|group| Some(group.position()) == chosen);
+            let Some(index) = index else { break next_due };
+            batches.push(state.take(index));
+        };
         let sooner = due.is_some_and(|due| state.due.is_none_or(|known| due < known));
         state.due = due;
         if sooner {
@@ -309,23 +312,24 @@ impl Batcher {
                 took: None,
                 occupies: Arc::clone(&occupies),
             };
-            let (mut requests, mut rows, mut slots) = (Vec::new(), Vec::new(), Vec::new());
-            let mut all = Vec::new();
+            let (mut requests, mut rows, mut progress, mut slots) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
             for member in members {
                 requests.push(member.request);
-                all.push(member.progress);
                 rows.push(member.rows);
+                progress.push(member.progress);
                 slots.push(member.slot);
             }
             let all_rows = rows.iter().sum();
             self.metrics.observe_batch(requests.len(), all_rows);
-            let members = requests.iter().filter_map(|request: &InferenceRequest| request.trace);
-            let span = self.traces.batch(members, requests.len(), all_rows);
-            let progress = Arc::new(BatchProgress { members: all, batcher: Arc::downgrade(self), occupies });
+            let traces = requests.iter().filter_map(|request: &InferenceRequest| request.trace);
+            let span = self.traces.batch(traces, requests.len(), all_rows);
+            let batcher = Arc::downgrade(self);
+            let batch_progress = Arc::new(BatchProgress { members: progress.clone(), batcher, occupies });
             if let Some(span) = &span {
-                progress.joined(span.context());
+                batch_progress.joined(span.context());
             }
-            let prediction: RunningPrediction = run_batch((running, span), requests, progress, rows).boxed().shared();
+            let members = BatchMembers { requests, rows, progress };
+            let prediction: RunningPrediction = run_batch((running, span), members, batch_progress).boxed().shared();
             for (index, slot) in slots.into_iter().enumerate() {
                 // Fails only if the caller has just been dropped.
                 let _ = slot.send(BatchSlot { prediction: prediction.clone(), index });
@@ -384,63 +388,171 @@ impl Progress for BatchProgress {
     }
 }
 
+/// Requests that are predicted together: a batch, or a part of one that has failed.
+struct BatchMembers {
+    requests: Vec<InferenceRequest>,
+    rows: Vec<usize>,
+    progress: Vec<Arc<dyn Progress>>,
+}
+
+impl BatchMembers {
+    /// Removes the requests from `index` on, and returns them.
+    fn split_off(&mut self, index: usize) -> Self {
+        Self {
+            requests: self.requests.split_off(index),
+            rows: self.rows.split_off(index),
+            progress: self.progress.split_off(index),
+        }
+    }
+
+    /// Gives every request its own result.
+    fn each(&self, mut result: impl FnMut(usize) -> PredictionResult) -> BatchOutcome {
+        BatchOutcome::Results((0..self.rows.len()).map(|index| Mutex::new(Some(result(index)))).collect())
+    }
+}
+
+/// Why a batch failed.
+enum BatchFailure {
+    /// The model's code failed, perhaps because of one of the requests.
+    Requests(String),
+    /// The model's response cannot be split: it cannot predict several requests together.
+    Response(String),
+    /// The reason has nothing to do with the requests.
+    Runtime(RuntimeError),
+}
+
+/// An error that all requests of a batch share.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error(transparent)]
+struct SharedFailure(Arc<RuntimeError>);
+
+/// What the parts of a failed batch have in common.
+#[derive(Clone)]
+struct BatchRetry {
+    batcher: Arc<Batcher>,
+    /// As many parts are predicted at once as the model predicts batches.
+    permits: Arc<Semaphore>,
+    trace: Option<TraceContext>,
+}
+
 /// Predicts a batch.
 async fn run_batch(
     (mut running, mut span): (RunningBatch, Option<Span>),
-    mut requests: Vec<InferenceRequest>,
+    mut members: BatchMembers,
     progress: Arc<dyn Progress>,
-    rows: Vec<usize>,
 ) -> Arc<BatchOutcome> {
-    let runtime = Arc::clone(&running.batcher.runtime);
+    let batcher = Arc::clone(&running.batcher);
     let started = Instant::now();
     let trace = span.as_ref().map(Span::context);
-    let outcome = if requests.len() == 1 {
-        set_trace(&mut requests[0], trace, runtime.as_ref());
-        let mut result = runtime.predict(requests.remove(0), progress).await;
-        if let Ok(response) = &mut result {
-            merge::split_one(response, rows[0]);
-            running.took = Some(started.elapsed());
-        }
-        BatchOutcome::Results(vec![Mutex::new(Some(result))])
-    } else {
-        let responses = match predict_merged(runtime.as_ref(), requests, progress, trace).await {
-            Ok(response) => {
-                running.took = Some(started.elapsed());
-                merge::split(&response, &rows).map_err(|error| error.to_string())
-            }
-            Err(error) => Err(error.to_string()),
-        };
-        match responses {
-            Ok(responses) => {
-                BatchOutcome::Results(responses.into_iter().map(|response| Mutex::new(Some(Ok(response)))).collect())
-            }
-            Err(reason) => {
-                let requests = rows.len();
-                debug!(requests, reason, "A batch failed; predicting its requests one by one.");
-                running.batcher.metrics.count_failure();
-                if let Some(span) = &mut span {
-                    span.fail();
-                }
-                BatchOutcome::Failed(Semaphore::new(1))
-            }
-        }
-    };
+    let result = predict_together(batcher.runtime.as_ref(), &mut members, progress, trace).await;
+    if result.is_ok() {
+        running.took = Some(started.elapsed());
+    } else if let Some(span) = &mut span {
+        span.fail();
+    }
     // Launch the next batches before the responses of this one are written.
     drop(running);
-    Arc::new(outcome)
+    let failure = match result {
+        Ok(outcome) => return Arc::new(outcome),
+        Err(failure) => failure,
+    };
+    if !matches!(failure, BatchFailure::Runtime(_)) {
+        batcher.metrics.count_failure();
+    }
+    let permits = Arc::new(Semaphore::new(batcher.runtime.parallelism().max(1)));
+    Arc::new(resolve_failure(BatchRetry { batcher, permits, trace }, members, failure))
 }
 
-async fn predict_merged(
+/// Predicts a part of a failed batch. `twin` is set once the other half of what failed has succeeded.
+async fn run_part(retry: BatchRetry, mut members: BatchMembers, twin: Arc<AtomicBool>) -> Arc<BatchOutcome> {
+    let permit = retry.permits.acquire().await;
+    let failure = if members.rows.len() > 1 && twin.load(Ordering::Acquire) {
+        // This half must be the reason, so a prediction of all of it would be in vain.
+        BatchFailure::Requests("the other half of the batch succeeded".to_owned())
+    } else {
+        let progress = Arc::new(BatchProgress {
+            members: members.progress.clone(),
+            batcher: Arc::downgrade(&retry.batcher),
+            occupies: Arc::new(AtomicBool::new(false)),
+        });
+        match predict_together(retry.batcher.runtime.as_ref(), &mut members, progress, retry.trace).await {
+            Ok(outcome) => {
+                twin.store(members.rows.len() > 1 || !outcome.is_failure(), Ordering::Release);
+                return Arc::new(outcome);
+            }
+            Err(failure) => failure,
+        }
+    };
+    drop(permit);
+    Arc::new(resolve_failure(retry, members, failure))
+}
+
+/// Splits the requests of a failed batch into parts, or fails all of them.
+fn resolve_failure(retry: BatchRetry, mut members: BatchMembers, failure: BatchFailure) -> BatchOutcome {
+    let requests = members.rows.len();
+    let (size, reason) = match failure {
+        BatchFailure::Requests(reason) => (requests.div_ceil(2), reason),
+        BatchFailure::Response(reason) => (1, reason),
+        BatchFailure::Runtime(error) => {
+            let error = SharedFailure(Arc::new(error));
+            return members.each(|_| Err(RuntimeError::new(error.0.kind(), error.clone())));
+        }
+    };
+    debug!(requests, reason, "A batch failed; predicting its requests in batches of {size}.");
+    for progress in &members.progress {
+        progress.wait_again();
+    }
+    let twin = Arc::new(AtomicBool::new(false));
+    let mut parts = Vec::new();
+    while !members.rows.is_empty() {
+        let rest = members.split_off(size.min(members.rows.len()));
+        let part = std::mem::replace(&mut members, rest);
+        let first = requests - members.rows.len() - part.rows.len();
+        parts.push((first, run_part(retry.clone(), part, Arc::clone(&twin)).boxed().shared()));
+    }
+    BatchOutcome::Split(parts)
+}
+
+/// Predicts requests together. The error of a single request is its result.
+async fn predict_together(
     runtime: &dyn Runtime,
-    requests: Vec<InferenceRequest>,
+    members: &mut BatchMembers,
     progress: Arc<dyn Progress>,
     trace: Option<TraceContext>,
-) -> Result<InferenceResponse, RuntimeError> {
-    let merged = merge::merge(&requests.iter().collect::<Vec<_>>());
-    drop(requests);
-    let mut merged = merged.ok_or_else(|| RuntimeError::inconsistent("requests of one form could not be merged"))?;
+) -> Result<BatchOutcome, BatchFailure> {
+    if let ([rows], Some(mut request)) = (members.rows.as_slice(), members.requests.pop_if(|_| members.rows.len() == 1))
+    {
+        set_trace(&mut request, trace, runtime);
+        let mut result = runtime.predict(request, progress).await;
+        if let Ok(response) = &mut result {
+            merge::split_one(response, *rows);
+        }
+        return Ok(BatchOutcome::Results(vec![Mutex::new(Some(result))]));
+    }
+    let merged = merge::merge(&members.requests.iter().collect::<Vec<_>>());
+    let inconsistent = || RuntimeError::inconsistent("requests of one form could not be merged");
+    let mut merged = merged.ok_or_else(inconsistent).map_err(BatchFailure::Runtime)?;
     set_trace(&mut merged, trace, runtime);
-    runtime.predict(merged, progress).await
+    match runtime.predict(merged, progress).await {
+        Ok(response) => {
+            let responses = merge::split(&response, &members.rows);
+            let responses = responses.map_err(|error| BatchFailure::Response(error.to_string()))?;
+            Ok(BatchOutcome::Results(responses.into_iter().map(|response| Mutex::new(Some(Ok(response)))).collect()))
+        }
+        Err(error) => Err(match error.kind() {
+            RuntimeErrorKind::Exception | RuntimeErrorKind::Rejected { .. } | RuntimeErrorKind::InvalidRequest => {
+                BatchFailure::Requests(error.to_string())
+            }
+            _ => BatchFailure::Runtime(error),
+        }),
+    }
+}
+
+impl BatchOutcome {
+    /// Reports whether the only request has failed.
+    fn is_failure(&self) -> bool {
+        matches!(self, Self::Results(results) if matches!(&results[..], [result] if matches!(&*result.lock(), Some(Err(_)))))
+    }
 }
 
 /// Makes the spans of a batch's steps, including those of the model's code, children of its span.
@@ -487,6 +599,12 @@ impl BatchGroup {
     /// Returns the priority of the most urgent request.
     fn priority(&self) -> Priority {
         self.members.iter().map(|member| member.request.priority).min().unwrap_or_default()
+    }
+
+    fn position(&self) -> QueuePosition {
+        // Groups are never empty.
+        let order = self.members.first().map_or(0, |member| member.number);
+        QueuePosition { priority: self.priority(), order }
     }
 
     fn since(&self) -> Instant {

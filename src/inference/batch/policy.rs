@@ -6,8 +6,8 @@
 //! - While the runtime is idle and no other callers are expected, a request is sent at once. While the runtime is busy,
 //!   requests gather, and are sent together as soon as it is free.
 //! - A runtime whose slots are all taken could not begin a batch that is due, so a batch that was sent would wait half empty at
-//!   the runtime. It stays open until a slot is free instead. No request waits longer because of that, and requests that
-//!   arrive in the meantime join the batch.
+//!   the runtime. It stays open until a slot is free instead, and requests that arrive in the meantime join the batch. It
+//!   competes for the slot with the other groups, by priority and with aging, and with the full batches of other requests.
 //! - Callers are expected if they were present a moment ago: those that have just been answered tend to return at once, and
 //!   would only miss the batch. A free runtime waits for them, but never longer than half the time of a prediction. If they
 //!   do not return, it stops waiting, for longer each time.
@@ -48,6 +48,8 @@ pub(super) enum BatchDecision {
     Until(Instant),
     /// Wait for more requests until the runtime can begin a batch.
     Busy,
+    /// The same, although the group has waited for its time.
+    Overdue,
 }
 
 /// The load of one model.
@@ -125,10 +127,10 @@ impl BatchPolicy {
             return BatchDecision::Send;
         }
         let width = width.max(1);
-        if self.occupying >= width {
-            return BatchDecision::Busy;
-        }
         let latest = group.since + self.limits.time;
+        if self.occupying >= width {
+            return if now >= latest { BatchDecision::Overdue } else { BatchDecision::Busy };
+        }
         if now >= latest {
             return BatchDecision::Send;
         }
@@ -245,7 +247,7 @@ mod tests {
             let waiting = WaitingGroup { requests: self.group.len(), since };
             match self.policy.decide(waiting, self.width, self.now) {
                 BatchDecision::Until(until) => Some(until),
-                BatchDecision::Busy => None,
+                BatchDecision::Busy | BatchDecision::Overdue => None,
                 BatchDecision::Send => {
                     let group = std::mem::take(&mut self.group);
                     self.policy.sent(group.len());
@@ -389,7 +391,8 @@ mod tests {
         assert_eq!(policy.decide(group, 1, now), BatchDecision::Send);
         policy.sent(1);
         policy.arrived();
-        assert_eq!(policy.decide(group, 1, now + LIMITS.time), BatchDecision::Busy);
+        assert_eq!(policy.decide(group, 1, now), BatchDecision::Busy);
+        assert_eq!(policy.decide(group, 1, now + LIMITS.time), BatchDecision::Overdue);
         policy.free(&AtomicBool::new(true));
         assert_eq!(policy.decide(group, 1, now), BatchDecision::Until(now + LIMITS.time), "it still gathers");
         assert_eq!(policy.decide(group, 1, now + LIMITS.time), BatchDecision::Send);

@@ -243,6 +243,15 @@ impl<C> Dispatch<C> {
         taken
     }
 
+    /// Removes and returns the queued call of a model for which `predicate` is true.
+    pub(super) fn take_queued_call(&mut self, mut predicate: impl FnMut(&C) -> bool) -> Option<C> {
+        let taken = self.queues.values_mut().find_map(|line| line.take_first(|queued| predicate(&queued.call)));
+        if taken.is_some() {
+            self.queues.retain(|_, line| !line.is_empty());
+        }
+        taken.map(|queued| queued.call)
+    }
+
     /// Returns the number of calls that wait for a worker.
     pub(super) fn queued_calls(&self) -> usize {
         self.queues.values().map(PriorityQueue::len).sum()

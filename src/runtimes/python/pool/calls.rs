@@ -244,7 +244,7 @@ impl Drop for OpenCall {
         let mut state = self.pool.state.lock();
         let (worker, id) = (self.placement.worker.load(Ordering::Relaxed), self.placement.id.load(Ordering::Relaxed));
         if id == 0 {
-            let taken = state.dispatch.take_queued(|_, call| Arc::ptr_eq(&call.placement, &self.placement));
+            let taken = state.dispatch.take_queued_call(|call| Arc::ptr_eq(&call.placement, &self.placement));
             drop(state);
             drop(taken);
         } else if state.dispatch.open_call(worker, id).is_some()
