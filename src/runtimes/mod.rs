@@ -20,6 +20,7 @@ use std::sync::Arc;
 use futures_core::Stream;
 use futures_util::{StreamExt, stream};
 
+use crate::types::json::ShapeRule;
 use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata};
 
 use error::OutputError;
@@ -101,6 +102,11 @@ impl Description {
     /// Describes a model that a native evaluator serves: without headers, metadata or routes of its own.
     pub const fn native() -> Self {
         Self { backend: "native", reads_headers: false, answers_warmup: false, metadata: None, routes: Vec::new() }
+    }
+
+    /// Returns how strictly the shapes of requests in JSON must match their data.
+    pub fn shape_rule(&self) -> ShapeRule {
+        if self.backend == "python" { ShapeRule::PlainString } else { ShapeRule::Exact }
     }
 }
 

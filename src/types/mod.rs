@@ -6,6 +6,7 @@
 mod custom;
 mod datatype;
 pub mod json;
+mod memory;
 pub mod merge;
 mod metadata;
 mod parameters;

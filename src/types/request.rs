@@ -4,6 +4,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{Parameters, Priority, Tensor, TraceContext};
 
+/// The maximum number of inputs, outputs, raw contents, parameters and their keys in total. Each of them may take only two bytes
+/// of the request but a hundred times as much memory, so the limit on the size of requests is not enough.
+pub(super) const MAX_PARTS: usize = 1 << 16;
+
 /// An inference request, independent of the transport.
 #[derive(Debug, Clone, Default)]
 pub struct InferenceRequest {
