@@ -3,6 +3,7 @@
 //! A [`Runtime`] answers requests for one loaded model. [`Implementation::of`] decides which runtime that is: a native
 //! evaluator if the implementation and the artifact allow it, else Python workers.
 
+mod cancellation;
 mod error;
 mod identity;
 mod mlflow;
@@ -10,6 +11,7 @@ mod native;
 mod predictor;
 mod progress;
 pub mod python;
+mod row_sizes;
 mod sklearn;
 mod trees;
 
