@@ -51,7 +51,7 @@ fn run(folder: &Path, case: &Case) -> Result<()> {
     let numbers: Vec<f64> = bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
     let table = |rows: usize| -> Result<TableData<'_>> {
         let values = numbers.get(..rows * case.cols).context("the file of rows is too short")?;
-        Ok(TableData::Table(DenseTable { elements: Elements::F64(values.into()), rows, columns: case.cols }))
+        Ok(TableData::Table(DenseTable::new(Elements::F64(values.into()), rows, case.cols)?))
     };
     check(&model.call(EstimatorMethod::Predict, &table(case.rows)?)?, &folder.join(&case.expected))?;
     for rows in [1, case.rows] {
@@ -70,14 +70,15 @@ fn run(folder: &Path, case: &Case) -> Result<()> {
 fn check(found: &TableData<'_>, path: &Path) -> Result<()> {
     let bytes = fs::read(path)?;
     let words = bytes.as_chunks::<8>().0.iter();
-    match found {
-        TableData::Table(DenseTable { elements: Elements::Int(values, _), .. }) => {
+    let TableData::Table(table) = found else { bail!("expected a table, found {found:?}") };
+    match table.elements() {
+        Elements::Int(values, _) => {
             let wanted: Vec<i64> = words.map(|bytes| i64::from_le_bytes(*bytes)).collect();
             ensure!(values.len() == wanted.len(), "{} labels instead of {}", values.len(), wanted.len());
             let wrong = values.iter().zip(&wanted).filter(|(found, wanted)| found != wanted).count();
             ensure!(wrong == 0, "{wrong} of {} labels differ", wanted.len());
         }
-        TableData::Table(DenseTable { elements: Elements::F64(values), .. }) => {
+        Elements::F64(values) => {
             let wanted: Vec<f64> = words.map(|bytes| f64::from_le_bytes(*bytes)).collect();
             ensure!(values.len() == wanted.len(), "{} numbers instead of {}", values.len(), wanted.len());
             for (row, (found, wanted)) in values.iter().zip(&wanted).enumerate() {

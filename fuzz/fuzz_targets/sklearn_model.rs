@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     }
     let numbers: Vec<f64> = (0..ROWS * columns).map(|at| at as f64 / 7.0 - 9.0).collect();
-    let data = TableData::Table(DenseTable { elements: Elements::F64(numbers.into()), rows: ROWS, columns });
+    let data = TableData::Table(DenseTable::new(Elements::F64(numbers.into()), ROWS, columns).expect("as many numbers as cells"));
     for method in EstimatorMethod::ALL {
         // An error is a valid result.
         drop(model.call(method, &data));

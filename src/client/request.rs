@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::lines::{InputLine, MAX_LINE};
 use super::table::TableRequest;
-use crate::types::json::{JsonRequest, ReadError, read_request};
+use crate::types::json::{JsonRequest, ReadError, ShapeRule, read_request_with};
 use crate::types::merge::{self, BatchKey, BatchShare};
 use crate::types::{InferenceRequest, Parameters, Tensor};
 
@@ -124,11 +124,13 @@ fn read(line: &InputLine) -> Result<JsonRequest, String> {
             return Err(format!("the line has {found} bytes, over the limit of {MAX_LINE}"));
         }
     };
-    let wrapped = |start: &[u8], end: &[u8]| read_request(&[start, text, end].concat(), None);
+    // The model may be in Python.
+    let read_request = |text: &[u8]| read_request_with(text, None, ShapeRule::PlainString);
+    let wrapped = |start: &[u8], end: &[u8]| read_request(&[start, text, end].concat());
     let read = match text.first() {
         None => return Err("the line is empty".to_owned()),
         Some(b'[') => wrapped(b"{\"inputs\":", b"}"),
-        Some(_) => match read_request(text, None) {
+        Some(_) => match read_request(text) {
             Err(missing @ ReadError::Missing { .. }) => wrapped(b"{\"inputs\":[", b"]}").map_err(|_| missing),
             other => other,
         },

@@ -4,6 +4,7 @@
 //! and the family's error as its reason.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -13,7 +14,7 @@ use tokio::task::JoinError;
 
 use super::MAX_ARTIFACT_BYTES;
 use crate::codecs::CodecError;
-use crate::types::OverBudget;
+use crate::types::{OverBudget, RequestedOutput};
 
 /// Any error of a model family.
 pub type FamilyError = Box<dyn Error + Send + Sync>;
@@ -142,12 +143,44 @@ struct InconsistentError(FamilyError);
 #[error("the prediction ended unexpectedly; the log has the details")]
 struct PanicError(#[source] JoinError);
 
+/// Names of clients are cut to this many characters in messages.
+const MAX_NAME: usize = 128;
+
+impl OutputError {
+    /// Checks that no more outputs are requested than a model has. The original answers repeated outputs, so a few may be.
+    pub(super) fn check_count(outputs: &[RequestedOutput], available: usize) -> Result<(), Self> {
+        let found = outputs.len();
+        if found <= available {
+            return Ok(());
+        }
+        let mut seen = HashSet::new();
+        // If none is repeated, one of them does not exist, which is the better error.
+        match outputs.iter().find(|output| !seen.insert(output.name.as_str())) {
+            Some(RequestedOutput { name, .. }) => Err(Self::TooMany { found, output: cut(name), available }),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn unsupported(runtime: &'static str, supported: &'static str, found: &str) -> Self {
+        Self::Unsupported { runtime, supported, found: cut(found) }
+    }
+}
+
+fn cut(name: &str) -> String {
+    name.chars().take(MAX_NAME).collect()
+}
+
 /// Why a native runtime cannot compute the outputs that a request asks for.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OutputError {
     /// The runtime does not have the output.
     #[error("{runtime} only supports {supported} as outputs ({found} was received)")]
     Unsupported { runtime: &'static str, supported: &'static str, found: String },
+    /// Each of them would have to be sent.
+    #[error(
+        "{found} outputs are requested, of which `{output}` more than once, but the model has {available}: request each once"
+    )]
+    TooMany { found: usize, output: String, available: usize },
     /// This model does not have the output. The lone quote is the original's.
     #[error("{model} models do not support '{output}")]
     Missing { model: Cow<'static, str>, output: &'static str },

@@ -3,6 +3,7 @@
 //! For testing clients and for benchmarking the transports, like Triton's `identity` backend. Requested outputs select among
 //! the inputs; a stream is answered message by message.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -18,27 +19,38 @@ impl Predictor for Identity {
         ready(answer(request))
     }
 
+    /// The outputs share the buffers of the inputs.
+    fn response_bytes(&self, request: &InferenceRequest) -> usize {
+        let names: HashSet<&str> = request.outputs.iter().map(|output| output.name.as_str()).collect();
+        let inputs = request.inputs.iter().filter(|input| names.is_empty() || names.contains(input.name.as_str()));
+        inputs.map(Tensor::byte_len).sum()
+    }
+
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
         Box::pin(requests.map(answer))
     }
 }
 
 fn answer(request: InferenceRequest) -> Result<InferenceResponse, RuntimeError> {
-    let outputs = if request.outputs.is_empty() {
-        request.inputs
-    } else {
-        request.outputs.iter().map(|output| find(&request.inputs, output)).collect::<Result<_, _>>()?
-    };
+    let outputs = if request.outputs.is_empty() { request.inputs } else { select(request.inputs, &request.outputs)? };
     Ok(InferenceResponse { parameters: request.parameters, outputs, ..InferenceResponse::default() })
 }
 
-fn find(inputs: &[Tensor], output: &RequestedOutput) -> Result<Tensor, RuntimeError> {
-    let found = inputs.iter().find(|input| input.name == output.name).cloned();
-    Ok(found.ok_or_else(|| OutputError::Unsupported {
-        runtime: "IdentityModel",
-        supported: "the names of its inputs",
-        found: output.name.clone(),
-    })?)
+/// Returns the requested inputs. Of several with the same name, only the first can be requested.
+fn select(inputs: Vec<Tensor>, outputs: &[RequestedOutput]) -> Result<Vec<Tensor>, RuntimeError> {
+    let available = inputs.len();
+    // In linear time: there may be thousands of both.
+    let mut left: HashMap<String, Option<Tensor>> = HashMap::with_capacity(inputs.len());
+    for input in inputs {
+        left.entry(input.name.clone()).or_insert(Some(input));
+    }
+    let take = |RequestedOutput { name, .. }: &RequestedOutput| match left.get_mut(name).map(Option::take) {
+        Some(Some(input)) => Ok(input),
+        // Its parameters may be long, so it is not copied.
+        Some(None) => Err(OutputError::TooMany { found: outputs.len(), output: name.clone(), available }.into()),
+        None => Err(OutputError::unsupported("IdentityModel", "the names of its inputs", name).into()),
+    };
+    outputs.iter().map(take).collect()
 }
 
 #[cfg(test)]
@@ -65,6 +77,17 @@ mod tests {
         assert_eq!(some, request(&[]).inputs[1..]);
         let error = answer(request(&["c"])).unwrap_err().to_string();
         assert_eq!(error, "IdentityModel only supports the names of its inputs as outputs (c was received)");
+        let error = answer(request(&["b", "a", "b"])).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "3 outputs are requested, of which `b` more than once, but the model has 2: request each once"
+        );
+        let long = answer(request(&["x".repeat(1000).as_str()])).unwrap_err().to_string();
+        assert!(long.len() < 300, "{long}");
+        assert!(answer(request(&["b", "b"])).is_err(), "inputs are moved, not copied");
+        for (outputs, bytes) in [(&[][..], 8), (&["b"], 4)] {
+            assert_eq!(Identity.response_bytes(&request(outputs)), bytes);
+        }
     }
 
     #[tokio::test]

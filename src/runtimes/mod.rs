@@ -3,6 +3,7 @@
 //! A [`Runtime`] answers requests for one loaded model. [`Implementation::of`] decides which runtime that is: a native
 //! evaluator if the implementation and the artifact allow it, else Python workers.
 
+mod cancellation;
 mod error;
 mod identity;
 mod mlflow;
@@ -10,6 +11,7 @@ mod native;
 mod predictor;
 mod progress;
 pub mod python;
+mod row_sizes;
 mod sklearn;
 mod trees;
 
@@ -20,6 +22,7 @@ use std::sync::Arc;
 use futures_core::Stream;
 use futures_util::{StreamExt, stream};
 
+use crate::types::json::ShapeRule;
 use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata};
 
 use error::OutputError;
@@ -101,6 +104,11 @@ impl Description {
     /// Describes a model that a native evaluator serves: without headers, metadata or routes of its own.
     pub const fn native() -> Self {
         Self { backend: "native", reads_headers: false, answers_warmup: false, metadata: None, routes: Vec::new() }
+    }
+
+    /// Returns how strictly the shapes of requests in JSON must match their data.
+    pub fn shape_rule(&self) -> ShapeRule {
+        if self.backend == "python" { ShapeRule::PlainString } else { ShapeRule::Exact }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Runtimes that only predict.
+//! Runtimes that evaluate models by themselves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse}
 
 static NATIVE: Description = Description::native();
 
-/// A runtime that only predicts: it is always available, and has no routes.
+/// A runtime that is always available and does not stream, as those of native evaluators.
 ///
 /// Only for runtimes that evaluate models. One that wraps another one implements [`Runtime`], which has no defaults.
 pub trait Predictor: fmt::Debug + Send + Sync + 'static {
@@ -28,6 +28,19 @@ pub trait Predictor: fmt::Debug + Send + Sync + 'static {
     /// See [`Runtime::warm_up`].
     fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
         ready(Ok(()))
+    }
+
+    /// Returns the size of the tensors in the response to a request, in bytes, before it is computed. 0 if it is not known, or if
+    /// the request will be rejected.
+    ///
+    /// Takes time in proportion to the number of inputs, not of rows. Texts are estimated.
+    fn response_bytes(&self, _request: &InferenceRequest) -> usize {
+        0
+    }
+
+    /// See [`Runtime::call`].
+    fn call(&self, route: usize, _call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        ready(Err(RuntimeError::no_route(route)))
     }
 
     /// Answers one request. The prediction begins at once.
@@ -65,6 +78,9 @@ impl<P: Predictor> Runtime for P {
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         progress.begin();
+        if let Err(error) = progress.reserve(Predictor::response_bytes(self, &request)) {
+            return ready(Err(error));
+        }
         Predictor::predict(self, request)
     }
 
@@ -72,7 +88,7 @@ impl<P: Predictor> Runtime for P {
         Predictor::predict_stream(self, requests)
     }
 
-    fn call(&self, route: usize, _call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
-        ready(Err(RuntimeError::no_route(route)))
+    fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        Predictor::call(self, route, call)
     }
 }

@@ -3,10 +3,13 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::cancellation::{CancelOnDrop, NEVER};
+use super::row_sizes::RowSizes;
 use super::{BoxFuture, OutputError, Predictor, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
@@ -38,6 +41,7 @@ pub(super) struct SklearnModel {
     default_output: Arc<str>,
     /// The content types of outputs, from the metadata of the model.
     output_types: Arc<HashMap<String, String>>,
+    row_sizes: Arc<RowSizes>,
     compute: ComputePool,
 }
 
@@ -55,6 +59,7 @@ impl SklearnModel {
             content_type: settings.parameters.content_type.as_deref().map(Arc::from),
             default_output: predict_fn.unwrap_or(EstimatorMethod::Predict.name()).into(),
             output_types: Arc::new(output_types.collect()),
+            row_sizes: Arc::default(),
             compute,
         })
     }
@@ -64,17 +69,14 @@ impl SklearnModel {
         if outputs.is_empty() {
             return Ok(vec![self.method(&self.default_output)?]);
         }
+        OutputError::check_count(outputs, self.model.methods().iter().count())?;
         outputs.iter().map(|output| self.method(&output.name)).collect()
     }
 
     fn method(&self, name: &str) -> Result<EstimatorMethod, RuntimeError> {
         let Some(method) = EstimatorMethod::ALL.into_iter().find(|method| method.name() == name) else {
-            return Err(OutputError::Unsupported {
-                runtime: "SKLearnModel",
-                supported: "'predict', 'predict_proba' and 'transform'",
-                found: name.to_owned(),
-            }
-            .into());
+            let supported = "'predict', 'predict_proba' and 'transform'";
+            return Err(OutputError::unsupported("SKLearnModel", supported, name).into());
         };
         if self.model.methods().contains(method) {
             return Ok(method);
@@ -87,19 +89,28 @@ impl SklearnModel {
         &self,
         request: &InferenceRequest,
         methods: &[EstimatorMethod],
+        stop: &AtomicBool,
     ) -> Result<InferenceResponse, RuntimeError> {
         let decoded = codecs::decode_with_text(request, self.content_type.as_deref())?;
         let data = data(&decoded, self.model.n_features())?;
-        let mut outputs = Vec::with_capacity(methods.len());
+        let mut outputs: Vec<Tensor> = Vec::with_capacity(methods.len());
         for (index, &method) in methods.iter().enumerate() {
-            let table = match self.model.call(method, &data)? {
+            if let Some(same) = methods[..index].iter().position(|earlier| *earlier == method) {
+                // Shares the elements.
+                let mut tensor = outputs[same].clone();
+                let content_type = self.content_type_of(method, request.outputs.get(index), is_text_column(&tensor))?;
+                tensor.parameters = Parameters::with_content_type(content_type);
+                outputs.push(tensor);
+                continue;
+            }
+            let table = match self.model.call_until(method, &data, stop)? {
                 TableData::Table(table) => table,
                 TableData::Sparse(sparse) => {
                     let (rows, columns) = (sparse.rows(), sparse.columns());
                     let error = PredictError::Sparse { method, rows, columns, most: MAX_CELLS };
                     sparse.to_table(MAX_CELLS).ok_or(error)?
                 }
-                TableData::Frame(frame) if frame.names.is_empty() => {
+                TableData::Frame(frame) if frame.names().is_empty() => {
                     return Err(PredictError::Objects { method }.into());
                 }
                 // The columns of a data frame replace all outputs.
@@ -108,19 +119,30 @@ impl SklearnModel {
                     return Err(AnswerError::Columns { method: method.name(), requested: names }.into());
                 }
                 TableData::Frame(frame) => {
-                    for (name, column) in frame.names.into_iter().zip(frame.columns) {
-                        outputs.push(tensor(&name, vec![frame.rows, 1], column)?);
+                    let rows = frame.rows();
+                    for (name, column) in frame.into_columns() {
+                        outputs.push(tensor(&name, vec![rows, 1], column)?);
                     }
                     continue;
                 }
             };
-            let content_type = self.content_type_of(method, request.outputs.get(index), &table)?;
-            let shape = vec![table.rows, table.columns];
-            let mut tensor = tensor(method.name(), shape, table.elements)?;
+            let shape = vec![table.rows(), table.columns()];
+            let mut tensor = tensor(method.name(), shape, table.into_elements())?;
+            let content_type = self.content_type_of(method, request.outputs.get(index), is_text_column(&tensor))?;
             tensor.parameters = Parameters::with_content_type(content_type);
             outputs.push(tensor);
         }
         Ok(InferenceResponse { outputs, ..InferenceResponse::default() })
+    }
+
+    /// Returns the size of a row of the response to a request, in bytes, or `None` if the model rejects the request.
+    fn row_bytes(&self, request: &InferenceRequest) -> Option<usize> {
+        let methods = self.methods(&request.outputs).ok()?;
+        let inputs = request.inputs.iter().map(|input| input.slice_rows(0..0)).collect::<Option<_>>()?;
+        let none = InferenceRequest { parameters: request.parameters.clone(), inputs, ..InferenceRequest::default() };
+        let decoded = codecs::decode_with_text(&none, self.content_type.as_deref()).ok()?;
+        let data = data(&decoded, self.model.n_features()).ok()?;
+        methods.iter().map(|&method| self.model.row_bytes(method, &data)).sum()
     }
 
     /// Returns the content type of an output: the one that the request or else the metadata specify, if it is valid for the
@@ -129,12 +151,12 @@ impl SklearnModel {
         &self,
         method: EstimatorMethod,
         requested: Option<&RequestedOutput>,
-        table: &DenseTable<'_>,
+        is_text_column: bool,
     ) -> Result<&'static str, RuntimeError> {
         let from_metadata = || self.output_types.get(method.name()).map(String::as_str);
         let wanted = requested.and_then(|output| output.parameters.content_type()).or_else(from_metadata);
         let Some(codec) = TEXT_CODECS.into_iter().find(|&codec| wanted == Some(codec)) else { return Ok("np") };
-        if codec == "str" && table.columns == 1 && matches!(table.elements, Elements::Text(_)) {
+        if codec == "str" && is_text_column {
             return Ok(codec);
         }
         Err(AnswerError::ContentType { output: method.name(), content_type: codec }.into())
@@ -146,21 +168,33 @@ impl Predictor for SklearnModel {
         self.compute.width()
     }
 
+    fn response_bytes(&self, request: &InferenceRequest) -> usize {
+        let row = self.row_sizes.get_or_insert(request, || self.row_bytes(request)).unwrap_or_default();
+        let rows = request.inputs.first().and_then(Tensor::rows).unwrap_or(1);
+        row.saturating_mul(rows)
+    }
+
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             let methods = self.methods(&request.outputs)?;
             let rows = request.inputs.first().and_then(|input| input.shape.first()).copied().unwrap_or(1);
             let calls = u32::try_from(methods.len()).unwrap_or(u32::MAX);
             if self.model.estimate(rows).saturating_mul(calls) <= INLINE {
-                return self.answer(&request, &methods);
+                return self.answer(&request, &methods, &NEVER);
             }
-            let (model, priority) = (self.clone(), request.priority);
+            let cancel = CancelOnDrop::default();
+            let (model, priority, stop) = (self.clone(), request.priority, cancel.flag());
             self.compute
-                .run_at(priority, move || model.answer(&request, &methods))
+                .run_at(priority, move || model.answer(&request, &methods, &stop))
                 .await
                 .map_err(RuntimeError::panicked)?
         })
     }
+}
+
+/// Returns whether an output is a column of texts.
+fn is_text_column(output: &Tensor) -> bool {
+    output.datatype == Datatype::Bytes && output.shape.get(1) == Some(&1)
 }
 
 /// The reasons why an estimator's output cannot be sent as requested.
@@ -200,12 +234,12 @@ fn data<'a>(decoded: &DecodedInputs<'a>, features: Option<usize>) -> Result<Tabl
                     return Err(codecs::CodecError::Shape { input, found, features: features.unwrap_or(1) }.into());
                 }
             };
-            Ok(TableData::Table(DenseTable { elements: elements(tensor), rows, columns }))
+            Ok(TableData::Table(DenseTable::new(elements(tensor), rows, columns)?))
         }
         DecodedInputs::Frame(columns) => {
             let names = columns.iter().map(|column| Cow::Borrowed(column.name.as_str())).collect();
             let elements = columns.iter().map(|column| elements(column)).collect();
-            Ok(TableData::Frame(DataFrame { names, columns: elements, rows: decoded.rows() }))
+            Ok(TableData::Frame(DataFrame::new(names, elements, decoded.rows())?))
         }
     }
 }
@@ -292,7 +326,9 @@ pub(super) fn tensor(name: &str, shape: Vec<usize>, elements: Elements<'_>) -> R
         Elements::Text(values) => {
             let texts: BytesElements = values.iter().map(|text| text.as_bytes()).collect();
             let data = TensorData::Variable(texts.with_text(true));
-            Ok(Tensor { name: name.to_owned(), datatype: Datatype::Bytes, shape, parameters: Parameters::new(), data })
+            let (name, datatype) = (name.to_owned(), Datatype::Bytes);
+            let tensor = Tensor { name, datatype, shape, parameters: Parameters::new(), data };
+            tensor.check().map(|()| tensor)
         }
     };
     tensor.map_err(RuntimeError::inconsistent)

@@ -1,8 +1,10 @@
 //! Requests for tree ensembles: from tensors to the evaluator and back.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use super::cancellation::{CancelOnDrop, NEVER};
 use super::{BoxFuture, OutputError, Predictor, RuntimeError};
 use crate::codecs::{self, DecodedInputs, NumericMatrix};
 use crate::compute::ComputePool;
@@ -12,7 +14,7 @@ use crate::evaluators::trees::{
 };
 use crate::families::TreeLibrary;
 use crate::settings::ModelSettings;
-use crate::types::{InferenceRequest, InferenceResponse, Parameters, Tensor};
+use crate::types::{InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor};
 
 /// Predictions that are estimated to take no longer run on the thread of the connection: handing them to another thread takes
 /// up to as long, and the other work of a connection can wait that long.
@@ -27,6 +29,8 @@ pub(super) struct TreeModel {
     library: TreeLibrary,
     model: Arc<TreeEnsemble>,
     content_type: Option<Arc<str>>,
+    /// The size of a row of the outputs `predict` and `predict_proba`, in bytes.
+    row_bytes: [usize; 2],
     compute: ComputePool,
 }
 
@@ -43,9 +47,12 @@ impl TreeModel {
         } else {
             TreeEnsemble::load_xgboost(bytes)
         };
+        let model = model?;
+        let row_bytes = [EnsembleOutput::Predict, EnsembleOutput::PredictProba];
         Ok(Self {
             library,
-            model: Arc::new(model?),
+            row_bytes: row_bytes.map(|output| model.row_bytes(output).unwrap_or_default()),
+            model: Arc::new(model),
             content_type: settings.parameters.content_type.as_deref().map(Arc::from),
             compute,
         })
@@ -57,20 +64,23 @@ impl TreeModel {
         if self.library == TreeLibrary::LightGbm || request.outputs.is_empty() {
             return Ok(vec![EnsembleOutput::Predict]);
         }
-        let named = request.outputs.iter().map(|output| match output.name.as_str() {
-            "predict" => Ok(EnsembleOutput::Predict),
-            "predict_proba" if self.model.kind() == WrapperKind::Classifier => Ok(EnsembleOutput::PredictProba),
-            "predict_proba" => {
-                Err(OutputError::Missing { model: "XGBRegressor".into(), output: "predict_proba" }.into())
-            }
-            other => Err(OutputError::Unsupported {
-                runtime: "XGBoostModel",
-                supported: "'predict' and 'predict_proba'",
-                found: other.to_owned(),
-            }
-            .into()),
-        });
-        named.collect()
+        let available = if self.model.kind() == WrapperKind::Classifier { 2 } else { 1 };
+        OutputError::check_count(&request.outputs, available)?;
+        let mut outputs = Vec::new();
+        for RequestedOutput { name, .. } in &request.outputs {
+            let output = match name.as_str() {
+                "predict" => EnsembleOutput::Predict,
+                "predict_proba" if self.model.kind() == WrapperKind::Classifier => EnsembleOutput::PredictProba,
+                "predict_proba" => {
+                    return Err(OutputError::Missing { model: "XGBRegressor".into(), output: "predict_proba" }.into());
+                }
+                other => {
+                    return Err(OutputError::unsupported("XGBoostModel", "'predict' and 'predict_proba'", other).into());
+                }
+            };
+            outputs.push(output);
+        }
+        Ok(outputs)
     }
 
     /// Decodes a request and checks that it fits the model.
@@ -89,8 +99,43 @@ impl TreeModel {
         &self,
         request: &InferenceRequest,
         outputs: &[EnsembleOutput],
+        stop: &AtomicBool,
     ) -> Result<InferenceResponse, RuntimeError> {
-        evaluate(&self.model, self.library, &self.decode(request)?, outputs)
+        self.evaluate(&self.decode(request)?, outputs, stop)
+    }
+
+    fn evaluate(
+        &self,
+        decoded: &DecodedInputs<'_>,
+        outputs: &[EnsembleOutput],
+        stop: &AtomicBool,
+    ) -> Result<InferenceResponse, RuntimeError> {
+        let matrix = match self.library {
+            TreeLibrary::XgBoost => NumericMatrix::F32(decoded.to_f32()),
+            TreeLibrary::LightGbm => decoded.to_widest(),
+        };
+        let inconsistent = |error: PredictError| RuntimeError::inconsistent(error);
+        let rows = match &matrix {
+            NumericMatrix::F32(array) => {
+                FeatureMatrix::new(FeatureValues::F32(&array.values), array.rows, array.columns)
+            }
+            NumericMatrix::F64(array) => {
+                FeatureMatrix::new(FeatureValues::F64(&array.values), array.rows, array.columns)
+            }
+        };
+        let rows = rows.map_err(inconsistent)?.until(stop);
+        let mut tensors: Vec<Tensor> = Vec::with_capacity(outputs.len());
+        for (index, &output) in outputs.iter().enumerate() {
+            if let Some(same) = outputs[..index].iter().position(|earlier| *earlier == output) {
+                // Shares the elements.
+                tensors.push(tensors[same].clone());
+                continue;
+            }
+            let prediction = self.model.predict(rows, output).map_err(inconsistent)?;
+            let name = if output == EnsembleOutput::PredictProba { "predict_proba" } else { "predict" };
+            tensors.push(tensor(name, rows.rows(), &prediction)?);
+        }
+        Ok(InferenceResponse { outputs: tensors, ..InferenceResponse::default() })
     }
 }
 
@@ -110,17 +155,25 @@ impl Predictor for TreeModel {
         self.compute.width()
     }
 
+    fn response_bytes(&self, request: &InferenceRequest) -> usize {
+        let (Ok(outputs), Ok(decoded)) = (self.outputs(request), self.decode(request)) else { return 0 };
+        let row: usize =
+            outputs.iter().map(|&output| self.row_bytes[usize::from(output == EnsembleOutput::PredictProba)]).sum();
+        row.saturating_mul(decoded.rows())
+    }
+
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             let outputs = self.outputs(&request)?;
             let decoded = self.decode(&request)?;
             let outputs_count = u32::try_from(outputs.len()).unwrap_or(u32::MAX);
             if self.model.estimate(decoded.rows()).saturating_mul(outputs_count) <= INLINE {
-                return evaluate(&self.model, self.library, &decoded, &outputs);
+                return self.evaluate(&decoded, &outputs, &NEVER);
             }
-            let (model, priority) = (self.clone(), request.priority);
+            let cancel = CancelOnDrop::default();
+            let (model, priority, stop) = (self.clone(), request.priority, cancel.flag());
             self.compute
-                .run_at(priority, move || model.answer(&request, &outputs))
+                .run_at(priority, move || model.answer(&request, &outputs, &stop))
                 .await
                 .map_err(RuntimeError::panicked)?
         })
@@ -134,31 +187,6 @@ fn evaluate_zeros(model: &TreeEnsemble) -> Result<(), RuntimeError> {
     let row = FeatureMatrix::new(FeatureValues::F32(&zeros), 1, columns).map_err(inconsistent)?;
     model.predict(row, EnsembleOutput::Predict).map_err(inconsistent)?;
     Ok(())
-}
-
-fn evaluate(
-    model: &TreeEnsemble,
-    library: TreeLibrary,
-    decoded: &DecodedInputs<'_>,
-    outputs: &[EnsembleOutput],
-) -> Result<InferenceResponse, RuntimeError> {
-    let matrix = match library {
-        TreeLibrary::XgBoost => NumericMatrix::F32(decoded.to_f32()),
-        TreeLibrary::LightGbm => decoded.to_widest(),
-    };
-    let inconsistent = |error: PredictError| RuntimeError::inconsistent(error);
-    let rows = match &matrix {
-        NumericMatrix::F32(array) => FeatureMatrix::new(FeatureValues::F32(&array.values), array.rows, array.columns),
-        NumericMatrix::F64(array) => FeatureMatrix::new(FeatureValues::F64(&array.values), array.rows, array.columns),
-    }
-    .map_err(inconsistent)?;
-    let mut tensors = Vec::with_capacity(outputs.len());
-    for &output in outputs {
-        let prediction = model.predict(rows, output).map_err(inconsistent)?;
-        let name = if output == EnsembleOutput::PredictProba { "predict_proba" } else { "predict" };
-        tensors.push(tensor(name, rows.rows(), &prediction)?);
-    }
-    Ok(InferenceResponse { outputs: tensors, ..InferenceResponse::default() })
 }
 
 fn tensor(name: &str, rows: usize, prediction: &Prediction) -> Result<Tensor, RuntimeError> {

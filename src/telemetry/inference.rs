@@ -31,7 +31,7 @@ struct DropLabels {
 }
 
 /// The reasons for which requests are dropped.
-const DROP_REASONS: [&str; 9] = [
+const DROP_REASONS: [&str; 10] = [
     "max_in_flight",
     "max_request_bytes_in_flight",
     "queue_requests",

@@ -7,6 +7,7 @@ pub(crate) mod byte_budget;
 mod custom;
 mod datatype;
 pub mod json;
+mod memory;
 pub mod merge;
 mod metadata;
 mod parameters;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
@@ -35,6 +36,22 @@ impl Parameters {
     pub fn content_type(&self) -> Option<&str> {
         self.content_type.as_deref()
     }
+
+    /// Returns the number of keys, including those of nested objects.
+    pub(super) fn keys(&self) -> usize {
+        usize::from(self.content_type.is_some()) + keys_of(&self.others)
+    }
+}
+
+fn keys_of(members: &Map<String, Value>) -> usize {
+    fn nested(value: &Value) -> usize {
+        match value {
+            Value::Array(items) => items.iter().map(nested).sum(),
+            Value::Object(members) => keys_of(members),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+        }
+    }
+    members.len() + members.values().map(nested).sum::<usize>()
 }
 
 impl From<Map<String, Value>> for Parameters {
@@ -58,9 +75,14 @@ impl<'de> Deserialize<'de> for Parameters {
 
 impl Serialize for Parameters {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let content_type = self.content_type().map(|text| (CONTENT_TYPE, Value::from(text)));
-        let others = self.others.iter().map(|(key, value)| (key.as_str(), value.clone()));
-        serializer.collect_map(content_type.into_iter().chain(others))
+        let mut map = serializer.serialize_map(Some(usize::from(self.content_type.is_some()) + self.others.len()))?;
+        if let Some(content_type) = self.content_type() {
+            map.serialize_entry(CONTENT_TYPE, content_type)?;
+        }
+        for (key, value) in &self.others {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
     }
 }
 

@@ -33,6 +33,7 @@ pub(super) fn split(buffer: Bytes, name: &str) -> Result<BytesElements, TensorEr
         position = end.ok_or_else(|| truncated(length, start))?;
         spans.push(start..position);
     }
+    spans.shrink_to_fit();
     Ok(BytesElements::new(buffer, spans).expect("each span was checked against the buffer's length"))
 }
 

@@ -4,6 +4,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{ByteReservation, Parameters, Priority, Tensor, TraceContext};
 
+/// The maximum number of inputs, outputs, raw contents, parameters and their keys in total. Each of them may take only two bytes
+/// of the request but a hundred times as much memory, so the limit on the size of requests is not enough.
+pub(super) const MAX_PARTS: usize = 1 << 16;
+
 /// An inference request, independent of the transport.
 #[derive(Debug, Clone, Default)]
 pub struct InferenceRequest {
@@ -52,18 +56,4 @@ pub struct InferenceResponse {
     /// Headers that the model adds to the transport's response.
     pub headers: HeaderMap,
     pub outputs: Vec<Tensor>,
-}
-
-impl InferenceRequest {
-    /// Returns the memory that the request takes, in bytes.
-    pub fn memory_bytes(&self) -> usize {
-        self.inputs.iter().map(Tensor::byte_len).sum()
-    }
-}
-
-impl InferenceResponse {
-    /// Returns the memory that the response takes, in bytes.
-    pub fn memory_bytes(&self) -> usize {
-        self.outputs.iter().map(Tensor::byte_len).sum()
-    }
 }

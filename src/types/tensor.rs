@@ -57,6 +57,8 @@ impl TensorData {
 pub struct BytesElements {
     buffer: Bytes,
     spans: Vec<Range<usize>>,
+    /// The length of all elements.
+    size: usize,
     text: bool,
 }
 
@@ -66,7 +68,11 @@ impl BytesElements {
     /// Returns `None` if a span exceeds the buffer.
     pub fn new(buffer: Bytes, spans: Vec<Range<usize>>) -> Option<Self> {
         let inside = |span: &Range<usize>| span.start <= span.end && span.end <= buffer.len();
-        spans.iter().all(inside).then_some(Self { buffer, spans, text: false })
+        if !spans.iter().all(inside) {
+            return None;
+        }
+        let size = spans.iter().map(Range::len).sum();
+        Some(Self { buffer, spans, size, text: false })
     }
 
     pub fn len(&self) -> usize {
@@ -91,7 +97,13 @@ impl BytesElements {
     /// Returns a range of the elements, which share the buffer, or `None` if it is out of bounds.
     pub fn slice(&self, elements: Range<usize>) -> Option<Self> {
         let spans = self.spans.get(elements)?.to_vec();
-        Some(Self { buffer: self.buffer.clone(), spans, text: self.text })
+        let size = spans.iter().map(Range::len).sum();
+        Some(Self { buffer: self.buffer.clone(), spans, size, text: self.text })
+    }
+
+    /// Returns the length of all elements in bytes.
+    pub const fn size(&self) -> usize {
+        self.size
     }
 
     /// Iterates over the elements in order.
@@ -115,7 +127,8 @@ impl<T: AsRef<[u8]>> FromIterator<T> for BytesElements {
             buffer.extend_from_slice(element.as_ref());
             spans.push(start..buffer.len());
         }
-        Self { buffer: buffer.into(), spans, text: false }
+        spans.shrink_to_fit();
+        Self { size: buffer.len(), buffer: buffer.into(), spans, text: false }
     }
 }
 
@@ -239,11 +252,11 @@ impl Tensor {
         self.len() == 0
     }
 
-    /// Returns the size of the elements in bytes.
+    /// Returns the size of the elements in memory, in bytes. Each element of BYTES takes 16 bytes besides its own.
     pub fn byte_len(&self) -> usize {
         match &self.data {
             TensorData::Fixed(bytes) => bytes.len(),
-            TensorData::Variable(elements) => elements.iter().map(<[u8]>::len).sum(),
+            TensorData::Variable(elements) => elements.size() + elements.len() * size_of::<Range<usize>>(),
         }
     }
 
@@ -293,6 +306,18 @@ mod tests {
         let error = Tensor::from_elements::<u8>("x", vec![usize::MAX, 2], &[]).unwrap_err();
         assert!(matches!(error, TensorError::TooLarge { .. }));
         assert!(Tensor::from_elements::<u8>("x", vec![usize::MAX, 2, 0], &[]).is_ok(), "no elements at all");
+    }
+
+    #[test]
+    fn byte_len_counts_the_spans_of_bytes() {
+        let data = TensorData::Variable(["", "", "abc"].iter().collect());
+        let texts =
+            Tensor { name: "x".into(), datatype: Datatype::Bytes, shape: vec![3], parameters: Parameters::new(), data };
+        assert_eq!(texts.byte_len(), 3 + 3 * 16);
+        assert_eq!(texts.slice_rows(1..3).unwrap().byte_len(), 3 + 2 * 16);
+        let spans = vec![0..1, 1..3];
+        assert_eq!(BytesElements::new(Bytes::from_static(b"abc"), spans).unwrap().size(), 3);
+        assert_eq!(Tensor::from_elements("x", vec![2], &[1_u16, 2]).unwrap().byte_len(), 4);
     }
 
     #[test]

@@ -172,6 +172,54 @@ fn mlflow_unreadable_body_is_rejected() {
     assert_eq!(answer["predictions"].as_array().unwrap().len(), 5000);
 }
 
+#[test]
+fn mlflow_bodies_take_memory_in_proportion() {
+    // What bodies of 1 MB may take.
+    const MOST: u64 = 100 * 1024;
+    let repeat = |part: &str| part.repeat((1 << 20) / part.len());
+    let list = |part: &str| {
+        let all = repeat(&format!("{part},"));
+        format!("[{}]", all.trim_end_matches(','))
+    };
+    let names = (0..90_000).map(|index| format!("n{index}")).collect::<Vec<_>>();
+    let columns = names.join(",");
+    let keys = names.iter().map(|name| format!(r#""{name}":0"#)).collect::<Vec<_>>().join(",");
+    let json = |field: &str, value: &str| ("application/json", format!(r#"{{"{field}":{value}}}"#));
+    let bodies = [
+        ("text/csv", format!("{columns}\n{}", "1\n".repeat(200_000))),
+        ("text/csv", format!("{columns}\n")),
+        ("text/csv", format!("a\n{}", repeat("1\n"))),
+        ("text/csv", format!("a\n{}", repeat("\"\"\n"))),
+        ("text/csv", format!("a,b\n{}", repeat("x,\n"))),
+        ("text/csv", repeat(",")),
+        ("text/csv", repeat("\"")),
+        json("dataframe_records", &list("{}")),
+        json("dataframe_records", &list(r#"{"a":0}"#)),
+        json("dataframe_records", &format!("[{{{keys}}},{}]", list("{}").trim_start_matches('['))),
+        json("dataframe_split", &format!(r#"{{"data":{}}}"#, list("[]"))),
+        json("dataframe_split", &format!(r#"{{"data":{}}}"#, list("0"))),
+        json("inputs", &list("0")),
+        json("inputs", &list("[0]")),
+        json("inputs", &list(r#""""#)),
+        json("inputs", &list(r#"{"a":0}"#)),
+        json("inputs", &format!("{{{keys}}}")),
+        json("instances", &list(r#"{"a":0}"#)),
+        json("instances", &format!("[{{{keys}}}]")),
+        json("messages", &list("0")),
+    ];
+    for model in ["plain", "column", "linear"] {
+        for (content_type, body) in &bodies {
+            let server = TestServer::start(native(model));
+            server.post_with("/invocations", &[("content-type", content_type)], "");
+            let before = server.peak_memory();
+            let answer = server.post_with("/invocations", &[("content-type", content_type)], body);
+            assert!([200, 400].contains(&answer.status), "{answer:?}");
+            let grown = server.peak_memory() - before;
+            assert!(grown < MOST, "{model}: {grown} KiB for {} bytes of {content_type}: {body:.60}", body.len());
+        }
+    }
+}
+
 /// Returns the output of a server that cannot load the model.
 fn refusal(description: &str) -> String {
     let folder = native("linear").file("linear/model/MLmodel", description);

@@ -1,6 +1,7 @@
 //! Models that the server evaluates itself, against the answers of the real libraries.
 
 mod mlflow;
+mod shapes;
 mod sklearn;
 mod sklearn_serving;
 mod trees;

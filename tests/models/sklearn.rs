@@ -109,7 +109,7 @@ impl Input {
                 let columns = tensor.shape[1];
                 let data = tensor.data[start * columns..(start + count) * columns].to_vec();
                 let part = Tensor { datatype: tensor.datatype.clone(), shape: vec![count, columns], data };
-                TableData::Table(DenseTable { elements: part.elements(), rows: count, columns })
+                TableData::Table(DenseTable::new(part.elements(), count, columns).unwrap())
             }
             Self::Frame { frame } => {
                 let part = |column: &Column| {
@@ -117,7 +117,7 @@ impl Input {
                     Tensor { datatype: column.tensor.datatype.clone(), shape: vec![count, 1], data }.elements()
                 };
                 let names = frame.iter().map(|column| Cow::Owned(column.name.clone())).collect();
-                TableData::Frame(DataFrame { names, columns: frame.iter().map(part).collect(), rows: count })
+                TableData::Frame(DataFrame::new(names, frame.iter().map(part).collect(), count).unwrap())
             }
         }
     }
@@ -197,7 +197,7 @@ fn load_and_predict(bytes: Vec<u8>) {
     let numbers: Vec<f64> = (0..rows * columns).map(|at| at as f64 / 7.0 - 2.0).collect();
     for method in EstimatorMethod::ALL {
         for elements in [Elements::F64(numbers.clone().into()), Elements::Text(vec![Arc::from("a"); rows * columns])] {
-            drop(model.call(method, &TableData::Table(DenseTable { elements, rows, columns })));
+            drop(model.call(method, &TableData::Table(DenseTable::new(elements, rows, columns).unwrap())));
         }
     }
 }
@@ -260,6 +260,10 @@ fn check(model: &FittedEstimator, case: &Case) -> Result<(), String> {
             for (start, count) in std::iter::once((0, rows)).chain((0..rows).map(|row| (row, 1))) {
                 let found = model.call(method, &asked.input.data(start, count));
                 let found = found.map_err(|error| format!("{method}: {error}"))?;
+                let bytes = model.row_bytes(method, &asked.input.data(start, count));
+                if count > 0 && bytes.map(|bytes| bytes * count) != Some(size(&found)) {
+                    return Err(format!("{method}: {bytes:?} bytes a row are expected, {} for {count}", size(&found)));
+                }
                 compare(&found, expected, start, count, case.single)
                     .map_err(|difference| format!("{method} of {count} rows from {start}: {difference}"))?;
             }
@@ -268,14 +272,37 @@ fn check(model: &FittedEstimator, case: &Case) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns the size of a response with these values, in bytes; texts count as 64 bytes.
+fn size(found: &TableData<'_>) -> usize {
+    let of = |elements: &Elements<'_>| {
+        let width = match elements {
+            Elements::Text(_) => 64,
+            Elements::F64(_) => 8,
+            Elements::F32(_) => 4,
+            Elements::Int(_, kind) => match kind {
+                IntType::Bool | IntType::I8 | IntType::U8 => 1,
+                IntType::I16 | IntType::U16 => 2,
+                IntType::I32 | IntType::U32 => 4,
+                IntType::I64 | IntType::U64 => 8,
+            },
+        };
+        elements.len() * width
+    };
+    match found {
+        TableData::Table(table) => of(table.elements()),
+        TableData::Frame(frame) => frame.columns().iter().map(of).sum(),
+        TableData::Sparse(sparse) => of(sparse.to_table(usize::MAX).unwrap().elements()),
+    }
+}
+
 fn compare(found: &TableData<'_>, expected: &Answer, start: usize, count: usize, single: bool) -> Result<(), String> {
     match (found, expected) {
         (TableData::Table(found), Answer::Array(expected)) => {
             let columns = expected.shape[1..].iter().product();
-            if (found.rows, found.columns) != (count, columns) {
-                return Err(format!("{} x {} instead of {count} x {columns}", found.rows, found.columns));
+            if (found.rows(), found.columns()) != (count, columns) {
+                return Err(format!("{} x {} instead of {count} x {columns}", found.rows(), found.columns()));
             }
-            alike(&found.elements, expected, start * columns, single)
+            alike(found.elements(), expected, start * columns, single)
         }
         (TableData::Sparse(found), Answer::Array(_)) => {
             let dense = found.to_table(usize::MAX).unwrap();
@@ -283,10 +310,14 @@ fn compare(found: &TableData<'_>, expected: &Answer, start: usize, count: usize,
         }
         (TableData::Frame(found), Answer::Frame { frame }) => {
             let names: Vec<_> = frame.iter().map(|column| column.name.as_str()).collect();
-            if found.names != names {
-                return Err(format!("columns {:?} instead of {names:?}", found.names));
+            if found.names() != names {
+                return Err(format!("columns {:?} instead of {names:?}", found.names()));
             }
-            found.columns.iter().zip(frame).try_for_each(|(found, wanted)| alike(found, &wanted.tensor, start, single))
+            found
+                .columns()
+                .iter()
+                .zip(frame)
+                .try_for_each(|(found, wanted)| alike(found, &wanted.tensor, start, single))
         }
         _ => Err("a table instead of a frame, or the reverse".to_owned()),
     }

@@ -188,6 +188,16 @@ fn check(model: &TreeEnsemble, case: &Case) -> Result<(), String> {
             let matrix = FeatureMatrix::new(values, count, columns).unwrap();
             let found = model.predict(matrix, output).map_err(|error| format!("{output:?}: {error}"))?;
             let shape = [count, found.columns];
+            let size = match &found.values {
+                PredictedValues::I32(values) => size_of_val(&values[..]),
+                PredictedValues::I64(values) => size_of_val(&values[..]),
+                PredictedValues::F32(values) => size_of_val(&values[..]),
+                PredictedValues::F64(values) => size_of_val(&values[..]),
+            };
+            let bytes = model.row_bytes(output).map(|bytes| bytes * count);
+            if bytes != Some(size) {
+                return Err(format!("{output:?}: {bytes:?} bytes are expected, {size} found"));
+            }
             let wanted = &wanted[start * width..(start + count) * width];
             compare(&found.values, shape, expected, wanted)
                 .map_err(|difference| format!("{output:?} of {count} rows from {start}: {difference}"))?;

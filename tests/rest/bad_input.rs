@@ -289,6 +289,64 @@ fn empty_tensor_of_any_shape_allocates_no_memory() {
 }
 
 #[test]
+fn many_small_values_take_memory_in_proportion() {
+    // What a body of 1 MiB may take, in KiB.
+    const MOST: u64 = 100 * 1024;
+    let fill = |start: &str, part: &str, end: &str| {
+        let mut body = start.to_owned();
+        while body.len() + part.len() + end.len() < 1 << 20 {
+            body.push_str(part);
+        }
+        body.truncate(body.trim_end_matches(',').len());
+        body + end
+    };
+    let inputs = |part: &str| fill("{\"inputs\":[", part, "]}");
+    let data = |datatype: &str, part: &str| {
+        let start = format!("{{\"inputs\":[{{\"name\":\"x\",\"shape\":[-1],\"datatype\":\"{datatype}\",\"data\":[");
+        fill(&start, part, "]}]}")
+    };
+    let parameters =
+        |part: &str| fill("{\"inputs\":[],\"parameters\":{\"a\":[", part, "]}}")[..].replacen("[],", "[ ],", 1);
+    let bodies = [
+        inputs(r#"{"name":"","shape":[-1],"datatype":"FP64","data":[1]},"#),
+        inputs(r#"{"name":"","shape":[-1],"datatype":"BYTES","data":[""]},"#),
+        inputs(r#"{"name":"","data":[1],"shape":[-1],"datatype":"FP64"},"#),
+        inputs(r#"{"name":"","shape":[1],"datatype":"INT8","parameters":{"a":1},"data":1},"#),
+        data("FP64", "1,"),
+        data("BYTES", "\"\","),
+        parameters("0,"),
+        parameters("[],"),
+        parameters("{},"),
+        parameters(r#"{"":0},"#),
+        fill("{\"outputs\":[", r#"{"name":""},"#, "],\"inputs\":[]}"),
+    ];
+    for body in bodies {
+        let server = iris();
+        assert_still_serves(&server);
+        let before = server.peak_memory();
+        let answer = server.post(INFER, &body);
+        assert!([400, 413].contains(&answer.status), "{}", answer.text());
+        let grown = server.peak_memory() - before;
+        assert!(grown < MOST, "{grown} KiB for {} bytes: {body:.80}", body.len());
+        assert_still_serves(&server);
+    }
+}
+
+#[test]
+fn long_parameters_answer_413() {
+    let server = iris();
+    let parameters = |length: usize| {
+        server
+            .post(INFER, with(r#"{"inputs""#, &format!(r#"{{"parameters":{{"a":"{}"}},"inputs""#, "x".repeat(length))))
+    };
+    parameters((1 << 20) - 100).ok();
+    let wanted =
+        "the parameters of the request are longer than 1048576 bytes of JSON in all: send long data as an input";
+    assert_eq!(parameters(1 << 20).error(413), wanted);
+    assert_still_serves(&server);
+}
+
+#[test]
 fn deep_nesting_is_rejected_everywhere() {
     let server = iris();
     let depth = 100_000;
@@ -330,7 +388,9 @@ fn many_small_fields_take_linear_time() {
     server.post(INFER, with("[1,4]", &format!("[{dimensions}]"))).error(422);
     let outputs = vec![r#"{"name":"predict"}"#; 20_000].join(",");
     let many = server.post(INFER, with("]}]}", &format!(r#"]}}],"outputs":[{outputs}]}}"#)));
-    assert!([200, 400].contains(&many.status), "{}", many.status);
+    let wanted =
+        "20000 outputs are requested, of which `predict` more than once, but the model has 2: request each once";
+    assert_eq!(many.error(400), wanted);
     let escapes = "\\u0061".repeat(200_000);
     let long_id = server.post(INFER, with(r#"{"inputs""#, &format!(r#"{{"id":"{escapes}","inputs""#)));
     assert_eq!(long_id.ok()["id"].as_str().unwrap().len(), 200_000);

@@ -117,23 +117,35 @@ fn objects(blocks: &[TableData<'_>], rows: usize) -> TableData<'static> {
     TableData::Table(DenseTable { elements: Elements::Text(cells), rows, columns: width })
 }
 
-/// Concatenates results of the same kind by row. Returns `None` if there are none.
+/// Concatenates results by row. Returns `None` if there are none.
+///
+/// Dense and sparse results become a dense one: some estimators decide by the density of what they return.
 pub(super) fn vstack(parts: Vec<TableData<'static>>) -> Option<TableData<'static>> {
     parts.into_iter().reduce(|above, part| match (above, part) {
-        (TableData::Table(above), TableData::Table(part)) => TableData::Table(DenseTable {
-            elements: above.elements.followed_by(&part.elements),
-            rows: above.rows + part.rows,
-            columns: above.columns,
-        }),
         (TableData::Sparse(mut above), TableData::Sparse(part)) => {
             above.append(&part);
             TableData::Sparse(above)
         }
-        (TableData::Frame(above), TableData::Frame(part)) => {
-            let pairs = above.columns.iter().zip(&part.columns);
-            let columns = pairs.map(|(above, part)| above.followed_by(part)).collect();
-            TableData::Frame(DataFrame { names: above.names, columns, rows: above.rows + part.rows })
+        (TableData::Frame(mut above), TableData::Frame(part)) => {
+            above.columns.iter_mut().zip(&part.columns).for_each(|(above, part)| above.append(part));
+            above.rows += part.rows;
+            TableData::Frame(above)
         }
-        (above, _) => above,
+        (above, part) => match (dense(above), dense(part)) {
+            (TableData::Table(mut above), TableData::Table(part)) => {
+                above.elements.append(&part.elements);
+                above.rows += part.rows;
+                TableData::Table(above)
+            }
+            (above, _) => above,
+        },
     })
+}
+
+/// Converts sparse rows to a dense table.
+fn dense(data: TableData<'static>) -> TableData<'static> {
+    match data {
+        TableData::Sparse(sparse) => TableData::Table(sparse.table(0..sparse.rows())),
+        other => other,
+    }
 }

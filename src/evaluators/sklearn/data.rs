@@ -1,10 +1,11 @@
 //! The input and output of estimators: tables and data frames.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::error::PredictError;
-use super::sparse::SparseRows;
+use super::sparse::{NumericType, SparseRows};
 
 /// Values of one type.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,20 +31,46 @@ pub enum IntType {
     U64,
 }
 
+/// What a text counts in the size of a response that is estimated before it is computed: most labels are short.
+const TEXT_BYTES: usize = 64;
+
+impl IntType {
+    /// Returns the size of an element in a response, in bytes.
+    const fn width(self) -> usize {
+        match self {
+            Self::Bool | Self::I8 | Self::U8 => 1,
+            Self::I16 | Self::U16 => 2,
+            Self::I32 | Self::U32 => 4,
+            Self::I64 | Self::U64 => 8,
+        }
+    }
+}
+
+impl NumericType {
+    /// Returns the size of an element in a response, in bytes.
+    const fn width(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F64 => 8,
+            Self::Int(kind) => kind.width(),
+        }
+    }
+}
+
 /// A table of values of one type, in row-major order. A list is a table of one column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DenseTable<'a> {
-    pub elements: Elements<'a>,
-    pub rows: usize,
-    pub columns: usize,
+    pub(super) elements: Elements<'a>,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
 }
 
 /// Columns of the same length, each with its own type. Without names it is what NumPy calls an array of objects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DataFrame<'a> {
-    pub names: Vec<Cow<'a, str>>,
-    pub columns: Vec<Elements<'a>>,
-    pub rows: usize,
+    pub(super) names: Vec<Cow<'a, str>>,
+    pub(super) columns: Vec<Elements<'a>>,
+    pub(super) rows: usize,
 }
 
 /// An input or output of an estimator.
@@ -93,6 +120,38 @@ impl Elements<'_> {
         }
     }
 
+    /// Returns the elements in a range, which must be in bounds.
+    fn range(&self, range: Range<usize>) -> Elements<'_> {
+        match self {
+            Self::F32(values) => Elements::F32(Cow::Borrowed(&values[range])),
+            Self::F64(values) => Elements::F64(Cow::Borrowed(&values[range])),
+            Self::Int(values, kind) => Elements::Int(Cow::Borrowed(&values[range]), *kind),
+            Self::Text(values) => Elements::Text(values[range].to_vec()),
+        }
+    }
+
+    /// Returns the size of an element in a response, in bytes. The length of texts is not known before they are computed: they
+    /// count as [`TEXT_BYTES`].
+    const fn width(&self) -> usize {
+        match self {
+            Self::F32(_) => 4,
+            Self::F64(_) => 8,
+            Self::Int(_, kind) => kind.width(),
+            Self::Text(_) => TEXT_BYTES,
+        }
+    }
+
+    /// Appends elements of the same type. Elements of another type are ignored.
+    pub(super) fn append(&mut self, others: &Elements<'_>) {
+        match (self, others) {
+            (Self::F32(values), Elements::F32(others)) => values.to_mut().extend_from_slice(others),
+            (Self::F64(values), Elements::F64(others)) => values.to_mut().extend_from_slice(others),
+            (Self::Int(values, _), Elements::Int(others, _)) => values.to_mut().extend_from_slice(others),
+            (Self::Text(values), Elements::Text(others)) => values.extend_from_slice(others),
+            _ => {}
+        }
+    }
+
     /// Returns these elements followed by others of the same type. Elements of another type are ignored.
     pub(super) fn followed_by(&self, others: &Elements<'_>) -> Elements<'static> {
         match (self, others) {
@@ -132,6 +191,73 @@ pub(super) const fn to_f64(integer: i64) -> f64 {
     integer as f64
 }
 
+impl<'a> DenseTable<'a> {
+    /// Creates a table of `rows` times `columns` elements.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there are more or fewer elements.
+    pub fn new(elements: Elements<'a>, rows: usize, columns: usize) -> Result<Self, PredictError> {
+        let found = elements.len();
+        if rows.checked_mul(columns) == Some(found) {
+            Ok(Self { elements, rows, columns })
+        } else {
+            Err(PredictError::Shape { rows, columns, found })
+        }
+    }
+
+    pub const fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub const fn columns(&self) -> usize {
+        self.columns
+    }
+
+    pub const fn elements(&self) -> &Elements<'a> {
+        &self.elements
+    }
+
+    pub fn into_elements(self) -> Elements<'a> {
+        self.elements
+    }
+}
+
+impl<'a> DataFrame<'a> {
+    /// Creates a data frame of columns of `rows` elements each.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is not one name for each column, or if a column has another length.
+    pub fn new(names: Vec<Cow<'a, str>>, columns: Vec<Elements<'a>>, rows: usize) -> Result<Self, PredictError> {
+        if names.len() != columns.len() {
+            return Err(PredictError::ColumnNames { names: names.len(), columns: columns.len() });
+        }
+        match columns.iter().position(|column| column.len() != rows) {
+            None => Ok(Self { names, columns, rows }),
+            Some(column) => Err(PredictError::ColumnLength { column, found: columns[column].len(), rows }),
+        }
+    }
+
+    /// Returns the names of the columns, or none if the columns of the result of an estimator have no names.
+    pub fn names(&self) -> &[Cow<'a, str>] {
+        &self.names
+    }
+
+    pub fn columns(&self) -> &[Elements<'a>] {
+        &self.columns
+    }
+
+    pub const fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Returns each column with its name.
+    pub fn into_columns(self) -> impl Iterator<Item = (Cow<'a, str>, Elements<'a>)> {
+        self.names.into_iter().zip(self.columns)
+    }
+}
+
 impl DenseTable<'static> {
     /// Creates a table of double precision. The number of rows follows from the number of columns.
     pub(super) fn of_f64(values: Vec<f64>, columns: usize) -> Self {
@@ -169,6 +295,32 @@ impl TableData<'_> {
             Self::Table(table) => table.columns,
             Self::Frame(frame) => frame.columns.len(),
             Self::Sparse(sparse) => sparse.columns(),
+        }
+    }
+
+    /// Returns some of the rows, which must be in bounds.
+    pub(super) fn range(&self, rows: Range<usize>) -> TableData<'_> {
+        match self {
+            Self::Table(table) => TableData::Table(DenseTable {
+                elements: table.elements.range(rows.start * table.columns..rows.end * table.columns),
+                rows: rows.len(),
+                columns: table.columns,
+            }),
+            Self::Frame(frame) => TableData::Frame(DataFrame {
+                names: frame.names.iter().map(|name| Cow::Borrowed(&**name)).collect(),
+                columns: frame.columns.iter().map(|column| column.range(rows.clone())).collect(),
+                rows: rows.len(),
+            }),
+            Self::Sparse(sparse) => TableData::Table(sparse.table(rows)),
+        }
+    }
+
+    /// Returns the size of a row in a response, in bytes, if all its values are sent.
+    pub(super) fn row_width(&self) -> usize {
+        match self {
+            Self::Table(table) => table.columns.saturating_mul(table.elements.width()),
+            Self::Frame(frame) => frame.columns.iter().map(Elements::width).sum(),
+            Self::Sparse(sparse) => sparse.columns().saturating_mul(sparse.numeric().width()),
         }
     }
 
@@ -315,5 +467,26 @@ impl FloatMatrix<'_> {
             FloatValues::F32(values) => all(values, |value| value.is_finite() | (nan & value.is_nan())),
             FloatValues::F64(values) => all(values, |value| value.is_finite() | (nan & value.is_nan())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_reject_other_numbers_of_elements() {
+        let texts = || Elements::Text(vec!["a".into()]);
+        assert!(DenseTable::new(texts(), 1, 1).is_ok());
+        for (rows, columns) in [(3, 1), (4_000_000_000_000_000, 1), (usize::MAX, 2), (0, 1), (1, 2)] {
+            let error = DenseTable::new(texts(), rows, columns).unwrap_err();
+            assert_eq!(error, PredictError::Shape { rows, columns, found: 1 });
+        }
+        let column = || Elements::F64(vec![1.0, 2.0].into());
+        assert!(DataFrame::new(vec!["a".into(), "b".into()], vec![column(), column()], 2).is_ok());
+        let error = DataFrame::new(vec!["a".into(), "b".into()], vec![column(), texts()], 2).unwrap_err();
+        assert_eq!(error, PredictError::ColumnLength { column: 1, found: 1, rows: 2 });
+        let error = DataFrame::new(Vec::new(), vec![column()], 2).unwrap_err();
+        assert_eq!(error, PredictError::ColumnNames { names: 0, columns: 1 });
     }
 }

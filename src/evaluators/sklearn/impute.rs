@@ -396,7 +396,7 @@ impl Evaluate for KnnImputer {
             }
         }
         let numeric = if x.is_single() { NumericType::F32 } else { NumericType::F64 };
-        let columns = kept.len() / x.rows.max(1);
+        let columns = if self.keeps_empty { self.features } else { self.valid.iter().filter(|&&valid| valid).count() };
         let mut blocks = vec![TableData::Table(DenseTable { elements: numeric.elements(kept), rows: x.rows, columns })];
         if let Some(indicator) = &self.indicator {
             blocks.push(indicator.columns(&masks, x.rows));

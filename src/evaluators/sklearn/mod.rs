@@ -46,6 +46,7 @@ mod sub_estimators;
 mod svm;
 mod tree;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -58,6 +59,10 @@ use self::fitted::{LoadBudget, LoadContext};
 pub use self::inspect::ArtifactReport;
 pub use self::sparse::{NumericType, SparseRows};
 use crate::pickle::{self, PickleValue};
+
+/// The estimated time between two checks whether a call is to stop. Shorter calls are not divided: joining the blocks copies
+/// the results.
+const BLOCK: Duration = Duration::from_millis(50);
 
 /// A loaded estimator.
 #[derive(Debug)]
@@ -112,6 +117,47 @@ impl FittedEstimator {
     /// Fails if the model does not have the method, or cannot take the data.
     pub fn call(&self, method: EstimatorMethod, data: &TableData<'_>) -> Result<TableData<'static>, PredictError> {
         self.root.call(method, data)
+    }
+
+    /// Calls `method` for every row, and stops soon after `stop` is set.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Self::call`] does, and with [`PredictError::Cancelled`] if it stops.
+    pub fn call_until(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        stop: &AtomicBool,
+    ) -> Result<TableData<'static>, PredictError> {
+        let rows = data.rows();
+        let step = usize::try_from(BLOCK.as_nanos()).unwrap_or(usize::MAX);
+        let step = step / usize::try_from(self.root.evaluate.cost()).unwrap_or(usize::MAX).max(1);
+        let step = step.max(1);
+        if rows <= step {
+            return self.call(method, data);
+        }
+        let mut parts = Vec::with_capacity(rows.div_ceil(step));
+        for start in (0..rows).step_by(step) {
+            if stop.load(Ordering::Relaxed) {
+                return Err(PredictError::Cancelled);
+            }
+            parts.push(self.call(method, &data.range(start..rows.min(start + step)))?);
+        }
+        match concatenate::vstack(parts) {
+            Some(whole) if whole.rows() == rows => Ok(whole),
+            // The blocks had different types.
+            _ => self.call(method, data),
+        }
+    }
+
+    /// Returns the size in bytes of a row in the response to `method`, if all its values are sent: a sparse result counts with its
+    /// zeros, and a text as 64 bytes. `data` is a request; only the types and names of its columns matter.
+    ///
+    /// Returns `None` if the model rejects the columns.
+    pub fn row_bytes(&self, method: EstimatorMethod, data: &TableData<'_>) -> Option<usize> {
+        // The columns of a result are known without any row.
+        self.call(method, &data.range(0..0)).ok().map(|result| result.row_width())
     }
 }
 

@@ -1,5 +1,7 @@
 //! Input rows and predictions.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::error::PredictError;
 
 /// A borrowed matrix in row-major order.
@@ -8,6 +10,7 @@ pub struct FeatureMatrix<'a> {
     values: FeatureValues<'a>,
     rows: usize,
     columns: usize,
+    stop: Option<&'a AtomicBool>,
 }
 
 /// The elements of a matrix.
@@ -61,6 +64,8 @@ pub(super) struct InputRows<'a, S, F> {
     /// Number of values in a row.
     pub(super) features: usize,
     pub(super) convert: F,
+    /// Stops the evaluation when it is set.
+    pub(super) stop: Option<&'a AtomicBool>,
 }
 
 impl<'a> FeatureMatrix<'a> {
@@ -68,10 +73,21 @@ impl<'a> FeatureMatrix<'a> {
     pub fn new(values: FeatureValues<'a>, rows: usize, columns: usize) -> Result<Self, PredictError> {
         let found = values.len();
         if rows.checked_mul(columns) == Some(found) {
-            Ok(Self { values, rows, columns })
+            Ok(Self { values, rows, columns, stop: None })
         } else {
             Err(PredictError::Shape { rows, columns, found })
         }
+    }
+
+    /// Sets a flag that stops the evaluation: it is checked before each block of rows.
+    #[must_use]
+    pub const fn until(self, stop: &'a AtomicBool) -> Self {
+        Self { stop: Some(stop), ..self }
+    }
+
+    /// Returns whether the evaluation is to stop.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     /// Returns the number of rows.
@@ -86,12 +102,23 @@ impl<'a> FeatureMatrix<'a> {
 
     /// Returns rows for an evaluator: some of the values, and their conversion to the evaluator's type.
     pub(super) fn input<S, F>(&self, values: &'a [S], convert: F) -> InputRows<'a, S, F> {
-        InputRows { values, features: self.columns, convert }
+        InputRows { values, features: self.columns, convert, stop: self.stop }
     }
 
     /// Returns all values.
     pub fn values(&self) -> FeatureValues<'a> {
         self.values
+    }
+}
+
+impl Prediction {
+    /// Returns the size of a row in a response, in bytes.
+    pub(super) const fn row_width(&self) -> usize {
+        let width = match &self.values {
+            PredictedValues::I32(_) | PredictedValues::F32(_) => 4,
+            PredictedValues::I64(_) | PredictedValues::F64(_) => 8,
+        };
+        self.columns * width
     }
 }
 

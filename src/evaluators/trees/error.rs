@@ -214,6 +214,9 @@ pub enum PredictError {
         /// Number of values.
         found: usize,
     },
+    /// The caller does not wait for the result anymore.
+    #[error("the prediction was cancelled")]
+    Cancelled,
     /// Only classifiers have probabilities.
     #[error("model is a {kind}, which has no class probabilities")]
     NoProbabilities {

@@ -12,6 +12,8 @@
 //! feature. A row is laid out once, with one column for each view of a feature that some split tests, and the walk
 //! reads these columns.
 
+use std::sync::atomic::Ordering;
+
 use super::data::InputRows;
 use super::planes::{Planes, ROWS, Scratch};
 use super::scalar::Scalar;
@@ -202,6 +204,9 @@ impl<T: Scalar> Forest<T> {
         let mut block = vec![T::NAN; columns * ROWS.min(rows)];
         let blocks = input.values.chunks(ROWS * features).zip(sums.chunks_mut(ROWS * self.outputs));
         for (source, sums) in blocks {
+            if input.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                return;
+            }
             for (source, row) in source.chunks_exact(features).zip(block.chunks_exact_mut(columns)) {
                 self.lay_out(source, &input.convert, row);
             }
@@ -531,7 +536,7 @@ mod tests {
 
     fn sums(forest: &Forest<f64>, values: &[f64]) -> Vec<f64> {
         let mut sums = vec![0.0; values.len() / FEATURES * OUTPUTS];
-        forest.add(&InputRows { values, features: FEATURES, convert: |value| value }, &mut sums);
+        forest.add(&InputRows { values, features: FEATURES, convert: |value| value, stop: None }, &mut sums);
         sums
     }
 

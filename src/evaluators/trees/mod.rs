@@ -115,11 +115,16 @@ impl TreeEnsemble {
     }
 
     /// Evaluates the model on every row.
+    ///
+    /// # Errors
+    ///
+    /// Fails if rows have another number of features, if the model lacks the output, or if the flag of
+    /// [`FeatureMatrix::until`] is set.
     pub fn predict(&self, rows: FeatureMatrix<'_>, output: EnsembleOutput) -> Result<Prediction, PredictError> {
         if rows.columns() != self.features {
             return Err(PredictError::FeatureCount { expected: self.features, found: rows.columns() });
         }
-        match (&self.evaluator, output) {
+        let prediction = match (&self.evaluator, output) {
             (Evaluator::Xgboost(evaluator), EnsembleOutput::Predict) => Ok(evaluator.predict(rows)),
             (Evaluator::Xgboost(evaluator), EnsembleOutput::PredictProba) if self.kind() == WrapperKind::Classifier => {
                 Ok(evaluator.probabilities(rows))
@@ -128,7 +133,15 @@ impl TreeEnsemble {
             (Evaluator::Lightgbm(evaluator), EnsembleOutput::Predict) => Ok(evaluator.predict(rows)),
             (Evaluator::Lightgbm(evaluator), EnsembleOutput::Margin) => Ok(evaluator.margins(rows)),
             (_, EnsembleOutput::PredictProba) => Err(PredictError::NoProbabilities { kind: self.kind() }),
-        }
+        };
+        if rows.is_stopped() { Err(PredictError::Cancelled) } else { prediction }
+    }
+
+    /// Returns the size in bytes of a row in the response with this output, or `None` if the model does not have it.
+    pub fn row_bytes(&self, output: EnsembleOutput) -> Option<usize> {
+        // The columns of a prediction are known without any row.
+        let none = FeatureMatrix::new(FeatureValues::F32(&[]), 0, self.features).ok()?;
+        self.predict(none, output).ok().map(|prediction| prediction.row_width())
     }
 }
 

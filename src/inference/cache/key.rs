@@ -48,7 +48,8 @@ fn add_tensor(hasher: &mut Hasher, tensor: &Tensor) {
             add_bytes(hasher, bytes);
         }
         TensorData::Variable(elements) => {
-            hasher.update(&[1]);
+            // Python models see `str` or `bytes`.
+            hasher.update(&[1 + u8::from(elements.is_text())]);
             add_length(hasher, elements.len());
             for element in elements.iter() {
                 add_bytes(hasher, element);
@@ -140,8 +141,11 @@ mod tests {
     }
 
     fn same(one: &KeyedRequest, two: &KeyedRequest) -> bool {
-        let parts =
-            |request: &InferenceRequest| (request.parameters.clone(), request.inputs.clone(), request.outputs.clone());
+        let is_text = |tensor: &Tensor| matches!(&tensor.data, TensorData::Variable(elements) if elements.is_text());
+        let parts = |request: &InferenceRequest| {
+            let texts: Vec<bool> = request.inputs.iter().map(is_text).collect();
+            (request.parameters.clone(), request.inputs.clone(), texts, request.outputs.clone())
+        };
         (&one.0, &one.1, one.2) == (&two.0, &two.1, two.2) && parts(&one.3) == parts(&two.3)
     }
 
@@ -177,7 +181,8 @@ mod tests {
 
     fn tensor() -> impl Strategy<Value = Tensor> {
         let fixed = vec(0..2_u8, 0..3).prop_map(|bytes| TensorData::Fixed(Bytes::from(bytes)));
-        let variable = vec(text(), 0..3).prop_map(|texts| TensorData::Variable(BytesElements::from_iter(texts)));
+        let variable = (vec(text(), 0..3), any::<bool>())
+            .prop_map(|(texts, text)| TensorData::Variable(BytesElements::from_iter(texts).with_text(text)));
         let datatype = prop_oneof![Just(Datatype::Uint8), Just(Datatype::Int8), Just(Datatype::Bytes)];
         (text(), datatype, vec(0..3_usize, 0..3), parameters(), prop_oneof![fixed, variable])
             .prop_map(|(name, datatype, shape, parameters, data)| Tensor { name, datatype, shape, parameters, data })
@@ -237,6 +242,18 @@ mod tests {
                 prop_assert_eq!(key(&one) == key(&other), same(&one, &other), "{:?}\n{:?}", one, other);
             }
         }
+    }
+
+    #[test]
+    fn cache_key_differs_for_text_and_bytes() {
+        let keyed = |text: bool| {
+            let data = TensorData::Variable(BytesElements::from_iter(["a"]).with_text(text));
+            let (name, datatype) = ("x".to_owned(), Datatype::Bytes);
+            let input = Tensor { name, datatype, shape: vec![1], parameters: Parameters::new(), data };
+            (String::new(), None, 0, InferenceRequest { inputs: vec![input], ..InferenceRequest::default() })
+        };
+        assert_ne!(key(&keyed(true)), key(&keyed(false)));
+        assert_eq!(key(&keyed(true)), key(&keyed(true)));
     }
 
     #[test]

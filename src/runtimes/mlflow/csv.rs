@@ -1,10 +1,12 @@
 //! Reads CSV as pandas does: a header line, then rows, with the column types of the signature or inferred ones.
 
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::LazyLock;
 
-use super::python::repr;
+use super::python::{echo, echo_name, repr};
 use super::signature::{ColumnType, InputSchema};
-use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, narrow};
+use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, check_cells, narrow};
 use crate::evaluators::sklearn::{Elements, IntType};
 
 /// Why CSV cannot be read as a data frame.
@@ -22,6 +24,9 @@ const MISSING: [&str; 19] = [
     "NULL", "NaN", "None", "n/a", "nan", "null",
 ];
 
+/// The most columns of CSV. A column takes a byte of the body, but a few hundred of memory.
+const MAX_COLUMNS: usize = 1 << 17;
+
 /// Reads a data frame.
 pub(super) fn read(text: &str, schema: &InputSchema) -> Result<ModelInput, CsvError> {
     let pandas = |reason: String| CsvError::Pandas(reason);
@@ -29,22 +34,13 @@ pub(super) fn read(text: &str, schema: &InputSchema) -> Result<ModelInput, CsvEr
         return Err(pandas("TensorSpec only supports numpy types, use numpy_types() instead".to_owned()));
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
-    let mut rows = reader
-        .records()
-        .map(|record| record.map_err(|error| CsvError::NotNative(format!("cannot read the CSV: {error}"))));
-    let header = rows.next().transpose()?.ok_or_else(|| pandas("No columns to parse from file".to_owned()))?;
-    let mut labels: Vec<String> = Vec::with_capacity(header.len());
-    let mut seen = std::collections::HashSet::new();
-    for (place, name) in header.iter().enumerate() {
-        let name = if name.is_empty() { format!("Unnamed: {place}") } else { name.to_owned() };
-        if !seen.insert(name.clone()) {
-            return Err(CsvError::NotNative(format!("the CSV has two columns {}", repr(&name))));
-        }
-        labels.push(name);
+    let mut table = CsvTable::read(text)?;
+    if table.rows.is_empty() {
+        return Err(pandas("No columns to parse from file".to_owned()));
     }
-    let rows = rows.collect::<Result<Vec<_>, _>>()?;
-    if let Some((index, row)) = rows.iter().enumerate().find(|(_, row)| row.len() > labels.len()) {
+    let labels = labels(&table)?;
+    let header = table.rows.remove(0);
+    if let Some((index, row)) = table.rows.iter().enumerate().find(|(_, row)| row.len() > labels.len()) {
         // If the first row is longer than the header, pandas treats its first field as an index. This is not supported,
         // because it cannot be distinguished from a mistake.
         let line = index + 2;
@@ -56,20 +52,83 @@ pub(super) fn read(text: &str, schema: &InputSchema) -> Result<ModelInput, CsvEr
             )),
         });
     }
-    let declared_type = |name: &str| match schema {
-        InputSchema::Columns(columns) => columns.iter().find(|column| column.name == name).map(|column| column.kind),
-        InputSchema::Any | InputSchema::Tensor { .. } => None,
+    check_cells(table.rows.len(), labels.len(), table.ends.len() - header.len()).map_err(CsvError::NotNative)?;
+    let declared: HashMap<&str, ColumnType> = match schema {
+        InputSchema::Columns(columns) => {
+            columns.iter().rev().map(|column| (column.name.as_str(), column.kind)).collect()
+        }
+        InputSchema::Any | InputSchema::Tensor { .. } => HashMap::new(),
     };
     let mut columns = Vec::with_capacity(labels.len());
     for (place, name) in labels.iter().enumerate() {
-        let cells: Vec<&str> = rows.iter().map(|row| row.get(place).unwrap_or_default()).collect();
-        columns.push(match declared_type(name) {
-            Some(kind) => cast_column(&cells, kind, place).map_err(CsvError::Pandas)?,
+        let cells: Vec<&str> = table.rows.iter().map(|row| table.cell(row, place).unwrap_or_default()).collect();
+        columns.push(match declared.get(name.as_str()) {
+            Some(&kind) => cast_column(&cells, kind, place).map_err(CsvError::Pandas)?,
             None => infer_column(&cells),
         });
     }
     let labels = labels.into_iter().map(ColumnLabel::Name).collect();
-    Ok(ModelInput::Frame(DataFrame { labels, columns, rows: rows.len() }))
+    Ok(ModelInput::Frame(DataFrame { labels, columns, rows: table.rows.len() }))
+}
+
+/// Returns the names of the columns, from the first row.
+fn labels(table: &CsvTable) -> Result<Vec<String>, CsvError> {
+    let Some(header) = table.rows.first() else { return Ok(Vec::new()) };
+    if header.len() > MAX_COLUMNS {
+        let found = header.len();
+        return Err(CsvError::NotNative(format!("the CSV has {found} columns, more than the limit of {MAX_COLUMNS}")));
+    }
+    let mut labels = Vec::with_capacity(header.len());
+    let mut seen = HashSet::with_capacity(header.len());
+    for place in 0..header.len() {
+        let name = match table.cell(header, place) {
+            None | Some("") => format!("Unnamed: {place}"),
+            Some(name) => name.to_owned(),
+        };
+        if !seen.insert(name.clone()) {
+            return Err(CsvError::NotNative(format!("the CSV has two columns {}", repr(&echo_name(&name)))));
+        }
+        labels.push(name);
+    }
+    Ok(labels)
+}
+
+/// The fields of CSV. A record of its own for each row would take a hundred times as much memory as a short row.
+#[derive(Default)]
+struct CsvTable {
+    /// All fields, one after the other.
+    text: String,
+    /// The end of each field in the text.
+    ends: Vec<usize>,
+    /// The fields of each row.
+    rows: Vec<Range<usize>>,
+}
+
+impl CsvTable {
+    fn read(text: &str) -> Result<Self, CsvError> {
+        let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
+        let mut record = csv::StringRecord::new();
+        let mut table = Self { text: String::with_capacity(text.len()), ..Self::default() };
+        loop {
+            let more = reader.read_record(&mut record);
+            if !more.map_err(|error| CsvError::NotNative(format!("cannot read the CSV: {error}")))? {
+                return Ok(table);
+            }
+            let first = table.ends.len();
+            for field in &record {
+                table.text.push_str(field);
+                table.ends.push(table.text.len());
+            }
+            table.rows.push(first..table.ends.len());
+        }
+    }
+
+    /// Returns the field of a row in a column, or `None` if the row is shorter.
+    fn cell(&self, row: &Range<usize>, place: usize) -> Option<&str> {
+        let index = row.start.checked_add(place).filter(|index| row.contains(index))?;
+        let start = index.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or_default();
+        self.text.get(start..*self.ends.get(index)?)
+    }
 }
 
 fn is_missing(cell: &str) -> bool {
@@ -115,7 +174,7 @@ fn cast_column(cells: &[&str], kind: ColumnType, place: usize) -> Result<ColumnV
                 _ if cells.is_empty() => Vec::new().into(),
                 _ => {
                     let first = cells.iter().find(|cell| integer(cell).is_none()).copied().unwrap_or_default();
-                    return Err(format!("invalid literal for int() with base 10: {}", repr(first)));
+                    return Err(format!("invalid literal for int() with base 10: {}", repr(&echo(first))));
                 }
             };
             #[expect(clippy::cast_possible_truncation, reason = "as pandas casts")]
@@ -179,7 +238,7 @@ fn floats(cells: &[&str]) -> Result<Vec<f64>, String> {
         if is_missing(cell) {
             return Ok(f64::NAN);
         }
-        float(cell.trim_matches(' ')).ok_or_else(|| format!("could not convert string to float: {}", repr(cell)))
+        float(cell.trim_matches(' ')).ok_or_else(|| format!("could not convert string to float: {}", repr(&echo(cell))))
     };
     cells.iter().map(read).collect()
 }

@@ -1,8 +1,9 @@
 //! Checks inputs against a signature: finds columns, widens their types, and rejects everything else with MLflow's messages.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
-use super::python::{list, repr, tuple};
+use super::python::{echo, list, repr, tuple};
 use super::signature::{ColumnSpec, ColumnType, InputSchema, TensorType, dtype};
 use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray};
 use crate::evaluators::sklearn::{self, DenseTable, Elements, IntType, TableData};
@@ -34,13 +35,26 @@ fn not_native(reason: &str) -> InputError {
     InputError::NotNative(format!("{reason} (set `parameters.extra.backend` to `python` to use MLflow itself)"))
 }
 
+fn table(elements: Elements<'static>, rows: usize, columns: usize) -> Result<DenseTable<'static>, InputError> {
+    DenseTable::new(elements, rows, columns).map_err(|error| InputError::Model(error.to_string()))
+}
+
+fn table_of_columns(
+    names: Vec<Cow<'static, str>>,
+    columns: Vec<Elements<'static>>,
+    rows: usize,
+) -> Result<TableData<'static>, InputError> {
+    let frame = sklearn::DataFrame::new(names, columns, rows);
+    frame.map(TableData::Frame).map_err(|error| InputError::Model(error.to_string()))
+}
+
 /// Returns the data of an input to a model without a signature.
 fn enforce_nothing(input: &ModelInput) -> Result<TableData<'static>, InputError> {
     match input {
         ModelInput::Array(array) => match array.shape[..] {
-            [rows, columns] => Ok(TableData::Table(DenseTable { elements: array.elements.clone(), rows, columns })),
+            [rows, columns] => table(array.elements.clone(), rows, columns).map(TableData::Table),
             [rows] if matches!(array.elements, Elements::Text(_)) => {
-                Ok(TableData::Table(DenseTable { elements: array.elements.clone(), rows, columns: 1 }))
+                table(array.elements.clone(), rows, 1).map(TableData::Table)
             }
             _ => Err(InputError::Model(format!(
                 "it takes rows and columns, but the array has the shape {:?}",
@@ -60,7 +74,7 @@ fn enforce_nothing(input: &ModelInput) -> Result<TableData<'static>, InputError>
                 return unnamed_columns(&columns, frame.rows);
             }
             let names = frame.labels.iter().map(|label| Cow::Owned(label.text())).collect();
-            Ok(TableData::Frame(sklearn::DataFrame { names, columns, rows: frame.rows }))
+            table_of_columns(names, columns, frame.rows)
         }
         ModelInput::Arrays(_) | ModelInput::Other { .. } => {
             Err(InputError::Model("it takes an array or a data frame, not a dictionary or a list of them".to_owned()))
@@ -70,7 +84,7 @@ fn enforce_nothing(input: &ModelInput) -> Result<TableData<'static>, InputError>
 
 /// Joins columns without names into one array of their common type.
 fn unnamed_columns(columns: &[Elements<'static>], rows: usize) -> Result<TableData<'static>, InputError> {
-    let table = |elements| Ok(TableData::Table(DenseTable { elements, rows, columns: columns.len() }));
+    let table = |elements| table(elements, rows, columns.len()).map(TableData::Table);
     let interleaved = |value: &dyn Fn(usize, usize) -> f64| {
         (0..rows)
             .flat_map(|row| (0..columns.len()).map(move |column| (row, column)))
@@ -142,17 +156,29 @@ fn frame_of_arrays(arrays: &[(String, NdArray)]) -> Result<DataFrame, InputError
     })
 }
 
+/// The most extra inputs that a message names; their text is cut, too.
+const MAX_EXTRA: usize = 1000;
+
 fn enforce_columns(frame: &DataFrame, columns: &[ColumnSpec]) -> Result<TableData<'static>, InputError> {
-    let position = |column: &ColumnSpec| frame.labels.iter().position(|label| label.is(&column.name));
+    // In linear time: a request may have as many columns as fit in its body.
+    let mut positions = HashMap::with_capacity(frame.labels.len());
+    for (index, label) in frame.labels.iter().enumerate() {
+        if let ColumnLabel::Name(name) = label {
+            positions.entry(name.as_str()).or_insert(index);
+        }
+    }
+    let position = |column: &ColumnSpec| positions.get(column.name.as_str()).copied();
     let missing: Vec<_> = columns.iter().filter(|column| position(column).is_none()).map(|c| repr(&c.name)).collect();
     if !missing.is_empty() {
-        let known = |label: &&ColumnLabel| !columns.iter().any(|column| label.is(&column.name));
-        let extra: Vec<_> = frame.labels.iter().filter(known).map(ToString::to_string).collect();
+        let wanted: HashSet<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        let is_extra =
+            |label: &&ColumnLabel| !matches!(label, ColumnLabel::Name(name) if wanted.contains(name.as_str()));
+        let extra: Vec<_> = frame.labels.iter().filter(is_extra).take(MAX_EXTRA + 1).map(ToString::to_string).collect();
         let reason = format!("Model is missing inputs {}.", list(missing.into_iter()));
         let extra = if extra.is_empty() {
             String::new()
         } else {
-            format!(" Note that there were extra inputs: {}.", list(extra.into_iter()))
+            format!(" Note that there were extra inputs: {}.", echo(&list(extra.into_iter())))
         };
         return Err(InputError::Schema(reason + &extra));
     }
@@ -164,7 +190,7 @@ fn enforce_columns(frame: &DataFrame, columns: &[ColumnSpec]) -> Result<TableDat
         found.push(widen_column(column, values)?);
     }
     let names = columns.iter().map(|column| Cow::Owned(column.name.clone())).collect();
-    Ok(TableData::Frame(sklearn::DataFrame { names, columns: found, rows: frame.rows }))
+    table_of_columns(names, found, frame.rows)
 }
 
 /// Converts a column to the type in the signature if every value of its type can be converted without loss.
@@ -255,7 +281,7 @@ fn enforce_tensor(input: &ModelInput, kind: TensorType, shape: &[i64]) -> Result
         return Err(InputError::Schema(format!("dtype of input {found} does not match expected dtype {wanted}")));
     }
     match array.shape[..] {
-        [rows, columns] => Ok(DenseTable { elements: array.elements.clone(), rows, columns }),
+        [rows, columns] => table(array.elements.clone(), rows, columns),
         _ => {
             Err(InputError::Model(format!("it takes rows and columns, but the array has the shape {:?}", array.shape)))
         }

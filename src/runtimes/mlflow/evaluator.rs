@@ -1,5 +1,6 @@
 //! The native evaluator of the model that an `MLmodel` describes.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use super::LoadError;
 use super::description::{Flavor, ModelDescription, TreeModelClass};
 use super::enforce::InputError;
 use super::signature::InputSchema;
-use crate::evaluators::sklearn::{self, DenseTable, Elements, EstimatorMethod, IntType, TableData};
+use crate::evaluators::sklearn::{self, Elements, EstimatorMethod, IntType, TableData};
 use crate::evaluators::trees::{self, EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, WrapperKind};
 
 /// A loaded model.
@@ -109,7 +110,16 @@ impl Evaluator {
         }
     }
 
-    pub(super) fn predict(&self, data: &TableData<'_>) -> Result<Prediction, InputError> {
+    /// Returns the size of a row in a response, in bytes, or `None` if the model rejects the columns.
+    pub(super) fn row_bytes(&self, data: &TableData<'_>) -> Option<usize> {
+        match self {
+            Self::Sklearn { model, method, .. } => model.row_bytes(*method, data),
+            Self::Trees { model, .. } => model.row_bytes(EnsembleOutput::Predict),
+        }
+    }
+
+    /// Predicts all rows, and stops soon after `stop` is set.
+    pub(super) fn predict(&self, data: &TableData<'_>, stop: &AtomicBool) -> Result<Prediction, InputError> {
         match self {
             Self::Sklearn { model, method, flat } => {
                 if data.rows() == 0 {
@@ -120,16 +130,17 @@ impl Evaluator {
                     sklearn::PredictError::Text { .. } => InputError::NotNative(error.to_string()),
                     error => InputError::Model(error.to_string()),
                 };
-                match model.call(*method, data).map_err(failed)? {
-                    TableData::Table(DenseTable { elements, rows, columns }) => {
-                        Ok(Prediction { elements, rows, columns, flat: *flat && columns == 1 })
+                match model.call_until(*method, data, stop).map_err(failed)? {
+                    TableData::Table(table) => {
+                        let (rows, columns) = (table.rows(), table.columns());
+                        Ok(Prediction { elements: table.into_elements(), rows, columns, flat: *flat && columns == 1 })
                     }
                     TableData::Sparse(_) | TableData::Frame(_) => {
                         Err(InputError::NotNative(format!("`{method}` returns no array")))
                     }
                 }
             }
-            Self::Trees { model, flavor } => predict_trees(model, *flavor, data),
+            Self::Trees { model, flavor } => predict_trees(model, *flavor, data, stop),
         }
     }
 }
@@ -144,7 +155,12 @@ fn method(name: &str, model: &sklearn::FittedEstimator) -> Result<EstimatorMetho
     Err(LoadError::Refused(format!("`{}` has no `{name}`", model.class_path())))
 }
 
-fn predict_trees(model: &trees::TreeEnsemble, flavor: Flavor, data: &TableData<'_>) -> Result<Prediction, InputError> {
+fn predict_trees(
+    model: &trees::TreeEnsemble,
+    flavor: Flavor,
+    data: &TableData<'_>,
+    stop: &AtomicBool,
+) -> Result<Prediction, InputError> {
     let (rows, columns) = (data.rows(), data.columns());
     let failed = |reason: String| Err(InputError::Model(reason));
     let xgboost = matches!(flavor, Flavor::Xgboost(_));
@@ -154,7 +170,7 @@ fn predict_trees(model: &trees::TreeEnsemble, flavor: Flavor, data: &TableData<'
     }
     if let (true, Some(names)) = (xgboost, model.feature_names()) {
         match data {
-            TableData::Frame(frame) if frame.names.iter().zip(names).any(|(found, wanted)| found != wanted) => {
+            TableData::Frame(frame) if frame.names().iter().zip(names).any(|(found, wanted)| found != wanted) => {
                 return failed(format!("the model was trained with the columns {names:?}, in that order"));
             }
             TableData::Table(_) if booster => {
@@ -165,13 +181,13 @@ fn predict_trees(model: &trees::TreeEnsemble, flavor: Flavor, data: &TableData<'
     }
     let values = match data {
         TableData::Table(table) => {
-            numbers(std::slice::from_ref(&table.elements), table.elements.len(), 1, xgboost, true)
+            numbers(std::slice::from_ref(table.elements()), table.elements().len(), 1, xgboost, true)
         }
         TableData::Frame(frame) => {
             if rows == 0 && !xgboost {
                 return failed("the model takes at least one row".to_owned());
             }
-            numbers(&frame.columns, rows, columns, xgboost, false)
+            numbers(frame.columns(), rows, columns, xgboost, false)
         }
         TableData::Sparse(_) => None,
     };
@@ -190,7 +206,7 @@ fn predict_trees(model: &trees::TreeEnsemble, flavor: Flavor, data: &TableData<'
         Numbers::F64(values) => FeatureValues::F64(values),
     };
     let matrix = FeatureMatrix::new(values, rows, columns).map_err(inconsistent)?;
-    let prediction = model.predict(matrix, EnsembleOutput::Predict).map_err(inconsistent)?;
+    let prediction = model.predict(matrix.until(stop), EnsembleOutput::Predict).map_err(inconsistent)?;
     let elements = match prediction.values {
         PredictedValues::F32(values) => Elements::F32(values.into()),
         PredictedValues::F64(values) => Elements::F64(values.into()),

@@ -12,10 +12,13 @@ mod evaluator;
 mod python;
 mod scoring;
 mod signature;
+#[cfg(test)]
+mod tests;
 mod values;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
@@ -26,11 +29,10 @@ use self::enforce::InputError;
 use self::evaluator::{Evaluator, Prediction};
 use self::signature::{InputSchema, Signature};
 use self::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray};
+use super::cancellation::{CancelOnDrop, NEVER};
+use super::row_sizes::RowSizes;
 use super::sklearn::{elements, tensor};
-use super::{
-    BoxFuture, Description as RuntimeDescription, Progress, RequestStream, ResponseStream, Runtime, RuntimeError,
-    RuntimeStatus, answer_first, ready,
-};
+use super::{BoxFuture, Description as RuntimeDescription, Predictor, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
 use crate::evaluators::sklearn::Elements;
@@ -95,6 +97,7 @@ pub(super) struct MlflowModel {
     model: Arc<NativeModel>,
     content_type: Option<Arc<str>>,
     description: Arc<RuntimeDescription>,
+    row_sizes: Arc<RowSizes>,
     compute: ComputePool,
 }
 
@@ -116,9 +119,9 @@ impl NativeModel {
         &self.signature
     }
 
-    fn predict(&self, input: &ModelInput) -> Result<Prediction, InputError> {
+    fn predict(&self, input: &ModelInput, stop: &AtomicBool) -> Result<Prediction, InputError> {
         let data = enforce::enforce(input, &self.signature.input)?;
-        self.evaluator.predict(&data)
+        self.evaluator.predict(&data, stop)
     }
 }
 
@@ -183,7 +186,13 @@ impl MlflowModel {
             ..RuntimeDescription::native()
         };
         let model = NativeModel { name: settings.name.clone(), version, signature, evaluator };
-        Ok(Self { model: Arc::new(model), content_type, description: Arc::new(description), compute: compute.clone() })
+        Ok(Self {
+            model: Arc::new(model),
+            content_type,
+            description: Arc::new(description),
+            row_sizes: Arc::default(),
+            compute: compute.clone(),
+        })
     }
 
     fn content_type(&self) -> Option<&str> {
@@ -196,6 +205,7 @@ impl MlflowModel {
         match content_type {
             Some("np" | "pd" | "str") => {}
             Some(other) => {
+                let other = python::echo_name(other);
                 let message = format!(
                     "unsupported content type `{other}`: expected `np`, `pd` or `str`, because the server evaluates this model natively"
                 );
@@ -226,9 +236,9 @@ impl MlflowModel {
         }
     }
 
-    fn answer(&self, request: &InferenceRequest) -> Result<InferenceResponse, RuntimeError> {
+    fn answer(&self, request: &InferenceRequest, stop: &AtomicBool) -> Result<InferenceResponse, RuntimeError> {
         let input = self.model_input(request)?;
-        let prediction = self.model.predict(&input).map_err(|error| {
+        let prediction = self.model.predict(&input, stop).map_err(|error| {
             let message = match error {
                 InputError::Schema(reason) => {
                     let schema = &self.model.signature.input;
@@ -245,9 +255,17 @@ impl MlflowModel {
         Ok(InferenceResponse { parameters, outputs: vec![output], ..InferenceResponse::default() })
     }
 
-    fn invocations(&self, call: &CustomCall) -> CustomReply {
+    /// Returns the size of a row of the response to a request, in bytes, or `None` if the model rejects the request.
+    fn row_bytes(&self, request: &InferenceRequest) -> Option<usize> {
+        let inputs = request.inputs.iter().map(|input| input.slice_rows(0..1)).collect::<Option<_>>()?;
+        let first = InferenceRequest { parameters: request.parameters.clone(), inputs, ..InferenceRequest::default() };
+        let input = self.model_input(&first).ok()?;
+        self.model.evaluator.row_bytes(&enforce::enforce(&input, &self.model.signature.input).ok()?)
+    }
+
+    fn invocations(&self, call: &CustomCall, stop: &AtomicBool) -> CustomReply {
         let content_type = call.headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
-        scoring::answer(&self.model, content_type.as_deref().unwrap_or_default(), &call.body)
+        scoring::answer(&self.model, content_type.as_deref().unwrap_or_default(), &call.body, stop)
     }
 }
 
@@ -293,41 +311,34 @@ fn metadata(settings: &ModelSettings, signature: &Signature) -> ModelMetadata {
     }
 }
 
-impl Runtime for MlflowModel {
+impl Predictor for MlflowModel {
     fn description(&self) -> &RuntimeDescription {
         &self.description
-    }
-
-    fn status(&self) -> RuntimeStatus {
-        RuntimeStatus::AVAILABLE
     }
 
     fn parallelism(&self) -> usize {
         self.compute.width()
     }
 
-    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
-        ready(Ok(()))
+    fn response_bytes(&self, request: &InferenceRequest) -> usize {
+        let row = self.row_sizes.get_or_insert(request, || self.row_bytes(request)).unwrap_or_default();
+        let rows = request.inputs.first().and_then(Tensor::rows).unwrap_or(1);
+        row.saturating_mul(rows)
     }
 
-    fn predict(
-        &self,
-        request: InferenceRequest,
-        progress: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        progress.begin();
+    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             let rows = request.inputs.first().and_then(|input| input.shape.first()).copied().unwrap_or(1);
             if self.model.evaluator.estimate(rows) <= INLINE {
-                return self.answer(&request);
+                return self.answer(&request, &NEVER);
             }
-            let (model, priority) = (self.clone(), request.priority);
-            self.compute.run_at(priority, move || model.answer(&request)).await.map_err(RuntimeError::panicked)?
+            let cancel = CancelOnDrop::default();
+            let (model, priority, stop) = (self.clone(), request.priority, cancel.flag());
+            self.compute
+                .run_at(priority, move || model.answer(&request, &stop))
+                .await
+                .map_err(RuntimeError::panicked)?
         })
-    }
-
-    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
-        answer_first(self, requests)
     }
 
     fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
@@ -336,10 +347,11 @@ impl Runtime for MlflowModel {
                 Some("/invocations") => {
                     // Estimates the number of rows, at 16 bytes each.
                     if call.body.len() <= INLINE_BODY && self.model.evaluator.estimate(call.body.len() / 16) <= INLINE {
-                        return Ok(self.invocations(&call));
+                        return Ok(self.invocations(&call, &NEVER));
                     }
-                    let model = self.clone();
-                    let answer = self.compute.run(move || model.invocations(&call)).await;
+                    let cancel = CancelOnDrop::default();
+                    let (model, stop) = (self.clone(), cancel.flag());
+                    let answer = self.compute.run(move || model.invocations(&call, &stop)).await;
                     return answer.map_err(RuntimeError::panicked);
                 }
                 Some("/version") => self.model.version.clone(),

@@ -1,5 +1,6 @@
 //! Python's formats: JSON with Python's extensions and error messages, and the `repr` of values.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -288,6 +289,35 @@ impl Json {
     }
 }
 
+/// The most bytes of a request, and of a name in it, that messages repeat. Their escapes may be longer.
+const MAX_ECHO: usize = 1024;
+const MAX_NAME: usize = 128;
+
+/// Cuts a text of a request for a message.
+pub(super) fn echo(text: &str) -> Cow<'_, str> {
+    cut(text, MAX_ECHO)
+}
+
+/// Cuts a name in a request for a message.
+pub(super) fn echo_name(name: &str) -> Cow<'_, str> {
+    cut(name, MAX_NAME)
+}
+
+/// Formats the bytes of a request for a message, as `repr` does.
+pub(super) fn echo_bytes(bytes: &[u8]) -> String {
+    match bytes.get(..MAX_ECHO) {
+        Some(start) if bytes.len() > MAX_ECHO => format!("{}...", repr_bytes(start)),
+        _ => repr_bytes(bytes),
+    }
+}
+
+fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("{}...", &text[..text.floor_char_boundary(most)]))
+}
+
 /// Formats a list of formatted items.
 pub(super) fn list(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(", "))
@@ -316,7 +346,7 @@ pub(super) fn repr(text: &str) -> String {
 }
 
 /// Writes bytes as Python's `repr` does.
-pub(super) fn repr_bytes(bytes: &[u8]) -> String {
+fn repr_bytes(bytes: &[u8]) -> String {
     let quote = if bytes.contains(&b'\'') && !bytes.contains(&b'"') { b'"' } else { b'\'' };
     let mut written = format!("b{}", char::from(quote));
     for &byte in bytes {
@@ -450,6 +480,15 @@ mod tests {
             assert_eq!(read(text), Err(JsonError::Syntax(wanted.to_owned())), "{text}");
         }
         assert_eq!(read(&"[".repeat(1 << 20)), Err(JsonError::Depth));
+    }
+
+    #[test]
+    fn echoes_are_cut_between_characters() {
+        assert_eq!(echo("short"), "short");
+        assert_eq!(echo_name(&"ü".repeat(100)), format!("{}...", "ü".repeat(64)));
+        assert_eq!(echo_name(&format!("a{}", "ü".repeat(100))), format!("a{}...", "ü".repeat(63)));
+        assert_eq!(echo_bytes(b"\xff"), "b'\\xff'");
+        assert_eq!(echo_bytes(&[b'a'; 5000]).len(), 1024 + "b''...".len());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! `POST /invocations`: the protocol of MLflow's scoring server.
 
+use std::collections::HashMap;
 use std::fmt::Write;
+use std::sync::atomic::AtomicBool;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -9,9 +11,9 @@ use super::NativeModel;
 use super::csv;
 use super::enforce::InputError;
 use super::evaluator::Prediction;
-use super::python::{self, Json, JsonError, repr_bytes, write_float, write_text};
+use super::python::{self, Json, JsonError, echo, echo_bytes, echo_name, write_float, write_text};
 use super::signature::{ColumnType, InputSchema};
-use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray, cast_column, infer};
+use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray, cast_column, check_cells, infer};
 use crate::evaluators::sklearn::{Elements, IntType};
 use crate::types::CustomReply;
 
@@ -23,6 +25,9 @@ const LLM_FIELDS: [&str; 3] = ["messages", "prompt", "input"];
 const ONE_FIELD: &str = "The input must be a JSON dictionary with exactly one of the input fields {'dataframe_records', 'dataframe_split', 'inputs', 'instances'}";
 const PROTOCOL_CHANGE: &str = "IMPORTANT: The MLflow Model scoring protocol has changed in MLflow version 2.0. If you are seeing this error, you are likely using an outdated scoring request format. To resolve the error, either update your request format or adjust your MLflow Model's requirements file to specify an older version of MLflow (for example, change the 'mlflow' requirement specifier to 'mlflow==1.30.0'). If you are making a request using the MLflow client (e.g. via `mlflow.pyfunc.spark_udf()`), upgrade your MLflow client to a version >= 2.0 in order to use the new request format. For more information about the updated MLflow Model scoring protocol in MLflow 2.0, see https://mlflow.org/docs/latest/models.html#deploy-mlflow-models.";
 const UNEXPECTED: &str = "Encountered an unexpected error while evaluating the model. Verify that the serialized input Dataframe is compatible with the model for inference.";
+
+/// The most bytes of a message that are logged.
+const MAX_LOGGED: usize = 1024;
 
 /// Why a call is answered with an error.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,11 +47,11 @@ fn invalid(message: impl std::fmt::Display) -> ScoringError {
 }
 
 /// Answers a call.
-pub(super) fn answer(model: &NativeModel, content_type: &str, body: &[u8]) -> CustomReply {
-    match predictions(model, content_type, body) {
+pub(super) fn answer(model: &NativeModel, content_type: &str, body: &[u8], stop: &AtomicBool) -> CustomReply {
+    match predictions(model, content_type, body, stop) {
         Ok(text) => reply(StatusCode::OK, "application/json", text),
         Err(failure) => {
-            tracing::info!(model = model.name(), "A call of /invocations failed: {failure:?}");
+            tracing::debug!(model = model.name(), reason = failure.reason(), "A call of /invocations failed.");
             failure.reply()
         }
     }
@@ -60,6 +65,12 @@ pub(super) fn reply(status: StatusCode, content_type: &'static str, text: String
 }
 
 impl ScoringError {
+    /// Returns the start of the message, for the log.
+    fn reason(&self) -> &str {
+        let (Self::ContentType(text) | Self::BadRequest(text) | Self::Schema(text) | Self::Unreadable(text)) = self;
+        &text[..text.floor_char_boundary(MAX_LOGGED)]
+    }
+
     fn reply(self) -> CustomReply {
         let (code, message, state, class) = match self {
             Self::ContentType(text) => {
@@ -76,7 +87,12 @@ impl ScoringError {
     }
 }
 
-fn predictions(model: &NativeModel, content_type: &str, body: &[u8]) -> Result<String, ScoringError> {
+fn predictions(
+    model: &NativeModel,
+    content_type: &str,
+    body: &[u8],
+    stop: &AtomicBool,
+) -> Result<String, ScoringError> {
     let input = read_body(&model.signature().input, content_type, body)?;
     let failed = |error| match error {
         InputError::Schema(reason) => {
@@ -86,14 +102,15 @@ fn predictions(model: &NativeModel, content_type: &str, body: &[u8]) -> Result<S
             ))
         }
         InputError::Model(reason) => {
-            tracing::info!(model = model.name(), "The model cannot process the request: {reason}");
+            let reason = python::echo(&reason).into_owned();
+            tracing::debug!(model = model.name(), reason, "The model cannot process a call of /invocations.");
             ScoringError::BadRequest(UNEXPECTED.to_owned())
         }
         InputError::NotNative(reason) => {
             invalid(format_args!("The server evaluates this model natively, and {reason}."))
         }
     };
-    let prediction = model.predict(&input).map_err(failed)?;
+    let prediction = model.predict(&input, stop).map_err(failed)?;
     let mut text = "{\"predictions\": ".to_owned();
     write_prediction(&mut text, &prediction);
     text.push('}');
@@ -113,7 +130,8 @@ fn read_body(schema: &InputSchema, content_type: &str, body: &[u8]) -> Result<Mo
     if !others.is_empty() {
         let names = others.join(", ");
         return Err(ScoringError::ContentType(format!(
-            "Unrecognized content type parameters: {names}. {PROTOCOL_CHANGE}"
+            "Unrecognized content type parameters: {}. {PROTOCOL_CHANGE}",
+            echo(&names)
         )));
     }
     let unreadable = |reason: &str| ScoringError::Unreadable(format!("Invalid input. It cannot be read: {reason}"));
@@ -136,7 +154,7 @@ fn read_body(schema: &InputSchema, content_type: &str, body: &[u8]) -> Result<Mo
                     let error = super::values::PythonException { class: "JSONDecodeError", message: reason };
                     Err(invalid(format_args!(
                         "Ensure that input is a valid JSON formatted string. Error: '{error}'\nInput: \n{}\n",
-                        repr_bytes(body)
+                        echo_bytes(body)
                     )))
                 }
             }
@@ -146,7 +164,8 @@ fn read_body(schema: &InputSchema, content_type: &str, body: &[u8]) -> Result<Mo
                 .to_owned(),
         )),
         _ => Err(ScoringError::ContentType(format!(
-            "This predictor only supports the following content types: Types: ['text/csv', 'application/json', 'application/vnd.apache.parquet']. Got '{content_type}'."
+            "This predictor only supports the following content types: Types: ['text/csv', 'application/json', 'application/vnd.apache.parquet']. Got '{}'.",
+            echo(content_type)
         ))),
     }
 }
@@ -209,7 +228,8 @@ fn split(data: Json, input: &InputSchema) -> Result<ModelInput, ScoringError> {
         let names = names.iter().map(|name| python::repr(name)).collect::<Vec<_>>().join(", ");
         let names = if names.is_empty() { "set()".to_owned() } else { format!("{{{names}}}") };
         return Err(invalid(format_args!(
-            "Dataframe split format must have 'data' field and optionally 'columns' and 'index' fields. Got {names}.'"
+            "Dataframe split format must have 'data' field and optionally 'columns' and 'index' fields. Got {}.'",
+            echo(&names)
         )));
     }
     let find = |name: &str| entries.iter().find(|(own, _)| own == name).map(|(_, value)| value);
@@ -225,7 +245,7 @@ fn split(data: Json, input: &InputSchema) -> Result<ModelInput, ScoringError> {
         })?),
         Some(other) => {
             let reason =
-                format!("Index(...) must be called with a collection of some kind, {} was passed", other.repr());
+                format!("Index(...) must be called with a collection of some kind, {} was passed", echo(&other.repr()));
             return Err(wrong(reason));
         }
     };
@@ -258,6 +278,8 @@ fn split(data: Json, input: &InputSchema) -> Result<ModelInput, ScoringError> {
         let (rows, names) = (cells.len(), index.len());
         return Err(wrong(format!("Length of values ({rows}) does not match length of index ({names})")));
     }
+    let values = cells.iter().map(Vec::len).sum();
+    check_cells(cells.len(), labels.len(), values).map_err(|reason| invalid(format_args!("The data is {reason}.")))?;
     // Short rows are filled with missing values.
     let columns: Vec<Vec<&Json>> = (0..labels.len())
         .map(|column| cells.iter().map(|row| row.get(column).copied().unwrap_or(&Json::Null)).collect())
@@ -283,7 +305,7 @@ fn records(data: &Json, input: &InputSchema) -> Result<ModelInput, ScoringError>
         return Err(invalid(format_args!("Dataframe records format must be a list of records. Got {class}.")));
     };
     let mut labels: Vec<ColumnLabel> = Vec::new();
-    let mut places = std::collections::HashMap::new();
+    let mut places = HashMap::new();
     let mut rows = Vec::with_capacity(items.len());
     for item in items {
         let Json::Object(entries) = item else {
@@ -299,9 +321,8 @@ fn records(data: &Json, input: &InputSchema) -> Result<ModelInput, ScoringError>
         }
         rows.push(row);
     }
-    if labels.len().saturating_mul(rows.len()) > MAX_CELLS {
-        return Err(invalid(format_args!("The records have more than {MAX_CELLS} cells, most of them missing.")));
-    }
+    let values = rows.iter().map(Vec::len).sum();
+    check_cells(rows.len(), labels.len(), values).map_err(|reason| invalid(format_args!("The data is {reason}.")))?;
     let mut columns: Vec<Vec<&Json>> = vec![vec![&Json::Null; rows.len()]; labels.len()];
     for (index, row) in rows.iter().enumerate() {
         for (place, value) in row {
@@ -311,9 +332,6 @@ fn records(data: &Json, input: &InputSchema) -> Result<ModelInput, ScoringError>
     frame(labels, &columns, rows.len(), input).map(ModelInput::Frame)
 }
 
-/// The most cells that a frame of records may have: each record can add columns that all others lack.
-const MAX_CELLS: usize = 1 << 24;
-
 /// Creates a frame whose columns have the types in the signature.
 fn frame(
     labels: Vec<ColumnLabel>,
@@ -321,16 +339,27 @@ fn frame(
     rows: usize,
     input: &InputSchema,
 ) -> Result<DataFrame, ScoringError> {
+    let declared: HashMap<&str, (usize, ColumnType)> = match input {
+        InputSchema::Columns(columns) => columns
+            .iter()
+            .enumerate()
+            .rev()
+            .map(|(place, column)| (column.name.as_str(), (place, column.kind)))
+            .collect(),
+        InputSchema::Any | InputSchema::Tensor { .. } => HashMap::new(),
+    };
+    let declared = |label: &ColumnLabel| match label {
+        ColumnLabel::Name(name) => declared.get(name.as_str()).copied(),
+        ColumnLabel::Index(_) => None,
+    };
     let wanted = |label: &ColumnLabel| match input {
         InputSchema::Any => None,
-        InputSchema::Columns(columns) => columns.iter().find(|column| label.is(&column.name)).map(|column| column.kind),
+        InputSchema::Columns(_) => declared(label).map(|(_, kind)| kind),
         InputSchema::Tensor { kind, .. } => Some(kind.0),
     };
     // The error names the first column, in the order of the signature, that cannot be converted.
     let mut order: Vec<usize> = (0..labels.len()).collect();
-    if let InputSchema::Columns(columns) = input {
-        order.sort_by_key(|place| columns.iter().position(|column| labels[*place].is(&column.name)));
-    }
+    order.sort_by_key(|place| declared(&labels[*place]).map(|(place, _)| place));
     let mut columns: Vec<ColumnValues> = vec![ColumnValues::Objects(Vec::new()); labels.len()];
     for place in order {
         let (label, cells) = (&labels[place], &cells[place]);
@@ -340,14 +369,14 @@ fn frame(
                 // pandas looks at the first row for lists.
                 return Err(invalid(format_args!(
                     "Data is not compatible with model signature. Failed to convert column {} to type '{}'. Error: 'IndexError('single positional indexer is out-of-bounds')'",
-                    label.text(),
+                    echo_name(&label.text()),
                     kind.pandas()
                 )));
             }
             Some(kind) => cast_column(cells, kind).map_err(|error| {
                 invalid(format_args!(
                     "Data is not compatible with model signature. Failed to convert column {} to type '{}'. Error: '{error}'",
-                    label.text(),
+                    echo_name(&label.text()),
                     kind.pandas()
                 ))
             })?,
@@ -429,7 +458,7 @@ fn inputs(data: &Json, input: &InputSchema) -> Result<ModelInput, ScoringError> 
                     let spec = spec.split(", '").next().unwrap_or_default();
                     invalid(format_args!(
                         "Failed to convert data `{}` to type `{spec}` defined in the model signature.",
-                        data.text()
+                        echo(&data.text())
                     ))
                 }
                 failure => failure,
@@ -462,7 +491,7 @@ fn instances(data: &Json, input: &InputSchema) -> Result<ModelInput, ScoringErro
         }
     };
     let mut names: Vec<&String> = Vec::new();
-    let mut places = std::collections::HashMap::new();
+    let mut places = HashMap::new();
     let mut lists: Vec<Vec<Json>> = Vec::new();
     for item in items {
         let Json::Object(entries) = item else {

@@ -4,7 +4,7 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use super::python::{self, Json, parse_float, parse_int, repr, tuple};
+use super::python::{self, Json, echo, echo_name, parse_float, parse_int, repr, tuple};
 use super::signature::ColumnType;
 use crate::evaluators::sklearn::{Elements, IntType};
 
@@ -75,7 +75,7 @@ pub(super) enum ColumnValues {
 impl fmt::Display for ColumnLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Name(name) => f.write_str(&repr(name)),
+            Self::Name(name) => f.write_str(&repr(&echo_name(name))),
             Self::Index(index) => index.fmt(f),
         }
     }
@@ -88,10 +88,6 @@ impl ColumnLabel {
             Self::Name(name) => name.clone(),
             Self::Index(index) => index.to_string(),
         }
-    }
-
-    pub(super) fn is(&self, name: &str) -> bool {
-        matches!(self, Self::Name(own) if own == name)
     }
 }
 
@@ -304,10 +300,11 @@ fn float(cell: &Json) -> Result<f64, PythonException> {
         Json::Null => Ok(f64::NAN),
         Json::Bool(value) => Ok(f64::from(u8::from(*value))),
         Json::Int(value) => Ok(*value as f64),
-        Json::Big(digits) => digits.parse().map_err(|_| exception("ValueError", digits.clone())),
+        Json::Big(digits) => digits.parse().map_err(|_| exception("ValueError", echo(digits).into_owned())),
         Json::Float(value) => Ok(*value),
-        Json::Text(text) => parse_float(text)
-            .ok_or_else(|| exception("ValueError", format!("could not convert string to float: {}", repr(text)))),
+        Json::Text(text) => parse_float(text).ok_or_else(|| {
+            exception("ValueError", format!("could not convert string to float: {}", repr(&echo(text))))
+        }),
         Json::List(_) | Json::Object(_) => {
             let message = format!("float() argument must be a string or a real number, not '{}'", cell.class());
             Err(exception("TypeError", message))
@@ -331,8 +328,9 @@ fn integer(cell: &Json) -> Result<i64, PythonException> {
             i64::MIN => Err(large()),
             value => Ok(value),
         },
-        Json::Text(text) => parse_int(text)
-            .ok_or_else(|| exception("ValueError", format!("invalid literal for int() with base 10: {}", repr(text)))),
+        Json::Text(text) => parse_int(text).ok_or_else(|| {
+            exception("ValueError", format!("invalid literal for int() with base 10: {}", repr(&echo(text))))
+        }),
         Json::Null | Json::List(_) | Json::Object(_) => {
             let class = cell.class();
             let message =
@@ -359,6 +357,10 @@ fn truth(cell: &Json) -> bool {
 const MAX_ROWS: usize = 60;
 const MAX_COLUMNS: usize = 20;
 const MAX_LINE: usize = 75;
+/// The width of a frame that pandas shows without wrapping it, in characters.
+const MAX_FRAME_LINE: usize = 80;
+/// The most columns of an empty frame that a message shows; their text is cut, too.
+const MAX_LABELS: usize = 1000;
 
 /// Formats the input as Python's `str` does if it is short and simple, because messages contain it.
 impl fmt::Display for ModelInput {
@@ -383,7 +385,7 @@ impl fmt::Display for ModelInput {
             Self::Frame(frame) => frame.text(),
             Self::Other { text, .. } => (text.len() <= 1000).then(|| text.clone()),
         };
-        f.write_str(text.as_deref().unwrap_or("..."))
+        f.write_str(&echo(text.as_deref().unwrap_or("...")))
     }
 }
 
@@ -479,16 +481,34 @@ fn aligned_floats(values: &[f64], write: impl Fn(f64) -> String) -> Option<Vec<S
     Some(parts.iter().zip(values).map(cell).collect())
 }
 
+/// The cells of a frame that are always accepted.
+const FREE_CELLS: usize = 1 << 20;
+/// The most cells of a larger frame for each value in the body.
+const CELLS_PER_VALUE: usize = 4;
+
+/// Checks that a frame would not have far more cells than its body has values: a few bytes may add a column, or a row, of missing
+/// values.
+pub(super) fn check_cells(rows: usize, columns: usize, values: usize) -> Result<(), String> {
+    let limit = values.saturating_mul(CELLS_PER_VALUE).max(FREE_CELLS);
+    if rows.saturating_mul(columns) <= limit {
+        return Ok(());
+    }
+    Err(format!(
+        "a table of {rows} rows and {columns} columns with {values} values has too many missing ones: send fewer rows at once"
+    ))
+}
+
 impl DataFrame {
     fn text(&self) -> Option<String> {
         if self.labels.is_empty() || self.rows == 0 {
-            let labels: Vec<_> = self.labels.iter().map(ColumnLabel::text).collect();
+            let labels: Vec<_> = self.labels.iter().take(MAX_LABELS).map(ColumnLabel::text).collect();
             return Some(format!("Empty DataFrame\nColumns: [{}]\nIndex: []", labels.join(", ")));
         }
         if self.rows > MAX_ROWS || self.labels.len() > MAX_COLUMNS {
             return None;
         }
         let index_width = (self.rows - 1).to_string().len();
+        let mut line_width = index_width;
         let mut lines: Vec<String> = vec![" ".repeat(index_width)];
         lines.extend((0..self.rows).map(|row| format!("{row:<index_width$}")));
         for (label, column) in self.labels.iter().zip(&self.columns) {
@@ -506,12 +526,16 @@ impl DataFrame {
             let cells: Vec<String> =
                 [format!(" {}", label.text())].into_iter().chain(cells.into_iter().map(spaced)).collect();
             let width = cells.iter().map(|text| text.chars().count()).max().unwrap_or_default();
+            line_width += 1 + width;
+            // pandas wraps frames that are wider. Rust does not format texts with more than 65,535 characters.
+            if line_width > MAX_FRAME_LINE {
+                return None;
+            }
             for (line, cell) in lines.iter_mut().zip(&cells) {
                 let _ = write!(line, " {cell:>width$}");
             }
         }
-        // pandas wraps frames that are wider.
-        lines.iter().all(|line| line.chars().count() <= 80).then(|| lines.join("\n"))
+        Some(lines.join("\n"))
     }
 }
 

@@ -17,6 +17,8 @@ use crate::types::{
 
 /// Each tensor starts at a multiple of this in a tail, in bytes.
 const ALIGNMENT: usize = 8;
+/// The maximum number of headers of a response. A map of headers cannot hold more than 24,576.
+const MAX_HEADERS: usize = 1024;
 static PADDING: [u8; ALIGNMENT] = [0; ALIGNMENT];
 
 /// The head of `load`.
@@ -161,6 +163,18 @@ pub(super) enum MessageError {
     Status { status: u16 },
     #[error("the handler returned an invalid header: `{name}`")]
     Header { name: String },
+    #[error("the model returned {found} headers, more than the limit of {MAX_HEADERS}")]
+    TooManyHeaders { found: usize },
+}
+
+impl MessageError {
+    /// Returns whether the model's code caused the error, not the worker.
+    pub(super) const fn is_of_model(&self) -> bool {
+        match self {
+            Self::Tensor(_) | Self::Status { .. } | Self::Header { .. } | Self::TooManyHeaders { .. } => true,
+            Self::Head { .. } | Self::Datatype { .. } | Self::OutOfBounds { .. } => false,
+        }
+    }
 }
 
 /// Serializes a head.
@@ -332,6 +346,7 @@ pub(super) fn read_response(frame: &Frame) -> Result<InferenceResponse, MessageE
     let ResponseHead { parameters, headers, outputs } = frame.read_head()?;
     let mut tail = frame.tail.clone();
     let outputs = outputs.into_iter().map(|output| decode_tensor(output, &mut tail)).collect::<Result<_, _>>()?;
+    check_headers(headers.len())?;
     let headers = headers.iter().filter_map(|(name, value)| {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(text).ok()?))
@@ -373,6 +388,7 @@ pub(super) fn read_reply(frame: &Frame) -> Result<CustomReply, MessageError> {
     let ReplyHead { status: number, headers: pairs } = frame.read_head()?;
     let status = StatusCode::from_u16(number).ok().filter(|status| !status.is_informational());
     let status = status.ok_or(MessageError::Status { status: number })?;
+    check_headers(pairs.len())?;
     let mut headers = HeaderMap::with_capacity(pairs.len());
     for (name, value) in pairs {
         let bytes: Option<Vec<u8>> = value.chars().map(|character| u8::try_from(character).ok()).collect();
@@ -383,6 +399,10 @@ pub(super) fn read_reply(frame: &Frame) -> Result<CustomReply, MessageError> {
         };
     }
     Ok(CustomReply { status, headers, body: frame.tail.clone() })
+}
+
+fn check_headers(found: usize) -> Result<(), MessageError> {
+    if found > MAX_HEADERS { Err(MessageError::TooManyHeaders { found }) } else { Ok(()) }
 }
 
 fn decode_tensor(tensor: ResponseTensor<'_>, tail: &mut Bytes) -> Result<Tensor, MessageError> {
@@ -403,11 +423,12 @@ fn decode_tensor(tensor: ResponseTensor<'_>, tail: &mut Bytes) -> Result<Tensor,
         TensorData::Fixed(bytes)
     };
     let tensor = Tensor { name, datatype, shape, parameters, data };
-    // A shape that does not match the data is passed on, as in the original.
-    match tensor.check() {
-        Err(error @ TensorError::Width { .. }) => Err(error.into()),
-        _ => Ok(tensor),
+    // One string may have any shape: the original's manual answers with the length of a document as its shape.
+    if tensor.datatype == Datatype::Bytes && tensor.len() == 1 {
+        return Ok(tensor);
     }
+    tensor.check()?;
+    Ok(tensor)
 }
 
 fn decode_elements(mut bytes: Bytes, count: usize) -> Option<BytesElements> {
@@ -422,4 +443,62 @@ fn decode_elements(mut bytes: Bytes, count: usize) -> Option<BytesElements> {
     };
     let spans = (0..count).map(|index| offset(index)..offset(index + 1)).collect();
     BytesElements::new(bytes, spans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn frame(kind: FrameKind, head: &Value, tail: &'static [u8]) -> Frame {
+        Frame { kind, id: 1, head: head.to_string().into(), tail: Bytes::from_static(tail) }
+    }
+
+    fn answer(datatype: &str, shape: &[usize], count: Option<usize>, tail: &'static [u8]) -> Result<Tensor, String> {
+        let output = json!({"name": "y", "datatype": datatype, "shape": shape, "size": tail.len(), "count": count});
+        let read = read_response(&frame(FrameKind::Answer, &json!({"outputs": [output]}), tail));
+        read.map(|mut response| response.outputs.remove(0)).map_err(|error| {
+            assert!(error.is_of_model(), "{error:?}");
+            error.to_string()
+        })
+    }
+
+    #[test]
+    fn response_shapes_must_match_the_data() {
+        assert_eq!(answer("INT8", &[3], None, b"abc").unwrap().len(), 3);
+        let message = "tensor `y` of shape [4000000000000, 2] needs 8000000000000 elements, but 3 were given";
+        assert_eq!(answer("INT8", &[4_000_000_000_000, 2], None, b"abc").unwrap_err(), message);
+        let message = "the shape [18446744073709551615, 2] of tensor `y` has more elements than memory can address";
+        assert_eq!(answer("INT8", &[usize::MAX, 2], None, b"abc").unwrap_err(), message);
+        let two = b"\0\0\0\0\x01\0\0\0\x02\0\0\0ab";
+        assert_eq!(answer("BYTES", &[2], Some(2), two).unwrap().len(), 2);
+        let message = "tensor `y` of shape [3] needs 3 elements, but 2 were given";
+        assert_eq!(answer("BYTES", &[3], Some(2), two).unwrap_err(), message);
+        let one = b"\0\0\0\0\x02\0\0\0ab";
+        assert_eq!(answer("BYTES", &[2], Some(1), one).unwrap().shape, [2], "as in the original's manual");
+    }
+
+    #[test]
+    fn headers_beyond_the_limit_are_an_error_of_the_model() {
+        let count = 40_000;
+        let pairs: Vec<_> = (0..count).map(|index| json!([format!("x-{index}"), "1"])).collect();
+        let error = read_reply(&frame(FrameKind::Reply, &json!({"status": 200, "headers": pairs}), b"")).unwrap_err();
+        let message = "the model returned 40000 headers, more than the limit of 1024";
+        assert_eq!((error.to_string().as_str(), error.is_of_model()), (message, true));
+        let map: serde_json::Map<_, _> = (0..count).map(|index| (format!("x-{index}"), json!("1"))).collect();
+        let error = read_response(&frame(FrameKind::Answer, &json!({"headers": map, "outputs": []}), b"")).unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+
+    #[test]
+    fn request_that_exceeds_a_frame_is_an_error_of_the_client() {
+        use crate::runtimes::RuntimeErrorKind;
+
+        let id = "x".repeat(super::super::frame::MAX_HEAD);
+        let request = InferenceRequest { id, ..InferenceRequest::default() };
+        let error = request_frame(FrameKind::Predict, Some(1), &request).unwrap_err();
+        let error = super::super::model::too_long(error);
+        assert_eq!(error.kind(), RuntimeErrorKind::InvalidRequest);
+        assert!(error.to_string().contains("exceeds the limit of 16777216"), "{error}");
+    }
 }

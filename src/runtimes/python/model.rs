@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use tracing::{error, warn};
 
 use super::dispatch::{CallTarget, Lane, ModelNumber};
-use super::frame::{Frame, FrameKind};
-use super::message::{self, ErrorHead, FailureKind, HandlerInfo};
+use super::frame::{Frame, FrameError, FrameKind};
+use super::message::{self, ErrorHead, FailureKind, HandlerInfo, MessageError};
 use super::pool::{AddedModel, ModelSpec, Pool};
 use super::stream::AnswerStream;
 use super::{CallError, PythonLoadError};
@@ -18,7 +18,7 @@ use crate::runtimes::{
     RuntimeStatus, answer_first, ready,
 };
 use crate::settings::ModelSettings;
-use crate::types::json::read_request;
+use crate::types::json::{ShapeRule, read_request_with};
 use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, PathTemplate, Priority};
 
 /// A model that the workers of a pool have loaded. Dropping it unloads it.
@@ -103,7 +103,7 @@ fn custom_route(handler: &HandlerInfo) -> Result<CustomRoute, PythonLoadError> {
 /// Reads the requests of the setting `warmup`.
 fn warmup_requests(settings: &ModelSettings) -> Result<Vec<InferenceRequest>, PythonLoadError> {
     let read = |(index, sample): (usize, &Value)| {
-        let read = read_request(sample.to_string().as_bytes(), None);
+        let read = read_request_with(sample.to_string().as_bytes(), None, ShapeRule::PlainString);
         let invalid = |error| format!("the sample is not a valid inference request: {error}");
         read.map(|incoming| incoming.request).map_err(|error| PythonLoadError::Warmup { index, reason: invalid(error) })
     };
@@ -222,14 +222,13 @@ impl Runtime for PythonModel {
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             self.check_ready()?;
-            let frame =
-                message::request_frame(FrameKind::Predict, Some(self.number), &request).map_err(inconsistent)?;
+            let frame = message::request_frame(FrameKind::Predict, Some(self.number), &request).map_err(too_long)?;
             let (id, priority) = (request.id, request.priority);
             drop(request.inputs);
             let target = CallTarget { model: self.number, lane: self.lane, priority };
             let frame = self.pool.call(target, frame, progress).await?;
             let frame = self.check_answer(&id, frame)?;
-            message::read_response(&frame).map_err(inconsistent)
+            message::read_response(&frame).map_err(invalid_response)
         })
     }
 
@@ -242,13 +241,12 @@ impl Runtime for PythonModel {
             self.check_ready()?;
             let handler = self.handlers.get(route).ok_or_else(|| RuntimeError::no_route(route))?;
             let id = call.headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
-            let frame = message::call_frame(self.number, &handler.name, call).map_err(inconsistent)?;
+            let frame = message::call_frame(self.number, &handler.name, call).map_err(too_long)?;
             let lane = if handler.plain { Lane::Thread(self.number) } else { Lane::Loop };
             let target = CallTarget { model: self.number, lane, priority: Priority::default() };
             let frame = self.pool.call(target, frame, Arc::new(())).await?;
             let frame = self.check_answer(&id, frame)?;
-            // An invalid status or header is an error of the model.
-            message::read_reply(&frame).map_err(|error| RuntimeError::exception(error.to_string()))
+            message::read_reply(&frame).map_err(invalid_response)
         })
     }
 }
@@ -256,6 +254,18 @@ impl Runtime for PythonModel {
 /// Wraps the error of a frame that cannot be written or read, which is a bug of the server.
 pub(super) fn inconsistent(error: impl std::error::Error + Send + Sync + 'static) -> RuntimeError {
     RuntimeError::inconsistent(error)
+}
+
+/// Returns the error for a request that does not fit in a frame.
+pub(super) fn too_long(error: FrameError) -> RuntimeError {
+    RuntimeError::invalid_request(format!(
+        "the request is too long for a Python model: {error}; send fewer inputs, parameters and headers, and shorter names"
+    ))
+}
+
+/// Returns the error for a response that is not valid, because of the model's code or because of a bug.
+pub(super) fn invalid_response(error: MessageError) -> RuntimeError {
+    if error.is_of_model() { RuntimeError::exception(error.to_string()) } else { inconsistent(error) }
 }
 
 impl Drop for PythonModel {

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::CallError;
 use super::frame::{Frame, FrameKind, OutgoingFrame};
 use super::message::{self, CreditHead, StreamHead};
-use super::model::{PythonModel, inconsistent};
+use super::model::{PythonModel, inconsistent, invalid_response, too_long};
 use super::pool::OpenCall;
 use crate::runtimes::{RequestStream, ResponseStream, RuntimeError};
 use crate::types::{InferenceRequest, InferenceResponse};
@@ -37,7 +37,7 @@ impl AnswerStream {
             let first = requests.next().await.ok_or_else(RuntimeError::no_request)?;
             model.check_ready()?;
             let head = StreamHead { model: model.number, request: &first.id, credit: AHEAD };
-            let frame = OutgoingFrame::new(FrameKind::Stream, message::encode_head(&head)).map_err(inconsistent)?;
+            let frame = OutgoingFrame::new(FrameKind::Stream, message::encode_head(&head)).map_err(too_long)?;
             let (call, frames) = model.pool.open(model.number, first.priority, frame)?;
             let id = first.id.clone();
             Ok::<_, RuntimeError>(Self {
@@ -82,7 +82,7 @@ impl AnswerStream {
                         FrameKind::Answer => {
                             let credit = OutgoingFrame::new(FrameKind::Credit, message::encode_head(&CreditHead { count: 1 }));
                             self.call.send(credit.map_err(inconsistent)?);
-                            return message::read_response(&frame).map(Some).map_err(inconsistent);
+                            return message::read_response(&frame).map(Some).map_err(invalid_response);
                         }
                         FrameKind::Credit => {
                             let CreditHead { count } = frame.read_head().map_err(inconsistent)?;
@@ -109,7 +109,7 @@ impl AnswerStream {
 
     fn send(&mut self, request: &InferenceRequest) -> Result<(), RuntimeError> {
         self.credit -= 1;
-        self.call.send(message::request_frame(FrameKind::Item, None, request).map_err(inconsistent)?);
+        self.call.send(message::request_frame(FrameKind::Item, None, request).map_err(too_long)?);
         Ok(())
     }
 }

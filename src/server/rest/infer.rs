@@ -13,9 +13,10 @@ use super::respond::{self, BodyChunks, Response};
 use super::route::Route;
 use super::{App, RequestBody};
 use crate::inference::{Admission, ModelTarget};
+use crate::registry::ModelState;
 use crate::server::priority;
 use crate::telemetry::traces::RequestPhase;
-use crate::types::json::{self, BinaryOutputs, JsonBody, JsonRequest, ReadError, WriteOptions};
+use crate::types::json::{self, BinaryOutputs, JsonBody, JsonRequest, ReadError, ShapeRule, WriteOptions};
 use crate::types::{Datatype, InferenceRequest, InferenceResponse, Tensor, TraceContext};
 
 /// Responses with at least this many bytes of tensors to write as JSON are encoded on the compute pool.
@@ -108,9 +109,13 @@ pub(super) async fn read<B: RequestBody>(
     let target = target.with_deadline(deadline::of(headers)?);
     let reservation = &mut admission.reservation;
     let body = body::read(headers, body, app.max_body_bytes, &app.compute, reservation).await?;
+    let rule = match &target.model.state {
+        ModelState::Ready(runtime) => runtime.description().shape_rule(),
+        ModelState::Loading | ModelState::Failed { .. } => ShapeRule::Exact,
+    };
     let size = body.json.len() + body.binary.as_ref().map_or(0, Bytes::len);
     let JsonRequest { mut request, id, binary_outputs } =
-        if size < LONG_BODY { parse(body)? } else { app.compute.run(move || parse(body)).await?? };
+        if size < LONG_BODY { parse(body, rule)? } else { app.compute.run(move || parse(body, rule)).await?? };
     reservation.resize(request.memory_bytes())?;
     request.id = id.unwrap_or_else(new_id);
     priority::assign(&mut request, headers)?;
@@ -125,6 +130,6 @@ fn new_id() -> String {
     Uuid::new_v4().hyphenated().encode_lower(&mut Uuid::encode_buffer()).to_owned()
 }
 
-fn parse(body: ReceivedBody) -> Result<JsonRequest, ReadError> {
-    json::read_request(&body.json, body.binary)
+fn parse(body: ReceivedBody, rule: ShapeRule) -> Result<JsonRequest, ReadError> {
+    json::read_request_with(&body.json, body.binary, rule)
 }

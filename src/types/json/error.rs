@@ -38,13 +38,18 @@ pub enum ReadError {
     BinaryLeft { found: usize },
     #[error("input `{input}` has both `data` and `binary_data_size`: send one of them")]
     TwoSources { input: String },
+    #[error("the request has more than {limit} inputs, outputs and parameters in all")]
+    TooManyParts { limit: usize },
+    #[error("the parameters of the request are longer than {limit} bytes of JSON in all: send long data as an input")]
+    ParametersTooLong { limit: usize },
     /// Data and shape are both valid but do not match.
     #[error(transparent)]
     Tensor(#[from] TensorError),
 }
 
 impl ReadError {
-    /// Returns whether the request is well-formed and only the data of a tensor does not match its shape or datatype.
+    /// Returns whether the request is well-formed, but the data of a tensor does not match its shape or datatype, or there is
+    /// too much of something.
     pub const fn is_mismatch(&self) -> bool {
         match self {
             Self::Element { .. }
@@ -53,6 +58,8 @@ impl ReadError {
             | Self::NoBinaryPart { .. }
             | Self::BinaryLeft { .. }
             | Self::TwoSources { .. }
+            | Self::TooManyParts { .. }
+            | Self::ParametersTooLong { .. }
             | Self::Tensor(_) => true,
             Self::Syntax { .. }
             | Self::TooDeep { .. }

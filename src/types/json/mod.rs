@@ -8,6 +8,7 @@ mod cursor;
 mod decimal;
 mod error;
 mod float;
+mod limits;
 mod number;
 mod reader;
 mod response;
@@ -15,6 +16,6 @@ mod writer;
 
 pub use binary::BinaryOutputs;
 pub use error::ReadError;
-pub use reader::{JsonRequest, read_request};
+pub use reader::{JsonRequest, ShapeRule, read_request, read_request_with};
 pub use response::read_response;
 pub use writer::{JsonBody, NonFinite, WriteError, WriteOptions, write_request, write_response};

@@ -8,6 +8,7 @@ use half::{bf16, f16};
 use super::ReadError;
 use super::binary::{self, BinaryOutputs, BinaryPart};
 use super::cursor::{Cursor, MAX_DEPTH};
+use super::limits::JsonLimits;
 use super::number::{self, Bool, JsonElement};
 use crate::types::shape::resolve_shape;
 use crate::types::{BytesElements, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData};
@@ -15,6 +16,20 @@ use crate::types::{BytesElements, Datatype, InferenceRequest, Parameters, Reques
 /// The minimum size of an element in the text (a digit and a comma), so that a declared shape cannot reserve more memory
 /// than the text could fill.
 const TEXT_PER_ELEMENT: usize = 2;
+
+/// The number of elements to reserve memory for if a dimension is open.
+const OPEN_CAPACITY: usize = 1024;
+
+/// How strictly the shape of a tensor must match its data.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ShapeRule {
+    /// The data has as many elements as the shape.
+    #[default]
+    Exact,
+    /// One string may also have any other shape, which becomes `[1]`. The original's tutorials send `"shape":[11]` with
+    /// `"data":"hello world"` to Python models.
+    PlainString,
+}
 
 /// A parsed request, with the parts that only the transport uses.
 #[derive(Debug, Clone, Default)]
@@ -27,7 +42,8 @@ pub struct JsonRequest {
     pub binary_outputs: BinaryOutputs,
 }
 
-/// Reads an inference request. `binary` is the data after the JSON, or `None` if the whole body is JSON.
+/// Reads an inference request whose shapes must match the data. `binary` is the data after the JSON, or `None` if the whole
+/// body is JSON.
 ///
 /// Tensors with binary data are slices of it. Unknown keys are ignored.
 ///
@@ -36,8 +52,17 @@ pub struct JsonRequest {
 /// Fails with the position and the reason. [`ReadError::is_mismatch`] distinguishes tensors that contradict themselves from
 /// malformed requests.
 pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<JsonRequest, ReadError> {
+    read_request_with(text, binary, ShapeRule::Exact)
+}
+
+/// Reads an inference request as [`read_request`] does, with a rule for shapes.
+///
+/// # Errors
+///
+/// See [`read_request`].
+pub fn read_request_with(text: &[u8], binary: Option<Bytes>, rule: ShapeRule) -> Result<JsonRequest, ReadError> {
     let mut cursor = Cursor::new(text);
-    let mut binary = BinaryPart::new(binary);
+    let mut tensors = TensorReader { binary: BinaryPart::new(binary), limits: JsonLimits::of_requests(), rule };
     let mut parsed = JsonRequest::default();
     let mut inputs = None;
     if cursor.peek() != Some(b'{') {
@@ -49,10 +74,13 @@ pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<JsonRequest, R
     cursor.object(|cursor, key| {
         match key {
             b"id" => parsed.id = optional(cursor, |cursor| string(cursor, || "id".to_owned()))?,
-            b"parameters" => parsed.request.parameters = parameters(cursor, || "parameters".to_owned())?,
-            b"inputs" => inputs = Some(read_tensors(cursor, "inputs", &mut binary)?),
+            b"parameters" => {
+                parsed.request.parameters = parameters(cursor, &mut tensors.limits, || "parameters".to_owned())?;
+            }
+            b"inputs" => inputs = Some(tensors.read_tensors(cursor, "inputs")?),
             b"outputs" => {
-                let outputs = optional(cursor, |cursor| read_outputs(cursor, &mut parsed.binary_outputs))?;
+                let (limits, binary) = (&mut tensors.limits, &mut parsed.binary_outputs);
+                let outputs = optional(cursor, |cursor| read_outputs(cursor, limits, binary))?;
                 parsed.request.outputs = outputs.unwrap_or_default();
             }
             _ => cursor.skip_member(key)?,
@@ -63,38 +91,28 @@ pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<JsonRequest, R
         return Err(cursor.syntax("the end of the request"));
     }
     parsed.request.inputs = inputs.ok_or_else(|| ReadError::Missing { path: "inputs".to_owned() })?;
-    binary.finish()?;
+    tensors.binary.finish()?;
     parsed.binary_outputs.take_all(&mut parsed.request.parameters)?;
     Ok(parsed)
 }
 
-/// Reads an array of tensors. `list` is its name in messages.
-pub(super) fn read_tensors(
+fn read_outputs(
     cursor: &mut Cursor<'_>,
-    list: &'static str,
-    binary: &mut BinaryPart,
-) -> Result<Vec<Tensor>, ReadError> {
-    want(cursor, b'[', || list.to_owned(), "an array")?;
-    let mut tensors = Vec::new();
-    cursor.array(|cursor, index| {
-        tensors.push(read_tensor(cursor, list, index, binary)?);
-        Ok(())
-    })?;
-    Ok(tensors)
-}
-
-fn read_outputs(cursor: &mut Cursor<'_>, binary: &mut BinaryOutputs) -> Result<Vec<RequestedOutput>, ReadError> {
+    limits: &mut JsonLimits,
+    binary: &mut BinaryOutputs,
+) -> Result<Vec<RequestedOutput>, ReadError> {
     want(cursor, b'[', || "outputs".to_owned(), "an array")?;
     let mut outputs = Vec::new();
     cursor.array(|cursor, index| {
         let path = |field: &str| format!("outputs[{index}]{field}");
+        limits.add_parts(1)?;
         want(cursor, b'{', || path(""), "an object")?;
         let mut name = None;
         let mut output = RequestedOutput::default();
         cursor.object(|cursor, key| {
             match key {
                 b"name" => name = Some(string(cursor, || path(".name"))?),
-                b"parameters" => output.parameters = parameters(cursor, || path(".parameters"))?,
+                b"parameters" => output.parameters = parameters(cursor, limits, || path(".parameters"))?,
                 _ => cursor.skip_member(key)?,
             }
             Ok(())
@@ -115,67 +133,94 @@ enum InputData<'a> {
     Read(TensorData),
 }
 
-fn read_tensor(
-    cursor: &mut Cursor<'_>,
-    list: &'static str,
-    position: usize,
-    binary: &mut BinaryPart,
-) -> Result<Tensor, ReadError> {
-    let path = |field: &str| format!("{list}[{position}]{field}");
-    want(cursor, b'{', || path(""), "an object")?;
-    let mut name = None;
-    let mut shape = None;
-    let mut datatype = None;
-    let mut input_parameters = Parameters::new();
-    let mut data = InputData::Absent;
-    cursor.object(|cursor, key| {
-        match key {
-            b"name" => name = Some(string(cursor, || path(".name"))?),
-            b"shape" => shape = Some(read_shape(cursor, &path)?),
-            b"datatype" => datatype = Some(read_datatype(cursor, &path)?),
-            b"parameters" => input_parameters = parameters(cursor, || path(".parameters"))?,
-            b"data" => {
-                data = if let Some(datatype) = datatype {
-                    let label = || label(name.as_deref(), position);
-                    let capacity = capacity(shape.as_deref(), cursor);
-                    InputData::Read(read_data(cursor, datatype, capacity, &label)?)
-                } else {
-                    let start = cursor.clone();
-                    cursor.span()?;
-                    InputData::Text(start)
-                };
-            }
-            _ => cursor.skip_member(key)?,
-        }
-        Ok(())
-    })?;
+/// Reads the tensors of one body.
+pub(super) struct TensorReader {
+    /// The data after the JSON.
+    pub(super) binary: BinaryPart,
+    pub(super) limits: JsonLimits,
+    pub(super) rule: ShapeRule,
+}
 
-    let missing = |field| ReadError::Missing { path: path(field) };
-    let label_text = || label(name.as_deref(), position);
-    let datatype = datatype.ok_or_else(|| missing(".datatype"))?;
-    let shape = shape.ok_or_else(|| missing(".shape"))?;
-    let size = binary::take_size(&mut input_parameters, path)?;
-    let data = match (data, size) {
-        (InputData::Absent, Some(size)) => {
-            let name = label_text();
-            TensorData::from_raw(&name, datatype, binary.take(&name, size)?)?
-        }
-        (InputData::Absent, None) => return Err(missing(".data")),
-        (_, Some(_)) => return Err(ReadError::TwoSources { input: label_text() }),
-        (InputData::Read(data), None) => data,
-        (InputData::Text(mut start), None) => {
-            let capacity = capacity(Some(&shape), &start);
-            read_data(&mut start, datatype, capacity, &label_text)?
-        }
-    };
-    let name = name.ok_or_else(|| missing(".name"))?;
-    let mut tensor = Tensor { name, datatype, shape: Vec::new(), parameters: input_parameters, data };
-    tensor.shape = resolve_shape(&shape, &tensor)?;
-    // The tutorials send one plain string for a BYTES tensor of any shape; see `docs/compatibility.md`.
-    if !(datatype == Datatype::Bytes && size.is_none() && tensor.len() == 1) {
-        tensor.check()?;
+impl TensorReader {
+    /// Reads an array of tensors. `list` is its name in messages.
+    pub(super) fn read_tensors(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        list: &'static str,
+    ) -> Result<Vec<Tensor>, ReadError> {
+        want(cursor, b'[', || list.to_owned(), "an array")?;
+        let mut tensors = Vec::new();
+        cursor.array(|cursor, index| {
+            self.limits.add_parts(1)?;
+            tensors.push(self.read_tensor(cursor, list, index)?);
+            Ok(())
+        })?;
+        Ok(tensors)
     }
-    Ok(tensor)
+
+    fn read_tensor(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        list: &'static str,
+        position: usize,
+    ) -> Result<Tensor, ReadError> {
+        let path = |field: &str| format!("{list}[{position}]{field}");
+        want(cursor, b'{', || path(""), "an object")?;
+        let mut name = None;
+        let mut shape = None;
+        let mut datatype = None;
+        let mut input_parameters = Parameters::new();
+        let mut data = InputData::Absent;
+        cursor.object(|cursor, key| {
+            match key {
+                b"name" => name = Some(string(cursor, || path(".name"))?),
+                b"shape" => shape = Some(read_shape(cursor, &path)?),
+                b"datatype" => datatype = Some(read_datatype(cursor, &path)?),
+                b"parameters" => input_parameters = parameters(cursor, &mut self.limits, || path(".parameters"))?,
+                b"data" => {
+                    data = if let Some(datatype) = datatype {
+                        let label = || label(name.as_deref(), position);
+                        let capacity = capacity(shape.as_deref(), cursor);
+                        InputData::Read(read_data(cursor, datatype, capacity, &label)?)
+                    } else {
+                        let start = cursor.clone();
+                        cursor.span()?;
+                        InputData::Text(start)
+                    };
+                }
+                _ => cursor.skip_member(key)?,
+            }
+            Ok(())
+        })?;
+
+        let missing = |field| ReadError::Missing { path: path(field) };
+        let label_text = || label(name.as_deref(), position);
+        let datatype = datatype.ok_or_else(|| missing(".datatype"))?;
+        let shape = shape.ok_or_else(|| missing(".shape"))?;
+        let size = binary::take_size(&mut input_parameters, path)?;
+        let data = match (data, size) {
+            (InputData::Absent, Some(size)) => {
+                let name = label_text();
+                TensorData::from_raw(&name, datatype, self.binary.take(&name, size)?)?
+            }
+            (InputData::Absent, None) => return Err(missing(".data")),
+            (_, Some(_)) => return Err(ReadError::TwoSources { input: label_text() }),
+            (InputData::Read(data), None) => data,
+            (InputData::Text(mut start), None) => {
+                let capacity = capacity(Some(&shape), &start);
+                read_data(&mut start, datatype, capacity, &label_text)?
+            }
+        };
+        let name = name.ok_or_else(|| missing(".name"))?;
+        let mut tensor = Tensor { name, datatype, shape: Vec::new(), parameters: input_parameters, data };
+        tensor.shape = resolve_shape(&shape, &tensor)?;
+        let is_plain_string = datatype == Datatype::Bytes && size.is_none() && tensor.len() == 1;
+        match tensor.check() {
+            Err(_) if is_plain_string && self.rule == ShapeRule::PlainString => tensor.shape = vec![1],
+            result => result?,
+        }
+        Ok(tensor)
+    }
 }
 
 /// Returns the name of the input in messages: its own, or its position if that is not known yet.
@@ -183,13 +228,14 @@ fn label(name: Option<&str>, position: usize) -> String {
     name.map_or_else(|| format!("#{position}"), str::to_owned)
 }
 
-/// Returns the number of elements to reserve memory for: as many as the shape declares, limited by the remaining text.
+/// Returns the number of elements to reserve memory for: as many as the shape declares, limited by the remaining text. With
+/// an open dimension these are few, because a request may have many such tensors in little text.
 fn capacity(shape: Option<&[i64]>, cursor: &Cursor<'_>) -> usize {
     let limit = (cursor.text.len() - cursor.position) / TEXT_PER_ELEMENT + 1;
     let declared = shape.unwrap_or_default().iter().try_fold(1_usize, |count, &dimension| {
         usize::try_from(dimension).ok().and_then(|dimension| count.checked_mul(dimension))
     });
-    declared.unwrap_or(limit).min(limit)
+    declared.unwrap_or(OPEN_CAPACITY).min(limit)
 }
 
 fn read_shape(cursor: &mut Cursor<'_>, path: &impl Fn(&str) -> String) -> Result<Vec<i64>, ReadError> {
@@ -249,6 +295,8 @@ fn read_data(
         Datatype::Bytes => {
             let mut sink = BytesSink { buffer: Vec::new(), spans: Vec::new(), datatype, label };
             walk(cursor, &mut sink)?;
+            sink.spans.shrink_to_fit();
+            sink.buffer.shrink_to_fit();
             let elements = BytesElements::new(Bytes::from(sink.buffer), sink.spans)
                 .expect("spans were taken from the buffer's own length");
             Ok(TensorData::Variable(elements.with_text(true)))
@@ -266,6 +314,8 @@ fn read_fixed<T: JsonElement>(
     let buffer = Vec::with_capacity(capacity * width);
     let mut sink = FixedSink::<T, _> { buffer, datatype, label, element: std::marker::PhantomData };
     walk(cursor, &mut sink)?;
+    // `Bytes` would keep what is reserved beyond the elements.
+    sink.buffer.shrink_to_fit();
     Ok(TensorData::Fixed(Bytes::from(sink.buffer)))
 }
 
@@ -486,7 +536,11 @@ pub(super) fn string(cursor: &mut Cursor<'_>, path: impl FnOnce() -> String) -> 
     Ok(cursor.string()?.into_owned())
 }
 
-pub(super) fn parameters(cursor: &mut Cursor<'_>, path: impl FnOnce() -> String) -> Result<Parameters, ReadError> {
+pub(super) fn parameters(
+    cursor: &mut Cursor<'_>,
+    limits: &mut JsonLimits,
+    path: impl FnOnce() -> String,
+) -> Result<Parameters, ReadError> {
     if cursor.literal("null") {
         return Ok(Parameters::new());
     }
@@ -496,14 +550,17 @@ pub(super) fn parameters(cursor: &mut Cursor<'_>, path: impl FnOnce() -> String)
     if span.len() == 2 {
         return Ok(Parameters::new());
     }
+    limits.add_parameters(span.len())?;
     // The span is valid JSON, but it may still be too deep, or contain a number out of the range of a double.
-    serde_json::from_slice(span).map_err(|error| {
+    let parameters: Parameters = serde_json::from_slice(span).map_err(|error| {
         if error.to_string().starts_with("recursion limit") {
             ReadError::TooDeep { offset, limit: 127 }
         } else {
             ReadError::Syntax { offset, expected: "numbers within the range of a double" }
         }
-    })
+    })?;
+    limits.add_parts(parameters.keys())?;
+    Ok(parameters)
 }
 
 #[cfg(test)]
@@ -628,11 +685,70 @@ mod tests {
     }
 
     #[test]
-    fn strings_become_bytes_and_one_plain_string_fits_any_shape() {
+    fn strings_become_bytes() {
         let tensor = input(r#""shape":[2,1],"datatype":"BYTES","data":[["é\n"],["\u20ac"]]"#).unwrap();
         assert_eq!(texts(&tensor), ["é\n", "€"]);
-        let tensor = input(r#""shape":[5],"datatype":"BYTES","data":"hello""#).unwrap();
-        assert_eq!(texts(&tensor), ["hello"]);
+    }
+
+    #[test]
+    fn plain_string_of_another_shape_is_normalized_only_if_the_rule_allows_it() {
+        for (shape, data) in [("[5]", "\"hello\""), ("[4000000000000000,1]", "\"hello\""), ("[0]", "[\"hello\"]")] {
+            let text = format!(r#"{{"inputs":[{{"name":"x","shape":{shape},"datatype":"BYTES","data":{data}}}]}}"#);
+            assert!(matches!(read(&text), Err(ReadError::Tensor(TensorError::Count { .. }))), "{text}");
+            let read = read_request_with(text.as_bytes(), None, ShapeRule::PlainString).unwrap();
+            assert_eq!(texts(&read.request.inputs[0]), ["hello"]);
+            assert_eq!(read.request.inputs[0].shape, [1]);
+            assert_eq!(read.request.inputs[0].check(), Ok(()));
+        }
+        let shape = |text: &str| {
+            read_request_with(text.as_bytes(), None, ShapeRule::PlainString)
+                .map(|read| read.request.inputs[0].shape.clone())
+        };
+        let matching = r#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"BYTES","data":"a"}]}"#;
+        assert_eq!(shape(matching), Ok(vec![1, 1]), "a shape that matches stays");
+        let several = r#"{"inputs":[{"name":"x","shape":[3],"datatype":"BYTES","data":["a","b"]}]}"#;
+        assert!(shape(several).is_err());
+        let number = r#"{"inputs":[{"name":"x","shape":[3],"datatype":"INT8","data":5}]}"#;
+        assert!(shape(number).is_err());
+    }
+
+    #[test]
+    fn open_dimensions_keep_no_reserved_memory() {
+        let tensor = input(r#""shape":[-1],"datatype":"FP64","data":[1,2,3]"#).unwrap();
+        let TensorData::Fixed(bytes) = tensor.data else { unreachable!("numbers") };
+        // Without a spare capacity, the buffer becomes the vector that it was made from.
+        assert_eq!(Vec::from(bytes).capacity(), 24);
+    }
+
+    #[test]
+    fn parameters_are_limited_in_size_and_number() {
+        let long = "x".repeat(600_000);
+        let two = format!(
+            r#"{{"parameters":{{"a":"{long}"}},"inputs":[{{"name":"x","shape":[1],"datatype":"INT8","parameters":{{"b":"{long}"}},"data":[1]}}]}}"#
+        );
+        let error = read(&two).unwrap_err();
+        assert_eq!(error, ReadError::ParametersTooLong { limit: 1 << 20 });
+        assert_eq!(
+            error.to_string(),
+            "the parameters of the request are longer than 1048576 bytes of JSON in all: send long data as an input"
+        );
+        let many = |count: usize| {
+            let keys = (0..count).map(|key| format!(r#""{key}":0"#)).collect::<Vec<_>>().join(",");
+            read(&format!(r#"{{"inputs":[],"parameters":{{"nested":[{{{keys}}}]}}}}"#))
+        };
+        assert!(many(65_535).is_ok());
+        assert_eq!(many(65_536).unwrap_err(), ReadError::TooManyParts { limit: 65_536 });
+    }
+
+    #[test]
+    fn inputs_and_outputs_are_limited_in_number() {
+        let outputs = |count: usize| {
+            let outputs = vec![r#"{"name":"y"}"#; count].join(",");
+            let inputs = vec![r#"{"name":"x","shape":[1],"datatype":"INT8","data":[1]}"#; 65_536 - 10].join(",");
+            read(&format!(r#"{{"inputs":[{inputs}],"outputs":[{outputs}]}}"#))
+        };
+        assert!(outputs(10).is_ok());
+        assert_eq!(outputs(11).unwrap_err(), ReadError::TooManyParts { limit: 65_536 });
     }
 
     #[test]
@@ -786,6 +902,8 @@ mod tests {
         assert_eq!(capacity(Some(&[1 << 40]), &Cursor::new(text.as_bytes())), 4);
         assert_eq!(capacity(Some(&[3]), &Cursor::new(text.as_bytes())), 3);
         assert_eq!(capacity(Some(&[-1, i64::MAX]), &Cursor::new(text.as_bytes())), 4);
+        let long = "1,".repeat(1 << 20);
+        assert_eq!(capacity(Some(&[-1]), &Cursor::new(long.as_bytes())), OPEN_CAPACITY);
     }
 
     proptest! {

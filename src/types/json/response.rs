@@ -5,7 +5,8 @@ use bytes::Bytes;
 use super::ReadError;
 use super::binary::BinaryPart;
 use super::cursor::Cursor;
-use super::reader::{optional, parameters, read_tensors, string, want};
+use super::limits::JsonLimits;
+use super::reader::{ShapeRule, TensorReader, optional, parameters, string, want};
 use crate::types::InferenceResponse;
 
 /// Reads a response. `binary` is the data after the JSON, or `None` if the whole body is JSON.
@@ -17,7 +18,9 @@ use crate::types::InferenceResponse;
 /// Fails with the position and the reason.
 pub fn read_response(text: &[u8], binary: Option<Bytes>) -> Result<InferenceResponse, ReadError> {
     let mut cursor = Cursor::new(text);
-    let mut binary = BinaryPart::new(binary);
+    // Models of the original answer with one string of any shape.
+    let rule = ShapeRule::PlainString;
+    let mut tensors = TensorReader { binary: BinaryPart::new(binary), limits: JsonLimits::of_responses(), rule };
     let mut response = InferenceResponse::default();
     let mut outputs = None;
     want(&mut cursor, b'{', || "response".to_owned(), "a JSON object")?;
@@ -27,8 +30,10 @@ pub fn read_response(text: &[u8], binary: Option<Bytes>) -> Result<InferenceResp
             b"model_name" => response.model_name = text(cursor, "model_name")?.unwrap_or_default(),
             b"model_version" => response.model_version = text(cursor, "model_version")?,
             b"id" => response.id = text(cursor, "id")?.unwrap_or_default(),
-            b"parameters" => response.parameters = parameters(cursor, || "parameters".to_owned())?,
-            b"outputs" => outputs = Some(read_tensors(cursor, "outputs", &mut binary)?),
+            b"parameters" => {
+                response.parameters = parameters(cursor, &mut tensors.limits, || "parameters".to_owned())?;
+            }
+            b"outputs" => outputs = Some(tensors.read_tensors(cursor, "outputs")?),
             _ => cursor.skip_member(key)?,
         }
         Ok(())
@@ -37,7 +42,7 @@ pub fn read_response(text: &[u8], binary: Option<Bytes>) -> Result<InferenceResp
         return Err(cursor.syntax("the end of the response"));
     }
     response.outputs = outputs.ok_or_else(|| ReadError::Missing { path: "outputs".to_owned() })?;
-    binary.finish()?;
+    tensors.binary.finish()?;
     Ok(response)
 }
 

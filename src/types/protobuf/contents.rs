@@ -159,6 +159,7 @@ impl<'a> Contents<'a> {
                 }
             }
         }
+        spans.shrink_to_fit();
         Ok(BytesElements::new(message.clone(), spans).expect("the spans were found in the message"))
     }
 }
@@ -236,6 +237,8 @@ impl NumberReader<'_> {
                 }
             }
         }
+        // A number may take up to ten bytes of the message, so there may be fewer than memory was reserved for.
+        buffer.shrink_to_fit();
         Ok(TensorData::Fixed(buffer.into()))
     }
 }

@@ -6,13 +6,10 @@ use serde_json::{Map, Value as Json};
 use super::contents::Contents;
 use super::wire::{Cursor, WireField, WireValue};
 use super::{ReadError, parameters};
+use crate::types::request::MAX_PARTS;
 use crate::types::shape::{MAX_DIMENSIONS, resolve_shape};
 use crate::types::tensor::element_count;
 use crate::types::{BytesElements, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData};
-
-/// The maximum number of inputs, outputs, raw contents and parameters in total. Each of them may take only two bytes of the
-/// message but a hundred times as much memory, so the limit on the size of messages is not enough.
-const MAX_PARTS: usize = 1 << 16;
 
 /// A parsed request, with the parts that only the transport uses.
 #[derive(Debug, Clone, Default)]

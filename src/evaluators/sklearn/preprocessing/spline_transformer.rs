@@ -140,7 +140,8 @@ impl Evaluate for SplineTransformer {
             values.extend(bases);
         }
         let numeric = if x.is_single() { NumericType::F32 } else { NumericType::F64 };
-        let columns = values.len() / x.rows.max(1);
+        let dropped = usize::from(!self.bias);
+        let columns = self.features.iter().map(|spline| spline.outputs() - dropped).sum();
         Ok(TableData::Table(DenseTable { elements: numeric.elements(values), rows: x.rows, columns }))
     }
 

@@ -91,6 +91,9 @@ impl Evaluator {
             }
             (Booster::Linear(linear), values) => {
                 for (index, margins) in margins.chunks_exact_mut(outputs).enumerate() {
+                    if index.is_multiple_of(64) && rows.is_stopped() {
+                        break;
+                    }
                     let range = index * rows.columns()..(index + 1) * rows.columns();
                     match values {
                         FeatureValues::F32(values) => linear.margins(&values[range], f32::from_f32, margins),
