@@ -3,6 +3,7 @@
 mod admin;
 mod batching;
 mod cache;
+mod connections;
 mod load;
 mod logging;
 mod memory;

@@ -15,7 +15,6 @@ use tonic::Code;
 use super::RequestBody;
 use super::status::Status;
 use crate::compute::ComputePool;
-use crate::server::BodyFailure;
 
 /// The length of the header before each message, in bytes.
 pub(super) const HEADER: usize = 5;
@@ -162,8 +161,7 @@ impl<B: RequestBody> Messages<B> {
     /// Receives more bytes and returns whether there were any. All previous bytes must have been read.
     async fn receive(&mut self) -> Result<bool, Status> {
         while let Some(frame) = self.body.frame().await {
-            let ended = |error: BodyFailure| Status::new(Code::Cancelled, format!("the request ended early: {error}"));
-            let frame = frame.map_err(|error| ended(error.into()))?;
+            let frame = frame.map_err(|error| Status::of_body(error.into()))?;
             match frame.into_data() {
                 Ok(data) if !data.is_empty() => {
                     self.rest = data;

@@ -9,6 +9,7 @@ use super::repository::IndexError;
 use super::respond::{self, Response};
 use crate::admin::AdminError;
 use crate::inference::{InferenceError, InferenceErrorKind};
+use crate::server::SlowBody;
 use crate::server::priority::PriorityError;
 use crate::types::json::{ReadError, WriteError};
 
@@ -40,6 +41,7 @@ impl RequestError {
         match self {
             Self::Body(error) => match error {
                 BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+                BodyError::Interrupted(reason) if reason.is::<SlowBody>() => StatusCode::REQUEST_TIMEOUT,
                 BodyError::Interrupted(_)
                 | BodyError::Compression { .. }
                 | BodyError::JsonLength { .. }
