@@ -16,6 +16,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,18 +24,20 @@ use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
+use hyper::rt::Executor;
 use hyper::service::{Service as _, service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tower::Service;
 use tracing::debug;
 
-use connection::{Activity, CountedStream, TrackedBody};
+use connection::{AcceptWarnings, Connection, ConnectionEntry, ConnectionGroup, CountedStream, SlowBody, TrackedBody};
+pub use connection::{BodyPace, ConnectionLimits, ConnectionMetrics, ConnectionTable, PacedBody, PacedRequestBody};
 pub use listener::{DrainStage, Listener, RunningListeners};
 
 /// How long to wait before accepting again if the process is out of file descriptors.
@@ -52,9 +55,7 @@ mod http2 {
     pub(super) const CONNECTION_WINDOW: u32 = 8 << 20;
     /// Bytes of a response that may wait for the connection.
     pub(super) const SEND_BUFFER: usize = 1 << 20;
-    /// Concurrent requests on one connection.
-    pub(super) const STREAMS: u32 = 1024;
-    /// A silent connection is pinged after this time, and closed if it does not answer within the timeout: watchers may stay
+    /// A silent connection with requests in flight is pinged after this time, and closed if it does not answer within the timeout: watchers may stay
     /// connected for days.
     pub(super) const PING_INTERVAL: Duration = Duration::from_mins(2);
     pub(super) const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -67,6 +68,9 @@ pub type BodyFailure = Box<dyn std::error::Error + Send + Sync>;
 pub trait RequestBody: Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin {}
 
 impl<B> RequestBody for B where B: Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin {}
+
+/// The body of a request that a connection receives.
+pub type IncomingBody = PacedBody<Incoming>;
 
 /// A service that [`serve`] can run: it answers every request.
 pub trait HttpService<B>:
@@ -109,34 +113,135 @@ pub async fn bind(purpose: &'static str, host: &str, port: u16) -> Result<TcpLis
 /// After `stop`, idle connections are closed, and requests in flight are answered. While some are in flight, new connections
 /// are still served, for one request each, so that late clients receive an error that makes them try another server instead of
 /// a refused connection. The caller bounds the wait. A connection that has no request in flight and sends nothing for 5 s is
-/// cut, because its client may never acknowledge the end. `header_timeout` bounds how long a client may take to send the head
-/// of a request.
-pub async fn serve<A, S>(listener: A, app: S, header_timeout: Duration, stop: CancellationToken)
+/// cut, because its client may never acknowledge the end. `connections` has the limits, which listeners may share.
+pub async fn serve<A, S>(listener: A, app: S, connections: ConnectionTable, stop: CancellationToken)
 where
     A: Accept,
-    S: HttpService<Incoming>,
+    S: HttpService<IncomingBody>,
 {
-    let mut builder = builder(header_timeout);
-    let connections = GracefulShutdown::new();
-    while let Some(accepted) = stop.run_until_cancelled(accept(&listener)).await {
-        spawn(&builder, &connections, &app, accepted, &stop);
+    let regular = Listening::new(&connections, app.clone(), true);
+    let mut warnings = AcceptWarnings::default();
+    while let Some(accepted) = stop.run_until_cancelled(accept(&listener, &connections, &mut warnings)).await {
+        regular.spawn(accepted);
     }
-    let late = GracefulShutdown::new();
-    builder.http1().keep_alive(false);
-    let mut drained = pin!(connections.shutdown());
-    loop {
-        tokio::select! {
-            () = &mut drained => break,
-            accepted = accept(&listener) => spawn(&builder, &late, &app, accepted, &stop),
+    let late = Listening::new(&connections, app, false);
+    {
+        let mut drained = pin!(regular.drain());
+        loop {
+            tokio::select! {
+                () = &mut drained => break,
+                accepted = accept(&listener, &connections, &mut warnings) => late.spawn(accepted),
+            }
         }
     }
     drop(listener);
-    late.shutdown().await;
+    late.drain().await;
 }
 
-fn builder(header_timeout: Duration) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(header_timeout);
+/// Connections that one listener accepts in one phase.
+struct Listening<S> {
+    app: S,
+    keep_alive: bool,
+    group: ConnectionGroup,
+    tasks: TaskTracker,
+}
+
+impl<S: HttpService<IncomingBody>> Listening<S> {
+    fn new(connections: &ConnectionTable, app: S, keep_alive: bool) -> Self {
+        Self { app, keep_alive, group: connections.group(), tasks: TaskTracker::new() }
+    }
+
+    /// Closes the connections and waits until all have ended.
+    async fn drain(&self) {
+        self.group.close();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Serves one connection until it ends, unless there are too many.
+    fn spawn<I>(&self, accepted: Accepted<I>)
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Some(entry) = self.group.admit() else { return };
+        let limits = *self.group.table().limits();
+        let builder = builder(&limits, self.keep_alive, Arc::clone(&entry.connection));
+        let app = TowerToHyperService::new(self.app.clone());
+        self.tasks.spawn(run(accepted, entry, builder, app, limits.body_timeout));
+    }
+}
+
+/// Serves one connection until it ends, or the table of connections orders it to.
+async fn run<I, S>(
+    accepted: Accepted<I>,
+    entry: ConnectionEntry,
+    builder: auto::Builder<StreamExecutor>,
+    app: TowerToHyperService<S>,
+    body_timeout: Duration,
+) where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: HttpService<IncomingBody>,
+{
+    let Accepted { peer, mut ready } = accepted;
+    let state = &entry.connection;
+    let handshake = std::future::poll_fn(|context| {
+        if state.is_cut(context) || state.is_closing() {
+            Poll::Ready(None)
+        } else {
+            ready.as_mut().poll(context).map(Some)
+        }
+    });
+    let stream = match handshake.await {
+        Some(Ok(stream)) => CountedStream::new(stream, Arc::clone(state)),
+        Some(Err(error)) => return log_disconnect(peer, &error),
+        None => return,
+    };
+    let of_requests = Arc::clone(state);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let active = of_requests.begin(request.version() == http::Version::HTTP_2);
+        let response = app.call(request.map(|body| PacedBody::new(body, body_timeout)));
+        async move {
+            let response = response.await?;
+            Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, active)))
+        }
+    });
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut closing = false;
+    let ended = std::future::poll_fn(|context| {
+        if state.is_cut(context) {
+            return Poll::Ready(None);
+        }
+        if !closing && state.is_closing() {
+            closing = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        connection.as_mut().poll(context).map(Some)
+    });
+    match ended.await {
+        Some(Ok(())) => {}
+        Some(Err(error)) => log_disconnect(peer, error.as_ref()),
+        None => debug!(%peer, "Closed a connection because of a timeout or a limit."),
+    }
+}
+
+/// Spawns the requests of one HTTP/2 connection.
+#[derive(Debug, Clone)]
+struct StreamExecutor(Arc<Connection>);
+
+impl<F> Executor<F> for StreamExecutor
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, request: F) {
+        self.0.note_task(tokio::spawn(request).abort_handle());
+    }
+}
+
+fn builder(limits: &ConnectionLimits, keep_alive: bool, connection: Arc<Connection>) -> auto::Builder<StreamExecutor> {
+    let mut builder = auto::Builder::new(StreamExecutor(connection));
+    // The table of connections limits the time for the head.
+    builder.http1().header_read_timeout(None).keep_alive(keep_alive);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -144,7 +249,7 @@ fn builder(header_timeout: Duration) -> auto::Builder<TokioExecutor> {
         .initial_stream_window_size(http2::STREAM_WINDOW)
         .initial_connection_window_size(http2::CONNECTION_WINDOW)
         .max_send_buf_size(http2::SEND_BUFFER)
-        .max_concurrent_streams(http2::STREAMS)
+        .max_concurrent_streams(limits.max_streams)
         .keep_alive_interval(http2::PING_INTERVAL)
         .keep_alive_timeout(http2::PING_TIMEOUT);
     builder
@@ -179,60 +284,21 @@ impl Accept for TcpListener {
 }
 
 /// Accepts the next connection, and retries if the system returns an error.
-async fn accept<A: Accept>(listener: &A) -> Accepted<A::Io> {
+async fn accept<A: Accept>(
+    listener: &A,
+    connections: &ConnectionTable,
+    warnings: &mut AcceptWarnings,
+) -> Accepted<A::Io> {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
             Err(error) => {
-                debug!(%error, "Cannot accept a connection.");
+                warnings.failed(&error);
+                connections.accept_failed();
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
-}
-
-/// Serves one connection until it ends, `connections` shut down, or it is idle after `stop`.
-fn spawn<I, S>(
-    builder: &auto::Builder<TokioExecutor>,
-    connections: &GracefulShutdown,
-    app: &S,
-    accepted: Accepted<I>,
-    stop: &CancellationToken,
-) where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: HttpService<Incoming>,
-{
-    let Accepted { peer, ready } = accepted;
-    let activity = Arc::new(Activity::default());
-    let app = TowerToHyperService::new(app.clone());
-    let of_requests = Arc::clone(&activity);
-    let service = service_fn(move |request| {
-        let active = of_requests.begin();
-        let response = app.call(request);
-        async move {
-            let response = response.await?;
-            Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, active)))
-        }
-    });
-    let (builder, watcher) = (builder.clone(), connections.watcher());
-    let of_stream = Arc::clone(&activity);
-    let connection = async move {
-        let stream = CountedStream::new(ready.await?, of_stream);
-        watcher.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned()).await
-    };
-    // A child token, so that busy connections do not share a lock.
-    let stop = stop.child_token();
-    tokio::spawn(async move {
-        tokio::select! {
-            biased;
-            ended = connection => {
-                if let Err(error) = ended {
-                    log_disconnect(peer, error.as_ref());
-                }
-            }
-            () = activity.idle_after(stop) => debug!(%peer, "Closed a connection that was idle during shutdown."),
-        }
-    });
 }
 
 fn log_disconnect(peer: SocketAddr, error: &(dyn std::error::Error + Send + Sync)) {

@@ -50,9 +50,20 @@ pub struct Settings {
     pub http_max_body_bytes: NonZeroUsize,
     #[serde(deserialize_with = "convert::seconds")]
     pub http_header_timeout: Duration,
+    #[serde(deserialize_with = "convert::seconds")]
+    pub http_body_timeout: Duration,
+    #[serde(deserialize_with = "convert::seconds")]
+    pub http_write_timeout: Duration,
+    #[serde(deserialize_with = "convert::seconds")]
+    pub http_keep_alive_timeout: Duration,
+    /// `None` if the limit on open files decides.
+    pub max_connections: Option<NonZeroUsize>,
     pub max_in_flight: NonZeroUsize,
     /// `None` for [`Settings::byte_budget`]'s default.
     pub max_request_bytes_in_flight: Option<NonZeroUsize>,
+    pub max_streams: NonZeroUsize,
+    #[serde(deserialize_with = "convert::seconds")]
+    pub stream_idle_timeout: Duration,
     pub overload_as_429: bool,
     pub server_timing: bool,
     #[serde(deserialize_with = "convert::seconds")]

@@ -135,9 +135,33 @@ pub static SERVER: SettingGroup = SettingGroup {
         ),
         SettingField::new(
             "http_header_timeout",
-            FieldKind::Float { min: 0.001, max: MAX_SECONDS },
+            TIMEOUT,
             FieldDefault::Float(30.0),
             "Seconds for a client to send its request headers",
+        ),
+        SettingField::new(
+            "http_body_timeout",
+            TIMEOUT,
+            FieldDefault::Float(30.0),
+            "Seconds without a byte after which an incomplete request body is rejected",
+        ),
+        SettingField::new(
+            "http_write_timeout",
+            TIMEOUT,
+            FieldDefault::Float(60.0),
+            "Seconds after which a response that its client does not read is dropped",
+        ),
+        SettingField::new(
+            "http_keep_alive_timeout",
+            TIMEOUT,
+            FieldDefault::Float(75.0),
+            "Seconds to keep idle connections open",
+        ),
+        SettingField::new(
+            "max_connections",
+            POSITIVE,
+            FieldDefault::Null,
+            "Maximum number of connections; null derives it from the limit on open files",
         ),
         SettingField::new(
             "max_in_flight",
@@ -150,6 +174,18 @@ pub static SERVER: SettingGroup = SettingGroup {
             POSITIVE,
             FieldDefault::Null,
             "Memory for requests in flight and their responses in bytes; null means a quarter of the available memory",
+        ),
+        SettingField::new(
+            "max_streams",
+            FieldKind::Int { min: 1, max: u32::MAX as i64 },
+            FieldDefault::Int(256),
+            "Maximum number of open streams of responses; more are rejected with 503",
+        ),
+        SettingField::new(
+            "stream_idle_timeout",
+            TIMEOUT,
+            FieldDefault::Float(300.0),
+            "Seconds without a message in either direction after which a stream is ended",
         ),
         SettingField::new(
             "overload_as_429",

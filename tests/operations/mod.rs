@@ -4,6 +4,7 @@ mod admin;
 mod batching;
 mod byte_budget;
 mod cache;
+mod connections;
 mod load;
 mod logging;
 mod memory;

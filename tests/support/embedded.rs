@@ -10,7 +10,7 @@ use mlserver::inference::{BatchingLoader, Inference};
 use mlserver::registry::{LoadError, Loader, Registry};
 use mlserver::repository::Repository;
 use mlserver::runtimes::{BoxFuture, Runtime};
-use mlserver::server::{self, grpc, rest};
+use mlserver::server::{self, ConnectionLimits, ConnectionMetrics, ConnectionTable, grpc, rest};
 use mlserver::settings::env::MapEnvironment;
 use mlserver::settings::{ModelSettings, Settings, SettingsSources};
 use mlserver::telemetry::inference::InferenceMetrics;
@@ -63,14 +63,14 @@ impl EmbeddedServer {
         let environment = MapEnvironment::new(Path::new("/"));
         let repository = Repository::new(Path::new("nowhere"), SettingsSources::read(&environment).unwrap(), false);
         let admin = Admin::new(inference.registry().clone(), repository);
-        let header_timeout = settings.http_header_timeout;
+        let connections = ConnectionTable::start(ConnectionLimits::new(&settings, 1024), ConnectionMetrics::default());
 
         let options =
             grpc::GrpcOptions { metadata: metadata.clone(), max_message_length: settings.grpc_max_message_length };
         let app = grpc::service(inference.clone(), admin.clone(), compute.clone(), None, options);
         let listener = server::bind("gRPC", "127.0.0.1", 0).await.unwrap();
         let grpc = listener.local_addr().unwrap();
-        tokio::spawn(server::serve(listener, app, header_timeout, CancellationToken::new()));
+        tokio::spawn(server::serve(listener, app, connections.clone(), CancellationToken::new()));
 
         let options = rest::RestOptions {
             metadata,
@@ -84,7 +84,7 @@ impl EmbeddedServer {
         let app = rest::service(inference.clone(), admin, compute, None, options);
         let listener = server::bind("HTTP", "127.0.0.1", 0).await.unwrap();
         let http = listener.local_addr().unwrap();
-        tokio::spawn(server::serve(listener, app, header_timeout, CancellationToken::new()));
+        tokio::spawn(server::serve(listener, app, connections, CancellationToken::new()));
         Self { inference, http, grpc }
     }
 

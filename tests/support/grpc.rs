@@ -86,11 +86,40 @@ pub(crate) struct Http2Answer {
 
 impl Http2 {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
+        // A response that is not read leaves room for the others.
+        Self::handshake(address, h2::client::Builder::new().initial_connection_window_size(8 << 20)).await
+    }
+
+    /// Connects as a client that receives at most `window` bytes of each response before it reads them.
+    pub(crate) async fn connect_with_window(address: SocketAddr, window: u32) -> Self {
+        Self::handshake(address, h2::client::Builder::new().initial_window_size(window)).await
+    }
+
+    async fn handshake(address: SocketAddr, builder: &h2::client::Builder) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
-        let (sender, connection) = h2::client::handshake(stream).await.unwrap();
+        let (sender, connection) = builder.handshake(stream).await.unwrap();
         // The task ends with the connection.
         tokio::spawn(connection);
         Self(sender)
+    }
+
+    /// Sends a call whose body is `bytes`, and returns the body of the response before any of it is read.
+    pub(crate) async fn open(&self, path: &str, bytes: &[u8]) -> h2::RecvStream {
+        let request = Request::post(format!("http://test{path}")).header("content-type", "application/grpc");
+        let mut sender = self.0.clone().ready().await.unwrap();
+        let (response, mut stream) = sender.send_request(request.body(()).unwrap(), false).unwrap();
+        stream.send_data(Bytes::copy_from_slice(bytes), true).unwrap();
+        tokio::time::timeout(PATIENCE, response).await.unwrap().unwrap().into_body()
+    }
+
+    /// Sends a request whose body begins with `bytes` and does not end, and reads the response.
+    pub(crate) async fn unfinished(&self, request: Request<()>, bytes: &[u8]) -> Http2Answer {
+        let mut sender = self.0.clone().ready().await.unwrap();
+        let (response, mut stream) = sender.send_request(request, false).unwrap();
+        stream.send_data(Bytes::copy_from_slice(bytes), false).unwrap();
+        let answer = Http2Answer::read(response).await;
+        drop(stream);
+        answer
     }
 
     /// Sends a call whose body is `bytes`, with headers that override the usual ones, and reads the response.
@@ -104,6 +133,12 @@ impl Http2 {
         let (response, mut stream) = sender.send_request(request, false).unwrap();
         // Fails if the server has rejected the call before the body arrives.
         let _ = stream.send_data(Bytes::copy_from_slice(bytes), true);
+        Http2Answer::read(response).await
+    }
+}
+
+impl Http2Answer {
+    async fn read(response: h2::client::ResponseFuture) -> Self {
         let response = tokio::time::timeout(PATIENCE, response).await.unwrap().unwrap();
         let (parts, mut incoming) = response.into_parts();
         let (mut headers, mut body) = (parts.headers, Vec::new());
@@ -113,11 +148,9 @@ impl Http2 {
             body.extend_from_slice(&data);
         }
         headers.extend(incoming.trailers().await.unwrap().unwrap_or_default());
-        Http2Answer { status: parts.status.as_u16(), headers, body }
+        Self { status: parts.status.as_u16(), headers, body }
     }
-}
 
-impl Http2Answer {
     /// Returns the code and the message that the call ended with.
     pub(crate) fn end(&self) -> (i32, String) {
         let text = |name: &str| self.headers.get(name).map_or("", |value| value.to_str().unwrap()).to_owned();

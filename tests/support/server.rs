@@ -28,6 +28,8 @@ pub(crate) struct ServerBuilder {
     variables: Vec<(String, String)>,
     /// Standard output is read up to the line with this text, and then closed.
     last_line: Option<&'static str>,
+    /// The limit on open files.
+    open_files: Option<u32>,
 }
 
 /// A server that runs until it is dropped. It dereferences to a [`Client`] of its REST listener.
@@ -63,7 +65,7 @@ impl ServerBuilder {
         let ports = ["MLSERVER_HTTP_PORT", "MLSERVER_GRPC_PORT", "MLSERVER_METRICS_PORT"].map(|name| (name, "0"));
         let variables = [&[("MLSERVER_HOST", "127.0.0.1")], ports.as_slice()].concat();
         let variables = variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Self { folder, argument, flags: Vec::new(), variables, last_line: None }
+        Self { folder, argument, flags: Vec::new(), variables, last_line: None, open_files: None }
     }
 
     /// Sets a variable in the otherwise empty environment.
@@ -81,6 +83,11 @@ impl ServerBuilder {
     pub(crate) fn close_stdout_after(mut self, text: &'static str) -> Self {
         self.last_line = Some(text);
         self
+    }
+
+    /// Limits how many files and sockets the server may have open.
+    pub(crate) fn open_files(self, limit: u32) -> Self {
+        Self { open_files: Some(limit), ..self }
     }
 
     /// Passes another folder argument; an empty one leaves the argument out.
@@ -119,7 +126,15 @@ impl ServerBuilder {
     }
 
     fn spawn(&self) -> Process {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mlserver"));
+        let mut command = match self.open_files {
+            None => Command::new(env!("CARGO_BIN_EXE_mlserver")),
+            Some(limit) => {
+                let mut command = Command::new("/bin/sh");
+                let script = format!("ulimit -n {limit} && exec \"$@\"");
+                command.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_mlserver")]);
+                command
+            }
+        };
         command.arg("start").args(Some(&self.argument).filter(|argument| !argument.is_empty()));
         command.args(&self.flags).current_dir(self.folder.root());
         command.env_clear().envs(self.variables.iter().map(|(name, value)| (name, value)));

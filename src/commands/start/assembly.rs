@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio::net::TcpListener;
 
+use super::descriptors;
 use crate::admin::Admin;
 use crate::commands::CommandError;
 use crate::compute::ComputePool;
@@ -17,7 +18,9 @@ use crate::repository::Repository;
 use crate::runtimes::python::{self, Python};
 use crate::server::grpc::{self, GrpcMetrics};
 use crate::server::rest::{self, RestMetrics};
-use crate::server::{self, DrainStage, Listener, RunningListeners, bind};
+use crate::server::{
+    self, ConnectionLimits, ConnectionMetrics, ConnectionTable, DrainStage, Listener, RunningListeners, bind,
+};
 use crate::settings::env::ENV_TARBALL;
 use crate::settings::{Environment, LoggingSettings, ModelSettings, Settings, SystemEnvironment};
 use crate::telemetry::inference::InferenceMetrics;
@@ -67,13 +70,15 @@ pub(super) async fn start(
     if let Some(options) = cache_options(settings) {
         inference = inference.with_cache(ResponseCache::new(options, compute.clone(), &mut metrics));
     }
-    let parts = ServerParts { inference: inference.clone(), admin: admin.clone(), compute };
+    let connections = connection_tables(settings, &mut metrics);
+    let parts = ServerParts { inference: inference.clone(), admin: admin.clone(), compute, connections };
+    let reserved = parts.connections.reserved.clone();
     let mut listeners = vec![
         rest_listener(settings, parts.clone(), &mut metrics).await?,
         grpc_listener(settings, parts, &mut metrics).await?,
     ];
     // Created last, because the others register their metrics.
-    listeners.extend(metrics_listener(settings, metrics, &python).await?);
+    listeners.extend(metrics_listener(settings, metrics, &python, reserved).await?);
     Ok(RunningServer { inference, admin, python, listeners: RunningListeners::start(listeners) })
 }
 
@@ -110,6 +115,28 @@ struct ServerParts {
     inference: Inference,
     admin: Admin,
     compute: ComputePool,
+    connections: ConnectionTables,
+}
+
+/// The connections of listeners, by the limit that they share.
+#[derive(Clone)]
+struct ConnectionTables {
+    /// Those of clients that send requests.
+    requests: ConnectionTable,
+    /// Those of operators, who must get in when there is no room for more clients.
+    reserved: ConnectionTable,
+}
+
+/// Raises the limit on open files, and creates the tables of connections that fit into it.
+fn connection_tables(settings: &Settings, metrics: &mut MetricsRegistry) -> ConnectionTables {
+    let files = descriptors::raise_limit();
+    let limits = ConnectionLimits::new(settings, descriptors::default_connections(files));
+    descriptors::check(limits.max_connections, files);
+    let metrics = ConnectionMetrics::register(metrics);
+    ConnectionTables {
+        requests: ConnectionTable::start(limits, metrics.clone()),
+        reserved: ConnectionTable::start(limits.reserved(), metrics),
+    }
 }
 
 async fn rest_listener(
@@ -128,12 +155,12 @@ async fn rest_listener(
         non_finite: settings.non_finite_json,
         overload_as_429: settings.overload_as_429,
     };
+    let connections = parts.connections.requests;
     let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
     let socket = bind("HTTP", &settings.host, settings.http_port).await?;
     let announcements = vec![format!("HTTP server running on http://{}", address(&socket))];
-    let header_timeout = settings.http_header_timeout;
     Ok(Listener::new("HTTP", DrainStage::Requests, announcements, move |stop| {
-        server::serve(socket, app, header_timeout, stop)
+        server::serve(socket, app, connections, stop)
     }))
 }
 
@@ -145,12 +172,12 @@ async fn grpc_listener(
     let metrics = settings.metrics_endpoint.is_some().then(|| GrpcMetrics::register(metrics));
     let options =
         grpc::GrpcOptions { metadata: metadata(settings), max_message_length: settings.grpc_max_message_length };
+    let connections = parts.connections.requests;
     let app = grpc::service(parts.inference, parts.admin, parts.compute, metrics, options);
     let socket = bind("gRPC", &settings.host, settings.grpc_port).await?;
     let announcements = vec![format!("gRPC server running on http://{}", address(&socket))];
-    let header_timeout = settings.http_header_timeout;
     Ok(Listener::new("gRPC", DrainStage::Requests, announcements, move |stop| {
-        server::serve(socket, app, header_timeout, stop)
+        server::serve(socket, app, connections, stop)
     }))
 }
 
@@ -159,6 +186,7 @@ async fn metrics_listener(
     settings: &Settings,
     registry: MetricsRegistry,
     python: &Python,
+    connections: ConnectionTable,
 ) -> Result<Option<Listener>, CommandError> {
     let Some(endpoint) = &settings.metrics_endpoint else { return Ok(None) };
     let socket = bind("metrics", &settings.host, settings.metrics_port).await?;
@@ -170,9 +198,8 @@ async fn metrics_listener(
     let models = python.expositions().clone();
     let metrics = server::metrics::Metrics { registry, models, source: Arc::new(python.clone()) };
     let app = server::metrics::service(endpoint, metrics);
-    let header_timeout = settings.http_header_timeout;
     Ok(Some(Listener::new("metrics", DrainStage::Observers, announcements, move |stop| {
-        server::serve(socket, app, header_timeout, stop)
+        server::serve(socket, app, connections, stop)
     })))
 }
 

@@ -1,6 +1,7 @@
 //! `mlserver start`: serve the models of a folder until a signal.
 
 mod assembly;
+mod descriptors;
 mod shutdown;
 
 use std::path::PathBuf;

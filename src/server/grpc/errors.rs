@@ -8,6 +8,7 @@ use super::status::Status;
 use crate::admin::AdminError;
 use crate::inference::{InferenceError, InferenceErrorKind};
 use crate::server::priority::PriorityError;
+use crate::server::{BodyFailure, SlowBody};
 use crate::types::protobuf::ReadError;
 use crate::types::{OverBudget, TensorError};
 
@@ -28,6 +29,14 @@ const fn kind_code(kind: InferenceErrorKind) -> Code {
         | InferenceErrorKind::Internal
         | InferenceErrorKind::Model { status: 500 } => Code::Internal,
         InferenceErrorKind::Model { .. } => Code::Unknown,
+    }
+}
+
+impl Status {
+    /// Returns the status of a call whose request could not be received.
+    pub(super) fn of_body(error: BodyFailure) -> Self {
+        let code = if error.is::<SlowBody>() { Code::DeadlineExceeded } else { Code::Cancelled };
+        Self::new(code, format!("the request ended early: {error}"))
     }
 }
 

@@ -12,7 +12,6 @@ use tonic::Code;
 use super::RequestBody;
 use super::status::Status;
 use crate::compute::ComputePool;
-use crate::server::BodyFailure;
 use crate::server::received::{self, Compression, DecompressError, ReceivedBytes};
 use crate::types::ByteReservation;
 
@@ -155,8 +154,7 @@ impl<B: RequestBody> Messages<B> {
     /// Receives more bytes and returns whether there were any. All previous bytes must have been read.
     async fn receive(&mut self) -> Result<bool, Status> {
         while let Some(frame) = self.body.frame().await {
-            let ended = |error: BodyFailure| Status::new(Code::Cancelled, format!("the request ended early: {error}"));
-            let frame = frame.map_err(|error| ended(error.into()))?;
+            let frame = frame.map_err(|error| Status::of_body(error.into()))?;
             match frame.into_data() {
                 Ok(data) if !data.is_empty() => {
                     self.reservation.grow(data.len())?;
@@ -219,6 +217,7 @@ pub(super) fn header(length: usize, limit: MessageLimit) -> Result<Vec<u8>, Stat
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::BodyFailure;
     use std::io::Write;
 
     use flate2::Compression;

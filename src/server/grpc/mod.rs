@@ -37,7 +37,7 @@ pub use body::GrpcBody;
 pub use instrument::GrpcMetrics;
 
 use super::cloud_events::CloudEvents;
-use super::{HttpService, RequestBody, respond};
+use super::{BodyPace, HttpService, PacedRequestBody, RequestBody, respond};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference};
@@ -48,7 +48,7 @@ use health::Watch;
 use infer_stream::StreamInfer;
 use instrument::Observation;
 use message::{MessageLimit, Messages};
-use method::{Method, MethodAction};
+use method::{CallKind, Method, MethodAction};
 use reflection::Reflection;
 use reply::Reply;
 use status::Status;
@@ -88,7 +88,7 @@ struct Call<'a> {
 }
 
 /// Creates the gRPC service.
-pub fn service<B: RequestBody + 'static>(
+pub fn service<B: PacedRequestBody + 'static>(
     inference: Inference,
     admin: Admin,
     compute: ComputePool,
@@ -115,14 +115,18 @@ pub fn service<B: RequestBody + 'static>(
 }
 
 impl App {
-    async fn answer<B: RequestBody + 'static>(self: Arc<Self>, request: Request<B>) -> Response<GrpcBody> {
+    async fn answer<B: PacedRequestBody + 'static>(self: Arc<Self>, mut request: Request<B>) -> Response<GrpcBody> {
         if !is_grpc(&request) {
             let message = "this port speaks gRPC: HTTP/2, POST, content type application/grpc";
             let rejection = respond::error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
             return rejection.map(|chunks| GrpcBody::Buffered(BufferedBody { chunks, trailers: None }));
         }
+        let method = Method::find(request.uri().path());
+        if method.is_none_or(|method| method.spec.kind == CallKind::BidiStreaming) {
+            request.body_mut().set_pace(BodyPace::Unlimited);
+        }
         let path = request.uri().path();
-        let Some(method) = Method::find(path) else {
+        let Some(method) = method else {
             let Some(service) = self.reflection.find(path) else {
                 return Status::new(Code::Unimplemented, format!("unknown method {path}")).response();
             };

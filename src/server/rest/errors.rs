@@ -9,6 +9,7 @@ use super::repository::IndexError;
 use super::respond::{self, Response};
 use crate::admin::AdminError;
 use crate::inference::{InferenceError, InferenceErrorKind};
+use crate::server::SlowBody;
 use crate::server::priority::PriorityError;
 use crate::types::OverBudget;
 use crate::types::json::{ReadError, WriteError};
@@ -51,6 +52,7 @@ impl RequestError {
                 | BodyError::Ratio(_)
                 | BodyError::OverBudget(OverBudget::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
                 BodyError::OverBudget(OverBudget::InUse { .. }) => StatusCode::SERVICE_UNAVAILABLE,
+                BodyError::Interrupted(reason) if reason.is::<SlowBody>() => StatusCode::REQUEST_TIMEOUT,
                 BodyError::Interrupted(_)
                 | BodyError::Compression { .. }
                 | BodyError::JsonLength { .. }

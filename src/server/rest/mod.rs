@@ -20,6 +20,7 @@ mod stream;
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::CONNECTION;
 use http::request::Parts;
@@ -34,7 +35,7 @@ pub use custom::is_reserved;
 pub use instrument::RestMetrics;
 
 use super::cloud_events::CloudEvents;
-use super::{HttpService, RequestBody, respond};
+use super::{BodyPace, HttpService, PacedRequestBody, RequestBody, respond};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference};
@@ -43,6 +44,9 @@ use crate::types::json::NonFinite;
 use instrument::Observation;
 use respond::Response;
 use route::{Route, RouteAction};
+
+/// How long a response waits for the rest of a body that nothing reads, so that its connection can be reused.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The configuration of the REST server.
 #[derive(Debug)]
@@ -79,7 +83,7 @@ struct App {
 }
 
 /// Creates the REST service.
-pub fn service<B: RequestBody + 'static>(
+pub fn service<B: PacedRequestBody + 'static>(
     inference: Inference,
     admin: Admin,
     compute: ComputePool,
@@ -107,9 +111,10 @@ pub fn service<B: RequestBody + 'static>(
 }
 
 impl App {
-    async fn answer<B: RequestBody>(self: Arc<Self>, request: Request<B>) -> http::Response<ResponseBody> {
+    async fn answer<B: PacedRequestBody>(self: Arc<Self>, request: Request<B>) -> http::Response<ResponseBody> {
         let (parts, mut body) = request.into_parts();
         let mut response = self.respond(&parts, &mut body).await;
+        body.set_pace(BodyPace::Within { limit: RELEASE_TIMEOUT });
         // A stream of HTTP/2 can end without closing its connection.
         if parts.version < Version::HTTP_2 && !body::release(body).await {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

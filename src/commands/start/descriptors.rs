@@ -1,0 +1,51 @@
+//! The limit on open files, and how many connections fit into it.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::warn;
+
+/// Connections are not limited to fewer than this: with less, nothing works anyway.
+const FEWEST: u64 = 16;
+
+/// The most connections by default, whatever the limit on open files: each takes some 10 KiB of memory.
+const MOST: u64 = 16_384;
+
+/// Descriptors that are kept for other purposes: model files, pipes of workers, reserved listeners.
+const RESERVED: u64 = 256;
+
+/// Raises the limit on open files as far as the system allows, and returns it.
+pub(super) fn raise_limit() -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok() {
+        return maximum.unwrap_or(u64::MAX);
+    }
+    current.unwrap_or(u64::MAX)
+}
+
+/// Returns the number of connections for a limit on open files: at most three quarters of it.
+pub(super) fn default_connections(descriptors: u64) -> usize {
+    let fit = descriptors.saturating_sub(RESERVED).min(descriptors / 4 * 3);
+    usize::try_from(fit.clamp(FEWEST, MOST)).unwrap_or(usize::MAX)
+}
+
+/// Warns if the configured number of connections does not fit into the limit on open files.
+pub(super) fn check(max_connections: usize, descriptors: u64) {
+    if max_connections as u64 > descriptors.saturating_sub(RESERVED).max(FEWEST) {
+        warn!(
+            "`max_connections` is {max_connections}, but the process may only open {descriptors} files. Raise that limit \
+             (`ulimit -n`), or lower `max_connections`."
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_connections_leave_descriptors_for_files_and_workers() {
+        let table = [(0, 16), (256, 16), (300, 44), (1024, 768), (4096, 3072), (1 << 20, 16_384), (u64::MAX, 16_384)];
+        for (descriptors, connections) in table {
+            assert_eq!(default_connections(descriptors), connections, "{descriptors}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Time limits for the bodies of requests.
+//!
+//! A timer is set only if the server has to wait for a body, so those that arrive with their heads cost nothing.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::{Instant, Sleep};
+
+use crate::server::{BodyFailure, RequestBody};
+
+/// Beyond its idle limit, a body must arrive at this many bytes per second on average.
+const MIN_RATE: u64 = 1024;
+
+/// How fast a body must arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyPace {
+    /// No longer than this without a byte, and at [`MIN_RATE`] on average after that time.
+    Steady { idle: Duration },
+    /// The rest of the body within this time.
+    Within { limit: Duration },
+    /// A stream of messages, whose length and duration are limited elsewhere.
+    Unlimited,
+}
+
+/// A request body whose pace a transport can change.
+pub trait PacedRequestBody: RequestBody {
+    /// Sets how fast the rest of the body must arrive.
+    fn set_pace(&mut self, pace: BodyPace);
+}
+
+/// A body that did not arrive in time.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+pub(in crate::server) enum SlowBody {
+    #[error(
+        "received {received} bytes of the request body in {:.1} s: a body may pause for {} s (`http_body_timeout`), and must \
+         otherwise arrive at {MIN_RATE} bytes per second",
+        waited.as_secs_f64(),
+        idle.as_secs_f64()
+    )]
+    Slow { received: u64, waited: Duration, idle: Duration },
+    #[error("the rest of the request body did not arrive within {} s", limit.as_secs_f64())]
+    Unread { limit: Duration },
+}
+
+/// A request body that fails if it arrives too slowly. Only the time for which the server waits counts.
+#[derive(Debug)]
+pub struct PacedBody<B> {
+    body: B,
+    pace: BodyPace,
+    received: u64,
+    /// How long the server has waited for the body, without the current wait.
+    waited: Duration,
+    waiting: Option<Waiting>,
+    failed: Option<SlowBody>,
+}
+
+/// The server waits for more bytes.
+#[derive(Debug)]
+struct Waiting {
+    since: Instant,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl<B> PacedBody<B> {
+    pub(in crate::server) const fn new(body: B, idle: Duration) -> Self {
+        let pace = BodyPace::Steady { idle };
+        Self { body, pace, received: 0, waited: Duration::ZERO, waiting: None, failed: None }
+    }
+
+    /// Returns how long the server continues to wait, and the error after that. `None` if there is no limit.
+    fn patience(&self) -> Option<(Duration, SlowBody)> {
+        let received = self.received;
+        match self.pace {
+            BodyPace::Unlimited => None,
+            BodyPace::Within { limit } => Some((limit.saturating_sub(self.waited), SlowBody::Unread { limit })),
+            BodyPace::Steady { idle } => {
+                let total = idle.saturating_add(Duration::from_secs(received / MIN_RATE));
+                let rest = total.saturating_sub(self.waited).min(idle);
+                Some((rest, SlowBody::Slow { received, waited: self.waited + rest, idle }))
+            }
+        }
+    }
+
+    /// Ends a wait.
+    fn resume(&mut self) {
+        if let Some(Waiting { since, .. }) = self.waiting.take() {
+            self.waited += since.elapsed();
+        }
+    }
+
+    /// Continues to wait, or returns the error if that has taken too long.
+    fn wait(&mut self, context: &mut Context<'_>) -> Poll<SlowBody> {
+        let Some((patience, error)) = self.patience() else { return Poll::Pending };
+        let waiting = self
+            .waiting
+            .get_or_insert_with(|| Waiting { since: Instant::now(), timer: Box::pin(tokio::time::sleep(patience)) });
+        waiting.timer.as_mut().poll(context).map(|()| error)
+    }
+}
+
+impl<B: RequestBody> PacedRequestBody for PacedBody<B> {
+    fn set_pace(&mut self, pace: BodyPace) {
+        self.resume();
+        (self.pace, self.waited) = (pace, Duration::ZERO);
+    }
+}
+
+impl<B: RequestBody> Body for PacedBody<B> {
+    type Data = Bytes;
+    type Error = BodyFailure;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyFailure>>> {
+        let this = &mut *self;
+        if let Some(failed) = this.failed {
+            return Poll::Ready(Some(Err(failed.into())));
+        }
+        match Pin::new(&mut this.body).poll_frame(context) {
+            Poll::Ready(frame) => {
+                this.resume();
+                if let Some(Ok(data)) = frame.as_ref().map(|frame| frame.as_ref().map(Frame::data_ref)) {
+                    this.received += data.map_or(0, |data| data.len() as u64);
+                }
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+            }
+            Poll::Pending => this.wait(context).map(|error| {
+                this.failed = Some(error);
+                Some(Err(error.into()))
+            }),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.failed.is_none() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use http_body_util::{BodyExt, StreamBody};
+
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(30);
+
+    /// A body of frames of `size` bytes, each after `pause`.
+    fn body(count: usize, size: usize, pause: Duration) -> PacedBody<impl RequestBody> {
+        let frames = stream::unfold(0, move |sent| async move {
+            tokio::time::sleep(pause).await;
+            (sent < count).then(|| (Ok::<_, BodyFailure>(Frame::data(Bytes::from(vec![0; size]))), sent + 1))
+        });
+        PacedBody::new(StreamBody::new(Box::pin(frames)), IDLE)
+    }
+
+    async fn read(body: PacedBody<impl RequestBody>) -> Result<usize, String> {
+        body.collect().await.map(|all| all.to_bytes().len()).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn body_that_stops_is_ended_after_the_idle_limit() {
+        let started = Instant::now();
+        let error = read(body(2, 5000, Duration::from_secs(31))).await.unwrap_err();
+        assert!(error.starts_with("received 0 bytes of the request body in 30.0 s: "), "{error}");
+        assert!(started.elapsed() < IDLE + Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn body_that_drips_is_ended_although_it_is_never_idle() {
+        let started = Instant::now();
+        let error = read(body(100_000, 10, Duration::from_secs(1))).await.unwrap_err();
+        assert_eq!(
+            error,
+            "received 300 bytes of the request body in 30.0 s: a body may pause for 30 s (`http_body_timeout`), and must \
+             otherwise arrive at 1024 bytes per second"
+        );
+        assert!(started.elapsed() < IDLE + Duration::from_secs(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_body_above_the_minimum_rate_is_read_completely() {
+        assert_eq!(read(body(200, 2048, Duration::from_secs(1))).await, Ok(200 * 2048));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rest_of_a_body_has_a_limit_in_total() {
+        let mut rest = body(100, 5000, Duration::from_secs(1));
+        rest.set_pace(BodyPace::Within { limit: Duration::from_secs(5) });
+        assert_eq!(read(rest).await.unwrap_err(), "the rest of the request body did not arrive within 5 s");
+        let mut stream = body(2, 1, Duration::from_mins(10));
+        stream.set_pace(BodyPace::Unlimited);
+        assert_eq!(read(stream).await, Ok(2));
+    }
+}

@@ -1,0 +1,467 @@
+//! All connections of the server: how many there may be, which are evicted for others, and which have exceeded a timeout.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::verdict::{CLOSE_TIMEOUT, History, Snapshot, Verdict};
+use super::{Connection, command};
+use crate::settings::Settings;
+use crate::telemetry::metrics::Registry;
+
+/// How often connections are checked during the shortest timeout.
+const CHECKS: u32 = 8;
+
+/// The shortest time between two checks.
+const SHORTEST_CHECK: Duration = Duration::from_millis(10);
+
+/// How many idle connections are found at once when some must be evicted. A search looks at all connections.
+const CANDIDATES: usize = 64;
+
+/// Warnings of the same kind are logged at most once in this time.
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// HTTP/2 streams per connection, if `max_in_flight` allows: one connection must not be able to use all slots.
+const MAX_STREAMS: u32 = 128;
+
+/// Connections of listeners that do not take part in the limit of the others, such as the one for metrics.
+pub(super) const RESERVED: usize = 64;
+
+/// The limits on connections.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectionLimits {
+    /// The maximum number of connections. Above it, the one that has been idle for the longest time is evicted.
+    pub max_connections: usize,
+    /// The maximum number of concurrent requests on one HTTP/2 connection.
+    pub max_streams: u32,
+    pub header_timeout: Duration,
+    pub body_timeout: Duration,
+    pub write_timeout: Duration,
+    pub keep_alive_timeout: Duration,
+}
+
+impl ConnectionLimits {
+    /// Takes the limits from the settings. `max_connections` is used if the settings do not limit connections.
+    pub fn new(settings: &Settings, max_connections: usize) -> Self {
+        let slots = u32::try_from(settings.max_in_flight.get()).unwrap_or(u32::MAX);
+        Self {
+            max_connections: settings.max_connections.map_or(max_connections, std::num::NonZeroUsize::get),
+            max_streams: (slots / 2).clamp(1, MAX_STREAMS),
+            header_timeout: settings.http_header_timeout,
+            body_timeout: settings.http_body_timeout,
+            write_timeout: settings.http_write_timeout,
+            keep_alive_timeout: settings.http_keep_alive_timeout,
+        }
+    }
+
+    /// Returns the limits of a listener that must be reachable when the others have no room.
+    #[must_use]
+    pub fn reserved(self) -> Self {
+        Self { max_connections: RESERVED, ..self }
+    }
+
+    /// Returns the time between two checks.
+    fn check_interval(&self) -> Duration {
+        let timeouts = [self.header_timeout, self.write_timeout, self.keep_alive_timeout, CLOSE_TIMEOUT];
+        let shortest = timeouts.into_iter().min().unwrap_or(CLOSE_TIMEOUT);
+        (shortest / CHECKS).max(SHORTEST_CHECK)
+    }
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self::new(&Settings::default(), 1024)
+    }
+}
+
+/// Why the server closed a connection.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CloseLabels {
+    reason: &'static str,
+}
+
+/// Counts of connections.
+#[derive(Debug, Clone, Default)]
+pub struct ConnectionMetrics {
+    open: Gauge,
+    closed: Family<CloseLabels, Counter>,
+    accept_errors: Counter,
+}
+
+impl ConnectionMetrics {
+    /// Creates the metrics and registers them.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let Self { open, closed, accept_errors } = metrics.clone();
+        registry.register("connections_open", "Open connections of all listeners", open);
+        let help = "Connections that the server closed because of a timeout or a limit, by reason";
+        registry.register("connections_closed", help, closed);
+        registry.register("accept_errors", "Connections that could not be accepted", accept_errors);
+        metrics
+    }
+
+    fn count_closed(&self, reason: &'static str) {
+        self.closed.get_or_create(&CloseLabels { reason }).inc();
+    }
+}
+
+/// The connections that share limits. Clones share them.
+#[derive(Clone)]
+pub struct ConnectionTable(Arc<TableState>);
+
+struct TableState {
+    limits: ConnectionLimits,
+    metrics: ConnectionMetrics,
+    entries: Mutex<Entries>,
+    full: Mutex<Throttle>,
+}
+
+#[derive(Default)]
+struct Entries {
+    /// By the order in which they were accepted.
+    open: BTreeMap<u64, Entry>,
+    accepted: u64,
+    groups: u64,
+    /// The number of checks.
+    checks: u32,
+    /// Connections that were idle when some were last searched, with the number of their requests; the oldest is the last.
+    candidates: Vec<(u64, u32)>,
+    /// Connections that have been cut and have not ended yet.
+    ending: usize,
+}
+
+struct Entry {
+    connection: Arc<Connection>,
+    group: u64,
+    history: History,
+}
+
+/// The connections that one listener has accepted, and that close together.
+#[derive(Debug, Clone)]
+pub(in crate::server) struct ConnectionGroup {
+    table: ConnectionTable,
+    number: u64,
+}
+
+/// A connection in the table, until it is dropped.
+pub(in crate::server) struct ConnectionEntry {
+    table: Arc<TableState>,
+    number: u64,
+    pub(in crate::server) connection: Arc<Connection>,
+}
+
+impl ConnectionTable {
+    /// Creates a table, and checks its connections for as long as it exists.
+    pub fn start(limits: ConnectionLimits, metrics: ConnectionMetrics) -> Self {
+        let state = Arc::new(TableState { limits, metrics, entries: Mutex::default(), full: Mutex::default() });
+        tokio::spawn(check_regularly(Arc::downgrade(&state), limits.check_interval()));
+        Self(state)
+    }
+
+    pub(in crate::server) fn limits(&self) -> &ConnectionLimits {
+        &self.0.limits
+    }
+
+    /// Returns a group without connections.
+    pub(in crate::server) fn group(&self) -> ConnectionGroup {
+        let mut entries = self.0.entries.lock();
+        entries.groups += 1;
+        ConnectionGroup { table: self.clone(), number: entries.groups }
+    }
+
+    /// Makes room after the system has refused a connection for lack of descriptors, and counts the failure.
+    pub(in crate::server) fn accept_failed(&self) {
+        self.0.metrics.accept_errors.inc();
+        if self.0.entries.lock().evict() {
+            self.0.metrics.count_closed("evicted");
+        }
+    }
+}
+
+impl fmt::Debug for ConnectionTable {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ConnectionTable").field("limits", &self.0.limits).finish_non_exhaustive()
+    }
+}
+
+impl ConnectionGroup {
+    pub(in crate::server) const fn table(&self) -> &ConnectionTable {
+        &self.table
+    }
+
+    /// Registers a connection that has just been accepted. If there are too many, evicts an idle one. `None` if none is idle.
+    pub(in crate::server) fn admit(&self) -> Option<ConnectionEntry> {
+        let TableState { limits, metrics, entries, full } = &*self.table.0;
+        let mut entries = entries.lock();
+        if entries.open.len() - entries.ending >= limits.max_connections {
+            if !entries.evict() {
+                drop(entries);
+                metrics.count_closed("limit");
+                if let Some(count) = full.lock().report() {
+                    let limit = limits.max_connections;
+                    warn!(
+                        "Closed {count} new connections: {limit} are open and none is idle (`max_connections`). Raise the \
+                         limit, or start more servers."
+                    );
+                }
+                return None;
+            }
+            metrics.count_closed("evicted");
+        }
+        let connection = Arc::new(Connection::new(limits.max_streams));
+        let number = entries.accepted;
+        entries.accepted += 1;
+        let history = History::new(Instant::now());
+        entries.open.insert(number, Entry { connection: Arc::clone(&connection), group: self.number, history });
+        metrics.open.inc();
+        Some(ConnectionEntry { table: Arc::clone(&self.table.0), number, connection })
+    }
+
+    /// Tells the connections of the group to close once their requests have been answered.
+    pub(in crate::server) fn close(&self) {
+        let now = Instant::now();
+        let mut entries = self.table.0.entries.lock();
+        for entry in entries.open.values_mut().filter(|entry| entry.group == self.number) {
+            entry.history.quiet_since = now;
+            entry.connection.order(command::CLOSE);
+        }
+    }
+}
+
+impl Drop for ConnectionEntry {
+    fn drop(&mut self) {
+        let mut entries = self.table.entries.lock();
+        entries.open.remove(&self.number);
+        if self.connection.command.load(Ordering::Acquire) == command::CUT {
+            entries.ending -= 1;
+        }
+        self.table.metrics.open.dec();
+    }
+}
+
+impl Connection {
+    fn snapshot(&self) -> Snapshot {
+        let (begun, in_flight) = self.requests();
+        Snapshot {
+            begun,
+            in_flight,
+            received: self.received.load(Ordering::Relaxed),
+            sent: self.sent.load(Ordering::Relaxed),
+            blocked: self.blocked.load(Ordering::Relaxed),
+            is_http2: self.http2.load(Ordering::Relaxed),
+            is_closing: self.is_closing(),
+        }
+    }
+}
+
+impl Entries {
+    /// Ends the connection that has been idle for the longest time. Returns false if none is idle.
+    fn evict(&mut self) -> bool {
+        let mut searched = false;
+        loop {
+            let Some((number, begun)) = self.candidates.pop() else {
+                if searched {
+                    return false;
+                }
+                self.search();
+                searched = true;
+                continue;
+            };
+            let Some(entry) = self.open.get(&number) else { continue };
+            let seen = entry.connection.snapshot();
+            if seen.is_idle() && seen.begun == begun && self.cut(number) {
+                debug!("Evicted the connection that was idle for the longest time.");
+                return true;
+            }
+        }
+    }
+
+    /// Finds the connections that have been idle for the longest time.
+    fn search(&mut self) {
+        let idle = self.open.iter().filter_map(|(&number, entry)| {
+            let seen = entry.connection.snapshot();
+            let is_open = entry.connection.command.load(Ordering::Relaxed) != command::CUT;
+            (seen.is_idle() && is_open).then_some((entry.history.idle_since, number, seen.begun))
+        });
+        let mut idle: Vec<_> = idle.collect();
+        idle.sort_unstable();
+        idle.truncate(CANDIDATES);
+        self.candidates = idle.into_iter().rev().map(|(_, number, begun)| (number, begun)).collect();
+    }
+
+    /// Ends a connection at once. Returns false if it has been cut before.
+    fn cut(&mut self, number: u64) -> bool {
+        let Some(entry) = self.open.get(&number) else { return false };
+        if entry.connection.command.load(Ordering::Acquire) == command::CUT {
+            return false;
+        }
+        // Only with the lock of the table are connections cut.
+        entry.connection.order(command::CUT);
+        self.ending += 1;
+        true
+    }
+}
+
+impl TableState {
+    /// Closes the connections that have exceeded a timeout.
+    fn check(&self) {
+        let now = Instant::now();
+        let limit = self.limits.write_timeout.div_duration_f64(self.limits.check_interval()).ceil();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+        let unread_limit = limit as u32;
+        let mut entries = self.entries.lock();
+        entries.checks = entries.checks.wrapping_add(1);
+        let checks = entries.checks;
+        let mut cut = Vec::new();
+        for (&number, Entry { connection, history, .. }) in &mut entries.open {
+            let seen = connection.snapshot();
+            let mut verdict = history.check(seen, now, &self.limits);
+            if seen.in_flight > 0 && connection.end_unread(checks, unread_limit) {
+                verdict = Verdict::Cut(super::verdict::CloseReason::WriteTimeout);
+            }
+            match verdict {
+                Verdict::Keep => {}
+                Verdict::Close(reason) => {
+                    history.quiet_since = now;
+                    connection.order(command::CLOSE);
+                    self.metrics.count_closed(reason.name());
+                }
+                Verdict::Cut(reason) => cut.push((number, reason)),
+            }
+        }
+        for (number, reason) in cut {
+            if entries.cut(number) {
+                self.metrics.count_closed(reason.name());
+            }
+        }
+    }
+}
+
+async fn check_regularly(table: Weak<TableState>, interval: Duration) {
+    loop {
+        tokio::time::sleep(interval).await;
+        let Some(table) = table.upgrade() else { return };
+        table.check();
+    }
+}
+
+/// Limits how often a warning is logged.
+#[derive(Debug, Default)]
+struct Throttle {
+    reported: Option<Instant>,
+    /// How often the event has happened since then.
+    count: u64,
+}
+
+impl Throttle {
+    /// Counts an event. Returns the number of events since the last report if it is time for another one.
+    fn report(&mut self) -> Option<u64> {
+        self.count += 1;
+        if self.reported.is_some_and(|at| at.elapsed() < WARNING_INTERVAL) {
+            return None;
+        }
+        self.reported = Some(Instant::now());
+        Some(std::mem::take(&mut self.count))
+    }
+}
+
+/// Logs the errors of accepting connections.
+#[derive(Debug, Default)]
+pub(in crate::server) struct AcceptWarnings(Throttle);
+
+impl AcceptWarnings {
+    pub(in crate::server) fn failed(&mut self, error: &std::io::Error) {
+        if let Some(count) = self.0.report() {
+            warn!(
+                count,
+                "Cannot accept connections: {error}. Trying again; raise the limit on open files if this persists."
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(max_connections: usize) -> ConnectionTable {
+        ConnectionTable::start(
+            ConnectionLimits { max_connections, ..ConnectionLimits::default() },
+            ConnectionMetrics::default(),
+        )
+    }
+
+    fn is_cut(entry: &ConnectionEntry) -> bool {
+        entry.connection.command.load(Ordering::Acquire) == command::CUT
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn oldest_idle_connection_is_evicted_for_a_new_one() {
+        let group = table(3).group();
+        let first = group.admit().unwrap();
+        let busy = first.connection.begin(false);
+        let second = group.admit().unwrap();
+        let third = group.admit().unwrap();
+        let fourth = group.admit().unwrap();
+        assert!(!is_cut(&first) && is_cut(&second) && !is_cut(&third));
+        drop(second);
+        let _third = third.connection.begin(false);
+        let _fourth = fourth.connection.begin(true);
+        assert!(group.admit().is_none(), "all are busy");
+        drop(busy);
+        let _fifth = group.admit().unwrap();
+        assert!(is_cut(&first));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_that_answered_last_is_evicted_last() {
+        let group = table(2).group();
+        let (first, second) = (group.admit().unwrap(), group.admit().unwrap());
+        drop(first.connection.begin(false));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let _third = group.admit().unwrap();
+        assert!(is_cut(&second) && !is_cut(&first));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn checks_end_with_the_table_and_close_idle_connections() {
+        let table = table(2);
+        let weak = Arc::downgrade(&table.0);
+        let group = table.group();
+        let entry = group.admit().unwrap();
+        tokio::time::sleep(Duration::from_secs(29)).await;
+        assert!(!is_cut(&entry));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(is_cut(&entry));
+        drop((entry, group, table));
+        assert!(weak.upgrade().is_none());
+    }
+
+    #[test]
+    fn streams_of_a_connection_stay_below_half_of_the_slots() {
+        let streams = |max_in_flight: usize| {
+            let max_in_flight = std::num::NonZeroUsize::new(max_in_flight).unwrap();
+            ConnectionLimits::new(&Settings { max_in_flight, ..Settings::default() }, 1).max_streams
+        };
+        assert_eq!([1, 2, 10, 1024, usize::MAX].map(streams), [1, 1, 5, 128, 128]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn warnings_are_throttled_with_a_count() {
+        let mut throttle = Throttle::default();
+        assert_eq!(throttle.report(), Some(1));
+        assert!((0..9).all(|_| throttle.report().is_none()));
+        tokio::time::sleep(WARNING_INTERVAL).await;
+        assert_eq!(throttle.report(), Some(10));
+    }
+}
