@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use bytes::Bytes;
@@ -22,7 +23,7 @@ use mlserver::inference::Inference;
 use mlserver::registry::{LoadError, Loader, Registry};
 use mlserver::repository::Repository;
 use mlserver::runtimes::{BoxFuture, Runtime, load_native};
-use mlserver::server::{HttpService, grpc, rest};
+use mlserver::server::{HttpService, PacedBody, grpc, rest};
 use mlserver::settings::env::MapEnvironment;
 use mlserver::settings::{ModelSettings, Settings, SettingsSources};
 use mlserver::telemetry::inference::InferenceMetrics;
@@ -33,8 +34,10 @@ use tower::ServiceExt;
 /// The most columns that are tried to find out how many a model takes.
 const MOST_COLUMNS: usize = 40;
 
+type FuzzedBody = PacedBody<Full<Bytes>>;
+
 /// Answers a request with the status, the headers and trailers, and the body.
-type Door = Box<dyn Fn(Request<Full<Bytes>>) -> BoxFuture<'static, (StatusCode, HeaderMap, Bytes)> + Send>;
+type Door = Box<dyn Fn(Request<FuzzedBody>) -> BoxFuture<'static, (StatusCode, HeaderMap, Bytes)> + Send>;
 
 struct FuzzedServer {
     tokio: tokio::runtime::Runtime,
@@ -106,7 +109,7 @@ async fn doors(folder: &Arc<tempfile::TempDir>, compute: &ComputePool, names: &[
     let inference = Inference::new(registry, Settings::default().max_in_flight);
     let metadata = ServerMetadata { name: "fuzz".to_owned(), version: "0".to_owned(), extensions: Vec::new() };
     let options = grpc::GrpcOptions { metadata: metadata.clone(), max_message_length: 1 << 20 };
-    let grpc = grpc::service::<Full<Bytes>>(inference.clone(), admin.clone(), compute.clone(), None, options);
+    let grpc = grpc::service::<FuzzedBody>(inference.clone(), admin.clone(), compute.clone(), None, options);
     let options = rest::RestOptions {
         metadata,
         root_path: String::new(),
@@ -116,11 +119,11 @@ async fn doors(folder: &Arc<tempfile::TempDir>, compute: &ComputePool, names: &[
         non_finite: Settings::default().non_finite_json,
         overload_as_429: false,
     };
-    let rest = rest::service::<Full<Bytes>>(inference, admin, compute.clone(), None, options);
+    let rest = rest::service::<FuzzedBody>(inference, admin, compute.clone(), None, options);
     (door(rest), door(grpc))
 }
 
-fn door<S: HttpService<Full<Bytes>>>(service: S) -> Door
+fn door<S: HttpService<FuzzedBody>>(service: S) -> Door
 where
     S: Sync,
     S::Future: 'static,
@@ -202,13 +205,18 @@ impl FuzzedServer {
         for (name, value) in headers {
             request = request.header(*name, value);
         }
-        let Ok(mut request) = request.body(Full::new(body)) else { return (StatusCode::BAD_REQUEST, HeaderMap::new(), Bytes::new()) };
+        let Ok(mut request) = request.body(whole(body)) else { return (StatusCode::BAD_REQUEST, HeaderMap::new(), Bytes::new()) };
         if kind != "application/grpc" {
             return self.tokio.block_on((self.rest)(request));
         }
         *request.version_mut() = http::Version::HTTP_2;
         self.tokio.block_on((self.grpc)(request))
     }
+}
+
+/// Returns a body that is there as a whole.
+fn whole(body: Bytes) -> FuzzedBody {
+    PacedBody::new(Full::new(body), Duration::from_secs(60))
 }
 
 /// A request that is nearly right.
@@ -657,7 +665,7 @@ fuzz_target!(|bytes: &[u8]| {
             let (body, kind) = attack.invocation(model.columns);
             let Some(door) = &model.invocations else { return };
             let request = Request::post("/invocations").header("content-type", kind);
-            server.tokio.block_on(door(request.body(Full::new(body.into())).unwrap()))
+            server.tokio.block_on(door(request.body(whole(body.into())).unwrap()))
         }
     };
     let internal = headers.get("grpc-status").is_some_and(|code| code == "13");

@@ -10,6 +10,8 @@ mod environment;
 #[cfg(test)]
 mod fixtures;
 mod frame;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod message;
 mod model;
 mod output;

@@ -66,7 +66,7 @@ struct Waiting {
 }
 
 impl<B> PacedBody<B> {
-    pub(in crate::server) const fn new(body: B, idle: Duration) -> Self {
+    pub const fn new(body: B, idle: Duration) -> Self {
         let pace = BodyPace::Steady { idle };
         Self { body, pace, received: 0, waited: Duration::ZERO, waiting: None, failed: None }
     }

@@ -131,7 +131,7 @@ async fn unpack(archive: PathBuf, dir: PathBuf, search: &[PathBuf]) -> Result<Un
     Ok(Unpacked { hash, folder })
 }
 
-fn fill(archive: &Path, root: &Path) -> Result<UnpackedTree, UnpackError> {
+pub(super) fn fill(archive: &Path, root: &Path) -> Result<UnpackedTree, UnpackError> {
     let file = File::open(archive)?;
     let limits = ArchiveLimits::of(file.metadata()?.len());
     let mut tree = TreeWriter::new(root);

@@ -298,3 +298,9 @@ fn interpreter_folders(options: &PythonOptions) -> Vec<PathBuf> {
     let path = options.variables.get("PATH").map(|path| std::env::split_paths(path).collect::<Vec<_>>());
     configured.chain(next_to_executable).chain(active).chain(path.into_iter().flatten()).collect()
 }
+
+/// Unpacks an archive into `root`, and reports whether it was valid.
+#[cfg(fuzzing)]
+pub(super) fn unpack_for_fuzzing(archive: &std::path::Path, root: &std::path::Path) -> bool {
+    archives::fill(archive, root).is_ok()
+}
