@@ -22,10 +22,10 @@ pub use validation::InvalidInput;
 
 use futures_core::Stream;
 use http::{HeaderName, HeaderValue};
-use tokio::task::JoinError;
 use tokio::time::Instant;
 use tracing::{debug, error};
 
+use crate::compute::ComputeError;
 use crate::registry::{ModelState, NotFound, QueueFull, RegisteredModel, Registry, chain};
 use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind};
 use crate::telemetry::inference::ModelMetrics;
@@ -65,8 +65,8 @@ pub enum InferenceError {
     InvalidInput(#[from] InvalidInput),
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    #[error("the server failed while handling the request; the log has the details")]
-    Panicked(#[source] JoinError),
+    #[error(transparent)]
+    Compute(#[from] ComputeError),
     /// The error of an identical request that this one was coalesced with.
     #[error(transparent)]
     Shared(Arc<Self>),
@@ -105,7 +105,8 @@ impl InferenceError {
         match self {
             Self::NotFound(_) => InferenceErrorKind::NotFound,
             Self::Shared(error) => error.kind(),
-            Self::Panicked(_) => InferenceErrorKind::Internal,
+            Self::Compute(error) if error.is_overload() => InferenceErrorKind::Overloaded,
+            Self::Compute(_) => InferenceErrorKind::Internal,
             Self::NotReady { .. } => InferenceErrorKind::NotReady,
             Self::InvalidInput(_) => InferenceErrorKind::BadRequest,
             Self::Overloaded { .. } | Self::QueueFull(_) | Self::QueueTimeout { .. } => InferenceErrorKind::Overloaded,
@@ -117,6 +118,7 @@ impl InferenceError {
                 RuntimeErrorKind::Rejected { status } => InferenceErrorKind::Model { status },
                 RuntimeErrorKind::Exception => InferenceErrorKind::ModelFailed,
                 RuntimeErrorKind::WorkerLost | RuntimeErrorKind::Unavailable => InferenceErrorKind::WorkerLost,
+                RuntimeErrorKind::Overloaded => InferenceErrorKind::Overloaded,
                 RuntimeErrorKind::Stopping => InferenceErrorKind::Stopping,
                 RuntimeErrorKind::Internal => InferenceErrorKind::Internal,
             },

@@ -9,10 +9,9 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use tokio::task::JoinError;
-
 use super::MAX_ARTIFACT_BYTES;
 use crate::codecs::CodecError;
+use crate::compute::ComputeError;
 
 /// Any error of a model family.
 pub type FamilyError = Box<dyn Error + Send + Sync>;
@@ -39,6 +38,8 @@ pub enum RuntimeErrorKind {
     WorkerLost,
     /// No process can answer the request, or the model is not in memory and cannot be loaded.
     Unavailable,
+    /// Too many requests wait for a thread.
+    Overloaded,
     /// The server is shutting down.
     Stopping,
     /// A bug of the server.
@@ -77,10 +78,6 @@ impl RuntimeError {
 
     pub fn stopping() -> Self {
         Self::new(RuntimeErrorKind::Stopping, "the server is shutting down; try another one")
-    }
-
-    pub(crate) fn panicked(source: JoinError) -> Self {
-        Self::new(RuntimeErrorKind::Internal, PanicError(source))
     }
 
     /// A stream of requests ended before its first.
@@ -122,10 +119,12 @@ impl From<CodecError> for RuntimeError {
 #[error("the model rejected a validated request; this is a bug in mlserver: {0}")]
 struct InconsistentError(FamilyError);
 
-/// The evaluator panicked.
-#[derive(Debug, thiserror::Error)]
-#[error("the prediction ended unexpectedly; the log has the details")]
-struct PanicError(#[source] JoinError);
+impl From<ComputeError> for RuntimeError {
+    fn from(error: ComputeError) -> Self {
+        let kind = if error.is_overload() { RuntimeErrorKind::Overloaded } else { RuntimeErrorKind::Internal };
+        Self::new(kind, error)
+    }
+}
 
 /// Why a native runtime cannot compute the outputs that a request asks for.
 #[derive(Debug, thiserror::Error)]

@@ -30,8 +30,18 @@ pub trait Predictor: fmt::Debug + Send + Sync + 'static {
         ready(Ok(()))
     }
 
-    /// Answers one request. The prediction begins at once.
+    /// Answers one request.
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>>;
+
+    /// Answers one request, and reports when its prediction begins. By default it begins at once.
+    fn predict_with(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        progress.begin();
+        self.predict(request)
+    }
 
     /// See [`Runtime::predict_stream`].
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream
@@ -64,8 +74,7 @@ impl<P: Predictor> Runtime for P {
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        progress.begin();
-        Predictor::predict(self, request)
+        Predictor::predict_with(self, request, progress)
     }
 
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {

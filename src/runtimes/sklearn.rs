@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{BoxFuture, OutputError, Predictor, RuntimeError};
+use super::{BoxFuture, OutputError, Predictor, Progress, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
 use crate::evaluators::sklearn::{
@@ -147,18 +147,25 @@ impl Predictor for SklearnModel {
     }
 
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        self.predict_with(request, Arc::new(()))
+    }
+
+    fn predict_with(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             let methods = self.methods(&request.outputs)?;
             let rows = request.inputs.first().and_then(|input| input.shape.first()).copied().unwrap_or(1);
             let calls = u32::try_from(methods.len()).unwrap_or(u32::MAX);
             if self.model.estimate(rows).saturating_mul(calls) <= INLINE {
+                progress.begin();
                 return self.answer(&request, &methods);
             }
             let (model, priority) = (self.clone(), request.priority);
-            self.compute
-                .run_at(priority, move || model.answer(&request, &methods))
-                .await
-                .map_err(RuntimeError::panicked)?
+            let work = move || model.answer(&request, &methods);
+            self.compute.run_after(priority, || progress.begin(), work).await?
         })
     }
 }

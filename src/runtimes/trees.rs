@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BoxFuture, OutputError, Predictor, RuntimeError};
+use super::{BoxFuture, OutputError, Predictor, Progress, RuntimeError};
 use crate::codecs::{self, DecodedInputs, NumericMatrix};
 use crate::compute::ComputePool;
 use crate::evaluators::trees::{
@@ -102,7 +102,7 @@ impl Predictor for TreeModel {
             if model.n_features() > WARM_UP_FEATURES {
                 return Ok(());
             }
-            self.compute.run(move || evaluate_zeros(&model)).await.map_err(RuntimeError::panicked)?
+            self.compute.run(move || evaluate_zeros(&model)).await?
         })
     }
 
@@ -111,18 +111,25 @@ impl Predictor for TreeModel {
     }
 
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        self.predict_with(request, Arc::new(()))
+    }
+
+    fn predict_with(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             let outputs = self.outputs(&request)?;
             let decoded = self.decode(&request)?;
             let outputs_count = u32::try_from(outputs.len()).unwrap_or(u32::MAX);
             if self.model.estimate(decoded.rows()).saturating_mul(outputs_count) <= INLINE {
+                progress.begin();
                 return evaluate(&self.model, self.library, &decoded, &outputs);
             }
             let (model, priority) = (self.clone(), request.priority);
-            self.compute
-                .run_at(priority, move || model.answer(&request, &outputs))
-                .await
-                .map_err(RuntimeError::panicked)?
+            let work = move || model.answer(&request, &outputs);
+            self.compute.run_after(priority, || progress.begin(), work).await?
         })
     }
 }

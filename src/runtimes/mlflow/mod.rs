@@ -315,14 +315,14 @@ impl Runtime for MlflowModel {
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        progress.begin();
         Box::pin(async move {
             let rows = request.inputs.first().and_then(|input| input.shape.first()).copied().unwrap_or(1);
             if self.model.evaluator.estimate(rows) <= INLINE {
+                progress.begin();
                 return self.answer(&request);
             }
             let (model, priority) = (self.clone(), request.priority);
-            self.compute.run_at(priority, move || model.answer(&request)).await.map_err(RuntimeError::panicked)?
+            self.compute.run_after(priority, || progress.begin(), move || model.answer(&request)).await?
         })
     }
 
@@ -339,8 +339,7 @@ impl Runtime for MlflowModel {
                         return Ok(self.invocations(&call));
                     }
                     let model = self.clone();
-                    let answer = self.compute.run(move || model.invocations(&call)).await;
-                    return answer.map_err(RuntimeError::panicked);
+                    return Ok(self.compute.run(move || model.invocations(&call)).await?);
                 }
                 Some("/version") => self.model.version.clone(),
                 Some(_) => "\n".to_owned(),
