@@ -9,15 +9,36 @@ use tokio::task::JoinError;
 
 use crate::types::{Priority, PriorityQueue, PriorityScheduler, QueuePosition};
 
+/// The most jobs that wait for a thread. Requests have one job at a time, so that more of them are a flood of requests that are
+/// not admitted yet.
+pub const MAX_WAITING: usize = 8192;
+
+/// Why a computation has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ComputeError {
+    #[error("the computation ended unexpectedly; the log has the details")]
+    Panicked(#[source] JoinError),
+    #[error("{limit} computations are waiting for a thread; try again later")]
+    Full { limit: usize },
+}
+
+impl ComputeError {
+    /// Reports whether too many computations are waiting, so that it helps to try again later.
+    pub const fn is_overload(&self) -> bool {
+        matches!(self, Self::Full { .. })
+    }
+}
+
 /// Runs as many computations concurrently as there are cores. Others wait, the most urgent first and then in order of arrival,
 /// with the aging of [`PriorityScheduler`].
 ///
-/// Admission bounds the number of waiting jobs. If a caller is dropped, its waiting job is removed; a computation that has
-/// started runs to its end.
+/// At most [`MAX_WAITING`] jobs wait. If a caller is dropped, its waiting job is removed; a computation that has started runs
+/// to its end. If a computation panics, its caller gets an error, and the thread is free again.
 #[derive(Debug, Clone)]
 pub struct ComputePool {
     state: Arc<Mutex<ComputeState>>,
     width: NonZeroUsize,
+    max_waiting: usize,
 }
 
 #[derive(Debug)]
@@ -48,7 +69,7 @@ impl ComputePool {
             scheduler: PriorityScheduler::default(),
             arrivals: 0,
         };
-        Self { state: Arc::new(Mutex::new(state)), width }
+        Self { state: Arc::new(Mutex::new(state)), width, max_waiting: MAX_WAITING }
     }
 
     /// Returns how many computations run concurrently.
@@ -65,8 +86,8 @@ impl ComputePool {
     ///
     /// # Errors
     ///
-    /// Fails when `work` panics.
-    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
+    /// Fails if `work` panics, or if too many jobs are waiting.
+    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, ComputeError> {
         self.run_at(Priority::default(), work).await
     }
 
@@ -74,27 +95,45 @@ impl ComputePool {
     ///
     /// # Errors
     ///
-    /// Fails when `work` panics.
+    /// Fails if `work` panics, or if too many jobs are waiting.
     pub async fn run_at<T: Send + 'static>(
         &self,
         priority: Priority,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, JoinError> {
-        let permit = self.permit(priority).await;
-        tokio::task::spawn_blocking(move || {
-            let result = work();
-            drop(permit);
-            result
-        })
-        .await
+    ) -> Result<T, ComputeError> {
+        self.run_after(priority, || {}, work).await
     }
 
-    async fn permit(&self, priority: Priority) -> Permit {
+    /// Does the same, and calls `begin` once there is a thread for it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `work` panics, or if too many jobs are waiting.
+    pub async fn run_after<T: Send + 'static>(
+        &self,
+        priority: Priority,
+        begin: impl FnOnce(),
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ComputeError> {
+        let permit = self.permit(priority).await?;
+        begin();
+        let work = tokio::task::spawn_blocking(move || {
+            // Dropped if `work` panics, too.
+            let _permit = permit;
+            work()
+        });
+        work.await.map_err(ComputeError::Panicked)
+    }
+
+    async fn permit(&self, priority: Priority) -> Result<Permit, ComputeError> {
         let mut waiting = {
             let mut state = self.state.lock();
             if state.free > 0 {
                 state.free -= 1;
-                return Permit(Arc::clone(&self.state));
+                return Ok(Permit(Arc::clone(&self.state)));
+            }
+            if state.queue.len() >= self.max_waiting {
+                return Err(ComputeError::Full { limit: self.max_waiting });
             }
             state.arrivals += 1;
             let position = QueuePosition { priority, order: state.arrivals };
@@ -102,7 +141,7 @@ impl ComputePool {
             state.queue.push(position, sender);
             WaitingJob { state: Arc::clone(&self.state), position, permit }
         };
-        (&mut waiting.permit).await.expect("a waiting job stays in the queue until it gets a permit")
+        Ok((&mut waiting.permit).await.expect("a waiting job stays in the queue until it gets a permit"))
     }
 }
 
@@ -163,16 +202,53 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn compute_pool_panic_is_an_error_and_frees_thread() {
-        let pool = ComputePool::new(NonZeroUsize::MIN);
-        assert!(pool.run(|| panic!("boom")).await.is_err());
+    async fn compute_pool_keeps_its_width_after_panics() {
+        let pool = ComputePool::new(NonZeroUsize::new(2).unwrap());
+        for _ in 0..10 {
+            let error = pool.run(|| panic!("boom")).await.unwrap_err();
+            assert!(matches!(error, ComputeError::Panicked(_)) && !error.is_overload());
+        }
         assert_eq!(pool.run(|| 3).await.unwrap(), 3);
+        assert_eq!(pool.state.lock().free, 2);
+    }
+
+    #[tokio::test]
+    async fn compute_pool_rejects_jobs_when_its_queue_is_full() {
+        let pool = ComputePool { max_waiting: 2, ..ComputePool::new(NonZeroUsize::MIN) };
+        let busy = pool.permit(Priority::default()).await.unwrap();
+        let mut waiting = [1, 2].map(|number| Box::pin(pool.run(move || number)));
+        for job in &mut waiting {
+            assert!(futures_util::poll!(job).is_pending());
+        }
+        let error = pool.run(|| 3).await.unwrap_err();
+        assert!(error.is_overload());
+        assert_eq!(error.to_string(), "2 computations are waiting for a thread; try again later");
+        drop(busy);
+        for job in waiting {
+            job.await.unwrap();
+        }
+        assert_eq!(pool.run(|| 4).await.unwrap(), 4);
+    }
+
+    #[tokio::test]
+    async fn compute_pool_reports_when_a_job_begins() {
+        let pool = ComputePool::new(NonZeroUsize::MIN);
+        let busy = pool.permit(Priority::default()).await.unwrap();
+        let begun = AtomicUsize::new(0);
+        let begin = || {
+            begun.fetch_add(1, Ordering::SeqCst);
+        };
+        let mut job = Box::pin(pool.run_after(Priority::default(), begin, || 1));
+        assert!(futures_util::poll!(&mut job).is_pending());
+        assert_eq!(begun.load(Ordering::SeqCst), 0, "it waits");
+        drop(busy);
+        assert_eq!((job.await.unwrap(), begun.load(Ordering::SeqCst)), (1, 1));
     }
 
     #[tokio::test]
     async fn compute_pool_runs_urgent_jobs_first_and_drops_cancelled_ones() {
         let pool = ComputePool::new(NonZeroUsize::MIN);
-        let busy = pool.permit(Priority::default()).await;
+        let busy = pool.permit(Priority::default()).await.unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for (number, name) in [(10, "bulk"), (5, "cancelled"), (5, "usual"), (1, "urgent")] {

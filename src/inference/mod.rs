@@ -22,10 +22,10 @@ pub use validation::InvalidInput;
 
 use futures_core::Stream;
 use http::{HeaderName, HeaderValue};
-use tokio::task::JoinError;
 use tokio::time::Instant;
 use tracing::{debug, error};
 
+use crate::compute::ComputeError;
 use crate::registry::{ModelState, NotFound, QueueFull, RegisteredModel, Registry, chain};
 use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind};
 use crate::telemetry::inference::ModelMetrics;
@@ -71,8 +71,8 @@ pub enum InferenceError {
     InvalidInput(#[from] InvalidInput),
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    #[error("the server failed while handling the request; the log has the details")]
-    Panicked(#[source] JoinError),
+    #[error(transparent)]
+    Compute(#[from] ComputeError),
     /// The error of an identical request that this one was coalesced with.
     #[error(transparent)]
     Shared(Arc<Self>),
@@ -113,7 +113,8 @@ impl InferenceError {
         match self {
             Self::NotFound(_) => InferenceErrorKind::NotFound,
             Self::Shared(error) => error.kind(),
-            Self::Panicked(_) => InferenceErrorKind::Internal,
+            Self::Compute(error) if error.is_overload() => InferenceErrorKind::Overloaded,
+            Self::Compute(_) => InferenceErrorKind::Internal,
             Self::NotReady { .. } => InferenceErrorKind::NotReady,
             Self::InvalidInput(_) => InferenceErrorKind::BadRequest,
             Self::OverBudget(OverBudget::TooLarge { .. }) => InferenceErrorKind::TooLarge,
@@ -127,7 +128,7 @@ impl InferenceError {
                 RuntimeErrorKind::InvalidRequest => InferenceErrorKind::BadRequest,
                 RuntimeErrorKind::NotReady => InferenceErrorKind::NotReady,
                 RuntimeErrorKind::TooLarge => InferenceErrorKind::TooLarge,
-                RuntimeErrorKind::Overloaded => InferenceErrorKind::Overloaded,
+                RuntimeErrorKind::OverBudget | RuntimeErrorKind::Overloaded => InferenceErrorKind::Overloaded,
                 RuntimeErrorKind::Rejected { status } => InferenceErrorKind::Model { status },
                 RuntimeErrorKind::Exception => InferenceErrorKind::ModelFailed,
                 RuntimeErrorKind::WorkerLost | RuntimeErrorKind::Unavailable => InferenceErrorKind::WorkerLost,
@@ -144,7 +145,7 @@ impl InferenceError {
         match self {
             Self::Overloaded { .. } => Some("max_in_flight"),
             Self::OverBudget(_) => Some(MAX_REQUEST_BYTES),
-            Self::Runtime(error) if error.kind() == RuntimeErrorKind::Overloaded => Some(MAX_REQUEST_BYTES),
+            Self::Runtime(error) if error.kind() == RuntimeErrorKind::OverBudget => Some(MAX_REQUEST_BYTES),
             Self::QueueFull(full) => Some(full.reason()),
             Self::QueueTimeout { .. } => Some("queue_timeout"),
             Self::PredictTimeout { .. } => Some("predict_timeout"),

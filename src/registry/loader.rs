@@ -27,7 +27,10 @@ pub trait Loader: fmt::Debug + Send + Sync {
 /// The loader of all runtimes.
 #[derive(Debug)]
 pub struct RuntimeLoader {
+    /// The threads of predictions.
     pub compute: ComputePool,
+    /// The threads that load models, so that requests do not wait for loads.
+    pub loading: ComputePool,
     /// The folder that paths of models without a settings file are relative to.
     pub working_directory: PathBuf,
     pub python: Python,
@@ -65,7 +68,7 @@ impl RuntimeLoader {
         };
         let compute = self.compute.clone();
         let load = move || runtimes::load_native(evaluator, &settings, &path, &compute);
-        Ok(self.compute.run(load).await.map_err(LoadError::Panicked)??)
+        Ok(self.loading.run(load).await.map_err(LoadError::Panicked)??)
     }
 
     /// Falls back to Python for a model that the native runtime does not support, unless the settings choose a backend.
@@ -100,6 +103,57 @@ impl RuntimeLoader {
         match model.description().routes.iter().find(|route| (self.is_reserved)(&route.template)) {
             Some(route) => Err(LoadError::Reserved { route: route.template.to_string() }),
             None => Ok(model),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtimes::python::PythonOptions;
+    use crate::telemetry::metrics::Registry as MetricsRegistry;
+    use crate::telemetry::workers::WorkerMetrics;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn models_load_while_all_threads_of_requests_are_busy() {
+        let compute = ComputePool::for_this_machine();
+        let (release, gate) = std::sync::mpsc::channel::<()>();
+        let gate = Arc::new(parking_lot::Mutex::new(gate));
+        let busy: Vec<_> = (0..compute.width())
+            .map(|_| {
+                let (compute, gate) = (compute.clone(), Arc::clone(&gate));
+                tokio::spawn(async move { compute.run(move || gate.lock().recv().is_ok()).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        let python = PythonOptions {
+            workers: 1,
+            stop_timeout: Duration::ZERO,
+            hang_timeout: None,
+            interpreter: None,
+            environment_tarball: None,
+            environments_dir: PathBuf::new(),
+            working_directory: PathBuf::new(),
+            paths: Vec::new(),
+            debug: false,
+            logging: None,
+            variables: std::collections::BTreeMap::new(),
+            metrics: WorkerMetrics::register(&mut MetricsRegistry::default()),
+        };
+        let loader = RuntimeLoader {
+            compute,
+            loading: ComputePool::for_this_machine(),
+            working_directory: PathBuf::from("/"),
+            python: Python::new(python),
+            is_reserved: |_| false,
+        };
+        let settings = ModelSettings::new("m", "mlserver_identity.IdentityModel");
+        let loaded = tokio::time::timeout(Duration::from_secs(10), loader.load(settings)).await;
+        loaded.expect("it does not wait for them").unwrap();
+        drop(release);
+        for busy in busy {
+            busy.await.unwrap().unwrap();
         }
     }
 }

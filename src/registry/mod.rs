@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tracing::warn;
 
+use crate::compute::ComputeError;
 use crate::repository::{self, ArtifactError};
 use crate::runtimes::{self, Runtime};
 use crate::settings::ModelSettings;
@@ -68,7 +69,7 @@ pub enum LoadError {
     #[error("the load was cancelled: no request waits for the model")]
     Cancelled,
     #[error("loading ended unexpectedly; this is a bug in mlserver")]
-    Panicked(#[source] tokio::task::JoinError),
+    Panicked(#[source] ComputeError),
     #[error("the model was loaded but cannot answer")]
     WarmUp(#[source] runtimes::RuntimeError),
     /// A request of the setting `warmup` failed.

@@ -10,10 +10,9 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use tokio::task::JoinError;
-
 use super::MAX_ARTIFACT_BYTES;
 use crate::codecs::CodecError;
+use crate::compute::ComputeError;
 use crate::types::{OverBudget, RequestedOutput};
 
 /// Any error of a model family.
@@ -36,7 +35,7 @@ pub enum RuntimeErrorKind {
     /// The response would take more memory than any may.
     TooLarge,
     /// The response would take more memory than is free now.
-    Overloaded,
+    OverBudget,
     /// The model rejected the request with a message and a status that are meant for the client.
     Rejected { status: u16 },
     /// The model's code raised an exception that is not meant for the client.
@@ -45,6 +44,8 @@ pub enum RuntimeErrorKind {
     WorkerLost,
     /// No process can answer the request, or the model is not in memory and cannot be loaded.
     Unavailable,
+    /// Too many requests wait for a thread.
+    Overloaded,
     /// The server is shutting down.
     Stopping,
     /// A bug of the server.
@@ -85,10 +86,6 @@ impl RuntimeError {
         Self::new(RuntimeErrorKind::Stopping, "the server is shutting down; try another one")
     }
 
-    pub(crate) fn panicked(source: JoinError) -> Self {
-        Self::new(RuntimeErrorKind::Internal, PanicError(source))
-    }
-
     /// A stream of requests ended before its first.
     pub fn no_request() -> Self {
         Self::invalid_request("the stream of requests is empty: expected at least one")
@@ -120,7 +117,7 @@ impl Error for RuntimeError {
 impl From<OverBudget> for RuntimeError {
     fn from(error: OverBudget) -> Self {
         let kind = match error {
-            OverBudget::InUse { .. } => RuntimeErrorKind::Overloaded,
+            OverBudget::InUse { .. } => RuntimeErrorKind::OverBudget,
             OverBudget::TooLarge { .. } => RuntimeErrorKind::TooLarge,
         };
         Self::new(kind, error)
@@ -138,10 +135,12 @@ impl From<CodecError> for RuntimeError {
 #[error("the model rejected a validated request; this is a bug in mlserver: {0}")]
 struct InconsistentError(FamilyError);
 
-/// The evaluator panicked.
-#[derive(Debug, thiserror::Error)]
-#[error("the prediction ended unexpectedly; the log has the details")]
-struct PanicError(#[source] JoinError);
+impl From<ComputeError> for RuntimeError {
+    fn from(error: ComputeError) -> Self {
+        let kind = if error.is_overload() { RuntimeErrorKind::Overloaded } else { RuntimeErrorKind::Internal };
+        Self::new(kind, error)
+    }
+}
 
 /// Names of clients are cut to this many characters in messages.
 const MAX_NAME: usize = 128;

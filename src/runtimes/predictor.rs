@@ -43,8 +43,18 @@ pub trait Predictor: fmt::Debug + Send + Sync + 'static {
         ready(Err(RuntimeError::no_route(route)))
     }
 
-    /// Answers one request. The prediction begins at once.
+    /// Answers one request.
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>>;
+
+    /// Answers one request, and reports when its prediction begins. By default it begins at once.
+    fn predict_with(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        progress.begin();
+        self.predict(request)
+    }
 
     /// See [`Runtime::predict_stream`].
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream
@@ -77,11 +87,10 @@ impl<P: Predictor> Runtime for P {
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        progress.begin();
         if let Err(error) = progress.reserve(Predictor::response_bytes(self, &request)) {
             return ready(Err(error));
         }
-        Predictor::predict(self, request)
+        Predictor::predict_with(self, request, progress)
     }
 
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {

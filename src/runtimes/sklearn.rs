@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::cancellation::{CancelOnDrop, NEVER};
 use super::row_sizes::RowSizes;
-use super::{BoxFuture, OutputError, Predictor, RuntimeError};
+use super::{BoxFuture, OutputError, Predictor, Progress, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
 use crate::evaluators::sklearn::{
@@ -175,19 +175,26 @@ impl Predictor for SklearnModel {
     }
 
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        self.predict_with(request, Arc::new(()))
+    }
+
+    fn predict_with(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             let methods = self.methods(&request.outputs)?;
             let rows = request.inputs.first().and_then(|input| input.shape.first()).copied().unwrap_or(1);
             let calls = u32::try_from(methods.len()).unwrap_or(u32::MAX);
             if self.model.estimate(rows).saturating_mul(calls) <= INLINE {
+                progress.begin();
                 return self.answer(&request, &methods, &NEVER);
             }
             let cancel = CancelOnDrop::default();
             let (model, priority, stop) = (self.clone(), request.priority, cancel.flag());
-            self.compute
-                .run_at(priority, move || model.answer(&request, &methods, &stop))
-                .await
-                .map_err(RuntimeError::panicked)?
+            let work = move || model.answer(&request, &methods, &stop);
+            self.compute.run_after(priority, || progress.begin(), work).await?
         })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::cancellation::{CancelOnDrop, NEVER};
-use super::{BoxFuture, OutputError, Predictor, RuntimeError};
+use super::{BoxFuture, OutputError, Predictor, Progress, RuntimeError};
 use crate::codecs::{self, DecodedInputs, NumericMatrix};
 use crate::compute::ComputePool;
 use crate::evaluators::trees::{
@@ -147,7 +147,7 @@ impl Predictor for TreeModel {
             if model.n_features() > WARM_UP_FEATURES {
                 return Ok(());
             }
-            self.compute.run(move || evaluate_zeros(&model)).await.map_err(RuntimeError::panicked)?
+            self.compute.run(move || evaluate_zeros(&model)).await?
         })
     }
 
@@ -163,19 +163,26 @@ impl Predictor for TreeModel {
     }
 
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        self.predict_with(request, Arc::new(()))
+    }
+
+    fn predict_with(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             let outputs = self.outputs(&request)?;
             let decoded = self.decode(&request)?;
             let outputs_count = u32::try_from(outputs.len()).unwrap_or(u32::MAX);
             if self.model.estimate(decoded.rows()).saturating_mul(outputs_count) <= INLINE {
+                progress.begin();
                 return self.evaluate(&decoded, &outputs, &NEVER);
             }
             let cancel = CancelOnDrop::default();
             let (model, priority, stop) = (self.clone(), request.priority, cancel.flag());
-            self.compute
-                .run_at(priority, move || model.answer(&request, &outputs, &stop))
-                .await
-                .map_err(RuntimeError::panicked)?
+            let work = move || model.answer(&request, &outputs, &stop);
+            self.compute.run_after(priority, || progress.begin(), work).await?
         })
     }
 }

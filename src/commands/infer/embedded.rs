@@ -62,19 +62,21 @@ impl EmbeddedModel {
         let python = Python::new(python_options(&settings, &repository, &mut metrics));
         let loader = RuntimeLoader {
             compute: ComputePool::for_this_machine(),
+            loading: ComputePool::for_this_machine(),
             working_directory: repository.working_directory().to_owned(),
             python: python.clone(),
             is_reserved: rest::is_reserved,
         };
         let registry = Registry::new(loader, InferenceMetrics::register(&mut metrics));
         let model = models[0].name.clone();
-        for settings in models {
+        for mut settings in models {
+            // The client limits the requests in flight, and would rather wait.
+            settings.parameters.queue_target = Duration::ZERO;
             registry
                 .load(settings)
                 .await
                 .map_err(|error| anyhow!("cannot load model `{model}` of `{}`: {}", folder.display(), chain(&error)))?;
         }
-        // The client limits the requests in flight.
         let inference = Inference::new(registry, NonZeroUsize::MAX);
         Ok(Self { inference, model, version: version.map(str::to_owned), python })
     }

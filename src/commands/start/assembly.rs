@@ -94,6 +94,7 @@ fn registry(
     let working_directory = repository.working_directory().to_owned();
     let loader = RuntimeLoader {
         compute: compute.clone(),
+        loading: ComputePool::for_this_machine(),
         working_directory: working_directory.clone(),
         python: python.clone(),
         is_reserved: rest::is_reserved,

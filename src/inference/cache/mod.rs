@@ -132,7 +132,7 @@ impl ResponseCache {
             key::add_request(&mut hasher, &request);
             (hasher.finalize().into(), request)
         };
-        if size > LONG_INPUTS { self.compute.run(hash).await.map_err(InferenceError::Panicked) } else { Ok(hash()) }
+        if size > LONG_INPUTS { Ok(self.compute.run(hash).await?) } else { Ok(hash()) }
     }
 
     fn find<F>(&self, key: CacheKey, work: impl FnOnce() -> F) -> CacheLookup

@@ -32,7 +32,7 @@ use self::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray};
 use super::cancellation::{CancelOnDrop, NEVER};
 use super::row_sizes::RowSizes;
 use super::sklearn::{elements, tensor};
-use super::{BoxFuture, Description as RuntimeDescription, Predictor, RuntimeError};
+use super::{BoxFuture, Description as RuntimeDescription, Predictor, Progress, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
 use crate::evaluators::sklearn::Elements;
@@ -327,17 +327,24 @@ impl Predictor for MlflowModel {
     }
 
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        self.predict_with(request, Arc::new(()))
+    }
+
+    fn predict_with(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             let rows = request.inputs.first().and_then(|input| input.shape.first()).copied().unwrap_or(1);
             if self.model.evaluator.estimate(rows) <= INLINE {
+                progress.begin();
                 return self.answer(&request, &NEVER);
             }
             let cancel = CancelOnDrop::default();
             let (model, priority, stop) = (self.clone(), request.priority, cancel.flag());
-            self.compute
-                .run_at(priority, move || model.answer(&request, &stop))
-                .await
-                .map_err(RuntimeError::panicked)?
+            let work = move || model.answer(&request, &stop);
+            self.compute.run_after(priority, || progress.begin(), work).await?
         })
     }
 
@@ -351,8 +358,7 @@ impl Predictor for MlflowModel {
                     }
                     let cancel = CancelOnDrop::default();
                     let (model, stop) = (self.clone(), cancel.flag());
-                    let answer = self.compute.run(move || model.invocations(&call, &stop)).await;
-                    return answer.map_err(RuntimeError::panicked);
+                    return Ok(self.compute.run(move || model.invocations(&call, &stop)).await?);
                 }
                 Some("/version") => self.model.version.clone(),
                 Some(_) => "\n".to_owned(),

@@ -1,11 +1,11 @@
 //! The one table from kinds of errors to gRPC codes.
 
 use prost::DecodeError;
-use tokio::task::JoinError;
 use tonic::Code;
 
 use super::status::Status;
 use crate::admin::AdminError;
+use crate::compute::ComputeError;
 use crate::inference::{InferenceError, InferenceErrorKind};
 use crate::server::priority::PriorityError;
 use crate::server::{BodyFailure, SlowBody};
@@ -83,9 +83,9 @@ impl From<TensorError> for Status {
     }
 }
 
-impl From<JoinError> for Status {
-    fn from(_: JoinError) -> Self {
-        Self::new(Code::Internal, "the server failed while handling the request; the log has the details")
+impl From<ComputeError> for Status {
+    fn from(error: ComputeError) -> Self {
+        Self::new(if error.is_overload() { Code::ResourceExhausted } else { Code::Internal }, error.to_string())
     }
 }
 
@@ -111,7 +111,8 @@ mod tests {
             (AdminError::NotFound(not_found()).into(), Code::NotFound),
             (AdminError::Overloaded { limit: 1 }.into(), Code::ResourceExhausted),
             (AdminError::Stopping.into(), Code::Unavailable),
-            (panic.into(), Code::Internal),
+            (ComputeError::Panicked(panic).into(), Code::Internal),
+            (ComputeError::Full { limit: 1 }.into(), Code::ResourceExhausted),
         ];
         for (status, code) in table {
             assert_eq!(status.code, code, "{status:?}");

@@ -8,6 +8,7 @@ use super::deadline::DeadlineError;
 use super::repository::IndexError;
 use super::respond::{self, Response};
 use crate::admin::AdminError;
+use crate::compute::ComputeError;
 use crate::inference::{InferenceError, InferenceErrorKind};
 use crate::server::SlowBody;
 use crate::server::priority::PriorityError;
@@ -34,8 +35,8 @@ pub(super) enum RequestError {
     Index(#[from] IndexError),
     #[error(transparent)]
     Write(#[from] WriteError),
-    #[error("the server failed while handling the request; the log has the details")]
-    Panicked(#[from] tokio::task::JoinError),
+    #[error(transparent)]
+    Compute(#[from] ComputeError),
 }
 
 impl From<OverBudget> for RequestError {
@@ -66,7 +67,8 @@ impl RequestError {
             Self::Read(_) | Self::Index(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Inference(error) => kind_status(error.kind()),
             Self::Admin(error) => kind_status(error.kind()),
-            Self::Write(_) | Self::Panicked(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Compute(error) if error.is_overload() => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Write(_) | Self::Compute(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
@@ -156,7 +158,8 @@ mod tests {
             (ReadError::BinaryLeft { found: 1 }.into(), 400),
             (WriteError::NotUtf8 { output: "o".to_owned(), index: 0 }.into(), 500),
             (WriteError::NonFinite { output: "o".to_owned(), index: 0, found: "NaN" }.into(), 500),
-            (panic().await.unwrap_err().into(), 500),
+            (ComputeError::Panicked(panic().await.unwrap_err()).into(), 500),
+            (ComputeError::Full { limit: 1 }.into(), 503),
         ];
         for (error, status) in table {
             let response = error.response();
