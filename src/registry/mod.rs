@@ -274,6 +274,11 @@ impl Registry {
         self.shared.changes.subscribe()
     }
 
+    /// Reports whether [`Registry::changes`] has receivers.
+    pub fn has_watchers(&self) -> bool {
+        self.shared.changes.receiver_count() > 0
+    }
+
     /// Notifies the watchers of readiness.
     pub fn announce_change(&self) {
         self.shared.changes.send_replace(());

@@ -12,7 +12,7 @@ use super::descriptors;
 use crate::admin::Admin;
 use crate::commands::CommandError;
 use crate::compute::ComputePool;
-use crate::inference::{BatchingLoader, CacheOptions, Inference, ResponseCache};
+use crate::inference::{BatchingLoader, CacheOptions, Inference, ResponseCache, StreamLimits};
 use crate::registry::{BudgetLoader, Registry, RuntimeLoader};
 use crate::repository::Repository;
 use crate::runtimes::python::{self, Python};
@@ -63,6 +63,10 @@ pub(super) async fn start(
     let admin = Admin::new(registry.clone(), repository);
     let mut inference =
         Inference::new(registry, settings.max_in_flight).with_server_timing(settings.server_timing).with_traces(traces);
+    inference = inference.with_stream_limits(StreamLimits {
+        max_streams: settings.max_streams,
+        idle_timeout: settings.stream_idle_timeout,
+    });
     if let Some(options) = cache_options(settings) {
         inference = inference.with_cache(ResponseCache::new(options, compute.clone(), &mut metrics));
     }

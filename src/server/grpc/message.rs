@@ -223,6 +223,7 @@ pub(super) fn header(length: usize, limit: MessageLimit) -> Result<Vec<u8>, Stat
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::BodyFailure;
     use std::io::Write;
 
     use flate2::Compression;

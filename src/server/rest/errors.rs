@@ -10,6 +10,7 @@ use super::respond::{self, Response};
 use crate::admin::AdminError;
 use crate::inference::{InferenceError, InferenceErrorKind};
 use crate::server::SlowBody;
+use crate::server::panic_boundary::RequestPanicked;
 use crate::server::priority::PriorityError;
 use crate::types::json::{ReadError, WriteError};
 
@@ -34,6 +35,8 @@ pub(super) enum RequestError {
     Write(#[from] WriteError),
     #[error("the server failed while handling the request; the log has the details")]
     Panicked(#[from] tokio::task::JoinError),
+    #[error(transparent)]
+    RequestPanicked(#[from] RequestPanicked),
 }
 
 impl RequestError {
@@ -54,7 +57,7 @@ impl RequestError {
             Self::Read(_) | Self::Index(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Inference(error) => kind_status(error.kind()),
             Self::Admin(error) => kind_status(error.kind()),
-            Self::Write(_) | Self::Panicked(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Write(_) | Self::Panicked(_) | Self::RequestPanicked(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
