@@ -1,8 +1,15 @@
-//! The signals that shut the server down.
+//! The events that shut the server down: signals, and the failure of a task that it cannot run without.
 
+use std::any::Any;
 use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::LazyLock;
 
+use futures_util::FutureExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tracing::error;
 
 /// The signals that shut the server down: SIGINT, SIGTERM and SIGQUIT.
 ///
@@ -35,5 +42,72 @@ impl Signals {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.quit.recv() => "SIGQUIT",
         }
+    }
+}
+
+/// The first failure of a supervised task. Like signals, it concerns the whole process.
+static FAILURE: LazyLock<watch::Sender<Option<String>>> = LazyLock::new(watch::Sender::default);
+
+/// Waits until a supervised task has failed, and returns the reason.
+pub async fn task_failure() -> String {
+    let mut failure = FAILURE.subscribe();
+    // The sender lives as long as the process.
+    let reason = failure.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+    reason.unwrap_or_default()
+}
+
+/// Runs a task that the server cannot do without. If it panics, the server shuts down with the reason.
+pub async fn supervised(name: &'static str, task: impl Future<Output = ()> + Send) {
+    if let Err(panic) = catch_panic(task).await {
+        let reason = format!("the task `{name}` panicked: {panic}");
+        error!(task = name, "The server cannot continue: {reason}. This is a bug in mlserver.");
+        FAILURE.send_if_modified(|failure| {
+            let is_first = failure.is_none();
+            failure.get_or_insert(reason);
+            is_first
+        });
+    }
+}
+
+/// Spawns [`supervised`].
+pub fn spawn_supervised(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    tokio::spawn(supervised(name, task))
+}
+
+/// Completes a future, and returns the message if it panics.
+///
+/// # Errors
+///
+/// Fails if the future panics. What it changed before that stays changed.
+pub async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, String> {
+    AssertUnwindSafe(work).catch_unwind().await.map_err(|payload| message(payload.as_ref()))
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn panic_of_supervised_task_is_reported_with_its_name_and_message() {
+        spawn_supervised("ends", async {}).await.unwrap();
+        assert!(task_failure().now_or_never().is_none());
+        let number = 7;
+        spawn_supervised("breaks", async move { panic!("broken {number}") }).await.unwrap();
+        assert_eq!(task_failure().await, "the task `breaks` panicked: broken 7");
+        spawn_supervised("breaks later", async { panic!("again") }).await.unwrap();
+        assert_eq!(task_failure().await, "the task `breaks` panicked: broken 7");
+    }
+
+    #[tokio::test]
+    async fn panic_is_caught_with_its_message() {
+        assert_eq!(catch_panic(async { 1 }).await, Ok(1));
+        let broken: Result<(), String> = catch_panic(async { std::panic::panic_any(1) }).await;
+        assert_eq!(broken, Err("no message".to_owned()));
     }
 }

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
 pub use index::{IndexEntry, IndexState};
@@ -215,7 +216,8 @@ impl AdminState {
         }
         let mut prepared = Vec::with_capacity(versions.len());
         for settings in &versions {
-            match self.registry.prepare(settings.clone()).await {
+            let (registry, to_load) = (self.registry.clone(), settings.clone());
+            match contained(async move { registry.prepare(to_load).await }).await {
                 Ok(model) => prepared.push(model),
                 Err(error) => return Err(self.roll_back(&versions, settings, error)),
             }
@@ -283,7 +285,12 @@ impl AdminState {
 
     /// Loads a single version, logs the result and returns whether it is loaded.
     async fn load_alone(&self, settings: ModelSettings) -> bool {
-        match self.registry.load(settings.clone()).await {
+        let (registry, to_load) = (self.registry.clone(), settings.clone());
+        let loaded = contained(async move { registry.load(to_load).await }).await;
+        if let Err(error @ LoadError::Panicked(_)) = &loaded {
+            self.registry.fail(&settings, chain(error));
+        }
+        match loaded {
             Ok(_) => {
                 log_loaded(&settings, &self.registry, false);
                 true
@@ -295,6 +302,14 @@ impl AdminState {
             }
         }
     }
+}
+
+/// Runs a load in a task of its own, so that a panic becomes an error. Dropping the future cancels the load.
+async fn contained<T: Send + 'static>(
+    load: impl Future<Output = Result<T, LoadError>> + Send + 'static,
+) -> Result<T, LoadError> {
+    let ended = AbortOnDropHandle::new(tokio::spawn(load)).await;
+    ended.unwrap_or_else(|panic| Err(LoadError::panicked(panic)))
 }
 
 /// Removes all but the last settings of each name and version, and keeps the order.

@@ -33,6 +33,8 @@ use crate::telemetry::traces::Traces;
 use crate::types::{ByteBudget, CustomCall, CustomReply, InferenceRequest, InferenceResponse, OverBudget};
 use admission::AdmissionSlots;
 use queued::RequestTiming;
+pub use stream::StreamLimits;
+use stream::{IdleTimer, StreamSlots, StreamSource, StreamedResponses};
 
 /// The reason of requests that were dropped because of the byte budget.
 const MAX_REQUEST_BYTES: &str = "max_request_bytes_in_flight";
@@ -53,6 +55,10 @@ pub enum InferenceError {
     /// The requests in flight and their responses take too many bytes.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
+    #[error("the server already has {limit} streams open (`max_streams`); try again later")]
+    TooManyStreams { limit: usize },
+    #[error("`stream_idle_timeout` ({} s) exceeded: no message in either direction", limit.as_secs_f64())]
+    StreamIdle { limit: Duration },
     #[error(transparent)]
     QueueFull(#[from] QueueFull),
     /// The model was busy for too long.
@@ -120,9 +126,12 @@ impl InferenceError {
             Self::OverBudget(OverBudget::TooLarge { .. }) => InferenceErrorKind::TooLarge,
             Self::Overloaded { .. }
             | Self::OverBudget(OverBudget::InUse { .. })
+            | Self::TooManyStreams { .. }
             | Self::QueueFull(_)
             | Self::QueueTimeout { .. } => InferenceErrorKind::Overloaded,
-            Self::PredictTimeout { .. } | Self::RequestTimeout { .. } | Self::Deadline => InferenceErrorKind::Timeout,
+            Self::PredictTimeout { .. } | Self::RequestTimeout { .. } | Self::StreamIdle { .. } | Self::Deadline => {
+                InferenceErrorKind::Timeout
+            }
             Self::Stopping => InferenceErrorKind::Stopping,
             Self::Runtime(error) => match error.kind() {
                 RuntimeErrorKind::InvalidRequest => InferenceErrorKind::BadRequest,
@@ -146,6 +155,8 @@ impl InferenceError {
             Self::Overloaded { .. } => Some("max_in_flight"),
             Self::OverBudget(_) => Some(MAX_REQUEST_BYTES),
             Self::Runtime(error) if error.kind() == RuntimeErrorKind::OverBudget => Some(MAX_REQUEST_BYTES),
+            Self::TooManyStreams { .. } => Some("max_streams"),
+            Self::StreamIdle { .. } => Some("stream_idle_timeout"),
             Self::QueueFull(full) => Some(full.reason()),
             Self::QueueTimeout { .. } => Some("queue_timeout"),
             Self::PredictTimeout { .. } => Some("predict_timeout"),
@@ -173,6 +184,7 @@ mod phase {
 pub struct Inference {
     registry: Registry,
     slots: AdmissionSlots,
+    streams: StreamSlots,
     phase: Arc<AtomicU8>,
     cache: Option<ResponseCache>,
     server_timing: bool,
@@ -195,8 +207,19 @@ impl Inference {
     pub fn new(registry: Registry, max_in_flight: NonZeroUsize) -> Self {
         let phase = Arc::new(AtomicU8::new(phase::SERVING));
         let slots = AdmissionSlots::new(max_in_flight.get());
-        let traces = Traces::default();
-        Self { registry, slots, phase, cache: None, server_timing: false, traces }
+        let (streams, traces) = (StreamSlots::new(StreamLimits::default()), Traces::default());
+        Self { registry, slots, streams, phase, cache: None, server_timing: false, traces }
+    }
+
+    /// Sets the limits of streams of responses.
+    #[must_use]
+    pub fn with_stream_limits(self, limits: StreamLimits) -> Self {
+        Self { streams: StreamSlots::new(limits), ..self }
+    }
+
+    /// Returns how long a stream may be without a message.
+    pub const fn stream_idle_timeout(&self) -> Duration {
+        self.streams.idle_timeout()
     }
 
     /// Limits the bytes that all requests in flight and their responses take. Without it, there is no limit.
@@ -252,6 +275,16 @@ impl Inference {
     /// ready.
     pub fn is_shutting_down(&self) -> bool {
         self.phase.load(Ordering::Acquire) >= phase::SHUTTING_DOWN
+    }
+
+    /// Reports whether the server can answer: every model that it was started with is ready, and it is not shutting down.
+    pub fn is_ready(&self) -> bool {
+        !self.is_shutting_down() && self.registry.is_ready()
+    }
+
+    /// Reports whether a model can answer, and the server is not shutting down.
+    pub fn is_model_ready(&self, model: &RegisteredModel) -> bool {
+        !self.is_shutting_down() && model.state.is_ready()
     }
 
     /// Reports whether [`Inference::stop`] has been called.
@@ -348,9 +381,17 @@ impl Inference {
     ) -> Result<InferenceStream, InferenceError> {
         let started = Instant::now();
         let model = &target.model;
-        let admitted = target.runtime().and_then(|runtime| self.slots.admit(&mut admission).map(|()| runtime));
-        let runtime = admitted.inspect_err(|failure| {
-            model.metrics(target.with_version).record(started.elapsed(), false);
+        let admitted = target.runtime().and_then(|runtime| {
+            let slot = self.streams.admit()?;
+            self.slots.admit(&mut admission)?;
+            Ok((runtime, slot))
+        });
+        let (runtime, slot) = admitted.inspect_err(|failure| {
+            let metrics = model.metrics(target.with_version);
+            metrics.record(started.elapsed(), false);
+            if let Some(reason) = failure.dropped() {
+                metrics.count_dropped(reason);
+            }
             log_failure(model, &id, failure);
         })?;
         let invalid = validation::ValidationFailure::default();
@@ -358,8 +399,11 @@ impl Inference {
         if model.validated {
             requests = Box::pin(validation::ValidatedRequests::new(Arc::clone(model), requests, Arc::clone(&invalid)));
         }
+        let idle = IdleTimer::new(self.stream_idle_timeout());
+        let requests = idle.note_requests(requests);
         let responses = Arc::clone(runtime).predict_stream(requests);
-        Ok(Box::pin(stream::StreamedResponses::new(target.clone(), id, responses, invalid, admission)))
+        let source = StreamSource::new(responses, admission, slot);
+        Ok(Box::pin(StreamedResponses::new(target.clone(), id, source, invalid, idle)))
     }
 
     /// Answers a call of a model's own route, which is at index `route` of its description.
@@ -495,7 +539,9 @@ impl<'a> InFlightRequest<'a> {
 impl Drop for InFlightRequest<'_> {
     fn drop(&mut self) {
         self.metrics.end();
-        if !self.ended {
+        if !self.ended && std::thread::panicking() {
+            self.metrics.record(self.started.elapsed(), false);
+        } else if !self.ended {
             self.metrics.count_dropped("client_disconnected");
         }
     }

@@ -1,16 +1,121 @@
 //! The responses to one stream of requests, between the runtime that produces them and the transport that sends them.
 
+use std::num::NonZeroUsize;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_core::Stream;
-use tokio::time::{Sleep, sleep_until};
+use futures_util::StreamExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::validation::ValidationFailure;
 use super::{Admission, InferenceError, ModelTarget, log_failure};
-use crate::runtimes::ResponseStream;
+use crate::runtimes::{RequestStream, ResponseStream};
 use crate::types::InferenceResponse;
+
+/// The limits of streams.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamLimits {
+    /// The maximum number of open streams. It should be lower than the number of slots, which other requests need.
+    pub max_streams: NonZeroUsize,
+    /// How long a stream may be without a message in either direction.
+    pub idle_timeout: Duration,
+}
+
+impl Default for StreamLimits {
+    fn default() -> Self {
+        let max_streams = const { NonZeroUsize::new(256).expect("it is not zero") };
+        Self { max_streams, idle_timeout: Duration::from_mins(5) }
+    }
+}
+
+/// The slots of streams, which each stream takes in addition to that of its admission. Clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct StreamSlots {
+    semaphore: Arc<Semaphore>,
+    limits: StreamLimits,
+}
+
+impl StreamSlots {
+    pub(super) fn new(limits: StreamLimits) -> Self {
+        let slots = limits.max_streams.get().min(Semaphore::MAX_PERMITS);
+        Self { semaphore: Arc::new(Semaphore::new(slots)), limits }
+    }
+
+    pub(super) const fn idle_timeout(&self) -> Duration {
+        self.limits.idle_timeout
+    }
+
+    /// Takes a slot at once, or fails.
+    pub(super) fn admit(&self) -> Result<OwnedSemaphorePermit, InferenceError> {
+        let limit = self.limits.max_streams.get();
+        Arc::clone(&self.semaphore).try_acquire_owned().map_err(|_| InferenceError::TooManyStreams { limit })
+    }
+}
+
+/// Measures how long a stream has been without a message.
+pub(super) struct IdleTimer {
+    limit: Duration,
+    activity: Arc<StreamActivity>,
+    timer: Pin<Box<Sleep>>,
+}
+
+/// When the last message of a stream was seen.
+struct StreamActivity {
+    started: Instant,
+    /// Milliseconds from the start.
+    last: AtomicU64,
+}
+
+impl StreamActivity {
+    fn note(&self) {
+        let milliseconds = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(milliseconds, Ordering::Relaxed);
+    }
+}
+
+impl IdleTimer {
+    pub(super) fn new(limit: Duration) -> Self {
+        let activity = StreamActivity { started: Instant::now(), last: AtomicU64::new(0) };
+        Self { limit, activity: Arc::new(activity), timer: Box::pin(sleep(limit)) }
+    }
+
+    /// Counts the requests of a stream as activity.
+    pub(super) fn note_requests(&self, requests: RequestStream) -> RequestStream {
+        let activity = Arc::clone(&self.activity);
+        Box::pin(requests.inspect(move |_| activity.note()))
+    }
+
+    /// Completes once the stream has been idle for too long.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while self.timer.as_mut().poll(context).is_ready() {
+            let last = self.activity.started + Duration::from_millis(self.activity.last.load(Ordering::Relaxed));
+            let end = last + self.limit;
+            if Instant::now() >= end {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(end);
+        }
+        Poll::Pending
+    }
+}
+
+/// The responses of a runtime, and what the stream holds until it ends.
+pub(super) struct StreamSource {
+    responses: ResponseStream,
+    _admission: Admission,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl StreamSource {
+    pub(super) const fn new(responses: ResponseStream, admission: Admission, slot: OwnedSemaphorePermit) -> Self {
+        Self { responses, _admission: admission, _slot: slot }
+    }
+}
 
 /// Completes and records the responses of a runtime, and ends the stream at the deadline or an error.
 pub(super) struct StreamedResponses {
@@ -21,21 +126,22 @@ pub(super) struct StreamedResponses {
     deadline: Option<Pin<Box<Sleep>>>,
     /// Set if a request was invalid, which ended the requests.
     invalid: ValidationFailure,
+    idle: IdleTimer,
     /// `None` once the stream has ended.
-    source: Option<(ResponseStream, Admission)>,
+    source: Option<StreamSource>,
 }
 
 impl StreamedResponses {
     pub(super) fn new(
         target: ModelTarget,
         id: String,
-        responses: ResponseStream,
+        source: StreamSource,
         invalid: ValidationFailure,
-        admission: Admission,
+        idle: IdleTimer,
     ) -> Self {
         target.model.metrics(target.with_version).begin();
         let deadline = target.deadline.map(|deadline| Box::pin(sleep_until(deadline)));
-        Self { target, id, started: Instant::now(), deadline, invalid, source: Some((responses, admission)) }
+        Self { target, id, started: Instant::now(), deadline, invalid, idle, source: Some(source) }
     }
 
     /// Ends the stream: cancels the runtime's work and frees the slot.
@@ -59,7 +165,9 @@ impl Drop for StreamedResponses {
     fn drop(&mut self) {
         let metrics = self.target.model.metrics(self.target.with_version);
         metrics.end();
-        if self.source.is_some() {
+        if self.source.is_some() && std::thread::panicking() {
+            metrics.record(self.started.elapsed(), false);
+        } else if self.source.is_some() {
             metrics.count_dropped("client_disconnected");
         }
     }
@@ -70,7 +178,7 @@ impl Stream for StreamedResponses {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        let Some((responses, _)) = &mut this.source else {
+        let Some(StreamSource { responses, .. }) = &mut this.source else {
             return Poll::Ready(None);
         };
         if let Some(deadline) = &mut this.deadline
@@ -78,9 +186,15 @@ impl Stream for StreamedResponses {
         {
             return this.fail(InferenceError::Deadline);
         }
-        let next = ready!(responses.as_mut().poll_next(context));
+        let Poll::Ready(next) = responses.as_mut().poll_next(context) else {
+            return match this.idle.poll(context) {
+                Poll::Ready(()) => this.fail(InferenceError::StreamIdle { limit: this.idle.limit }),
+                Poll::Pending => Poll::Pending,
+            };
+        };
         let failure = match next {
             Some(Ok(mut response)) => {
+                this.idle.activity.note();
                 this.target.complete(this.id.clone(), &mut response);
                 return Poll::Ready(Some(Ok(response)));
             }

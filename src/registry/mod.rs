@@ -20,6 +20,7 @@ use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderValue, Method};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::task::JoinError;
 use tracing::warn;
 
 use crate::compute::ComputeError;
@@ -75,6 +76,13 @@ pub enum LoadError {
     /// A request of the setting `warmup` failed.
     #[error("the model was loaded but does not answer `warmup[{index}]` of its settings")]
     Sample { index: usize, source: SampleError },
+}
+
+impl LoadError {
+    /// The task that was loading the model panicked.
+    pub const fn panicked(error: JoinError) -> Self {
+        Self::Panicked(ComputeError::Panicked(error))
+    }
 }
 
 /// The state of a model.
@@ -273,6 +281,11 @@ impl Registry {
     /// Returns a receiver that is notified of every change, so that watchers of readiness know when to check again.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.shared.changes.subscribe()
+    }
+
+    /// Reports whether [`Registry::changes`] has receivers.
+    pub fn has_watchers(&self) -> bool {
+        self.shared.changes.receiver_count() > 0
     }
 
     /// Notifies the watchers of readiness.

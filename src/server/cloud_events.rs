@@ -5,6 +5,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tracing::warn;
 
+use super::model_headers;
 use crate::registry::RegisteredModel;
 use crate::types::{InferenceRequest, InferenceResponse};
 
@@ -82,6 +83,7 @@ impl CloudEvents {
     pub(super) fn take_response_headers(&self, response: &mut InferenceResponse, model: &RegisteredModel) -> HeaderMap {
         let mut headers = self.response_headers(model, &response.id);
         if !response.headers.is_empty() {
+            model_headers::filter(&mut response.headers);
             // Ours override the model's headers of the same name.
             let ours = std::mem::replace(&mut headers, std::mem::take(&mut response.headers));
             headers.extend(ours);

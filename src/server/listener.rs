@@ -7,6 +7,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use crate::shutdown::supervised;
+
 /// The stages in which listeners stop, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DrainStage {
@@ -73,12 +75,12 @@ impl RunningListeners {
     /// Announces and serves every listener.
     pub fn start(listeners: Vec<Listener>) -> Self {
         let mut running = Self::default();
-        for Listener { announcements, drain, serve, .. } in listeners {
+        for Listener { name, announcements, drain, serve } in listeners {
             for announcement in announcements {
                 info!("{announcement}");
             }
             let stage = running.stage(drain);
-            stage.tasks.spawn(serve(stage.stop.clone()));
+            stage.tasks.spawn(supervised(name, serve(stage.stop.clone())));
         }
         running
     }
@@ -103,7 +105,7 @@ impl RunningListeners {
         self.stages.sort_by_key(|stage| stage.drain);
         for stage in &mut self.stages {
             stage.stop.cancel();
-            // A task fails only if it panics, and then there is nothing left to wait for.
+            // Fails only if it is cancelled, and then there is nothing left to wait for.
             while stage.tasks.join_next().await.is_some() {}
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 
+use super::panic_boundary::{self, RequestPanicked};
 use super::{HttpService, respond};
 use crate::telemetry::exposition::{Expositions, MetricsSource};
 use crate::telemetry::metrics::{self, Registry};
@@ -27,7 +28,10 @@ pub fn service<B: Send + 'static>(endpoint: &str, metrics: Metrics) -> impl Http
         let (path, metrics) = (Arc::clone(&path), Arc::clone(&metrics));
         async move {
             let (parts, _) = request.into_parts();
-            Ok::<_, Infallible>(answer(&parts.method, &parts.uri, &path, &metrics).await)
+            let answered = panic_boundary::contain(&path, answer(&parts.method, &parts.uri, &path, &metrics)).await;
+            let failed =
+                |panicked: RequestPanicked| respond::error(StatusCode::INTERNAL_SERVER_ERROR, &panicked.to_string());
+            Ok::<_, Infallible>(answered.unwrap_or_else(failed))
         }
     })
 }

@@ -5,6 +5,8 @@ mod connection;
 pub mod grpc;
 mod listener;
 pub mod metrics;
+mod model_headers;
+mod panic_boundary;
 mod priority;
 mod received;
 mod respond;

@@ -1,7 +1,16 @@
 //! `grpc.health.v1` and `grpc.reflection`.
 
-use futures_util::stream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, stream};
+use mlserver::runtimes::{
+    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+};
 use mlserver::settings::ModelSettings;
+use mlserver::types::protobuf::messages::ModelReadyRequest;
+use mlserver::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
 use rustix::process::Signal;
 use serde_json::json;
 use tonic::{Code, Streaming};
@@ -10,7 +19,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_reflection::pb::{v1, v1alpha};
 
-use crate::support::grpc::channel;
+use crate::support::grpc::{channel, inference_client};
 use crate::support::{EmbeddedServer, Folder, IRIS, ServerBuilder, TestServer};
 
 const INFERENCE: &str = "inference.GRPCInferenceService";
@@ -88,6 +97,88 @@ async fn health_watch_reports_model_ready() {
     registry.load(settings).await.unwrap();
     assert_eq!(next(&mut late).await, ServingStatus::Serving);
     assert_eq!(next(&mut whole).await, ServingStatus::Serving);
+}
+
+/// A runtime whose availability the test changes.
+#[derive(Debug, Clone, Default)]
+struct Flapping(Arc<AtomicBool>);
+
+impl Runtime for Flapping {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
+    }
+
+    fn status(&self) -> RuntimeStatus {
+        let reason = || RuntimeStatus::Unavailable { reason: "the worker has died".to_owned() };
+        if self.0.load(Ordering::SeqCst) { reason() } else { RuntimeStatus::AVAILABLE }
+    }
+
+    fn parallelism(&self) -> usize {
+        1
+    }
+
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn predict(
+        &self,
+        _: InferenceRequest,
+        _: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn predict_stream(self: Arc<Self>, _: RequestStream) -> ResponseStream {
+        Box::pin(stream::empty())
+    }
+
+    fn call(&self, _: usize, _: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn health_watch_reports_models_that_become_unavailable_and_return() {
+    let runtime = Flapping::default();
+    let server = EmbeddedServer::serve(runtime.clone()).await;
+    let mut client = HealthClient::new(channel(server.grpc).await);
+    let mut model = client.watch(of("m")).await.unwrap().into_inner();
+    let mut whole = client.watch(of("")).await.unwrap().into_inner();
+    for status in [ServingStatus::Serving, ServingStatus::NotServing, ServingStatus::Serving] {
+        runtime.0.store(status == ServingStatus::NotServing, Ordering::SeqCst);
+        assert_eq!(next(&mut model).await, status);
+        assert_eq!(next(&mut whole).await, status);
+    }
+}
+
+#[tokio::test]
+async fn models_are_not_ready_during_shutdown() {
+    let server = EmbeddedServer::serve(crate::support::grpc::UnusedRuntime).await;
+    let mut client = inference_client(server.grpc).await;
+    let ready = || ModelReadyRequest { name: "m".to_owned(), version: String::new() };
+    assert!(client.model_ready(ready()).await.unwrap().into_inner().ready);
+    server.inference.announce_shutdown();
+    assert!(!client.model_ready(ready()).await.unwrap().into_inner().ready);
+}
+
+#[tokio::test]
+async fn open_reflection_stream_does_not_delay_shutdown() {
+    let server = TestServer::start(Folder::new().with_identity("echo"));
+    let channel = channel(server.grpc).await;
+    let request = v1::server_reflection_request::MessageRequest::ListServices(String::new());
+    let request = v1::ServerReflectionRequest { host: String::new(), message_request: Some(request) };
+    let mut client = v1::server_reflection_client::ServerReflectionClient::new(channel);
+    let requests = stream::iter([request]).chain(stream::pending());
+    let mut answers = client.server_reflection_info(requests).await.unwrap().into_inner();
+    assert!(answers.message().await.unwrap().is_some());
+    let stopping = Instant::now();
+    server.signal(Signal::TERM);
+    assert!(answers.message().await.unwrap().is_none());
+    drop((client, answers));
+    let ended = server.ended();
+    assert!(ended.stdout.ends_with(" INFO - Stopped.\n"), "{}", ended.stdout);
+    assert!(stopping.elapsed() < Duration::from_secs(15), "{:?}", stopping.elapsed());
 }
 
 #[tokio::test]

@@ -56,7 +56,8 @@ impl Predictor for Counting {
             if request.inputs.first().is_some_and(|input| input.name == "fail") {
                 return Err(RuntimeError::no_request());
             }
-            Ok(InferenceResponse { outputs: request.inputs, ..InferenceResponse::default() })
+            let InferenceRequest { inputs: outputs, headers, .. } = request;
+            Ok(InferenceResponse { outputs, headers, ..InferenceResponse::default() })
         })
     }
 }
@@ -141,6 +142,17 @@ async fn cache_hit_uses_the_request_id() {
     assert_eq!((of("hits", r#"model="m",version="None""#), of("misses", r#"model="m",version="None""#)), (1, 4));
     assert_eq!((of("hits", r#"model="n",version="2""#), of("misses", r#"model="n",version="None""#)), (1, 1));
     assert_eq!(harness.metric("response_cache_entries"), 5);
+}
+
+#[tokio::test]
+async fn cached_response_has_no_headers_of_another_caller() {
+    let harness = Harness::new().await;
+    let mut first = request("a", "x", 3);
+    first.headers.insert("authorization", "Bearer secret".parse().unwrap());
+    assert!(!harness.ask("plain", first.clone()).await.unwrap().headers.is_empty());
+    harness.ask("m", first).await.unwrap();
+    let hit = harness.ask("m", request("b", "x", 3)).await.unwrap();
+    assert_eq!((harness.asked(), hit.headers.len()), (2, 0));
 }
 
 #[tokio::test]

@@ -295,6 +295,8 @@ async fn metrics_names_types_and_help_match_the_original() {
     let families: Vec<_> =
         scrape.types.iter().map(|(name, kind)| format!("{name} {kind}: {}", scrape.helps[name])).collect();
     insta::assert_snapshot!(families.join("\n"), @r"
+    accept_errors_total counter: Connections that could not be accepted
+    connections_open gauge: Open connections of all listeners
     grpc_server_handled_total counter: Total number of RPCs completed on the server, regardless of success or failure.
     grpc_server_handling_seconds histogram: Histogram of response latency (seconds) of gRPC that had been application-level handled by the server.
     grpc_server_msg_received_total counter: Total number of RPC stream messages received on the server.

@@ -9,9 +9,11 @@ mod load;
 mod logging;
 mod memory;
 mod metrics;
+mod panics;
 mod pressure;
 mod priority;
 mod repository;
 mod start;
+mod streams;
 #[cfg(feature = "otel")]
 mod traces;

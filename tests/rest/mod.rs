@@ -5,6 +5,7 @@ mod bad_wire;
 mod binary;
 mod datatypes;
 mod handlers;
+mod headers;
 mod openapi;
 mod protocol;
 mod stream;

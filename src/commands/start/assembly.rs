@@ -12,7 +12,7 @@ use super::descriptors;
 use crate::admin::Admin;
 use crate::commands::CommandError;
 use crate::compute::ComputePool;
-use crate::inference::{BatchingLoader, CacheOptions, Inference, ResponseCache};
+use crate::inference::{BatchingLoader, CacheOptions, Inference, ResponseCache, StreamLimits};
 use crate::registry::{BudgetLoader, Registry, RuntimeLoader};
 use crate::repository::Repository;
 use crate::runtimes::python::{self, Python};
@@ -63,8 +63,10 @@ pub(super) async fn start(
     let admin = Admin::new(registry.clone(), repository);
     let budget = ByteBudget::new(settings.byte_budget());
     memory::register_byte_budget(&mut metrics, budget.clone());
+    let streams = StreamLimits { max_streams: settings.max_streams, idle_timeout: settings.stream_idle_timeout };
     let mut inference = Inference::new(registry, settings.max_in_flight)
         .with_byte_budget(budget)
+        .with_stream_limits(streams)
         .with_server_timing(settings.server_timing)
         .with_traces(traces);
     if let Some(options) = cache_options(settings) {

@@ -19,7 +19,7 @@ use crate::repository::{Discovery, Repository};
 use crate::runtimes::python::Python;
 use crate::settings::env::{KSERVE_MODELS_DIR, MODELS_DIR};
 use crate::settings::{Environment, LoadedSettings, ModelSettings, Settings, SettingsSources, SettingsWarning};
-use crate::shutdown::Signals;
+use crate::shutdown::{Signals, task_failure};
 use crate::telemetry::logging::{self, LogFormat};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 pub(super) use assembly::python_options;
@@ -75,7 +75,7 @@ async fn serve(
     let server = assembly::start(&settings, &models, repository, python, metrics).await?;
 
     let loading = server.admin.load_at_start(models);
-    let signal = tokio::select! {
+    let reason = tokio::select! {
         failed = loading => {
             if failed > 0 {
                 error!("Some of the models failed to load during startup!");
@@ -86,14 +86,30 @@ async fn serve(
                     return Err(CommandError { error, code: FAILURE });
                 }
             }
-            signals.next().await
+            stop_reason(&mut signals).await
         }
-        signal = signals.next() => signal,
+        reason = stop_reason(&mut signals) => reason,
     };
     // Announced before the log line.
     server.inference.announce_shutdown();
-    limits.announce(signal);
-    shut_down(server, limits, &mut signals).await
+    match reason {
+        Ok(signal) => {
+            limits.announce(signal);
+            shut_down(server, limits, &mut signals).await
+        }
+        Err(failure) => {
+            shut_down(server, ShutdownLimits { delay: Duration::ZERO, ..limits }, &mut signals).await?;
+            Err(CommandError { error: anyhow!(failure), code: FAILURE })
+        }
+    }
+}
+
+/// Waits until the server has to stop: returns the name of the signal, or why it cannot continue.
+async fn stop_reason(signals: &mut Signals) -> Result<&'static str, String> {
+    tokio::select! {
+        signal = signals.next() => Ok(signal),
+        failure = task_failure() => Err(failure),
+    }
 }
 
 /// Replaces the folder by the repository class that the settings name, if any.

@@ -30,6 +30,7 @@ use crate::runtimes::{
     RuntimeStatus,
 };
 use crate::settings::ModelSettings;
+use crate::shutdown::spawn_supervised;
 use crate::telemetry::inference::{BatchMetrics, InferenceMetrics};
 use crate::telemetry::traces::{Span, Traces};
 use crate::types::merge::{self, BatchKey, BatchShare};
@@ -111,7 +112,7 @@ impl Batched {
         let alarm = Arc::new(Notify::new());
         let for_timer = Arc::clone(&alarm);
         let batcher = Arc::new(Batcher { runtime, metrics, traces, state: Mutex::new(state), alarm });
-        let timer = tokio::spawn(keep_time(Arc::downgrade(&batcher), for_timer));
+        let timer = spawn_supervised("timer of batches", keep_time(Arc::downgrade(&batcher), for_timer));
         Self { batcher, _timer: AbortOnDropHandle::new(timer) }
     }
 }

@@ -165,6 +165,8 @@ impl ResponseCache {
 
     /// Caches a response, unless it is larger than the whole cache may be.
     fn insert(&self, key: CacheKey, mut response: InferenceResponse) -> Arc<InferenceResponse> {
+        // Models may answer with the headers of their request, which are those of one caller.
+        response.headers.clear();
         let bytes = size::of(&response);
         if !self.state.lock().responses.fits(bytes) {
             return Arc::new(response);

@@ -31,6 +31,7 @@ use tokio::task::JoinHandle;
 
 use super::frame::{OutgoingFrame, PAGE_BYTES};
 use super::output::{self, OutputStream};
+use crate::shutdown::spawn_supervised;
 
 /// How many of the last lines of standard error are kept for the log, and how many bytes at most.
 const LAST_LINES: usize = 20;
@@ -104,8 +105,11 @@ impl WorkerProcess {
         let missing = || io::Error::other("a pipe of the process is missing");
         let (out, err) = (child.stdout.take().ok_or_else(missing)?, child.stderr.take().ok_or_else(missing)?);
         let readers = [
-            tokio::spawn(output::log(out, OutputStream::Stdout, name.to_owned(), None)),
-            tokio::spawn(output::log(err, OutputStream::Stderr, name.to_owned(), Some(last_lines.clone()))),
+            spawn_supervised("output of a worker", output::log(out, OutputStream::Stdout, name.to_owned(), None)),
+            spawn_supervised(
+                "output of a worker",
+                output::log(err, OutputStream::Stderr, name.to_owned(), Some(last_lines.clone())),
+            ),
         ];
         let page = File::from(page);
         Ok((Self { child, pid, page, last_lines, readers, oom_kills }, stream))

@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 use super::verdict::{CLOSE_TIMEOUT, History, Snapshot, Verdict};
 use super::{Connection, command};
 use crate::settings::Settings;
+use crate::shutdown::spawn_supervised;
 use crate::telemetry::metrics::Registry;
 
 /// How often connections are checked during the shortest timeout.
@@ -164,7 +165,8 @@ impl ConnectionTable {
     /// Creates a table, and checks its connections for as long as it exists.
     pub fn start(limits: ConnectionLimits, metrics: ConnectionMetrics) -> Self {
         let state = Arc::new(TableState { limits, metrics, entries: Mutex::default(), full: Mutex::default() });
-        tokio::spawn(check_regularly(Arc::downgrade(&state), limits.check_interval()));
+        let checks = check_regularly(Arc::downgrade(&state), limits.check_interval());
+        spawn_supervised("checks of connections", checks);
         Self(state)
     }
 

@@ -7,6 +7,7 @@ use super::status::Status;
 use crate::admin::AdminError;
 use crate::compute::ComputeError;
 use crate::inference::{InferenceError, InferenceErrorKind};
+use crate::server::panic_boundary::RequestPanicked;
 use crate::server::priority::PriorityError;
 use crate::server::{BodyFailure, SlowBody};
 use crate::types::protobuf::ReadError;
@@ -80,6 +81,12 @@ impl From<DecodeError> for Status {
 impl From<TensorError> for Status {
     fn from(error: TensorError) -> Self {
         Self::new(Code::Internal, error.to_string())
+    }
+}
+
+impl From<RequestPanicked> for Status {
+    fn from(panicked: RequestPanicked) -> Self {
+        Self::new(Code::Internal, panicked.to_string())
     }
 }
 

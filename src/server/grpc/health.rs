@@ -1,19 +1,23 @@
 //! `grpc.health.v1.Health`: the server under the empty name and the names of its services, each model under its own name.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
 use tonic_health::pb::HealthCheckResponse;
 use tonic_health::pb::health_check_response::ServingStatus;
 
+use super::App;
 use super::message::MessageLimit;
 use super::method::{INFERENCE, REPOSITORY};
 use super::reply::{self, Reply};
 use super::status::Status;
 use super::stream::MessageSource;
-use super::{App, metadata};
+use crate::registry::Registry;
+use crate::shutdown::spawn_supervised;
 
 /// Answers `Check`.
 pub(super) fn check(app: &App, service: &str, limit: MessageLimit) -> Result<Reply, Status> {
@@ -25,10 +29,41 @@ pub(super) fn check(app: &App, service: &str, limit: MessageLimit) -> Result<Rep
 /// Returns the health of a service or model. `None` if no service or model has the name.
 fn status_of(app: &App, service: &str) -> Option<ServingStatus> {
     let ready = match service {
-        "" | INFERENCE | REPOSITORY => metadata::is_ready(app),
-        model => app.inference.registry().find(model, None).ok()?.state.is_ready() && !app.inference.is_shutting_down(),
+        "" | INFERENCE | REPOSITORY => app.inference.is_ready(),
+        model => app.inference.is_model_ready(&*app.inference.registry().find(model, None).ok()?),
     };
     Some(if ready { ServingStatus::Serving } else { ServingStatus::NotServing })
+}
+
+/// How often the health of models is checked while there are watchers.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Announces changes of health that are not changes of the registry: workers that die and return, and models that cannot be
+/// brought back into memory.
+#[derive(Debug)]
+pub(super) struct HealthMonitor {
+    _task: AbortOnDropHandle<()>,
+}
+
+impl HealthMonitor {
+    fn start(registry: Registry) -> Self {
+        Self { _task: AbortOnDropHandle::new(spawn_supervised("health monitor", monitor(registry))) }
+    }
+}
+
+async fn monitor(registry: Registry) {
+    let ready = || registry.models().iter().map(|model| model.state.is_ready()).collect::<Vec<_>>();
+    let mut last = Vec::new();
+    loop {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        if registry.has_watchers() {
+            let now = ready();
+            if now != last {
+                last = now;
+                registry.announce_change();
+            }
+        }
+    }
 }
 
 /// The responses of `Watch`: the current health, and the new one after each change.
@@ -42,7 +77,9 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(app: Arc<App>, service: String, limit: MessageLimit) -> Self {
-        let changes = app.inference.registry().changes();
+        let registry = app.inference.registry();
+        app.health.get_or_init(|| HealthMonitor::start(registry.clone()));
+        let changes = registry.changes();
         Self { app, service, changes, last: None, limit }
     }
 }

@@ -11,7 +11,7 @@ use super::status::Status;
 use super::{App, Call};
 use crate::inference::Admission;
 use crate::registry::RegisteredModel;
-use crate::server::priority;
+use crate::server::{model_headers, priority};
 use crate::telemetry::traces::RequestPhase;
 use crate::types::protobuf::{self, ProtobufRequest, ResponseEncoder};
 use crate::types::{ByteReservation, InferenceRequest, InferenceResponse};
@@ -20,7 +20,7 @@ use crate::types::{ByteReservation, InferenceRequest, InferenceResponse};
 /// pool.
 const INLINE_CONVERSION: usize = 64 * 1024;
 
-/// HTTP headers that are not metadata, and would break a response if a model set them.
+/// HTTP headers that are not metadata.
 const HTTP_HEADERS: [HeaderName; 8] =
     [CONTENT_TYPE, CONTENT_LENGTH, CONNECTION, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
@@ -104,7 +104,7 @@ pub(super) fn trailers(app: &App, response: &mut InferenceResponse, model: &Regi
     let sets_headers = !response.headers.is_empty();
     let mut trailers = app.cloud_events.take_response_headers(response, model);
     if sets_headers {
-        remove_transport(&mut trailers);
+        model_headers::remove_matching(&mut trailers, |name| name.starts_with("grpc-"));
     }
     trailers
 }
@@ -114,10 +114,10 @@ fn remove_transport(headers: &mut HeaderMap) {
     if headers.is_empty() {
         return;
     }
-    let grpc: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with("grpc-")).cloned().collect();
-    for name in grpc.iter().chain(&HTTP_HEADERS) {
+    for name in &HTTP_HEADERS {
         headers.remove(name);
     }
+    model_headers::remove_matching(headers, |name| name.starts_with("grpc-"));
 }
 
 #[cfg(test)]

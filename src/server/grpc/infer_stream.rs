@@ -10,13 +10,14 @@ use futures_core::Stream;
 use futures_util::{StreamExt, stream};
 use http::HeaderMap;
 use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 use tonic::Code;
 
 use super::message::Messages;
 use super::status::Status;
 use super::stream::MessageSource;
-use super::{App, RequestBody, infer};
-use crate::inference::{InferenceStream, ModelTarget};
+use super::{App, RequestBody, deadline, infer};
+use crate::inference::{InferenceError, InferenceStream, ModelTarget};
 use crate::registry::RegisteredModel;
 use crate::server::priority;
 use crate::types::protobuf::ProtobufRequest;
@@ -27,6 +28,8 @@ pub(super) struct StreamInfer<B> {
     app: Arc<App>,
     /// The requests, until the first of them has been read.
     unread: Option<(Messages<B>, HeaderMap)>,
+    /// When the client stops waiting. `None` if it sets no deadline.
+    until: Option<Instant>,
     trace: Option<TraceContext>,
     open: Option<OpenStream>,
     /// The headers of the last response.
@@ -42,15 +45,21 @@ struct OpenStream {
 }
 
 impl<B: RequestBody + 'static> StreamInfer<B> {
-    pub(super) fn new(app: Arc<App>, messages: Messages<B>, headers: HeaderMap, trace: Option<TraceContext>) -> Self {
-        Self { app, unread: Some((messages, headers)), trace, open: None, trailers: HeaderMap::new() }
+    pub(super) fn new(
+        app: Arc<App>,
+        messages: Messages<B>,
+        headers: HeaderMap,
+        until: Option<Instant>,
+        trace: Option<TraceContext>,
+    ) -> Self {
+        Self { app, unread: Some((messages, headers)), until, trace, open: None, trailers: HeaderMap::new() }
     }
 }
 
 impl<B: RequestBody + 'static> MessageSource for StreamInfer<B> {
     async fn next(&mut self) -> Option<Result<Vec<Bytes>, Status>> {
         if let Some((messages, headers)) = self.unread.take() {
-            match open(&self.app, messages, headers, self.trace).await {
+            match open_in_time(&self.app, messages, headers, self.until, self.trace).await {
                 Ok(open) => self.open = Some(open),
                 Err(status) => return Some(Err(status)),
             }
@@ -88,18 +97,36 @@ async fn write(app: &App, response: InferenceResponse, raw: bool) -> Result<Vec<
     Ok(chunks)
 }
 
+/// Opens the stream, within the time for its first request.
+async fn open_in_time<B: RequestBody + 'static>(
+    app: &Arc<App>,
+    messages: Messages<B>,
+    headers: HeaderMap,
+    until: Option<Instant>,
+    trace: Option<TraceContext>,
+) -> Result<OpenStream, Status> {
+    let limit = app.inference.stream_idle_timeout();
+    let opening = tokio::time::timeout(limit, open(app, messages, headers, until, trace));
+    let opened = match until {
+        None => opening.await,
+        Some(until) => timeout_at(until, opening).await.map_err(|_| deadline::exceeded())?,
+    };
+    opened.unwrap_or_else(|_| Err(InferenceError::StreamIdle { limit }.into()))
+}
+
 /// Reads the first request and starts the stream of its model.
 async fn open<B: RequestBody + 'static>(
     app: &Arc<App>,
     mut messages: Messages<B>,
     headers: HeaderMap,
+    until: Option<Instant>,
     trace: Option<TraceContext>,
 ) -> Result<OpenStream, Status> {
     let empty = || Status::new(Code::InvalidArgument, "the stream of requests is empty: expected at least one");
     let (message, mut held) = messages.next().await?.ok_or_else(empty)?;
     let ProtobufRequest { model_name, model_version, mut request, raw } = infer::read(app, message, &mut held).await?;
     request.reservation = held;
-    let target = app.inference.target(&model_name, model_version.as_deref())?;
+    let target = app.inference.target(&model_name, model_version.as_deref())?.with_deadline(until);
     priority::assign(&mut request, &headers)?;
     request.trace = trace;
     infer::set_request_headers(app, &mut request, &headers, &target.model);

@@ -119,6 +119,11 @@ impl Observation {
         Self { method, started: Instant::now(), metrics, ended: false, span }
     }
 
+    /// Returns the name of the method.
+    pub(super) const fn method(&self) -> &'static str {
+        self.method.spec.name
+    }
+
     /// Returns the context that spans of the call's steps belong to.
     pub(super) fn trace(&self) -> Option<TraceContext> {
         self.span.as_ref().map(Span::context)

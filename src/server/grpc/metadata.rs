@@ -11,11 +11,6 @@ use crate::types::protobuf::messages::{
 use crate::types::protobuf::parameters_to_map;
 use crate::types::{self, ModelMetadata};
 
-/// Reports whether every model that the server was started with is ready, and the server is not shutting down.
-pub(super) fn is_ready(app: &App) -> bool {
-    !app.inference.is_shutting_down() && app.inference.registry().is_ready()
-}
-
 pub(super) fn server(app: &App) -> ServerMetadataResponse {
     let types::ServerMetadata { name, version, extensions } = app.metadata.clone();
     ServerMetadataResponse { name, version, extensions }
@@ -36,7 +31,7 @@ pub(super) fn model(app: &App, request: &ModelMetadataRequest) -> Result<ModelMe
 
 pub(super) fn model_ready(app: &App, request: &ModelReadyRequest) -> Result<ModelReadyResponse, Status> {
     let model = find(app, &request.name, &request.version)?;
-    Ok(ModelReadyResponse { ready: model.state.is_ready() })
+    Ok(ModelReadyResponse { ready: app.inference.is_model_ready(&model) })
 }
 
 fn find(app: &App, name: &str, version: &str) -> Result<std::sync::Arc<RegisteredModel>, Status> {

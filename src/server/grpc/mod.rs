@@ -22,7 +22,7 @@ mod status;
 mod stream;
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
@@ -37,14 +37,14 @@ pub use body::GrpcBody;
 pub use instrument::GrpcMetrics;
 
 use super::cloud_events::CloudEvents;
-use super::{BodyPace, HttpService, PacedRequestBody, RequestBody, respond};
+use super::{BodyPace, HttpService, PacedRequestBody, RequestBody, panic_boundary, respond};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference};
 use crate::types::protobuf::messages::{ServerLiveResponse, ServerReadyResponse};
 use crate::types::{ServerMetadata, TraceContext};
 use body::BufferedBody;
-use health::Watch;
+use health::{HealthMonitor, Watch};
 use infer_stream::StreamInfer;
 use instrument::Observation;
 use message::{MessageLimit, Messages};
@@ -75,6 +75,8 @@ struct App {
     limit: MessageLimit,
     cloud_events: CloudEvents,
     reflection: Reflection,
+    /// Started by the first watcher.
+    health: OnceLock<HealthMonitor>,
 }
 
 /// The context of a call with one message.
@@ -107,6 +109,7 @@ pub fn service<B: PacedRequestBody + 'static>(
             reason: "that the setting `grpc_max_message_length` allows",
         },
         reflection: Reflection::new(),
+        health: OnceLock::new(),
     });
     service_fn(move |request| {
         let app = Arc::clone(&app);
@@ -122,15 +125,20 @@ impl App {
             return rejection.map(|chunks| GrpcBody::Buffered(BufferedBody { chunks, trailers: None }));
         }
         let method = Method::find(request.uri().path());
-        if method.is_none_or(|method| method.spec.kind == CallKind::BidiStreaming) {
-            request.body_mut().set_pace(BodyPace::Unlimited);
+        match method {
+            Some(method) if method.spec.kind == CallKind::BidiStreaming => {
+                request.body_mut().set_pace(BodyPace::Unlimited);
+            }
+            Some(_) => {}
+            None => request.body_mut().set_pace(BodyPace::Steady { idle: self.inference.stream_idle_timeout() }),
         }
         let path = request.uri().path();
         let Some(method) = method else {
             let Some(service) = self.reflection.find(path) else {
                 return Status::new(Code::Unimplemented, format!("unknown method {path}")).response();
             };
-            return reflection::answer(service, request.map(tonic::body::Body::new)).await.map(GrpcBody::Tonic);
+            let request = request.map(|body| reflection::body(body, self.inference.clone()));
+            return reflection::answer(service, request).await.map(GrpcBody::Tonic);
         };
         let observation = Observation::start(&self, method, request.headers());
         let trace = observation.trace();
@@ -149,7 +157,8 @@ impl App {
         match method.spec.action {
             MethodAction::ModelStreamInfer => {
                 let messages = messages.counted(observation.received());
-                stream::open(StreamInfer::new(self, messages, headers, trace), deadline, observation)
+                let until = deadline.and_then(|deadline| Instant::now().checked_add(deadline));
+                stream::open(StreamInfer::new(self, messages, headers, until, trace), None, observation)
             }
             MethodAction::HealthWatch => {
                 let service = match service_of(messages).await {
@@ -162,13 +171,14 @@ impl App {
                 // A deadline that the clock cannot express is never reached.
                 let until = deadline.and_then(|deadline| Instant::now().checked_add(deadline));
                 let work = self.reply(method, Call { headers: &headers, until, trace }, messages);
+                let work = panic_boundary::contain(method.spec.name, work);
                 let result = match until {
                     None => work.await,
                     Some(until) => {
-                        tokio::time::timeout_at(until, work).await.unwrap_or_else(|_| Err(deadline::exceeded()))
+                        tokio::time::timeout_at(until, work).await.unwrap_or_else(|_| Ok(Err(deadline::exceeded())))
                     }
                 };
-                match result {
+                match result.unwrap_or_else(|panicked| Err(panicked.into())) {
                     Ok(reply) => {
                         observation.end(Code::Ok);
                         reply.response()
@@ -191,7 +201,7 @@ impl App {
         match method.spec.action {
             MethodAction::ModelInfer => infer::infer(self, call, message, Admission::holding(held)).await,
             MethodAction::ServerLive => Reply::new(&ServerLiveResponse { live: true }, limit),
-            MethodAction::ServerReady => Reply::new(&ServerReadyResponse { ready: metadata::is_ready(self) }, limit),
+            MethodAction::ServerReady => Reply::new(&ServerReadyResponse { ready: self.inference.is_ready() }, limit),
             MethodAction::ModelReady => Reply::new(&metadata::model_ready(self, &Message::decode(message)?)?, limit),
             MethodAction::ServerMetadata => Reply::new(&metadata::server(self), limit),
             MethodAction::ModelMetadata => Reply::new(&metadata::model(self, &Message::decode(message)?)?, limit),

@@ -2,12 +2,16 @@
 
 use std::convert::Infallible;
 
+use futures_util::StreamExt;
 use http::{Request, Response};
+use http_body_util::{BodyStream, StreamBody};
 use tonic::body::Body;
 use tonic_reflection::server::Builder;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
+use crate::inference::Inference;
+use crate::server::RequestBody;
 use crate::types::protobuf::DESCRIPTORS;
 
 type Reflect = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
@@ -40,6 +44,16 @@ impl Reflection {
             _ => None,
         }
     }
+}
+
+/// Returns the body of a request that ends when the server stops, so that a stream that a tool keeps open does not delay that.
+pub(super) fn body<B: RequestBody + 'static>(body: B, inference: Inference) -> Body {
+    let stopped = async move {
+        let mut changes = inference.registry().changes();
+        while !inference.is_stopping() && changes.changed().await.is_ok() {}
+    };
+    let frames = StreamExt::take_until(BodyStream::new(body), Box::pin(stopped));
+    Body::new(StreamBody::new(frames))
 }
 
 /// Calls a service, which is always ready.

@@ -19,6 +19,7 @@ use super::deadline;
 use super::instrument::Observation;
 use super::reply::respond;
 use super::status::{self, Status};
+use crate::server::panic_boundary;
 
 /// Produces the messages of a response.
 pub(super) trait MessageSource: Send + 'static {
@@ -60,7 +61,9 @@ impl<S: MessageSource> Frames<S> {
         let next = tokio::select! {
             biased;
             () = passed(self.deadline.as_mut()) => Some(Err(deadline::exceeded())),
-            next = source.next() => next,
+            next = panic_boundary::contain(observation.method(), source.next()) => {
+                next.unwrap_or_else(|panicked| Some(Err(panicked.into())))
+            }
         };
         let end = match next {
             Some(Ok(chunks)) => {

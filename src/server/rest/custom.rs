@@ -3,7 +3,6 @@
 //! A call is passed to the model with any method and any body within the limit, decompressed. The response has the status,
 //! the headers and the body that the model chose. Paths of the protocol take precedence.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
 use http::request;
 use percent_encoding::percent_decode_str;
 
@@ -14,6 +13,7 @@ use super::route;
 use super::{App, RequestBody, body};
 use crate::inference::Admission;
 use crate::registry::{CustomMatch, CustomTarget};
+use crate::server::{model_headers, panic_boundary};
 use crate::types::{CustomCall, CustomReply, PathTemplate};
 
 /// Reports whether the server itself serves every path of a template, so that a model's route would be unreachable.
@@ -35,8 +35,10 @@ pub(super) async fn answer<B: RequestBody>(
         CustomMatch::OtherMethods { allow } => (respond::method_not_allowed(&parts.method, &parts.uri, &allow), None),
         CustomMatch::Found(target) => {
             let template = target.template().to_owned();
-            let observation = Observation::of_custom(app, template, parts);
-            let response = call(app, parts, &decoded, target, body, admission).await;
+            let observation = Observation::of_custom(app, template.clone(), parts);
+            let work = call(app, parts, &decoded, target, body, admission);
+            let response =
+                panic_boundary::contain(&template, work).await.unwrap_or_else(|panicked| Err(panicked.into()));
             (response.unwrap_or_else(|error| error.response()), Some(observation))
         }
     }
@@ -74,9 +76,6 @@ async fn call<B: RequestBody>(
         body,
     };
     let CustomReply { status, mut headers, body } = app.inference.call(&model, index, call, admission).await?;
-    // The connection decides how the body is framed.
-    for name in [CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION, UPGRADE] {
-        headers.remove(name);
-    }
+    model_headers::filter_custom(&mut headers);
     Ok(respond::response(status, headers, BodyChunks::from(body)))
 }

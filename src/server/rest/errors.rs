@@ -11,6 +11,7 @@ use crate::admin::AdminError;
 use crate::compute::ComputeError;
 use crate::inference::{InferenceError, InferenceErrorKind};
 use crate::server::SlowBody;
+use crate::server::panic_boundary::RequestPanicked;
 use crate::server::priority::PriorityError;
 use crate::types::OverBudget;
 use crate::types::json::{ReadError, WriteError};
@@ -37,6 +38,8 @@ pub(super) enum RequestError {
     Write(#[from] WriteError),
     #[error(transparent)]
     Compute(#[from] ComputeError),
+    #[error(transparent)]
+    RequestPanicked(#[from] RequestPanicked),
 }
 
 impl From<OverBudget> for RequestError {
@@ -68,7 +71,7 @@ impl RequestError {
             Self::Inference(error) => kind_status(error.kind()),
             Self::Admin(error) => kind_status(error.kind()),
             Self::Compute(error) if error.is_overload() => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Write(_) | Self::Compute(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Write(_) | Self::Compute(_) | Self::RequestPanicked(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 

@@ -62,12 +62,11 @@ pub(super) fn model_ready(app: &App, route: &Route<'_>) -> Response {
         Ok(model) => model,
         Err(error) => return RequestError::from(InferenceError::from(error)).response(),
     };
-    let leaving = app.inference.is_shutting_down();
-    if model.state.is_ready() && !leaving {
+    if app.inference.is_model_ready(&model) {
         return respond::json(StatusCode::OK, &json!({ "name": model.name, "ready": true }));
     }
     let mut readiness = ModelReadiness::from(model.as_ref());
-    if leaving {
+    if app.inference.is_shutting_down() {
         readiness.reason = SHUTTING_DOWN.into();
     }
     let error = format!("Model {} is not ready yet.", model.name);

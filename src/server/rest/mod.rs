@@ -35,15 +35,17 @@ pub use custom::is_reserved;
 pub use instrument::RestMetrics;
 
 use super::cloud_events::CloudEvents;
-use super::{BodyPace, HttpService, PacedRequestBody, RequestBody, respond};
+use super::{BodyPace, HttpService, PacedRequestBody, RequestBody, panic_boundary, respond};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference};
-use crate::types::ServerMetadata;
 use crate::types::json::NonFinite;
+use crate::types::{ServerMetadata, TraceContext};
+use errors::RequestError;
 use instrument::Observation;
 use respond::Response;
 use route::{Route, RouteAction};
+use stream::EventStream;
 
 /// How long a response waits for the rest of a body that nothing reads, so that its connection can be reused.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -80,6 +82,12 @@ struct App {
     non_finite: NonFinite,
     overload_as_429: bool,
     cloud_events: CloudEvents,
+}
+
+/// The answer of a route.
+enum Answer {
+    Complete(Response),
+    Events(EventStream),
 }
 
 /// Creates the REST service.
@@ -134,28 +142,46 @@ impl App {
         }
         let observation = Observation::start(&self, &route, parts);
         let trace = observation.as_ref().and_then(Observation::trace);
-        let response = match route.spec.action {
+        let work = self.act(&route, parts, path, body, trace, &mut admission);
+        let response = match panic_boundary::contain(route.spec.template, work).await {
+            Ok(Answer::Complete(response)) => response,
+            Ok(Answer::Events(events)) => return events.respond(self, observation, parts.uri.clone()),
+            Err(panicked) => RequestError::from(panicked).response(),
+        };
+        self.end(response, parts, observation, admission).await
+    }
+
+    /// Does what the route of a request asks for.
+    async fn act<B: RequestBody>(
+        &self,
+        route: &Route<'_>,
+        parts: &Parts,
+        path: &str,
+        body: &mut B,
+        trace: Option<TraceContext>,
+        admission: &mut Admission,
+    ) -> Answer {
+        Answer::Complete(match route.spec.action {
             RouteAction::Live => health::live(),
-            RouteAction::Ready => health::ready(&self),
-            RouteAction::Server => metadata::server(&self),
-            RouteAction::Model => metadata::model(&self, &route),
-            RouteAction::ModelReady => health::model_ready(&self, &route),
-            RouteAction::Infer => infer::infer(&self, &route, &parts.headers, body, trace, &mut admission).await,
+            RouteAction::Ready => health::ready(self),
+            RouteAction::Server => metadata::server(self),
+            RouteAction::Model => metadata::model(self, route),
+            RouteAction::ModelReady => health::model_ready(self, route),
+            RouteAction::Infer => infer::infer(self, route, &parts.headers, body, trace, admission).await,
             RouteAction::Docs
             | RouteAction::DocsDocument
             | RouteAction::DocsAsset
             | RouteAction::ModelDocs
             | RouteAction::ModelDocsDocument
-            | RouteAction::OpenApi => openapi::answer(&self, &route, path, &parts.headers).await,
-            RouteAction::InferStream => match stream::open(&self, &route, &parts.headers, body, trace).await {
-                Ok(events) => return events.respond(self, observation, parts.uri.clone()),
+            | RouteAction::OpenApi => openapi::answer(self, route, path, &parts.headers).await,
+            RouteAction::InferStream => match stream::open(self, route, &parts.headers, body, trace).await {
+                Ok(events) => return Answer::Events(events),
                 Err(error) => error.inference_response(self.overload_as_429),
             },
-            RouteAction::Index => repository::index(&self, &parts.headers, body).await,
-            RouteAction::Load => repository::load(&self, &route, body).await,
-            RouteAction::Unload => repository::unload(&self, &route, body).await,
-        };
-        self.end(response, parts, observation, admission).await
+            RouteAction::Index => repository::index(self, &parts.headers, body).await,
+            RouteAction::Load => repository::load(self, route, body).await,
+            RouteAction::Unload => repository::unload(self, route, body).await,
+        })
     }
 
     /// Compresses a response if the client accepts that, and records it. `admission` is held until the response has been sent.

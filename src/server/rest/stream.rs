@@ -22,6 +22,7 @@ use super::respond::ResponseBody;
 use super::route::Route;
 use super::{App, RequestBody};
 use crate::inference::{InferenceStream, ModelTarget};
+use crate::server::{model_headers, panic_boundary};
 use crate::types::json::BinaryOutputs;
 use crate::types::{InferenceResponse, TraceContext};
 
@@ -84,13 +85,16 @@ struct LaterEvents {
 
 impl LaterEvents {
     async fn next(mut self) -> Option<(Bytes, Self)> {
-        let response = match &mut self.responses {
-            Some(responses) => responses.next().await,
-            None => None,
+        let Self { app, target, responses, uri, .. } = &mut self;
+        let work = async {
+            Some(match responses.as_mut()?.next().await? {
+                Ok(response) => event(app, target, response).await,
+                Err(error) => Err(error.into()),
+            })
         };
-        let event = match response {
-            Some(Ok(response)) => event(&self.app, &self.target, response).await,
-            Some(Err(error)) => Err(error.into()),
+        let next = panic_boundary::contain(uri.path(), work).await;
+        let event = match next.unwrap_or_else(|panicked| Some(Err(panicked.into()))) {
+            Some(event) => event,
             None => {
                 // The status has been sent: it was 200 even if an error followed.
                 if let Some(observation) = self.observation {
@@ -109,6 +113,7 @@ impl LaterEvents {
 
 /// Encodes a response as an event, with its headers in the body.
 async fn event(app: &App, target: &ModelTarget, mut response: InferenceResponse) -> Result<Bytes, RequestError> {
+    model_headers::filter(&mut response.headers);
     let of_model = response.headers.drain().filter_map(|(name, value)| {
         let value = value.to_str().ok()?.to_owned();
         Some((name?.as_str().to_owned(), value))

@@ -27,6 +27,7 @@ use super::dispatch::{Dispatch, ModelNumber};
 use super::frame::{FrameKind, OutgoingFrame};
 use super::message::{self, LoadHead, LoadedHead, ReadyHead};
 use super::process::WorkerProgram;
+use crate::shutdown::supervised;
 use crate::telemetry::workers::WorkerMetrics;
 use crate::types::InferenceRequest;
 use calls::PoolCall;
@@ -168,7 +169,7 @@ impl Pool {
         });
         for worker in 0..size {
             let supervisor = Arc::clone(&pool).supervise(worker);
-            pool.supervisors.lock().spawn(supervisor);
+            pool.supervisors.lock().spawn(supervised("supervisor of a worker", supervisor));
         }
         pool
     }

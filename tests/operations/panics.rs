@@ -1,0 +1,110 @@
+//! Panics inside the server: each ends one request with an internal error, and nothing else.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use mlserver::runtimes::{
+    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+};
+use mlserver::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
+use serde_json::json;
+use tonic::Code;
+
+use crate::support::grpc::{infer_request, inference_client, ints};
+use crate::support::{Connection, EmbeddedServer};
+
+const BODY: &str = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT32","data":[1]}]}"#;
+const MESSAGE: &str = "the server failed while handling the request; the log has the details";
+
+/// Panics if a request has one element; a stream panics after its first answer.
+#[derive(Debug)]
+struct Fragile;
+
+fn answer(request: InferenceRequest) -> InferenceResponse {
+    InferenceResponse { outputs: request.inputs, ..InferenceResponse::default() }
+}
+
+impl Runtime for Fragile {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
+    }
+
+    fn status(&self) -> RuntimeStatus {
+        RuntimeStatus::AVAILABLE
+    }
+
+    fn parallelism(&self) -> usize {
+        1
+    }
+
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn predict(
+        &self,
+        request: InferenceRequest,
+        _: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        Box::pin(async move {
+            assert!(request.inputs[0].shape != [1], "injected");
+            Ok(answer(request))
+        })
+    }
+
+    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+        let first = requests.take(1).map(|request| Ok(answer(request)));
+        Box::pin(first.chain(stream::once(async { panic!("injected") })))
+    }
+
+    fn call(&self, _: usize, _: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn panic_in_a_prediction_answers_500_and_keeps_the_connection() {
+    let server = EmbeddedServer::serve(Fragile).await;
+    let address = server.http;
+    let rest = tokio::task::spawn_blocking(move || {
+        let mut connection = Connection::open(address);
+        let mut send = |body: &str| {
+            let head = "POST /v2/models/m/infer HTTP/1.1\r\nhost: test\r\ncontent-type: application/json";
+            connection.write(format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
+            connection.answer()
+        };
+        assert_eq!(send(BODY).error(500), MESSAGE);
+        let whole = BODY.replace("[1],\"d", "[2],\"d").replace("[1]}", "[1,2]}");
+        assert_eq!(send(&whole).ok()["outputs"][0]["data"], json!([1, 2]));
+    });
+    rest.await.unwrap();
+
+    let mut client = inference_client(server.grpc).await;
+    let status = client.model_infer(infer_request("m", "INT32", &[1], ints(&[1]))).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::Internal, MESSAGE));
+    client.model_infer(infer_request("m", "INT32", &[2], ints(&[1, 2]))).await.unwrap();
+    assert_eq!(server.inference.in_flight(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn panic_in_a_stream_ends_it_with_an_error() {
+    let server = EmbeddedServer::serve(Fragile).await;
+    let address = server.http;
+    let rest = tokio::task::spawn_blocking(move || {
+        let client = crate::support::Client::new(address);
+        let events = client.post("/v2/models/m/infer_stream", BODY);
+        assert_eq!(events.status, 200);
+        assert!(
+            events.text().ends_with(&format!("event: error\ndata: {{\"error\":\"{MESSAGE}\",\"status\":500}}\n\n"))
+        );
+    });
+    rest.await.unwrap();
+
+    let mut client = inference_client(server.grpc).await;
+    let requests = stream::iter([infer_request("m", "INT32", &[1], ints(&[1]))]);
+    let mut answers = client.model_stream_infer(requests).await.unwrap().into_inner();
+    assert!(answers.message().await.unwrap().is_some());
+    let status = answers.message().await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::Internal, MESSAGE));
+    assert_eq!(server.inference.in_flight(), 0);
+}

@@ -1,0 +1,87 @@
+//! Headers that models set: those of the connection, the body and the client do not become headers of responses.
+
+use mlserver::runtimes::{BoxFuture, Description, Predictor, RuntimeError};
+use mlserver::types::{InferenceRequest, InferenceResponse};
+use prost::Message;
+use serde_json::json;
+
+use crate::support::grpc::{Http2, framed, infer_request, ints};
+use crate::support::python::with_python;
+use crate::support::{Connection, EmbeddedServer, Folder};
+
+const INFER: &str = "/v2/models/m/infer";
+const BODY: &str = r#"{"inputs":[{"name":"x","shape":[2],"datatype":"INT32","data":[1,2]}]}"#;
+
+/// A request whose headers break the response if they come back.
+fn request(body: &str) -> String {
+    format!(
+        "POST {INFER} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+         authorization: Bearer secret\r\ncookie: a=b\r\nx-own: 1\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Sends two requests on one connection and checks both responses.
+fn check_two_requests(mut connection: Connection) {
+    for _ in 0..2 {
+        connection.write(request(BODY));
+        let answer = connection.answer();
+        assert_eq!(answer.ok()["outputs"][0]["data"], json!([1, 2]));
+        assert_eq!((answer.header("x-own"), answer.header("content-type")), ("1", "application/json"));
+        for name in ["authorization", "cookie", "host"] {
+            assert!(!answer.headers.contains_key(name), "{name}: {answer:?}");
+        }
+    }
+}
+
+/// Answers with its inputs, and with the headers of the request.
+#[derive(Debug)]
+struct Mirror;
+
+impl Predictor for Mirror {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
+    }
+
+    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        let InferenceRequest { inputs: outputs, headers, .. } = request;
+        Box::pin(std::future::ready(Ok(InferenceResponse { outputs, headers, ..InferenceResponse::default() })))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_of_the_request_do_not_break_the_response() {
+    let server = EmbeddedServer::serve(Mirror).await;
+    let address = server.http;
+    tokio::task::spawn_blocking(move || check_two_requests(Connection::open(address))).await.unwrap();
+
+    let connection = Http2::connect(server.grpc).await;
+    let message = framed(0, &infer_request("m", "INT32", &[2], ints(&[1, 2])).encode_to_vec());
+    let headers =
+        [("authorization", "Bearer secret"), ("grpc-accept-encoding", "gzip"), ("x-own", "1"), ("cookie", "a=b")];
+    let answer = connection.call("/inference.GRPCInferenceService/ModelInfer", &headers, &message).await;
+    assert_eq!(answer.end(), (0, String::new()));
+    assert_eq!(answer.headers["x-own"], "1");
+    for name in ["authorization", "cookie", "te", "host", "grpc-accept-encoding"] {
+        assert!(!answer.headers.contains_key(name), "{name}: {answer:?}");
+    }
+}
+
+#[test]
+fn python_model_may_answer_with_the_parameters_of_its_request() {
+    const MODEL: &str = "
+from mlserver import MLModel
+from mlserver.types import InferenceRequest, InferenceResponse, ResponseOutput
+
+class Mirror(MLModel):
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        first = payload.inputs[0]
+        output = ResponseOutput(name=first.name, shape=first.shape, datatype=first.datatype, data=first.data)
+        return InferenceResponse(model_name=self.name, outputs=[output], parameters=payload.parameters)
+";
+    let settings = json!({"name": "m", "implementation": "models.Mirror"});
+    let folder = Folder::new().file("m/models.py", MODEL).file("m/model-settings.json", settings.to_string());
+    let Some(server) = with_python(folder) else { return };
+    let server = server.start();
+    check_two_requests(server.connect());
+}
