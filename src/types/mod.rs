@@ -25,5 +25,5 @@ pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
 pub use parameters::Parameters;
 pub use priority::{Priority, PriorityQueue, PriorityScheduler, QueuePosition};
 pub use request::{InferenceRequest, InferenceResponse, RequestedOutput};
-pub use tensor::{BytesElements, Element, Tensor, TensorData, TensorError};
+pub use tensor::{BytesElements, Element, Tensor, TensorData, TensorError, short};
 pub use trace::TraceContext;
