@@ -7,7 +7,7 @@ mod matrix;
 
 pub use matrix::{DecodedInputs, NumericArray, NumericMatrix};
 
-use crate::types::{Datatype, InferenceRequest, Tensor, TensorError};
+use crate::types::{Datatype, InferenceRequest, Tensor, TensorError, short};
 
 /// Why a request's tensors cannot be converted for the model. Always an error of the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,22 +21,22 @@ pub enum CodecError {
     Tensor(#[from] TensorError),
     /// A shape such as `[1000000000000, 0]`, which would cost time for each row.
     #[error(
-        "input `{input}` has the shape {shape:?}, whose rows have no values: send at least one value per row, or no rows"
+        "input `{short_input}` has the shape {shape:?}, whose rows have no values: send at least one value per row, or no rows", short_input = short(.input)
     )]
     EmptyRows { input: String, shape: Vec<usize> },
-    #[error("input `{input}` is {datatype}, but this model expects numbers")]
+    #[error("input `{short_input}` is {datatype}, but this model expects numbers", short_input = short(.input))]
     NotNumeric { input: String, datatype: Datatype },
-    #[error("input `{input}` has the content type `{content_type}`, but this model expects numbers: use `np` or `pd`")]
+    #[error("input `{short_input}` has the content type `{short_content_type}`, but this model expects numbers: use `np` or `pd`", short_input = short(.input), short_content_type = short(.content_type))]
     ContentType { input: String, content_type: String },
-    #[error("input `{input}` has the shape {found:?}, but this model expects [rows, {features}]")]
+    #[error("input `{short_input}` has the shape {found:?}, but this model expects [rows, {features}]", short_input = short(.input))]
     Shape { input: String, found: Vec<usize>, features: usize },
-    #[error("column `{input}` has {found} rows, but column `{first}` has {rows}")]
+    #[error("column `{short_input}` has {found} rows, but column `{short_first}` has {rows}", short_input = short(.input), short_first = short(.first))]
     Rows { input: String, found: usize, first: String, rows: usize },
-    #[error("column `{input}` occurs twice")]
+    #[error("column `{short_input}` occurs twice", short_input = short(.input))]
     DuplicateColumn { input: String },
     #[error("the request has {found} columns, but this model expects {features}")]
     Columns { found: usize, features: usize },
-    #[error("column {index} is `{found}`, but this model was trained with `{wanted}` in that position")]
+    #[error("column {index} is `{short_found}`, but this model was trained with `{short_wanted}` in that position", short_found = short(.found), short_wanted = short(.wanted))]
     ColumnName { index: usize, found: String, wanted: String },
 }
 

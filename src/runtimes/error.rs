@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use super::MAX_ARTIFACT_BYTES;
 use crate::codecs::CodecError;
 use crate::compute::ComputeError;
-use crate::types::{OverBudget, RequestedOutput};
+use crate::types::{OverBudget, RequestedOutput, short};
 
 /// Any error of a model family.
 pub type FamilyError = Box<dyn Error + Send + Sync>;
@@ -142,9 +142,6 @@ impl From<ComputeError> for RuntimeError {
     }
 }
 
-/// Names of clients are cut to this many characters in messages.
-const MAX_NAME: usize = 128;
-
 impl OutputError {
     /// Checks that no more outputs are requested than a model has. The original answers repeated outputs, so a few may be.
     pub(super) fn check_count(outputs: &[RequestedOutput], available: usize) -> Result<(), Self> {
@@ -155,18 +152,16 @@ impl OutputError {
         let mut seen = HashSet::new();
         // If none is repeated, one of them does not exist, which is the better error.
         match outputs.iter().find(|output| !seen.insert(output.name.as_str())) {
-            Some(RequestedOutput { name, .. }) => Err(Self::TooMany { found, output: cut(name), available }),
+            Some(RequestedOutput { name, .. }) => {
+                Err(Self::TooMany { found, output: short(name).to_owned(), available })
+            }
             None => Ok(()),
         }
     }
 
     pub(super) fn unsupported(runtime: &'static str, supported: &'static str, found: &str) -> Self {
-        Self::Unsupported { runtime, supported, found: cut(found) }
+        Self::Unsupported { runtime, supported, found: short(found).to_owned() }
     }
-}
-
-fn cut(name: &str) -> String {
-    name.chars().take(MAX_NAME).collect()
 }
 
 /// Why a native runtime cannot compute the outputs that a request asks for.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 
 use super::{BoxFuture, OutputError, Predictor, RequestStream, ResponseStream, RuntimeError, ready};
-use crate::types::{InferenceRequest, InferenceResponse, RequestedOutput, Tensor};
+use crate::types::{InferenceRequest, InferenceResponse, RequestedOutput, Tensor, short};
 
 #[derive(Debug)]
 pub(super) struct Identity;
@@ -47,7 +47,9 @@ fn select(inputs: Vec<Tensor>, outputs: &[RequestedOutput]) -> Result<Vec<Tensor
     let take = |RequestedOutput { name, .. }: &RequestedOutput| match left.get_mut(name).map(Option::take) {
         Some(Some(input)) => Ok(input),
         // Its parameters may be long, so it is not copied.
-        Some(None) => Err(OutputError::TooMany { found: outputs.len(), output: name.clone(), available }.into()),
+        Some(None) => {
+            Err(OutputError::TooMany { found: outputs.len(), output: short(name).to_owned(), available }.into())
+        }
         None => Err(OutputError::unsupported("IdentityModel", "the names of its inputs", name).into()),
     };
     outputs.iter().map(take).collect()

@@ -208,3 +208,65 @@ fn tensor(name: &str, rows: usize, prediction: &Prediction) -> Result<Tensor, Ru
     tensor.parameters = Parameters::with_content_type("np");
     Ok(tensor)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::time::Instant;
+
+    use super::*;
+
+    fn iris(compute: &ComputePool) -> TreeModel {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/quickstart/iris-xgboost/model.json");
+        let settings = ModelSettings::new("iris", "mlserver_xgboost.XGBoostModel");
+        let bytes = std::fs::read(path).unwrap();
+        TreeModel::load(TreeLibrary::XgBoost, &bytes, &settings, compute.clone()).unwrap()
+    }
+
+    fn request(rows: usize, outputs: &[&str]) -> InferenceRequest {
+        let input = Tensor::from_elements("x", vec![rows, 4], &vec![1.5_f32; rows * 4]).unwrap();
+        let output = |name: &&str| RequestedOutput { name: (*name).to_owned(), ..RequestedOutput::default() };
+        let outputs = outputs.iter().map(output).collect();
+        InferenceRequest { inputs: vec![input], outputs, ..InferenceRequest::default() }
+    }
+
+    #[tokio::test]
+    async fn response_bytes_is_the_size_of_the_response_and_repeated_outputs_share_elements() {
+        let model = iris(&ComputePool::for_this_machine());
+        for outputs in [&[][..], &["predict"], &["predict_proba", "predict"], &["predict_proba", "predict_proba"]] {
+            for rows in [1, 3, 1000] {
+                let expected = model.response_bytes(&request(rows, outputs));
+                let response = Predictor::predict(&model, request(rows, outputs)).await.unwrap();
+                let size: usize = response.outputs.iter().map(Tensor::byte_len).sum();
+                assert_eq!(expected, size, "{outputs:?} of {rows} rows");
+                if let [first, second] = &response.outputs[..]
+                    && outputs[0] == outputs[1]
+                {
+                    let [first, second] = [first, second].map(|output| output.to_raw().unwrap().as_ptr());
+                    assert_eq!(first, second);
+                }
+            }
+        }
+        assert_eq!(model.response_bytes(&request(1, &["nope"])), 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn prediction_stops_when_its_future_is_dropped() {
+        let compute = ComputePool::new(NonZeroUsize::MIN);
+        let model = iris(&compute);
+        let began = Instant::now();
+        Predictor::predict(&model, request(500_000, &[])).await.unwrap();
+        let whole = began.elapsed();
+
+        let dropped = tokio::spawn({
+            let model = model.clone();
+            async move { Predictor::predict(&model, request(500_000, &[])).await.map(drop) }
+        });
+        tokio::time::sleep(whole / 5).await;
+        dropped.abort();
+        let began = Instant::now();
+        compute.run(|| ()).await.unwrap();
+        let waited = began.elapsed();
+        assert!(waited < whole / 2, "the only thread was busy for {waited:?} of {whole:?}");
+    }
+}

@@ -152,27 +152,35 @@ elements! {
     f16 => Fp16, bf16 => Bf16, f32 => Fp32, f64 => Fp64,
 }
 
+/// The most bytes of a name that messages repeat.
+const MAX_NAME: usize = 128;
+
+/// Cuts a client's name for a message.
+pub fn short(name: &str) -> &str {
+    &name[..name.floor_char_boundary(MAX_NAME)]
+}
+
 /// Why a tensor is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TensorError {
-    #[error("tensor `{name}` of shape {shape:?} needs {wanted} elements, but {found} were given")]
+    #[error("tensor `{short_name}` of shape {shape:?} needs {wanted} elements, but {found} were given", short_name = short(.name))]
     Count { name: String, shape: Vec<usize>, wanted: usize, found: usize },
-    #[error("the shape {shape:?} of tensor `{name}` has more elements than memory can address")]
+    #[error("the shape {shape:?} of tensor `{short_name}` has more elements than memory can address", short_name = short(.name))]
     TooLarge { name: String, shape: Vec<usize> },
     /// More than one dimension is -1, or the number of elements is not divisible by the others.
     #[error(
-        "input `{name}`: the shape {shape:?} cannot be inferred from {found} elements: use at most one -1, and dimensions whose product divides the number of elements"
+        "input `{short_name}`: the shape {shape:?} cannot be inferred from {found} elements: use at most one -1, and dimensions whose product divides the number of elements", short_name = short(.name)
     )]
     Inference { name: String, shape: Vec<i64>, found: usize },
-    #[error("tensor `{name}` is {datatype}, but its {found} bytes are not a multiple of {width}")]
+    #[error("tensor `{short_name}` is {datatype}, but its {found} bytes are not a multiple of {width}", short_name = short(.name))]
     Width { name: String, datatype: Datatype, width: usize, found: usize },
     /// Only in the raw form.
-    #[error("tensor `{name}`: element {index} is the byte {found}, but a BOOL is 0 or 1")]
+    #[error("tensor `{short_name}`: element {index} is the byte {found}, but a BOOL is 0 or 1", short_name = short(.name))]
     Bool { name: String, index: usize, found: u8 },
     /// Only in the raw form: the length before a BYTES element, or the element itself, exceeds the buffer.
-    #[error("tensor `{name}`: BYTES element {index} needs {wanted} bytes, but {left} are left")]
+    #[error("tensor `{short_name}`: BYTES element {index} needs {wanted} bytes, but {left} are left", short_name = short(.name))]
     Truncated { name: String, index: usize, wanted: usize, left: usize },
-    #[error("tensor `{name}`: BYTES element {index} has {found} bytes, more than the 4294967295 of the raw form")]
+    #[error("tensor `{short_name}`: BYTES element {index} has {found} bytes, more than the 4294967295 of the raw form", short_name = short(.name))]
     TooLong { name: String, index: usize, found: usize },
 }
 
@@ -318,6 +326,12 @@ mod tests {
         let spans = vec![0..1, 1..3];
         assert_eq!(BytesElements::new(Bytes::from_static(b"abc"), spans).unwrap().size(), 3);
         assert_eq!(Tensor::from_elements("x", vec![2], &[1_u16, 2]).unwrap().byte_len(), 4);
+    }
+
+    #[test]
+    fn errors_repeat_the_start_of_a_name() {
+        let error = Tensor::from_elements("ü".repeat(1000), vec![2], &[1_u8]).unwrap_err().to_string();
+        assert_eq!(error, format!("tensor `{}` of shape [2] needs 2 elements, but 1 were given", "ü".repeat(64)));
     }
 
     #[test]

@@ -7,9 +7,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use mlserver::evaluators::sklearn::{
-    DataFrame, DenseTable, Elements, EstimatorMethod, FittedEstimator, IntType, TableData,
+    DataFrame, DenseTable, Elements, EstimatorMethod, FittedEstimator, IntType, PredictError, TableData,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -257,6 +258,15 @@ fn check(model: &FittedEstimator, case: &Case) -> Result<(), String> {
                 return Err(format!("lacks {method}"));
             }
             let Some(expected) = expected else { continue };
+            let whole = asked.input.data(0, rows);
+            let blocks = model.call_in_blocks(method, &whole, 2, &AtomicBool::new(false));
+            let blocks = blocks.map_err(|error| format!("{method} in blocks: {error}"))?;
+            compare(&blocks, expected, 0, rows, case.single)
+                .map_err(|difference| format!("{method} in blocks: {difference}"))?;
+            let stopped = model.call_in_blocks(method, &whole, 2, &AtomicBool::new(true));
+            if rows > 2 && stopped != Err(PredictError::Cancelled) {
+                return Err(format!("{method} does not stop"));
+            }
             for (start, count) in std::iter::once((0, rows)).chain((0..rows).map(|row| (row, 1))) {
                 let found = model.call(method, &asked.input.data(start, count));
                 let found = found.map_err(|error| format!("{method}: {error}"))?;

@@ -4,6 +4,7 @@
 #![expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "expectations are read as `f64`")]
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 
 use mlserver::evaluators::trees::{
     EnsembleOutput, FeatureMatrix, FeatureValues, PredictError, PredictedValues, TreeEnsemble,
@@ -187,6 +188,10 @@ fn check(model: &TreeEnsemble, case: &Case) -> Result<(), String> {
             let values = if double { FeatureValues::F64(&numbers[range]) } else { FeatureValues::F32(&singles[range]) };
             let matrix = FeatureMatrix::new(values, count, columns).unwrap();
             let found = model.predict(matrix, output).map_err(|error| format!("{output:?}: {error}"))?;
+            let stop = AtomicBool::new(true);
+            if model.predict(matrix.until(&stop), output).err() != Some(PredictError::Cancelled) {
+                return Err(format!("{output:?} does not stop"));
+            }
             let shape = [count, found.columns];
             let size = match &found.values {
                 PredictedValues::I32(values) => size_of_val(&values[..]),

@@ -3,5 +3,6 @@
 mod custom_repository;
 mod environments;
 mod pools;
+mod shapes;
 mod worker_faults;
 mod workers;

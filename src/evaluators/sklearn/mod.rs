@@ -130,19 +130,33 @@ impl FittedEstimator {
         data: &TableData<'_>,
         stop: &AtomicBool,
     ) -> Result<TableData<'static>, PredictError> {
-        let rows = data.rows();
-        let step = usize::try_from(BLOCK.as_nanos()).unwrap_or(usize::MAX);
-        let step = step / usize::try_from(self.root.evaluate.cost()).unwrap_or(usize::MAX).max(1);
-        let step = step.max(1);
-        if rows <= step {
+        let nanoseconds = usize::try_from(BLOCK.as_nanos()).unwrap_or(usize::MAX);
+        let block = nanoseconds / usize::try_from(self.root.evaluate.cost()).unwrap_or(usize::MAX).max(1);
+        self.call_in_blocks(method, data, block, stop)
+    }
+
+    /// Calls `method` for at most `block` rows at a time, and stops before the next ones when `stop` is set.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::call_until`].
+    pub fn call_in_blocks(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        block: usize,
+        stop: &AtomicBool,
+    ) -> Result<TableData<'static>, PredictError> {
+        let (rows, block) = (data.rows(), block.max(1));
+        if rows <= block {
             return self.call(method, data);
         }
-        let mut parts = Vec::with_capacity(rows.div_ceil(step));
-        for start in (0..rows).step_by(step) {
+        let mut parts = Vec::with_capacity(rows.div_ceil(block));
+        for start in (0..rows).step_by(block) {
             if stop.load(Ordering::Relaxed) {
                 return Err(PredictError::Cancelled);
             }
-            parts.push(self.call(method, &data.range(start..rows.min(start + step)))?);
+            parts.push(self.call(method, &data.range(start..rows.min(start + block)))?);
         }
         match concatenate::vstack(parts) {
             Some(whole) if whole.rows() == rows => Ok(whole),

@@ -257,6 +257,7 @@ pub(super) fn inconsistent(error: impl std::error::Error + Send + Sync + 'static
 }
 
 /// Returns the error for a request that does not fit in a frame.
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 pub(super) fn too_long(error: FrameError) -> RuntimeError {
     RuntimeError::invalid_request(format!(
         "the request is too long for a Python model: {error}; send fewer inputs, parameters and headers, and shorter names"

@@ -1,6 +1,6 @@
 //! Errors in the JSON of requests and responses.
 
-use crate::types::{Datatype, TensorError};
+use crate::types::{Datatype, TensorError, short};
 
 /// Why a request could not be read.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -21,22 +21,22 @@ pub enum ReadError {
     )]
     Datatype { path: String, found: String },
     /// An element is not a value of the tensor's datatype.
-    #[error("input `{input}`: element {index} is not a valid {datatype}: expected {expected}")]
+    #[error("input `{short_input}`: element {index} is not a valid {datatype}: expected {expected}", short_input = short(.input))]
     Element { input: String, index: usize, datatype: Datatype, expected: &'static str },
     /// Nested arrays of one level differ in length.
-    #[error("input `{input}`: ragged data at element {index}: all arrays of one level must have the same length")]
+    #[error("input `{short_input}`: ragged data at element {index}: all arrays of one level must have the same length", short_input = short(.input))]
     Ragged { input: String, index: usize },
     /// An input declares more binary data than is left.
-    #[error("input `{input}`: `binary_data_size` is {size}, but {left} bytes of binary data are left")]
+    #[error("input `{short_input}`: `binary_data_size` is {size}, but {left} bytes of binary data are left", short_input = short(.input))]
     BinarySize { input: String, size: usize, left: usize },
     /// An input declares binary data, but the whole body is JSON.
     #[error(
-        "input `{input}` has a `binary_data_size`, but the whole body is JSON: set the header `inference-header-content-length` to the length of the JSON"
+        "input `{short_input}` has a `binary_data_size`, but the whole body is JSON: set the header `inference-header-content-length` to the length of the JSON", short_input = short(.input)
     )]
     NoBinaryPart { input: String },
     #[error("{found} bytes of binary data belong to no input: check each `binary_data_size`")]
     BinaryLeft { found: usize },
-    #[error("input `{input}` has both `data` and `binary_data_size`: send one of them")]
+    #[error("input `{short_input}` has both `data` and `binary_data_size`: send one of them", short_input = short(.input))]
     TwoSources { input: String },
     #[error("the request has more than {limit} inputs, outputs and parameters in all")]
     TooManyParts { limit: usize },

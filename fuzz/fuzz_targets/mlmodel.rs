@@ -1,0 +1,25 @@
+//! Descriptions of MLflow's models: any `MLmodel` is described, or rejected with a reason, without a panic.
+//!
+//! The artifact beside it is that of a golden model.
+#![no_main]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use mlserver::runtimes::inspect_mlflow;
+
+static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = std::env::temp_dir().join(format!("fuzz-mlmodel-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a temporary folder");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/mlflow/linear/model/model.pkl");
+    fs::copy(golden, folder.join("model.pkl")).expect("a golden model");
+    folder
+});
+
+fuzz_target!(|description: &[u8]| {
+    fs::write(FOLDER.join("MLmodel"), description).expect("a temporary folder");
+    // An error is a valid result.
+    drop(inspect_mlflow(&FOLDER));
+});
