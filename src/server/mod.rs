@@ -8,6 +8,7 @@ pub mod metrics;
 mod model_headers;
 mod panic_boundary;
 mod priority;
+mod repository_access;
 mod respond;
 pub mod rest;
 pub mod scope;
@@ -40,6 +41,7 @@ use tracing::debug;
 use connection::{AcceptWarnings, Connection, ConnectionEntry, ConnectionGroup, CountedStream, SlowBody, TrackedBody};
 pub use connection::{BodyPace, ConnectionLimits, ConnectionMetrics, ConnectionTable, PacedBody, PacedRequestBody};
 pub use listener::{DrainStage, Listener, RunningListeners};
+pub use repository_access::RepositoryAccess;
 
 /// How long to wait before accepting again if the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -4,6 +4,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 
 use super::body::BodyError;
+use super::caller::CallerError;
 use super::deadline::DeadlineError;
 use super::repository::IndexError;
 use super::respond::{self, Response};
@@ -36,6 +37,8 @@ pub(super) enum RequestError {
     #[error("the server failed while handling the request; the log has the details")]
     Panicked(#[from] tokio::task::JoinError),
     #[error(transparent)]
+    Caller(#[from] CallerError),
+    #[error(transparent)]
     RequestPanicked(#[from] RequestPanicked),
 }
 
@@ -55,6 +58,7 @@ impl RequestError {
             Self::Deadline(_) | Self::Priority(_) => StatusCode::BAD_REQUEST,
             Self::Read(error) if error.is_mismatch() => StatusCode::BAD_REQUEST,
             Self::Read(_) | Self::Index(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Caller(error) => error.status(),
             Self::Inference(error) => kind_status(error.kind()),
             Self::Admin(error) => kind_status(error.kind()),
             Self::Write(_) | Self::Panicked(_) | Self::RequestPanicked(_) => StatusCode::INTERNAL_SERVER_ERROR,
