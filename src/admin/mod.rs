@@ -12,7 +12,8 @@ use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, Shared, join_all};
+use futures_util::{FutureExt, TryFutureExt};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
@@ -30,6 +31,9 @@ use keyed_lock::KeyedLocks;
 
 /// The maximum number of indexes, loads and unloads that run or wait; more are rejected.
 pub const MAX_OPERATIONS: usize = 1024;
+
+/// The maximum number of names whose last error is kept.
+const MAX_FAILURES: usize = 1024;
 
 /// The maximum number of concurrent scans of the disk; others wait.
 const MAX_SCANS: usize = 2;
@@ -50,12 +54,16 @@ pub enum AdminError {
     Stopping,
     #[error("the server failed while handling the request; the log has the details")]
     Panicked(#[from] JoinError),
+    /// The error of a load that this one was coalesced with.
+    #[error(transparent)]
+    Shared(Arc<Self>),
 }
 
 impl AdminError {
     /// Returns the kind, which decides the status.
-    pub const fn kind(&self) -> InferenceErrorKind {
+    pub fn kind(&self) -> InferenceErrorKind {
         match self {
+            Self::Shared(error) => error.kind(),
             Self::NotFound(_) => InferenceErrorKind::NotFound,
             Self::Repository(_) | Self::Load { error: LoadError::Artifact(_), .. } => InferenceErrorKind::BadRepository,
             Self::Load { .. } => InferenceErrorKind::LoadFailed,
@@ -78,13 +86,18 @@ struct AdminState {
     repository: Arc<Repository>,
     locks: KeyedLocks,
     failures: Mutex<Failures>,
+    waiting: Mutex<WaitingLoads>,
     operations: Arc<Semaphore>,
     scans: Arc<Semaphore>,
     stopping: CancellationToken,
 }
 
-/// The errors of the last loads, by name and version. Only names that are on disk are kept.
+/// The errors of the last loads, by name and version. Only names that are on disk are kept, and at most [`MAX_FAILURES`]: a
+/// custom repository may know any name.
 type Failures = BTreeMap<String, BTreeMap<Option<String>, String>>;
+
+/// The loads that have not begun, by name. Later loads of the same name join them.
+type WaitingLoads = BTreeMap<String, Shared<BoxFuture<'static, Result<(), Arc<AdminError>>>>>;
 
 impl Admin {
     /// Creates the API that loads models of `repository` into `registry`.
@@ -94,6 +107,7 @@ impl Admin {
             repository: Arc::new(repository),
             locks: KeyedLocks::default(),
             failures: Mutex::default(),
+            waiting: Mutex::default(),
             operations: Arc::new(Semaphore::new(MAX_OPERATIONS)),
             scans: Arc::new(Semaphore::new(MAX_SCANS)),
             stopping: CancellationToken::new(),
@@ -129,8 +143,19 @@ impl Admin {
     /// Fails if there is no such model on disk, if one of its versions does not load, or after [`Admin::stop`]. All previous
     /// versions keep serving then.
     pub async fn load(&self, name: &str) -> Result<(), AdminError> {
-        let (state, name) = (Arc::clone(&self.state), name.to_owned());
-        self.run(async move { state.load(&name).await }).await
+        let load = {
+            let mut waiting = self.state.waiting.lock();
+            if let Some(load) = waiting.get(name) {
+                load.clone()
+            } else {
+                let (state, of_load) = (Arc::clone(&self.state), name.to_owned());
+                let load = self.run(async move { state.load(&of_load).await })?;
+                let load = load.map_err(Arc::new).boxed().shared();
+                waiting.insert(name.to_owned(), load.clone());
+                load
+            }
+        };
+        load.await.map_err(|error| Arc::try_unwrap(error).unwrap_or_else(AdminError::Shared))
     }
 
     /// Unloads every version of a name. Requests that have found one of them finish with it.
@@ -139,8 +164,15 @@ impl Admin {
     ///
     /// Fails if no version is loaded, or after [`Admin::stop`].
     pub async fn unload(&self, name: &str) -> Result<(), AdminError> {
-        let (state, name) = (Arc::clone(&self.state), name.to_owned());
-        self.run(async move { state.unload(&name).await }).await
+        let (state, of_unload) = (Arc::clone(&self.state), name.to_owned());
+        let unload = {
+            // Loads that arrive later must run after this.
+            let mut waiting = self.state.waiting.lock();
+            let unload = self.run(async move { state.unload(&of_unload).await })?;
+            waiting.remove(name);
+            unload
+        };
+        unload.await
     }
 
     /// Loads the models that the server starts with, each independently, and returns how many failed.
@@ -165,12 +197,15 @@ impl Admin {
     }
 
     /// Runs an operation to its end even if the caller stops waiting, unless the server stops.
-    async fn run(
+    fn run(
         &self,
         operation: impl Future<Output = Result<(), AdminError>> + Send + 'static,
-    ) -> Result<(), AdminError> {
-        let permit = self.state.admit()?;
+    ) -> Result<impl Future<Output = Result<(), AdminError>> + Send + 'static, AdminError> {
         let stopping = self.state.stopping.clone();
+        if stopping.is_cancelled() {
+            return Err(AdminError::Stopping);
+        }
+        let permit = self.state.admit()?;
         let task = tokio::spawn(async move {
             let _permit = permit;
             tokio::select! {
@@ -179,7 +214,7 @@ impl Admin {
                 result = operation => result,
             }
         });
-        task.await?
+        Ok(async move { task.await? })
     }
 }
 
@@ -209,7 +244,15 @@ impl AdminState {
     }
 
     async fn load(&self, name: &str) -> Result<(), AdminError> {
-        let _guard = self.locks.lock(name).await;
+        let guard = self.locks.lock(name).await;
+        // From here on, the load may have read the disk.
+        self.waiting.lock().remove(name);
+        let result = self.load_locked(name).await;
+        drop(guard);
+        result
+    }
+
+    async fn load_locked(&self, name: &str) -> Result<(), AdminError> {
         let versions = self.find(name).await?;
         for settings in &versions {
             self.registry.announce_optional(settings);
@@ -269,7 +312,11 @@ impl AdminState {
         let kept = self.registry.versions(name).iter().any(|model| model.state.is_ready());
         let keeps_serving = if kept { " The previous version keeps serving." } else { "" };
         error!(model = name, version = version.as_deref(), "Couldn't load model '{name}': {reason}.{keeps_serving}");
-        self.failures.lock().insert(name.clone(), BTreeMap::from([(version.clone(), reason)]));
+        let mut failures = self.failures.lock();
+        if failures.len() >= MAX_FAILURES && !failures.contains_key(name) {
+            failures.pop_first();
+        }
+        failures.insert(name.clone(), BTreeMap::from([(version.clone(), reason)]));
         AdminError::Load { error, kept }
     }
 

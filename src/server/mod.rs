@@ -9,6 +9,7 @@ mod model_headers;
 mod panic_boundary;
 mod priority;
 mod received;
+mod repository_access;
 mod respond;
 pub mod rest;
 pub mod scope;
@@ -41,6 +42,7 @@ use tracing::debug;
 use connection::{AcceptWarnings, Connection, ConnectionEntry, ConnectionGroup, CountedStream, SlowBody, TrackedBody};
 pub use connection::{BodyPace, ConnectionLimits, ConnectionMetrics, ConnectionTable, PacedBody, PacedRequestBody};
 pub use listener::{DrainStage, Listener, RunningListeners};
+pub use repository_access::RepositoryAccess;
 
 /// How long to wait before accepting again if the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -65,6 +65,9 @@ pub struct Settings {
     #[serde(deserialize_with = "convert::seconds")]
     pub stream_idle_timeout: Duration,
     pub overload_as_429: bool,
+    pub repository_api: bool,
+    /// `None` if the ports of requests serve the repository API, too.
+    pub admin_port: Option<u16>,
     pub server_timing: bool,
     #[serde(deserialize_with = "convert::seconds")]
     pub shutdown_delay: Duration,

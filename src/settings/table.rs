@@ -194,6 +194,18 @@ pub static SERVER: SettingGroup = SettingGroup {
             "Reject requests with 429 instead of 503 under overload",
         ),
         SettingField::new(
+            "repository_api",
+            FieldKind::Bool,
+            FieldDefault::Bool(true),
+            "Serve the model repository API (index, load, unload)",
+        ),
+        SettingField::new(
+            "admin_port",
+            PORT,
+            FieldDefault::Null,
+            "Port that alone serves the model repository API; null serves it on the REST and gRPC ports",
+        ),
+        SettingField::new(
             "server_timing",
             FieldKind::Bool,
             FieldDefault::Bool(false),

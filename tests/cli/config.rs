@@ -113,6 +113,8 @@ fn config_show_prints_every_value_and_its_source() {
       max_streams = 256 (default)
       stream_idle_timeout = 300.0 (default)
       overload_as_429 = false (default)
+      repository_api = true (default)
+      admin_port = null (default)
       server_timing = false (default)
       shutdown_delay = 0.0 (default)
       shutdown_grace_period = 30.0 (default)

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
-/// Loads fail if `extra.fail` is set and wait for the gate if `extra.wait` is. The runtime answers `extra.answer`.
+/// Loads panic if `extra.panic` is set, fail if `extra.fail` is, and wait for the gate if `extra.wait` is. The runtime answers `extra.answer`.
 #[derive(Debug, Clone, Default)]
 struct ControlledLoader {
     gate: Arc<Notify>,
@@ -38,6 +38,7 @@ impl Loader for ControlledLoader {
             if extra.contains_key("wait") {
                 self.gate.notified().await;
             }
+            assert!(!extra.contains_key("panic"), "injected");
             if extra.contains_key("fail") {
                 return Err(LoadError::Remote { uri: "s3://remote".to_owned() });
             }
@@ -242,33 +243,64 @@ async fn warm_up_precedes_ready() {
 }
 
 #[tokio::test]
-async fn loads_of_one_name_are_serialized() {
+async fn loads_of_one_name_are_serialized_and_coalesced() {
     let harness = Harness::new();
     harness.put("m", None, &json!({"answer": 1, "wait": true}));
     harness.write("n", &json!({"implementation": "a.B", "parameters": {"extra": {"answer": 7}}}).to_string());
-    let tasks: Vec<_> = (0..5)
-        .map(|_| {
-            let admin = harness.admin.clone();
-            tokio::spawn(async move { admin.load("m").await })
-        })
-        .collect();
-    harness.until(|harness| !harness.loader.begun.lock().unwrap().is_empty()).await;
+    let load = || {
+        let admin = harness.admin.clone();
+        tokio::spawn(async move { admin.load("m").await })
+    };
+    let begun = |count| move |harness: &Harness| harness.loader.begun.lock().unwrap().len() == count;
+    let first = load();
+    harness.until(begun(1)).await;
     // Loads of another name do not wait.
     harness.admin.load("n").await.unwrap();
     assert_eq!(*harness.loader.begun.lock().unwrap(), ["m:-", "n:-"]);
-    for count in 2..=5 {
-        harness.loader.gate.notify_one();
-        harness.until(|harness| harness.loader.begun.lock().unwrap().len() == count + 1).await;
+    // Those that wait become one load, of what is on disk then.
+    let waiting: Vec<_> = (0..10).map(|_| load()).collect();
+    tokio::task::yield_now().await;
+    harness.put("m", None, &json!({"answer": 2, "wait": true}));
+    harness.loader.gate.notify_one();
+    first.await.unwrap().unwrap();
+    harness.until(begun(3)).await;
+    harness.loader.gate.notify_one();
+    for load in waiting {
+        load.await.unwrap().unwrap();
     }
-    // A cancelled caller does not cancel its load, and an unload waits for its turn.
+    assert_eq!(harness.loader.begun.lock().unwrap().len(), 3);
+    assert_eq!(harness.ask(None).await.unwrap(), "2");
+
+    // A cancelled caller does not cancel its load, an unload waits for its turn, and a load after it is another one.
+    let cancelled = load();
+    harness.until(begun(4)).await;
+    cancelled.abort();
     let admin = harness.admin.clone();
     let unload = tokio::spawn(async move { admin.unload("m").await });
-    for task in tasks {
-        task.abort();
-    }
+    tokio::task::yield_now().await;
+    let last = load();
     harness.loader.gate.notify_one();
     unload.await.unwrap().unwrap();
+    harness.until(begun(5)).await;
+    harness.loader.gate.notify_one();
+    last.await.unwrap().unwrap();
+    assert_eq!(harness.index().await, ["m READY", "n READY"]);
+    harness.admin.unload("m").await.unwrap();
     assert_eq!(harness.index().await, ["m UNAVAILABLE", "n READY"]);
+}
+
+#[tokio::test]
+async fn load_that_panics_fails_and_leaves_nothing_loading() {
+    let harness = Harness::new();
+    harness.put("m", None, &json!({"panic": true}));
+    let error = harness.admin.load("m").await.unwrap_err();
+    assert_eq!(error.kind(), InferenceErrorKind::LoadFailed, "{error}");
+    assert_eq!(harness.registry.models().len(), 0);
+    assert!(harness.index().await[0].starts_with("m UNAVAILABLE loading ended unexpectedly"));
+    let mut settings = ModelSettings::new("m", "a.B");
+    settings.parameters.extra.insert("panic".to_owned(), true.into());
+    assert_eq!(harness.admin.load_at_start(vec![settings]).await, 1);
+    assert!(matches!(harness.registry.find("m", None).unwrap().state, ModelState::Failed { .. }));
 }
 
 #[tokio::test]
@@ -326,13 +358,16 @@ async fn shutdown_cancels_loads_and_rejects_new_ones() {
 async fn repository_operations_are_limited() {
     let harness = Harness::new();
     harness.put("m", None, &json!({"answer": 1, "wait": true}));
-    let load = || {
+    let unload = || {
         let admin = harness.admin.clone();
-        tokio::spawn(async move { admin.load("m").await })
+        tokio::spawn(async move { admin.unload("m").await })
     };
-    let waiting: Vec<_> = (0..MAX_OPERATIONS).map(|_| load()).collect();
+    let admin = harness.admin.clone();
+    let mut waiting = vec![tokio::spawn(async move { admin.load("m").await })];
     harness.until(|harness| !harness.loader.begun.lock().unwrap().is_empty()).await;
-    let error = load().await.unwrap().unwrap_err();
+    waiting.extend((1..MAX_OPERATIONS).map(|_| unload()));
+    tokio::task::yield_now().await;
+    let error = unload().await.unwrap().unwrap_err();
     assert_eq!(error.kind(), InferenceErrorKind::Overloaded, "{error}");
     assert_eq!(harness.admin.index(false).await.unwrap_err().kind(), InferenceErrorKind::Overloaded);
     harness.admin.stop();

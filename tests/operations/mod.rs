@@ -13,6 +13,7 @@ mod panics;
 mod pressure;
 mod priority;
 mod repository;
+mod repository_access;
 mod start;
 mod streams;
 #[cfg(feature = "otel")]

@@ -10,7 +10,7 @@ use mlserver::inference::{BatchingLoader, Inference};
 use mlserver::registry::{LoadError, Loader, Registry};
 use mlserver::repository::Repository;
 use mlserver::runtimes::{BoxFuture, Runtime};
-use mlserver::server::{self, ConnectionLimits, ConnectionMetrics, ConnectionTable, grpc, rest};
+use mlserver::server::{self, ConnectionLimits, ConnectionMetrics, ConnectionTable, RepositoryAccess, grpc, rest};
 use mlserver::settings::env::MapEnvironment;
 use mlserver::settings::{ModelSettings, Settings, SettingsSources};
 use mlserver::telemetry::inference::InferenceMetrics;
@@ -65,8 +65,11 @@ impl EmbeddedServer {
         let admin = Admin::new(inference.registry().clone(), repository);
         let connections = ConnectionTable::start(ConnectionLimits::new(&settings, 1024), ConnectionMetrics::default());
 
-        let options =
-            grpc::GrpcOptions { metadata: metadata.clone(), max_message_length: settings.grpc_max_message_length };
+        let options = grpc::GrpcOptions {
+            metadata: metadata.clone(),
+            max_message_length: settings.grpc_max_message_length,
+            repository: RepositoryAccess::Served,
+        };
         let app = grpc::service(inference.clone(), admin.clone(), compute.clone(), None, options);
         let listener = server::bind("gRPC", "127.0.0.1", 0).await.unwrap();
         let grpc = listener.local_addr().unwrap();
@@ -78,6 +81,8 @@ impl EmbeddedServer {
             max_body_bytes: settings.http_max_body_bytes.get(),
             gzip: true,
             cors: None,
+            host: "127.0.0.1".to_owned(),
+            repository: RepositoryAccess::Served,
             non_finite: settings.non_finite_json,
             overload_as_429: false,
         };

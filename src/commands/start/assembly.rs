@@ -19,7 +19,8 @@ use crate::runtimes::python::{self, Python};
 use crate::server::grpc::{self, GrpcMetrics};
 use crate::server::rest::{self, RestMetrics};
 use crate::server::{
-    self, ConnectionLimits, ConnectionMetrics, ConnectionTable, DrainStage, Listener, RunningListeners, bind,
+    self, ConnectionLimits, ConnectionMetrics, ConnectionTable, DrainStage, Listener, RepositoryAccess,
+    RunningListeners, bind,
 };
 use crate::settings::env::ENV_TARBALL;
 use crate::settings::{Environment, LoggingSettings, ModelSettings, Settings, SystemEnvironment};
@@ -75,10 +76,13 @@ pub(super) async fn start(
     let connections = connection_tables(settings, &mut metrics);
     let parts = ServerParts { inference: inference.clone(), admin: admin.clone(), compute, connections };
     let reserved = parts.connections.reserved.clone();
+    let rest_metrics = settings.metrics_endpoint.is_some();
+    let rest_metrics = rest_metrics.then(|| RestMetrics::register(&mut metrics, &settings.metrics_rest_server_prefix));
     let mut listeners = vec![
-        rest_listener(settings, parts.clone(), &mut metrics).await?,
-        grpc_listener(settings, parts, &mut metrics).await?,
+        rest_listener(settings, parts.clone(), rest_metrics.clone()).await?,
+        grpc_listener(settings, parts.clone(), &mut metrics).await?,
     ];
+    listeners.extend(admin_listener(settings, parts, rest_metrics).await?);
     // Created last, because the others register their metrics.
     listeners.extend(metrics_listener(settings, metrics, &python, reserved).await?);
     Ok(RunningServer { inference, admin, python, listeners: RunningListeners::start(listeners) })
@@ -145,19 +149,9 @@ fn connection_tables(settings: &Settings, metrics: &mut MetricsRegistry) -> Conn
 async fn rest_listener(
     settings: &Settings,
     parts: ServerParts,
-    metrics: &mut MetricsRegistry,
+    metrics: Option<RestMetrics>,
 ) -> Result<Listener, CommandError> {
-    let has_metrics = settings.metrics_endpoint.is_some();
-    let metrics = has_metrics.then(|| RestMetrics::register(metrics, &settings.metrics_rest_server_prefix));
-    let options = rest::RestOptions {
-        metadata: metadata(settings),
-        root_path: settings.root_path.clone(),
-        max_body_bytes: settings.http_max_body_bytes.get(),
-        gzip: settings.gzip_enabled,
-        cors: settings.cors_settings.as_ref().map(rest::cors_layer).transpose()?,
-        non_finite: settings.non_finite_json,
-        overload_as_429: settings.overload_as_429,
-    };
+    let options = rest_options(settings, repository_access(settings))?;
     let connections = parts.connections.requests;
     let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
     let socket = bind("HTTP", &settings.host, settings.http_port).await?;
@@ -167,14 +161,57 @@ async fn rest_listener(
     }))
 }
 
+/// Creates the listener for the repository API, if it has a port of its own.
+async fn admin_listener(
+    settings: &Settings,
+    parts: ServerParts,
+    metrics: Option<RestMetrics>,
+) -> Result<Option<Listener>, CommandError> {
+    let Some(port) = settings.admin_port.filter(|_| settings.repository_api) else { return Ok(None) };
+    let options = rest_options(settings, RepositoryAccess::Only)?;
+    let connections = parts.connections.reserved;
+    let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
+    let socket = bind("admin", &settings.host, port).await?;
+    let announcements = vec![format!("Admin server running on http://{}", address(&socket))];
+    Ok(Some(Listener::new("admin", DrainStage::Requests, announcements, move |stop| {
+        server::serve(socket, app, connections, stop)
+    })))
+}
+
+/// Returns whether the ports of requests serve the repository API.
+const fn repository_access(settings: &Settings) -> RepositoryAccess {
+    match settings.admin_port {
+        _ if !settings.repository_api => RepositoryAccess::Off,
+        Some(_) => RepositoryAccess::OnAdminPort,
+        None => RepositoryAccess::Served,
+    }
+}
+
+fn rest_options(settings: &Settings, repository: RepositoryAccess) -> Result<rest::RestOptions, CommandError> {
+    Ok(rest::RestOptions {
+        metadata: metadata(settings),
+        root_path: settings.root_path.clone(),
+        max_body_bytes: settings.http_max_body_bytes.get(),
+        gzip: settings.gzip_enabled,
+        cors: settings.cors_settings.as_ref().map(rest::Cors::new).transpose()?,
+        host: settings.host.clone(),
+        repository,
+        non_finite: settings.non_finite_json,
+        overload_as_429: settings.overload_as_429,
+    })
+}
+
 async fn grpc_listener(
     settings: &Settings,
     parts: ServerParts,
     metrics: &mut MetricsRegistry,
 ) -> Result<Listener, CommandError> {
     let metrics = settings.metrics_endpoint.is_some().then(|| GrpcMetrics::register(metrics));
-    let options =
-        grpc::GrpcOptions { metadata: metadata(settings), max_message_length: settings.grpc_max_message_length };
+    let options = grpc::GrpcOptions {
+        metadata: metadata(settings),
+        max_message_length: settings.grpc_max_message_length,
+        repository: repository_access(settings),
+    };
     let connections = parts.connections.requests;
     let app = grpc::service(parts.inference, parts.admin, parts.compute, metrics, options);
     let socket = bind("gRPC", &settings.host, settings.grpc_port).await?;

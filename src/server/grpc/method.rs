@@ -96,6 +96,11 @@ impl Method {
         TABLE.iter().enumerate().find(found).map(|(index, spec)| Self { index, spec })
     }
 
+    /// Reports whether the method belongs to the repository API.
+    pub(super) const fn is_repository(self) -> bool {
+        matches!(self.spec.action, MethodAction::Index | MethodAction::Load | MethodAction::Unload)
+    }
+
     /// Reports whether the messages hold tensors, so that the configured limit on messages applies.
     pub(super) const fn is_inference(self) -> bool {
         matches!(self.spec.action, MethodAction::ModelInfer | MethodAction::ModelStreamInfer)

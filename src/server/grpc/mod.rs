@@ -37,7 +37,7 @@ pub use body::GrpcBody;
 pub use instrument::GrpcMetrics;
 
 use super::cloud_events::CloudEvents;
-use super::{BodyPace, HttpService, PacedRequestBody, RequestBody, panic_boundary, respond};
+use super::{BodyPace, HttpService, PacedRequestBody, RepositoryAccess, RequestBody, panic_boundary, respond};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference};
@@ -62,6 +62,7 @@ pub struct GrpcOptions {
     pub metadata: ServerMetadata,
     /// The longest message in either direction, in bytes, before and after decompression; `usize::MAX` means no limit.
     pub max_message_length: usize,
+    pub repository: RepositoryAccess,
 }
 
 /// The state that calls share.
@@ -74,6 +75,7 @@ struct App {
     metadata: ServerMetadata,
     limit: MessageLimit,
     cloud_events: CloudEvents,
+    repository: RepositoryAccess,
     reflection: Reflection,
     /// Started by the first watcher.
     health: OnceLock<HealthMonitor>,
@@ -108,6 +110,7 @@ pub fn service<B: PacedRequestBody + 'static>(
             bytes: options.max_message_length,
             reason: "that the setting `grpc_max_message_length` allows",
         },
+        repository: options.repository,
         reflection: Reflection::new(),
         health: OnceLock::new(),
     });
@@ -198,6 +201,9 @@ impl App {
     ) -> Result<Reply, Status> {
         let (message, held) = messages.only().await?;
         let limit = self.limit;
+        if let Some(refusal) = self.repository.refusal().filter(|_| method.is_repository()) {
+            return Err(Status::new(Code::Unimplemented, refusal));
+        }
         match method.spec.action {
             MethodAction::ModelInfer => infer::infer(self, call, message, Admission::holding(held)).await,
             MethodAction::ServerLive => Reply::new(&ServerLiveResponse { live: true }, limit),

@@ -19,12 +19,57 @@ pub struct CorsError {
 /// Headers that the original always allows.
 const ALWAYS: [HeaderName; 4] = [ACCEPT, ACCEPT_LANGUAGE, CONTENT_LANGUAGE, CONTENT_TYPE];
 
+/// Cross-origin requests: the layer that answers browsers, and the origins that it allows.
+#[derive(Debug, Clone)]
+pub struct Cors {
+    pub(super) layer: CorsLayer,
+    pub(super) origins: AllowedOrigins,
+}
+
+impl Cors {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    ///
+    /// Fails on the first value that is not a valid origin, method, header or regular expression.
+    pub fn new(settings: &CorsSettings) -> Result<Self, CorsError> {
+        let origins = AllowedOrigins::new(settings)?;
+        Ok(Self { layer: layer(settings, origins.clone())?, origins })
+    }
+}
+
+/// The origins that may send requests.
+#[derive(Debug, Clone)]
+pub(super) struct AllowedOrigins {
+    any: bool,
+    list: Vec<HeaderValue>,
+    pattern: Option<Regex>,
+}
+
+impl AllowedOrigins {
+    pub(super) fn new(settings: &CorsSettings) -> Result<Self, CorsError> {
+        let any = settings.allow_origins.iter().any(|origin| origin == "*");
+        let list =
+            parse("allow_origins", &settings.allow_origins, "an origin", |origin| HeaderValue::from_str(origin).ok())?;
+        let pattern = settings.allow_origin_regex.as_ref().map(|pattern| {
+            // The original matches the whole origin.
+            Regex::new(&format!("^(?:{pattern})$")).map_err(|_| CorsError {
+                field: "allow_origin_regex",
+                value: pattern.clone(),
+                expected: "a regular expression",
+            })
+        });
+        Ok(Self { any, list, pattern: pattern.transpose()? })
+    }
+
+    pub(super) fn allows(&self, origin: &HeaderValue) -> bool {
+        let matches = |pattern: &Regex| origin.to_str().is_ok_and(|origin| pattern.is_match(origin));
+        self.any || self.list.contains(origin) || self.pattern.as_ref().is_some_and(matches)
+    }
+}
+
 /// Creates the layer that the settings describe.
-///
-/// # Errors
-///
-/// Fails on the first value that is not a valid origin, method, header or regular expression.
-pub fn layer(settings: &CorsSettings) -> Result<CorsLayer, CorsError> {
+fn layer(settings: &CorsSettings, origins: AllowedOrigins) -> Result<CorsLayer, CorsError> {
     // Browsers reject a wildcard together with credentials, so the requested value is mirrored instead.
     let credentials = settings.allow_credentials;
     let any = |values: &[String]| values.iter().any(|value| value == "*");
@@ -45,7 +90,7 @@ pub fn layer(settings: &CorsSettings) -> Result<CorsLayer, CorsError> {
         headers => ExposeHeaders::list(header_names("expose_headers", headers)?),
     };
     Ok(CorsLayer::new()
-        .allow_origin(origins(settings, any(&settings.allow_origins))?)
+        .allow_origin(allow_origin(origins, credentials))
         .allow_methods(methods)
         .allow_headers(headers)
         .expose_headers(expose)
@@ -53,22 +98,13 @@ pub fn layer(settings: &CorsSettings) -> Result<CorsLayer, CorsError> {
         .max_age(settings.max_age))
 }
 
-fn origins(settings: &CorsSettings, any: bool) -> Result<AllowOrigin, CorsError> {
-    if any {
-        return Ok(if settings.allow_credentials { AllowOrigin::mirror_request() } else { AllowOrigin::any() });
+fn allow_origin(origins: AllowedOrigins, credentials: bool) -> AllowOrigin {
+    match origins {
+        AllowedOrigins { any: true, .. } if credentials => AllowOrigin::mirror_request(),
+        AllowedOrigins { any: true, .. } => AllowOrigin::any(),
+        AllowedOrigins { list, pattern: None, .. } => AllowOrigin::list(list),
+        origins => AllowOrigin::predicate(move |origin, _| origins.allows(origin)),
     }
-    let list =
-        parse("allow_origins", &settings.allow_origins, "an origin", |origin| HeaderValue::from_str(origin).ok())?;
-    let Some(pattern) = &settings.allow_origin_regex else { return Ok(AllowOrigin::list(list)) };
-    // The original matches the whole origin.
-    let regex = Regex::new(&format!("^(?:{pattern})$")).map_err(|_| CorsError {
-        field: "allow_origin_regex",
-        value: pattern.clone(),
-        expected: "a regular expression",
-    })?;
-    Ok(AllowOrigin::predicate(move |origin, _| {
-        list.contains(origin) || origin.to_str().is_ok_and(|origin| regex.is_match(origin))
-    }))
 }
 
 fn header_names(field: &'static str, values: &[String]) -> Result<Vec<HeaderName>, CorsError> {

@@ -4,6 +4,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 
 use super::body::BodyError;
+use super::caller::CallerError;
 use super::deadline::DeadlineError;
 use super::repository::IndexError;
 use super::respond::{self, Response};
@@ -39,6 +40,8 @@ pub(super) enum RequestError {
     #[error(transparent)]
     Compute(#[from] ComputeError),
     #[error(transparent)]
+    Caller(#[from] CallerError),
+    #[error(transparent)]
     RequestPanicked(#[from] RequestPanicked),
 }
 
@@ -68,6 +71,7 @@ impl RequestError {
             Self::Read(ReadError::ParametersTooLong { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Read(error) if error.is_mismatch() => StatusCode::BAD_REQUEST,
             Self::Read(_) | Self::Index(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Caller(error) => error.status(),
             Self::Inference(error) => kind_status(error.kind()),
             Self::Admin(error) => kind_status(error.kind()),
             Self::Compute(error) if error.is_overload() => StatusCode::SERVICE_UNAVAILABLE,

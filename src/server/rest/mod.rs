@@ -4,6 +4,7 @@
 //! readiness reports which model is not ready and why, and the health routes return a body, which `KServe`'s client reads.
 
 mod body;
+mod caller;
 mod compress;
 mod cors;
 mod custom;
@@ -24,23 +25,23 @@ use std::time::Duration;
 
 use http::header::CONNECTION;
 use http::request::Parts;
-use http::{HeaderValue, Request, Version};
+use http::{HeaderValue, Request, StatusCode, Version};
 use tower::util::option_layer;
 use tower::{ServiceBuilder, service_fn};
-use tower_http::cors::CorsLayer;
 
 pub use super::respond::ResponseBody;
-pub use cors::layer as cors_layer;
+pub use cors::Cors;
 pub use custom::is_reserved;
 pub use instrument::RestMetrics;
 
 use super::cloud_events::CloudEvents;
-use super::{BodyPace, HttpService, PacedRequestBody, RequestBody, panic_boundary, respond};
+use super::{BodyPace, HttpService, PacedRequestBody, RepositoryAccess, RequestBody, panic_boundary, respond};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference};
 use crate::types::json::NonFinite;
 use crate::types::{ServerMetadata, TraceContext};
+use caller::CallerCheck;
 use errors::RequestError;
 use instrument::Observation;
 use respond::Response;
@@ -61,7 +62,10 @@ pub struct RestOptions {
     pub max_body_bytes: usize,
     /// Whether long responses are compressed for clients that accept gzip.
     pub gzip: bool,
-    pub cors: Option<CorsLayer>,
+    pub cors: Option<Cors>,
+    /// The address that the server listens on, as it is configured.
+    pub host: String,
+    pub repository: RepositoryAccess,
     /// How NaN and infinities are written in JSON.
     pub non_finite: NonFinite,
     /// Whether overload is answered with 429 instead of 503.
@@ -82,6 +86,8 @@ struct App {
     non_finite: NonFinite,
     overload_as_429: bool,
     cloud_events: CloudEvents,
+    repository: RepositoryAccess,
+    callers: CallerCheck,
 }
 
 /// The answer of a route.
@@ -98,6 +104,7 @@ pub fn service<B: PacedRequestBody + 'static>(
     metrics: Option<RestMetrics>,
     options: RestOptions,
 ) -> impl HttpService<B, Body = ResponseBody> {
+    let (layer, origins) = options.cors.map(|Cors { layer, origins }| (layer, origins)).unzip();
     let app = Arc::new(App {
         inference,
         admin,
@@ -110,12 +117,14 @@ pub fn service<B: PacedRequestBody + 'static>(
         gzip: options.gzip,
         non_finite: options.non_finite,
         overload_as_429: options.overload_as_429,
+        repository: options.repository,
+        callers: CallerCheck::new(&options.host, origins),
     });
     let routes = service_fn(move |request| {
         let app = Arc::clone(&app);
         async move { Ok::<_, Infallible>(app.answer(request).await) }
     });
-    ServiceBuilder::new().layer(option_layer(options.cors)).service(routes)
+    ServiceBuilder::new().layer(option_layer(layer)).service(routes)
 }
 
 impl App {
@@ -133,12 +142,20 @@ impl App {
     async fn respond<B: RequestBody>(self: Arc<Self>, parts: &Parts, body: &mut B) -> http::Response<ResponseBody> {
         let path = without_prefix(parts.uri.path(), &self.root_path);
         let mut admission = self.inference.admission();
-        let Some(route) = Route::find(path, &parts.uri) else {
+        let only_repository = self.repository == RepositoryAccess::Only;
+        let found = Route::find(path, &parts.uri);
+        let Some(route) = found.filter(|route| !only_repository || route.spec.action.is_administration()) else {
+            if only_repository {
+                return respond::not_found(path, &parts.uri, &self.root_path).map(ResponseBody::from);
+            }
             let (response, observation) = custom::answer(&self, parts, path, body, &mut admission).await;
             return self.end(response, parts, observation, admission).await;
         };
         if !route.allows(&parts.method) {
             return respond::method_not_allowed(&parts.method, &parts.uri, route.allow()).map(ResponseBody::from);
+        }
+        if let Some(refusal) = self.repository.refusal().filter(|_| route.spec.action.is_repository()) {
+            return respond::error(StatusCode::NOT_FOUND, refusal).map(ResponseBody::from);
         }
         let observation = Observation::start(&self, &route, parts);
         let trace = observation.as_ref().and_then(Observation::trace);
@@ -179,8 +196,8 @@ impl App {
                 Err(error) => error.inference_response(self.overload_as_429),
             },
             RouteAction::Index => repository::index(self, &parts.headers, body).await,
-            RouteAction::Load => repository::load(self, route, body).await,
-            RouteAction::Unload => repository::unload(self, route, body).await,
+            RouteAction::Load => repository::load(self, route, parts, body).await,
+            RouteAction::Unload => repository::unload(self, route, parts, body).await,
         })
     }
 

@@ -1,5 +1,6 @@
 //! The model repository API: index, load, unload.
 
+use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -82,25 +83,30 @@ fn only_ready(text: &[u8]) -> Result<bool, IndexError> {
 }
 
 /// Loads the model's versions. The body is read and ignored.
-pub(super) async fn load<B: RequestBody>(app: &App, route: &Route<'_>, body: B) -> Response {
-    match body::discard(body, app.max_body_bytes).await {
-        Ok(()) => done(app.admin.load(&route.name).await),
-        Err(error) => RequestError::from(error).response(),
-    }
+pub(super) async fn load<B: RequestBody>(app: &App, route: &Route<'_>, parts: &Parts, body: B) -> Response {
+    change(app, parts, body, app.admin.load(&route.name)).await
 }
 
 /// Unloads the model's versions. The body is read and ignored.
-pub(super) async fn unload<B: RequestBody>(app: &App, route: &Route<'_>, body: B) -> Response {
-    match body::discard(body, app.max_body_bytes).await {
-        Ok(()) => done(app.admin.unload(&route.name).await),
-        Err(error) => RequestError::from(error).response(),
-    }
+pub(super) async fn unload<B: RequestBody>(app: &App, route: &Route<'_>, parts: &Parts, body: B) -> Response {
+    change(app, parts, body, app.admin.unload(&route.name)).await
 }
 
-fn done(result: Result<(), AdminError>) -> Response {
-    match result {
+/// Runs an operation that changes models, if the caller may do that.
+async fn change<B: RequestBody>(
+    app: &App,
+    parts: &Parts,
+    body: B,
+    operation: impl Future<Output = Result<(), AdminError>>,
+) -> Response {
+    let work = async {
+        app.callers.check(parts)?;
+        body::discard(body, app.max_body_bytes).await?;
+        operation.await.map_err(RequestError::from)
+    };
+    match work.await {
         Ok(()) => respond::empty(StatusCode::OK),
-        Err(error) => RequestError::from(error).response(),
+        Err(error) => error.response(),
     }
 }
 

@@ -29,6 +29,18 @@ pub(super) enum RouteAction {
     Unload,
 }
 
+impl RouteAction {
+    /// Reports whether the action belongs to the repository API.
+    pub(super) const fn is_repository(self) -> bool {
+        matches!(self, Self::Index | Self::Load | Self::Unload)
+    }
+
+    /// Reports whether a listener for administrators serves the action.
+    pub(super) const fn is_administration(self) -> bool {
+        self.is_repository() || matches!(self, Self::Live | Self::Ready)
+    }
+}
+
 /// A row of the table.
 #[derive(Debug)]
 pub(super) struct RouteSpec {
