@@ -23,7 +23,7 @@ use mlserver::inference::Inference;
 use mlserver::registry::{LoadError, Loader, Registry};
 use mlserver::repository::Repository;
 use mlserver::runtimes::{BoxFuture, Runtime, load_native};
-use mlserver::server::{HttpService, PacedBody, grpc, rest};
+use mlserver::server::{HttpService, PacedBody, RepositoryAccess, grpc, rest};
 use mlserver::settings::env::MapEnvironment;
 use mlserver::settings::{ModelSettings, Settings, SettingsSources};
 use mlserver::telemetry::inference::InferenceMetrics;
@@ -108,7 +108,8 @@ async fn doors(folder: &Arc<tempfile::TempDir>, compute: &ComputePool, names: &[
     let admin = Admin::new(registry.clone(), Repository::new(Path::new("nowhere"), sources, false));
     let inference = Inference::new(registry, Settings::default().max_in_flight);
     let metadata = ServerMetadata { name: "fuzz".to_owned(), version: "0".to_owned(), extensions: Vec::new() };
-    let options = grpc::GrpcOptions { metadata: metadata.clone(), max_message_length: 1 << 20 };
+    let repository = RepositoryAccess::Off;
+    let options = grpc::GrpcOptions { metadata: metadata.clone(), max_message_length: 1 << 20, repository };
     let grpc = grpc::service::<FuzzedBody>(inference.clone(), admin.clone(), compute.clone(), None, options);
     let options = rest::RestOptions {
         metadata,
@@ -116,6 +117,8 @@ async fn doors(folder: &Arc<tempfile::TempDir>, compute: &ComputePool, names: &[
         max_body_bytes: 1 << 20,
         gzip: true,
         cors: None,
+        host: "127.0.0.1".to_owned(),
+        repository,
         non_finite: Settings::default().non_finite_json,
         overload_as_429: false,
     };
