@@ -254,13 +254,14 @@ mod tests {
     async fn prediction_stops_when_its_future_is_dropped() {
         let compute = ComputePool::new(NonZeroUsize::MIN);
         let model = iris(&compute);
+        let (first, second) = (request(500_000, &[]), request(500_000, &[]));
         let began = Instant::now();
-        Predictor::predict(&model, request(500_000, &[])).await.unwrap();
+        Predictor::predict(&model, first).await.unwrap();
         let whole = began.elapsed();
 
         let dropped = tokio::spawn({
             let model = model.clone();
-            async move { Predictor::predict(&model, request(500_000, &[])).await.map(drop) }
+            async move { Predictor::predict(&model, second).await.map(drop) }
         });
         tokio::time::sleep(whole / 5).await;
         dropped.abort();
