@@ -11,7 +11,7 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::support::grpc::{infer_request, inference_client, ints};
-use crate::support::{Connection, EmbeddedServer};
+use crate::support::{Connection, EmbeddedServer, eventually};
 
 const BODY: &str = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT32","data":[1]}]}"#;
 const MESSAGE: &str = "the server failed while handling the request; the log has the details";
@@ -83,7 +83,7 @@ async fn panic_in_a_prediction_answers_500_and_keeps_the_connection() {
     let status = client.model_infer(infer_request("m", "INT32", &[1], ints(&[1]))).await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Internal, MESSAGE));
     client.model_infer(infer_request("m", "INT32", &[2], ints(&[1, 2]))).await.unwrap();
-    assert_eq!(server.inference.in_flight(), 0);
+    eventually("the slot is free", || server.inference.in_flight() == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -106,5 +106,5 @@ async fn panic_in_a_stream_ends_it_with_an_error() {
     assert!(answers.message().await.unwrap().is_some());
     let status = answers.message().await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Internal, MESSAGE));
-    assert_eq!(server.inference.in_flight(), 0);
+    eventually("the slot is free", || server.inference.in_flight() == 0).await;
 }
