@@ -94,6 +94,19 @@ fn good_clients_are_answered_among_2000_idle_connections() {
 }
 
 #[test]
+fn idle_connections_are_evicted_if_the_system_has_no_descriptors_left() {
+    let folder = Folder::new().with_identity("echo").settings(&json!({"max_connections": 100_000}));
+    let server = ServerBuilder::new(folder).open_files(256).start();
+    server.wait_for_log("the process may only open 256 files");
+    let idle: Vec<_> = (0..400).map(|_| TcpStream::connect(server.http).unwrap()).collect();
+    Client::new(server.http).post(INFER, BODY).ok();
+    let line = server.wait_for_log("Cannot accept connections");
+    assert!(line.contains("WARNING") && line.contains("Too many open files"), "{line}");
+    assert!(metric(&server, "accept_errors_total") >= 1.0);
+    drop(idle);
+}
+
+#[test]
 fn connections_beyond_the_limit_are_closed_while_all_others_are_busy() {
     let server = echo(&json!({"max_connections": 2}));
     let mut busy = [server.connect(), server.connect()];

@@ -184,7 +184,11 @@ impl ConnectionTable {
     /// Makes room after the system has refused a connection for lack of descriptors, and counts the failure.
     pub(in crate::server) fn accept_failed(&self) {
         self.0.metrics.accept_errors.inc();
-        if self.0.entries.lock().evict() {
+        // Several, because the next attempt is made after a pause.
+        for _ in 0..CANDIDATES {
+            if !self.0.entries.lock().evict() {
+                return;
+            }
             self.0.metrics.count_closed("evicted");
         }
     }

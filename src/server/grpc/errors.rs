@@ -35,7 +35,7 @@ const fn kind_code(kind: InferenceErrorKind) -> Code {
 
 impl Status {
     /// Returns the status of a call whose request could not be received.
-    pub(super) fn of_body(error: BodyFailure) -> Self {
+    pub(super) fn of_body(error: &BodyFailure) -> Self {
         let code = if error.is::<SlowBody>() { Code::DeadlineExceeded } else { Code::Cancelled };
         Self::new(code, format!("the request ended early: {error}"))
     }

@@ -154,7 +154,7 @@ impl<B: RequestBody> Messages<B> {
     /// Receives more bytes and returns whether there were any. All previous bytes must have been read.
     async fn receive(&mut self) -> Result<bool, Status> {
         while let Some(frame) = self.body.frame().await {
-            let frame = frame.map_err(|error| Status::of_body(error.into()))?;
+            let frame = frame.map_err(|error| Status::of_body(&error.into()))?;
             match frame.into_data() {
                 Ok(data) if !data.is_empty() => {
                     self.reservation.grow(data.len())?;

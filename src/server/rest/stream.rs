@@ -93,15 +93,12 @@ impl LaterEvents {
             })
         };
         let next = panic_boundary::contain(uri.path(), work).await;
-        let event = match next.unwrap_or_else(|panicked| Some(Err(panicked.into()))) {
-            Some(event) => event,
-            None => {
-                // The status has been sent: it was 200 even if an error followed.
-                if let Some(observation) = self.observation {
-                    observation.end(self.app.metrics.as_ref(), &self.uri, StatusCode::OK);
-                }
-                return None;
+        let Some(event) = next.unwrap_or_else(|panicked| Some(Err(panicked.into()))) else {
+            // The status has been sent: it was 200 even if an error followed.
+            if let Some(observation) = self.observation {
+                observation.end(self.app.metrics.as_ref(), &self.uri, StatusCode::OK);
             }
+            return None;
         };
         let event = event.unwrap_or_else(|error| {
             self.responses = None;
