@@ -17,20 +17,27 @@ pub(super) struct PriorityError {
     pub(super) found: String,
 }
 
+/// Returns the priority in a request's headers, for the work before its body has been read. An invalid one is reported by
+/// [`assign`].
+pub(super) fn of_headers(headers: &HeaderMap) -> Priority {
+    read(headers).ok().flatten().unwrap_or_default()
+}
+
+fn read(headers: &HeaderMap) -> Result<Option<Priority>, PriorityError> {
+    let Some(value) = headers.get(REQUEST_PRIORITY) else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default().trim();
+    let invalid = |_| PriorityError { found: text.chars().take(MAX_SHOWN).collect() };
+    Ok(Some(Priority::new(text.parse().map_err(invalid)?)))
+}
+
 /// Sets the priority of a request. The header overrides the parameter, so that gateways can decide.
 ///
 /// # Errors
 ///
 /// Fails if the header is not an integer.
 pub(super) fn assign(request: &mut InferenceRequest, headers: &HeaderMap) -> Result<(), PriorityError> {
-    request.priority = match headers.get(REQUEST_PRIORITY) {
-        Some(value) => {
-            let text = value.to_str().unwrap_or_default().trim();
-            let invalid = |_| PriorityError { found: text.chars().take(MAX_SHOWN).collect() };
-            Priority::new(text.parse().map_err(invalid)?)
-        }
-        None => Priority::of(&request.parameters).unwrap_or_default(),
-    };
+    let of_parameters = || Priority::of(&request.parameters).unwrap_or_default();
+    request.priority = read(headers)?.unwrap_or_else(of_parameters);
     Ok(())
 }
 

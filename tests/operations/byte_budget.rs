@@ -79,6 +79,16 @@ fn byte_budget_rejects_body_before_it_is_read() {
 }
 
 #[test]
+fn request_timeout_header_limits_the_wait_for_the_body() {
+    let server = server();
+    let mut connection = server.connect();
+    connection.write(format!(
+        "POST {INFER} HTTP/1.1\r\nhost: x\r\nrequest-timeout: 0.1\r\ncontent-length: 1000000\r\n\r\n{{"
+    ));
+    assert_eq!(connection.answer().error(504), "the client's deadline has passed");
+}
+
+#[test]
 fn byte_budget_counts_declared_sizes_only_when_they_arrive() {
     let server = server();
     let mut idle: Vec<_> = (0..100).map(|_| server.connect()).collect();

@@ -14,7 +14,7 @@ use crate::registry::RegisteredModel;
 use crate::server::{model_headers, priority};
 use crate::telemetry::traces::RequestPhase;
 use crate::types::protobuf::{self, ProtobufRequest, ResponseEncoder};
-use crate::types::{ByteReservation, InferenceRequest, InferenceResponse};
+use crate::types::{ByteReservation, InferenceRequest, InferenceResponse, Priority};
 
 /// Messages of which more than this many bytes need an element-by-element conversion are decoded and encoded on the compute
 /// pool.
@@ -35,16 +35,17 @@ pub(super) async fn infer(
 ) -> Result<Reply, Status> {
     let Call { headers, until, trace } = call;
     let ProtobufRequest { model_name, model_version, mut request, raw } =
-        read(app, message, &mut admission.reservation).await?;
+        read(app, message, &mut admission.reservation, priority::of_headers(headers)).await?;
     let request_bytes = admission.reservation.bytes();
     let target = app.inference.target(&model_name, model_version.as_deref())?.with_deadline(until);
     priority::assign(&mut request, headers)?;
     request.trace = trace;
+    let priority = request.priority;
     set_request_headers(app, &mut request, headers, &target.model);
     let mut response = app.inference.infer(&target, request, &mut admission).await?;
     let trailers = trailers(app, &mut response, &target.model);
     let since = trace.map(|_| Instant::now());
-    let chunks = write(app, response, raw).await?;
+    let chunks = write(app, response, raw, priority).await?;
     // Outputs may be slices of the request.
     admission.reservation.resize(request_bytes.max(chunks.iter().map(Bytes::len).sum()))?;
     if let Some(since) = since {
@@ -60,13 +61,14 @@ pub(super) async fn read(
     app: &App,
     message: Bytes,
     reservation: &mut ByteReservation,
+    priority: Priority,
 ) -> Result<ProtobufRequest, Status> {
     let inline = message.len() <= INLINE_CONVERSION || protobuf::bytes_to_convert(&message) <= INLINE_CONVERSION;
     let length = message.len();
     let read = if inline {
         protobuf::read_request(&message)?
     } else {
-        app.compute.run(move || protobuf::read_request(&message)).await??
+        app.compute.run_at(priority, move || protobuf::read_request(&message)).await??
     };
     // Raw contents are slices of the message.
     reservation.resize(length.max(read.request.memory_bytes()))?;
@@ -74,12 +76,17 @@ pub(super) async fn read(
 }
 
 /// Encodes a response with its message header, on the compute pool if it is large.
-pub(super) async fn write(app: &App, response: InferenceResponse, raw: bool) -> Result<Vec<Bytes>, Status> {
+pub(super) async fn write(
+    app: &App,
+    response: InferenceResponse,
+    raw: bool,
+    priority: Priority,
+) -> Result<Vec<Bytes>, Status> {
     let limit = app.limit;
     if protobuf::bytes_to_copy(&response, raw) <= INLINE_CONVERSION {
         return encode(&response, raw, limit);
     }
-    app.compute.run(move || encode(&response, raw, limit)).await?
+    app.compute.run_at(priority, move || encode(&response, raw, limit)).await?
 }
 
 fn encode(response: &InferenceResponse, raw: bool, limit: MessageLimit) -> Result<Vec<Bytes>, Status> {

@@ -21,7 +21,7 @@ use crate::inference::{InferenceError, InferenceStream, ModelTarget};
 use crate::registry::RegisteredModel;
 use crate::server::priority;
 use crate::types::protobuf::ProtobufRequest;
-use crate::types::{InferenceRequest, InferenceResponse, TraceContext};
+use crate::types::{InferenceRequest, InferenceResponse, Priority, TraceContext};
 
 /// The responses to a stream of requests.
 pub(super) struct StreamInfer<B> {
@@ -88,7 +88,7 @@ impl<B: RequestBody + 'static> MessageSource for StreamInfer<B> {
 
 /// Encodes a response, whose bytes are held until they have been sent.
 async fn write(app: &App, response: InferenceResponse, raw: bool) -> Result<Vec<Bytes>, Status> {
-    let mut chunks = infer::write(app, response, raw).await?;
+    let mut chunks = infer::write(app, response, raw, Priority::default()).await?;
     let mut reservation = app.inference.admission().reservation;
     reservation.grow(chunks.iter().map(Bytes::len).sum())?;
     if let Some(last) = chunks.last_mut() {
@@ -124,7 +124,8 @@ async fn open<B: RequestBody + 'static>(
 ) -> Result<OpenStream, Status> {
     let empty = || Status::new(Code::InvalidArgument, "the stream of requests is empty: expected at least one");
     let (message, mut held) = messages.next().await?.ok_or_else(empty)?;
-    let ProtobufRequest { model_name, model_version, mut request, raw } = infer::read(app, message, &mut held).await?;
+    let ProtobufRequest { model_name, model_version, mut request, raw } =
+        infer::read(app, message, &mut held, priority::of_headers(&headers)).await?;
     request.reservation = held;
     let target = app.inference.target(&model_name, model_version.as_deref())?.with_deadline(until);
     priority::assign(&mut request, &headers)?;
@@ -175,7 +176,8 @@ impl<B: RequestBody + 'static> RequestReader<B> {
 
     async fn next(&mut self) -> Result<Option<InferenceRequest>, Status> {
         let Some((message, mut held)) = self.messages.next().await? else { return Ok(None) };
-        let mut request = infer::read(&self.app, message, &mut held).await?.request;
+        let mut request =
+            infer::read(&self.app, message, &mut held, priority::of_headers(&self.headers)).await?.request;
         request.reservation = held;
         self.id.clone_into(&mut request.id);
         infer::set_request_headers(&self.app, &mut request, &self.headers, &self.model);

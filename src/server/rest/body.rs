@@ -9,7 +9,8 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-use crate::compute::ComputePool;
+use crate::compute::{ComputeError, ComputePool};
+use crate::server::priority;
 use crate::server::received::{self, Compression, DecompressError, RatioError, ReceivedBytes};
 use crate::server::{BodyFailure, RequestBody};
 use crate::types::{ByteReservation, OverBudget};
@@ -37,6 +38,8 @@ pub(super) struct ReceivedBody {
 pub(super) enum BodyError {
     #[error("the body is larger than {limit} bytes (setting `http_max_body_bytes`)")]
     TooLarge { limit: usize },
+    #[error(transparent)]
+    Compute(#[from] ComputeError),
     #[error(transparent)]
     Ratio(#[from] RatioError),
     #[error(transparent)]
@@ -84,7 +87,7 @@ pub(super) async fn read_any<B: RequestBody>(
     } else {
         let mut held = std::mem::take(reservation);
         let work = move || (received::decompress(&bytes, compression, limit, &mut held), held);
-        let (result, held) = compute.run(work).await.map_err(|panic| BodyError::Interrupted(Box::new(panic)))?;
+        let (result, held) = compute.run_at(priority::of_headers(headers), work).await?;
         *reservation = held;
         result
     };

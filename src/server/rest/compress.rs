@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue};
 
 use super::respond::{BodyChunks, Response};
 use crate::compute::ComputePool;
+use crate::server::priority;
 
 /// Shorter responses, in bytes, are not compressed; the original's limit.
 const COMPRESSED_FROM: usize = 500;
@@ -31,7 +32,7 @@ pub(super) async fn compress(response: Response, request: &HeaderMap, compute: &
     } else {
         // Cheap: the bytes are shared.
         let body = body.clone();
-        compute.run(move || gzip(&body)).await.ok().flatten()
+        compute.run_at(priority::of_headers(request), move || gzip(&body)).await.ok().flatten()
     };
     match compressed {
         Some(compressed) => {

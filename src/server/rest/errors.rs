@@ -59,6 +59,8 @@ impl RequestError {
                 | BodyError::Ratio(_)
                 | BodyError::OverBudget(OverBudget::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
                 BodyError::OverBudget(OverBudget::InUse { .. }) => StatusCode::SERVICE_UNAVAILABLE,
+                BodyError::Compute(error) if error.is_overload() => StatusCode::SERVICE_UNAVAILABLE,
+                BodyError::Compute(_) => StatusCode::INTERNAL_SERVER_ERROR,
                 BodyError::Interrupted(reason) if reason.is::<SlowBody>() => StatusCode::REQUEST_TIMEOUT,
                 BodyError::Interrupted(_)
                 | BodyError::Compression { .. }
@@ -91,7 +93,8 @@ impl RequestError {
     fn is_overload(&self) -> bool {
         match self {
             Self::Inference(error) => error.kind() == InferenceErrorKind::Overloaded,
-            Self::Body(error) => matches!(error, BodyError::OverBudget(OverBudget::InUse { .. })),
+            Self::Body(BodyError::OverBudget(OverBudget::InUse { .. })) => true,
+            Self::Body(BodyError::Compute(error)) | Self::Compute(error) => error.is_overload(),
             _ => false,
         }
     }

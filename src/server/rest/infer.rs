@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use super::body::{self, JSON_LENGTH, LONG_BODY, ReceivedBody};
@@ -12,12 +12,12 @@ use super::errors::RequestError;
 use super::respond::{self, BodyChunks, Response};
 use super::route::Route;
 use super::{App, RequestBody};
-use crate::inference::{Admission, ModelTarget};
+use crate::inference::{Admission, InferenceError, ModelTarget};
 use crate::registry::ModelState;
 use crate::server::priority;
 use crate::telemetry::traces::RequestPhase;
 use crate::types::json::{self, BinaryOutputs, JsonBody, JsonRequest, ReadError, ShapeRule, WriteOptions};
-use crate::types::{Datatype, InferenceRequest, InferenceResponse, Tensor, TraceContext};
+use crate::types::{Datatype, InferenceRequest, InferenceResponse, Priority, Tensor, TraceContext};
 
 /// Responses with at least this many bytes of tensors to write as JSON are encoded on the compute pool.
 const LONG_RESPONSE: usize = 32 * 1024;
@@ -44,14 +44,14 @@ async fn try_infer<B: RequestBody>(
     admission: &mut Admission,
 ) -> Result<Response, RequestError> {
     let ParsedRequest { target, request, binary_outputs } = read(app, route, headers, body, trace, admission).await?;
-    let request_bytes = admission.reservation.bytes();
+    let (request_bytes, priority) = (admission.reservation.bytes(), request.priority);
     let mut response = app.inference.infer(&target, request, admission).await?;
 
     let mut headers = app.cloud_events.take_response_headers(&mut response, &target.model);
     // If the model sets it, it describes another body.
     headers.remove(JSON_LENGTH);
     let since = trace.map(|_| Instant::now());
-    let JsonBody { json, binary } = write(app, response, binary_outputs).await?;
+    let JsonBody { json, binary } = write(app, response, binary_outputs, priority).await?;
     if let Some(since) = since {
         app.inference
             .traces()
@@ -73,6 +73,7 @@ pub(super) async fn write(
     app: &App,
     response: InferenceResponse,
     binary: BinaryOutputs,
+    priority: Priority,
 ) -> Result<JsonBody, RequestError> {
     // Binary data is sent without encoding, except BYTES.
     let work = |output: &Tensor| match output.datatype {
@@ -85,7 +86,7 @@ pub(super) async fn write(
     if size < LONG_RESPONSE {
         return Ok(json::write_response(&response, &options)?);
     }
-    Ok(app.compute.run(move || json::write_response(&response, &options)).await??)
+    Ok(app.compute.run_at(priority, move || json::write_response(&response, &options)).await??)
 }
 
 /// A request, the model that it is for, and the outputs that it wants as binary data.
@@ -106,16 +107,24 @@ pub(super) async fn read<B: RequestBody>(
 ) -> Result<ParsedRequest, RequestError> {
     // Reject an unknown model before reading the body.
     let target = app.inference.target(&route.name, route.version.as_deref())?;
-    let target = target.with_deadline(deadline::of(headers)?);
+    let until = deadline::of(headers)?;
+    let target = target.with_deadline(until);
     let reservation = &mut admission.reservation;
-    let body = body::read(headers, body, app.max_body_bytes, &app.compute, reservation).await?;
+    let received = body::read(headers, body, app.max_body_bytes, &app.compute, reservation);
+    let body = match until {
+        None => received.await?,
+        Some(until) => timeout_at(until, received).await.map_err(|_| InferenceError::Deadline)??,
+    };
     let rule = match &target.model.state {
         ModelState::Ready(runtime) => runtime.description().shape_rule(),
         ModelState::Loading | ModelState::Failed { .. } => ShapeRule::Exact,
     };
     let size = body.json.len() + body.binary.as_ref().map_or(0, Bytes::len);
-    let JsonRequest { mut request, id, binary_outputs } =
-        if size < LONG_BODY { parse(body, rule)? } else { app.compute.run(move || parse(body, rule)).await?? };
+    let JsonRequest { mut request, id, binary_outputs } = if size < LONG_BODY {
+        parse(body, rule)?
+    } else {
+        app.compute.run_at(priority::of_headers(headers), move || parse(body, rule)).await??
+    };
     reservation.resize(request.memory_bytes())?;
     request.id = id.unwrap_or_else(new_id);
     priority::assign(&mut request, headers)?;

@@ -24,7 +24,7 @@ use super::{App, RequestBody};
 use crate::inference::{InferenceStream, ModelTarget};
 use crate::server::{model_headers, panic_boundary};
 use crate::types::json::BinaryOutputs;
-use crate::types::{InferenceResponse, TraceContext};
+use crate::types::{InferenceResponse, Priority, TraceContext};
 
 /// A stream whose first event is available.
 pub(super) struct EventStream {
@@ -119,7 +119,7 @@ async fn event(app: &App, target: &ModelTarget, mut response: InferenceResponse)
     let ours = app.cloud_events.headers_in_body(&target.model, &response.id);
     headers.extend(ours.map(|(name, value)| (name.to_owned(), Value::from(value))));
     response.parameters.others.shift_insert(0, "headers".to_owned(), Value::Object(headers));
-    let event = data(&infer::write(app, response, BinaryOutputs::default()).await?.json);
+    let event = data(&infer::write(app, response, BinaryOutputs::default(), Priority::default()).await?.json);
     let mut reservation = app.inference.admission().reservation;
     reservation.grow(event.len())?;
     Ok(reservation.attach(event))
