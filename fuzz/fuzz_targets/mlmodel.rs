@@ -11,7 +11,10 @@ use libfuzzer_sys::fuzz_target;
 use mlserver::runtimes::inspect_mlflow;
 
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
-    let folder = std::env::temp_dir().join(format!("fuzz-mlmodel-{}", std::process::id()));
+    // A file system in memory, if there is one.
+    let memory = Path::new("/dev/shm");
+    let temporary = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let folder = temporary.join(format!("fuzz-mlmodel-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a temporary folder");
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/mlflow/linear/model/model.pkl");
     fs::copy(golden, folder.join("model.pkl")).expect("a golden model");
