@@ -234,15 +234,15 @@ mod tests {
     async fn compute_pool_reports_when_a_job_begins() {
         let pool = ComputePool::new(NonZeroUsize::MIN);
         let busy = pool.permit(Priority::default()).await.unwrap();
-        let begun = AtomicUsize::new(0);
+        let started = AtomicUsize::new(0);
         let begin = || {
-            begun.fetch_add(1, Ordering::SeqCst);
+            started.fetch_add(1, Ordering::SeqCst);
         };
         let mut job = Box::pin(pool.run_after(Priority::default(), begin, || 1));
         assert!(futures_util::poll!(&mut job).is_pending());
-        assert_eq!(begun.load(Ordering::SeqCst), 0, "it waits");
+        assert_eq!(started.load(Ordering::SeqCst), 0, "it waits");
         drop(busy);
-        assert_eq!((job.await.unwrap(), begun.load(Ordering::SeqCst)), (1, 1));
+        assert_eq!((job.await.unwrap(), started.load(Ordering::SeqCst)), (1, 1));
     }
 
     #[tokio::test]

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
+use mlserver::compute::ComputePool;
 use mlserver::runtimes::Runtime;
 use mlserver::runtimes::python::{Python, PythonOptions};
 use mlserver::settings::ModelSettings;
@@ -69,6 +70,7 @@ async fn main() -> Result<()> {
         logging: None,
         variables: [("XDG_CACHE_HOME".to_owned(), folder.path().to_string_lossy().into_owned())].into(),
         metrics: WorkerMetrics::default(),
+        compute: ComputePool::for_this_machine(),
     };
     let python = Python::new(options);
     let load = async |class: &str| {

@@ -1,6 +1,6 @@
 //! The index: the models on disk, and the state of each.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -45,10 +45,11 @@ pub struct IndexEntry {
 pub(super) fn index(discovery: &Discovery, models: &[Arc<RegisteredModel>], failures: &Failures) -> Vec<IndexEntry> {
     let mut entries = Vec::new();
     let mut seen = BTreeSet::new();
+    let by_version: BTreeMap<_, _> = models.iter().map(|model| ((&model.name, &model.version), model)).collect();
     for found in &discovery.models {
         let (name, version) = (&found.settings.name, &found.settings.parameters.version);
         if seen.insert((name, version)) {
-            let loaded = models.iter().find(|model| model.name == *name && model.version == *version);
+            let loaded = by_version.get(&(name, version)).copied();
             let failure = failures.get(name).and_then(|versions| versions.get(version)).cloned();
             entries.push(entry(name, version.as_deref(), loaded.map(Arc::as_ref), failure));
         }

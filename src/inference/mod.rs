@@ -11,8 +11,8 @@ mod stream;
 mod validation;
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub use admission::Admission;
@@ -23,7 +23,7 @@ pub use validation::InvalidInput;
 use futures_core::Stream;
 use http::{HeaderName, HeaderValue};
 use tokio::time::Instant;
-use tracing::{debug, error};
+use tracing::{Level, debug, enabled, error};
 
 use crate::compute::ComputeError;
 use crate::registry::{ModelState, NotFound, QueueFull, RegisteredModel, Registry, chain};
@@ -149,6 +149,26 @@ impl InferenceError {
 }
 
 impl InferenceError {
+    /// Names what the server or the model has failed at. `None` if the client, or the number of requests, is the reason.
+    fn server_fault(&self) -> Option<&'static str> {
+        match self.kind() {
+            InferenceErrorKind::NotFound
+            | InferenceErrorKind::NotReady
+            | InferenceErrorKind::BadRequest
+            | InferenceErrorKind::TooLarge
+            | InferenceErrorKind::Overloaded
+            | InferenceErrorKind::Stopping
+            | InferenceErrorKind::Model { status: ..500 } => None,
+            InferenceErrorKind::Timeout => {
+                self.dropped().filter(|reason| !matches!(*reason, "deadline" | "stream_idle_timeout"))
+            }
+            InferenceErrorKind::BadRepository | InferenceErrorKind::LoadFailed => Some("load"),
+            InferenceErrorKind::Model { .. } | InferenceErrorKind::ModelFailed => Some("model"),
+            InferenceErrorKind::WorkerLost => Some("worker"),
+            InferenceErrorKind::Internal => Some("internal"),
+        }
+    }
+
     /// Returns the reason for metrics if the request was dropped because of overload or a timeout.
     fn dropped(&self) -> Option<&'static str> {
         match self {
@@ -464,13 +484,20 @@ impl Inference {
                 let (runtime, owned_target) = (Arc::clone(runtime), target.clone());
                 // The computation may outlive this caller, and so holds the bytes of its response itself.
                 let mut own = admission.nested();
+                let timing = Arc::new(OnceLock::new());
+                let predicted = Arc::clone(&timing);
                 let work = |request| async move {
-                    Ok(queued::predict(&owned_target, runtime.as_ref(), request, &mut own).await?.0)
+                    let (response, timing) =
+                        queued::predict(&owned_target, runtime.as_ref(), request, &mut own).await?;
+                    // The prediction runs once.
+                    let _ = predicted.set(timing);
+                    Ok(response)
                 };
                 // Boxed, so that the futures of requests without the cache stay small.
                 let (result, hit) = Box::pin(cache.get_or_predict(&target.model, request, work)).await;
                 target.model.metrics(target.with_version).record_cache(hit);
-                Ok((result?, RequestTiming::default()))
+                // A response from the cache has not waited for a prediction of its own.
+                Ok((result?, timing.get().copied().unwrap_or_default()))
             }
             _ => queued::predict(target, runtime.as_ref(), request, admission).await,
         }
@@ -557,12 +584,22 @@ fn add_server_timing(response: &mut InferenceResponse, timing: RequestTiming, to
     }
 }
 
+/// Logs the error of a request. Errors that clients cause, or that only say that there are too many of them, are DEBUG lines;
+/// metrics count them. The others are ERROR lines, of which a model has a limited number.
 fn log_failure(model: &RegisteredModel, id: &str, failure: &InferenceError) {
     let (name, version) = (model.name.as_str(), model.version.as_deref());
-    let reason = chain(failure);
-    if matches!(failure.kind(), InferenceErrorKind::BadRequest | InferenceErrorKind::Model { status: ..500 }) {
-        debug!(model = name, version, request_id = id, reason, "Rejected a request.");
-    } else {
-        error!(model = name, version, request_id = id, reason, "Failed to answer a request.");
+    let Some(kind) = failure.server_fault() else {
+        if enabled!(Level::DEBUG) {
+            debug!(model = name, version, request_id = id, reason = chain(failure), "Rejected a request.");
+        }
+        return;
+    };
+    let label = (name.to_owned(), version.map(str::to_owned));
+    let summarize = move |suppressed| {
+        let (model, version) = label;
+        error!(model, version, kind, "Failed to answer {suppressed} more requests.");
+    };
+    if model.failure_log.allows(kind, summarize) {
+        error!(model = name, version, request_id = id, reason = chain(failure), "Failed to answer a request.");
     }
 }

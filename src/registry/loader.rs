@@ -140,6 +140,7 @@ mod tests {
             logging: None,
             variables: std::collections::BTreeMap::new(),
             metrics: WorkerMetrics::register(&mut MetricsRegistry::default()),
+            compute: compute.clone(),
         };
         let loader = RuntimeLoader {
             compute,
@@ -149,8 +150,8 @@ mod tests {
             is_reserved: |_| false,
         };
         let settings = ModelSettings::new("m", "mlserver_identity.IdentityModel");
-        let loaded = tokio::time::timeout(Duration::from_secs(10), loader.load(settings)).await;
-        loaded.expect("it does not wait for them").unwrap();
+        let outcome = tokio::time::timeout(Duration::from_secs(10), loader.load(settings)).await;
+        outcome.expect("it does not wait for them").unwrap();
         drop(release);
         for busy in busy {
             busy.await.unwrap().unwrap();

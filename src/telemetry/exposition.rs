@@ -98,6 +98,11 @@ impl Expositions {
             merged.add(family, None);
         }
         state.gone = merged.into_families();
+        // The limits hold for all workers that have ended, too.
+        state.gone.truncate(MAX_METRICS);
+        for family in &mut state.gone {
+            family.samples.truncate(MAX_SERIES);
+        }
     }
 
     /// Writes all metrics in the classic text format, except for names that are `taken`.
@@ -243,6 +248,21 @@ mod tests {
         all.set("w-0", 12, counter(1.0));
         assert_eq!(all.text(&BTreeSet::new()), expected("7.0"));
         assert_eq!(all.text(&BTreeSet::from(["seen_total"])), "", "the name is the server's own");
+    }
+
+    #[test]
+    fn counts_of_ended_workers_are_limited() {
+        let all = Expositions::default();
+        for run in 0..3 {
+            let sample = |index| {
+                let label = ("label".to_owned(), format!("{run}-{index}"));
+                Sample("seen_total".to_owned(), vec![label], 1.0)
+            };
+            let family = family("seen_total", MetricKind::Counter, Merge::Sum, &[]);
+            all.set("w-0", run, vec![Family { samples: (0..MAX_SERIES - 1).map(sample).collect(), ..family }]);
+            all.forget("w-0");
+        }
+        assert_eq!(all.0.lock().gone[0].samples.len(), MAX_SERIES);
     }
 
     #[test]

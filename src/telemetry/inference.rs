@@ -1,5 +1,7 @@
 //! Inference metrics, which are the same for every transport.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -104,6 +106,8 @@ pub struct ModelMetrics {
     waiting: Gauge,
     in_flight: Gauge,
     dropped: (Family<DropLabels, Counter>, ModelLabels),
+    /// Whether the model has been unloaded, so that its label sets must not be created again.
+    retired: Arc<AtomicBool>,
     /// Hits and misses; `None` if the responses of the model are not cached.
     cache: Option<(Counter, Counter)>,
 }
@@ -206,6 +210,7 @@ impl InferenceMetrics {
             waiting: self.waiting.get_or_create_owned(&labels),
             in_flight: self.in_flight.get_or_create_owned(&labels),
             dropped: (self.dropped.clone(), labels.clone()),
+            retired: Arc::default(),
             cache: cached.then(|| {
                 (self.cache_hits.get_or_create_owned(&labels), self.cache_misses.get_or_create_owned(&labels))
             }),
@@ -303,8 +308,17 @@ impl ModelMetrics {
 
     /// Counts a dropped request.
     pub fn count_dropped(&self, reason: &'static str) {
+        if self.retired.load(Ordering::Relaxed) {
+            return;
+        }
         let (family, labels) = &self.dropped;
         family.get_or_create(&labels.dropped(reason)).inc();
+    }
+
+    /// Creates no label sets from now on, because the model has been unloaded. Requests that are still in flight count in those
+    /// that were removed.
+    pub fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
     }
 
     /// Records a cache hit or miss.

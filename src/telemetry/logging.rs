@@ -10,18 +10,26 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use chrono::Local;
+use parking_lot::Mutex;
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber, span};
-use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
+
+use super::metrics::Registry;
 
 /// The target of events that the code of models logs. The worker filters them by level, so all of them are written.
 pub const MODELS: &str = "mlserver::models";
@@ -38,6 +46,45 @@ pub struct LogFormat {
 /// The maximum number of lines that wait to be written. Further lines are dropped, because a stuck reader of the log must not
 /// block the server.
 const MAX_WAITING_LINES: usize = 8192;
+
+/// How often the number of dropped lines is logged, at most.
+const DROPS_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The maximum bytes of a field, by its name. Clients choose ids, and messages may quote what they sent.
+fn max_length(field: &str) -> usize {
+    match field {
+        "request_id" => 128,
+        "reason" | "error" => 1 << 10,
+        _ => 64 << 10,
+    }
+}
+
+/// The lines that were dropped since the start of the process.
+static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
+
+/// The metric of the lines that were dropped.
+#[derive(Debug)]
+struct DroppedLines;
+
+impl EncodeMetric for DroppedLines {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        let dropped = DROPPED.get().map_or(0, ErrorCounter::dropped_lines) as u64;
+        encoder.encode_counter::<NoLabelSet, _, u64>(&dropped, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Counter
+    }
+}
+
+/// Registers the metric of the lines that were dropped because the reader of the log was too slow.
+pub fn register(registry: &mut Registry) {
+    registry.register(
+        "log_lines_dropped",
+        "Log lines dropped because their reader was stuck or too slow",
+        DroppedLines,
+    );
+}
 
 /// Flushes the waiting lines when it is dropped, for at most a second.
 #[derive(Debug)]
@@ -57,7 +104,10 @@ pub fn start(format: LogFormat) -> LogGuard {
         .lossy(true)
         .thread_name("log")
         .finish(io::stdout());
-    let lines = LineLayer { structured: format.structured, writer };
+    let drops = writer.error_counter();
+    let _ = DROPPED.set(drops.clone());
+    let drops = DropReport { dropped: drops, reported: AtomicUsize::new(0), last: Mutex::new(None) };
+    let lines = LineLayer { structured: format.structured, writer, drops: Arc::new(drops) };
     let started = tracing_subscriber::registry().with(lines.with_filter(levels)).try_init();
     LogGuard(started.is_ok().then_some(guard))
 }
@@ -99,13 +149,35 @@ impl Fields {
     }
 }
 
+/// The end of a text that was too long.
+const CUT: &str = "\u{2026}";
+
+/// Text that ends at a maximum length.
+struct BoundedText {
+    text: String,
+    left: usize,
+}
+
+impl fmt::Write for BoundedText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let cut = text.floor_char_boundary(self.left);
+        self.text.push_str(&text[..cut]);
+        self.left -= cut;
+        if cut < text.len() { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.put(field, Value::from(format!("{value:?}")));
+        let mut text = BoundedText { text: String::new(), left: max_length(field.name()) };
+        // Fails if the text is too long.
+        let is_cut = fmt::write(&mut text, format_args!("{value:?}")).is_err();
+        self.put(field, Value::from(if is_cut { text.text + CUT } else { text.text }));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.put(field, Value::from(value));
+        let cut = &value[..value.floor_char_boundary(max_length(field.name()))];
+        self.put(field, if cut.len() < value.len() { Value::from(format!("{cut}{CUT}")) } else { Value::from(value) });
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
@@ -129,6 +201,44 @@ impl Visit for Fields {
 struct LineLayer {
     structured: bool,
     writer: NonBlocking,
+    drops: Arc<DropReport>,
+}
+
+/// Reports dropped lines once lines can be written again.
+struct DropReport {
+    dropped: ErrorCounter,
+    /// How many of them have been reported, and when the last report was.
+    reported: AtomicUsize,
+    last: Mutex<Option<Instant>>,
+}
+
+impl DropReport {
+    /// Returns the number of dropped lines that are to be reported now. `before` is their number before the last write.
+    fn due(&self, before: usize) -> Option<usize> {
+        let dropped = self.dropped.dropped_lines();
+        let reported = self.reported.load(Ordering::Relaxed);
+        if dropped != before || dropped == reported {
+            return None;
+        }
+        let mut last = self.last.lock();
+        if last.is_some_and(|last| last.elapsed() < DROPS_INTERVAL) {
+            return None;
+        }
+        *last = Some(Instant::now());
+        Some(dropped - self.reported.swap(dropped, Ordering::Relaxed))
+    }
+}
+
+impl LineLayer {
+    fn write(&self, line: LogLine<'_>) {
+        let line = if self.structured { line.structured() } else { line.plain() };
+        // Fails only if the writing thread has ended; then there is nowhere to report it.
+        let _ = self.writer.clone().write_all(line.as_bytes());
+    }
+}
+
+fn time() -> String {
+    Local::now().format("%Y-%m-%d %H:%M:%S,%3f").to_string()
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LineLayer {
@@ -150,11 +260,13 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LineLayer {
         }
         let name = event.metadata().target().split("::").next().unwrap_or_default();
         let level = level_name(*event.metadata().level());
-        let time = Local::now().format("%Y-%m-%d %H:%M:%S,%3f").to_string();
-        let line = LogLine { time, name, level, fields };
-        let line = if self.structured { line.structured() } else { line.plain() };
-        // Fails only if the writing thread has ended; then there is nowhere to report it.
-        let _ = self.writer.clone().write_all(line.as_bytes());
+        let before = self.drops.dropped.dropped_lines();
+        self.write(LogLine { time: time(), name, level, fields });
+        if let Some(dropped) = self.drops.due(before) {
+            let message = format!("Dropped {dropped} log lines because their reader was stuck or too slow.");
+            let fields = Fields { message, ..Fields::default() };
+            self.write(LogLine { time: time(), name: "mlserver", level: "WARNING", fields });
+        }
     }
 }
 
@@ -259,5 +371,28 @@ mod tests {
         assert_eq!(value["model_version"], "v1");
         assert_eq!(value["request_id"], "x\ny");
         assert!(text.starts_with(r#"{"time":"2026-11-20 18:07:08,437","name":"mlserver","level":"INFO","message":"#));
+    }
+
+    #[test]
+    fn texts_of_clients_are_cut() {
+        use tracing_subscriber::layer::SubscriberExt;
+        #[derive(Clone, Default)]
+        struct Seen(Arc<Mutex<Vec<Fields>>>);
+        impl<S: Subscriber> Layer<S> for Seen {
+            fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+                let mut fields = Fields::default();
+                event.record(&mut fields);
+                self.0.lock().push(fields);
+            }
+        }
+        let seen = Seen::default();
+        let long = "\u{e9}".repeat(1 << 20);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(seen.clone()), || {
+            tracing::error!(request_id = long, reason = %long, error = ?long, "{long}");
+        });
+        let fields = seen.0.lock().pop().unwrap();
+        let length = |name: &str| fields.others[name].as_str().unwrap().len() - CUT.len();
+        assert_eq!([length("request_id"), length("reason"), fields.message.len() - CUT.len()], [128, 1024, 64 << 10]);
+        assert!((1000..=1024).contains(&length("error")), "it has a quote");
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod exposition;
 pub mod inference;
+pub mod limit;
 pub mod logging;
 pub mod memory;
 pub mod metrics;

@@ -264,13 +264,12 @@ mod tests {
             for index in (0..self.waiting.len()).rev() {
                 let (priority, since, ask) = self.waiting[index];
                 if ask <= now {
-                    match self.shedder.keep(now - since, now) {
-                        Ok(after) => self.waiting[index].2 = now + after,
-                        Err(_) => {
-                            self.waiting.remove(index);
-                            self.shedder.left(Priority::new(priority));
-                            self.end(priority, since, Outcome::Dropped);
-                        }
+                    if let Ok(after) = self.shedder.keep(now - since, now) {
+                        self.waiting[index].2 = now + after;
+                    } else {
+                        self.waiting.remove(index);
+                        self.shedder.left(Priority::new(priority));
+                        self.end(priority, since, Outcome::Dropped);
                     }
                 }
             }

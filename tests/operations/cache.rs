@@ -117,6 +117,26 @@ fn request(id: &str, input: &str, bytes: usize) -> InferenceRequest {
 }
 
 #[tokio::test]
+async fn cache_miss_reports_its_prediction_time() {
+    let harness = Harness::gated().await;
+    let inference = harness.inference.clone().with_server_timing(true);
+    let target = inference.target("m", None).unwrap();
+    let gate = Arc::clone(harness.model.gate.as_ref().unwrap());
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        gate.notify_one();
+    });
+    let mut timings = Vec::new();
+    for id in ["a", "b"] {
+        let response = inference.infer(&target, request(id, "x", 8), &mut Admission::new()).await.unwrap();
+        let timing = response.headers["server-timing"].to_str().unwrap().to_owned();
+        let (_, predict) = timing.split_once("predict;dur=").unwrap();
+        timings.push(predict.split_once(',').unwrap().0.parse::<f64>().unwrap());
+    }
+    assert!(timings[0] >= 50.0 && timings[1] < 50.0, "{timings:?}");
+}
+
+#[tokio::test]
 async fn cache_hit_uses_the_request_id() {
     let harness = Harness::new().await;
     let first = harness.ask("m", request("a", "x", 3)).await.unwrap();

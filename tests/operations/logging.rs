@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Client, Folder, announced_address};
+use crate::support::worker_models::infer;
+use crate::support::{Client, Folder, TestServer, announced_address, worker_models};
 
 /// Many times what a pipe holds, at about 150 bytes a line.
 const REQUESTS: usize = 3000;
@@ -42,4 +43,70 @@ fn log_reader_that_is_stuck_does_not_stop_requests() {
     let ended = Instant::now();
     assert!(server.wait().unwrap().success());
     assert!(ended.elapsed() < Duration::from_secs(10), "{:?}", ended.elapsed());
+}
+
+#[test]
+fn log_reader_that_recovers_sees_how_many_lines_were_dropped() {
+    let folder = Folder::new().with_identity("m");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_mlserver"))
+        .args(["start", folder.root().to_str().unwrap()])
+        .env_clear()
+        .envs([("MLSERVER_HOST", "127.0.0.1"), ("MLSERVER_DEBUG", "true")])
+        .envs([("MLSERVER_HTTP_PORT", "0"), ("MLSERVER_GRPC_PORT", "0"), ("MLSERVER_METRICS_PORT", "0")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(server.stdout.take().unwrap());
+    let mut log = String::new();
+    while !log.contains("Loaded model") {
+        assert_ne!(stdout.read_line(&mut log).unwrap(), 0, "{log}");
+    }
+    let client = Client::new(announced_address(&log, "HTTP").unwrap());
+    let metrics = Client::new(announced_address(&log, "Metrics").unwrap());
+    while metrics.get("/metrics").text().contains("\nlog_lines_dropped_total 0\n") {
+        (0..200).for_each(|_| assert_eq!(client.get("/v2/models/m").status, 200));
+    }
+    let reader = std::thread::spawn(move || {
+        let mut line = String::new();
+        while !line.contains("log lines because their reader was stuck") {
+            line.clear();
+            assert_ne!(stdout.read_line(&mut line).unwrap(), 0, "the log ended");
+        }
+        // Read the rest, so that the server is not stuck again.
+        std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+        line
+    });
+    while !reader.is_finished() {
+        assert_eq!(client.get("/v2/models/m").status, 200);
+    }
+    let line = reader.join().unwrap();
+    assert!(line.contains("WARNING - Dropped "), "{line}");
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success());
+}
+
+#[test]
+fn log_of_failing_requests_is_limited() {
+    let Some(server) = worker_models::server(&[("m", "Trouble")], &serde_json::json!({})) else { return };
+    let client = Client::new(server.http);
+    for _ in 0..100 {
+        assert_eq!(infer(&client, "m", "value").status, 500);
+    }
+    server.wait_for_log("Failed to answer 90 more requests.");
+    server.wait_for_log("The model's code failed 90 more times; tracebacks are limited.");
+    let count = |text: &str| server.log().matches(text).count();
+    assert_eq!((count("ERROR - Failed to answer a request."), count("Traceback")), (10, 10));
+}
+
+#[test]
+fn log_has_no_line_for_failures_that_clients_cause() {
+    let server = TestServer::start(Folder::new().with_identity("m"));
+    let body = r#"{"id":"ID","inputs":[{"name":"x","shape":[1],"datatype":"INT32","data":[1]}]}"#;
+    let body = body.replace("ID", &"i".repeat(1 << 20));
+    for timeout in ["0", "0.000001"] {
+        let headers = [("content-type", "application/json"), ("request-timeout", timeout)];
+        (0..20).for_each(|_| drop(server.post_with("/v2/models/m/infer", &headers, &body)));
+    }
+    assert!(!server.log().contains("ERROR") && server.log().len() < 100_000, "{:.1000}", server.log());
 }

@@ -302,6 +302,7 @@ async fn metrics_names_types_and_help_match_the_original() {
     grpc_server_msg_received_total counter: Total number of RPC stream messages received on the server.
     grpc_server_msg_sent_total counter: Total number of gRPC stream messages sent by the server.
     grpc_server_started_total counter: Total number of RPCs started on the server.
+    log_lines_dropped_total counter: Log lines dropped because their reader was stuck or too slow
     model_infer_in_flight gauge: Requests in flight
     model_infer_predict_seconds histogram: Duration of predictions, in seconds
     model_infer_queue_seconds histogram: Time from admission to the start of the prediction, in seconds

@@ -61,7 +61,7 @@ impl EmbeddedModel {
         let mut metrics = MetricsRegistry::default();
         let python = Python::new(python_options(&settings, &repository, &mut metrics));
         let loader = RuntimeLoader {
-            compute: ComputePool::for_this_machine(),
+            compute: python.compute().clone(),
             loading: ComputePool::for_this_machine(),
             working_directory: repository.working_directory().to_owned(),
             python: python.clone(),

@@ -25,6 +25,7 @@ use crate::server::{
 use crate::settings::env::ENV_TARBALL;
 use crate::settings::{Environment, LoggingSettings, ModelSettings, Settings, SystemEnvironment};
 use crate::telemetry::inference::InferenceMetrics;
+use crate::telemetry::logging;
 use crate::telemetry::memory::{self, MemoryMetrics};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::telemetry::traces::Traces;
@@ -54,7 +55,8 @@ pub(super) async fn start(
     python: Python,
     mut metrics: MetricsRegistry,
 ) -> Result<RunningServer, CommandError> {
-    let compute = ComputePool::for_this_machine();
+    logging::register(&mut metrics);
+    let compute = python.compute().clone();
     let traces = Traces::start(settings.tracing_server.as_deref(), &settings.server_name, &settings.server_version)
         .context("cannot export traces")?;
     let registry = registry(settings, &repository, &python, &compute, &traces, &mut metrics);
@@ -269,6 +271,7 @@ pub(in crate::commands) fn python_options(
         working_directory,
         variables,
         metrics: WorkerMetrics::register(metrics),
+        compute: ComputePool::for_this_machine(),
     }
 }
 

@@ -324,8 +324,8 @@ impl Batcher {
             self.metrics.observe_batch(requests.len(), all_rows);
             let traces = requests.iter().filter_map(|request: &InferenceRequest| request.trace);
             let span = self.traces.batch(traces, requests.len(), all_rows);
-            let batcher = Arc::downgrade(self);
-            let batch_progress = Arc::new(BatchProgress { members: progress.clone(), batcher, occupies });
+            let reported = progress.clone();
+            let batch_progress = Arc::new(BatchProgress { members: reported, batcher: Arc::downgrade(self), occupies });
             if let Some(span) = &span {
                 batch_progress.joined(span.context());
             }
@@ -461,7 +461,7 @@ async fn run_batch(
         batcher.metrics.count_failure();
     }
     let permits = Arc::new(Semaphore::new(batcher.runtime.parallelism().max(1)));
-    Arc::new(resolve_failure(BatchRetry { batcher, permits, trace }, members, failure))
+    Arc::new(resolve_failure(&BatchRetry { batcher, permits, trace }, members, failure))
 }
 
 /// Predicts a part of a failed batch. `twin` is set once the other half of what failed has succeeded.
@@ -485,11 +485,11 @@ async fn run_part(retry: BatchRetry, mut members: BatchMembers, twin: Arc<Atomic
         }
     };
     drop(permit);
-    Arc::new(resolve_failure(retry, members, failure))
+    Arc::new(resolve_failure(&retry, members, failure))
 }
 
 /// Splits the requests of a failed batch into parts, or fails all of them.
-fn resolve_failure(retry: BatchRetry, mut members: BatchMembers, failure: BatchFailure) -> BatchOutcome {
+fn resolve_failure(retry: &BatchRetry, mut members: BatchMembers, failure: BatchFailure) -> BatchOutcome {
     let requests = members.rows.len();
     let (size, reason) = match failure {
         BatchFailure::Requests(reason) => (requests.div_ceil(2), reason),

@@ -281,9 +281,9 @@ async fn batch_is_retried_only_if_the_models_code_failed() {
         let runtime = Arc::new(Failing(kind, AtomicUsize::new(0)));
         let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
         let options = BatchOptions { max_size: NonZeroUsize::new(8).unwrap(), max_time: milliseconds(100) };
-        let batches = metrics.of_batches("m", None);
+        let recorded = metrics.of_batches("m", None);
         let batched =
-            Arc::new(Batched::new(Arc::clone(&runtime) as Arc<dyn Runtime>, options, batches, Traces::default()));
+            Arc::new(Batched::new(Arc::clone(&runtime) as Arc<dyn Runtime>, options, recorded, Traces::default()));
         let asked: Vec<_> = (0..9).map(|_| ask_kind(&batched, numbers(&[1]))).collect();
         let mut outcomes = Vec::new();
         for asked in asked {

@@ -39,6 +39,11 @@ pub(super) struct Ledger<R> {
     last_id: LedgerId,
     /// Counts uses, to order them.
     uses: u64,
+    /// Whether models may be draining.
+    has_draining: bool,
+    /// How often all models in memory were visited.
+    #[cfg(test)]
+    pub(super) passes: usize,
 }
 
 #[derive(Debug)]
@@ -100,7 +105,17 @@ pub(super) enum MemoryRequest {
 
 impl<R: Clone> Ledger<R> {
     pub(super) const fn new(budget: u64) -> Self {
-        Self { budget, used: 0, entries: BTreeMap::new(), queue: VecDeque::new(), last_id: 0, uses: 0 }
+        Self {
+            budget,
+            used: 0,
+            entries: BTreeMap::new(),
+            queue: VecDeque::new(),
+            last_id: 0,
+            uses: 0,
+            has_draining: false,
+            #[cfg(test)]
+            passes: 0,
+        }
     }
 
     /// Returns the bytes of all models that are in memory or being loaded.
@@ -226,6 +241,9 @@ impl<R: Clone> Ledger<R> {
                 return changes;
             }
         }
+        if !std::mem::take(&mut self.has_draining) {
+            return changes;
+        }
         // The memory is no longer needed.
         for (id, present) in self.all_present() {
             if std::mem::take(&mut present.draining) {
@@ -266,6 +284,7 @@ impl<R: Clone> Ledger<R> {
         let busy = self.all_present().filter(|(_, present)| !present.draining && stayed(present));
         let Some((_, oldest)) = busy.min_by_key(|(_, present)| present.since) else { return false };
         oldest.draining = true;
+        self.has_draining = true;
         true
     }
 
@@ -278,6 +297,10 @@ impl<R: Clone> Ledger<R> {
 
     /// Returns the models that may be evicted.
     fn all_present(&mut self) -> impl Iterator<Item = (LedgerId, &mut ResidentModel<R>)> {
+        #[cfg(test)]
+        {
+            self.passes += 1;
+        }
         self.entries.iter_mut().filter(|(_, entry)| !entry.pinned).filter_map(|(&id, entry)| match &mut entry.state {
             Residency::Resident(present) => Some((id, present)),
             Residency::Absent | Residency::Waiting | Residency::Loading => None,

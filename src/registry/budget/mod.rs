@@ -275,13 +275,17 @@ impl BudgetedModel {
 
     /// Waits until the model is in memory, and returns a lease that keeps it there.
     async fn lease(self: &Arc<Self>) -> Result<ModelLease, RuntimeError> {
+        // Most models are in memory. Only a caller that waits costs a pass over all models.
+        if let Some(lease) = self.lease_now(&mut self.memory.state.lock()) {
+            return Ok(lease);
+        }
         let _caller = WaitingCaller::new(self);
         let mut changed = None;
         loop {
             {
                 let mut state = self.memory.state.lock();
-                if let Some(runtime) = state.ledger.acquire(self.id) {
-                    return Ok(ModelLease { model: Arc::clone(self), runtime: Some(runtime) });
+                if let Some(lease) = self.lease_now(&mut state) {
+                    return Ok(lease);
                 }
                 if changed.is_none() {
                     changed = state.signals.get(&self.id).map(watch::Sender::subscribe);
@@ -299,6 +303,11 @@ impl BudgetedModel {
                 return Err(RuntimeError::not_loaded("the model has been unloaded"));
             }
         }
+    }
+
+    fn lease_now(self: &Arc<Self>, state: &mut LedgerState) -> Option<ModelLease> {
+        let runtime = state.ledger.acquire(self.id)?;
+        Some(ModelLease { model: Arc::clone(self), runtime: Some(runtime) })
     }
 
     /// Starts a task that loads the model, unless one is running.

@@ -198,6 +198,23 @@ async fn budget_streams_keep_model_in_memory() {
     other.await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn budget_requests_for_resident_models_do_not_visit_all_models() {
+    let world = Arc::new(TestState::default());
+    let loader = loader(&world, 50);
+    let model = loader.load(settings(10, false)).await.unwrap();
+    let passes = || loader.memory.state.lock().ledger.passes;
+    let before = passes();
+    for _ in 0..100 {
+        model.predict(request("x"), Arc::new(())).await.unwrap();
+    }
+    assert_eq!(passes(), before);
+    // Loading another one does not visit them either, as long as there is memory.
+    let other = loader.load(settings(10, false)).await.unwrap();
+    other.predict(request("x"), Arc::new(())).await.unwrap();
+    assert_eq!(passes(), before);
+}
+
 #[test]
 fn artifact_size_is_sum_of_its_files() {
     let folder = tempfile::tempdir().unwrap();

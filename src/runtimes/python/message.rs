@@ -262,6 +262,24 @@ fn outputs<S: Serializer>(outputs: &&[RequestedOutput], serializer: S) -> Result
     serializer.collect_seq(outputs.iter().map(|output| Output { name: &output.name, parameters: &output.parameters }))
 }
 
+/// Frames with more bytes than this that are copied are written and read on the compute pool: it takes 0.1 ms and more.
+pub(super) const LONG: usize = 64 << 10;
+
+/// Returns how many bytes of a request are copied into its frame: BYTES, but not the buffers of other tensors.
+pub(super) fn copied_bytes(request: &InferenceRequest) -> usize {
+    let copied = |input: &Tensor| match &input.data {
+        TensorData::Fixed(_) => 0,
+        TensorData::Variable(elements) => 4 * elements.len() + input.byte_len(),
+    };
+    request.inputs.iter().map(copied).sum()
+}
+
+/// Reports whether it takes long to read an answer. Only outputs with BYTES have a `count`.
+pub(super) fn is_long(answer: &Frame) -> bool {
+    let has_bytes = || answer.head.windows(8).any(|part| part == br#""count":"#);
+    answer.head.len() >= LONG || answer.tail.len() >= LONG && has_bytes()
+}
+
 /// Creates the frame of a request: for `model`, or as an item of a stream if `model` is `None`.
 pub(super) fn request_frame(
     kind: FrameKind,

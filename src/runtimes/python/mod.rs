@@ -34,6 +34,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::Runtime;
+use crate::compute::ComputePool;
 use crate::settings::ModelSettings;
 use crate::telemetry::exposition::{Expositions, MetricsSource};
 use crate::telemetry::workers::WorkerMetrics;
@@ -71,6 +72,8 @@ pub struct PythonOptions {
     /// The environment variables of this process.
     pub variables: BTreeMap<String, String>,
     pub metrics: WorkerMetrics,
+    /// The threads that write and read long frames.
+    pub compute: ComputePool,
 }
 
 /// The Python worker pools of a server. Clones share them.
@@ -163,6 +166,11 @@ impl Python {
         }))
     }
 
+    /// Returns the threads that write and read long frames, which the server shares.
+    pub fn compute(&self) -> &ComputePool {
+        &self.0.options.compute
+    }
+
     /// Returns the interpreter that a model would run with. Unpacks a packed environment, but runs no code of the model.
     ///
     /// # Errors
@@ -192,7 +200,7 @@ impl Python {
         let sdk = self.0.sdk.get_or_try_init(|| sdk::install(&options.variables)).await?;
         loop {
             let pool = self.pool(&key, &environment, sdk);
-            match model::load(&pool, settings, not_native).await {
+            match model::load(&pool, settings, not_native, &options.compute).await {
                 // The pool's last model was unloaded in the meantime, which closed the pool: try again with a new pool.
                 Err(PythonLoadError::Stopping) if pool.is_closed() && !self.0.loads.is_closed() => {}
                 outcome => return outcome,

@@ -8,16 +8,18 @@ use serde_json::{Map, Value, json};
 use tracing::{error, warn};
 
 use super::dispatch::{CallTarget, Lane, ModelNumber};
-use super::frame::{Frame, FrameError, FrameKind};
+use super::frame::{Frame, FrameError, FrameKind, OutgoingFrame};
 use super::message::{self, ErrorHead, FailureKind, HandlerInfo, MessageError};
 use super::pool::{AddedModel, ModelSpec, Pool};
 use super::stream::AnswerStream;
 use super::{CallError, PythonLoadError};
+use crate::compute::ComputePool;
 use crate::runtimes::{
     BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind,
     RuntimeStatus, answer_first, ready,
 };
 use crate::settings::ModelSettings;
+use crate::telemetry::limit::LogLimiter;
 use crate::types::json::{ShapeRule, read_request_with};
 use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, PathTemplate, Priority};
 
@@ -39,6 +41,9 @@ pub(super) struct PythonModel {
     loaded: bool,
     /// The number of workers on which the model can be called now.
     ready_workers: Arc<AtomicUsize>,
+    compute: ComputePool,
+    /// Limits the tracebacks in the log.
+    traceback_log: LogLimiter,
 }
 
 /// Loads a model in `pool`.
@@ -46,6 +51,7 @@ pub(super) async fn load(
     pool: &Arc<Pool>,
     settings: &ModelSettings,
     not_native: Option<&str>,
+    compute: &ComputePool,
 ) -> Result<Arc<dyn Runtime>, PythonLoadError> {
     let source = settings.source.as_deref().map(|path| path.to_string_lossy());
     let (name, version) = (settings.name.as_str(), settings.version());
@@ -85,6 +91,8 @@ pub(super) async fn load(
         handlers: loaded.handlers,
         loaded: loaded.ready,
         ready_workers,
+        compute: compute.clone(),
+        traceback_log: LogLimiter::default(),
     };
     // From here on, dropping the model unloads it, also if one of its routes is invalid.
     model.description.routes = model.handlers.iter().map(custom_route).collect::<Result<_, _>>()?;
@@ -179,14 +187,25 @@ impl PythonModel {
         let failure: ErrorHead = frame.read_head().map_err(inconsistent)?;
         let ErrorHead { kind, message, status, traceback } = failure;
         if kind != FailureKind::Mlserver && !traceback.is_empty() {
+            let (model, version) = (self.name.clone(), self.version.clone());
+            let summarize = move |suppressed| {
+                error!(model, version, "The model's code failed {suppressed} more times; tracebacks are limited.");
+            };
+            if !self.traceback_log.allows("traceback", summarize) {
+                return Err(failure_error(kind, status, message));
+            }
             let (model, version) = (self.name.as_str(), self.version.as_deref());
             error!(model, version, request_id = request, "The model's code failed.\n{}", traceback.trim_end());
         }
-        Err(match kind {
-            FailureKind::Mlserver => RuntimeError::rejected(status, message),
-            FailureKind::Model => RuntimeError::exception(message),
-            FailureKind::Cancelled | FailureKind::Request => RuntimeError::inconsistent(message),
-        })
+        Err(failure_error(kind, status, message))
+    }
+}
+
+fn failure_error(kind: FailureKind, status: u16, message: String) -> RuntimeError {
+    match kind {
+        FailureKind::Mlserver => RuntimeError::rejected(status, message),
+        FailureKind::Model => RuntimeError::exception(message),
+        FailureKind::Cancelled | FailureKind::Request => RuntimeError::inconsistent(message),
     }
 }
 
@@ -222,12 +241,15 @@ impl Runtime for PythonModel {
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             self.check_ready()?;
-            let frame = message::request_frame(FrameKind::Predict, Some(self.number), &request).map_err(too_long)?;
-            let (id, priority) = (request.id, request.priority);
-            drop(request.inputs);
+            let priority = request.priority;
+            let (frame, id) = predict_frame(&self.compute, self.number, request).await?;
             let target = CallTarget { model: self.number, lane: self.lane, priority };
             let frame = self.pool.call(target, frame, progress).await?;
             let frame = self.check_answer(&id, frame)?;
+            if message::is_long(&frame) {
+                let read = move || message::read_response(&frame).map_err(invalid_response);
+                return self.compute.run_at(priority, read).await?;
+            }
             message::read_response(&frame).map_err(invalid_response)
         })
     }
@@ -249,6 +271,20 @@ impl Runtime for PythonModel {
             message::read_reply(&frame).map_err(invalid_response)
         })
     }
+}
+
+/// Writes the frame of a request, which it frees, and returns the frame and the id of the request.
+async fn predict_frame(
+    compute: &ComputePool,
+    model: ModelNumber,
+    request: InferenceRequest,
+) -> Result<(OutgoingFrame, String), RuntimeError> {
+    let (priority, is_long) = (request.priority, message::copied_bytes(&request) >= message::LONG);
+    let write = move || {
+        let frame = message::request_frame(FrameKind::Predict, Some(model), &request).map_err(too_long)?;
+        Ok((frame, request.id))
+    };
+    if is_long { compute.run_at(priority, write).await? } else { write() }
 }
 
 /// Wraps the error of a frame that cannot be written or read, which is a bug of the server.
@@ -286,5 +322,46 @@ impl From<CallError> for RuntimeError {
             }
             CallError::Stopping => Self::stopping(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{BytesElements, Datatype, Parameters, Tensor, TensorData};
+    use std::num::NonZeroUsize;
+
+    fn texts(count: usize) -> InferenceRequest {
+        let elements: BytesElements = (0..count).map(|index| index.to_string()).collect();
+        let input = Tensor {
+            name: "x".to_owned(),
+            datatype: Datatype::Bytes,
+            shape: vec![count],
+            parameters: Parameters::new(),
+            data: TensorData::Variable(elements),
+        };
+        InferenceRequest { id: "r".to_owned(), inputs: vec![input], ..InferenceRequest::default() }
+    }
+
+    #[tokio::test]
+    async fn long_frames_are_written_on_the_compute_pool() {
+        let compute = ComputePool::new(NonZeroUsize::MIN);
+        let (release, gate) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::spawn({
+            let compute = compute.clone();
+            async move { compute.run(move || gate.recv().is_err()).await }
+        });
+        tokio::task::yield_now().await;
+        let numbers = Tensor::from_elements("x", vec![1 << 20], &vec![0.0_f32; 1 << 20]).unwrap();
+        let numbers = InferenceRequest { inputs: vec![numbers], ..InferenceRequest::default() };
+        for quick in [texts(100), numbers] {
+            let mut frame = Box::pin(predict_frame(&compute, 1, quick));
+            assert!(futures_util::poll!(&mut frame).is_ready(), "it is written at once, without a copy of its tensors");
+        }
+        let mut frame = Box::pin(predict_frame(&compute, 1, texts(20_000)));
+        assert!(futures_util::poll!(&mut frame).is_pending());
+        drop(release);
+        assert_eq!(frame.await.unwrap().1, "r");
+        assert!(busy.await.unwrap().unwrap());
     }
 }
