@@ -81,6 +81,11 @@ impl<P: Predictor> Runtime for P {
         Predictor::predict_stream(self, requests)
     }
 
+    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        drop(self);
+        ready(())
+    }
+
     fn call(&self, route: usize, _call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         ready(Err(RuntimeError::no_route(route)))
     }

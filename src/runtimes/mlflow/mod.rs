@@ -330,6 +330,11 @@ impl Runtime for MlflowModel {
         answer_first(self, requests)
     }
 
+    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        drop(self);
+        ready(())
+    }
+
     fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         Box::pin(async move {
             let text = match ROUTES.get(route).map(|(_, path)| *path) {
