@@ -277,6 +277,10 @@ mod tests {
             Box::pin(futures_util::stream::empty())
         }
 
+        fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::ready(()))
+        }
+
         fn call(&self, route: usize, _: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
             Box::pin(std::future::ready(Err(RuntimeError::no_route(route))))
         }

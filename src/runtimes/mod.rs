@@ -73,6 +73,10 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>>;
 
+    /// Drops this reference to the runtime. If it is the last one, the future ends when the memory of the model is free, or when
+    /// it has taken longer than it may.
+    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()>;
+
     /// Answers a stream of requests with any number of responses.
     ///
     /// The next response is computed when the stream is polled, which is how backpressure reaches the model. Dropping the

@@ -1,10 +1,13 @@
 //! More models than fit into the memory budget.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Folder, ServerBuilder, TestServer};
+use crate::support::python::with_python;
+use crate::support::worker_models::{self, has_ended, infer, pid, value};
+use crate::support::{Client, Folder, ServerBuilder, TestServer};
 
 const ONE_ROW: &str = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]}"#;
 const NAMES: [&str; 4] = ["m1", "m2", "m3", "m4"];
@@ -87,4 +90,28 @@ fn memory_budget_too_large_model_does_not_load() {
     assert_eq!(ended.code, Some(1));
     let reason = "Couldn't load model 'large': the model needs 251 bytes (`memory_bytes`), but pinned models take 0 of the 250 bytes of `models_max_bytes`";
     assert!(ended.stdout.contains(reason), "{}", ended.stdout);
+}
+
+#[test]
+fn memory_budget_waits_for_workers_of_evicted_models() {
+    // Each model has a worker of its own, and there is memory for one of them.
+    let folder = worker_models::folder(&[("a", "Trouble"), ("b", "Trouble")]);
+    let folder = ["a", "b"].iter().fold(folder, |folder, name| {
+        let parameters = json!({"memory_bytes": 100, "inference_pool_gid": name});
+        let settings = json!({"name": name, "implementation": "models.Trouble", "parameters": parameters});
+        folder.file(&format!("{name}/model-settings.json"), settings.to_string())
+    });
+    let settings = json!({"models_max_bytes": 150, "parallel_workers": 1});
+    let Some(starting) = with_python(folder.settings(&settings)) else { return };
+    let server = starting.start();
+    let client = Client::new(server.http);
+    let mut before = None;
+    for name in ["a", "b", "a", "b"] {
+        let asked = Instant::now();
+        let worker = pid(value(&infer(&client, name, "pid")));
+        assert!(asked.elapsed() < Duration::from_secs(6), "it waited for longer than the other worker took to end");
+        if let Some(before) = before.replace(worker) {
+            assert!(has_ended(before), "the model was loaded before the other one's worker had ended");
+        }
+    }
 }

@@ -88,6 +88,10 @@ impl Runtime for Gates {
         Box::pin(futures_util::stream::empty())
     }
 
+    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     fn call(&self, _: usize, _: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         Box::pin(std::future::pending())
     }

@@ -146,6 +146,12 @@ impl Runtime for Batched {
         Arc::clone(&self.batcher.runtime).predict_stream(requests)
     }
 
+    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        let runtime = Arc::clone(&self.batcher.runtime);
+        drop(self);
+        runtime.unload()
+    }
+
     fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         self.batcher.runtime.call(route, call)
     }

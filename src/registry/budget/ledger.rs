@@ -3,7 +3,8 @@
 //! Models that need memory wait in a queue. The first of them gets memory as soon as enough is free; until then, idle models
 //! are evicted, least recently used first. If none is idle, because requests keep arriving for all of them, the model that was
 //! loaded longest ago is drained: it takes no further requests, and is evicted when it has finished those it has. So every
-//! model gets its turn, and none is evicted while it is in use.
+//! model gets its turn, and none is evicted while it is in use. The memory of an evicted model counts until it is free, because
+//! the process of a Python model may need some time to unload it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub struct TooLarge {
 pub(super) struct Ledger<R> {
     budget: u64,
     used: u64,
+    /// The bytes of models that have been evicted and whose memory is not free yet, which are part of `used`.
+    leaving: u64,
     entries: BTreeMap<LedgerId, LedgerEntry<R>>,
     /// Models that wait for memory.
     queue: VecDeque<LedgerId>,
@@ -50,6 +53,8 @@ pub(super) struct Ledger<R> {
 struct LedgerEntry<R> {
     bytes: u64,
     pinned: bool,
+    /// Whether the model has been removed, and is only kept until its memory is free.
+    removed: bool,
     state: Residency<R>,
 }
 
@@ -61,6 +66,8 @@ enum Residency<R> {
     /// It has memory, and is being loaded.
     Loading,
     Resident(ResidentModel<R>),
+    /// It has been evicted, and its memory is not free yet.
+    Leaving,
 }
 
 #[derive(Debug)]
@@ -78,7 +85,7 @@ struct ResidentModel<R> {
 /// The effects of a change.
 #[derive(Debug)]
 pub(super) struct LedgerChanges<R> {
-    /// Models that were evicted. They must be dropped outside of all locks.
+    /// Models that were evicted. They must be unloaded outside of all locks, and their memory counts until [`Ledger::freed`].
     pub(super) evicted: Vec<(LedgerId, R)>,
     /// Models that may be loaded now.
     pub(super) granted: Vec<LedgerId>,
@@ -108,6 +115,7 @@ impl<R: Clone> Ledger<R> {
         Self {
             budget,
             used: 0,
+            leaving: 0,
             entries: BTreeMap::new(),
             queue: VecDeque::new(),
             last_id: 0,
@@ -126,7 +134,7 @@ impl<R: Clone> Ledger<R> {
     /// Adds a model that is not in memory.
     pub(super) fn add(&mut self, bytes: u64, pinned: bool) -> LedgerId {
         self.last_id += 1;
-        self.entries.insert(self.last_id, LedgerEntry { bytes, pinned, state: Residency::Absent });
+        self.entries.insert(self.last_id, LedgerEntry { bytes, pinned, removed: false, state: Residency::Absent });
         self.last_id
     }
 
@@ -150,7 +158,7 @@ impl<R: Clone> Ledger<R> {
             }
             Residency::Loading => Ok(MemoryRequest::Granted),
             Residency::Resident(present) if !present.draining => Ok(MemoryRequest::Resident),
-            Residency::Waiting | Residency::Resident(_) => Ok(MemoryRequest::Pending),
+            Residency::Waiting | Residency::Resident(_) | Residency::Leaving => Ok(MemoryRequest::Pending),
         }
     }
 
@@ -203,7 +211,7 @@ impl<R: Clone> Ledger<R> {
     pub(super) fn peek(&self, id: LedgerId) -> Option<&R> {
         match &self.entries.get(&id)?.state {
             Residency::Resident(present) => Some(&present.model),
-            Residency::Absent | Residency::Waiting | Residency::Loading => None,
+            Residency::Absent | Residency::Waiting | Residency::Loading | Residency::Leaving => None,
         }
     }
 
@@ -212,13 +220,36 @@ impl<R: Clone> Ledger<R> {
         !self.queue.is_empty()
     }
 
-    /// Removes a model from the ledger.
+    /// Removes a model from the ledger. If it was in memory, it counts until [`Ledger::freed`].
     pub(super) fn remove(&mut self, id: LedgerId) -> Option<R> {
         self.abandon(id);
-        let entry = self.entries.remove(&id)?;
-        let Residency::Resident(present) = entry.state else { return None };
+        let entry = self.entries.get_mut(&id)?;
+        match std::mem::replace(&mut entry.state, Residency::Leaving) {
+            Residency::Resident(present) => {
+                entry.removed = true;
+                self.leaving += entry.bytes;
+                Some(present.model)
+            }
+            Residency::Leaving => {
+                entry.removed = true;
+                None
+            }
+            Residency::Absent | Residency::Waiting | Residency::Loading => {
+                self.entries.remove(&id);
+                None
+            }
+        }
+    }
+
+    /// Records that the memory of a model that was evicted or removed is free.
+    pub(super) fn freed(&mut self, id: LedgerId) {
+        let Some(entry @ LedgerEntry { state: Residency::Leaving, .. }) = self.entries.get_mut(&id) else { return };
         self.used -= entry.bytes;
-        Some(present.model)
+        self.leaving -= entry.bytes;
+        entry.state = Residency::Absent;
+        if entry.removed {
+            self.entries.remove(&id);
+        }
     }
 
     /// Grants memory to the models in the queue, in order, and evicts others to make room.
@@ -235,9 +266,12 @@ impl<R: Clone> Ledger<R> {
                 entry.state = Residency::Loading;
                 self.queue.pop_front();
                 changes.granted.push(first);
+            } else if wanted - self.leaving <= self.budget {
+                // Enough memory is about to be free.
+                return changes;
             } else if let Some(idle) = self.longest_idle(now) {
                 self.evict(idle, &mut changes);
-            } else if !self.drain_oldest(wanted, now) {
+            } else if !self.drain_oldest(wanted - self.leaving, now) {
                 return changes;
             }
         }
@@ -265,8 +299,8 @@ impl<R: Clone> Ledger<R> {
 
     fn evict(&mut self, id: LedgerId, changes: &mut LedgerChanges<R>) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        if let Residency::Resident(present) = std::mem::replace(&mut entry.state, Residency::Absent) {
-            self.used -= entry.bytes;
+        if let Residency::Resident(present) = std::mem::replace(&mut entry.state, Residency::Leaving) {
+            self.leaving += entry.bytes;
             changes.evicted.push((id, present.model));
             changes.changed.push(id);
         }
@@ -291,7 +325,7 @@ impl<R: Clone> Ledger<R> {
     fn present(&mut self, id: LedgerId) -> Option<&mut ResidentModel<R>> {
         match &mut self.entries.get_mut(&id)?.state {
             Residency::Resident(present) => Some(present),
-            Residency::Absent | Residency::Waiting | Residency::Loading => None,
+            Residency::Absent | Residency::Waiting | Residency::Loading | Residency::Leaving => None,
         }
     }
 
@@ -303,7 +337,7 @@ impl<R: Clone> Ledger<R> {
         }
         self.entries.iter_mut().filter(|(_, entry)| !entry.pinned).filter_map(|(&id, entry)| match &mut entry.state {
             Residency::Resident(present) => Some((id, present)),
-            Residency::Absent | Residency::Waiting | Residency::Loading => None,
+            Residency::Absent | Residency::Waiting | Residency::Loading | Residency::Leaving => None,
         })
     }
 }
@@ -314,10 +348,27 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
+    /// Grants memory; that of evicted models is free at once.
+    fn settle(ledger: &mut Ledger<LedgerId>, now: Instant) -> LedgerChanges<LedgerId> {
+        let mut all = LedgerChanges::default();
+        loop {
+            let LedgerChanges { evicted, granted, changed } = ledger.reallocate(now);
+            all.granted.extend(granted);
+            all.changed.extend(changed);
+            if evicted.is_empty() {
+                return all;
+            }
+            for (id, _) in &evicted {
+                ledger.freed(*id);
+            }
+            all.evicted.extend(evicted);
+        }
+    }
+
     /// Requests memory for a model, and loads it if memory is granted.
     fn load_within_budget(ledger: &mut Ledger<LedgerId>, id: LedgerId, now: Instant) -> LedgerChanges<LedgerId> {
         let _ = ledger.request(id);
-        let changes = ledger.reallocate(now);
+        let changes = settle(ledger, now);
         if ledger.request(id) == Ok(MemoryRequest::Granted) {
             assert_eq!(ledger.loaded(id, id, true, now), None);
         }
@@ -353,12 +404,12 @@ mod tests {
         ledger.acquire(a).unwrap();
         assert!(evicted(&load_within_budget(&mut ledger, b, now)).is_empty());
         assert!(ledger.acquire(a).is_some(), "it was loaded only now");
-        ledger.reallocate(now + MIN_RESIDENCE);
+        settle(&mut ledger, now + MIN_RESIDENCE);
         assert_eq!(ledger.acquire(a), None, "it takes no further users");
         ledger.release(a);
-        assert!(ledger.reallocate(now + MIN_RESIDENCE).evicted.is_empty(), "it is in use");
+        assert!(settle(&mut ledger, now + MIN_RESIDENCE).evicted.is_empty(), "it is in use");
         ledger.release(a);
-        assert_eq!(evicted(&ledger.reallocate(now + MIN_RESIDENCE)), [a]);
+        assert_eq!(evicted(&settle(&mut ledger, now + MIN_RESIDENCE)), [a]);
         assert_eq!(ledger.request(b), Ok(MemoryRequest::Granted));
         assert_eq!(ledger.request(a), Ok(MemoryRequest::Pending));
     }
@@ -373,7 +424,7 @@ mod tests {
         load_within_budget(&mut ledger, b, now + MIN_RESIDENCE);
         assert_eq!(ledger.acquire(a), None);
         ledger.abandon(b);
-        assert_eq!(ledger.reallocate(now + MIN_RESIDENCE).changed, [a]);
+        assert_eq!(settle(&mut ledger, now + MIN_RESIDENCE).changed, [a]);
         assert!(ledger.acquire(a).is_some());
     }
 
@@ -389,6 +440,8 @@ mod tests {
         assert_eq!(evicted(&load_within_budget(&mut ledger, other, now + MIN_RESIDENCE)), [small]);
         assert_eq!(ledger.peek(pinned), Some(&pinned));
         ledger.remove(pinned);
+        assert_eq!(ledger.used(), 20, "it is being unloaded");
+        ledger.freed(pinned);
         assert_eq!(ledger.used(), 8);
         assert_eq!(ledger.request(large), Ok(MemoryRequest::Pending));
     }
@@ -400,7 +453,29 @@ mod tests {
         let [a, b] = [false; 2].map(|pinned| ledger.add(10, pinned));
         load_within_budget(&mut ledger, a, now);
         assert!(evicted(&load_within_budget(&mut ledger, b, now)).is_empty());
-        assert_eq!(evicted(&ledger.reallocate(now + MIN_RESIDENCE)), [a], "no caller has acquired it");
+        assert_eq!(evicted(&settle(&mut ledger, now + MIN_RESIDENCE)), [a], "no caller has acquired it");
+    }
+
+    #[test]
+    fn ledger_counts_evicted_model_until_its_memory_is_free() {
+        let now = Instant::now();
+        let mut ledger = Ledger::new(20);
+        let [a, b, c] = [false; 3].map(|pinned| ledger.add(10, pinned));
+        for id in [a, b] {
+            load_within_budget(&mut ledger, id, now);
+        }
+        let later = now + MIN_RESIDENCE;
+        assert_eq!(ledger.request(c), Ok(MemoryRequest::Pending));
+        let changes = ledger.reallocate(later);
+        assert_eq!((evicted(&changes), &changes.granted, ledger.used()), (vec![a], &vec![], 20));
+        assert!(ledger.reallocate(later).evicted.is_empty(), "one is enough");
+        assert_eq!(ledger.request(a), Ok(MemoryRequest::Pending), "it cannot return before it has gone");
+        ledger.freed(a);
+        assert_eq!((ledger.reallocate(later).granted, ledger.used()), (vec![c], 20));
+        assert_eq!(ledger.remove(b), Some(b));
+        assert_eq!(ledger.used(), 20);
+        ledger.freed(b);
+        assert_eq!(ledger.used(), 10);
     }
 
     proptest! {
@@ -433,7 +508,7 @@ mod tests {
                     }
                     _ => ledger.abandon(id),
                 }
-                let changes = ledger.reallocate(now);
+                let changes = settle(&mut ledger, now);
                 for (evicted, _) in changes.evicted {
                     prop_assert_eq!(users.get(&evicted).copied().unwrap_or(0), 0);
                 }
@@ -456,7 +531,7 @@ mod tests {
                         ledger.release(id);
                     }
                 }
-                for id in ledger.reallocate(now).granted {
+                for id in settle(&mut ledger, now).granted {
                     ledger.loaded(id, id, false, now);
                 }
             }

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -131,6 +132,11 @@ impl LedgerState {
         id
     }
 
+    fn freed(&mut self, id: LedgerId) {
+        self.ledger.freed(id);
+        self.signal(id);
+    }
+
     fn signal(&self, id: LedgerId) {
         if let Some(signal) = self.signals.get(&id) {
             signal.send_replace(());
@@ -148,16 +154,39 @@ impl LedgerState {
 
 impl MemoryBudget {
     /// Changes the ledger, and applies the effects on other models.
-    fn change<T>(&self, change: impl FnOnce(&mut LedgerState) -> T) -> T {
+    fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut LedgerState) -> T) -> T {
         let mut state = self.state.lock();
         let result = change(&mut state);
-        let changes = state.reallocate();
-        self.metrics.set_used(state.ledger.used());
-        drop(state);
-        self.metrics.count_evicted(changes.evicted.len());
-        // Evicted models are freed here, outside of the lock.
-        drop(changes);
-        result
+        loop {
+            let LedgerChanges { evicted, .. } = state.reallocate();
+            self.metrics.set_used(state.ledger.used());
+            drop(state);
+            self.metrics.count_evicted(evicted.len());
+            let freed: Vec<LedgerId> = evicted.into_iter().filter_map(|(id, model)| self.unload(id, model)).collect();
+            if freed.is_empty() {
+                return result;
+            }
+            state = self.state.lock();
+            for id in freed {
+                state.freed(id);
+            }
+        }
+    }
+
+    /// Unloads a model that was evicted or removed, and returns its id if its memory is free at once. Called without locks.
+    fn unload(self: &Arc<Self>, id: LedgerId, model: Arc<dyn Runtime>) -> Option<LedgerId> {
+        let mut unloading = model.unload();
+        if (&mut unloading).now_or_never().is_some() {
+            return Some(id);
+        }
+        // Without a runtime, the process is about to end.
+        let runtime = Handle::try_current().ok()?;
+        let memory = Arc::clone(self);
+        runtime.spawn(async move {
+            unloading.await;
+            memory.change(|state| state.freed(id));
+        });
+        None
     }
 }
 
@@ -318,7 +347,9 @@ impl BudgetedModel {
         let model = Arc::clone(self);
         let task = tokio::spawn(async move {
             let mut persistent = None;
-            while !model.try_to_load().await {
+            let mut failures = 0_u32;
+            while !model.try_to_load(failures.is_power_of_two() || failures == 0).await {
+                failures = failures.saturating_add(1);
                 // Continue even without callers, so that the server becomes ready again when the model can be loaded.
                 persistent.get_or_insert_with(|| WaitingCaller::new(&model));
                 tokio::time::sleep(RETRY_INTERVAL).await;
@@ -333,8 +364,9 @@ impl BudgetedModel {
 }
 
 impl BudgetedModel {
-    /// Loads the model, unless no caller waits for it any more. Returns false if the load failed and has to be retried.
-    async fn try_to_load(&self) -> bool {
+    /// Loads the model, unless no caller waits for it any more. Returns false if the load failed and has to be retried. The
+    /// failure is logged if it is the first one or `is_logged`.
+    async fn try_to_load(&self, is_logged: bool) -> bool {
         let (name, version) = (self.settings.name.as_str(), self.settings.version());
         let started = Instant::now();
         match self.load_within_budget(true).await {
@@ -348,8 +380,10 @@ impl BudgetedModel {
             Err(LoadError::Cancelled) => true,
             Err(failure) => {
                 let reason = chain(&failure);
-                error!(model = name, version, "Couldn't load model '{name}' on demand: {reason}");
-                *self.failure.lock() = Some(reason);
+                let before = self.failure.lock().replace(reason.clone());
+                if is_logged || before.as_ref() != Some(&reason) {
+                    error!(model = name, version, "Couldn't load model '{name}' on demand: {reason}");
+                }
                 self.memory.state.lock().signal(self.id);
                 false
             }
@@ -363,7 +397,9 @@ impl Drop for BudgetedModel {
             state.signals.remove(&self.id);
             state.ledger.remove(self.id)
         });
-        drop(removed);
+        if let Some(id) = removed.and_then(|model| self.memory.unload(self.id, model)) {
+            self.memory.change(|state| state.freed(id));
+        }
     }
 }
 
@@ -441,6 +477,12 @@ impl Runtime for OnDemand {
                 Err(error) => stream::iter([Err(error)]).right_stream(),
             }
         }))
+    }
+
+    /// Removes the model from the ledger, which waits for its memory.
+    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        drop(self);
+        Box::pin(std::future::ready(()))
     }
 
     fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {

@@ -198,6 +198,84 @@ async fn budget_streams_keep_model_in_memory() {
     other.await.unwrap();
 }
 
+/// A model whose memory is free some time after it has been unloaded, as in a worker.
+#[derive(Debug)]
+struct SlowToLeave(Arc<TestState>, Description);
+
+impl Runtime for SlowToLeave {
+    fn description(&self) -> &Description {
+        &self.1
+    }
+
+    fn status(&self) -> RuntimeStatus {
+        RuntimeStatus::AVAILABLE
+    }
+
+    fn parallelism(&self) -> usize {
+        1
+    }
+
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn predict(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        progress.begin();
+        Box::pin(std::future::ready(Ok(InferenceResponse { id: request.id, ..InferenceResponse::default() })))
+    }
+
+    fn predict_stream(self: Arc<Self>, _: RequestStream) -> ResponseStream {
+        Box::pin(stream::empty())
+    }
+
+    fn call(&self, route: usize, _: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        Box::pin(std::future::ready(Err(RuntimeError::no_route(route))))
+    }
+
+    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            self.0.live.fetch_sub(1, Ordering::SeqCst);
+        })
+    }
+}
+
+#[derive(Debug)]
+struct SlowToLeaveLoader(Arc<TestState>);
+
+impl Loader for SlowToLeaveLoader {
+    fn load(&self, _: ModelSettings) -> RuntimeFuture<'_> {
+        let live = self.0.live.fetch_add(1, Ordering::SeqCst) + 1;
+        self.0.most.fetch_max(live, Ordering::SeqCst);
+        let model = SlowToLeave(Arc::clone(&self.0), Description::native());
+        Box::pin(std::future::ready(Ok(Arc::new(model) as Arc<dyn Runtime>)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn budget_waits_until_the_memory_of_evicted_models_is_free() {
+    let world = Arc::new(TestState::default());
+    let metrics = MemoryMetrics::register(&mut MetricsRegistry::default());
+    let loader = BudgetLoader::new(SlowToLeaveLoader(Arc::clone(&world)), 20, PathBuf::from("/"), metrics);
+    let mut models = Vec::new();
+    for _ in 0..4 {
+        models.push(loader.load(settings(10, false)).await.unwrap());
+    }
+    for round in 0..12 {
+        let asked = Instant::now();
+        models[round % 4].predict(request("x"), Arc::new(())).await.unwrap();
+        assert!(asked.elapsed() < Duration::from_secs(10), "{:?} in round {round}", asked.elapsed());
+    }
+    assert_eq!(world.most.load(Ordering::SeqCst), 2, "two at a time, including those that are being unloaded");
+    drop(models);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!((world.live.load(Ordering::SeqCst), loader.memory.state.lock().ledger.used()), (0, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn budget_requests_for_resident_models_do_not_visit_all_models() {
     let world = Arc::new(TestState::default());

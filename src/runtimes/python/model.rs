@@ -258,6 +258,14 @@ impl Runtime for PythonModel {
         if self.streams { AnswerStream::open(self, requests) } else { answer_first(self, requests) }
     }
 
+    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        // Others may still use the model, which is then unloaded when they drop it.
+        match Arc::try_unwrap(self) {
+            Ok(model) => Box::pin(Arc::clone(&model.pool).unload(model.number)),
+            Err(_) => ready(()),
+        }
+    }
+
     fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         Box::pin(async move {
             self.check_ready()?;
@@ -307,7 +315,7 @@ pub(super) fn invalid_response(error: MessageError) -> RuntimeError {
 
 impl Drop for PythonModel {
     fn drop(&mut self) {
-        self.pool.remove(self.number);
+        drop(self.pool.remove(self.number));
     }
 }
 

@@ -19,18 +19,25 @@ use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 pub(super) use calls::OpenCall;
 
-use super::PythonLoadError;
 use super::dispatch::{Dispatch, ModelNumber};
-use super::frame::{FrameKind, OutgoingFrame};
+use super::frame::{Frame, FrameKind, OutgoingFrame};
 use super::message::{self, LoadHead, LoadedHead, ReadyHead};
 use super::process::WorkerProgram;
+<<<<<<< HEAD
 use crate::shutdown::supervised;
+=======
+use super::{CallError, PythonLoadError};
+>>>>>>> wt-c
 use crate::telemetry::workers::WorkerMetrics;
 use crate::types::InferenceRequest;
 use calls::PoolCall;
+
+/// How much longer than `stop_timeout` the memory of a removed model counts, if its worker does not unload it.
+const UNLOAD_MARGIN: Duration = Duration::from_secs(2);
 
 /// After this many failed starts in a row, calls fail instead of waiting for the next start.
 const MAX_FAILED_STARTS: u32 = 2;
@@ -66,6 +73,17 @@ pub(super) struct Pool {
     wake: Vec<Notify>,
     stop: CancellationToken,
     supervisors: Mutex<JoinSet<()>>,
+    /// The number of supervisors that have not ended.
+    running: watch::Sender<usize>,
+}
+
+/// A model that has been removed, and is being unloaded.
+#[derive(Debug)]
+pub(super) struct RemovedModel {
+    /// The answers of its workers.
+    answers: Vec<oneshot::Receiver<Result<Frame, CallError>>>,
+    /// Whether it was the pool's last model, so that the workers end.
+    ends_workers: bool,
 }
 
 #[derive(Debug)]
@@ -165,6 +183,7 @@ impl Pool {
             wake: std::iter::repeat_with(Notify::new).take(size).collect(),
             stop: CancellationToken::new(),
             supervisors: Mutex::new(JoinSet::new()),
+            running: watch::Sender::new(size),
             options,
         });
         for worker in 0..size {
@@ -268,23 +287,44 @@ impl Pool {
         Some(Ok(AddedModel { number, loaded, ready_workers }))
     }
 
-    /// Unloads a model from every worker, and closes the pool if it was the last one.
-    pub(super) fn remove(&self, number: ModelNumber) {
+    /// Unloads a model from every worker, and closes the pool if it was the last one. Returns `None` if it is not there.
+    pub(super) fn remove(&self, number: ModelNumber) -> Option<RemovedModel> {
         let mut state = self.state.lock();
-        let Some(model) = state.models.remove(&number) else { return };
+        let model = state.models.remove(&number)?;
         model.ready_workers.store(0, Ordering::Release);
+        let mut answers = Vec::new();
         for worker in model.states.into_keys() {
             state.dispatch.remove_model(worker, number);
+            // A worker that is not running needs no unload.
             if state.links[worker].mailbox.is_some() {
-                // The answer is ignored. A worker that is not running needs no unload.
-                let (reply, _) = oneshot::channel();
+                let (reply, answer) = oneshot::channel();
                 state.send_to(worker, message::unload_frame(number), reply);
+                answers.push(answer);
             }
         }
-        if state.models.is_empty() {
+        let ends_workers = state.models.is_empty();
+        if ends_workers {
             state.closed = true;
             drop(state);
             self.stop.cancel();
+        }
+        Some(RemovedModel { answers, ends_workers })
+    }
+
+    /// Removes a model, and waits until its workers have unloaded it or have ended, for not much longer than they may take.
+    pub(super) async fn unload(self: Arc<Self>, number: ModelNumber) {
+        let Some(RemovedModel { answers, ends_workers }) = self.remove(number) else { return };
+        let unloaded = async {
+            if ends_workers {
+                // Fails only if the pool is dropped.
+                let _ = self.running.subscribe().wait_for(|running| *running == 0).await;
+            } else {
+                futures_util::future::join_all(answers).await;
+            }
+        };
+        let limit = self.options.stop_timeout + UNLOAD_MARGIN;
+        if tokio::time::timeout(limit, unloaded).await.is_err() {
+            warn!(pool = self.options.name, "A model was not unloaded within {} s.", limit.as_secs_f64());
         }
     }
 
@@ -345,7 +385,7 @@ impl RemovalGuard<'_> {
 impl Drop for RemovalGuard<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.pool.remove(number);
+            drop(self.pool.remove(number));
         }
     }
 }

@@ -75,6 +75,7 @@ impl Pool {
         for call in placed.into_iter().map(|placed| placed.call).chain(queued) {
             call.reply.send(Err(CallError::Stopping));
         }
+        self.running.send_modify(|running| *running -= 1);
     }
 
     /// Runs a worker until it has been reaped, redistributes its calls, and returns how it ended.
