@@ -108,7 +108,7 @@ def grpc(name: str, model: str, message: bytes, compressed: bool = False) -> Att
 
 
 def attacks() -> Iterator[Attack]:
-    models = ["iris-xgboost", "iris-lightgbm", "logistic", "words", "wide", "mlflow", "echo"]
+    models = ["iris-xgboost", "breast-cancer-lightgbm", "logistic", "words", "wide", "mlflow", "echo"]
     outputs = ",".join(['{"name":"predict"}'] * 20_000)
     declared = '{"name":"x","shape":[4000000000000000,1],"datatype":"BYTES","data":"a"}'
     for model in models:
@@ -261,11 +261,10 @@ def models(folder: Path, sklearn: Path) -> None:
         (folder / name / "model-settings.json").write_text(json.dumps(settings))
         return folder / name
 
-    for name in ("iris-xgboost", "iris-lightgbm"):
-        subprocess.run(["cp", "-r", str(MODELS / name), str(folder / name)], check=True) if folder.is_dir() else (
-            folder.mkdir(parents=True),
-            subprocess.run(["cp", "-r", str(MODELS / name), str(folder / name)], check=True),
-        )
+    folder.mkdir(parents=True)
+    for path in MODELS.iterdir():
+        if (path / "model-settings.json").is_file():
+            subprocess.run(["cp", "-r", str(path), str(folder / path.name)], check=True)
     for name in ("wide", "words", "logistic"):
         path = model(name, "mlserver_sklearn.SKLearnModel", uri="./model.joblib", extra={"backend": "native"})
         if name == "wide":

@@ -97,17 +97,12 @@ impl<P: Predictor> Runtime for P {
         Predictor::predict_stream(self, requests)
     }
 
-<<<<<<< HEAD
-    fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
-        Predictor::call(self, route, call)
-=======
     fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
         drop(self);
         ready(())
     }
 
-    fn call(&self, route: usize, _call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
-        ready(Err(RuntimeError::no_route(route)))
->>>>>>> wt-c
+    fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        Predictor::call(self, route, call)
     }
 }

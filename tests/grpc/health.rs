@@ -104,6 +104,10 @@ async fn health_watch_reports_model_ready() {
 struct Flapping(Arc<AtomicBool>);
 
 impl Runtime for Flapping {
+    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     fn description(&self) -> &Description {
         &crate::support::TEST_RUNTIME
     }

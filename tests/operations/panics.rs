@@ -25,6 +25,10 @@ fn answer(request: InferenceRequest) -> InferenceResponse {
 }
 
 impl Runtime for Fragile {
+    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     fn description(&self) -> &Description {
         &crate::support::TEST_RUNTIME
     }

@@ -348,18 +348,6 @@ impl Predictor for MlflowModel {
         })
     }
 
-<<<<<<< HEAD
-=======
-    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
-        answer_first(self, requests)
-    }
-
-    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        drop(self);
-        ready(())
-    }
-
->>>>>>> wt-c
     fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         Box::pin(async move {
             let text = match ROUTES.get(route).map(|(_, path)| *path) {

@@ -27,11 +27,8 @@ use super::dispatch::{Dispatch, ModelNumber};
 use super::frame::{Frame, FrameKind, OutgoingFrame};
 use super::message::{self, LoadHead, LoadedHead, ReadyHead};
 use super::process::WorkerProgram;
-<<<<<<< HEAD
-use crate::shutdown::supervised;
-=======
 use super::{CallError, PythonLoadError};
->>>>>>> wt-c
+use crate::shutdown::supervised;
 use crate::telemetry::workers::WorkerMetrics;
 use crate::types::InferenceRequest;
 use calls::PoolCall;
