@@ -13,10 +13,10 @@ const FIRST_ALLOCATION: usize = 256 << 10;
 
 /// Compressed bytes may become this many times as many, or [`MODERATE`] bytes if that is more: numbers as JSON rarely compress to
 /// less than a tenth, and what a client sends should cost it about as much as it costs the server.
-const MAX_RATIO: usize = 16;
+const MAX_RATIO: usize = 10;
 
 /// The decompressed size, in bytes, up to which the ratio does not matter.
-const MODERATE: usize = 16 << 20;
+const MODERATE: usize = 8 << 20;
 
 /// The most decompressed bytes that are reserved at once.
 const LARGEST_STEP: usize = 1 << 20;
@@ -196,7 +196,7 @@ mod tests {
         let DecompressError::Ratio(error) = error else { unreachable!("{error:?}") };
         assert_eq!(
             error.to_string(),
-            "16328 compressed bytes become more than 16777216: only up to 16 MiB may be more than 16 times the compressed \
+            "8174 compressed bytes become more than 8388608: only up to 8 MiB may be more than 10 times the compressed \
              size; send the body without compression"
         );
     }

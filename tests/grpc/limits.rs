@@ -96,7 +96,7 @@ async fn gzip_bomb_is_rejected_without_decompression() {
     let connection = Http2::connect(server.grpc).await;
     let (code, message) = connection.call(INFER, &[("grpc-encoding", "gzip")], &bomb).await.end();
     assert_eq!(code, Code::ResourceExhausted as i32);
-    assert!(message.contains("compressed bytes become more than 16777216: "), "{message}");
+    assert!(message.contains("compressed bytes become more than 8388608: "), "{message}");
     assert!(server.peak_memory() < 100 << 10, "{} KiB", server.peak_memory());
     assert_eq!(server.get("/v2/health/ready").status, 200);
 }
