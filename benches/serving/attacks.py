@@ -135,7 +135,9 @@ def attacks() -> Iterator[Attack]:
         yield grpc("empty inputs", model, names)
         contents = b"".join(field_of(8, b"") for _ in range(490_000))
         yield grpc("empty strings", model, field_of(5, field_of(1, b"x") + field_of(2, b"BYTES") + field_of(5, contents)))
-        zeros = field_of(5, field_of(1, b"x") + field_of(2, b"INT64") + field_of(3, integers) + field_of(5, field_of(3, bytes(count))))
+        count = 8_000_000
+        described = field_of(1, b"x") + field_of(2, b"INT64") + field_of(3, varint(count))
+        zeros = field_of(5, described + field_of(5, field_of(3, bytes(count))))
         yield grpc("gzip of integers", model, zeros, True)
     rows = ",".join(["1"] * 140)
     yield Attack("wide output (wide)", *v2("wide", tensor("[140,1]", "FP64", f"[{rows}]")))

@@ -58,7 +58,8 @@ impl PythonRepository {
             body: bytes::Bytes::new(),
         };
         let failed = |reason: String| CustomError { reason: format!("the model repository failed: {reason}") };
-        let CustomReply { status, body, .. } = self.0.call(index, call).await.map_err(|error| failed(chain(&error)))?;
+        let CustomReply { status, body, .. } =
+            self.0.call(index, call, Arc::new(())).await.map_err(|error| failed(chain(&error)))?;
         if status != StatusCode::OK {
             return Err(failed(format!("status {status}")));
         }

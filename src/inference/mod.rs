@@ -30,9 +30,9 @@ use crate::registry::{ModelState, NotFound, QueueFull, RegisteredModel, Registry
 use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::Traces;
-use crate::types::{ByteBudget, CustomCall, CustomReply, InferenceRequest, InferenceResponse, OverBudget};
+use crate::types::{ByteBudget, CustomCall, CustomReply, InferenceRequest, InferenceResponse, OverBudget, Priority};
 use admission::AdmissionSlots;
-use queued::RequestTiming;
+use queued::{QueueEntry, RequestTiming};
 pub use stream::StreamLimits;
 use stream::{IdleTimer, StreamSlots, StreamSource, StreamedResponses};
 
@@ -337,6 +337,11 @@ impl Inference {
         self.slots.admission()
     }
 
+    /// Returns the target of a call of a model's own route. The call has the default version's timeouts.
+    pub fn custom_target(&self, model: Arc<RegisteredModel>) -> ModelTarget {
+        ModelTarget { model, with_version: false, deadline: None, traces: self.traces.clone() }
+    }
+
     /// Waits until the server has a slot for a request, for callers that would rather wait than be rejected.
     ///
     /// # Errors
@@ -428,18 +433,19 @@ impl Inference {
 
     /// Answers a call of a model's own route, which is at index `route` of its description.
     ///
-    /// It is admitted like a request, but only the transport counts it.
+    /// It is admitted, waits and is limited like a request, but only the transport counts it.
     ///
     /// # Errors
     ///
     /// [`InferenceError::kind`] classifies the error.
     pub async fn call(
         &self,
-        model: &RegisteredModel,
+        target: &ModelTarget,
         route: usize,
         call: CustomCall,
         admission: &mut Admission,
     ) -> Result<CustomReply, InferenceError> {
+        let model = &target.model;
         let reply = async {
             if self.is_stopping() {
                 return Err(InferenceError::Stopping);
@@ -448,11 +454,18 @@ impl Inference {
                 return Err(InferenceError::NotReady { name: model.name.clone(), version: model.version.clone() });
             };
             self.slots.admit(admission)?;
-            let reply = runtime.call(route, call).await?;
+            let entry =
+                QueueEntry { bytes: call.body.len(), priority: Priority::default(), trace: None, counted: false };
+            let work = |progress| runtime.call(route, call, progress);
+            let (reply, _) = queued::run(target, entry, admission, work).await?;
             admission.reservation.grow(reply.body.len())?;
             Ok(reply)
         };
-        reply.await.inspect_err(|failure| log_failure(model, "", failure))
+        let result = match target.deadline(Instant::now()) {
+            None => reply.await,
+            Some((deadline, timeout)) => tokio::time::timeout_at(deadline, reply).await.unwrap_or(Err(timeout)),
+        };
+        result.inspect_err(|failure| log_failure(model, "", failure))
     }
 
     /// Predicts, and reserves the bytes of the response in addition to those of the request.

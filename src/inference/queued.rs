@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{Admission, InferenceError, ModelTarget};
 use crate::registry::{QueueFull, RegisteredModel};
-use crate::runtimes::{Progress, Runtime, RuntimeError};
+use crate::runtimes::{BoxFuture, Progress, Runtime, RuntimeError};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::{RequestPhase, Traces};
 use crate::types::{ByteReservation, InferenceRequest, InferenceResponse, Priority, Tensor, TraceContext};
@@ -27,6 +27,25 @@ struct QueuedRequest {
     batch: OnceLock<TraceContext>,
     /// The bytes of the response, as far as they are known before it is there.
     response: Mutex<ByteReservation>,
+    /// Whether the metrics of inference count it.
+    counted: bool,
+}
+
+/// What the queue of a model has to know of a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct QueueEntry {
+    pub(super) bytes: usize,
+    pub(super) priority: Priority,
+    pub(super) trace: Option<TraceContext>,
+    /// Whether the metrics of inference count it: those of calls of a model's own routes do not.
+    pub(super) counted: bool,
+}
+
+impl QueueEntry {
+    pub(super) fn of(request: &InferenceRequest) -> Self {
+        let bytes = request.inputs.iter().map(Tensor::byte_len).sum();
+        Self { bytes, priority: request.priority, trace: request.trace, counted: true }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -55,31 +74,30 @@ pub(super) struct RequestTiming {
 }
 
 impl QueuedRequest {
-    fn enter(
-        target: &ModelTarget,
-        request: &InferenceRequest,
-        response: ByteReservation,
-    ) -> Result<QueueGuard, QueueFull> {
-        let bytes = request.inputs.iter().map(Tensor::byte_len).sum();
-        target.model.queue.enter(bytes, request.priority)?;
+    fn enter(target: &ModelTarget, entry: QueueEntry, response: ByteReservation) -> Result<QueueGuard, QueueFull> {
+        let QueueEntry { bytes, priority, trace, counted } = entry;
+        target.model.queue.enter(bytes, priority)?;
         let stage = Mutex::new(RequestStage::Waiting { since: Instant::now(), before: Duration::ZERO });
         let request = Self {
             model: Arc::clone(&target.model),
             with_version: target.with_version,
             bytes,
-            priority: request.priority,
+            priority,
             stage,
-            trace: request.trace,
+            trace,
             traces: target.traces.clone(),
             batch: OnceLock::new(),
             response: Mutex::new(response),
+            counted,
         };
-        request.metrics().enter_queue();
+        if let Some(metrics) = request.metrics() {
+            metrics.enter_queue();
+        }
         Ok(QueueGuard(Arc::new(request)))
     }
 
-    fn metrics(&self) -> &ModelMetrics {
-        self.model.metrics(self.with_version)
+    fn metrics(&self) -> Option<&ModelMetrics> {
+        self.counted.then(|| self.model.metrics(self.with_version))
     }
 
     /// Records the stages of the request, up to `stage`, in its trace.
@@ -107,8 +125,10 @@ impl Progress for QueuedRequest {
             let waited = now.saturating_duration_since(since);
             *stage = RequestStage::Running { since: now, waited: before + waited };
             self.model.queue.begin(self.bytes, self.priority, now);
-            self.metrics().leave_queue();
-            self.metrics().record_queue(waited);
+            if let Some(metrics) = self.metrics() {
+                metrics.leave_queue();
+                metrics.record_queue(waited);
+            }
         }
     }
 
@@ -122,7 +142,9 @@ impl Progress for QueuedRequest {
             *stage = RequestStage::Waiting { since: Instant::now(), before: waited };
             // It has been admitted, so it returns even if the queue is full by now.
             self.model.queue.return_to(self.bytes, self.priority);
-            self.metrics().enter_queue();
+            if let Some(metrics) = self.metrics() {
+                metrics.enter_queue();
+            }
         }
     }
 
@@ -137,7 +159,9 @@ impl Drop for QueueGuard {
         let stage = std::mem::replace(&mut *self.0.stage.lock(), RequestStage::Ended);
         if let RequestStage::Waiting { .. } = stage {
             self.0.model.queue.leave(self.0.bytes, self.0.priority);
-            self.0.metrics().leave_queue();
+            if let Some(metrics) = self.0.metrics() {
+                metrics.leave_queue();
+            }
         }
         if self.0.trace.is_some() {
             self.0.trace(stage);
@@ -158,8 +182,23 @@ pub(super) async fn predict(
     request: InferenceRequest,
     admission: &mut Admission,
 ) -> Result<(InferenceResponse, RequestTiming), InferenceError> {
-    let guard = QueuedRequest::enter(target, &request, admission.reservation.sibling())?;
-    let work = runtime.predict(request, Arc::clone(&guard.0) as Arc<dyn Progress>);
+    let entry = QueueEntry::of(&request);
+    run(target, entry, admission, |progress| runtime.predict(request, progress)).await
+}
+
+/// Queues work for a model and does it, within the timeouts of the model's settings.
+///
+/// # Errors
+///
+/// Fails if the model's queue is full, if a timeout passes, or if the work fails.
+pub(super) async fn run<'a, T>(
+    target: &ModelTarget,
+    entry: QueueEntry,
+    admission: &mut Admission,
+    work: impl FnOnce(Arc<dyn Progress>) -> BoxFuture<'a, Result<T, RuntimeError>>,
+) -> Result<(T, RequestTiming), InferenceError> {
+    let guard = QueuedRequest::enter(target, entry, admission.reservation.sibling())?;
+    let work = work(Arc::clone(&guard.0) as Arc<dyn Progress>);
     // `overdue` is polled only if there is no response at once.
     let response = tokio::select! {
         biased;
@@ -175,7 +214,9 @@ pub(super) async fn predict(
         }
         RequestStage::Ended => RequestTiming::default(),
     };
-    guard.0.metrics().record_predict(timing.predict);
+    if let Some(metrics) = guard.0.metrics() {
+        metrics.record_predict(timing.predict);
+    }
     target.model.queue.served(timing.predict);
     Ok((response, timing))
 }
@@ -222,7 +263,7 @@ mod tests {
     use super::*;
     use crate::inference::{Admission, Inference};
     use crate::registry::{LoadError, Loader, Registry};
-    use crate::runtimes::{BoxFuture, Description, RequestStream, ResponseStream, RuntimeError, RuntimeStatus};
+    use crate::runtimes::{Description, RequestStream, ResponseStream, RuntimeError, RuntimeStatus};
     use crate::settings::ModelSettings;
     use crate::telemetry::inference::InferenceMetrics;
     use crate::telemetry::metrics::Registry as MetricsRegistry;
@@ -281,7 +322,12 @@ mod tests {
             Box::pin(std::future::ready(()))
         }
 
-        fn call(&self, route: usize, _: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        fn call(
+            &self,
+            route: usize,
+            _: CustomCall,
+            _: Arc<dyn Progress>,
+        ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
             Box::pin(std::future::ready(Err(RuntimeError::no_route(route))))
         }
     }

@@ -85,7 +85,12 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream;
 
     /// Answers a call of one of the routes in the description; `route` is its index. Dropping the future cancels the call.
-    fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>>;
+    fn call(
+        &self,
+        route: usize,
+        call: CustomCall,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>>;
 }
 
 /// The properties of a loaded model, which never change while it is loaded.

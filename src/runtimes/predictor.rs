@@ -102,7 +102,13 @@ impl<P: Predictor> Runtime for P {
         ready(())
     }
 
-    fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+    fn call(
+        &self,
+        route: usize,
+        call: CustomCall,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        progress.begin();
         Predictor::call(self, route, call)
     }
 }

@@ -137,7 +137,7 @@ impl Runtime for Flapping {
         Box::pin(stream::empty())
     }
 
-    fn call(&self, _: usize, _: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+    fn call(&self, _: usize, _: CustomCall, _: Arc<dyn Progress>) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         Box::pin(std::future::pending())
     }
 }

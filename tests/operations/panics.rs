@@ -61,7 +61,7 @@ impl Runtime for Fragile {
         Box::pin(first.chain(stream::once(async { unreachable!("injected") })))
     }
 
-    fn call(&self, _: usize, _: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+    fn call(&self, _: usize, _: CustomCall, _: Arc<dyn Progress>) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         Box::pin(std::future::pending())
     }
 }

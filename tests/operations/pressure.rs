@@ -92,7 +92,7 @@ impl Runtime for Gates {
         Box::pin(std::future::ready(()))
     }
 
-    fn call(&self, _: usize, _: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+    fn call(&self, _: usize, _: CustomCall, _: Arc<dyn Progress>) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         Box::pin(std::future::pending())
     }
 }

@@ -94,6 +94,33 @@ fn custom_route_plain_handler_does_not_block_and_sees_disconnect() {
 }
 
 #[test]
+fn custom_route_has_the_timeouts_and_the_queue_of_its_model() {
+    let source = fs::read(repository_path("tests/fixtures/workers/handlers.py")).unwrap();
+    let start = |parameters: Value| {
+        let settings = json!({"name": "m", "implementation": "models.Routes", "parameters": parameters});
+        let folder = Folder::new().file("m/models.py", &source).file("m/model-settings.json", settings.to_string());
+        Some(starting(folder, &json!({}))?.start())
+    };
+    let Some(server) = start(json!({"predict_timeout": 0.1})) else { return };
+    assert_eq!(server.get("/plain").error(504), "`predict_timeout` (0.1 s) exceeded");
+    drop(server);
+    let Some(server) = start(json!({"request_timeout": 0.1})) else { return };
+    assert_eq!(server.get("/plain").error(504), "`request_timeout` (0.1 s) exceeded");
+    drop(server);
+
+    let Some(server) = start(json!({"max_queue_requests": 1})) else { return };
+    let answer = server.request(&Method::GET, "/plain", &[("request-timeout", "0.1")], b"");
+    assert_eq!(answer.error(504), "the client's deadline has passed");
+    // Plain handlers run one at a time: one of these runs, one waits, and the others are too many.
+    let statuses: Vec<_> = thread::scope(|scope| {
+        let calls: Vec<_> = (0..6).map(|_| scope.spawn(|| server.get("/plain").status)).collect();
+        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    });
+    assert!(statuses.contains(&503) && statuses.contains(&200), "{statuses:?}");
+    assert!(statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
+}
+
+#[test]
 fn custom_route_follows_load_and_unload() {
     let Some(starting) = starting(folder(&[("a", "Routes"), ("b", "Second")]), &json!({})) else { return };
     let server = starting.start();

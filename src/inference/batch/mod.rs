@@ -152,8 +152,13 @@ impl Runtime for Batched {
         runtime.unload()
     }
 
-    fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
-        self.batcher.runtime.call(route, call)
+    fn call(
+        &self,
+        route: usize,
+        call: CustomCall,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        self.batcher.runtime.call(route, call, progress)
     }
 }
 

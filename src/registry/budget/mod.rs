@@ -485,11 +485,16 @@ impl Runtime for OnDemand {
         Box::pin(std::future::ready(()))
     }
 
-    fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+    fn call(
+        &self,
+        route: usize,
+        call: CustomCall,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         Box::pin(async move {
             let lease = self.model.lease().await?;
             let runtime = lease.runtime()?;
-            runtime.call(route, call).await
+            runtime.call(route, call, progress).await
         })
     }
 }

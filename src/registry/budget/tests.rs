@@ -232,7 +232,12 @@ impl Runtime for SlowToLeave {
         Box::pin(stream::empty())
     }
 
-    fn call(&self, route: usize, _: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+    fn call(
+        &self,
+        route: usize,
+        _: CustomCall,
+        _: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         Box::pin(std::future::ready(Err(RuntimeError::no_route(route))))
     }
 

@@ -266,7 +266,12 @@ impl Runtime for PythonModel {
         }
     }
 
-    fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+    fn call(
+        &self,
+        route: usize,
+        call: CustomCall,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
         Box::pin(async move {
             self.check_ready()?;
             let handler = self.handlers.get(route).ok_or_else(|| RuntimeError::no_route(route))?;
@@ -274,7 +279,7 @@ impl Runtime for PythonModel {
             let frame = message::call_frame(self.number, &handler.name, call).map_err(too_long)?;
             let lane = if handler.plain { Lane::Thread(self.number) } else { Lane::Loop };
             let target = CallTarget { model: self.number, lane, priority: Priority::default() };
-            let frame = self.pool.call(target, frame, Arc::new(())).await?;
+            let frame = self.pool.call(target, frame, progress).await?;
             let frame = self.check_answer(&id, frame)?;
             message::read_reply(&frame).map_err(invalid_response)
         })

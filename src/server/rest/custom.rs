@@ -10,7 +10,7 @@ use super::errors::RequestError;
 use super::instrument::Observation;
 use super::respond::{self, BodyChunks, Response};
 use super::route;
-use super::{App, RequestBody, body};
+use super::{App, RequestBody, body, deadline};
 use crate::inference::Admission;
 use crate::registry::{CustomMatch, CustomTarget};
 use crate::server::{model_headers, panic_boundary};
@@ -67,6 +67,9 @@ async fn call<B: RequestBody>(
         body::read_any(&parts.headers, body, limit, &app.compute, &mut admission.reservation).await?
     };
     let CustomTarget { model, index, parameters } = target;
+    // A header that means something else to the model is not an error.
+    let deadline = deadline::of(&parts.headers).ok().flatten();
+    let target = app.inference.custom_target(model).with_deadline(deadline);
     let call = CustomCall {
         method: parts.method.clone(),
         path: path.to_owned(),
@@ -75,7 +78,7 @@ async fn call<B: RequestBody>(
         headers: parts.headers.clone(),
         body,
     };
-    let CustomReply { status, mut headers, body } = app.inference.call(&model, index, call, admission).await?;
+    let CustomReply { status, mut headers, body } = app.inference.call(&target, index, call, admission).await?;
     model_headers::filter_custom(&mut headers);
     Ok(respond::response(status, headers, BodyChunks::from(body)))
 }
