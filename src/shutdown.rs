@@ -79,8 +79,10 @@ pub fn spawn_supervised(name: &'static str, task: impl Future<Output = ()> + Sen
 /// # Errors
 ///
 /// Fails if the future panics. What it changed before that stays changed.
-pub async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, String> {
-    AssertUnwindSafe(work).catch_unwind().await.map_err(|payload| message(payload.as_ref()))
+///
+/// Not an `async fn`, whose future would hold `work` twice and be copied with each move.
+pub fn catch_panic<T>(work: impl Future<Output = T>) -> impl Future<Output = Result<T, String>> {
+    AssertUnwindSafe(work).catch_unwind().map(|result| result.map_err(|payload| message(payload.as_ref())))
 }
 
 fn message(payload: &(dyn Any + Send)) -> String {

@@ -46,14 +46,18 @@ pub trait Predictor: fmt::Debug + Send + Sync + 'static {
     /// Answers one request.
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>>;
 
-    /// Answers one request, and reports when its prediction begins. By default it begins at once.
+    /// Answers one request, reports when its prediction begins, and reserves the memory of the response. By default it begins at
+    /// once.
     fn predict_with(
         &self,
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         progress.begin();
-        self.predict(request)
+        match progress.reserve(self.response_bytes(&request)) {
+            Ok(()) => self.predict(request),
+            Err(error) => ready(Err(error)),
+        }
     }
 
     /// See [`Runtime::predict_stream`].
@@ -87,9 +91,6 @@ impl<P: Predictor> Runtime for P {
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        if let Err(error) = progress.reserve(Predictor::response_bytes(self, &request)) {
-            return ready(Err(error));
-        }
         Predictor::predict_with(self, request, progress)
     }
 

@@ -185,6 +185,7 @@ impl Predictor for SklearnModel {
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             let methods = self.methods(&request.outputs)?;
+            progress.reserve(self.response_bytes(&request))?;
             let rows = request.inputs.first().and_then(|input| input.shape.first()).copied().unwrap_or(1);
             let calls = u32::try_from(methods.len()).unwrap_or(u32::MAX);
             if self.model.estimate(rows).saturating_mul(calls) <= INLINE {

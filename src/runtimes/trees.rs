@@ -83,6 +83,13 @@ impl TreeModel {
         Ok(outputs)
     }
 
+    /// Returns the size of outputs for so many rows, in bytes.
+    fn size_of(&self, outputs: &[EnsembleOutput], rows: usize) -> usize {
+        let row: usize =
+            outputs.iter().map(|&output| self.row_bytes[usize::from(output == EnsembleOutput::PredictProba)]).sum();
+        row.saturating_mul(rows)
+    }
+
     /// Decodes a request and checks that it fits the model.
     fn decode<'r>(&self, request: &'r InferenceRequest) -> Result<DecodedInputs<'r>, RuntimeError> {
         let decoded = codecs::decode(request, self.content_type.as_deref())?;
@@ -157,9 +164,7 @@ impl Predictor for TreeModel {
 
     fn response_bytes(&self, request: &InferenceRequest) -> usize {
         let (Ok(outputs), Ok(decoded)) = (self.outputs(request), self.decode(request)) else { return 0 };
-        let row: usize =
-            outputs.iter().map(|&output| self.row_bytes[usize::from(output == EnsembleOutput::PredictProba)]).sum();
-        row.saturating_mul(decoded.rows())
+        self.size_of(&outputs, decoded.rows())
     }
 
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
@@ -174,6 +179,7 @@ impl Predictor for TreeModel {
         Box::pin(async move {
             let outputs = self.outputs(&request)?;
             let decoded = self.decode(&request)?;
+            progress.reserve(self.size_of(&outputs, decoded.rows()))?;
             let outputs_count = u32::try_from(outputs.len()).unwrap_or(u32::MAX);
             if self.model.estimate(decoded.rows()).saturating_mul(outputs_count) <= INLINE {
                 progress.begin();

@@ -23,6 +23,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::TryFutureExt;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body::Body;
@@ -204,10 +205,8 @@ async fn run<I, S>(
     let service = service_fn(move |request: Request<Incoming>| {
         let active = of_requests.begin(request.version() == http::Version::HTTP_2);
         let response = app.call(request.map(|body| PacedBody::new(body, body_timeout)));
-        async move {
-            let response = response.await?;
-            Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, active)))
-        }
+        // Not an `async` block, whose future would hold that of the response twice and be copied with each move.
+        response.map_ok(|response| response.map(|body| TrackedBody::new(body, active)))
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let mut closing = false;

@@ -1,5 +1,6 @@
 //! The boundary for panics: each becomes an error of one request.
 
+use futures_util::FutureExt;
 use tracing::error;
 
 use crate::shutdown::catch_panic;
@@ -10,9 +11,14 @@ use crate::shutdown::catch_panic;
 pub(super) struct RequestPanicked;
 
 /// Handles a request, or one step of a stream, on `route`. A panic is logged and ends only this request.
-pub(super) async fn contain<T>(route: &str, work: impl Future<Output = T>) -> Result<T, RequestPanicked> {
-    catch_panic(work).await.map_err(|reason| {
-        error!(route, reason, "A request panicked. This is a bug in mlserver.");
-        RequestPanicked
+pub(super) fn contain<T>(
+    route: &str,
+    work: impl Future<Output = T>,
+) -> impl Future<Output = Result<T, RequestPanicked>> {
+    catch_panic(work).map(move |result| {
+        result.map_err(|reason| {
+            error!(route, reason, "A request panicked. This is a bug in mlserver.");
+            RequestPanicked
+        })
     })
 }

@@ -336,6 +336,7 @@ impl Predictor for MlflowModel {
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
+            progress.reserve(self.response_bytes(&request))?;
             let rows = request.inputs.first().and_then(|input| input.shape.first()).copied().unwrap_or(1);
             if self.model.evaluator.estimate(rows) <= INLINE {
                 progress.begin();

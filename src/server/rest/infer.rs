@@ -110,10 +110,14 @@ pub(super) async fn read<B: RequestBody>(
     let until = deadline::of(headers)?;
     let target = target.with_deadline(until);
     let reservation = &mut admission.reservation;
-    let received = body::read(headers, body, app.max_body_bytes, &app.compute, reservation);
+    let (limit, compute) = (app.max_body_bytes, &app.compute);
     let body = match until {
-        None => received.await?,
-        Some(until) => timeout_at(until, received).await.map_err(|_| InferenceError::Deadline)??,
+        None => body::read(headers, body, limit, compute, reservation).await?,
+        // Boxed, so that the futures of requests without a deadline stay small.
+        Some(until) => {
+            let received = Box::pin(body::read(headers, body, limit, compute, reservation));
+            timeout_at(until, received).await.map_err(|_| InferenceError::Deadline)??
+        }
     };
     let rule = match &target.model.state {
         ModelState::Ready(runtime) => runtime.description().shape_rule(),

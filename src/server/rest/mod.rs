@@ -148,7 +148,8 @@ impl App {
             if only_repository {
                 return respond::not_found(path, &parts.uri, &self.root_path).map(ResponseBody::from);
             }
-            let (response, observation) = custom::answer(&self, parts, path, body, &mut admission).await;
+            // Boxed, so that the futures of the protocol's routes stay small.
+            let (response, observation) = Box::pin(custom::answer(&self, parts, path, body, &mut admission)).await;
             return self.end(response, parts, observation, admission).await;
         };
         if !route.allows(&parts.method) {
@@ -159,8 +160,8 @@ impl App {
         }
         let observation = Observation::start(&self, &route, parts);
         let trace = observation.as_ref().and_then(Observation::trace);
-        let work = self.act(&route, parts, path, body, trace, &mut admission);
-        let response = match panic_boundary::contain(route.spec.template, work).await {
+        let act = self.act(&route, parts, path, body, trace, &mut admission);
+        let response = match panic_boundary::contain(route.spec.template, act).await {
             Ok(Answer::Complete(response)) => response,
             Ok(Answer::Events(events)) => return events.respond(self, observation, parts.uri.clone()),
             Err(panicked) => RequestError::from(panicked).response(),
