@@ -182,7 +182,7 @@ fn announced_body_that_never_comes_delays_an_error_by_a_few_seconds_at_most() {
 
 #[test]
 fn response_that_is_not_read_frees_its_slot_over_http1() {
-    let server = echo(&json!({"http_write_timeout": 0.5, "max_in_flight": 1}));
+    let server = echo(&json!({"http_write_timeout": 2, "max_in_flight": 1}));
     // More than the buffers of both sockets hold.
     let length = 40 << 20;
     let head = format!(
@@ -204,7 +204,7 @@ fn response_that_is_not_read_frees_its_slot_over_http1() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn response_that_is_not_read_resets_its_stream_over_http2() {
-    let server = echo(&json!({"http_write_timeout": 0.5, "max_in_flight": 1}));
+    let server = echo(&json!({"http_write_timeout": 2, "max_in_flight": 1}));
     let connection = Http2::connect(server.grpc).await;
     let large = framed(0, &raw_request("echo", "UINT8", &[1 << 20], vec![0; 1 << 20]).encode_to_vec());
     let mut unread = connection.open(GRPC_INFER, &large).await;
@@ -224,7 +224,7 @@ async fn response_that_is_not_read_resets_its_stream_over_http2() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn last_bytes_that_are_not_read_free_their_slot_over_http2() {
-    let server = echo(&json!({"http_write_timeout": 0.5, "max_in_flight": 1}));
+    let server = echo(&json!({"http_write_timeout": 2, "max_in_flight": 1}));
     // The window takes some bytes of the only part of the response, so that the rest waits in the connection.
     let connection = Http2::connect_with_window(server.grpc, 10).await;
     let request = framed(0, &raw_request("echo", "UINT8", &[1000], vec![0; 1000]).encode_to_vec());
