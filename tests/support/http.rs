@@ -128,6 +128,11 @@ impl Connection {
         let _ = self.0.write_all(bytes.as_ref());
     }
 
+    /// Waits until the first byte of a response has arrived, without reading it.
+    pub(crate) fn wait_for_response(&self) {
+        assert_eq!(self.0.peek(&mut [0]).unwrap(), 1);
+    }
+
     /// Closes the write half of the connection.
     pub(crate) fn finish(&mut self) {
         // Fails when the server has closed the connection already.
