@@ -82,8 +82,7 @@ fn good_clients_are_answered_among_2000_idle_connections() {
     Client::new(server.http).post(INFER, BODY).ok();
     assert_eq!(Client::new(server.http).get("/v2/health/ready").status, 200);
     assert_eq!(Client::new(server.metrics.unwrap()).get("/metrics").status, 200);
-    // It takes milliseconds, but other tests run at the same time.
-    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     assert!(server.descriptors() < 1024);
     let evicted = metric(&server, r#"connections_closed_total{reason="evicted"}"#);
     assert!(evicted >= 1000.0, "{evicted}");

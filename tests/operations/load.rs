@@ -145,12 +145,11 @@ fn overload_with_default_settings_answers_every_caller_in_time() {
     let slowest = slowest.into_inner().unwrap();
     let after = server.memory();
     println!("{slowest:?} at most; {answered} answered, {rejected} rejected; {before} KiB, then {after} KiB");
-    // A debug build beside other tests: `benches/serving/attacks.py` measures less than 2 s.
-    assert!(slowest < Duration::from_secs(5), "a caller waited for {slowest:?}");
+    assert!(slowest < Duration::from_secs(3), "a caller waited for {slowest:?}");
     let capacity = duration.as_secs_f64() / alone.as_secs_f64();
     let used = f64::from(u32::try_from(answered).unwrap()) / capacity;
-    assert!(used > 0.5, "{answered} answered of {capacity}");
-    assert!(rejected > answered, "{answered} answered, {rejected} rejected");
+    assert!(used > 0.8, "{answered} answered of {capacity}");
+    assert!(rejected > answered * 3, "{answered} answered, {rejected} rejected");
     assert!(after <= before + (50 << 10), "{before} KiB, then {after} KiB");
 }
 
