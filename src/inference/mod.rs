@@ -242,7 +242,7 @@ impl Inference {
         self.streams.idle_timeout()
     }
 
-    /// Limits the bytes that all requests in flight and their responses take. Without it, there is no limit.
+    /// Limits the memory of all requests in flight and their responses to `budget`. By default, it is unlimited.
     #[must_use]
     pub fn with_byte_budget(self, budget: ByteBudget) -> Self {
         Self { slots: self.slots.with_budget(budget), ..self }

@@ -199,7 +199,7 @@ pub(super) async fn run<'a, T>(
 ) -> Result<(T, RequestTiming), InferenceError> {
     let guard = QueuedRequest::enter(target, entry, admission.reservation.sibling())?;
     let work = work(Arc::clone(&guard.0) as Arc<dyn Progress>);
-    // `overdue` is polled only if there is no response at once.
+    // If the response is ready at the first poll, `overdue` is not polled, and sets no timer.
     let response = tokio::select! {
         biased;
         response = work => response?,

@@ -1,4 +1,4 @@
-//! Decides when a queue is overloaded, and which of its requests are shed. Pure: the clock is an argument, there is no I/O.
+//! Decides whether a queue is overloaded, and which requests it sheds. Pure: the time is an argument, and there is no I/O.
 //!
 //! The rule is a controlled delay. The *backlog* is the time that the waiting requests will take, judged by how fast the queue
 //! has been moving. If it stays above a target for [`INTERVAL`], the queue is overloaded until it has fallen to half of that:
@@ -377,7 +377,7 @@ mod tests {
             prop_assert!(queue.ended.iter().all(|ended| ended.outcome == Outcome::Predicted));
         }
 
-        /// Nothing is shed while less arrives than can be predicted, and no request waits long whatever arrives.
+        /// No request is shed while fewer arrive than the model can predict. At any rate of arrivals, no request waits long.
         #[test]
         fn waits_are_bounded_for_any_load(
             service in 1..300_u64,

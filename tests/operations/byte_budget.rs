@@ -1,4 +1,4 @@
-//! The byte budget: the memory of requests in flight and their responses has a limit, whatever they are made of.
+//! The byte budget: a limit on the memory of all requests in flight and their responses.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -132,7 +132,8 @@ struct ServerParts {
 struct ConnectionTables {
     /// Those of clients that send requests.
     requests: ConnectionTable,
-    /// Those of operators, who must get in when there is no room for more clients.
+    /// The connections of operators to the metrics and admin ports. They have slots of their own, so that operators can connect
+    /// when clients take all others.
     reserved: ConnectionTable,
 }
 

@@ -6,7 +6,8 @@ use tracing::warn;
 /// Connections are not limited to fewer than this: with less, nothing works anyway.
 const FEWEST: u64 = 16;
 
-/// The most connections by default, whatever the limit on open files: each takes some 10 KiB of memory.
+/// The upper limit on the default of `max_connections`, however high the limit on open files is. Each connection takes about
+/// 10 KiB of memory.
 const MOST: u64 = 16_384;
 
 /// Descriptors that are kept for other purposes: model files, pipes of workers, reserved listeners.

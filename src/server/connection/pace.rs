@@ -71,7 +71,7 @@ impl<B> PacedBody<B> {
         Self { body, pace, received: 0, waited: Duration::ZERO, waiting: None, failed: None }
     }
 
-    /// Returns how long the server continues to wait, and the error after that. `None` if there is no limit.
+    /// Returns the remaining time for the next bytes, and the error when it has passed. `None` if the time is unlimited.
     fn patience(&self) -> Option<(Duration, SlowBody)> {
         let received = self.received;
         match self.pace {
