@@ -130,7 +130,7 @@ struct ServerParts {
 /// The connections of listeners, by the limit that they share.
 #[derive(Clone)]
 struct ConnectionTables {
-    /// Those of clients that send requests.
+    /// The connections of clients to the REST and gRPC ports.
     requests: ConnectionTable,
     /// The connections of operators to the metrics and admin ports. They have slots of their own, so that operators can connect
     /// when clients take all others.
