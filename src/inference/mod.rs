@@ -337,7 +337,7 @@ impl Inference {
         self.slots.admission()
     }
 
-    /// Returns the target of a call of a model's own route. The call has the default version's timeouts.
+    /// Returns the target of a call of one of the model's own routes.
     pub fn custom_target(&self, model: Arc<RegisteredModel>) -> ModelTarget {
         ModelTarget { model, with_version: false, deadline: None, traces: self.traces.clone() }
     }
