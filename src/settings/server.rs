@@ -32,6 +32,12 @@ pub struct Settings {
     /// `None` if there is no limit on how long a worker may be silent.
     #[serde(deserialize_with = "convert::seconds_or_never")]
     pub worker_hang_timeout: Option<Duration>,
+    /// `None` if there is no limit on how long a model may take to load.
+    #[serde(deserialize_with = "convert::seconds_or_never")]
+    pub worker_load_timeout: Option<Duration>,
+    /// In bytes of resident memory.
+    pub worker_memory_limit: Option<u64>,
+    pub max_requests_per_worker: Option<u64>,
     /// The interpreter of models without an environment of their own.
     pub python_executable: Option<PathBuf>,
     pub environments_dir: PathBuf,

@@ -55,6 +55,24 @@ pub static SERVER: SettingGroup = SettingGroup {
             "Seconds without a response after which a busy worker is replaced; 0 means no limit",
         ),
         SettingField::new(
+            "worker_load_timeout",
+            SECONDS,
+            FieldDefault::Float(1800.0),
+            "Seconds a model may take to load before its worker is replaced; 0 means no limit",
+        ),
+        SettingField::new(
+            "worker_memory_limit",
+            POSITIVE,
+            FieldDefault::Null,
+            "Memory of a worker in bytes: it is replaced at 80 % and killed at 100 %",
+        ),
+        SettingField::new(
+            "max_requests_per_worker",
+            POSITIVE,
+            FieldDefault::Null,
+            "Number of predictions after which a worker is replaced",
+        ),
+        SettingField::new(
             "python_executable",
             FieldKind::Text,
             FieldDefault::Null,

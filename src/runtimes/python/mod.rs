@@ -12,6 +12,7 @@ mod fixtures;
 mod frame;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod memory_group;
 mod message;
 mod model;
 mod output;
@@ -19,6 +20,7 @@ mod pool;
 mod process;
 mod sdk;
 mod stream;
+mod supervision;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -57,6 +59,12 @@ pub struct PythonOptions {
     pub stop_timeout: Duration,
     /// How long a worker may be unresponsive before it is killed; `None` means no limit.
     pub hang_timeout: Option<Duration>,
+    /// How long a model may take to load before its worker is killed; `None` means no limit.
+    pub load_timeout: Option<Duration>,
+    /// The resident memory in bytes at which a worker is killed; `None` means no limit.
+    pub memory_limit: Option<u64>,
+    /// The number of predictions after which a worker is replaced; `None` means no limit.
+    pub max_requests: Option<u64>,
     /// The interpreter of models without an environment of their own.
     pub interpreter: Option<PathBuf>,
     /// The archive with the environment of those models. Used only if `interpreter` is `None`.
@@ -147,6 +155,8 @@ impl From<FrameError> for PythonLoadError {
 enum CallError {
     #[error("{0}")]
     WorkerLost(Arc<WorkerExit>),
+    #[error("worker {worker} lost the call")]
+    Lost { worker: String },
     #[error("no worker is running: {reason}")]
     NoWorker { reason: String },
     #[error("the server is shutting down")]
@@ -235,6 +245,9 @@ impl Python {
                 logging: options.logging.clone(),
                 paths: options.paths.clone(),
                 hang_timeout: options.hang_timeout,
+                load_timeout: options.load_timeout,
+                memory_limit: options.memory_limit,
+                max_requests: options.max_requests,
                 stop_timeout: options.stop_timeout,
                 loads: Arc::clone(loads),
                 metrics: options.metrics.clone(),

@@ -7,7 +7,7 @@ use http::Method;
 use serde_json::{Map, Value, json};
 use tracing::{error, warn};
 
-use super::dispatch::{CallTarget, Lane, ModelNumber};
+use super::dispatch::{CallTarget, ModelNumber};
 use super::frame::{Frame, FrameError, FrameKind, OutgoingFrame};
 use super::message::{self, ErrorHead, FailureKind, HandlerInfo, MessageError};
 use super::pool::{AddedModel, ModelSpec, Pool};
@@ -30,8 +30,8 @@ pub(super) struct PythonModel {
     version: Option<String>,
     pub(super) pool: Arc<Pool>,
     pub(super) number: ModelNumber,
-    /// The lane in which `predict` runs.
-    lane: Lane,
+    /// Whether `predict` is a plain function.
+    plain: bool,
     /// Whether the model implements `predict_stream`.
     streams: bool,
     description: Description,
@@ -79,7 +79,7 @@ pub(super) async fn load(
         version: version.map(str::to_owned),
         pool: Arc::clone(pool),
         number,
-        lane: if loaded.plain { Lane::Thread(number) } else { Lane::Loop },
+        plain: loaded.plain,
         streams: loaded.streams,
         description: Description {
             backend: "python",
@@ -243,7 +243,7 @@ impl Runtime for PythonModel {
             self.check_ready()?;
             let priority = request.priority;
             let (frame, id) = predict_frame(&self.compute, self.number, request).await?;
-            let target = CallTarget { model: self.number, lane: self.lane, priority };
+            let target = CallTarget { model: self.number, plain: self.plain, priority };
             let frame = self.pool.call(target, frame, progress).await?;
             let frame = self.check_answer(&id, frame)?;
             if message::is_long(&frame) {
@@ -277,8 +277,7 @@ impl Runtime for PythonModel {
             let handler = self.handlers.get(route).ok_or_else(|| RuntimeError::no_route(route))?;
             let id = call.headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
             let frame = message::call_frame(self.number, &handler.name, call).map_err(too_long)?;
-            let lane = if handler.plain { Lane::Thread(self.number) } else { Lane::Loop };
-            let target = CallTarget { model: self.number, lane, priority: Priority::default() };
+            let target = CallTarget { model: self.number, plain: handler.plain, priority: Priority::default() };
             let frame = self.pool.call(target, frame, progress).await?;
             let frame = self.check_answer(&id, frame)?;
             message::read_reply(&frame).map_err(invalid_response)
@@ -330,6 +329,10 @@ impl From<CallError> for RuntimeError {
             CallError::WorkerLost(exit) => {
                 Self::new(RuntimeErrorKind::WorkerLost, format!("the request was lost: {exit}"))
             }
+            CallError::Lost { worker } => Self::new(
+                RuntimeErrorKind::WorkerLost,
+                format!("the request was lost: worker {worker} no longer knows it; this is a bug in mlserver"),
+            ),
             CallError::NoWorker { reason } => {
                 Self::new(RuntimeErrorKind::Unavailable, format!("no worker of the model is running: {reason}"))
             }

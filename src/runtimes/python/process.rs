@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -24,12 +24,13 @@ use bytes::BytesMut;
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
 use super::frame::{OutgoingFrame, PAGE_BYTES};
+use super::memory_group::{MemoryGroup, oom_kills, read_small};
 use super::output::{self, OutputStream};
 use crate::shutdown::spawn_supervised;
 
@@ -42,6 +43,8 @@ const SOCKET_BUFFER: usize = 1 << 20;
 
 /// How long a process may take to exit by itself once its socket is closed.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(400);
+/// How long a process that hangs may take to write the stacks of its threads.
+const STACKS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The program that a worker runs.
 #[derive(Debug, Clone)]
@@ -58,19 +61,41 @@ pub(super) struct WorkerProgram {
 pub(super) struct WorkerProcess {
     child: Child,
     pid: Pid,
-    page: File,
+    page: CallsPage,
     last_lines: LastLines,
     readers: [JoinHandle<()>; 2],
     oom_kills: Option<u64>,
+    memory_limit: Option<u64>,
+    memory_group: Option<MemoryGroup>,
+}
+
+/// The page of shared memory in which a worker records the calls that have begun.
+#[derive(Debug, Clone)]
+pub(super) struct CallsPage(Arc<File>);
+
+impl CallsPage {
+    /// Returns whether user code had begun to run for a call.
+    pub(super) fn had_begun(&self, id: u64) -> bool {
+        let mut begun = [0; 8];
+        let offset = id * 8 % PAGE_BYTES as u64;
+        // If the page cannot be read, the call counts as begun: it must not run twice.
+        self.0.read_exact_at(&mut begun, offset).is_err() || u64::from_le_bytes(begun) == id
+    }
 }
 
 impl WorkerProcess {
-    /// Spawns a worker called `name`, and sends it `hello`.
+    /// Spawns a worker called `name`, and sends it `hello`. If control groups can be created, the kernel limits the memory
+    /// of the worker to `memory_limit` bytes.
     ///
     /// # Errors
     ///
     /// Fails if a system resource is exhausted or the program cannot be run.
-    pub(super) fn start(program: &WorkerProgram, name: &str, hello: OutgoingFrame) -> io::Result<(Self, UnixStream)> {
+    pub(super) fn start(
+        program: &WorkerProgram,
+        name: &str,
+        hello: OutgoingFrame,
+        memory_limit: Option<u64>,
+    ) -> io::Result<(Self, UnixStream)> {
         let (ours, theirs) = StdUnixStream::pair()?;
         for end in [&ours, &theirs] {
             // The system may allow less.
@@ -98,6 +123,7 @@ impl WorkerProcess {
         drop(command);
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let pid = pid.ok_or_else(|| io::Error::other("the process exited immediately"))?;
+        let memory_group = memory_limit.and_then(|limit| MemoryGroup::create(pid, limit));
         send_hello(&ours, hello, &page)?;
         ours.set_nonblocking(true)?;
         let stream = UnixStream::from_std(ours)?;
@@ -111,20 +137,16 @@ impl WorkerProcess {
                 output::log(err, OutputStream::Stderr, name.to_owned(), Some(last_lines.clone())),
             ),
         ];
-        let page = File::from(page);
-        Ok((Self { child, pid, page, last_lines, readers, oom_kills }, stream))
+        let page = CallsPage(Arc::new(File::from(page)));
+        Ok((Self { child, pid, page, last_lines, readers, oom_kills, memory_limit, memory_group }, stream))
     }
 
     pub(super) const fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Returns whether user code had begun to run for a call.
-    pub(super) fn had_begun(&self, id: u64) -> bool {
-        let mut begun = [0; 8];
-        let offset = id * 8 % PAGE_BYTES as u64;
-        // If the page cannot be read, the call counts as begun: it must not run twice.
-        self.page.read_exact_at(&mut begun, offset).is_err() || u64::from_le_bytes(begun) == id
+    pub(super) fn page(&self) -> CallsPage {
+        self.page.clone()
     }
 
     /// Waits until the process has exited by itself.
@@ -141,7 +163,15 @@ impl WorkerProcess {
         resident_bytes: u64,
         kill_reason: Option<ExitReason>,
     ) -> WorkerExit {
-        let timeout = if kill_reason.is_some() { Duration::ZERO } else { EXIT_TIMEOUT };
+        let timeout = match kill_reason {
+            Some(reason) if reason.leaves_stacks() => {
+                // The interpreter writes the stacks of all threads to standard error when it is aborted.
+                let _ = kill_process(self.pid, Signal::ABORT);
+                STACKS_TIMEOUT
+            }
+            Some(_) => Duration::ZERO,
+            None => EXIT_TIMEOUT,
+        };
         let by_itself = tokio::time::timeout(timeout, self.child.wait()).await;
         // The group may outlive its leader.
         let _ = kill_process_group(self.pid, Signal::KILL);
@@ -155,11 +185,14 @@ impl WorkerProcess {
                 reader.abort();
             }
         }
+        let over_limit =
+            self.memory_limit.filter(|_| self.memory_group.take().is_some_and(|group| group.oom_kills() > 0));
+        let reason = kill_reason.or(over_limit.map(ExitReason::OverMemoryLimit));
         WorkerExit {
             worker: worker.to_owned(),
             pid: self.pid.as_raw_nonzero().get(),
-            reason: kill_reason.unwrap_or_else(|| ExitReason::from_status(status, killed_by_us)),
-            out_of_memory: oom_kills() > self.oom_kills,
+            reason: reason.unwrap_or_else(|| ExitReason::from_status(status, killed_by_us)),
+            out_of_memory: over_limit.is_none() && oom_kills() > self.oom_kills,
             resident_bytes,
             last_lines: self.last_lines.take(),
         }
@@ -200,8 +233,14 @@ pub(super) enum ExitReason {
     Killed,
     /// The server killed it, because it was unresponsive for longer than this limit of the settings.
     Hung(Duration),
+    /// The server killed it, because a call occupied one of its threads for longer than this limit of the settings.
+    HungCall(Duration),
     /// The server killed it, because a call took longer than this limit of its model's settings.
     TimedOut(Duration),
+    /// The server killed it, because a model took longer than this limit of the settings to load.
+    LoadTimedOut(Duration),
+    /// The server or the kernel killed it, because it used more memory than this limit of the settings, in bytes.
+    OverMemoryLimit(u64),
     /// The server killed it, because it violated the protocol.
     Protocol,
     Unknown,
@@ -220,14 +259,20 @@ impl ExitReason {
         }
     }
 
+    /// Returns whether it is of interest what the process was doing.
+    const fn leaves_stacks(self) -> bool {
+        matches!(self, Self::Hung(_) | Self::HungCall(_) | Self::TimedOut(_) | Self::LoadTimedOut(_))
+    }
+
     /// Returns the value of the metrics' label `reason`.
     pub(super) const fn label(self) -> &'static str {
         match self {
             Self::Exit(_) => "exit",
             Self::Signal(_) => "signal",
             Self::Killed | Self::Unknown => "lost",
-            Self::Hung(_) => "hang",
-            Self::TimedOut(_) => "timeout",
+            Self::Hung(_) | Self::HungCall(_) => "hang",
+            Self::TimedOut(_) | Self::LoadTimedOut(_) => "timeout",
+            Self::OverMemoryLimit(_) => "memory",
             Self::Protocol => "protocol",
         }
     }
@@ -241,6 +286,21 @@ impl fmt::Display for ExitReason {
             Self::Killed => f.write_str("closed its connection and had to be killed"),
             Self::Hung(limit) => {
                 write!(f, "was killed: unresponsive for more than {} s (`worker_hang_timeout`)", limit.as_secs())
+            }
+            Self::HungCall(limit) => write!(
+                f,
+                "was killed: a call ran for more than {} s (`worker_hang_timeout`; a model may have a `predict_timeout` instead)",
+                limit.as_secs()
+            ),
+            Self::LoadTimedOut(limit) => {
+                write!(
+                    f,
+                    "was killed: a model took more than {} s to load (`worker_load_timeout`)",
+                    limit.as_secs_f64()
+                )
+            }
+            Self::OverMemoryLimit(limit) => {
+                write!(f, "was killed: it used more than {} MiB of memory (`worker_memory_limit`)", limit >> 20)
             }
             Self::TimedOut(limit) => {
                 write!(f, "was killed: a prediction took more than {} s (`predict_timeout`)", limit.as_secs_f64())
@@ -316,29 +376,4 @@ pub(super) fn resident_memory(pid: Pid) -> Option<u64> {
     let text = read_small(Path::new(&format!("/proc/{}/statm", pid.as_raw_nonzero())))?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
-}
-
-/// Returns how many processes of this control group the kernel has killed for lack of memory.
-fn oom_kills() -> Option<u64> {
-    let groups = read_small(Path::new("/proc/self/cgroup"))?;
-    let candidates = groups.lines().filter_map(|line| {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (parts.next()?, parts.next()?.trim_start_matches('/'));
-        if controllers.is_empty() {
-            return Some(Path::new("/sys/fs/cgroup").join(path).join("memory.events"));
-        }
-        let memory = controllers.split(',').any(|name| name == "memory");
-        memory.then(|| Path::new("/sys/fs/cgroup/memory").join(path).join("memory.oom_control"))
-    });
-    candidates.filter_map(|path| read_small(&path)).find_map(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
-        line.trim().parse().ok()
-    })
-}
-
-/// Reads a small file of `/proc` or `/sys`.
-fn read_small(path: &Path) -> Option<String> {
-    let mut text = String::new();
-    File::open(path).ok()?.take(64 << 10).read_to_string(&mut text).ok()?;
-    Some(text)
 }

@@ -11,7 +11,7 @@ use tracing::error;
 use super::{Pool, PoolState};
 use crate::runtimes::Progress;
 use crate::runtimes::python::CallError;
-use crate::runtimes::python::dispatch::{CallTarget, Lane, ModelNumber, Placement};
+use crate::runtimes::python::dispatch::{CallTarget, ModelNumber, Placement};
 use crate::runtimes::python::frame::{Frame, FrameKind, OutgoingFrame};
 use crate::runtimes::python::message::MetricsHead;
 use crate::types::Priority;
@@ -19,6 +19,7 @@ use crate::types::Priority;
 /// A call that is queued or open.
 #[derive(Debug)]
 pub(super) struct PoolCall {
+    pub(super) model: ModelNumber,
     pub(super) frame: OutgoingFrame,
     pub(super) reply: ReplySender,
     pub(super) placement: Arc<CallPlacement>,
@@ -75,7 +76,7 @@ impl Pool {
         frame: OutgoingFrame,
     ) -> Result<(OpenCall, mpsc::UnboundedReceiver<Result<Frame, CallError>>), CallError> {
         let (reply, answers) = mpsc::unbounded_channel();
-        let target = CallTarget { model, lane: Lane::Loop, priority };
+        let target = CallTarget { model, plain: false, priority };
         Ok((self.submit(target, frame, ReplySender::Many(reply), Arc::new(()))?, answers))
     }
 
@@ -87,12 +88,12 @@ impl Pool {
         progress: Arc<dyn Progress>,
     ) -> Result<OpenCall, CallError> {
         let placement = Arc::<CallPlacement>::default();
-        let call = PoolCall { frame, reply, placement: Arc::clone(&placement), progress };
+        let call = PoolCall { model: target.model, frame, reply, placement: Arc::clone(&placement), progress };
         let mut state = self.state.lock();
         if state.closed {
             return Err(CallError::Stopping);
         }
-        if state.is_unavailable(target.model) {
+        if state.supervision.is_unavailable(target.model) {
             drop(state);
             return Err(CallError::NoWorker { reason: self.unavailable_reason(target.model) });
         }
@@ -159,6 +160,7 @@ impl Pool {
                 }
                 let call = state.dispatch.finish(worker, frame.id, now);
                 state.send_queued(worker, now);
+                state.check_drained(worker, self.options.max_requests);
                 drop(state);
                 if let Some(call) = call {
                     call.reply.send(Ok(frame));
@@ -186,17 +188,30 @@ impl PoolState {
         }
     }
 
-    /// Sends a call that is not a prediction to one worker. Drops `reply` if the call cannot be sent.
+    /// Sends a call that is not a prediction to one worker and returns its id. Drops `reply` if the call cannot be sent.
     pub(super) fn send_to(
         &mut self,
         worker: usize,
         frame: OutgoingFrame,
         reply: oneshot::Sender<Result<Frame, CallError>>,
-    ) {
-        let call =
-            PoolCall { frame, reply: ReplySender::One(reply), placement: Arc::default(), progress: Arc::new(()) };
-        if let Ok(placed) = self.dispatch.submit_to(worker, call, Instant::now()) {
-            self.send(placed);
+    ) -> Option<u64> {
+        let call = PoolCall {
+            model: 0,
+            frame,
+            reply: ReplySender::One(reply),
+            placement: Arc::default(),
+            progress: Arc::new(()),
+        };
+        let placed = self.dispatch.submit_to(worker, call, Instant::now()).ok()?;
+        self.send(placed);
+        Some(placed.id)
+    }
+
+    /// Wakes the supervisor of a worker that has ended its last call while it is drained, or that is to be replaced.
+    fn check_drained(&self, worker: usize, max_requests: Option<u64>) {
+        let is_drained = || self.supervision.is_draining(worker) && self.dispatch.open_predictions(worker) == 0;
+        if max_requests == Some(self.dispatch.ended_predictions(worker)) || is_drained() {
+            self.links[worker].wake.notify_one();
         }
     }
 
@@ -205,6 +220,14 @@ impl PoolState {
         while let Some(placed) = self.dispatch.place_next(worker, now) {
             self.send(placed);
         }
+    }
+}
+
+impl PoolCall {
+    /// Records that the call is queued again.
+    pub(super) fn wait_again(&self) {
+        self.placement.id.store(0, Ordering::Relaxed);
+        self.progress.wait_again();
     }
 }
 

@@ -1,9 +1,10 @@
 //! A pool: workers that run the same interpreter, the models that they have loaded, and the calls to these models.
 //!
 //! A *supervisor* task owns each worker. It spawns the process, has it load its models, watches it, and restarts it when it
-//! exits, with exponential backoff if it exits soon after its start. Requests and supervisors share state behind one lock,
-//! which is never held across an `await`. A model is ready on a worker once the worker has answered `load` and the warm-up
-//! samples; these are sent through the same queue as calls.
+//! exits. What follows from the end of a worker or from a failed load is decided in `supervision`, whose actions
+//! [`Pool::apply`] performs. Requests and supervisors share state behind one lock, which is never held across an `await`.
+//! A model is ready on a worker once the worker has answered `load` and the warm-up samples; these are sent through the
+//! same queue as calls.
 
 mod calls;
 mod scrape;
@@ -17,8 +18,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::warn;
 
 pub(super) use calls::OpenCall;
@@ -27,6 +28,7 @@ use super::dispatch::{Dispatch, ModelNumber};
 use super::frame::{Frame, FrameKind, OutgoingFrame};
 use super::message::{self, LoadHead, LoadedHead, ReadyHead};
 use super::process::WorkerProgram;
+use super::supervision::{Action, Supervision};
 use super::{CallError, PythonLoadError};
 use crate::shutdown::supervised;
 use crate::telemetry::workers::WorkerMetrics;
@@ -35,9 +37,6 @@ use calls::PoolCall;
 
 /// How much longer than `stop_timeout` the memory of a removed model counts, if its worker does not unload it.
 const UNLOAD_MARGIN: Duration = Duration::from_secs(2);
-
-/// After this many failed starts in a row, calls fail instead of waiting for the next start.
-const MAX_FAILED_STARTS: u32 = 2;
 
 /// The configuration of a pool.
 #[derive(Debug, Clone)]
@@ -54,6 +53,12 @@ pub(super) struct PoolOptions {
     pub(super) paths: Vec<std::path::PathBuf>,
     /// How long a worker may be unresponsive before it is killed; `None` means no limit.
     pub(super) hang_timeout: Option<Duration>,
+    /// How long a model may take to load before its worker is killed; `None` means no limit.
+    pub(super) load_timeout: Option<Duration>,
+    /// The resident memory in bytes at which a worker is killed; `None` means no limit.
+    pub(super) memory_limit: Option<u64>,
+    /// The number of predictions after which a worker is replaced; `None` means no limit.
+    pub(super) max_requests: Option<u64>,
     /// How long a worker that is being stopped has to finish its calls.
     pub(super) stop_timeout: Duration,
     /// Limits the number of concurrent loads, over all pools.
@@ -66,12 +71,8 @@ pub(super) struct PoolOptions {
 pub(super) struct Pool {
     options: PoolOptions,
     state: Mutex<PoolState>,
-    /// Wakes each supervisor when its worker may have a model to load.
-    wake: Vec<Notify>,
     stop: CancellationToken,
-    supervisors: Mutex<JoinSet<()>>,
-    /// The number of supervisors that have not ended.
-    running: watch::Sender<usize>,
+    supervisors: TaskTracker,
 }
 
 /// A model that has been removed, and is being unloaded.
@@ -86,6 +87,7 @@ pub(super) struct RemovedModel {
 #[derive(Debug)]
 struct PoolState {
     dispatch: Dispatch<PoolCall>,
+    supervision: Supervision<LoadedHead, PythonLoadError>,
     links: Vec<WorkerLink>,
     models: BTreeMap<ModelNumber, PoolModel>,
     next_model: ModelNumber,
@@ -103,14 +105,12 @@ struct WorkerLink {
     scrape_pending: bool,
     /// Changes when it answers.
     scraped: watch::Sender<()>,
-    /// The model that the worker is loading now.
-    loading: Option<ModelNumber>,
-    /// Number of exits since the worker last loaded a model.
-    failed_starts: u32,
-    /// Number of exits in a row before the worker counted as stable.
-    early_exits: u32,
-    /// Why the worker is not up.
-    last_failure: Option<String>,
+    /// Wakes the supervisor when there is something to do.
+    wake: Arc<Notify>,
+    /// Models to unload once their open calls have ended.
+    unloads: Vec<ModelNumber>,
+    /// Why the worker is being replaced, as a value of the metrics' label `reason`.
+    replace_reason: Option<&'static str>,
 }
 
 #[derive(Debug)]
@@ -122,23 +122,8 @@ struct PoolModel {
     predict_timeout: Option<Duration>,
     /// Sample requests that a worker answers before it takes calls.
     warmup: Arc<[OutgoingFrame]>,
-    /// The state of the model on each worker that should load it.
-    states: BTreeMap<usize, LoadState>,
-    /// Whether all these workers have loaded the model once. From then on, a failure is attributed to the worker.
-    established: bool,
     ready_workers: Arc<AtomicUsize>,
     changed: watch::Sender<()>,
-}
-
-/// The state of a model on one worker.
-#[derive(Debug)]
-enum LoadState {
-    /// The worker has yet to load the model. It has crashed this often while it did.
-    Pending {
-        crashes: u32,
-    },
-    Loaded(LoadedHead),
-    Failed(PythonLoadError),
 }
 
 /// A model to load.
@@ -169,34 +154,74 @@ impl Pool {
     /// Creates a pool and starts its workers.
     pub(super) fn start(options: PoolOptions) -> Arc<Self> {
         let size = options.size.max(1);
+        let supervision = Supervision::new(size, !options.inline);
         let pool = Arc::new(Self {
             state: Mutex::new(PoolState {
                 dispatch: Dispatch::new(size),
-                links: std::iter::repeat_with(WorkerLink::default).take(size).collect(),
+                supervision,
+                links: Vec::new(),
                 models: BTreeMap::new(),
                 next_model: 0,
                 closed: false,
             }),
-            wake: std::iter::repeat_with(Notify::new).take(size).collect(),
             stop: CancellationToken::new(),
-            supervisors: Mutex::new(JoinSet::new()),
-            running: watch::Sender::new(size),
+            supervisors: TaskTracker::new(),
             options,
         });
-        for worker in 0..size {
-            let supervisor = Arc::clone(&pool).supervise(worker);
-            pool.supervisors.lock().spawn(supervised("supervisor of a worker", supervisor));
-        }
+        pool.apply(&mut pool.state.lock());
         pool
+    }
+
+    /// Performs what `supervision` has decided, and publishes where models are ready.
+    fn apply(self: &Arc<Self>, state: &mut PoolState) {
+        for action in state.supervision.take_actions() {
+            match action {
+                Action::Start(worker) => {
+                    while state.links.len() <= worker {
+                        state.links.push(WorkerLink::default());
+                        if state.links.len() > self.size() {
+                            state.dispatch.add_worker();
+                        }
+                    }
+                    state.links[worker] = WorkerLink::default();
+                    let supervisor = Arc::clone(self).supervise(worker);
+                    self.supervisors.spawn(supervised("supervisor of a worker", supervisor));
+                }
+                Action::Unload { worker, model } => {
+                    state.dispatch.remove_model(worker, model);
+                    state.links[worker].unloads.push(model);
+                    state.links[worker].wake.notify_one();
+                }
+                Action::Drain(worker) => {
+                    state.dispatch.drain_worker(worker);
+                    state.links[worker].wake.notify_one();
+                }
+                Action::ReportQuarantine { worker, model } => {
+                    if let Some(model) = state.models.get(&model) {
+                        warn!(
+                            worker = self.worker_name(worker),
+                            model = model.name,
+                            version = model.version,
+                            "Moved a model to a worker of its own: it has ended workers that it shared, twice within a minute."
+                        );
+                    }
+                    state.links[worker].wake.notify_one();
+                }
+            }
+        }
+        for (&number, model) in &state.models {
+            model.ready_workers.store(state.supervision.ready_workers(number), Ordering::Release);
+            model.changed.send_replace(());
+        }
     }
 
     fn worker_name(&self, worker: usize) -> String {
         format!("{}-{worker}", self.options.name)
     }
 
-    /// Returns how many workers the pool has.
-    pub(super) const fn size(&self) -> usize {
-        self.wake.len()
+    /// Returns how many shared workers the pool has.
+    pub(super) fn size(&self) -> usize {
+        self.options.size.max(1)
     }
 
     /// Returns whether the pool takes no further models.
@@ -228,10 +253,6 @@ impl Pool {
             let load_frame = OutgoingFrame::new(FrameKind::Load, message::encode_head(&load))?;
             let warmup = warmup.iter().map(|sample| message::request_frame(FrameKind::Predict, Some(number), sample));
             let warmup = warmup.collect::<Result<_, _>>()?;
-            let mut chosen: Vec<usize> = (0..state.links.len()).collect();
-            let models = |worker| state.models.values().filter(|model| model.states.contains_key(&worker)).count();
-            chosen.sort_by_key(|&worker| models(worker));
-            chosen.truncate(workers.max(1));
             let (sender, changed) = watch::channel(());
             state.models.insert(
                 number,
@@ -241,14 +262,13 @@ impl Pool {
                     load_frame,
                     predict_timeout,
                     warmup,
-                    states: chosen.iter().map(|&worker| (worker, LoadState::Pending { crashes: 0 })).collect(),
-                    established: false,
                     ready_workers: Arc::default(),
                     changed: sender,
                 },
             );
-            for &worker in &chosen {
-                self.wake[worker].notify_one();
+            state.supervision.add_model(number, workers);
+            for worker in state.supervision.workers_of(number) {
+                state.links[worker].wake.notify_one();
             }
             (number, changed)
         };
@@ -270,27 +290,19 @@ impl Pool {
     /// Returns the outcome of adding a model, or `None` if it is not known yet.
     fn load_outcome(&self, number: ModelNumber) -> Option<Result<AddedModel, PythonLoadError>> {
         let mut state = self.state.lock();
-        let model = state.models.get_mut(&number)?;
-        let mut last = None;
-        for state in model.states.values_mut() {
-            match state {
-                LoadState::Pending { .. } => return None,
-                LoadState::Loaded(loaded) => last = Some(loaded.clone()),
-                LoadState::Failed(error) => return Some(Err(std::mem::replace(error, PythonLoadError::Stopping))),
-            }
-        }
-        model.established = true;
-        let (loaded, ready_workers) = (last?, Arc::clone(&model.ready_workers));
-        Some(Ok(AddedModel { number, loaded, ready_workers }))
+        let outcome = state.supervision.outcome(number)?;
+        let ready_workers = Arc::clone(&state.models.get(&number)?.ready_workers);
+        Some(outcome.map(|loaded| AddedModel { number, loaded, ready_workers }))
     }
 
     /// Unloads a model from every worker, and closes the pool if it was the last one. Returns `None` if it is not there.
-    pub(super) fn remove(&self, number: ModelNumber) -> Option<RemovedModel> {
+    pub(super) fn remove(self: &Arc<Self>, number: ModelNumber) -> Option<RemovedModel> {
         let mut state = self.state.lock();
+        let state = &mut *state;
         let model = state.models.remove(&number)?;
         model.ready_workers.store(0, Ordering::Release);
         let mut answers = Vec::new();
-        for worker in model.states.into_keys() {
+        for worker in state.supervision.remove_model(number) {
             state.dispatch.remove_model(worker, number);
             // A worker that is not running needs no unload.
             if state.links[worker].mailbox.is_some() {
@@ -299,11 +311,12 @@ impl Pool {
                 answers.push(answer);
             }
         }
-        let ends_workers = state.models.is_empty();
+        let ends_workers = !state.supervision.has_models();
         if ends_workers {
             state.closed = true;
-            drop(state);
             self.stop.cancel();
+        } else {
+            self.apply(state);
         }
         Some(RemovedModel { answers, ends_workers })
     }
@@ -313,8 +326,8 @@ impl Pool {
         let Some(RemovedModel { answers, ends_workers }) = self.remove(number) else { return };
         let unloaded = async {
             if ends_workers {
-                // Fails only if the pool is dropped.
-                let _ = self.running.subscribe().wait_for(|running| *running == 0).await;
+                self.supervisors.close();
+                self.supervisors.wait().await;
             } else {
                 futures_util::future::join_all(answers).await;
             }
@@ -327,49 +340,42 @@ impl Pool {
 
     /// Describes why a model cannot be called on any worker.
     pub(super) fn unavailable_reason(&self, number: ModelNumber) -> String {
-        let state = self.state.lock();
-        let Some(model) = state.models.get(&number) else { return "the model has been unloaded".to_owned() };
-        let worker_failures = model.states.keys().filter_map(|&worker| state.links[worker].last_failure.as_deref());
-        let load_failures = model.states.values().filter_map(|state| match state {
-            LoadState::Failed(error) => Some(error.to_string()),
-            LoadState::Pending { .. } | LoadState::Loaded(_) => None,
-        });
-        let mut reasons: Vec<String> = worker_failures.map(str::to_owned).chain(load_failures).collect();
-        reasons.dedup();
-        if reasons.is_empty() { "its worker is starting".to_owned() } else { reasons.join("; ") }
+        self.state.lock().unavailable_reason(number)
     }
 
     /// Stops all workers once their open calls have finished or `stop_timeout` is over.
     pub(super) async fn stop(&self) {
         self.state.lock().closed = true;
         self.stop.cancel();
-        let mut supervisors = std::mem::take(&mut *self.supervisors.lock());
-        while supervisors.join_next().await.is_some() {}
+        self.supervisors.close();
+        self.supervisors.wait().await;
     }
 }
 
 impl PoolState {
-    /// Returns whether calls to a model would wait for workers that fail to start.
-    fn is_unavailable(&self, number: ModelNumber) -> bool {
-        self.models.get(&number).is_none_or(|model| {
-            model.ready_workers.load(Ordering::Acquire) == 0
-                && model.states.iter().all(|(&worker, state)| {
-                    matches!(state, LoadState::Failed(_)) || self.links[worker].failed_starts >= MAX_FAILED_STARTS
-                })
-        })
+    /// Describes why a model cannot be called on any worker.
+    fn unavailable_reason(&self, number: ModelNumber) -> String {
+        if !self.supervision.has_model(number) {
+            return "the model has been unloaded".to_owned();
+        }
+        let (workers, loads) = self.supervision.failures(number);
+        let loads = loads.into_iter().map(|error| format!("{error}; the load is retried"));
+        let mut reasons: Vec<String> = workers.into_iter().map(str::to_owned).chain(loads).collect();
+        reasons.dedup();
+        if reasons.is_empty() { "its worker is starting".to_owned() } else { reasons.join("; ") }
     }
 
     /// Removes and returns the queued calls of models that are unavailable.
     fn take_unservable_calls(&mut self) -> Vec<PoolCall> {
         let unavailable: Vec<ModelNumber> =
-            self.models.keys().copied().filter(|&number| self.is_unavailable(number)).collect();
+            self.models.keys().copied().filter(|&number| self.supervision.is_unavailable(number)).collect();
         self.dispatch.take_queued(|model, _| unavailable.contains(&model))
     }
 }
 
 /// Removes a model when it is dropped, unless it is disarmed.
 struct RemovalGuard<'a> {
-    pool: &'a Pool,
+    pool: &'a Arc<Pool>,
     number: Option<ModelNumber>,
 }
 

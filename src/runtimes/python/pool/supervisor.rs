@@ -1,32 +1,33 @@
 //! The supervisor of a worker: spawns it, has it load its models, watches it, and restarts it when it exits.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::future::OptionFuture;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 use super::calls::ReplySender;
-use super::{LoadState, Pool, PoolModel};
+use super::{Pool, PoolState};
 use crate::runtimes::python::connection::{Connection, ConnectionEnd};
-use crate::runtimes::python::dispatch::ModelNumber;
+use crate::runtimes::python::dispatch::{ModelNumber, ModelThreads};
 use crate::runtimes::python::frame::{Frame, FrameKind, OutgoingFrame, PROTOCOL};
-use crate::runtimes::python::message::{self, ErrorHead, FailureKind, HelloHead, LoadedHead, ReadyHead};
-use crate::runtimes::python::process::{ExitReason, WorkerExit, WorkerProcess, resident_memory};
+use crate::runtimes::python::message::{self, ErrorHead, FailureKind, HelloHead, LoadedHead, PongHead, ReadyHead};
+use crate::runtimes::python::process::{CallsPage, ExitReason, WorkerExit, WorkerProcess, resident_memory};
+use crate::runtimes::python::supervision::{LoadResult, WorkerEnd};
 use crate::runtimes::python::{CallError, PythonLoadError};
 
 /// How long a process may take from its start to its `ready`, imports of the SDK included.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
-/// How often a worker is pinged and its memory is measured.
+/// How often a worker is pinged and its calls are checked.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// The exit of a worker that has run this long does not count as an early exit.
-const STABLE_AFTER: Duration = Duration::from_mins(1);
-const FIRST_BACKOFF: Duration = Duration::from_millis(100);
-const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// After a worker has crashed this many times while it reloads a model, it no longer loads that model.
-const MAX_LOAD_CRASHES: u32 = 3;
+/// How often a worker's memory is measured if it is limited.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
+/// A worker that uses more than this percentage of its memory limit is replaced.
+const SOFT_MEMORY_PERCENT: u64 = 80;
 /// The minimum time for which a call may continue after it was cancelled because of `predict_timeout`.
 const CANCEL_GRACE: Duration = Duration::from_millis(500);
 /// How long frames that have arrived are still read after the process has exited.
@@ -36,10 +37,17 @@ const LAST_FRAMES_TIMEOUT: Duration = Duration::from_millis(100);
 enum RunEnd {
     Connection(ConnectionEnd),
     Exited,
-    /// The supervisor kills the worker for this reason.
-    Kill(ExitReason),
+    /// The supervisor kills the worker for this reason. If a call of a certain model is the reason, it is named.
+    Kill(ExitReason, Option<ModelNumber>),
     /// The pool is being stopped, and `stop_timeout` is over.
     StopTimeout,
+}
+
+/// A ping that a worker has not answered.
+struct Ping {
+    id: u64,
+    at: Instant,
+    answer: oneshot::Receiver<Result<Frame, CallError>>,
 }
 
 /// A model that a worker should load, and the samples that warm it up.
@@ -50,19 +58,22 @@ struct PendingLoad {
 }
 
 impl Pool {
-    /// Keeps a worker running until the pool is stopped.
+    /// Keeps a worker running until the pool is stopped, or until the worker has been replaced.
     pub(super) async fn supervise(self: Arc<Self>, worker: usize) {
         let name = self.worker_name(worker);
         while !self.stop.is_cancelled() {
             let started = Instant::now();
-            let exit = self.run_worker(worker, &name).await;
+            let (exit, suspects) = match self.run_worker(worker, &name).await {
+                Ok((exit, suspects)) => (Ok(exit), suspects),
+                Err(error) => {
+                    error!(worker = name, "Cannot start a worker: {error}");
+                    (Err(error), Vec::new())
+                }
+            };
             if self.stop.is_cancelled() {
                 break;
             }
-            if let Err(error) = &exit {
-                error!(worker = name, "Cannot start a worker: {error}");
-            }
-            let backoff = self.record_exit(worker, &name, &exit, started.elapsed());
+            let Some(backoff) = self.record_exit(worker, &name, &exit, suspects, started.elapsed()) else { return };
             tokio::select! {
                 () = tokio::time::sleep(backoff) => {}
                 () = self.stop.cancelled() => {}
@@ -75,11 +86,15 @@ impl Pool {
         for call in placed.into_iter().map(|placed| placed.call).chain(queued) {
             call.reply.send(Err(CallError::Stopping));
         }
-        self.running.send_modify(|running| *running -= 1);
     }
 
-    /// Runs a worker until it has been reaped, redistributes its calls, and returns how it ended.
-    async fn run_worker(&self, worker: usize, name: &str) -> Result<WorkerExit, PythonLoadError> {
+    /// Runs a worker until it has been reaped, redistributes its calls, and returns how it ended and which models may have
+    /// caused it.
+    async fn run_worker(
+        self: &Arc<Self>,
+        worker: usize,
+        name: &str,
+    ) -> Result<(WorkerExit, Vec<ModelNumber>), PythonLoadError> {
         let hello = HelloHead {
             protocol: PROTOCOL,
             worker: name,
@@ -93,9 +108,8 @@ impl Pool {
         let started = OutgoingFrame::new(FrameKind::Hello, message::encode_head(&hello))
             .map_err(PythonLoadError::from)
             .and_then(|hello| {
-                WorkerProcess::start(program, name, hello).map_err(|source| PythonLoadError::Start {
-                    interpreter: program.interpreter.clone(),
-                    source: Arc::new(source),
+                WorkerProcess::start(program, name, hello, self.options.memory_limit).map_err(|source| {
+                    PythonLoadError::Start { interpreter: program.interpreter.clone(), source: Arc::new(source) }
                 })
             });
         let (mut process, stream) = started?;
@@ -110,15 +124,15 @@ impl Pool {
         }
         let memory = AtomicU64::new(0);
         let measure = || {
-            if let Some(bytes) = resident_memory(pid) {
-                memory.store(bytes, Ordering::Relaxed);
-                self.options.metrics.set_resident(name, bytes);
-            }
+            let bytes = resident_memory(pid).unwrap_or_default();
+            memory.store(bytes, Ordering::Relaxed);
+            bytes
         };
+        let page = process.page();
         let end = {
             let mut connection = pin!(Connection::new(stream, frames).run(|frame| self.receive(worker, frame)));
             let pid = pid.as_raw_nonzero().get().unsigned_abs();
-            let watch = pin!(self.watch(worker, name, pid, is_ready, measure));
+            let watch = pin!(self.watch(worker, name, pid, is_ready, &page, measure));
             let end = tokio::select! {
                 end = &mut connection => RunEnd::Connection(end),
                 () = process.wait() => RunEnd::Exited,
@@ -129,14 +143,14 @@ impl Pool {
             }
             end
         };
-        let kill_reason = match end {
+        let (kill_reason, culprit) = match end {
             RunEnd::Connection(ConnectionEnd::Protocol(error)) => {
                 error!(worker = name, "{error}");
-                Some(ExitReason::Protocol)
+                (Some(ExitReason::Protocol), None)
             }
-            RunEnd::Kill(reason) => Some(reason),
-            RunEnd::StopTimeout => Some(ExitReason::Killed),
-            RunEnd::Connection(ConnectionEnd::Closed | ConnectionEnd::Io(_)) | RunEnd::Exited => None,
+            RunEnd::Kill(reason, culprit) => (Some(reason), culprit),
+            RunEnd::StopTimeout => (Some(ExitReason::Killed), None),
+            RunEnd::Connection(ConnectionEnd::Closed | ConnectionEnd::Io(_)) | RunEnd::Exited => (None, None),
         };
         {
             let mut state = self.state.lock();
@@ -144,71 +158,100 @@ impl Pool {
             (link.mailbox, link.pid, link.scrape_pending) = (None, None, false);
         }
         let exit = process.reap(name, memory.load(Ordering::Relaxed), kill_reason).await;
-        self.redistribute_calls(worker, &process, &exit);
+        let suspects = self.redistribute_calls(worker, &page, &exit);
         self.options.metrics.forget_worker(name);
-        Ok(exit)
+        Ok((exit, culprit.map_or(suspects, |culprit| vec![culprit])))
     }
 
-    /// Has a worker load its models, and pings it regularly.
+    /// Has a worker load its models, and checks it regularly. Returns when it is to be reaped.
     async fn watch(
-        &self,
+        self: &Arc<Self>,
         worker: usize,
         name: &str,
         pid: u32,
         is_ready: oneshot::Receiver<ReadyHead>,
-        measure: impl Fn(),
+        page: &CallsPage,
+        measure: impl Fn() -> u64,
     ) -> RunEnd {
         match tokio::time::timeout(START_TIMEOUT, is_ready).await {
             Ok(Ok(ready)) if ready.protocol == PROTOCOL => {
                 let ReadyHead { python, executable, .. } = ready;
                 info!(worker = name, python, executable, "Started a worker.");
             }
-            Ok(_) => return RunEnd::Kill(ExitReason::Protocol),
-            Err(_) => return RunEnd::Kill(ExitReason::Hung(START_TIMEOUT)),
+            Ok(_) => return RunEnd::Kill(ExitReason::Protocol, None),
+            Err(_) => return RunEnd::Kill(ExitReason::Hung(START_TIMEOUT), None),
         }
-        {
+        let wake = {
             let mut state = self.state.lock();
             state.links[worker].pid = Some(pid);
             state.dispatch.worker_up(worker);
-        }
-        let mut beats = tokio::time::interval(HEARTBEAT);
-        beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut ping: Option<(Instant, oneshot::Receiver<Result<Frame, CallError>>)> = None;
+            Arc::clone(&state.links[worker].wake)
+        };
+        let ticks = |interval| {
+            let mut ticks = tokio::time::interval(interval);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            ticks
+        };
+        let mut beats = ticks(HEARTBEAT);
+        let mut memory_ticks = ticks(MEMORY_INTERVAL);
+        let limits_memory = self.options.memory_limit.is_some();
+        let mut ping: Option<Ping> = None;
+        // Calls of other models are watched while a model loads.
+        let mut load = pin!(OptionFuture::from(None));
+        let mut is_loading = false;
         loop {
-            while let Some(pending) = self.next_pending_load(worker) {
-                tokio::select! {
-                    () = self.load(worker, pending) => {}
-                    () = self.stop.cancelled() => break,
-                }
-                ping = None;
+            if !is_loading && self.has_pending_load(worker) {
+                load.set(Some(self.load(worker)).into());
+                is_loading = true;
+            }
+            self.unload_idle_models(worker);
+            self.replace_worn_worker(worker);
+            if self.is_drained(worker) {
+                return self.stop_worker(worker).await;
             }
             tokio::select! {
-                () = self.stop.cancelled() => {
-                    self.send_stop(worker);
-                    // If the process has not exited by itself by then, it is killed.
-                    tokio::time::sleep(self.options.stop_timeout).await;
-                    return RunEnd::StopTimeout;
+                () = self.stop.cancelled() => return self.stop_worker(worker).await,
+                ended = &mut load, if is_loading => {
+                    load.set(None.into());
+                    is_loading = false;
+                    // A load may block the event loop.
+                    ping = None;
+                    if let Some(Some(reason)) = ended {
+                        return RunEnd::Kill(reason, None);
+                    }
                 }
-                () = self.wake[worker].notified() => {}
+                () = wake.notified() => {}
+                _ = memory_ticks.tick(), if limits_memory => {
+                    if let Some(end) = self.exceeded_memory(worker, measure()) {
+                        return end;
+                    }
+                }
                 _ = beats.tick() => {
-                    measure();
+                    self.options.metrics.set_resident(name, measure());
                     // If the worker dies, metrics since its last scrape are lost.
                     let _ = self.request_metrics(worker);
-                    if let Some(limit) = self.exceeded_predict_timeout(worker) {
-                        return RunEnd::Kill(ExitReason::TimedOut(limit));
+                    if let Some(end) = self.exceeded_call_timeout(worker, page) {
+                        return end;
                     }
-                    ping = ping.and_then(|(since, mut answer)| {
-                        matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Empty)).then_some((since, answer))
-                    });
+                    if let Some(sent) = &mut ping {
+                        match sent.answer.try_recv() {
+                            Ok(Ok(pong)) => {
+                                self.end_lost_calls(worker, name, sent.id, &pong);
+                                ping = None;
+                            }
+                            Ok(Err(_)) | Err(oneshot::error::TryRecvError::Closed) => ping = None,
+                            Err(oneshot::error::TryRecvError::Empty) => {}
+                        }
+                    }
                     match (&ping, self.options.hang_timeout) {
-                        (Some((since, _)), Some(limit)) if since.elapsed() > limit => {
-                            return RunEnd::Kill(ExitReason::Hung(limit));
+                        (Some(sent), Some(limit)) if sent.at.elapsed() > limit && !is_loading => {
+                            return RunEnd::Kill(ExitReason::Hung(limit), None);
                         }
                         (Some(_), _) => {}
                         (None, _) => {
                             let (reply, answer) = oneshot::channel();
-                            self.state.lock().send_to(worker, OutgoingFrame::empty(FrameKind::Ping), reply);
-                            ping = Some((Instant::now(), answer));
+                            let sent = self.state.lock().send_to(worker, OutgoingFrame::empty(FrameKind::Ping), reply);
+                            ping = sent.map(|id| Ping { id, at: Instant::now(), answer });
                         }
                     }
                 }
@@ -216,62 +259,181 @@ impl Pool {
         }
     }
 
-    /// Returns the `predict_timeout` that a call of this worker has exceeded, in spite of having been cancelled.
-    fn exceeded_predict_timeout(&self, worker: usize) -> Option<Duration> {
+    /// Has a worker exit, which it does once its calls have ended.
+    async fn stop_worker(&self, worker: usize) -> RunEnd {
+        if let Some(mailbox) = &self.state.lock().links[worker].mailbox {
+            let _ = mailbox.send((0, OutgoingFrame::empty(FrameKind::Stop)));
+        }
+        // If the process has not exited by itself by then, it is killed.
+        tokio::time::sleep(self.options.stop_timeout).await;
+        RunEnd::StopTimeout
+    }
+
+    /// Returns whether a worker is being drained and has no more calls.
+    fn is_drained(&self, worker: usize) -> bool {
         let state = self.state.lock();
+        state.supervision.is_draining(worker) && state.dispatch.open_predictions(worker) == 0
+    }
+
+    /// Unloads the models that the worker should no longer have, once their calls have ended.
+    fn unload_idle_models(&self, worker: usize) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let dispatch = &state.dispatch;
+        let idle: Vec<ModelNumber> =
+            state.links[worker].unloads.extract_if(.., |model| !dispatch.has_calls_of(worker, *model)).collect();
+        for model in idle {
+            // Nobody waits for the answer.
+            let (reply, _) = oneshot::channel();
+            state.send_to(worker, message::unload_frame(model), reply);
+        }
+    }
+
+    /// Starts a successor of a worker that has answered as many predictions as it may.
+    fn replace_worn_worker(self: &Arc<Self>, worker: usize) {
+        let mut state = self.state.lock();
+        let is_worn = self.options.max_requests.is_some_and(|limit| state.dispatch.ended_predictions(worker) >= limit);
+        if is_worn {
+            self.replace(&mut state, worker, "requests");
+        }
+    }
+
+    fn replace(self: &Arc<Self>, state: &mut PoolState, worker: usize, reason: &'static str) {
+        state.links[worker].replace_reason = Some(reason);
+        state.supervision.replace(worker, Instant::now());
+        self.apply(state);
+    }
+
+    /// Compares the resident memory of a worker with its limits, in bytes: starts a successor of a worker that is near it,
+    /// and returns how to end one that has exceeded it.
+    fn exceeded_memory(self: &Arc<Self>, worker: usize, resident: u64) -> Option<RunEnd> {
+        let limit = self.options.memory_limit?;
+        if resident > limit {
+            return Some(RunEnd::Kill(ExitReason::OverMemoryLimit(limit), None));
+        }
+        if resident > limit / 100 * SOFT_MEMORY_PERCENT {
+            self.replace(&mut self.state.lock(), worker, "memory");
+        }
+        None
+    }
+
+    /// Returns how to end a worker with a call that has exceeded its model's `predict_timeout` in spite of having been
+    /// cancelled, or that has occupied a thread for longer than `worker_hang_timeout`.
+    fn exceeded_call_timeout(&self, worker: usize, page: &CallsPage) -> Option<RunEnd> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
         let now = Instant::now();
-        state.dispatch.running_calls(worker).find_map(|(model, since, call)| {
-            let limit = state.models.get(&model)?.predict_timeout?;
-            // Streams and calls to custom handlers have no timeout.
-            (call.frame.kind == FrameKind::Predict && now.saturating_duration_since(since) > limit + CANCEL_GRACE)
-                .then_some(limit)
+        state.dispatch.observe_begun(worker, now, |id| page.had_begun(id));
+        state.dispatch.running_calls(worker).find_map(|running| {
+            // Streams have no timeout, and calls to custom handlers no `predict_timeout`.
+            let kind = running.call.frame.kind;
+            let predict_timeout =
+                state.models.get(&running.model)?.predict_timeout.filter(|_| kind == FrameKind::Predict);
+            let elapsed = now.saturating_duration_since(running.since);
+            let reason = match (predict_timeout, self.options.hang_timeout) {
+                (Some(limit), _) => (elapsed > limit + CANCEL_GRACE).then_some(ExitReason::TimedOut(limit)),
+                (None, Some(limit)) => {
+                    let is_hung = running.occupies_thread && kind != FrameKind::Stream && elapsed > limit;
+                    is_hung.then_some(ExitReason::HungCall(limit))
+                }
+                (None, None) => None,
+            };
+            // A call that has not begun waits for one that hangs, of the same model.
+            reason.map(|reason| RunEnd::Kill(reason, Some(running.model)))
         })
     }
 
-    /// Returns a model that the worker has yet to load.
-    fn next_pending_load(&self, worker: usize) -> Option<PendingLoad> {
-        let state = self.state.lock();
-        let is_pending = |model: &&PoolModel| matches!(model.states.get(&worker), Some(LoadState::Pending { .. }));
-        let (&number, model) = state.models.iter().find(|(_, model)| is_pending(model))?;
-        Some(PendingLoad { number, load_frame: model.load_frame.clone(), warmup: Arc::clone(&model.warmup) })
+    /// Ends the calls that a worker no longer knows, so that they neither wait nor occupy it for ever.
+    fn end_lost_calls(&self, worker: usize, name: &str, ping: u64, pong: &Frame) {
+        let Ok(PongHead { open }) = pong.read_head() else { return };
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        let lost = state.dispatch.lost_calls(worker, ping, &open);
+        let calls: Vec<_> = lost.into_iter().filter_map(|id| state.dispatch.finish(worker, id, now)).collect();
+        if calls.is_empty() {
+            return;
+        }
+        state.send_queued(worker, now);
+        drop(state);
+        error!(worker = name, "The worker has lost {} calls; this is a bug in mlserver.", calls.len());
+        for call in calls {
+            call.reply.send(Err(CallError::Lost { worker: name.to_owned() }));
+        }
     }
 
-    /// Has a worker load a model and records the outcome.
-    async fn load(&self, worker: usize, pending: PendingLoad) {
-        let number = pending.number;
+    fn has_pending_load(&self, worker: usize) -> bool {
+        self.state.lock().supervision.next_load(worker, Instant::now()).is_some()
+    }
+
+    /// Has a worker load the next model and records the outcome. Returns why the worker must be killed, if it must.
+    async fn load(self: &Arc<Self>, worker: usize) -> Option<ExitReason> {
         let permit = self.options.loads.acquire().await;
-        {
+        let pending = {
             let mut state = self.state.lock();
-            if !state.models.contains_key(&number) {
-                return;
-            }
-            state.links[worker].loading = Some(number);
-        }
-        let outcome = self.load_and_warm_up(worker, pending).await;
+            let number = state.supervision.next_load(worker, Instant::now())?;
+            state.supervision.load_begun(worker, number);
+            let model = state.models.get(&number)?;
+            PendingLoad { number, load_frame: model.load_frame.clone(), warmup: Arc::clone(&model.warmup) }
+        };
+        let number = pending.number;
+        let load = self.load_and_warm_up(worker, pending);
+        let outcome = match self.options.load_timeout {
+            Some(limit) => match tokio::time::timeout(limit, load).await {
+                Ok(outcome) => outcome,
+                Err(_) => return Some(ExitReason::LoadTimedOut(limit)),
+            },
+            None => load.await,
+        };
         drop(permit);
         // If the worker has exited, `record_exit` updates the state.
-        let Some(outcome) = outcome else { return };
+        let outcome = outcome?;
         let now = Instant::now();
         let mut state = self.state.lock();
         let state = &mut *state;
-        state.links[worker].loading = None;
-        let Some(model) = state.models.get_mut(&number) else { return };
-        match outcome {
-            Ok(loaded) => {
-                let link = &mut state.links[worker];
-                (link.last_failure, link.failed_starts) = (None, 0);
-                if loaded.ready {
-                    state.dispatch.add_model(worker, number);
-                    model.ready_workers.fetch_add(1, Ordering::AcqRel);
+        let threads = outcome
+            .as_ref()
+            .ok()
+            .filter(|loaded| loaded.ready)
+            .map(|loaded| ModelThreads { own_loop: loaded.own_loop, threads: loaded.threads });
+        let failure = outcome.as_ref().err().map(ToString::to_string);
+        let outcome = outcome.map(|loaded| {
+            let ready = loaded.ready;
+            (loaded, ready)
+        });
+        match state.supervision.load_ended(worker, number, outcome, now) {
+            LoadResult::Kept => {
+                if let Some(threads) = threads {
+                    state.dispatch.add_model(worker, number, threads);
                 }
-                model.states.insert(worker, LoadState::Loaded(loaded));
             }
-            Err(error) => {
-                model.states.insert(worker, LoadState::Failed(error));
+            LoadResult::Retried(backoff) => {
+                if let Some(model) = state.models.get(&number) {
+                    let (name, version) = (model.name.as_str(), model.version.as_deref());
+                    let (worker, reason) = (self.worker_name(worker), failure.unwrap_or_default());
+                    warn!(
+                        worker,
+                        model = name,
+                        version,
+                        reason,
+                        "Cannot load the model again; retrying in {} s.",
+                        backoff.as_secs()
+                    );
+                }
             }
+            LoadResult::Discarded => state.links[worker].unloads.push(number),
         }
-        let _ = model.changed.send(());
+        self.apply(state);
         state.send_queued(worker, now);
+        self.reject_unservable_calls(state);
+        None
+    }
+
+    /// Fails the queued calls of models that no worker can load.
+    fn reject_unservable_calls(&self, state: &mut PoolState) {
+        for call in state.take_unservable_calls() {
+            let reason = state.unavailable_reason(call.model);
+            call.reply.send(Err(CallError::NoWorker { reason }));
+        }
     }
 
     /// Has a worker load a model and answer its warm-up samples. Returns `None` if the worker exits in the meantime.
@@ -322,24 +484,24 @@ impl Pool {
         PythonLoadError::Failed { message, status }
     }
 
-    fn send_stop(&self, worker: usize) {
-        if let Some(mailbox) = &self.state.lock().links[worker].mailbox {
-            let _ = mailbox.send((0, OutgoingFrame::empty(FrameKind::Stop)));
-        }
-    }
-
-    /// Queues the calls of a dead worker for others if they had not begun; answers the others with an error.
-    fn redistribute_calls(&self, worker: usize, process: &WorkerProcess, exit: &WorkerExit) {
+    /// Queues the calls of a dead worker for others if they had not begun; answers the others with an error. Returns the
+    /// models whose calls may have caused the death: those that ran, or if there are none, those that waited for something.
+    fn redistribute_calls(&self, worker: usize, page: &CallsPage, exit: &WorkerExit) -> Vec<ModelNumber> {
         let mut lost = Vec::new();
+        let (mut running, mut waiting) = (BTreeSet::new(), BTreeSet::new());
         let mut state = self.state.lock();
         let placed = state.dispatch.worker_down(worker);
         for placed in placed.into_iter().rev() {
+            let had_begun = page.had_begun(placed.id);
+            if placed.is_prediction() && had_begun {
+                if placed.occupies_lane() { &mut running } else { &mut waiting }.insert(placed.model());
+            }
             let can_retry = matches!(placed.call.reply, ReplySender::One(_))
                 && placed.is_prediction()
-                && !process.had_begun(placed.id)
+                && !had_begun
                 && !self.stop.is_cancelled();
             if can_retry {
-                placed.call.placement.id.store(0, Ordering::Relaxed);
+                placed.call.wait_again();
                 state.dispatch.requeue_at_front(placed);
             } else {
                 lost.push(placed.call);
@@ -354,74 +516,44 @@ impl Pool {
         for call in lost {
             call.reply.send(Err(CallError::WorkerLost(Arc::clone(&exit))));
         }
+        if running.is_empty() { waiting } else { running }.into_iter().collect()
     }
 
-    /// Records how a worker ended after it ran for `uptime`, and returns how long to back off before the next start.
+    /// Records how a worker ended after it ran for `uptime`. Returns how long to back off before the next start, or `None`
+    /// if it is not to be started again.
     fn record_exit(
-        &self,
+        self: &Arc<Self>,
         worker: usize,
         name: &str,
         exit: &Result<WorkerExit, PythonLoadError>,
+        suspects: Vec<ModelNumber>,
         uptime: Duration,
-    ) -> Duration {
+    ) -> Option<Duration> {
         let mut state = self.state.lock();
         let state = &mut *state;
-        let link = &mut state.links[worker];
-        let loading = link.loading.take();
-        link.ready = None;
-        if uptime >= STABLE_AFTER {
-            link.early_exits = 0;
-        }
-        link.early_exits += 1;
-        link.failed_starts += 1;
-        let early_exits = link.early_exits;
-        let reason = exit.as_ref().map_or("start", |exit| exit.reason.label());
-        link.last_failure = Some(exit.as_ref().map_or_else(ToString::to_string, ToString::to_string));
-        self.options.metrics.count_restart(&self.options.name, reason);
+        let replaced = state.links[worker].replace_reason.filter(|_| !state.supervision.is_permanent(worker));
+        state.links[worker].ready = None;
+        let label = replaced.unwrap_or_else(|| exit.as_ref().map_or("start", |exit| exit.reason.label()));
+        self.options.metrics.count_restart(&self.options.name, label);
         if let Ok(exit) = exit {
-            let models: Vec<&str> = state
-                .models
-                .values()
-                .filter(|model| matches!(model.states.get(&worker), Some(LoadState::Loaded(_))))
-                .map(|model| model.name.as_str())
-                .collect();
-            log_exit(name, exit, &models);
+            if state.supervision.is_draining(worker) && exit.reason == ExitReason::Exit(0) {
+                info!(worker = name, pid = exit.pid, "Ended a worker that was replaced.");
+            } else {
+                let loaded = state.supervision.loaded_models(worker);
+                let models: Vec<_> = loaded.filter_map(|model| Some(state.models.get(&model)?.name.as_str())).collect();
+                log_exit(name, exit, &models);
+            }
         }
-        let failure = match exit {
+        let error = match exit {
             Ok(exit) => PythonLoadError::WorkerExited { exit: exit.to_string() },
             Err(error) => error.clone(),
         };
-        for (number, model) in &mut state.models {
-            let Some(load_state) = model.states.get_mut(&worker) else { continue };
-            // The exit is attributed to the model that was being loaded. If there was none, the start itself failed, which
-            // counts for all pending models.
-            let is_blamed = loading == Some(*number) || loading.is_none();
-            match load_state {
-                LoadState::Loaded(loaded) => {
-                    if loaded.ready {
-                        model.ready_workers.fetch_sub(1, Ordering::AcqRel);
-                    }
-                    *load_state = LoadState::Pending { crashes: 0 };
-                }
-                LoadState::Pending { crashes } if is_blamed => {
-                    *crashes += 1;
-                    if !model.established || *crashes >= MAX_LOAD_CRASHES && loading.is_some() {
-                        *load_state = LoadState::Failed(failure.clone());
-                    }
-                }
-                LoadState::Pending { .. } | LoadState::Failed(_) => {}
-            }
-            let _ = model.changed.send(());
-        }
-        for call in state.take_unservable_calls() {
-            let reason = state.links[worker].last_failure.clone().unwrap_or_default();
-            call.reply.send(Err(CallError::NoWorker { reason }));
-        }
-        if early_exits <= 1 {
-            Duration::ZERO
-        } else {
-            (FIRST_BACKOFF * 2_u32.pow((early_exits - 2).min(10))).min(MAX_BACKOFF)
-        }
+        let reason = exit.as_ref().map_or_else(ToString::to_string, ToString::to_string);
+        let end = WorkerEnd { suspects, uptime, error, reason };
+        let backoff = state.supervision.worker_ended(worker, end, Instant::now());
+        self.apply(state);
+        self.reject_unservable_calls(state);
+        backoff
     }
 }
 
