@@ -4,5 +4,6 @@ mod custom_repository;
 mod environments;
 mod pools;
 mod shapes;
+mod supervision;
 mod worker_faults;
 mod workers;

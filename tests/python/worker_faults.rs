@@ -7,8 +7,6 @@ use std::collections::HashSet;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,58 +14,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::support::python::with_python;
-use crate::support::worker_models::{SOON, folder, has_ended, infer, pid, send, server, starting, value};
-use crate::support::{Answer, Client, ServerBuilder, TestServer, pause, repository_path, wait_until};
-
-/// The response to one request, and when it arrived.
-struct Outcome {
-    at: Instant,
-    answer: Answer,
-}
-
-/// Clients that send one request after the other until they are stopped.
-struct ClientLoad {
-    stop: Arc<AtomicBool>,
-    outcomes: Arc<Mutex<Vec<Outcome>>>,
-    clients: Vec<thread::JoinHandle<()>>,
-}
-
-impl ClientLoad {
-    fn on(server: &TestServer, clients: usize, milliseconds: i64) -> Self {
-        let (stop, outcomes) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Outcome>>>::default());
-        let clients = (0..clients)
-            .map(|_| {
-                let (stop, outcomes, client) = (Arc::clone(&stop), Arc::clone(&outcomes), Client::new(server.http));
-                thread::spawn(move || {
-                    while !stop.load(Ordering::Relaxed) {
-                        let answer = infer(&client, "m", milliseconds);
-                        outcomes.lock().unwrap().push(Outcome { at: Instant::now(), answer });
-                    }
-                })
-            })
-            .collect();
-        Self { stop, outcomes, clients }
-    }
-
-    fn count(&self) -> usize {
-        self.outcomes.lock().unwrap().len()
-    }
-
-    /// Waits until `more` further requests have been answered.
-    fn wait_for(&self, more: usize) {
-        let wanted = self.count() + more;
-        wait_until("the load goes on", || self.count() >= wanted);
-    }
-
-    /// Stops the load and returns the outcome of every request that was sent.
-    fn end(self) -> Vec<Outcome> {
-        self.stop.store(true, Ordering::Relaxed);
-        for client in self.clients {
-            client.join().unwrap();
-        }
-        std::mem::take(&mut *self.outcomes.lock().unwrap())
-    }
-}
+use crate::support::worker_models::{
+    ClientLoad, Outcome, SOON, folder, has_ended, infer, pid, send, server, starting, value,
+};
+use crate::support::{Client, ServerBuilder, TestServer, pause, repository_path, wait_until};
 
 /// Checks that all were answered, or failed with 503 and `cause` soon after `killed`, and returns how many failed.
 #[track_caller]
@@ -110,7 +60,7 @@ fn worker_killed_under_load_loses_only_its_calls() {
     for (class, clients, inside) in [("Blocking", 8, 1), ("Plain", 8, 1), ("Coroutine", 32, 32)] {
         let Some(server) = server(&[("m", class)], &json!({"parallel_workers": 2})) else { return };
         let victim = *workers(&server, 2).iter().next().unwrap();
-        let load = ClientLoad::on(&server, clients, 10);
+        let load = ClientLoad::on(&server, "m", clients, 10);
         load.wait_for(2 * clients);
         let killed = Instant::now();
         kill_process(victim, Signal::KILL).unwrap();
@@ -126,7 +76,7 @@ fn worker_killed_under_load_loses_only_its_calls() {
 fn worker_all_killed_under_load_recovers() {
     let Some(server) = server(&[("m", "Blocking")], &json!({"parallel_workers": 2})) else { return };
     let victims = workers(&server, 2);
-    let load = ClientLoad::on(&server, 8, 10);
+    let load = ClientLoad::on(&server, "m", 8, 10);
     load.wait_for(16);
     let killed = Instant::now();
     for victim in &victims {
@@ -148,7 +98,7 @@ fn worker_all_killed_under_load_recovers() {
 fn worker_hang_under_load_loses_only_its_calls() {
     let settings = json!({"parallel_workers": 2, "worker_hang_timeout": 1});
     let Some(server) = server(&[("m", "Blocking")], &settings) else { return };
-    let load = ClientLoad::on(&server, 4, 5);
+    let load = ClientLoad::on(&server, "m", 4, 5);
     load.wait_for(8);
     let started = Instant::now();
     let error = infer(&server, "m", 600_000).error(503);

@@ -1,13 +1,16 @@
 //! Models in Python that `tests/fixtures/workers/models.py` defines, and the workers that run them.
 
 use std::fs;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, test_kill_process};
 use serde_json::{Value, json};
 
 use super::python::with_python;
-use super::{Answer, Client, Connection, Folder, ServerBuilder, TestServer, repository_path};
+use super::{Answer, Client, Connection, Folder, ServerBuilder, TestServer, repository_path, wait_until};
 
 /// A request in a worker that dies is answered within this time.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
@@ -60,4 +63,54 @@ pub(crate) fn pid(number: i64) -> Pid {
 pub(crate) fn has_ended(process: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
     test_kill_process(process).is_err() || stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with('Z'))
+}
+
+/// The response to one request, and when it arrived.
+pub(crate) struct Outcome {
+    pub(crate) at: Instant,
+    pub(crate) answer: Answer,
+}
+
+/// Clients that send one request after the other until they are stopped.
+pub(crate) struct ClientLoad {
+    stop: Arc<AtomicBool>,
+    outcomes: Arc<Mutex<Vec<Outcome>>>,
+    clients: Vec<thread::JoinHandle<()>>,
+}
+
+impl ClientLoad {
+    pub(crate) fn on(server: &TestServer, model: &'static str, clients: usize, milliseconds: i64) -> Self {
+        let (stop, outcomes) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Outcome>>>::default());
+        let clients = (0..clients)
+            .map(|_| {
+                let (stop, outcomes, client) = (Arc::clone(&stop), Arc::clone(&outcomes), Client::new(server.http));
+                thread::spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        let answer = infer(&client, model, milliseconds);
+                        outcomes.lock().unwrap().push(Outcome { at: Instant::now(), answer });
+                    }
+                })
+            })
+            .collect();
+        Self { stop, outcomes, clients }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.outcomes.lock().unwrap().len()
+    }
+
+    /// Waits until `more` further requests have been answered.
+    pub(crate) fn wait_for(&self, more: usize) {
+        let wanted = self.count() + more;
+        wait_until("the load goes on", || self.count() >= wanted);
+    }
+
+    /// Stops the load and returns the outcome of every request that was sent.
+    pub(crate) fn end(self) -> Vec<Outcome> {
+        self.stop.store(true, Ordering::Relaxed);
+        for client in self.clients {
+            client.join().unwrap();
+        }
+        std::mem::take(&mut *self.outcomes.lock().unwrap())
+    }
 }

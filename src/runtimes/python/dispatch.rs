@@ -118,7 +118,7 @@ struct QueuedCall<C> {
 #[derive(Debug)]
 struct WorkerCalls<C> {
     up: bool,
-    models: Vec<(ModelNumber, ModelThreads)>,
+    models: BTreeMap<ModelNumber, ModelOnWorker>,
     slots: Vec<Option<PlacedCall<C>>>,
     open: usize,
     /// How many of the open calls are for models.
@@ -128,6 +128,13 @@ struct WorkerCalls<C> {
     lanes: BTreeMap<Lane, LaneState>,
     /// The sequence number of the worker's latest call.
     latest_call: u64,
+}
+
+#[derive(Debug)]
+struct ModelOnWorker {
+    threads: ModelThreads,
+    /// How many of its calls have ended.
+    ended: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -154,7 +161,7 @@ impl<C> WorkerCalls<C> {
     fn new() -> Self {
         Self {
             up: false,
-            models: Vec::new(),
+            models: BTreeMap::new(),
             slots: std::iter::repeat_with(|| None).take(SLOTS).collect(),
             open: 0,
             predictions: 0,
@@ -243,7 +250,12 @@ impl<C> Dispatch<C> {
         let placed = state.slots[slot(id)].take_if(|placed| placed.id == id)?;
         state.open -= 1;
         state.predictions -= usize::from(placed.is_prediction());
-        state.ended_predictions += u64::from(placed.is_prediction());
+        if placed.is_prediction() {
+            state.ended_predictions += 1;
+            if let Some(model) = state.models.get_mut(&placed.model) {
+                model.ended += 1;
+            }
+        }
         if let Some(lane) = placed.lane {
             state.leave_lane(lane, placed.since, now);
         }
@@ -318,6 +330,11 @@ impl<C> Dispatch<C> {
         self.workers[worker].ended_predictions
     }
 
+    /// Returns how many calls of a model a worker has ended since it loaded the model.
+    pub(super) fn ended_calls_of(&self, worker: usize, model: ModelNumber) -> u64 {
+        self.workers[worker].models.get(&model).map_or(0, |model| model.ended)
+    }
+
     /// Returns how many calls for models are open on a worker.
     pub(super) fn open_predictions(&self, worker: usize) -> usize {
         self.workers[worker].predictions
@@ -373,15 +390,13 @@ impl<C> Dispatch<C> {
 
     /// Allows a worker to take calls for a model.
     pub(super) fn add_model(&mut self, worker: usize, model: ModelNumber, threads: ModelThreads) {
-        let models = &mut self.workers[worker].models;
-        models.retain(|(other, _)| *other != model);
-        models.push((model, threads));
+        self.workers[worker].models.insert(model, ModelOnWorker { threads, ended: 0 });
     }
 
     /// Gives a worker no further calls for a model; its open calls continue.
     pub(super) fn remove_model(&mut self, worker: usize, model: ModelNumber) {
         let state = &mut self.workers[worker];
-        state.models.retain(|(other, _)| *other != model);
+        state.models.remove(&model);
         state.lanes.retain(|lane, state| *lane != Lane::Model(model) || state.calls > 0);
     }
 
@@ -412,7 +427,7 @@ impl<C> WorkerCalls<C> {
         if !self.up || self.predictions >= SLOTS - RESERVED_SLOTS {
             return None;
         }
-        let threads = self.models.iter().find_map(|(other, threads)| (*other == model).then_some(threads))?;
+        let threads = self.models.get(&model)?.threads;
         let lane = if plain || threads.own_loop { Lane::Model(model) } else { Lane::Loop };
         let is_free = self.lanes.get(&lane).is_none_or(|lane| {
             let quick = lane.average < QUICK_CALL && now.saturating_duration_since(lane.last_progress) < STALL;
@@ -423,7 +438,7 @@ impl<C> WorkerCalls<C> {
 
     fn width(&self, lane: Lane) -> usize {
         let Lane::Model(model) = lane else { return 1 };
-        self.models.iter().find_map(|(other, threads)| (*other == model).then_some(threads.threads)).unwrap_or(1).max(1)
+        self.models.get(&model).map_or(1, |model| model.threads.threads.max(1))
     }
 
     /// Returns the load of a worker, to compare workers by: calls in the lane, then open calls, then the least recent call.

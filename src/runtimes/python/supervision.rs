@@ -55,7 +55,7 @@ enum WorkerRole {
 /// How a worker ended.
 #[derive(Debug)]
 pub(super) struct WorkerEnd<E> {
-    /// The models whose calls may have caused it.
+    /// The models whose calls may have caused it, the most likely first.
     pub(super) suspects: Vec<ModelNumber>,
     /// How long the worker ran.
     pub(super) uptime: Duration,
@@ -395,8 +395,9 @@ impl<L: Clone, E: Clone> Supervision<L, E> {
         Some(exponential(FIRST_RESTART_BACKOFF, early_exits - 2, MAX_RESTART_BACKOFF))
     }
 
-    /// Counts a crash for the models that may have caused it. Moves those that have caused two within [`CRASH_WINDOW`] to
-    /// quarantine, and returns whether there were any.
+    /// Counts a crash for the models that may have caused it. Moves the most likely one of those that may have caused two
+    /// within [`CRASH_WINDOW`] to quarantine, and returns whether there was one. If it was the wrong one, the next crash
+    /// moves another.
     fn attribute_crash(
         &mut self,
         worker: usize,
@@ -410,7 +411,13 @@ impl<L: Clone, E: Clone> Supervision<L, E> {
             let Some(model) = self.models.get_mut(&number) else { continue };
             let is_repeated = model.last_crash.is_some_and(|last| now.saturating_duration_since(last) < CRASH_WINDOW);
             model.last_crash = Some(now);
-            if is_repeated && has_neighbors && self.can_quarantine && model.established && !model.in_quarantine {
+            if !was_moved
+                && is_repeated
+                && has_neighbors
+                && self.can_quarantine
+                && model.established
+                && !model.in_quarantine
+            {
                 self.quarantine(number);
                 was_moved = true;
             }

@@ -365,11 +365,14 @@ impl PoolState {
         if reasons.is_empty() { "its worker is starting".to_owned() } else { reasons.join("; ") }
     }
 
-    /// Removes and returns the queued calls of models that are unavailable.
-    fn take_unservable_calls(&mut self) -> Vec<PoolCall> {
+    /// Fails the queued calls of models that no worker can run, nor will soon.
+    fn reject_unservable_calls(&mut self) {
         let unavailable: Vec<ModelNumber> =
             self.models.keys().copied().filter(|&number| self.supervision.is_unavailable(number)).collect();
-        self.dispatch.take_queued(|model, _| unavailable.contains(&model))
+        for call in self.dispatch.take_queued(|model, _| unavailable.contains(&model)) {
+            let reason = self.unavailable_reason(call.model);
+            call.reply.send(Err(CallError::NoWorker { reason }));
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The supervisor of a worker: spawns it, has it load its models, watches it, and restarts it when it exits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -235,8 +235,8 @@ impl Pool {
                     }
                     if let Some(sent) = &mut ping {
                         match sent.answer.try_recv() {
-                            Ok(Ok(pong)) => {
-                                self.end_lost_calls(worker, name, sent.id, &pong);
+                            Ok(Ok(answer)) => {
+                                self.end_lost_calls(worker, name, sent.id, &answer);
                                 ping = None;
                             }
                             Ok(Err(_)) | Err(oneshot::error::TryRecvError::Closed) => ping = None,
@@ -344,8 +344,8 @@ impl Pool {
     }
 
     /// Ends the calls that a worker no longer knows, so that they neither wait nor occupy it for ever.
-    fn end_lost_calls(&self, worker: usize, name: &str, ping: u64, pong: &Frame) {
-        let Ok(PongHead { open }) = pong.read_head() else { return };
+    fn end_lost_calls(&self, worker: usize, name: &str, ping: u64, answer: &Frame) {
+        let Ok(PongHead { open }) = answer.read_head() else { return };
         let mut state = self.state.lock();
         let now = Instant::now();
         let lost = state.dispatch.lost_calls(worker, ping, &open);
@@ -424,16 +424,8 @@ impl Pool {
         }
         self.apply(state);
         state.send_queued(worker, now);
-        self.reject_unservable_calls(state);
+        state.reject_unservable_calls();
         None
-    }
-
-    /// Fails the queued calls of models that no worker can load.
-    fn reject_unservable_calls(&self, state: &mut PoolState) {
-        for call in state.take_unservable_calls() {
-            let reason = state.unavailable_reason(call.model);
-            call.reply.send(Err(CallError::NoWorker { reason }));
-        }
     }
 
     /// Has a worker load a model and answer its warm-up samples. Returns `None` if the worker exits in the meantime.
@@ -485,11 +477,14 @@ impl Pool {
     }
 
     /// Queues the calls of a dead worker for others if they had not begun; answers the others with an error. Returns the
-    /// models whose calls may have caused the death: those that ran, or if there are none, those that waited for something.
+    /// models whose calls may have caused the death: those that ran, or if there are none, those that waited for something;
+    /// first those of which the worker has answered the fewest calls.
     fn redistribute_calls(&self, worker: usize, page: &CallsPage, exit: &WorkerExit) -> Vec<ModelNumber> {
         let mut lost = Vec::new();
         let (mut running, mut waiting) = (BTreeSet::new(), BTreeSet::new());
         let mut state = self.state.lock();
+        let ended: BTreeMap<ModelNumber, u64> =
+            state.models.keys().map(|&model| (model, state.dispatch.ended_calls_of(worker, model))).collect();
         let placed = state.dispatch.worker_down(worker);
         for placed in placed.into_iter().rev() {
             let had_begun = page.had_begun(placed.id);
@@ -516,7 +511,9 @@ impl Pool {
         for call in lost {
             call.reply.send(Err(CallError::WorkerLost(Arc::clone(&exit))));
         }
-        if running.is_empty() { waiting } else { running }.into_iter().collect()
+        let mut suspects: Vec<ModelNumber> = if running.is_empty() { waiting } else { running }.into_iter().collect();
+        suspects.sort_by_key(|model| ended.get(model));
+        suspects
     }
 
     /// Records how a worker ended after it ran for `uptime`. Returns how long to back off before the next start, or `None`
@@ -552,7 +549,7 @@ impl Pool {
         let end = WorkerEnd { suspects, uptime, error, reason };
         let backoff = state.supervision.worker_ended(worker, end, Instant::now());
         self.apply(state);
-        self.reject_unservable_calls(state);
+        state.reject_unservable_calls();
         backoff
     }
 }

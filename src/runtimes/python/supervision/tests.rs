@@ -124,6 +124,19 @@ fn model_that_crashes_twice_within_a_minute_is_quarantined() {
 }
 
 #[test]
+fn only_the_most_likely_of_several_suspects_is_quarantined() {
+    let mut supervision = pool(1, &[1, 2, 3]);
+    for second in 0..2 {
+        supervision.worker_ended(0, end(&[2, 1]), at(second));
+        load_all(&mut supervision, 0, at(second));
+    }
+    assert_eq!(supervision.loaded_models(0).collect::<Vec<_>>(), [1, 3]);
+    supervision.worker_ended(0, end(&[1]), at(2));
+    load_all(&mut supervision, 0, at(2));
+    assert_eq!(supervision.loaded_models(0).collect::<Vec<_>>(), [3], "it was the other one");
+}
+
+#[test]
 fn crashes_that_are_rare_or_of_the_only_model_quarantine_nothing() {
     let mut supervision = pool(1, &[1, 2]);
     for minute in 0..10 {

@@ -1,0 +1,144 @@
+//! What becomes of models and their neighbors after crashes, hangs and failed loads of workers.
+
+use std::collections::HashSet;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process};
+use serde_json::json;
+
+use crate::support::worker_models::{ClientLoad, infer, pid, server, starting, value};
+use crate::support::{Client, ServerBuilder, TestServer, pause, wait_until};
+
+fn is_ready(server: &TestServer) -> bool {
+    server.get("/v2/health/ready").status == 200
+}
+
+#[test]
+fn failed_reload_after_crash_is_retried_and_reported() {
+    let models = [("m", "FailsWhileBroken"), ("n", "Coroutine")];
+    let Some(server) = server(&models, &json!({})) else { return };
+    let worker = pid(value(&infer(&server, "m", 0)));
+    fs::write(server.folder.path("broken"), "").unwrap();
+    kill_process(worker, Signal::KILL).unwrap();
+    wait_until("not ready", || server.get("/v2/health/ready").text().contains("the store is out of order"));
+    let error = infer(&server, "m", 0).error(503);
+    assert!(error.contains("the store is out of order; the load is retried"), "{error}");
+    infer(&server, "n", 0).ok();
+    server.wait_for_log("Cannot load the model again; retrying in 2 s.");
+    fs::remove_file(server.folder.path("broken")).unwrap();
+    wait_until("it is loaded again by itself", || infer(&server, "m", 0).status == 200);
+    assert!(is_ready(&server));
+}
+
+#[test]
+fn hung_plain_predict_is_detected() {
+    let models = [("m", "Plain"), ("n", "Coroutine")];
+    let Some(server) = server(&models, &json!({"worker_hang_timeout": 1})) else { return };
+    let load = ClientLoad::on(&server, "n", 2, 5);
+    let started = Instant::now();
+    let error = infer(&server, "m", 600_000).error(503);
+    assert!(error.contains("was killed: a call ran for more than 1 s (`worker_hang_timeout`"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    infer(&server, "m", 0).ok();
+    load.wait_for(4);
+    let outcomes = load.end();
+    // Those that ran in the same worker are lost with it.
+    let failed = outcomes.iter().filter(|outcome| outcome.answer.status != 200).count();
+    assert!(failed <= 2, "{failed} of {} failed", outcomes.len());
+}
+
+#[test]
+fn plain_predict_with_a_predict_timeout_may_exceed_the_hang_timeout() {
+    let folder = crate::support::worker_models::folder(&[]).settings(&json!({"worker_hang_timeout": 0.5}));
+    let source = fs::read(crate::support::repository_path("tests/fixtures/workers/models.py")).unwrap();
+    let settings = json!({"name": "m", "implementation": "models.Plain", "parameters": {"predict_timeout": 30}});
+    let folder = folder.file("m/models.py", source).file("m/model-settings.json", settings.to_string());
+    let Some(server) = crate::support::python::with_python(folder).map(ServerBuilder::start) else { return };
+    infer(&server, "m", 2500).ok();
+}
+
+#[test]
+fn load_that_hangs_ends_and_is_retried() {
+    let models = [("m", "HangsWhileBroken"), ("n", "Coroutine")];
+    let Some(server) = server(&models, &json!({"worker_load_timeout": 1})) else { return };
+    let worker = pid(value(&infer(&server, "m", 0)));
+    fs::write(server.folder.path("broken"), "").unwrap();
+    kill_process(worker, Signal::KILL).unwrap();
+    server.wait_for_log("a model took more than 1 s to load (`worker_load_timeout`)");
+    wait_until("its neighbor is served", || infer(&server, "n", 0).status == 200);
+    fs::remove_file(server.folder.path("broken")).unwrap();
+    wait_until("it is loaded again", || infer(&server, "m", 0).status == 200);
+}
+
+#[test]
+fn crashing_model_is_quarantined_and_its_neighbors_answer() {
+    let models = [("m", "Trouble"), ("n", "Coroutine"), ("p", "Plain")];
+    let Some(server) = starting(&models, &json!({})).map(ServerBuilder::start) else { return };
+    let neighbors = [ClientLoad::on(&server, "n", 2, 5), ClientLoad::on(&server, "p", 2, 5)];
+    let client = Client::new(server.http);
+    for _ in 0..6 {
+        let error = infer(&client, "m", "exit").error(503);
+        assert!(error.contains("exited with code 3"), "{error}");
+        pause(Duration::from_millis(300));
+    }
+    server.wait_for_log("Moved a model to a worker of its own");
+    for load in &neighbors {
+        load.wait_for(400);
+    }
+    let outcomes: Vec<_> = neighbors.into_iter().flat_map(ClientLoad::end).collect();
+    let failed = outcomes.iter().filter(|outcome| outcome.answer.status != 200).count();
+    assert!(failed * 100 < outcomes.len(), "{failed} of {} failed", outcomes.len());
+    wait_until("it is served by a worker of its own", || infer(&server, "m", "pid").status == 200);
+    assert_ne!(value(&infer(&server, "m", "pid")), value(&infer(&server, "n", 0)));
+    assert_eq!(value(&infer(&server, "p", 0)), value(&infer(&server, "n", 0)));
+    // Its own worker ends with it.
+    let own = pid(value(&infer(&server, "m", "pid")));
+    assert_eq!(server.post("/v2/repository/models/m/unload", "").status, 200);
+    wait_until("it ends", || crate::support::worker_models::has_ended(own));
+}
+
+#[test]
+fn worker_is_recycled_after_max_requests_without_losing_a_call() {
+    let Some(server) = server(&[("m", "Plain")], &json!({"max_requests_per_worker": 50})) else { return };
+    let load = ClientLoad::on(&server, "m", 4, 2);
+    load.wait_for(400);
+    let outcomes = load.end();
+    let workers: HashSet<i64> = outcomes.iter().map(|outcome| value(&outcome.answer)).collect();
+    assert!(workers.len() >= 3, "{workers:?}");
+    wait_until("replaced workers end", || server.scrape().text().contains("reason=\"requests\""));
+    assert!(!server.log().contains("WARN"), "{}", server.log());
+}
+
+#[test]
+fn worker_near_its_memory_limit_is_replaced_without_losing_a_call() {
+    let Some(server) = server(&[("m", "Grows")], &json!({"worker_memory_limit": 200 << 20})) else { return };
+    let first = value(&infer(&server, "m", 0));
+    let load = ClientLoad::on(&server, "m", 2, 0);
+    infer(&server, "m", 150).ok();
+    wait_until("another worker answers", || value(&infer(&server, "m", 0)) != first);
+    load.wait_for(20);
+    assert!(load.end().iter().all(|outcome| outcome.answer.status == 200));
+    wait_until("the old one ends", || crate::support::worker_models::has_ended(pid(first)));
+    wait_until("it is counted", || server.scrape().text().contains("reason=\"memory\"} 1"));
+}
+
+#[test]
+fn worker_over_its_memory_limit_is_killed_with_the_cause() {
+    let Some(server) = server(&[("m", "Grows")], &json!({"worker_memory_limit": 200 << 20})) else { return };
+    let first = value(&infer(&server, "m", 0));
+    let error = infer(&server, "m", 2000).error(503);
+    assert!(error.contains("was killed: it used more than 200 MiB of memory (`worker_memory_limit`)"), "{error}");
+    assert_ne!(value(&infer(&server, "m", 0)), first);
+}
+
+#[test]
+fn hung_worker_leaves_the_stacks_of_its_threads() {
+    let Some(server) = server(&[("m", "Plain")], &json!({"worker_hang_timeout": 1})) else { return };
+    let client = Client::new(server.http);
+    thread::spawn(move || infer(&client, "m", 600_000)).join().unwrap().error(503);
+    wait_until("the stack is in the log", || {
+        server.log().contains("models.py\", line") && server.log().contains("in predict")
+    });
+}
