@@ -343,7 +343,7 @@ impl Pool {
         })
     }
 
-    /// Ends the calls that a worker no longer knows, so that they neither wait nor occupy it for ever.
+    /// Ends the calls that a worker no longer knows, so that they do not occupy it forever.
     fn end_lost_calls(&self, worker: usize, name: &str, ping: u64, answer: &Frame) {
         let Ok(PongHead { open }) = answer.read_head() else { return };
         let mut state = self.state.lock();
