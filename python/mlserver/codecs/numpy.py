@@ -119,6 +119,11 @@ def encode_data(array: "np.ndarray[Any, Any]", datatype: str) -> Any:
     return pack(array.ravel().tolist() if datatype == "BYTES" else array, datatype)
 
 
+#: The names in MLServer 1.x, which forks of its codecs import.
+_to_ndarray = decode_array
+_encode_data = encode_data
+
+
 @register_input_codec
 class NumpyCodec(InputCodec):
     """A tensor as a NumPy array."""

@@ -2,9 +2,11 @@
 
 from ..context import model_name_var, model_version_var
 from .errors import InvalidModelContext
-from .registry import REGISTRY, Histogram
+from .registry import LABELS, REGISTRY, Histogram
 
-__all__ = ["log", "register"]
+__all__ = ["SELDON_MODEL_NAME_LABEL", "SELDON_MODEL_VERSION_LABEL", "log", "register"]
+
+SELDON_MODEL_NAME_LABEL, SELDON_MODEL_VERSION_LABEL = LABELS
 
 _DEFAULT_DESCRIPTION = "TODO: Default description?"
 

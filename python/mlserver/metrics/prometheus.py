@@ -4,6 +4,10 @@ import sys
 import traceback
 from typing import Any, Dict, Iterator, List
 
+from .._legacy import missing_names
+
+__getattr__ = missing_names(__name__)
+
 # Metrics that the client collects about its own process.
 _OWN_COLLECTORS = frozenset(("GCCollector", "PlatformCollector", "ProcessCollector"))
 
