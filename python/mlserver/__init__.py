@@ -1,19 +1,24 @@
 """The SDK of mlserver: base classes, codecs, types and settings for models in Python."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from . import _legacy
 from .cancellation import cancelled
 from .metrics import log, register
 from .model import MLModel
 from .settings import ModelSettings, Settings
 from .version import __version__
 
-__all__ = ["MLModel", "ModelSettings", "Settings", "__version__", "cancelled", "log", "register"]
+if TYPE_CHECKING:
+    from .server import MLServer
+
+__all__ = ["MLModel", "MLServer", "ModelSettings", "Settings", "__version__", "cancelled", "log", "register"]
 
 _SUBMODULES = frozenset(
     (
         "batching",
+        "cli",
         "codecs",
         "context",
         "errors",
@@ -28,6 +33,7 @@ _SUBMODULES = frozenset(
         "registry",
         "repository",
         "rest",
+        "server",
         "settings",
         "types",
         "utils",
@@ -35,9 +41,15 @@ _SUBMODULES = frozenset(
     )
 )
 
+_legacy.install()
+
 
 def __getattr__(name: str) -> Any:
     """Imports a submodule on first access, so that `import mlserver` alone is enough."""
+    if name == "MLServer":
+        from .server import MLServer  # most models do not start a server
+
+        return MLServer
     if name in _SUBMODULES:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

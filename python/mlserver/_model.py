@@ -26,6 +26,8 @@ Selection = Union[None, Set[Any], "frozenset[Any]", Dict[Any, Any], List[Any], T
 
 _MISSING: Any = object()
 
+_PLAIN_TYPES = frozenset((int, float, bool, str, type(None)))
+
 
 class Factory:
     """The default of a field whose default value is created when it is needed."""
@@ -524,6 +526,8 @@ def jsonable(value: Any) -> Any:
         return value._dump(mode="json")
     if isinstance(value, dict):
         return {str(name): jsonable(item) for name, item in value.items()}
+    if type(value) is list and _is_plain(value):
+        return value.copy()
     if isinstance(value, (list, tuple, set, frozenset)):
         return [jsonable(item) for item in value]
     dump = getattr(value, "model_dump", None) or getattr(value, "dict", None)
@@ -540,7 +544,35 @@ def jsonable(value: Any) -> Any:
     raise TypeError(f"Unable to serialize unknown type: {type(value)}")
 
 
+def _is_plain(values: List[Any]) -> bool:
+    """Returns whether JSON can hold the items of a list as they are. A visit of each item would take ten times as long."""
+    kinds = set(map(type, values))
+    if not kinds <= _PLAIN_TYPES:
+        return False
+    if float not in kinds:
+        return True
+    numbers = values if kinds == {float} else [value for value in values if type(value) is float]
+    return all(map(math.isfinite, numbers))
+
+
 def to_json(value: Any, indent: Optional[int] = None) -> str:
     """Returns compact JSON of a result of `jsonable`, without escapes of non-ASCII characters."""
+    if indent is None and _is_large(value):
+        try:
+            # pydantic, if it is installed, writes floating-point numbers ten times as fast as the standard library.
+            import pydantic_core
+
+            return typing.cast(bytes, pydantic_core.to_json(value)).decode()
+        except (ImportError, ValueError):  # `ValueError` is raised for half of a surrogate pair
+            pass
     separators = (",", ":") if indent is None else None
     return json.dumps(value, ensure_ascii=False, separators=separators, indent=indent, allow_nan=False)
+
+
+def _is_large(value: Any) -> bool:
+    """Returns whether a list in `value` has so many items that the import of another encoder is worth its time."""
+    if type(value) is dict:
+        return any(map(_is_large, value.values()))
+    if type(value) is list:
+        return len(value) > 10_000 or any(_is_large(item) for item in value if type(item) in (dict, list))
+    return False

@@ -13,9 +13,9 @@ tensor and `inference_request` once; the writer calls `wire_outputs`, which retu
 
 import math
 import operator
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Union
 
-from ._tensor import Elements, TensorError, pack
+from ._tensor import Elements, JsonElements, TensorError, pack_output
 from .types import (
     InferenceRequest,
     InferenceResponse,
@@ -36,7 +36,7 @@ class WireTensor(NamedTuple):
     datatype: str
     shape: List[int]
     parameters: Dict[str, Any]
-    elements: Elements
+    elements: Union[Elements, JsonElements]
 
 
 def parameters(values: Optional[Dict[str, Any]]) -> Optional[Parameters]:
@@ -52,16 +52,19 @@ def parameters(values: Optional[Dict[str, Any]]) -> Optional[Parameters]:
 
 
 def tensor_input(
-    name: str, datatype: str, shape: List[int], values: Optional[Dict[str, Any]], elements: Elements
+    name: str, datatype: str, shape: List[int], values: Optional[Dict[str, Any]], elements: Any, nested: bool = False
 ) -> RequestInput:
-    """Returns an input with these fields, without validation."""
+    """Returns an input with these fields, without validation.
+
+    `elements` is the parsed value if the data came as JSON. If `nested` is true, the client sent rows, and Python sees rows.
+    """
     instance = RequestInput.__new__(RequestInput)
     attributes = instance.__dict__
     attributes["name"] = name
     attributes["shape"] = shape
     attributes["datatype"] = datatype
     attributes["parameters"] = parameters(values)
-    attributes["data"] = TensorData(elements)
+    attributes["data"] = TensorData(elements, shape if nested else None)
     _set(instance, "_fields_set", {"name", "shape", "datatype", "data"} if values is None else set(attributes))
     return instance
 
@@ -128,9 +131,9 @@ def _wire_output(output: Any) -> WireTensor:
     data, datatype = output.data, output.datatype
     datatype = getattr(datatype, "value", datatype)
     try:
-        elements = pack(data.raw if isinstance(data, TensorData) else data, datatype)
+        elements = pack_output(data.raw if isinstance(data, TensorData) else data, datatype)
         shape = list(map(operator.index, output.shape))
-        if shape and min(shape) < 0:
+        if shape and min(shape) < 0 and not isinstance(elements, JsonElements):
             shape = _resolved(shape, len(elements))
     except (TensorError, TypeError) as error:
         raise TensorError(f"output '{output.name}': {error}") from error

@@ -12,6 +12,9 @@ A tensor from the server is never a list. Its elements are in one of two classes
 Both are sequences that convert one element at a time, or all of them with `tolist()`. `pack` converts the data of a response
 (elements, arrays, lists, nested lists, text) to elements of a datatype, with at most one copy.
 
+A tensor whose data is not what its datatype and shape declare (`null` in BYTES, text in FP32) travels as JSON: it is received
+as the parsed value, and sent as `JsonElements`.
+
 `mlserver._payload` builds requests from elements, and converts responses to elements.
 """
 
@@ -22,7 +25,7 @@ import sys
 from array import array
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, Dict, Iterable, Iterator, List, Sequence, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Union
 
 #: Bytes per element of the datatypes that have a fixed width.
 WIDTHS: Dict[str, int] = {
@@ -83,26 +86,30 @@ class TensorError(ValueError):
 class FixedElements:
     """Elements of a fixed width, in a buffer."""
 
-    __slots__ = ("buffer", "datatype")
+    __slots__ = ("_numbers", "buffer", "datatype")
 
     def __init__(self, datatype: str, buffer: memoryview) -> None:
         """Takes a contiguous `memoryview` of bytes, which is not validated."""
         self.datatype = datatype
         self.buffer = buffer
+        #: The buffer as numbers, once an element has been read by its index.
+        self._numbers: Optional[Sequence[Any]] = None
 
     def __len__(self) -> int:
         return len(self.buffer) // WIDTHS[self.datatype]
 
-    def _view(self) -> Sequence[Any]:
-        code = _CODES.get(self.datatype)
-        return self.buffer.cast(code) if code else self.tolist()  # type: ignore[call-overload]
-
     def __getitem__(self, index: Any) -> Any:
-        found = self._view()[index]
+        numbers = self._numbers
+        if numbers is None:
+            code = _CODES.get(self.datatype)
+            numbers = self.buffer.cast(code) if code else self.tolist()  # type: ignore[call-overload]
+            self._numbers = numbers
+        found = numbers[index]
         return found.tolist() if isinstance(found, memoryview) else found
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._view())
+        # Several times as fast as the iteration of a memoryview.
+        return iter(self.tolist())
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, FixedElements):
@@ -120,7 +127,12 @@ class FixedElements:
             return list(struct.unpack(f"<{len(self)}e", self.buffer))
         if self.datatype == "BF16":
             return _widened(self.buffer).tolist()
-        return self.buffer.cast(_CODES[self.datatype]).tolist()  # type: ignore[call-overload,no-any-return]
+        if self.datatype == "BOOL":
+            return self.buffer.cast("?").tolist()
+        # Twice as fast as the conversion of a memoryview.
+        numbers: array[Any] = array(_CODES[self.datatype])
+        numbers.frombytes(self.buffer)
+        return numbers.tolist()
 
     def numpy(self) -> Any:
         """Returns a flat NumPy array over the buffer. The buffer is copied only if it is read-only."""
@@ -130,6 +142,10 @@ class FixedElements:
             return numpy.frombuffer(_widened(self.buffer), numpy.float32)
         found = numpy.frombuffer(self.buffer, numpy_dtype(self.datatype))
         return found if found.flags.writeable else found.copy()
+
+    def copy(self) -> "FixedElements":
+        """Returns the elements in memory of their own."""
+        return FixedElements(self.datatype, memoryview(bytearray(self.buffer)))
 
 
 class BytesElements:
@@ -189,6 +205,24 @@ class BytesElements:
 Elements = Union[FixedElements, BytesElements]
 
 
+class JsonElements:
+    """The data of a tensor that its datatype cannot hold, as the UTF-8 JSON to send."""
+
+    __slots__ = ("buffer",)
+
+    def __init__(self, buffer: memoryview) -> None:
+        self.buffer = buffer
+
+
+def nest(values: List[Any], shape: Sequence[int]) -> List[Any]:
+    """Returns the elements of a tensor as lists of rows, nested by its shape."""
+    if 0 in shape:
+        return [] if shape[0] == 0 else [nest(values, shape[1:]) for _ in range(shape[0])]
+    for size in reversed(shape[1:]):
+        values = [values[start : start + size] for start in range(0, len(values), size)]
+    return values
+
+
 def is_array(value: Any) -> bool:
     """Returns whether `value` is a NumPy array, without importing NumPy."""
     numpy = sys.modules.get("numpy")
@@ -201,6 +235,28 @@ def numpy_dtype(datatype: str) -> Any:
     import numpy
 
     return numpy.dtype(NUMPY_NAMES[datatype]).newbyteorder("<")
+
+
+def pack_output(values: Any, datatype: str) -> Union[Elements, JsonElements]:
+    """Converts the data of an output as `pack` does. Data that only JSON can hold is sent as it is, as in the original.
+
+    That is one text as the data of numbers, and `None` among the elements of BYTES.
+    """
+    if not (_has_none(values) if datatype == "BYTES" else isinstance(values, str)):
+        return pack(values, datatype)
+    from ._model import jsonable, to_json  # rarely needed
+
+    try:
+        return JsonElements(memoryview(to_json(jsonable(values)).encode()))
+    except (TypeError, ValueError) as error:
+        raise TensorError(f"the data cannot be sent as JSON: {error}") from error
+
+
+def _has_none(values: Any) -> bool:
+    if not isinstance(values, (list, tuple)):
+        return False
+    kinds = set(map(type, values))
+    return type(None) in kinds or ((list in kinds or tuple in kinds) and any(map(_has_none, values)))
 
 
 def pack(values: Any, datatype: str) -> Elements:

@@ -38,8 +38,8 @@ class ModelLoggerFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Returns the line for a record."""
         name, version = model_name_var.get(""), model_version_var.get("")
+        record.model = "" if not name else f"[{name}:{version}]" if version else f"[{name}]"
         if not self.use_structured_logging:
-            record.model = "" if not name else f"[{name}:{version}]" if version else f"[{name}]"
             return super().format(record)
         message = record.getMessage()
         if record.exc_info:

@@ -1,5 +1,6 @@
 """A registry of models in this process, for tests of runtimes. A running server has its own."""
 
+from functools import cmp_to_key
 from typing import Awaitable, Callable, Dict, List, Optional
 
 from .context import model_context
@@ -43,7 +44,7 @@ class SingleModelRegistry:
         """The model without a version, else the one with the highest version."""
         if not self._versions:
             return None
-        return self._versions[max(self._versions, key=_rank)]
+        return self._versions[max(self._versions, key=cmp_to_key(_compare))]
 
     async def load(self, model_settings: ModelSettings) -> MLModel:
         """Loads a version. If it exists already, it is replaced once the new one has loaded."""
@@ -164,9 +165,10 @@ class MultiModelRegistry:
             raise ModelNotFound(name, version) from None
 
 
-def _rank(version: Optional[str]) -> "tuple[bool, bool, int, str]":
-    """Orders versions: text first, then numbers by their value, then models without a version."""
-    if version is None:
-        return (True, True, 0, "")
-    numeric = version.isdecimal()
-    return (False, numeric, int(version) if numeric else 0, version)
+def _compare(one: Optional[str], other: Optional[str]) -> int:
+    """Compares two versions: numbers by their value, others as text; no version is above all others."""
+    if one is None or other is None:
+        return (one is None) - (other is None)
+    if one.isdecimal() and other.isdecimal():
+        return int(one) - int(other)
+    return (one > other) - (one < other)

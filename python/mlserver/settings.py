@@ -23,12 +23,20 @@ __all__ = ["BaseSettings", "CORSSettings", "ModelParameters", "ModelSettings", "
 
 S = TypeVar("S", bound="BaseSettings")
 
-ENV_FILE_DEFAULT = ".env"
+ENV_FILE_SETTINGS = ".env"
 ENV_PREFIX_SETTINGS = "MLSERVER_"
 ENV_PREFIX_MODEL_SETTINGS = "MLSERVER_MODEL_"
 
-_DEFAULT_ENVIRONMENTS_DIR_NAME = ".envs"
-_DEFAULT_METRICS_DIR_NAME = ".metrics"
+DEFAULT_PARALLEL_WORKERS = 1
+
+_FOLDERS = {"DEFAULT_ENVIRONMENTS_DIR": ".envs", "DEFAULT_METRICS_DIR": ".metrics"}
+
+
+def __getattr__(name: str) -> Any:
+    """Returns a default folder in the working directory, which may change, or not exist at import."""
+    if name in _FOLDERS:
+        return os.path.join(os.getcwd(), _FOLDERS[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class BaseSettings(BaseModel):
@@ -54,7 +62,7 @@ class BaseSettings(BaseModel):
     @classmethod
     def _from_environment(cls, values: Dict[str, Any], loc: Loc, problems: Problems) -> Dict[str, Any]:
         """Returns the values in the environment of fields that are not in `values`."""
-        file = _read_env_file(ENV_FILE_DEFAULT)
+        file = _read_env_file(ENV_FILE_SETTINGS)
         variables = {**file, **{name.lower(): value for name, value in os.environ.items()}}
         found = {}
         for name, field in cls._fields().items():
@@ -139,9 +147,9 @@ class Settings(BaseSettings):
     _env_prefix = ENV_PREFIX_SETTINGS
 
     debug: bool = False
-    parallel_workers: int = 1
+    parallel_workers: int = DEFAULT_PARALLEL_WORKERS
     parallel_workers_timeout: int = 5
-    environments_dir: str = typing.cast(str, Factory(lambda: os.path.join(os.getcwd(), _DEFAULT_ENVIRONMENTS_DIR_NAME)))
+    environments_dir: str = typing.cast(str, Factory(lambda: __getattr__("DEFAULT_ENVIRONMENTS_DIR")))
     model_repository_implementation: Optional[Any] = None
     model_repository_root: str = "."
     model_repository_implementation_args: Dict[str, Any] = {}
@@ -158,7 +166,7 @@ class Settings(BaseSettings):
     metrics_endpoint: Optional[str] = "/metrics"
     metrics_port: int = 8082
     metrics_rest_server_prefix: str = "rest_server"
-    metrics_dir: str = typing.cast(str, Factory(lambda: os.path.join(os.getcwd(), _DEFAULT_METRICS_DIR_NAME)))
+    metrics_dir: str = typing.cast(str, Factory(lambda: __getattr__("DEFAULT_METRICS_DIR")))
     use_structured_logging: bool = False
     logging_settings: Optional[Union[str, Dict[str, Any]]] = None
     kafka_enabled: bool = False

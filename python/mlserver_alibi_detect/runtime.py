@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional
 import mlserver
 from mlserver import MLModel
 from mlserver._frameworks import import_framework, loading, runtime_settings
+from mlserver._legacy import missing_names
 from mlserver.codecs import NumpyCodec, NumpyRequestCodec
 from mlserver.errors import InferenceError, MLServerError
 from mlserver.logging import logger
@@ -17,6 +18,8 @@ from mlserver.types import InferenceRequest, InferenceResponse, Parameters, Resp
 from mlserver.utils import get_model_uri
 
 __all__ = ["ENV_PREFIX_ALIBI_DETECT_SETTINGS", "AlibiDetectRuntime", "AlibiDetectSettings"]
+
+__getattr__ = missing_names(__name__)
 
 ENV_PREFIX_ALIBI_DETECT_SETTINGS = "MLSERVER_MODEL_ALIBI_DETECT_"
 

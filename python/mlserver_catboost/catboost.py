@@ -6,9 +6,9 @@ from mlserver import MLModel
 from mlserver._frameworks import artifact, import_framework, loading, predict_only
 from mlserver.types import InferenceRequest, InferenceResponse
 
-__all__ = ["CatboostModel"]
+__all__ = ["WELLKNOWN_MODEL_FILENAMES", "CatboostModel"]
 
-_WELL_KNOWN_NAMES = ["model.cbm", "model.bin"]
+_WELL_KNOWN_NAMES = WELLKNOWN_MODEL_FILENAMES = ["model.cbm", "model.bin"]
 
 
 class CatboostModel(MLModel):
@@ -26,6 +26,7 @@ class CatboostModel(MLModel):
             self._model = catboost.CatBoostClassifier().load_model(path)
             if len(self._model.classes_) == 0:
                 self._model = catboost.CatBoostRegressor().load_model(path)
+        self.ready = True  # as in MLServer 1.x
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:

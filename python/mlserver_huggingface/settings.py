@@ -5,10 +5,13 @@ import os
 from typing import Any, Callable, Dict, Optional, Union
 
 from mlserver._frameworks import runtime_settings
+from mlserver._legacy import missing_names
 from mlserver.errors import MLServerError
 from mlserver.settings import BaseSettings, ModelSettings
 
 __all__ = ["ENV_PREFIX_HUGGINGFACE_SETTINGS", "PARAMETERS_ENV_NAME", "HuggingFaceSettings", "get_huggingface_settings"]
+
+__getattr__ = missing_names(__name__)
 
 ENV_PREFIX_HUGGINGFACE_SETTINGS = "MLSERVER_MODEL_HUGGINGFACE_"
 #: Seldon Core's parameters of a model, which override its settings.

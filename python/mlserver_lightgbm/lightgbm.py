@@ -6,9 +6,9 @@ from mlserver import MLModel
 from mlserver._frameworks import artifact, import_framework, loading, predict_only
 from mlserver.types import InferenceRequest, InferenceResponse
 
-__all__ = ["LightGBMModel"]
+__all__ = ["WELLKNOWN_MODEL_FILENAMES", "LightGBMModel"]
 
-_WELL_KNOWN_NAMES = ["model.bst"]
+_WELL_KNOWN_NAMES = WELLKNOWN_MODEL_FILENAMES = ["model.bst"]
 
 
 class LightGBMModel(MLModel):

@@ -8,10 +8,13 @@ from mlserver.types import MetadataTensor, Parameters
 
 from .codecs import TensorDictCodec
 
-__all__ = ["DefaultInputPrefix", "DefaultOutputPrefix", "to_metadata_tensors", "to_model_content_type"]
+__all__ = ["DefaultInputPrefix", "DefaultOutputPrefix", "InputSpec", "to_metadata_tensors", "to_model_content_type"]
 
 DefaultInputPrefix = "input-"
 DefaultOutputPrefix = "output-"
+
+#: A column or a tensor of a signature.
+InputSpec = Any
 
 #: Datatype and content type of columns of lists, objects and other types.
 _JSON = ("BYTES", PandasCodec.JsonContentType)
@@ -28,7 +31,7 @@ _COLUMNS = {
 }
 
 
-def to_metadata_tensors(schema: Any, prefix: str) -> List[MetadataTensor]:
+def to_metadata_tensors(schema: Any, prefix: str = DefaultInputPrefix) -> List[MetadataTensor]:
     """Returns the tensors of a schema. Those without a name are named by `prefix` and their index."""
     tensors = []
     for index, spec in enumerate(schema.inputs):

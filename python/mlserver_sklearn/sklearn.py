@@ -10,7 +10,15 @@ from mlserver.codecs import NumpyRequestCodec, PandasCodec
 from mlserver.errors import InferenceError, MLServerError
 from mlserver.types import InferenceRequest, InferenceResponse, RequestOutput, ResponseOutput
 
-__all__ = ["PREDICT_FN_KEY", "PREDICT_OUTPUT", "PREDICT_PROBA_OUTPUT", "PREDICT_TRANSFORM", "SKLearnModel"]
+__all__ = [
+    "PREDICT_FN_KEY",
+    "PREDICT_OUTPUT",
+    "PREDICT_PROBA_OUTPUT",
+    "PREDICT_TRANSFORM",
+    "VALID_OUTPUTS",
+    "WELLKNOWN_MODEL_FILENAMES",
+    "SKLearnModel",
+]
 
 PREDICT_OUTPUT = "predict"
 PREDICT_PROBA_OUTPUT = "predict_proba"
@@ -18,8 +26,8 @@ PREDICT_TRANSFORM = "transform"
 #: The key in `parameters.extra` of the default output, for requests without requested outputs.
 PREDICT_FN_KEY = "predict_fn"
 
-_OUTPUTS = (PREDICT_OUTPUT, PREDICT_PROBA_OUTPUT, PREDICT_TRANSFORM)
-_WELL_KNOWN_NAMES = ["model.joblib", "model.pickle", "model.pkl"]
+_OUTPUTS = VALID_OUTPUTS = [PREDICT_OUTPUT, PREDICT_PROBA_OUTPUT, PREDICT_TRANSFORM]
+_WELL_KNOWN_NAMES = WELLKNOWN_MODEL_FILENAMES = ["model.joblib", "model.pickle", "model.pkl"]
 
 
 class SKLearnModel(MLModel):

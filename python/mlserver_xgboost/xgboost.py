@@ -8,10 +8,11 @@ from mlserver.codecs import NumpyRequestCodec
 from mlserver.errors import InferenceError
 from mlserver.types import InferenceRequest, InferenceResponse, RequestOutput
 
-__all__ = ["PREDICT_OUTPUT", "PREDICT_PROBA_OUTPUT", "WELLKNOWN_MODEL_FILENAMES", "XGBoostModel"]
+__all__ = ["PREDICT_OUTPUT", "PREDICT_PROBA_OUTPUT", "VALID_OUTPUTS", "WELLKNOWN_MODEL_FILENAMES", "XGBoostModel"]
 
 PREDICT_OUTPUT = "predict"
 PREDICT_PROBA_OUTPUT = "predict_proba"
+VALID_OUTPUTS = [PREDICT_OUTPUT, PREDICT_PROBA_OUTPUT]
 WELLKNOWN_MODEL_FILENAMES = ["model.bst", "model.json", "model.ubj"]
 
 #: The wrappers in the order in which they are tried. Each raises `TypeError` for the file of another one.

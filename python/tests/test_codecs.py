@@ -2,14 +2,16 @@
 
 import asyncio
 import sys
+from array import array
 from typing import Any, List, Optional
 
 import pytest
 from mlserver import MLModel, ModelSettings
-from mlserver._tensor import TensorError
+from mlserver._payload import tensor_input
+from mlserver._tensor import FixedElements
 from mlserver.codecs import InputCodec, NumpyCodec, PandasCodec, decode_args
 from mlserver.codecs.base import find_input_codec_by_type_hint
-from mlserver.types import InferenceRequest, RequestInput
+from mlserver.types import InferenceRequest, RequestInput, ResponseOutput
 
 
 def tensor(name: str, datatype: str, data: List[Any], **parameters: Any) -> RequestInput:
@@ -86,11 +88,46 @@ def test_pandas_codec_encodes_extension_dtypes() -> None:
 
 
 @pytest.mark.needs("pandas")
-def test_pandas_codec_rejects_missing_text_with_column_name() -> None:
+def test_pandas_codec_encodes_missing_text_as_none() -> None:
+    import numpy
     import pandas
 
-    with pytest.raises(TensorError, match="column 'A'"):
-        PandasCodec.encode_outputs(pandas.DataFrame({"A": ["a", None]}, dtype=object))
+    columns = [
+        pandas.Series(["a", None], dtype=object),
+        pandas.Series(["a", pandas.NA], dtype=object),
+        pandas.Series(["a", None], dtype="string"),
+    ]
+    if pandas.__version__ >= "3":
+        columns.append(pandas.Series(["a", numpy.nan], dtype="str"))
+    for column in columns:
+        (output,) = PandasCodec.encode_outputs(pandas.DataFrame({"A": column}))
+        assert output.data.root == [b"a", None]
+        assert output.parameters.content_type == "str"
+        assert output.model_dump(mode="json")["data"] == ["a", None]
+        assert PandasCodec.decode_request(InferenceRequest(inputs=[_as_input(output)]))["A"].isna().tolist() == [False, True]
+    (mixed,) = PandasCodec.encode_outputs(pandas.DataFrame({"A": pandas.Series([{"b": 1}, None], dtype=object)}))
+    assert (mixed.data.root, mixed.parameters.content_type) == ([b'{"b":1}', b"null"], "pd_json")
+
+
+def _as_input(output: ResponseOutput) -> RequestInput:
+    return RequestInput(**dict(output))
+
+
+@pytest.mark.needs("pandas", "numpy")
+def test_pandas_codec_reads_nested_rows_as_tuples() -> None:
+    elements = FixedElements("FP32", memoryview(array("f", range(4))).cast("B"))
+    nested = tensor_input("x", "FP32", [2, 2], None, elements, nested=True)
+    assert PandasCodec.decode_request(InferenceRequest(inputs=[nested]))["x"].tolist() == [(0.0, 1.0), (2.0, 3.0)]
+    column = tensor_input("x", "FP32", [4, 1], None, elements, nested=True)
+    assert PandasCodec.decode_request(InferenceRequest(inputs=[column]))["x"].tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.needs("numpy")
+def test_numpy_codec_names_tensor_that_does_not_match_its_shape() -> None:
+    for data in (["a", "b"], ["a", None]):
+        with pytest.raises(ValueError, match="tensor 'x'") as caught:
+            NumpyCodec.decode_input(RequestInput(name="x", datatype="BYTES", shape=[2, 11], data=data))
+        assert caught.value.status_code == 400
 
 
 def test_codec_without_method_names_missing_method():

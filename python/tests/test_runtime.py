@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import pathlib
+import sys
 from typing import Any, Iterator, List
 
 import mlserver
@@ -15,6 +16,7 @@ from mlserver.context import model_context
 from mlserver.errors import ModelNotFound
 from mlserver.logging import ModelLoggerFormatter, configure_logger, install_handler
 from mlserver.metrics import REGISTRY, Observation, set_sink
+from mlserver.metrics.registry import MetricsRegistry
 from mlserver.registry import MultiModelRegistry
 from mlserver.repository import ModelRepositoryFactory
 from mlserver.rest.responses import Response
@@ -44,7 +46,7 @@ def test_sink_receives_every_observation(sunk: List[Observation]) -> None:
         Observation("sunk_metric", "what it is", labels, 2.0),
         Observation("sunk_other", "TODO: Default description?", labels, 0.5),
     ]
-    assert REGISTRY["sunk_metric"].labels("m", "1").count == 0
+    assert REGISTRY["sunk_metric"].labels("m", "1").count == 1
 
 
 def test_histogram_counts_without_sink() -> None:
@@ -67,6 +69,89 @@ def test_histogram_rejects_invalid_values_and_labels() -> None:
             metric.labels(*labels)
     with pytest.raises(ValueError, match="label values"):
         metric.observe(1)
+
+
+@pytest.mark.needs("prometheus_client")
+def test_registry_is_a_registry_of_prometheus_client() -> None:
+    import prometheus_client
+    from mlserver.metrics.errors import MetricNotFound
+    from mlserver.metrics.prometheus import families
+
+    registry = MetricsRegistry()
+    with pytest.raises(MetricNotFound):
+        _ = registry["own_counter"]
+    counter = prometheus_client.Counter("own_counter", "of the user", registry=registry)
+    histogram = prometheus_client.Histogram("own_histogram", "", ["model_name"], registry=registry)
+    assert isinstance(registry, prometheus_client.CollectorRegistry)
+    assert isinstance(registry, MetricsRegistry)
+    assert registry["own_counter_total"] is counter
+    assert registry.get("own_histogram") is histogram
+    assert "own_histogram" in registry
+    assert [metric.name for metric in registry.collect()] == ["own_counter", "own_histogram"]
+    counter.inc(2)
+    assert registry.get_sample_value("own_counter_total") == 2
+    assert b"own_counter_total 2.0" in prometheus_client.generate_latest(registry)
+    with pytest.raises(ValueError, match="Duplicated"):
+        prometheus_client.Counter("own_counter", "", registry=registry)
+    registry.unregister(counter)
+    assert not registry.exists("own_counter")
+
+    shared = prometheus_client.Gauge("registered_gauge", "", registry=REGISTRY)
+    try:
+        shared.set(3)
+        prometheus_client.REGISTRY.register(shared)
+        assert [family["samples"] for family in families() if family["name"] == "registered_gauge"] == [
+            [("registered_gauge", [], "3.0")]
+        ]
+        prometheus_client.REGISTRY.unregister(shared)
+        assert [family["merge"] for family in families() if family["name"] == "registered_gauge"] == ["each"]
+    finally:
+        REGISTRY.unregister(shared)
+    assert not any(family["name"] == "registered_gauge" for family in families())
+
+
+@pytest.mark.needs("prometheus_client")
+def test_registered_histogram_is_one_of_prometheus_client() -> None:
+    import prometheus_client
+    from mlserver.metrics.prometheus import families
+
+    metric = mlserver.register("collected_metric", "what it is")
+    assert isinstance(metric, prometheus_client.Histogram)
+    assert mlserver.register("collected_metric", "") is metric
+    with model_context(settings(parameters={"version": "1"})):
+        mlserver.log(collected_metric=0.3)
+    labels = {"model_name": "m", "model_version": "1"}
+    assert REGISTRY.get_sample_value("collected_metric_count", labels) == 1
+    assert REGISTRY.get_sample_value("collected_metric_sum", labels) == 0.3
+    assert REGISTRY.get_sample_value("collected_metric_bucket", {**labels, "le": "0.25"}) == 0
+    assert REGISTRY.get_sample_value("collected_metric_bucket", {**labels, "le": "+Inf"}) == 1
+    with pytest.raises(ValueError, match="Duplicated"):
+        prometheus_client.Counter("collected_metric", "", registry=REGISTRY)
+    # The server has its observations already.
+    assert not any(family["name"] == "collected_metric" for family in families())
+    REGISTRY.unregister(metric)
+    assert "collected_metric" not in REGISTRY
+
+
+@pytest.mark.needs("prometheus_client")
+def test_log_observes_histogram_that_user_registered() -> None:
+    import prometheus_client
+
+    labels = ["model_name", "model_version"]
+    metric = prometheus_client.Histogram("users_own_metric", "", labels, registry=REGISTRY)
+    try:
+        with model_context(settings()):
+            mlserver.log(users_own_metric=2)
+        assert REGISTRY.get_sample_value("users_own_metric_sum", dict(zip(labels, ("m", "")))) == 2
+        assert mlserver.register("users_own_metric", "") is metric
+    finally:
+        REGISTRY.unregister(metric)
+
+
+def test_registry_without_client_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(AttributeError, match="`collect` of the metrics registry needs `prometheus_client`"):
+        MetricsRegistry().collect()
 
 
 @pytest.mark.needs("prometheus_client")

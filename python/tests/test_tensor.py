@@ -1,5 +1,7 @@
 """Tensor elements in buffers, and the conversion of models' results to them."""
 
+import copy
+import json
 import math
 import struct
 from array import array
@@ -274,3 +276,138 @@ def test_data_can_be_assigned_without_wrapper() -> None:
     wire = wire_outputs(answer(output))[0]
     assert (wire.elements.tolist(), wire.parameters) == ([7], {"a": 1})
     assert Parameters(a=1).a == 1
+
+
+# Rows, and arrays
+
+
+def nested(shape: List[int], datatype: str = "FP32") -> RequestInput:
+    count = math.prod(shape)
+    return tensor_input("x", datatype, shape, None, pack(list(range(count)), datatype), nested=True)
+
+
+def test_nested_data_is_shown_as_rows() -> None:
+    rows = [[[0, 1, 2], [3, 4, 5]], [[6, 7, 8], [9, 10, 11]]]
+    assert nested([2, 2, 3]).data.root == rows
+    assert list(nested([2, 2, 3]).data) == rows
+    assert nested([2, 2, 3]).data[1][0] == [6, 7, 8]
+    assert nested([2, 2, 3]).data[-1:] == rows[1:]
+    assert len(nested([2, 2, 3]).data) == 2
+    assert nested([2, 2, 3]).model_dump()["data"] == rows
+    assert json.loads(nested([2, 2, 3]).model_dump_json())["data"] == rows
+    assert nested([2, 2, 3]).data == TensorData(rows)
+    assert nested([3]).data.root == [0, 1, 2]
+    assert nested([0, 2]).data.root == []
+    assert nested([2, 0]).data.root == [[], []]
+    words = tensor_input("x", "BYTES", [2, 1], None, text("a", "b"), nested=True)
+    assert words.data.root == [["a"], ["b"]]
+    assert StringCodec.decode_input(tensor_input("x", "BYTES", [2, 1], None, text("a", "b"), nested=True)) == ["a", "b"]
+
+
+def test_changes_to_nested_rows_are_kept() -> None:
+    tensor = nested([2, 2])
+    tensor.data[0][1] = 9
+    assert tensor.data.root == [[0, 9], [2, 3]]
+    for row in tensor.data:
+        row.append(5)
+    assert tensor.data[1] == [2, 3, 5]
+
+
+def test_rows_given_in_python_are_kept() -> None:
+    rows = [[1, 2], [3, 4]]
+    assert RequestInput(name="x", shape=[2, 2], datatype="FP32", data=rows).data.root == rows
+
+
+def test_nested_data_survives_copies() -> None:
+    tensor = nested([2, 2])
+    for twin in (copy.copy(tensor), copy.deepcopy(tensor), tensor.model_copy(deep=True)):
+        assert twin.data.nested
+        assert twin.data.root == [[0, 1], [2, 3]]
+    assert TensorData(nested([2, 2]).data).nested
+
+
+def test_deep_copies_have_memory_of_their_own() -> None:
+    request = inference_request(None, None, [nested([2, 2])])
+    for twin in (copy.deepcopy(request), request.model_copy(deep=True), request.copy(deep=True)):
+        elements = twin.inputs[0].data.elements
+        assert isinstance(elements, FixedElements)
+        elements.buffer[:] = bytes(len(elements.buffer))
+        assert request.inputs[0].data.raw.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.needs("numpy")
+def test_tensor_data_is_an_array_of_python_numbers() -> None:
+    import numpy
+
+    for datatype, dtype in [("FP32", "float64"), ("INT8", "int64"), ("UINT64", "int64"), ("BOOL", "bool")]:
+        array_of = numpy.array(nested([1, 2], datatype).data)
+        assert (str(array_of.dtype), array_of.tolist()) == (dtype, [[0, 1]])
+    largest = tensor_input("x", "UINT64", [1], None, pack([2**64 - 1], "UINT64"))
+    assert numpy.array(largest.data).tolist() == [2**64 - 1]
+    assert numpy.array(TensorData([[1, 2], [3, 4]])).shape == (2, 2)
+    assert numpy.array(tensor_input("x", "BYTES", [2], None, text("a", "bc")).data).tolist() == ["a", "bc"]
+    assert numpy.stack([nested([2]).data, nested([2]).data]).shape == (2, 2)
+
+
+@pytest.mark.needs("numpy")
+def test_tensor_data_is_an_array_without_a_copy() -> None:
+    import numpy
+
+    tensor = tensor_input("x", "FP64", [2], None, fixed("FP64", bytes(16)))
+    shared = numpy.asarray(tensor.data)
+    shared[0] = 5
+    assert tensor.data[0] == 5
+    copied = numpy.array(tensor.data)
+    copied[1] = 7
+    assert tensor.data[1] == 0
+    assert numpy.shares_memory(shared, numpy.asarray(tensor.data))
+    single = tensor_input("x", "FP32", [2], None, fixed("FP32", bytes(8)))
+    assert numpy.shares_memory(numpy.asarray(single.data, numpy.float32), numpy.asarray(single.data, numpy.float32))
+    if int(numpy.__version__.partition(".")[0]) >= 2:
+        assert numpy.array(tensor.data, copy=False).tolist() == [5, 0]
+        for data in (single.data, TensorData([1])):
+            with pytest.raises(ValueError, match="without a copy"):
+                numpy.array(data, copy=False)
+
+
+# Data that its datatype cannot hold
+
+
+@pytest.mark.parametrize(
+    ("datatype", "data", "expected"),
+    [
+        ("BYTES", ["a", None], b'["a",null]'),
+        ("BYTES", [["a"], [None, b"b"]], b'[["a"],[null,"b"]]'),
+        ("FP32", "[[1.0, 2.0]]", b'"[[1.0, 2.0]]"'),
+    ],
+)
+def test_irregular_output_is_sent_as_json(datatype: str, data: Any, expected: bytes) -> None:
+    from mlserver._worker.frames import write_response
+
+    output = ResponseOutput(name="y", shape=[2, 1], datatype=datatype, data=data)
+    head, tail = write_response(InferenceResponse(model_name="m", outputs=[output]))
+    (described,) = json.loads(head)["outputs"]
+    assert described == {"name": "y", "datatype": datatype, "shape": [2, 1], "json": True, "size": len(expected)}
+    assert bytes(tail[0]) == expected
+    assert sum(map(len, tail)) % 8 == 0
+
+
+def test_irregular_output_that_is_not_json_names_output() -> None:
+    output = ResponseOutput(name="y", shape=[2], datatype="BYTES", data=[None, object()])
+    with pytest.raises(TensorError, match="output 'y'"):
+        wire_outputs(InferenceResponse(model_name="m", outputs=[output]))
+
+
+def test_irregular_input_is_received_as_parsed_json() -> None:
+    from mlserver._worker.frames import read_request
+
+    value = ["a", None, 1, {"b": [True]}]
+    content = json.dumps(value).encode()
+    regular = {"name": "z", "datatype": "FP32", "shape": [1, 2], "nested": True, "size": 8}
+    head = {"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "json": True, "size": len(content)}, regular]}
+    tail = content + bytes(-len(content) % 8) + struct.pack("<ff", 1, 2)
+    first, second = read_request(head, bytearray(tail)).inputs
+    assert first.data.root == value
+    assert list(first.data) == value
+    assert StringCodec.decode_input(first) == ["a", None, "", ""]
+    assert second.data.root == [[1.0, 2.0]]

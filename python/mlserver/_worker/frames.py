@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from .._payload import WireTensor, inference_request, requested_output, tensor_input, wire_outputs, wire_parameters
-from .._tensor import BytesElements, Elements, FixedElements
+from .._tensor import BytesElements, FixedElements
 
 PROTOCOL = 1
 
@@ -137,7 +137,8 @@ def read_request(head: Dict[str, Any], tail: Buffer) -> Any:
             elements = _read_elements(tensor, view[offset:end])
             offset = _aligned(end)
             name, datatype = tensor["name"], tensor["datatype"]
-            inputs.append(tensor_input(name, datatype, tensor["shape"], tensor.get("parameters"), elements))
+            parameters, nested = tensor.get("parameters"), tensor.get("nested", False)
+            inputs.append(tensor_input(name, datatype, tensor["shape"], parameters, elements, nested))
         outputs = head.get("outputs")
         requested = outputs and [requested_output(output["name"], output.get("parameters")) for output in outputs]
         parameters, headers = head.get("parameters"), head.get("headers")
@@ -148,8 +149,10 @@ def read_request(head: Dict[str, Any], tail: Buffer) -> Any:
         raise FrameError(f"invalid head of a request: {error!r}") from error
 
 
-def _read_elements(tensor: Dict[str, Any], buffer: memoryview) -> Elements:
+def _read_elements(tensor: Dict[str, Any], buffer: memoryview) -> Any:
     datatype = tensor["datatype"]
+    if tensor.get("json"):
+        return json.loads(bytes(buffer))
     if datatype != "BYTES":
         return FixedElements(datatype, buffer)
     split = 4 * (tensor["count"] + 1)
@@ -193,7 +196,8 @@ def _write_tensor(output: WireTensor, size: int) -> bytes:
     """Returns the description in a head of an output of `size` bytes."""
     name, datatype, shape, parameters, elements = output
     content_type = parameters.get("content_type")
-    if datatype != "BYTES" and (not parameters or (len(parameters) == 1 and type(content_type) is str)):
+    is_fixed = isinstance(elements, FixedElements)
+    if is_fixed and (not parameters or (len(parameters) == 1 and type(content_type) is str)):
         return _write_plain_tensor(name, datatype, tuple(shape), content_type, size)
     tensor: Dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
     if parameters:
@@ -202,6 +206,8 @@ def _write_tensor(output: WireTensor, size: int) -> bytes:
         tensor["count"] = len(elements)
         if elements.text:
             tensor["text"] = True
+    elif not is_fixed:
+        tensor["json"] = True
     tensor["size"] = size
     return write_json(tensor)
 

@@ -2,9 +2,12 @@
 
 from typing import Optional
 
+from .._legacy import missing_names
 from ..errors import MLServerError
 
 __all__ = ["InvalidBatchingMethod"]
+
+__getattr__ = missing_names(__name__)
 
 
 class InvalidBatchingMethod(MLServerError):

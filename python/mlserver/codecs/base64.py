@@ -27,6 +27,10 @@ def _decode(elem: Union[bytes, str]) -> bytes:
         return data
 
 
+#: The name in MLServer 1.x, which forks of its codecs import.
+_decode_base64 = _decode
+
+
 @register_input_codec
 class Base64Codec(InputCodec):
     """A BYTES tensor of base64 as a list of bytes."""

@@ -3,28 +3,25 @@
 import functools
 import inspect
 import typing
-from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Optional, Tuple
 
 from .._validate import is_union
 from ..types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
 from .base import (
     InputCodec,
-    InputCodecLike,
     RequestCodec,
-    RequestCodecLike,
     find_input_codec_by_type_hint,
     find_request_codec_by_type_hint,
     plain_hint,
 )
 from .errors import CodecNotFound, InputsNotFound, OutputNotFound
-from .utils import DefaultOutputPrefix
+from .utils import Codec, DefaultOutputPrefix
 
 if TYPE_CHECKING:
     from ..model import MLModel
 
 __all__ = ["SignatureCodec", "decode_args"]
 
-Codec = Union[InputCodecLike, RequestCodecLike]
 PredictFunc = Callable[["MLModel", InferenceRequest], Coroutine[Any, Any, InferenceResponse]]
 
 

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional
 from ..errors import MLServerError
 from ..types import RequestInput
 
-__all__ = ["CodecError", "CodecNotFound", "InputsNotFound", "OutputNotFound"]
+__all__ = ["CodecError", "CodecNotFound", "InputsNotFound", "OutputNotFound", "TensorDecodeError"]
 
 
 class CodecError(MLServerError):
@@ -13,6 +13,10 @@ class CodecError(MLServerError):
 
     def __init__(self, msg: str) -> None:
         super().__init__(f"There was an error encoding / decoding the payload: {msg}", 400)
+
+
+class TensorDecodeError(CodecError, ValueError):
+    """The data of a tensor does not match its datatype and shape."""
 
 
 class CodecNotFound(MLServerError):

@@ -1,11 +1,13 @@
 """Helpers for lists."""
 
-from typing import Any, Iterator
+from typing import Any, Iterator, TypeVar
 
 from .._tensor import BytesElements, FixedElements
 from ..types import TensorData
 
 __all__ = ["as_list", "is_list_of"]
+
+ListElement = TypeVar("ListElement")
 
 
 def is_list_of(payload: Any, instance_type: type) -> bool:

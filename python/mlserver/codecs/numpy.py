@@ -11,6 +11,7 @@ from .._payload import tensor_output
 from .._tensor import NUMPY_NAMES, BytesElements, FixedElements, TensorError, is_array, pack
 from ..types import Datatype, RequestInput, ResponseOutput, TensorData
 from .base import InputCodec, LoadedType, register_input_codec, register_request_codec
+from .errors import TensorDecodeError
 from .utils import InputOrOutput, SingleInputRequestCodec, as_input, checked_name, inject_batch_dimension
 
 if TYPE_CHECKING:
@@ -66,14 +67,17 @@ def decode_array(tensor: InputOrOutput) -> "np.ndarray[Any, Any]":
 
     datatype = _datatype_of(tensor)
     held = tensor.data.raw if isinstance(tensor.data, TensorData) else tensor.data
-    if isinstance(held, FixedElements) and held.datatype == datatype:
-        array = held.numpy()
-    elif datatype == "BYTES":
-        array = _decode_bytes(held, tensor)
-    else:
-        values = held.tolist() if isinstance(held, (FixedElements, BytesElements)) else held
-        array = numpy.array(values, dtype=NUMPY_NAMES[datatype])
-    shaped: np.ndarray[Any, Any] = array.reshape(tensor.shape)
+    try:
+        if isinstance(held, FixedElements) and held.datatype == datatype:
+            array = held.numpy()
+        elif datatype == "BYTES":
+            array = _decode_bytes(held, tensor)
+        else:
+            values = held.tolist() if isinstance(held, (FixedElements, BytesElements)) else held
+            array = numpy.array(values, dtype=NUMPY_NAMES[datatype])
+        shaped: np.ndarray[Any, Any] = array.reshape(tensor.shape)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise TensorDecodeError(f"tensor '{tensor.name}': {error}") from error
     return shaped
 
 
@@ -113,6 +117,11 @@ def encode_data(array: "np.ndarray[Any, Any]", datatype: str) -> Any:
     if dtype.kind == "O":
         return array.ravel().tolist()
     return pack(array.ravel().tolist() if datatype == "BYTES" else array, datatype)
+
+
+#: The names in MLServer 1.x, which forks of its codecs import.
+_to_ndarray = decode_array
+_encode_data = encode_data
 
 
 @register_input_codec

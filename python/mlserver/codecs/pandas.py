@@ -36,6 +36,8 @@ def _to_series(tensor: InputOrOutput) -> Any:
         return pandas.Series(payload.reshape(-1) if is_array(payload) else payload)
     held = tensor.data.raw if isinstance(tensor.data, TensorData) else tensor.data
     datatype = str(getattr(tensor.datatype, "value", tensor.datatype))
+    if isinstance(held, (FixedElements, BytesElements)) and tensor.data.nested and max(tensor.shape[1:]) > 1:
+        held = tensor.data.root  # a row of several elements is one value of the column
     if isinstance(held, FixedElements):
         return pandas.Series(held.numpy())
     if isinstance(held, BytesElements):
@@ -93,20 +95,25 @@ def _is_numeric_extension(dtype: Any) -> bool:
 
 
 def _encode_objects(series: Any, use_bytes: bool) -> Any:
-    """Returns the elements of a column of objects, and their content type: text as it is, other values as JSON."""
-    values = list(series)
-    if any(value is None or value is missing for value in values for missing in _missing_values()):
-        raise TensorError(f"column '{series.name}' has missing values among its objects; fill them in first")
-    if all(isinstance(value, (str, bytes)) for value in values):
+    """Returns the elements of a column of objects, and their content type: text as it is, other values as JSON.
+
+    Missing values are `None`, and are sent as `null`.
+    """
+    values = [None if missing else value for value, missing in zip(series, _is_missing(series))]
+    if all(value is None or isinstance(value, (str, bytes)) for value in values):
         encoded = [value.encode() if use_bytes and isinstance(value, str) else value for value in values]
         return encoded, StringCodec.ContentType
     return [encode_to_json(value, use_bytes) for value in values], PandasCodec.JsonContentType
 
 
-def _missing_values() -> List[Any]:
-    import pandas
+def _is_missing(series: Any) -> List[bool]:
+    """Returns for each value whether it is a missing one. In a column of objects, NaN is a number."""
+    if series.dtype.kind == "O" and series.dtype.name == "object":
+        import pandas
 
-    return [pandas.NA, pandas.NaT]
+        return [value is None or value is pandas.NA or value is pandas.NaT for value in series]
+    missing: List[bool] = series.isna().tolist()
+    return missing
 
 
 @register_request_codec

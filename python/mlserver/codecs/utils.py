@@ -15,7 +15,9 @@ from ..types import (
 )
 from . import base
 from .base import (
+    InputCodecLike,
     RequestCodec,
+    RequestCodecLike,
     find_input_codec,
     find_input_codec_by_payload,
     find_request_codec,
@@ -30,6 +32,7 @@ DefaultInputPrefix = "input-"
 DefaultOutputPrefix = "output-"
 
 InputOrOutput = Union[RequestInput, ResponseOutput]
+Codec = Union[InputCodecLike, RequestCodecLike]
 Parametrised = Union[InferenceRequest, RequestInput, RequestOutput, ResponseOutput, InferenceResponse]
 
 
@@ -78,6 +81,10 @@ def save_decoded(obj: Any, decoded: Any) -> None:
         # Not `obj.parameters = …`, because the cached value must not appear in a dump.
         obj.__dict__["parameters"] = Parameters()
     setattr(obj.parameters, DecodedParameterName, decoded)
+
+
+#: The name in MLServer 1.x, which forks of its runtimes import.
+_save_decoded = save_decoded
 
 
 def has_decoded(parametrised_obj: Parametrised) -> bool:

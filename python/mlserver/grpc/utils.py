@@ -2,7 +2,24 @@
 
 from typing import Any, Dict, Tuple
 
+from .._legacy import missing_names
+
 __all__ = ["to_headers", "to_metadata"]
+
+_missing_name = missing_names(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "STATUS_CODE_MAPPING":
+        return _missing_name(name)
+    from grpc import StatusCode
+
+    return {
+        400: StatusCode.INVALID_ARGUMENT,
+        404: StatusCode.NOT_FOUND,
+        422: StatusCode.FAILED_PRECONDITION,
+        500: StatusCode.INTERNAL,
+    }
 
 
 def to_headers(context: Any) -> Dict[str, str]:

@@ -1,16 +1,23 @@
 """Metrics of the current model."""
 
+from typing import Any
+
 from ..context import model_name_var, model_version_var
 from .errors import InvalidModelContext
-from .registry import REGISTRY, Histogram
+from .registry import LABELS, REGISTRY
 
-__all__ = ["log", "register"]
+__all__ = ["SELDON_MODEL_NAME_LABEL", "SELDON_MODEL_VERSION_LABEL", "log", "register"]
+
+SELDON_MODEL_NAME_LABEL, SELDON_MODEL_VERSION_LABEL = LABELS
 
 _DEFAULT_DESCRIPTION = "TODO: Default description?"
 
 
-def register(name: str, description: str) -> Histogram:
-    """Returns the histogram of that name, and creates it if needed. An existing one keeps its description."""
+def register(name: str, description: str) -> Any:
+    """Returns the metric of that name, and creates a histogram if needed. An existing one keeps its description.
+
+    If `prometheus_client` is imported, the histogram is an instance of its `Histogram`.
+    """
     return REGISTRY.get_or_add(name, description)
 
 

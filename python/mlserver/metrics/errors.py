@@ -1,5 +1,7 @@
 """The errors of metrics."""
 
+from typing import Any
+
 from ..errors import MLServerError
 
 __all__ = ["InvalidModelContext", "MetricNotFound"]
@@ -18,5 +20,8 @@ class InvalidModelContext(MLServerError):
 class MetricNotFound(MLServerError):
     """No metric has that name."""
 
-    def __init__(self, metric_name: str) -> None:
-        super().__init__(f"No metric found with name '{metric_name}'", 500)
+    def __init__(self, metric_name: str, collector: Any = None) -> None:
+        message = f"No metric found with name '{metric_name}'"
+        if collector is not None:
+            message = f"The collector with the name '{metric_name}' is a {type(collector)}, not a metric"
+        super().__init__(message, 500)

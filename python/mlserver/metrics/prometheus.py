@@ -1,8 +1,13 @@
-"""Metrics that user code keeps in the default registry of the Prometheus client."""
+"""Metrics that user code keeps in the default registry of the Prometheus client, or in `mlserver.metrics.REGISTRY`."""
 
 import sys
 import traceback
 from typing import Any, Dict, Iterator, List
+
+from .._legacy import missing_names
+from .registry import REGISTRY
+
+__getattr__ = missing_names(__name__)
 
 # Metrics that the client collects about its own process.
 _OWN_COLLECTORS = frozenset(("GCCollector", "PlatformCollector", "ProcessCollector"))
@@ -24,7 +29,8 @@ def families() -> List[Dict[str, Any]]:
     """Returns the user's metrics in the form of an `exposition` frame; empty if the client was never imported."""
     registry: Any = getattr(sys.modules.get("prometheus_client"), "REGISTRY", None)
     found: List[Dict[str, Any]] = []
-    for collector in list(getattr(registry, "_collector_to_names", ())):
+    collectors = [*getattr(registry, "_collector_to_names", ()), *REGISTRY.client_collectors()]
+    for collector in {id(collector): collector for collector in collectors}.values():
         if type(collector).__name__ in _OWN_COLLECTORS:
             continue
         try:

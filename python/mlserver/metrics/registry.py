@@ -1,16 +1,23 @@
 """Histograms of user code, and the sink of their observations.
 
-Inside a worker, the sink receives every observation immediately, and the server merges those of all workers; histograms keep
-no values. Without a sink (tests, scripts) each histogram keeps count, sum and buckets itself.
+Inside a worker, the sink receives every observation immediately, and the server merges those of all workers. Each histogram
+also keeps its own count, sum and buckets.
+
+If `prometheus_client` is installed, the registry is one of its registries: it accepts the client's metrics, and its histograms
+are collected like them.
 """
 
+import sys
 import threading
 import time
 from bisect import bisect_left
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from .errors import MetricNotFound
+
+_CLIENT = "prometheus_client"
 
 #: Upper bounds of the buckets; not configurable.
 BUCKETS: Tuple[float, ...] = (
@@ -67,7 +74,7 @@ class Child:
 
     @property
     def count(self) -> int:
-        """The number of observations, if there is no sink."""
+        """The number of observations in this process."""
         return sum(self.buckets)
 
     def observe(self, amount: float, exemplar: Optional[Dict[str, str]] = None) -> None:
@@ -80,7 +87,6 @@ class Child:
         sink = _sink
         if sink is not None:
             sink(Observation(self._histogram.name, self._histogram.description, self._labels, value))
-            return
         with self._lock:
             self.sum += value
             self.buckets[min(bisect_left(BUCKETS, value), len(BUCKETS) - 1)] += 1
@@ -95,8 +101,20 @@ class Child:
             self.observe(max(time.perf_counter() - start, 0.0))
 
 
-class Histogram:
+class _LikeClient:
+    """An object that is an instance of a class of `prometheus_client`, too, once that is imported."""
+
+    _client_class = ""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return getattr(sys.modules.get(_CLIENT), self._client_class, type(self))
+
+
+class Histogram(_LikeClient):
     """A metric of user code, labeled with model and version."""
+
+    _client_class = "Histogram"
 
     def __init__(self, name: str, description: str) -> None:
         self.name = name
@@ -119,41 +137,121 @@ class Histogram:
         """Raises an exception, because a value needs labels."""
         raise ValueError("histogram metric is missing label values")
 
+    def describe(self) -> List[Any]:
+        """Returns the metric without samples, as a metric of `prometheus_client`."""
+        from prometheus_client.core import HistogramMetricFamily
+
+        return [HistogramMetricFamily(self.name, self.description, labels=LABELS)]
+
+    def collect(self) -> List[Any]:
+        """Returns the metric with the samples of this process, as a metric of `prometheus_client`."""
+        found = self.describe()
+        with self._lock:
+            children = list(self._children.items())
+        for labels, child in children:
+            counts = list(accumulate(child.buckets))
+            bounds = [str(bound) if bound != BUCKETS[-1] else "+Inf" for bound in BUCKETS]
+            found[0].add_metric(labels, list(zip(bounds, counts)), child.sum)
+        return found
+
+    def remove(self, *values: Any) -> None:
+        """Removes the values of one model and version."""
+        with self._lock:
+            self._children.pop(tuple(str(value) for value in values), None)
+
+    def clear(self) -> None:
+        """Removes all values."""
+        with self._lock:
+            self._children.clear()
+
     def __repr__(self) -> str:
         return f"histogram:{self.name}"
 
 
-class MetricsRegistry:
-    """The histograms of user code by name."""
+class MetricsRegistry(_LikeClient):
+    """The metrics of user code by name.
 
-    def __init__(self) -> None:
+    It has all methods of `prometheus_client.CollectorRegistry` if `prometheus_client` is installed.
+    """
+
+    _client_class = "CollectorRegistry"
+
+    def __init__(self, *_args: Any, **_options: Any) -> None:
+        """Ignores the options of `prometheus_client.CollectorRegistry`."""
         self._metrics: Dict[str, Histogram] = {}
         self._lock = threading.Lock()
+        self._client: Any = None
 
     def exists(self, metric_name: str) -> bool:
         """Returns whether a metric of that name exists."""
-        return metric_name in self._metrics
+        return self._find(metric_name) is not None
 
-    def get(self, metric_name: str) -> Histogram:
+    def get(self, metric_name: str) -> Any:
         """Returns the metric of that name, or raises `MetricNotFound`."""
-        try:
-            return self._metrics[metric_name]
-        except KeyError:
-            raise MetricNotFound(metric_name) from None
+        found = self._find(metric_name)
+        if found is None:
+            raise MetricNotFound(metric_name)
+        if not hasattr(found, "labels"):
+            raise MetricNotFound(metric_name, found)
+        return found
 
-    def get_or_add(self, metric_name: str, description: str) -> Histogram:
-        """Returns the metric of that name, and creates it if needed."""
+    def get_or_add(self, metric_name: str, description: str) -> Any:
+        """Returns the metric of that name, and creates a histogram if needed."""
+        found = self._find(metric_name)
+        if found is not None:
+            return found
         with self._lock:
             metric = self._metrics.get(metric_name)
             if metric is None:
-                metric = self._metrics[metric_name] = Histogram(metric_name, description)
+                metric = Histogram(metric_name, description)
+                if self._client is not None:
+                    self._client.register(metric)
+                self._metrics[metric_name] = metric
             return metric
+
+    def unregister(self, collector: Any) -> None:
+        """Removes a metric."""
+        self._client_registry().unregister(collector)
+        for name, metric in list(self._metrics.items()):
+            if metric is collector:
+                del self._metrics[name]
+
+    def client_collectors(self) -> List[Any]:
+        """Returns the collectors of `prometheus_client` in this registry."""
+        known = getattr(self._client, "_collector_to_names", ())
+        return [collector for collector in list(known) if type(collector) is not Histogram]
+
+    def _find(self, name: str) -> Any:
+        found = self._metrics.get(name)
+        return found if found is not None or self._client is None else self._client._names_to_collectors.get(name)
+
+    def _client_registry(self) -> Any:
+        """Returns the registry of `prometheus_client`, which has all metrics of this one."""
+        from prometheus_client import CollectorRegistry
+
+        with self._lock:
+            if self._client is None:
+                client = CollectorRegistry(auto_describe=True)
+                for metric in self._metrics.values():
+                    client.register(metric)
+                self._client = client
+        return self._client
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns an attribute of `CollectorRegistry`, such as `register`, `collect` or `get_sample_value`."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            client = self._client_registry()
+        except ImportError as error:
+            raise AttributeError(f"`{name}` of the metrics registry needs `prometheus_client`: {error}") from error
+        return getattr(client, name)
 
     __contains__ = exists
     __getitem__ = get
 
-    def __iter__(self) -> Iterator[Histogram]:
-        return iter(list(self._metrics.values()))
+    def __iter__(self) -> Iterator[Any]:
+        return iter([*self._metrics.values(), *self.client_collectors()])
 
 
 REGISTRY = MetricsRegistry()

@@ -4,7 +4,7 @@ from typing import Any, Dict, Mapping, Optional
 
 from .._model import jsonable, to_json
 
-__all__ = ["Response"]
+__all__ = ["Response", "ServerSentEvent"]
 
 
 class Response:
@@ -32,3 +32,14 @@ class Response:
     def render(self, content: Any) -> bytes:
         """Returns the body: JSON of `content`, which may contain bytes and NumPy values."""
         return to_json(jsonable(content)).encode()
+
+
+class ServerSentEvent:
+    """An event of a stream of responses."""
+
+    def __init__(self, data: Any, *_args: Any, **_kwargs: Any) -> None:
+        self.data = data
+
+    def encode(self) -> bytes:
+        """Returns the event as it is sent: one line of JSON, and an empty line."""
+        return b"data: " + to_json(jsonable(self.data.model_dump())).encode() + b"\n\n"

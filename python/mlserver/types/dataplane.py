@@ -1,10 +1,11 @@
 """Requests, responses and metadata of the inference protocol."""
 
+import copy
 import enum
 from typing import Any, Dict, Iterator, List, Optional
 
 from .._model import jsonable
-from .._tensor import BytesElements, Elements, FixedElements
+from .._tensor import BytesElements, Elements, FixedElements, nest
 from .._validate import Loc, Problems
 from .base import BaseModel
 
@@ -53,14 +54,19 @@ class Parameters(BaseModel):
 class TensorData(BaseModel):
     """The data of a tensor: any value, or a buffer that is converted to a list on first access."""
 
-    __slots__ = ("_data",)
+    __slots__ = ("_data", "_shape")
 
-    _private = frozenset(("_data", "root"))
+    _private = frozenset(("_data", "_shape", "root"))
 
     _data: Any
+    _shape: Optional[List[int]]
 
-    def __init__(self, root: Any = None) -> None:
-        _set(self, "_data", root._data if isinstance(root, TensorData) else root)
+    def __init__(self, root: Any = None, shape: Optional[List[int]] = None) -> None:
+        """If `root` is a buffer and `shape` is given, the buffer is shown as rows that are nested by this shape."""
+        if isinstance(root, TensorData):
+            root, shape = root._data, root._shape
+        _set(self, "_data", root)
+        _set(self, "_shape", shape if shape is not None and len(shape) > 1 else None)
         _set(self, "_fields_set", _ROOT)
 
     @classmethod
@@ -80,6 +86,11 @@ class TensorData(BaseModel):
         return data if isinstance(data, (FixedElements, BytesElements)) else None
 
     @property
+    def nested(self) -> bool:
+        """Whether the data is a buffer that is shown as rows."""
+        return self._shape is not None and self.elements is not None
+
+    @property
     def raw(self) -> Any:
         """The value or the elements, without conversion."""
         return self._data
@@ -89,13 +100,13 @@ class TensorData(BaseModel):
         """The data as a value. A buffer is converted to a list once, so that changes to the list are kept."""
         data = self._data
         if isinstance(data, (FixedElements, BytesElements)):
-            data = data.tolist()
-            object.__setattr__(self, "_data", data)
+            data = data.tolist() if self._shape is None else nest(data.tolist(), self._shape)
+            _set(self, "_data", data)
         return data
 
     @root.setter
     def root(self, value: Any) -> None:
-        object.__setattr__(self, "_data", value)
+        _set(self, "_data", value)
 
     @property
     def __root__(self) -> Any:
@@ -106,23 +117,46 @@ class TensorData(BaseModel):
         return value if isinstance(value, cls) else cls(value)
 
     @classmethod
-    def model_construct(cls, _fields_set: Any = None, **values: Any) -> "TensorData":
+    def model_construct(cls, _fields_set: Any = None, root: Any = None, **_values: Any) -> "TensorData":
         """Creates data with the value `root`."""
-        return cls(values.get("root"))
+        return cls(root)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._data)
+        return iter(self._data if self._shape is None else self.root)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._data[index]
+        # Rows are those of `root`, so that changes to them are kept.
+        return self._data[index] if self._shape is None else self.root[index]
 
     def __len__(self) -> int:
-        return len(self._data)
+        return self._shape[0] if self._shape is not None and self.elements is not None else len(self._data)
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+        """Returns the data as an array: of 64-bit numbers, as that of a list of Python's numbers, unless `dtype` is given.
+
+        The array shares the memory of the tensor if it has that dtype already.
+        """
+        import numpy
+
+        data = self._data
+        if not isinstance(data, FixedElements):
+            if copy is False:
+                raise ValueError("data that is not a buffer of numbers cannot be an array without a copy")
+            return numpy.array(self.root, dtype=dtype)
+        found = data.numpy()
+        if self._shape is not None:
+            found = found.reshape(self._shape)
+        wanted = numpy.dtype(dtype) if dtype is not None else _default_dtype(found)
+        if found.dtype != wanted:
+            if copy is False:
+                raise ValueError(f"a {data.datatype} tensor cannot be an array of {wanted} without a copy")
+            return found.astype(wanted)
+        return found.copy() if copy else found
 
     def __eq__(self, other: Any) -> bool:
         if not isinstance(other, TensorData):
             return NotImplemented
-        if self._data is other._data:
+        if self._data is other._data and self._shape == other._shape:
             return True
         return bool(self.root == other.root)
 
@@ -145,13 +179,26 @@ class TensorData(BaseModel):
         TensorData.__init__(self, state["root"])
 
     def __copy__(self) -> "TensorData":
-        return type(self)(self._data)
+        return type(self)(self)
 
     def __deepcopy__(self, memo: Any = None) -> "TensorData":
-        import copy
-
         data = self._data
-        return type(self)(data if self.elements is not None else copy.deepcopy(data, memo))
+        if isinstance(data, FixedElements):
+            # Arrays that are decoded from the copy must not share memory with those of the original.
+            copied: Any = data.copy()
+        else:
+            copied = data if isinstance(data, BytesElements) else copy.deepcopy(data, memo)
+        return type(self)(copied, self._shape)
+
+
+def _default_dtype(array: Any) -> Any:
+    """Returns the dtype of an array of the same elements as Python's numbers."""
+    import numpy
+
+    kind = array.dtype.kind
+    if kind == "u" and array.dtype.itemsize == 8 and array.size and int(array.max()) >> 63:
+        return numpy.dtype(numpy.uint64)
+    return numpy.dtype({"b": "bool", "u": "int64", "i": "int64", "f": "float64"}[kind])
 
 
 class MetadataTensor(BaseModel):

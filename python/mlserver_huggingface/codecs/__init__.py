@@ -1,6 +1,8 @@
 """The codecs of pipelines' arguments and results."""
 
 # ruff: noqa: I001 - the order of these imports is the order of registration
+from mlserver._legacy import missing_names
+
 from .image import PILImageCodec
 from .conversation import HuggingfaceConversationCodec
 from .json import HuggingfaceListJSONCodec, HuggingfaceSingleJSONCodec
@@ -17,3 +19,5 @@ __all__ = [
     "PILImageCodec",
     "RawCodec",
 ]
+
+__getattr__ = missing_names(__name__)
