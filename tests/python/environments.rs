@@ -14,29 +14,38 @@ use crate::support::python::python;
 use crate::support::python::with_python;
 use crate::support::{Folder, ServerBuilder, repository_path, skipped};
 
-/// An interpreter: its path, and its version as `3.11`.
+/// An interpreter: its path, and its version as `3.11`, or `3.14t` if it has no global lock.
 type Python = (PathBuf, String);
 
-/// Returns one interpreter per version on this machine, from PATH and from pyenv.
+/// The versions that are tested if the machine has them.
+const VERSIONS: [&str; 8] = ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.14t"];
+
+/// Returns one interpreter per version on this machine, from PATH, pyenv and uv. Reports each of [`VERSIONS`] that is missing.
 fn pythons() -> &'static [Python] {
     static FOUND: OnceLock<Vec<Python>> = OnceLock::new();
     FOUND.get_or_init(|| {
         let variable = |name: &str| std::env::vars_os().find(|(found, _)| found == name).map(|(_, value)| value);
         let home = variable("HOME").map(PathBuf::from).unwrap_or_default();
-        let installed = fs::read_dir(home.join(".pyenv/versions")).into_iter().flatten();
+        let installed = [".pyenv/versions", ".local/share/uv/python"].into_iter();
+        let installed = installed.flat_map(|folder| fs::read_dir(home.join(folder)).into_iter().flatten());
         let installed = installed.map(|version| version.unwrap().path().join("bin"));
         let folders: Vec<_> = std::env::split_paths(&variable("PATH").unwrap_or_default()).chain(installed).collect();
         let names: Vec<String> =
-            (8..20).map(|minor| format!("python3.{minor}")).chain(["python3".to_owned()]).collect();
+            (8..20).flat_map(|minor| [format!("python3.{minor}"), format!("python3.{minor}t")]).collect();
+        let names = [names, vec!["python3".to_owned()]].concat();
         let mut found: Vec<Python> = Vec::new();
         for path in folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name))) {
-            let program = "import sys, venv; print('%d.%d' % sys.version_info[:2], sys.version_info >= (3, 8))";
+            let program = "import sys, sysconfig, venv; t = sysconfig.get_config_var('Py_GIL_DISABLED'); \
+                print('%d.%d' % sys.version_info[:2] + ('t' if t else ''), sys.version_info >= (3, 8))";
             let Ok(output) = Command::new(&path).args(["-c", program]).output() else { continue };
             let text = String::from_utf8(output.stdout).unwrap();
             let Some((version, "True")) = text.trim().split_once(' ') else { continue };
             if found.iter().all(|(_, other)| other != version) {
                 found.push((path, version.to_owned()));
             }
+        }
+        for version in VERSIONS.into_iter().filter(|version| found.iter().all(|(_, other)| other != version)) {
+            skipped(&format!("models in CPython {version}, which is not installed"));
         }
         found
     })
@@ -162,7 +171,7 @@ fn environment_every_supported_python_runs_models() {
     let server = starting.start();
     for (version, _) in &models {
         let answer = ask(&server, version, 0);
-        assert_eq!((&answer["python"], &answer["only_there"]), (&json!(version), &json!(version)), "{answer}");
+        assert_eq!((&answer["python"], &answer["only_there"]), (&json!(version.trim_end_matches('t')), &json!(version)), "{answer}");
     }
 }
 
