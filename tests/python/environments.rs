@@ -171,7 +171,11 @@ fn environment_every_supported_python_runs_models() {
     let server = starting.start();
     for (version, _) in &models {
         let answer = ask(&server, version, 0);
-        assert_eq!((&answer["python"], &answer["only_there"]), (&json!(version.trim_end_matches('t')), &json!(version)), "{answer}");
+        assert_eq!(
+            (&answer["python"], &answer["only_there"]),
+            (&json!(version.trim_end_matches('t')), &json!(version)),
+            "{answer}"
+        );
     }
 }
 
