@@ -61,6 +61,8 @@ pub struct ModelParameters {
     pub autogenerate_inference_pool_gid: bool,
     /// The number of workers of its pool that load the model; `None` for all of them.
     pub workers: Option<usize>,
+    /// How many calls of a plain function a worker runs at a time.
+    pub threads: usize,
     /// Whether requests must have the inputs that the settings, or the model itself, declare.
     pub validate_inputs: bool,
     /// `None` if the server's `max_in_flight` is the only limit.

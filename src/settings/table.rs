@@ -501,8 +501,7 @@ pub static PARAMETERS: SettingGroup = SettingGroup {
             FieldDefault::Null,
             "Content type of requests that have none",
         ),
-        SettingField::new("format", FieldKind::Text, FieldDefault::Null, "Format of an MLlib model")
-            .not_yet("there is no MLlib runtime in this release"),
+        SettingField::new("format", FieldKind::Text, FieldDefault::Null, "Format of an MLlib model"),
         SettingField::new(
             "environment_tarball",
             FieldKind::Text,
@@ -519,7 +518,7 @@ pub static PARAMETERS: SettingGroup = SettingGroup {
             "inference_pool_gid",
             FieldKind::Text,
             FieldDefault::Null,
-            "SettingGroup of models that share a worker pool",
+            "Group of models that share a worker pool",
         ),
         SettingField::new(
             "autogenerate_inference_pool_gid",
@@ -532,6 +531,12 @@ pub static PARAMETERS: SettingGroup = SettingGroup {
             POSITIVE,
             FieldDefault::Null,
             "Number of workers that load the model; all workers of its pool by default",
+        ),
+        SettingField::new(
+            "threads",
+            FieldKind::Int { min: 1, max: 64 },
+            FieldDefault::Int(1),
+            "Calls of a plain `predict` that a worker runs at a time",
         ),
         SettingField::new(
             "validate_inputs",

@@ -32,6 +32,8 @@ pub(super) struct PythonModel {
     pub(super) number: ModelNumber,
     /// Whether `predict` is a plain function.
     plain: bool,
+    /// How many calls of `predict` a worker runs at a time.
+    threads: usize,
     /// Whether the model implements `predict_stream`.
     streams: bool,
     description: Description,
@@ -80,6 +82,7 @@ pub(super) async fn load(
         pool: Arc::clone(pool),
         number,
         plain: loaded.plain,
+        threads: if loaded.plain { loaded.threads.max(1) } else { 1 },
         streams: loaded.streams,
         description: Description {
             backend: "python",
@@ -149,6 +152,7 @@ fn settings_value(settings: &ModelSettings) -> Value {
         "environment_tarball": path(&parameters.environment_tarball),
         "environment_path": path(&parameters.environment_path),
         "inference_pool_gid": parameters.inference_pool_gid,
+        "threads": parameters.threads,
         "extra": parameters.extra,
     });
     if let Value::Object(fields) = fields {
@@ -224,9 +228,9 @@ impl Runtime for PythonModel {
         }
     }
 
-    /// Returns the number of ready workers: each runs one piece of Python code at a time.
+    /// Returns how many calls the ready workers run at a time.
     fn parallelism(&self) -> usize {
-        self.ready_workers.load(Ordering::Acquire).max(1)
+        self.ready_workers.load(Ordering::Acquire).max(1) * self.threads
     }
 
     /// Does nothing, because workers warm up by themselves: see [`Description::answers_warmup`].
