@@ -60,6 +60,12 @@ pub(super) struct LoadedHead {
     pub(super) streams: bool,
     /// Whether `predict` is a plain function, which runs on a thread of its own.
     pub(super) plain: bool,
+    /// How many plain functions of the model run at the same time.
+    #[cfg_attr(not(test), expect(dead_code, reason = "read only by tests so far"))]
+    pub(super) threads: usize,
+    /// Whether the model's coroutines run on an event loop of their own, beside that of the worker.
+    #[cfg_attr(not(test), expect(dead_code, reason = "read only by tests so far"))]
+    pub(super) own_loop: bool,
     #[serde(default)]
     pub(super) handlers: Vec<HandlerInfo>,
     pub(super) metadata: ModelMetadata,
@@ -119,6 +125,14 @@ pub(super) enum FailureKind {
     Cancelled,
     /// The call itself was invalid, which is a bug of the server.
     Request,
+}
+
+/// The head of `pong`.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(not(test), expect(dead_code, reason = "read only by tests so far"))]
+pub(super) struct PongHead {
+    /// The calls that were opened before the ping, and whose final frames were not sent before the pong.
+    pub(super) open: Vec<u64>,
 }
 
 /// The head of `metrics`.
