@@ -4,7 +4,9 @@ It does not use asyncio's transports, because they copy the data that a full soc
 """
 
 import asyncio
+import os
 import socket
+import threading
 import traceback
 from contextlib import suppress
 from typing import Any, Callable, Dict, List
@@ -19,26 +21,34 @@ _JOIN_LIMIT = 16 << 10
 _MAX_BUFFERS = 64
 
 
-class Connection:
-    """Receives and sends frames. All methods must be called on the event loop's thread."""
+def _ignore(_header: Header, _head: Dict[str, Any], _tail: Buffer) -> None:
+    pass
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, server: socket.socket, receive: Receive, lost: Callable[[], None]
-    ) -> None:
-        """Calls `receive` for each frame, and `lost` if the server disconnects or sends an invalid frame."""
+
+class Connection:
+    """Receives frames on the event loop's thread, and sends frames from any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, server: socket.socket, lost: Callable[[], None]) -> None:
+        """Calls `lost` if the server disconnects or sends an invalid frame."""
         self._loop = loop
         self._socket = server
-        self._receive = receive
+        self._receive: Receive = _ignore
         self._lost = lost
         self._reader = FrameReader()
+        #: Whether received frames are being processed; what they send is flushed afterwards.
+        self.is_reading = False
+        self._is_detached = False
+        #: Guards the fields below.
+        self._lock = threading.Lock()
         self._outgoing: List[Buffer] = []
         #: The number of bytes in `_outgoing`.
         self._outgoing_size = 0
         #: Whether the socket is full; the event loop reports when it is writable again.
         self._full = False
 
-    def open(self) -> None:
-        """Starts to receive."""
+    def open(self, receive: Receive) -> None:
+        """Calls `receive` for each frame from now on."""
+        self._receive = receive
         self._socket.setblocking(False)
         self._loop.add_reader(self._socket, self._readable)
 
@@ -51,16 +61,30 @@ class Connection:
             for part in self._outgoing:
                 self._socket.sendall(part)
 
+    def detach(self) -> None:
+        """Replaces the socket in a forked child, which must neither take frames nor send any."""
+        self._is_detached = True
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, self._socket.fileno())
+        os.close(null)
+
     def send(self, kind: FrameKind, id: int = 0, head: Head = None, *tail: Buffer) -> None:
         """Sends a frame with the next `flush`."""
+        if self._is_detached:
+            # User code has forked, and the child returns into the worker's code, which must run only in the parent.
+            os._exit(1)
         parts, size = write_frame(kind, id, head, tail)
-        self._outgoing += parts
-        self._outgoing_size += size
+        with self._lock:
+            self._outgoing += parts
+            self._outgoing_size += size
 
     def flush(self) -> None:
         """Writes as many of the buffers as the socket accepts."""
-        if self._full or not self._outgoing:
-            return
+        with self._lock:
+            if self._outgoing and not self._full:
+                self._write()
+
+    def _write(self) -> None:
         outgoing = self._outgoing
         try:
             if self._outgoing_size <= _JOIN_LIMIT:
@@ -74,7 +98,8 @@ class Connection:
                 self._advance(self._socket.sendmsg(self._outgoing[:_MAX_BUFFERS]))
         except (BlockingIOError, InterruptedError):
             self._full = True
-            self._loop.add_writer(self._socket, self._writable)
+            with suppress(RuntimeError):  # the event loop is closed, and `close` sends the rest
+                self._loop.call_soon_threadsafe(self._loop.add_writer, self._socket, self._writable)
         except OSError:
             self._lost()
 
@@ -93,12 +118,14 @@ class Connection:
 
     def _writable(self) -> None:
         self._loop.remove_writer(self._socket)
-        self._full = False
+        with self._lock:
+            self._full = False
         self.flush()
 
     def _readable(self) -> None:
         """Passes complete frames to `receive`."""
         reader, receive = self._reader, self._receive
+        self.is_reading = True
         try:
             while True:
                 received = self._socket.recv_into(reader.room())
@@ -120,4 +147,6 @@ class Connection:
             traceback.print_exc()
             self._lost()
             return
+        finally:
+            self.is_reading = False
         self.flush()

@@ -3,57 +3,85 @@
 import inspect
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Tuple
+from contextvars import ContextVar
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple
 
 from ..context import model_context
 from ..errors import MLServerError
+from ..logging import logger
 from ..model import MLModel
 from ..settings import ModelSettings
+from .threads import CallLoop, ModelThreads
 
 if TYPE_CHECKING:
     from .handlers import Handler
 
 
 class LoadedModel:
-    """A loaded model."""
+    """A loaded model, and where its code runs."""
 
-    __slots__ = ("name", "version", "instance", "predict_is_async", "handlers", "thread")
+    __slots__ = ("name", "version", "instance", "predict_is_async", "is_inline", "handlers", "loop", "threads")
 
-    def __init__(self, instance: Any) -> None:
+    def __init__(self, instance: Any, loop: CallLoop, threads: ModelThreads, is_inline: bool) -> None:
         self.name: str = instance.settings.name
         self.version: Optional[str] = instance.settings.version
         self.instance = instance
         self.predict_is_async = _is_async(instance.predict)
+        #: Whether plain functions run on the event loop's thread.
+        self.is_inline = is_inline
         self.handlers: Dict[str, Handler] = {}
-        #: The thread for its plain functions; created for the first call.
-        self.thread: Optional[ThreadPoolExecutor] = None
+        #: The event loop for its coroutines.
+        self.loop = loop
+        #: The threads for its plain functions.
+        self.threads = threads
+
+    async def run(self, function: Callable[..., Any], call: Optional[Callable[[], Any]] = None) -> Any:
+        """Calls a function of the model on its event loop if it is a coroutine function, otherwise on its threads.
+
+        Calls `call` instead of `function` if there is one.
+        """
+        call = call or function
+        result = call() if _is_async(function) else await self.run_plain(call)
+        return await result if inspect.isawaitable(result) else result
+
+    async def run_plain(self, function: Callable[[], Any]) -> Any:
+        """Calls a function on the threads of the model, or directly in an inline worker."""
+        return function() if self.is_inline else await self.threads.run(function)
 
 
-async def load(settings: Dict[str, Any], source: Optional[str]) -> Tuple[LoadedModel, Dict[str, Any]]:
-    """Loads a model. Returns it with the head of the `loaded` frame.
+async def load(
+    settings: Dict[str, Any], source: Optional[str], loop: CallLoop, is_inline: bool
+) -> Tuple[LoadedModel, Dict[str, Any]]:
+    """Loads a model on `loop`, which is running. Returns it with the head of the `loaded` frame.
 
-    Raises any exception that the model's code raises.
+    Raises any exception that the model's code raises. If `load` has raised it, the model is unloaded first.
     """
     parsed = ModelSettings.from_source(settings, source)
     folder = None if source is None else os.path.dirname(source)
     with model_context(parsed), _importing_from(folder):
         instance = import_class(parsed)(parsed)
-        model = LoadedModel(instance)
-        for handler in _custom_handlers(instance):
-            model.handlers[handler.name] = handler
-        loaded = instance.load()
-        if inspect.isawaitable(loaded):
-            loaded = await loaded
-        instance.ready = bool(loaded)
-        metadata = instance.metadata()
-        if inspect.isawaitable(metadata):
-            metadata = await metadata
+        threads = ModelThreads(parsed.name, _thread_count(parsed, is_inline))
+        model = LoadedModel(instance, loop, threads, is_inline)
+        try:
+            for handler in _custom_handlers(instance):
+                model.handlers[handler.name] = handler
+            loaded = await model.run(instance.load)
+            # Many models return nothing, which the original takes as success.
+            instance.ready = loaded is None or bool(loaded)
+            metadata = instance.metadata()
+            if inspect.isawaitable(metadata):
+                metadata = await metadata
+        except BaseException:
+            await _unload_failed(model)
+            raise
     return model, {
         "ready": instance.ready,
         "streams": _streams(instance),
         "plain": not model.predict_is_async,
+        "threads": threads.count,
+        "own_loop": loop.is_own,
         "handlers": [
             {"name": handler.name, "path": handler.path, "method": handler.method, "plain": not handler.is_async}
             for handler in model.handlers.values()
@@ -63,15 +91,25 @@ async def load(settings: Dict[str, Any], source: Optional[str]) -> Tuple[LoadedM
 
 
 async def unload(model: LoadedModel) -> None:
-    """Unloads a model, and stops its thread."""
+    """Unloads a model, and stops its threads. Called on the model's event loop."""
     with model_context(model.instance.settings):
         try:
-            unloaded = model.instance.unload()
-            if inspect.isawaitable(unloaded):
-                await unloaded
+            await model.run(model.instance.unload)
         finally:
-            if model.thread is not None:
-                model.thread.shutdown(wait=False)
+            model.threads.stop()
+
+
+async def _unload_failed(model: LoadedModel) -> None:
+    """Frees what a model had opened before its `load` failed."""
+    try:
+        await unload(model)
+    except BaseException:
+        logger.debug("`unload` failed after `load` had failed.", exc_info=True)
+
+
+def _thread_count(settings: ModelSettings, is_inline: bool) -> int:
+    count = getattr(settings.parameters, "threads", None)
+    return count if type(count) is int and count > 0 and not is_inline else 1
 
 
 def import_class(settings: ModelSettings) -> Any:
@@ -92,20 +130,40 @@ def import_class(settings: ModelSettings) -> Any:
         raise MLServerError(f"cannot import implementation `{settings.implementation_}`: {error}", 500) from error
 
 
+#: The folder of the model that is loading.
+_folder_var: "ContextVar[Optional[str]]" = ContextVar("model_folder", default=None)
+
+
+class _FolderFinder:
+    """Finds modules in the folder of the model that is loading.
+
+    Unlike an entry of `sys.path`, it does not concern the code of other models, which runs at the same time.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+        folder = _folder_var.get()
+        return None if folder is None or path is not None else PathFinder.find_spec(name, [folder], target)
+
+
 @contextmanager
 def _importing_from(folder: Optional[str]) -> Iterator[None]:
-    """Puts a model's folder first on the import path while the model loads, for unpickling, and last afterwards."""
+    """Searches a model's folder first while the model loads, for unpickling."""
     if folder is None:
         yield
         return
-    sys.path.insert(0, folder)
+    if _FolderFinder not in sys.meta_path:
+        position = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
+        sys.meta_path.insert(position, _FolderFinder)
+    # For functions that import when they run, and for threads, which have no context. If several folders have a module of the
+    # same name, the first one is used.
+    if folder not in sys.path:
+        sys.path.append(folder)
+    token = _folder_var.set(folder)
     try:
         yield
     finally:
-        sys.path.remove(folder)
-        # For functions that import when they run. If several folders have a module of the same name, the first one is used.
-        if folder not in sys.path:
-            sys.path.append(folder)
+        _folder_var.reset(token)
 
 
 def _is_async(function: Any) -> bool:

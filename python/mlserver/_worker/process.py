@@ -2,6 +2,7 @@
 
 import array
 import asyncio
+import faulthandler
 import mmap
 import os
 import signal
@@ -9,10 +10,11 @@ import socket
 import sys
 from typing import Any, Dict, Optional, Tuple
 
-from . import output
+from . import output, process_state
 from .connection import Connection
 from .frames import HEADER_BYTES, PROTOCOL, SLOTS, FrameError, FrameKind, read_head, read_header
 from .service import Service
+from .threads import run_loop
 
 #: Exit code if the server has stopped the worker.
 DONE = 0
@@ -24,15 +26,16 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> int:
     """Runs the worker and returns its exit code."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
-        # These signals are meant for the server, which stops its workers itself.
-        signal.signal(number, signal.SIG_IGN)
+    parent = os.getppid()
+    process_state.ignore_server_signals()
+    # Writes the stacks of all threads if the process crashes, and if the server aborts it because it hangs.
+    faulthandler.enable(2)
     server = _take_socket()
     hello, page = _read_hello(server)
-    _die_with_parent(hello["parent"])
+    _die_with_parent(parent)
     output.install(bool(hello.get("debug")), hello.get("logging"))
     _add_paths(hello.get("paths", []))
-    code = asyncio.run(_serve(server, hello, page))
+    code: int = run_loop(asyncio.new_event_loop(), _serve(server, hello, page))
     output.finish()
     return code
 
@@ -45,10 +48,10 @@ async def _serve(server: socket.socket, hello: Dict[str, Any], page: "mmap.mmap"
         if not ended.done():
             ended.set_result(code)
 
-    service = Service(loop, page, inline=bool(hello.get("inline")), stopped=lambda: end(DONE))
-    connection = Connection(loop, server, service.receive, lambda: os._exit(LOST))
-    service.connection = connection
-    connection.open()
+    connection = Connection(loop, server, lambda: os._exit(LOST))
+    process_state.after_fork(connection.detach)
+    service = Service(loop, connection, page, inline=bool(hello.get("inline")), stopped=lambda: end(DONE))
+    connection.open(service.receive)
     connection.send(
         FrameKind.READY,
         head={"protocol": PROTOCOL, "python": ".".join(map(str, sys.version_info[:3])), "executable": sys.executable},
@@ -100,7 +103,10 @@ def _read_exactly(server: socket.socket, size: int) -> bytes:
 
 
 def _die_with_parent(parent: int) -> None:
-    """Makes the kernel kill this process when the server exits for any reason, even if user code is running."""
+    """Makes the kernel kill this process when its parent exits for any reason, even if user code is running.
+
+    `parent` is the parent at the start: the server, or a program between the server and the interpreter.
+    """
     if sys.platform != "linux":
         return
     try:

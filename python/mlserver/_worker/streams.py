@@ -3,15 +3,16 @@
 import asyncio
 import inspect
 from collections import deque
-from typing import Any, AsyncGenerator, AsyncIterator, Awaitable, Callable, Deque
+from typing import Any, AsyncGenerator, AsyncIterator, Callable, Deque, Dict, List, Tuple
 
+from .frames import Buffer, read_request
 from .models import LoadedModel
 
 _END = object()
 
 
 class Stream:
-    """The queued requests and the credit of one stream. Used only on the event loop's thread."""
+    """The queued requests and the credit of one stream. Used only on the thread of the model's event loop."""
 
     #: How many requests may wait for the model.
     ahead = 4
@@ -20,24 +21,26 @@ class Stream:
         """Allows `credit` answers to be sent; calls `on_taken` with the number of requests that the model has taken."""
         self._credit = credit
         self._on_taken = on_taken
-        self._requests: Deque[Any] = deque()
+        self._requests: Deque[Tuple[Dict[str, Any], Buffer]] = deque()
         self._closed = False
-        self._changed = asyncio.Event()
+        #: Those that wait for a change: the reader of requests and the writer of answers. No `asyncio.Event`, which CPython
+        #: 3.9 and older bind to the event loop of the thread that creates it.
+        self._waiting: List[asyncio.Future[None]] = []
 
-    def put(self, request: Any) -> None:
+    def put(self, head: Dict[str, Any], tail: Buffer) -> None:
         """Queues a request."""
-        self._requests.append(request)
-        self._changed.set()
+        self._requests.append((head, tail))
+        self._wake()
 
     def close(self) -> None:
         """Marks the end of the requests."""
         self._closed = True
-        self._changed.set()
+        self._wake()
 
     def grant(self, count: int) -> None:
         """Allows `count` more answers to be sent."""
         self._credit += count
-        self._changed.set()
+        self._wake()
 
     async def requests(self) -> AsyncIterator[Any]:
         """Yields the requests as they arrive."""
@@ -45,13 +48,11 @@ class Stream:
             await self._wait_until(lambda: bool(self._requests) or self._closed)
             if not self._requests:
                 return
-            request = self._requests.popleft()
+            request = read_request(*self._requests.popleft())
             self._on_taken(1)
             yield request
 
-    async def answers(
-        self, model: LoadedModel, run_plain: Callable[[LoadedModel, Callable[[], Any]], Awaitable[Any]]
-    ) -> AsyncGenerator[Any, None]:
+    async def answers(self, model: LoadedModel) -> AsyncGenerator[Any, None]:
         """Yields the answers of the model. The next answer is computed only once it may be sent."""
         source = model.instance.predict_stream(self.requests())
         if inspect.isawaitable(source):
@@ -62,15 +63,15 @@ class Stream:
             while True:
                 await self._wait_until(lambda: self._credit > 0)
                 self._credit -= 1
-                try:
-                    if is_async:
+                if is_async:
+                    try:
                         answer = await iterator.__anext__()
-                    else:
-                        answer = await run_plain(model, lambda: next(iterator, _END))
-                except StopAsyncIteration:
-                    return
-                if answer is _END:
-                    return
+                    except StopAsyncIteration:
+                        return
+                else:
+                    answer = await model.run_plain(lambda: next(iterator, _END))
+                    if answer is _END:
+                        return
                 yield answer
         finally:
             if is_async and hasattr(iterator, "aclose"):
@@ -78,8 +79,15 @@ class Stream:
             elif hasattr(iterator, "close"):
                 iterator.close()
 
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
-        # Both the reader and the writer wait for changes; each checks its condition after every change.
+        # Each of those that wait checks its condition after every change.
         while not condition():
-            self._changed.clear()
-            await self._changed.wait()
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::frame::{Frame, FrameKind, OutgoingFrame, PROTOCOL};
 use super::message::{
     self, CreditHead, ErrorHead, ExpositionHead, FailureKind, HelloHead, LoadHead, LoadedHead, MessageError,
-    MetricsHead, ReadyHead, StreamHead,
+    MetricsHead, PongHead, ReadyHead, StreamHead,
 };
 use crate::telemetry::exposition::{self, Family, Merge, Sample};
 use crate::types::{
@@ -179,7 +179,8 @@ fn worker_frames_are_read_from_fixtures() {
     let frame = read("loaded");
     assert_eq!((frame.kind, frame.id), (FrameKind::Loaded, LOAD));
     let loaded: LoadedHead = frame.read_head().unwrap();
-    assert!(loaded.ready && loaded.streams && !loaded.plain);
+    assert!(loaded.ready && loaded.streams && !loaded.plain && !loaded.own_loop);
+    assert_eq!(loaded.threads, 1);
     let [handler] = &loaded.handlers[..] else { unreachable!("{loaded:?}") };
     assert_eq!((handler.name.as_str(), handler.path.as_str()), ("echo", "/echo/{name}"));
     assert_eq!((handler.method.as_str(), handler.plain), ("PUT", false));
@@ -211,6 +212,8 @@ fn worker_frames_are_read_from_fixtures() {
         assert_eq!((frame.kind, frame.id), (kind, id));
         assert_eq!(frame.tail.as_ref(), if kind == FrameKind::Pong { b"anything".as_slice() } else { b"" });
     }
+    let pong: PongHead = read("pong").read_head().unwrap();
+    assert_eq!(pong.open, [CANCELLED]);
     for (name, kind) in [("credit", FrameKind::Credit), ("end", FrameKind::End)] {
         assert_eq!((read(name).kind, read(name).id), (kind, STREAM));
     }

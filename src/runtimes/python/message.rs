@@ -60,19 +60,13 @@ pub(super) struct LoadedHead {
     pub(super) streams: bool,
     /// Whether `predict` is a plain function, which runs on a thread of its own.
     pub(super) plain: bool,
-    /// Whether the model has an event loop of its own, so that its coroutines do not run on the worker's.
-    #[serde(default)]
-    pub(super) own_loop: bool,
-    /// How many plain functions of the model run at a time.
-    #[serde(default = "one")]
+    /// How many plain functions of the model run at the same time.
     pub(super) threads: usize,
+    /// Whether the model's coroutines run on an event loop of their own, beside that of the worker.
+    pub(super) own_loop: bool,
     #[serde(default)]
     pub(super) handlers: Vec<HandlerInfo>,
     pub(super) metadata: ModelMetadata,
-}
-
-const fn one() -> usize {
-    1
 }
 
 /// A method of the model that handles a route.
@@ -131,6 +125,13 @@ pub(super) enum FailureKind {
     Request,
 }
 
+/// The head of `pong`.
+#[derive(Debug, Deserialize)]
+pub(super) struct PongHead {
+    /// The calls that were opened before the ping, and whose final frames were not sent before the pong.
+    pub(super) open: Vec<u64>,
+}
+
 /// The head of `metrics`.
 #[derive(Debug, Deserialize)]
 pub(super) struct MetricsHead {
@@ -142,13 +143,6 @@ pub(super) struct MetricsHead {
 #[derive(Debug, Deserialize)]
 pub(super) struct ExpositionHead {
     pub(super) families: Vec<Family>,
-}
-
-/// The head of `pong`.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct PongHead {
-    /// The calls that the worker has received and not yet answered.
-    pub(super) open: Vec<u64>,
 }
 
 /// The head of `credit`.

@@ -1,0 +1,312 @@
+"""Open calls: what each kind of call runs, and the one final frame that ends it."""
+
+import asyncio
+import inspect
+import threading
+from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Tuple
+
+from .._tensor import TensorError
+from ..cancellation import Cancellation, cancellation_var
+from ..context import model_name_var, model_version_var
+from ..errors import MLServerError
+from ..types import InferenceResponse
+from .failures import describe
+from .frames import Buffer, FrameError, FrameKind, Head, read_request, write_response
+from .models import LoadedModel, load, unload
+from .output import request_id_var
+from .streams import Stream
+
+if TYPE_CHECKING:
+    from .service import Service
+    from .threads import CallLoop
+
+
+class Final(NamedTuple):
+    """The content of a final frame."""
+
+    kind: FrameKind
+    head: Head = None
+    tail: Tuple[Buffer, ...] = ()
+
+
+class Call(Cancellation):
+    """An open call. `run` ends it with exactly one final frame, whatever its code raises."""
+
+    __slots__ = ("id", "service", "head", "tail", "model", "loop", "task", "has_begun", "is_ended", "in_thread")
+
+    def __init__(self, service: "Service", id: int, head: Dict[str, Any], tail: Buffer = b"") -> None:
+        self.raised = False
+        self.id = id
+        self.service = service
+        self.head = head
+        self.tail = tail
+        #: The model that is called; `None` for calls without a model.
+        self.model: Optional[LoadedModel] = None
+        #: The event loop that runs the task of this call.
+        self.loop: CallLoop = service.loop
+        self.task: Optional[asyncio.Task[None]] = None
+        #: Whether the task has run its first step.
+        self.has_begun = False
+        #: Whether the final frame has been sent.
+        self.is_ended = False
+        #: Whether its code runs, or waits to run, on the model's threads.
+        self.in_thread = False
+
+    async def execute(self) -> Final:
+        """Runs the code of the call, and returns the content of the final frame."""
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        """Runs the call in a task."""
+        self.has_begun = True
+        self.loop.not_begun -= 1
+        cancellation_var.set(self)
+        final: Optional[Final] = None
+        try:
+            if self.raised:
+                raise asyncio.CancelledError
+            final = await self.execute()
+        except BaseException as error:
+            # Also what ends programs, such as SystemExit: it ends only this call.
+            final = self.failed(error)
+        finally:
+            self.end(final)
+            self.loop.flush()
+
+    def cancel(self) -> None:
+        """Cancels the call. Called on the thread of the worker's own loop."""
+        self.raised = True
+        self.loop.post(self._cancel_task)
+
+    def _cancel_task(self) -> None:
+        # A task that is cancelled before its first step would end without a final frame; it checks `raised` instead.
+        if self.task is not None and self.has_begun and not self.is_ended:
+            self.task.cancel()
+
+    def failed(self, error: BaseException) -> Final:
+        """Returns the final frame for an exception."""
+        return Final(FrameKind.ERROR, describe(error, self.raised))
+
+    def end(self, final: Optional[Final]) -> None:
+        """Sends the final frame, or an error if it cannot be sent."""
+        try:
+            self.send(final or self.failed(RuntimeError("the worker could not describe an exception")))
+        except BaseException as error:
+            self.send(self.failed(_cannot_be_sent(self.model, error)))
+        finally:
+            # In this order: a `pong` that reports the call as open is harmless, one that misses an unanswered call is not.
+            self.is_ended = True
+            self.service.forget(self)
+
+    def send(self, frame: Final) -> None:
+        """Sends a frame of this call, after the observations made so far."""
+        service = self.service
+        service.observations.flush(service.connection)
+        service.connection.send(frame.kind, self.id, frame.head, *frame.tail)
+
+    def begin(self) -> None:
+        """Records that user code for this call has begun. Safe to call from any thread."""
+        self.service.begin(self.id)
+
+    def enter_model(self, request: Optional[str]) -> LoadedModel:
+        """Returns the model, and sets the context of its code."""
+        model = self.model
+        if model is None:
+            raise FrameError(f"model {self.head.get('model')} is not loaded in this worker")
+        model_name_var.set(model.name)
+        model_version_var.set(model.version or "")
+        request_id_var.set(request)
+        return model
+
+
+class LoadCall(Call):
+    """Loads a model."""
+
+    __slots__ = ()
+
+    async def execute(self) -> Final:
+        service = self.service
+        # One at a time: modules are imported for the whole process, and memory peaks add up.
+        async with service.loading:
+            self.begin()
+            loop = service.loop_for_new_model(self.head["settings"].get("name"))
+            try:
+                source = self.head.get("source")
+                model, loaded = await loop.run(lambda: load(self.head["settings"], source, loop, service.inline))
+            except BaseException:
+                loop.stop()
+                raise
+            service.models[self.head["model"]] = model
+        return Final(FrameKind.LOADED, loaded)
+
+
+class UnloadCall(Call):
+    """Unloads a model."""
+
+    __slots__ = ()
+
+    async def execute(self) -> Final:
+        self.begin()
+        model = self.service.models.pop(self.head["model"], None)
+        if model is not None:
+            try:
+                await model.loop.run(lambda: unload(model))
+            finally:
+                model.loop.stop()
+        return Final(FrameKind.DONE)
+
+
+class PredictCall(Call):
+    """Runs `predict`: a coroutine on an event loop, a plain function on the model's threads."""
+
+    __slots__ = ("_awaitable", "_turn")
+
+    def __init__(self, service: "Service", id: int, head: Dict[str, Any], tail: Buffer) -> None:
+        super().__init__(service, id, head, tail)
+        #: What the plain function has returned, if it must be awaited.
+        self._awaitable: Any = None
+        #: For calls of plain functions: whoever acquires it runs the call or ends it as cancelled.
+        self._turn: Optional[threading.Lock] = None
+
+    def start(self, model: LoadedModel) -> None:
+        """Starts the call where the model runs."""
+        self.model = model
+        self.loop = model.loop
+        if model.predict_is_async or self.service.inline:
+            model.loop.post(model.loop.start, self)
+        else:
+            self._turn = threading.Lock()
+            self.in_thread = True
+            model.threads.submit(self._run_in_thread)
+
+    async def execute(self) -> Final:
+        if self._awaitable is not None:
+            self.enter_model(self.head.get("id"))
+            return self._answer(await self._awaitable)
+        model = self.enter_model(None)
+        request = self._read()
+        self.begin()
+        response = model.instance.predict(request)
+        if model.predict_is_async or inspect.isawaitable(response):
+            response = await response
+        return self._answer(response)
+
+    def _run_in_thread(self) -> None:
+        """Runs the call on the current thread, without a task."""
+        if self._turn is None or not self._turn.acquire(False):
+            return
+        cancellation_var.set(self)
+        final: Optional[Final] = None
+        is_continued = False
+        try:
+            model = self.enter_model(None)
+            request = self._read()
+            self.begin()
+            response = model.instance.predict(request)
+            is_continued = not isinstance(response, InferenceResponse) and inspect.isawaitable(response)
+            if is_continued:
+                self._awaitable = response
+                self.loop.loop.call_soon_threadsafe(self.loop.start, self)
+            else:
+                final = self._answer(response)
+        except BaseException as error:
+            is_continued = False
+            final = self.failed(error)
+        finally:
+            if not is_continued:
+                self.end(final)
+                self.service.connection.flush()
+
+    def cancel(self) -> None:
+        super().cancel()
+        if self._turn is not None and self._turn.acquire(False):
+            self.end(self.failed(asyncio.CancelledError()))
+            self.loop.flush()
+
+    def _read(self) -> Any:
+        request = read_request(self.head, self.tail)
+        request_id_var.set(request.id)
+        return request
+
+    def _answer(self, response: Any) -> Final:
+        return answer(self.model, response)
+
+
+class StreamCall(Call):
+    """Runs `predict_stream`."""
+
+    __slots__ = ("stream",)
+
+    def __init__(self, service: "Service", id: int, head: Dict[str, Any]) -> None:
+        super().__init__(service, id, head)
+        self.stream = Stream(head.get("credit", 1), self.take)
+
+    def take(self, count: int) -> None:
+        """Allows the server to send more requests."""
+        self.service.connection.send(FrameKind.CREDIT, self.id, {"count": count})
+        self.service.connection.flush()
+
+    async def execute(self) -> Final:
+        model = self.enter_model(self.head.get("request"))
+        self.begin()
+        answers = self.stream.answers(model)
+        try:
+            async for response in answers:
+                self.send(answer(model, response))
+                self.service.connection.flush()
+        finally:
+            await answers.aclose()
+        return Final(FrameKind.END)
+
+
+class HandlerCall(Call):
+    """Runs a custom handler."""
+
+    __slots__ = ()
+
+    async def execute(self) -> Final:
+        from .handlers import invoke  # most models have none
+
+        model = self.enter_model(dict(self.head.get("headers", ())).get("x-request-id"))
+        handler = model.handlers[self.head["handler"]]
+        status, headers, body = await invoke(handler, self.head, self.tail, self._run_function)
+        return Final(FrameKind.REPLY, {"status": status, "headers": headers}, (body,))
+
+    async def _run_function(self, function: Callable[..., Any], arguments: Dict[str, Any]) -> Any:
+        """Runs a handler or one of its dependencies."""
+        model = self.model
+        assert model is not None
+
+        def run() -> Any:
+            self.begin()
+            return function(**arguments)
+
+        if not inspect.iscoroutinefunction(inspect.unwrap(function)) and not model.is_inline:
+            self.in_thread = True
+        return await model.run(function, run)
+
+
+def answer(model: Optional[LoadedModel], response: Any) -> Final:
+    """Returns the frame of a response."""
+    if not isinstance(response, InferenceResponse):
+        if response is None:
+            raise MLServerError(f"Model '{_name(model)}' returned no predictions after inference", 500)
+        raise TypeError(f"predict returned a {type(response).__qualname__}, expected an InferenceResponse")
+    try:
+        head, tail = write_response(response)
+    except TensorError as error:
+        raise _cannot_be_sent(model, error) from error
+    return Final(FrameKind.ANSWER, head, tail)
+
+
+def _cannot_be_sent(model: Optional[LoadedModel], error: BaseException) -> MLServerError:
+    if not isinstance(error, (FrameError, TensorError)):
+        return MLServerError(f"the answer cannot be sent: {type(error).__name__}", 500)
+    return MLServerError(f"Model '{_name(model)}' returned a response that cannot be sent: {error}", 500)
+
+
+def _name(model: Optional[LoadedModel]) -> str:
+    return "" if model is None else model.name
+
+
+__all__ = ["Call", "Final", "HandlerCall", "LoadCall", "PredictCall", "StreamCall", "UnloadCall"]

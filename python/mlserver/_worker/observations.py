@@ -1,0 +1,72 @@
+"""The metrics that user code observes, until they are sent."""
+
+import math
+import threading
+from typing import TYPE_CHECKING, Any, List, Set
+
+from ..logging import logger
+from .frames import FrameError, FrameKind
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+#: How many observations one frame has at most. Its head must not exceed the limit, which names of 3 KB would reach.
+_MAX_PER_FRAME = 5_000
+
+#: How many observations wait at most for the next final frame or scrape.
+_MAX_WAITING = 100_000
+
+
+class Observations:
+    """The observations that have not been sent. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._waiting: List[Any] = []
+        self._dropped = 0
+        self._not_finite: Set[str] = set()
+        self._lock = threading.Lock()
+
+    def add(self, observation: Any) -> None:
+        """Keeps an observation until the next `flush`."""
+        if not math.isfinite(observation.value):
+            # JSON has no such numbers, and one of them would make the sum of the histogram useless for ever.
+            if observation.name not in self._not_finite:
+                self._not_finite.add(observation.name)
+                logger.warning("Ignored a value of metric '%s' that is not finite.", observation.name)
+        elif len(self._waiting) < _MAX_WAITING:
+            labels = observation.labels
+            self._waiting.append(
+                (
+                    observation.name,
+                    observation.description,
+                    labels["model_name"],
+                    labels["model_version"],
+                    observation.value,
+                )
+            )
+        else:
+            self._dropped += 1
+
+    def flush(self, connection: "Connection") -> None:
+        """Sends all observations. They are removed even if they cannot be sent, so that later ones can be."""
+        if not self._waiting:
+            return
+        with self._lock:
+            # Other threads may add more at the same time; those are sent by the next flush.
+            for _ in range(0, len(self._waiting), _MAX_PER_FRAME):
+                observed = self._waiting[:_MAX_PER_FRAME]
+                del self._waiting[: len(observed)]
+                try:
+                    connection.send(FrameKind.METRICS, 0, {"observed": observed})
+                except FrameError:
+                    self._dropped += len(observed)
+            dropped, self._dropped = self._dropped, 0
+        if dropped:
+            logger.warning(
+                "Dropped %d observations of metrics: at most %d are kept until the end of a call.",
+                dropped,
+                _MAX_WAITING,
+            )
+
+
+__all__ = ["Observations"]

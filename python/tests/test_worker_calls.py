@@ -1,0 +1,365 @@
+"""Each call of a worker ends with exactly one final frame, whatever user code raises, and the next one is answered."""
+
+import sys
+import time
+from typing import Any, Dict, List, Tuple
+
+import pytest
+from trouble_models import TROUBLES
+from worker import (
+    ANSWER,
+    CALL,
+    CANCEL,
+    CREDIT,
+    DONE,
+    END,
+    ERROR,
+    EXPOSITION,
+    ITEM,
+    LOADED,
+    METRICS,
+    PING,
+    PONG,
+    PREDICT,
+    REPLY,
+    SCRAPE,
+    STOP,
+    STREAM,
+    UNLOAD,
+    Frame,
+    Worker,
+    frame,
+)
+
+NUMBER = (1).to_bytes(8, "little")
+FINAL = {LOADED, DONE, REPLY, ERROR, END, PONG}
+
+
+def request(id: str, model: int = 7) -> Dict[str, Any]:
+    return {"model": model, "id": id, "inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "size": 8}]}
+
+
+def predict(worker: Worker, id: int, name: str, model: int = 7) -> Frame:
+    """Calls `predict`, and returns its final frame."""
+    worker.send(frame(PREDICT, id, request(name, model), NUMBER))
+    return final(worker, id)
+
+
+def final(worker: Worker, id: int) -> Frame:
+    """Returns the final frame of a call, and checks that no other one follows."""
+    found = [received for received in until_pong(worker, id) if received.kind != METRICS]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def until_pong(worker: Worker, id: int) -> List[Frame]:
+    """Receives until the call has ended and a ping after that is answered."""
+    frames: List[Frame] = []
+    while not any(received.id == id and received.kind in {*FINAL, ANSWER} for received in frames):
+        frames.append(worker.receive())
+    worker.send(frame(PING, 9999))
+    while True:
+        received = worker.receive()
+        if (received.kind, received.id) == (PONG, 9999):
+            assert id not in received.head["open"]
+            return frames
+        frames.append(received)
+
+
+def expect(failed: Frame, trouble: str) -> None:
+    """Checks the frame for one of the troubles."""
+    assert failed.kind == ERROR, failed
+    head = failed.head
+    statuses = {"status": 404, "high_status": 599, "low_status": 400, "odd_status": 500, "no_status": 500}
+    if trouble in statuses:
+        assert (head["kind"], head["status"]) == ("mlserver", statuses[trouble])
+        return
+    assert (head["kind"], head["status"]) == ("model", 500), head
+    assert head["traceback"]
+    assert "_worker" not in head["traceback"].split("\n")[1]
+    assert len(failed.whole) < 1 << 20
+    if trouble == "panic":
+        assert head["message"] == "trouble_models.Panic: boom"
+    if trouble == "cancelled":
+        assert head["message"] == "asyncio.exceptions.CancelledError"
+    if trouble == "system_exit":
+        assert head["message"] == "builtins.SystemExit: 3"
+
+
+ALL = sorted(TROUBLES)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("implementation", ["Trouble", "PlainTrouble", "Deferred"])
+def test_predict_that_raises_ends_only_its_call(implementation: str, inline: bool):
+    with Worker(inline=inline) as worker:
+        assert worker.load(f"trouble_models.{implementation}").kind == LOADED
+        for number, trouble in enumerate(ALL):
+            expect(predict(worker, 512 + number, trouble), trouble)
+            assert predict(worker, 768 + number, "fine").kind == ANSWER
+
+
+def test_predict_that_raises_after_waiting_ends_only_its_call():
+    with Worker() as worker:
+        worker.load("trouble_models.Trouble")
+        for number, trouble in enumerate(ALL):
+            expect(predict(worker, 512 + number, f"later {trouble}"), trouble)
+            assert predict(worker, 768 + number, "fine").kind == ANSWER
+
+
+@pytest.mark.parametrize("path", ["async", "plain"])
+def test_handler_that_raises_ends_only_its_call(path: str):
+    with Worker() as worker:
+        worker.load("trouble_models.Trouble")
+        for number, trouble in enumerate(ALL):
+            for id, name in ((512 + number, trouble), (768 + number, "fine")):
+                head = {"model": 7, "handler": f"handle_{path}", "method": "GET", "path": f"/{path}/{name}"}
+                worker.send(frame(CALL, id, {**head, "path_params": {"name": name}, "query": "", "headers": []}))
+                found = final(worker, id)
+                if name == "fine":
+                    assert (found.kind, found.tail) == (REPLY, b'"fine"')
+                else:
+                    expect(found, trouble)
+
+
+def stream(worker: Worker, id: int, names: List[str]) -> List[Frame]:
+    """Sends a stream of requests, and returns its answers and its final frame."""
+    worker.send(frame(STREAM, id, {"model": 7, "request": "s", "credit": 9}))
+    for name in names:
+        worker.send(frame(ITEM, id, {**request(name), "model": None}, NUMBER))
+    worker.send(frame(END, id))
+    frames: List[Frame] = []
+    while not frames or frames[-1].kind not in FINAL:
+        received = worker.receive()
+        if received.kind != CREDIT:
+            frames.append(received)
+    return frames
+
+
+@pytest.mark.parametrize("before", [[], ["fine"]], ids=["before_events", "between_events"])
+def test_stream_that_raises_ends_only_its_call(before: List[str]):
+    with Worker() as worker:
+        worker.load("trouble_models.Trouble")
+        for number, trouble in enumerate(ALL):
+            frames = stream(worker, 512 + number, [*before, trouble, "fine"])
+            assert [found.kind for found in frames[:-1]] == [ANSWER] * len(before)
+            expect(frames[-1], trouble)
+            assert [found.kind for found in stream(worker, 768 + number, ["fine"])] == [ANSWER, END]
+
+
+@pytest.mark.parametrize("where", ["stream", "item"])
+@pytest.mark.parametrize("trouble", ALL)
+def test_plain_stream_that_raises_ends_only_its_call(where: str, trouble: str):
+    with Worker() as worker:
+        worker.load("trouble_models.PlainTrouble", parameters={"extra": {where: trouble}})
+        frames = stream(worker, 512, ["fine"])
+        assert [found.kind for found in frames[:-1]] == ([ANSWER] if where == "item" else [])
+        if (where, trouble) == ("item", "stop_iteration"):
+            assert frames[-1].kind == END
+        else:
+            expect(frames[-1], trouble)
+        assert predict(worker, 513, "fine").kind == ANSWER
+
+
+@pytest.mark.parametrize("implementation", ["Trouble", "PlainTrouble"])
+@pytest.mark.parametrize("entry", ["load", "unload"])
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "own_loop"])
+def test_load_and_unload_that_raise_end_only_their_call(implementation: str, entry: str, is_first: bool):
+    with Worker() as worker:
+        if not is_first:
+            assert worker.load("trouble_models.Trouble", model=8).kind == LOADED
+        for number, trouble in enumerate(ALL):
+            id, extra = 256 + number, {"entry": entry, "trouble": trouble}
+            found = worker.load(f"trouble_models.{implementation}", id=id, parameters={"extra": extra})
+            if entry == "unload":
+                assert (found.kind, found.head["own_loop"]) == (LOADED, not is_first)
+                worker.send(frame(UNLOAD, id + 256, {"model": 7}))
+                found = final(worker, id + 256)
+            expect(found, trouble)
+        assert worker.load(f"trouble_models.{implementation}", id=1025, parameters={"extra": {}}).kind == LOADED
+        assert predict(worker, 1026, "fine").kind == ANSWER
+
+
+def test_exit_of_background_task_does_not_end_worker():
+    with Worker() as worker:
+        for model in (7, 8):
+            worker.load("trouble_models.BackgroundExit", model=model)
+            assert predict(worker, 512, "fine", model).kind == ANSWER
+
+
+@pytest.mark.parametrize("implementation", ["Trouble", "PlainTrouble"])
+def test_many_observations_are_sent_in_several_frames_and_bounded(implementation: str):
+    with Worker() as worker:
+        worker.load(f"trouble_models.{implementation}")
+        worker.send(frame(PREDICT, 512, request("observations"), NUMBER))
+        frames = until_pong(worker, 512)
+        assert frames[-1].kind == ANSWER
+        counts = [len(found.head["observed"]) for found in frames if found.kind == METRICS]
+        assert (max(counts), sum(counts)) == (5_000, 100_000)
+        assert predict(worker, 513, "fine").kind == ANSWER
+        assert "Dropped 200000 observations" in ended(worker)
+
+
+def test_values_that_are_not_finite_do_not_hide_others():
+    with Worker() as worker:
+        worker.load("trouble_models.Trouble")
+        for id in (512, 513):
+            worker.send(frame(PREDICT, id, request("not_finite"), NUMBER))
+            metrics, answer = until_pong(worker, id)
+            assert [observed[0] for observed in metrics.head["observed"]] == ["trouble_good"]
+            assert answer.kind == ANSWER
+        assert ended(worker).count("that is not finite") == 2
+
+
+def test_scrape_sends_observations():
+    with Worker() as worker:
+        worker.load("trouble_models.Background")
+        assert worker.process.stdout is not None
+        assert "observed" in worker.process.stdout.readline().decode()
+        worker.send(frame(SCRAPE))
+        metrics, exposition = worker.receive(), worker.receive()
+        assert (metrics.kind, [seen[4] for seen in metrics.head["observed"]]) == (METRICS, [1.5])
+        assert exposition.kind == EXPOSITION
+
+
+def ended(worker: Worker) -> str:
+    """Stops the worker, and returns its output."""
+    worker.send(frame(STOP))
+    assert worker.process.wait(10) == 0
+    assert worker.process.stdout is not None
+    return worker.process.stdout.read().decode()
+
+
+@pytest.mark.parametrize("implementation", ["Trouble", "PlainTrouble"])
+def test_answer_longer_than_a_frame_fails_its_call(implementation: str):
+    with Worker() as worker:
+        worker.load(f"trouble_models.{implementation}")
+        failed = predict(worker, 512, "too_long").head
+        assert (failed["kind"], failed["status"]) == ("mlserver", 500)
+        assert "returned a response that cannot be sent" in failed["message"]
+        assert predict(worker, 513, "fine").kind == ANSWER
+
+
+def test_pong_lists_open_calls():
+    with Worker() as worker:
+        worker.load("trouble_models.PlainTrouble")
+        worker.send(frame(PREDICT, 512, request("sleep"), NUMBER), frame(PREDICT, 513, request("fine"), NUMBER))
+        worker.send(frame(PING, 514, None, b"tail"))
+        pong = worker.receive()
+        assert (pong.kind, pong.head, pong.tail) == (PONG, {"open": [512, 513]}, b"tail")
+        assert [worker.receive().id, worker.receive().id] == [512, 513]
+        worker.send(frame(PING, 515))
+        assert worker.receive().head == {"open": []}
+
+
+def test_plain_call_that_waits_for_its_thread_is_cancelled_at_once():
+    with Worker() as worker:
+        worker.load("trouble_models.PlainTrouble")
+        worker.send(frame(PREDICT, 512, request("sleep"), NUMBER), frame(PREDICT, 513, request("fine"), NUMBER))
+        while not worker.begun(512):
+            time.sleep(0.001)
+        worker.send(frame(CANCEL, 513), frame(CANCEL, 512))
+        first, second = worker.receive(), worker.receive()
+        assert (first.id, first.kind, first.head["kind"]) == (513, ERROR, "cancelled")
+        assert (second.id, second.kind) == (512, ANSWER), "a plain function cannot be interrupted"
+        assert not worker.begun(513)
+        assert predict(worker, 514, "fine").kind == ANSWER
+
+
+def test_load_that_raises_is_followed_by_unload():
+    with Worker(debug=True) as worker:
+        failed = worker.load("trouble_models.Unloaded").head
+        assert failed["message"] == "builtins.ValueError: boom"
+        output = ended(worker)
+        assert "unloaded, opened=True" in output
+        assert "`unload` failed after `load` had failed" in output
+
+
+@pytest.mark.parametrize(("implementation", "ready"), [("NoReturn", True), ("NotReady", False)])
+def test_only_false_from_load_means_not_ready(implementation: str, ready: bool):
+    with Worker() as worker:
+        assert worker.load(f"trouble_models.{implementation}").head["ready"] is ready
+
+
+def test_plain_functions_run_on_as_many_threads_as_configured():
+    with Worker() as worker:
+        loaded = worker.load("trouble_models.PlainTrouble", parameters={"threads": 3})
+        assert (loaded.head["plain"], loaded.head["threads"]) == (True, 3)
+        start = time.monotonic()
+        worker.send(*(frame(PREDICT, 512 + number, request("sleep"), NUMBER) for number in range(3)))
+        assert {worker.receive().id for _ in range(3)} == {512, 513, 514}
+        assert time.monotonic() - start < 0.55
+
+
+# A model that loads does not delay others
+
+
+def slowest_call_until(worker: Worker, id: int) -> Tuple[float, Frame]:
+    """Calls model 7 until the call `id` ends; returns the longest duration and the frame that has ended it."""
+    slowest, number = 0.0, 1024
+    while True:
+        start = time.monotonic()
+        worker.send(frame(PREDICT, number, request("fine"), NUMBER))
+        received = worker.receive()
+        ended = received if received.id == id else None
+        if ended is not None:
+            received = worker.receive()
+        assert (received.kind, received.id) == (ANSWER, number)
+        slowest = max(slowest, time.monotonic() - start)
+        if ended is not None:
+            return slowest, ended
+        number += 1
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("first", ["Trouble", "PlainTrouble"])
+@pytest.mark.parametrize("second", ["Slow", "PlainSlow"])
+def test_load_does_not_delay_calls_of_other_models(first: str, second: str):
+    with Worker() as worker:
+        assert worker.load(f"trouble_models.{first}").head["own_loop"] is False
+        settings = {"name": "slow", "implementation": f"trouble_models.{second}", "parameters": {}}
+        worker.send(frame(2, 300, {"model": 8, "settings": settings, "source": None}))
+        slowest, loaded = slowest_call_until(worker, 300)
+        assert (loaded.kind, loaded.head["own_loop"]) == (LOADED, True)
+        assert slowest < 0.1
+        assert predict(worker, 512, "fine", 8).kind == ANSWER
+        worker.send(frame(UNLOAD, 513, {"model": 8}))
+        assert final(worker, 513).kind == DONE
+        assert "unloads on its loop: True" in (output := ended(worker)) or "unloads on its thread: True" in output
+
+
+def test_model_with_own_loop_answers_calls_on_it():
+    with Worker() as worker:
+        worker.load("trouble_models.Trouble")
+        worker.load("trouble_models.Slow", model=8, id=257)
+        # A call that blocks the loop of one model does not delay the other.
+        worker.send(frame(PREDICT, 600, request("block", 8), NUMBER))
+        slowest, answered = slowest_call_until(worker, 600)
+        assert (answered.kind, slowest < 0.1) == (ANSWER, True)
+        # Calls overlap on it, and report that they wait.
+        worker.send(frame(PREDICT, 601, request("wait", 8), NUMBER))
+        assert (worker.receive(yields=True).id) == 601
+        assert predict(worker, 602, "fine", 8).kind == ANSWER
+        worker.send(frame(CANCEL, 601))
+        assert final(worker, 601).head["kind"] == "cancelled"
+        for number, trouble in enumerate(ALL):
+            expect(predict(worker, 700 + number, trouble, 8), trouble)
+        head = {"model": 8, "handler": "handle", "method": "GET", "path": "/loop", "path_params": {}}
+        worker.send(frame(CALL, 603, {**head, "query": "", "headers": []}))
+        assert final(worker, 603).tail == b"true"
+        worker.send(frame(STREAM, 604, {"model": 8, "request": "s", "credit": 1}))
+        items = [frame(ITEM, 604, {**request("a"), "model": None}, NUMBER)] * 3
+        assert worker.receive().kind == CREDIT
+        worker.send(*items, frame(CREDIT, 604, {"count": 3}), frame(END, 604))
+        kinds = []
+        while END not in kinds:
+            kinds.append(worker.receive().kind)
+        assert (kinds.count(ANSWER), kinds.count(CREDIT)) == (3, 3)
+
+
+def test_call_cancelled_with_its_own_frame_ends_once():
+    with Worker() as worker:
+        worker.load("trouble_models.Trouble")
+        worker.send(frame(PREDICT, 512, request("fine"), NUMBER) + frame(CANCEL, 512))
+        # From CPython 3.12 on, calls begin when their frame is read.
+        assert final(worker, 512).kind == (ANSWER if sys.version_info >= (3, 12) else ERROR)
