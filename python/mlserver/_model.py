@@ -8,12 +8,20 @@ requirements never conflict with those of a model.
 out fields that are unset or `None`, as in the original (`_sparse`).
 """
 
+import collections
+import collections.abc
 import copy
+import dataclasses
+import datetime
+import decimal
 import enum
+import ipaddress
 import json
 import math
 import os
+import re
 import sys
+import types
 import typing
 import uuid
 from typing import Any, Callable, ClassVar, Dict, Iterator, List, Optional, Set, Tuple, Type, TypeVar, Union
@@ -25,6 +33,17 @@ M = TypeVar("M", bound="BaseModel")
 Selection = Union[None, Set[Any], "frozenset[Any]", Dict[Any, Any], List[Any], Tuple[Any, ...]]
 
 _MISSING: Any = object()
+
+_ADDRESSES = (
+    ipaddress.IPv4Address,
+    ipaddress.IPv4Interface,
+    ipaddress.IPv4Network,
+    ipaddress.IPv6Address,
+    ipaddress.IPv6Interface,
+    ipaddress.IPv6Network,
+)
+
+_VIEWS = (collections.abc.KeysView, collections.abc.ValuesView)
 
 _PLAIN_TYPES = frozenset((int, float, bool, str, type(None)))
 
@@ -98,6 +117,15 @@ class BaseModel:
     model_fields: ClassVar[Any] = _FieldsAttribute()
     __fields__: ClassVar[Any] = _FieldsAttribute()
 
+    #: The names that annotations may use: those of the module, and of the function in which the class is defined.
+    _namespaces: ClassVar[Tuple[Dict[str, Any], Dict[str, Any]]] = ({}, {})
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # Taken now, because another module may have this name when the annotations are read.
+        module = sys.modules.get(cls.__module__)
+        cls._namespaces = ({} if module is None else vars(module), _locals_of(cls))
+
     def __init__(self, **values: Any) -> None:
         problems = Problems()
         self._fill(values, (), problems)
@@ -113,12 +141,10 @@ class BaseModel:
             for owner in reversed(cls.__mro__):
                 if owner in (object, BaseModel):
                     continue
-                scope = dict(vars(sys.modules.get(owner.__module__) or typing))
-                scope.setdefault(owner.__name__, owner)
                 for name, hint in _own_annotations(owner).items():
                     if name.startswith("_") or name == "model_config":
                         continue
-                    hint = _resolve(hint, scope)
+                    hint = _resolve(hint, owner, name)
                     if typing.get_origin(hint) is ClassVar or hint is ClassVar:
                         continue
                     default = owner.__dict__.get(name, _MISSING)
@@ -145,6 +171,9 @@ class BaseModel:
         if self._extra != "ignore":
             for name, value in values.items():
                 if name in fields or name in self._aliases.values():
+                    continue
+                if name in self._private:
+                    object.__setattr__(self, name, value)
                     continue
                 if self._extra == "forbid":
                     problems.add("extra_forbidden", (*loc, name), "Extra inputs are not permitted", value)
@@ -458,14 +487,44 @@ def _own_annotations(owner: type) -> Dict[str, Any]:
     return typing.cast(Dict[str, Any], vars(owner).get("__annotations__", {}))
 
 
-def _resolve(hint: Any, scope: Dict[str, Any]) -> Any:
-    """Evaluates an annotation that is a string."""
-    if not isinstance(hint, str):
+def _locals_of(cls: type) -> Dict[str, Any]:
+    """Returns the variables of the function in which a class is being defined; empty for the top level of a module."""
+    if "<locals>" not in cls.__qualname__:
+        return {}
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") != cls.__module__:
+        frame = frame.f_back  # type: ignore[assignment]
+    return {} if frame is None else dict(frame.f_locals)
+
+
+def _resolve(hint: Any, owner: Type[BaseModel], name: str) -> Any:
+    """Evaluates those parts of an annotation that are strings."""
+    if not _has_text(hint):
         return hint
+    module, function = owner._namespaces
+    if isinstance(hint, str) and re.match(r"(\w+\.)?ClassVar\b", hint):  # `typing` allows it only in classes
+        return ClassVar
+
+    def holder() -> None:
+        """Holds the annotation, because `typing` evaluates those of functions and classes."""
+
+    holder.__annotations__ = {"value": hint}
     try:
-        return eval(hint, scope)
-    except Exception:
-        return Any
+        return _type_hints(holder, module, {**function, owner.__name__: owner})["value"]
+    except Exception as error:
+        raise TypeError(f"cannot evaluate the annotation {hint!r} of `{owner.__qualname__}.{name}`: {error}") from error
+
+
+def _has_text(hint: Any) -> bool:
+    if isinstance(hint, (str, typing.ForwardRef)):
+        return True
+    return any(map(_has_text, typing.get_args(hint))) if typing.get_origin(hint) is not None else False
+
+
+def _type_hints(holder: Any, module: Dict[str, Any], local: Dict[str, Any]) -> Dict[str, Any]:
+    if sys.version_info >= (3, 9):
+        return typing.get_type_hints(holder, module, local, include_extras=True)
+    return typing.get_type_hints(holder, module, local)  # Python 3.8 always includes extras
 
 
 def _is_kept(name: Any, include: Selection, exclude: Selection) -> bool:
@@ -530,11 +589,23 @@ def jsonable(value: Any) -> Any:
         return value.copy()
     if isinstance(value, (list, tuple, set, frozenset)):
         return [jsonable(item) for item in value]
-    dump = getattr(value, "model_dump", None) or getattr(value, "dict", None)
-    if dump is not None:  # a pydantic model of the user
-        return jsonable(dump(by_alias=True))
-    if isinstance(value, uuid.UUID):
+    kind = type(value)
+    if hasattr(kind, "model_dump"):  # a pydantic model of the user
+        return jsonable(value.model_dump(by_alias=True))
+    if hasattr(kind, "__fields__") and hasattr(kind, "dict"):  # of pydantic 1
+        return jsonable(value.dict(by_alias=True))
+    if dataclasses.is_dataclass(kind):
+        return {field.name: jsonable(getattr(value, field.name)) for field in dataclasses.fields(kind)}
+    if isinstance(value, decimal.Decimal):
+        return jsonable(int(value) if value.as_tuple().exponent == 0 else float(value))
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    if isinstance(value, (types.GeneratorType, collections.deque, *_VIEWS)):
+        return [jsonable(item) for item in value]
+    if isinstance(value, (uuid.UUID, *_ADDRESSES)):
         return str(value)
+    if isinstance(value, re.Pattern):
+        return jsonable(value.pattern)
     for method in ("tolist", "isoformat"):
         convert = getattr(value, method, None)
         if convert is not None:
