@@ -61,14 +61,13 @@ class BaseSettings(BaseModel):
     #: The prefix of fields' names in the environment. A subclass may set it in `model_config`, as with pydantic.
     _env_prefix: ClassVar[str] = ""
 
-    model_config: ClassVar[Any] = {}
+    #: The files of variables: one, several, or `None`.
+    _env_file: ClassVar[Any] = ENV_FILE_SETTINGS
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        config = cls.__dict__.get("model_config")
-        if isinstance(config, dict):
-            cls._env_prefix = config.get("env_prefix", cls._env_prefix)
-            cls._extra = config.get("extra", cls._extra)
+        cls._env_prefix = cls.model_config.get("env_prefix", cls._env_prefix)
+        cls._env_file = cls.model_config.get("env_file", cls._env_file)
 
     def _fill(self, values: Dict[str, Any], loc: Loc, problems: Problems) -> None:
         # Options of pydantic-settings for one instance; the others have no counterpart here.
@@ -85,12 +84,13 @@ class BaseSettings(BaseModel):
         values: Dict[str, Any],
         loc: Loc,
         problems: Problems,
-        _env_file: Any = ENV_FILE_SETTINGS,
+        _env_file: Any = "",
         _env_prefix: Optional[str] = None,
         **_options: Any,
     ) -> Dict[str, Any]:
         """Returns the values in the environment of fields that are not in `values`."""
-        files = _env_file if isinstance(_env_file, (list, tuple)) else [] if _env_file is None else [_env_file]
+        chosen = cls._env_file if _env_file == "" else _env_file
+        files = chosen if isinstance(chosen, (list, tuple)) else [] if chosen is None else [chosen]
         variables: Dict[str, str] = {}
         for file in files:
             variables.update(_read_env_file(file))
@@ -98,9 +98,11 @@ class BaseSettings(BaseModel):
         prefix = cls._env_prefix if _env_prefix is None else _env_prefix
         found = {}
         for name, field in cls._fields().items():
-            shown = cls._aliases.get(name, name)
-            variable = f"{prefix}{shown}".lower()
-            if shown in values or variable not in variables:
+            shown, *others = field.names or (cls._aliases.get(name, name),)
+            names = (shown, *others)
+            wanted = [each.lower() for each in names] if field.names else [f"{prefix}{shown}".lower()]
+            variable = next((each for each in wanted if each in variables), "")
+            if not variable or any(each in values for each in names):
                 continue
             text = variables[variable]
             if not _is_complex(field):
