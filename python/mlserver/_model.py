@@ -8,23 +8,72 @@ requirements never conflict with those of a model.
 out fields that are unset or `None`, as in the original (`_sparse`).
 """
 
+import collections
+import collections.abc
 import copy
+import dataclasses
+import datetime
+import decimal
 import enum
+import inspect
+import ipaddress
 import json
 import math
 import os
+import re
 import sys
+import types
 import typing
 import uuid
 from typing import Any, Callable, ClassVar, Dict, Iterator, List, Optional, Set, Tuple, Type, TypeVar, Union
 
-from ._validate import Loc, Problems, ValidationError, Validator, validator_for
+from ._pydantic import (
+    NATIVE_OPTIONS,
+    UNSUPPORTED_OPTIONS,
+    Core,
+    DataclassFields,
+    core_schema_of,
+    is_feature,
+    is_feature_hint,
+    json_schema,
+    json_schema_hook,
+    require,
+    unsupported_options,
+)
+from ._validate import Loc, Problems, ValidationError, Validator, any_value, validator_for
 
 M = TypeVar("M", bound="BaseModel")
+
+#: Attributes of classes that are neither fields nor private attributes of instances.
+INTERNAL_NAMES = {
+    "_aliases",
+    "_core",
+    "_env_file",
+    "_env_prefix",
+    "_extra",
+    "_field_table",
+    "_has_post_init",
+    "_hidden_model",
+    "_namespaces",
+    "_private",
+    "_private_defaults",
+    "_sparse",
+}
 
 Selection = Union[None, Set[Any], "frozenset[Any]", Dict[Any, Any], List[Any], Tuple[Any, ...]]
 
 _MISSING: Any = object()
+
+_ADDRESSES = (
+    ipaddress.IPv4Address,
+    ipaddress.IPv4Interface,
+    ipaddress.IPv4Network,
+    ipaddress.IPv6Address,
+    ipaddress.IPv6Interface,
+    ipaddress.IPv6Network,
+)
+
+_VIEWS = (collections.abc.KeysView, collections.abc.ValuesView)
 
 _PLAIN_TYPES = frozenset((int, float, bool, str, type(None)))
 
@@ -41,7 +90,7 @@ class Factory:
 class FieldInfo:
     """One field of a model: its annotation, its default and how its values are validated."""
 
-    __slots__ = ("annotation", "default", "default_factory", "name", "validate")
+    __slots__ = ("annotation", "default", "default_factory", "name", "names", "validate")
 
     def __init__(self, name: str, annotation: Any, default: Any, validate: Validator) -> None:
         self.name = name
@@ -49,6 +98,8 @@ class FieldInfo:
         self.default = default
         self.default_factory: Optional[Callable[[], Any]] = None
         self.validate = validate
+        #: The names of the field in values, if pydantic defines them. They have no prefix in the environment.
+        self.names: Tuple[str, ...] = ()
         if isinstance(default, Factory):
             self.default_factory = default.make
         elif isinstance(default, (list, dict, set)):
@@ -79,6 +130,32 @@ class _FieldsAttribute:
         return owner._fields()
 
 
+class _SignatureAttribute:
+    """The signature of the class, for completion and `inspect`."""
+
+    def __get__(self, instance: Any, owner: Type["BaseModel"]) -> inspect.Signature:
+        parameters = [
+            inspect.Parameter(
+                owner._aliases.get(name, name),
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=field.annotation,
+                default=inspect.Parameter.empty if field.is_required() else field.get_default(),
+            )
+            for name, field in owner._fields().items()
+        ]
+        if owner._extra == "allow":
+            parameters.append(inspect.Parameter("extra_data", inspect.Parameter.VAR_KEYWORD, annotation=Any))
+        return inspect.Signature(parameters)
+
+
+class _ComputedFieldsAttribute:
+    """The table of pydantic's computed fields, as an attribute of the class."""
+
+    def __get__(self, instance: Any, owner: Type["BaseModel"]) -> Dict[str, Any]:
+        owner._fields()
+        return {} if owner._core is None else dict(owner._core.model.model_computed_fields)
+
+
 class BaseModel:
     """A class whose annotated attributes are its validated fields."""
 
@@ -95,8 +172,91 @@ class BaseModel:
 
     _fields_set: Set[str]
 
+    #: Default values of private attributes, which instances have but which are no data.
+    _private_defaults: ClassVar[Dict[str, Any]] = {}
+    #: Whether `model_post_init` or private attributes are set after validation.
+    _has_post_init: ClassVar[bool] = False
+    #: What validates instances instead, if the class uses features of pydantic.
+    _core: ClassVar[Optional["Core"]] = None
+
+    model_config: ClassVar[Any] = {}
+    model_computed_fields: ClassVar[Any] = _ComputedFieldsAttribute()
+    __dataclass_fields__: ClassVar[Any] = DataclassFields()
+    __dataclass_params__: ClassVar[Any] = types.SimpleNamespace(
+        init=False, repr=False, eq=False, order=False, unsafe_hash=False, frozen=False
+    )
+    __signature__: ClassVar[Any] = _SignatureAttribute()
+
     model_fields: ClassVar[Any] = _FieldsAttribute()
     __fields__: ClassVar[Any] = _FieldsAttribute()
+
+    #: The names that annotations may use: those of the module, and of the function in which the class is defined.
+    _namespaces: ClassVar[Tuple[Dict[str, Any], Dict[str, Any]]] = ({}, {})
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # Taken now, because another module may have this name when the annotations are read.
+        module = sys.modules.get(cls.__module__)
+        cls._namespaces = ({} if module is None else vars(module), _locals_of(cls))
+        config = cls.__dict__.get("model_config")
+        old_config = cls.__dict__.get("Config")
+        if isinstance(old_config, type):
+            config = {name: value for name, value in vars(old_config).items() if not name.startswith("_")}
+        if isinstance(config, dict):
+            cls._configure(config)
+        if not is_of_sdk(cls):
+            cls._collect_private()
+            if "settings_customise_sources" in cls.__dict__:
+                raise TypeError(f"`{cls.__qualname__}` overrides `settings_customise_sources`, which is not supported")
+        cls._has_post_init = bool(cls._private_defaults) or cls.model_post_init is not BaseModel.model_post_init
+
+    @classmethod
+    def _configure(cls, config: Dict[str, Any]) -> None:
+        """Follows the options in `model_config`, or in the `Config` of pydantic 1."""
+        unsupported = unsupported_options(config)
+        if unsupported:
+            names = ", ".join(f"`{name}`" for name in unsupported)
+            raise TypeError(f"`model_config` of `{cls.__qualname__}` has {names}, which is not supported")
+        cls.model_config = {**cls.model_config, **config}
+        cls._extra = str(getattr(config.get("extra"), "value", config.get("extra", cls._extra)))
+        others = [name for name in config if name not in NATIVE_OPTIONS and name not in UNSUPPORTED_OPTIONS]
+        if others:
+            require(cls, f"`{others[0]}` in `model_config`")
+
+    @classmethod
+    def _collect_private(cls) -> None:
+        """Finds private attributes: names with an underscore, with an annotation or a value that is no method."""
+        own, annotations = dict(vars(cls)), _own_annotations(cls)
+        found = {}
+        for name in {**annotations, **own}:
+            if not name.startswith("_") or name.startswith("__") or name in INTERNAL_NAMES:
+                continue
+            value = own.get(name, _MISSING)
+            if name not in annotations and (hasattr(value, "__get__") or isinstance(value, type)):
+                continue
+            found[name] = value
+            if type(value).__name__ == "ModelPrivateAttr":
+                delattr(cls, name)
+        if found:
+            cls._private = cls._private | found.keys()
+            cls._private_defaults = {**cls._private_defaults, **found}
+
+    def _init_private(self) -> None:
+        for name, value in self._private_defaults.items():
+            if value is _MISSING or name in self.__dict__:
+                continue
+            is_declared = type(value).__name__ == "ModelPrivateAttr"
+            default = value.get_default() if is_declared else copy.deepcopy(value)
+            if type(default).__name__ != "PydanticUndefinedType":
+                object.__setattr__(self, name, default)
+
+    def _after_core(self, context: Any) -> None:
+        """Called by pydantic for classes that use its features."""
+        self._init_private()
+        self.model_post_init(context)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Called after validation. Subclasses may override it."""
 
     def __init__(self, **values: Any) -> None:
         problems = Problems()
@@ -113,24 +273,63 @@ class BaseModel:
             for owner in reversed(cls.__mro__):
                 if owner in (object, BaseModel):
                     continue
-                scope = dict(vars(sys.modules.get(owner.__module__) or typing))
-                scope.setdefault(owner.__name__, owner)
                 for name, hint in _own_annotations(owner).items():
                     if name.startswith("_") or name == "model_config":
                         continue
-                    hint = _resolve(hint, scope)
+                    hint = _resolve(hint, owner, name)
                     if typing.get_origin(hint) is ClassVar or hint is ClassVar:
                         continue
                     default = owner.__dict__.get(name, _MISSING)
                     if isinstance(default, property) or hasattr(default, "__set__"):
                         default = _MISSING
                     fields[name] = FieldInfo(name, hint, default, validator_for(hint))
+            cls._core = None
+            if cls._uses_pydantic(fields):
+                cls._core = Core(cls)
+                fields = cls._fields_of_core(cls._core)
             cls._field_table = fields  # type: ignore[attr-defined]
+        return fields
+
+    @classmethod
+    def _uses_pydantic(cls, fields: Dict[str, FieldInfo]) -> bool:
+        """Returns whether only pydantic can validate instances as the class demands."""
+        owners = [owner for owner in cls.__mro__ if issubclass(owner, BaseModel) and not is_of_sdk(owner)]
+        if not owners:
+            return False
+        return (
+            any(is_feature(value) for owner in owners for value in list(vars(owner).values()))
+            or any(is_feature_hint(field.annotation) for field in fields.values())
+            or any(name not in NATIVE_OPTIONS and name not in UNSUPPORTED_OPTIONS for name in cls.model_config)
+        )
+
+    @classmethod
+    def _fields_of_core(cls, core: "Core") -> Dict[str, FieldInfo]:
+        fields = {}
+        aliases = dict(cls._aliases)
+        for name, declared in core.fields.items():
+            default = _MISSING if declared.is_required() else declared.default
+            if declared.default_factory is not None:
+                default = Factory(declared.default_factory)
+            fields[name] = FieldInfo(name, declared.annotation, default, any_value)
+            if name not in cls._aliases:
+                fields[name].names, shown = core.aliases(name)
+                if shown is not None:
+                    aliases[name] = shown
+        cls._aliases = aliases
         return fields
 
     def _fill(self, values: Dict[str, Any], loc: Loc, problems: Problems) -> None:
         """Validates `values` and sets the fields."""
         fields, aliases = self._fields(), self._aliases
+        if self._core is not None:
+            private = {name: values[name] for name in self._private if name in values}
+            for name, value in private.items():
+                object.__setattr__(self, name, value)
+            if private:
+                values = {name: value for name, value in values.items() if name not in private}
+            self._core.fill(self, values, loc, problems)
+            return
+        found = len(problems.found)
         attributes = self.__dict__
         fields_set = set()
         for name, field in fields.items():
@@ -146,12 +345,17 @@ class BaseModel:
             for name, value in values.items():
                 if name in fields or name in self._aliases.values():
                     continue
+                if name in self._private:
+                    object.__setattr__(self, name, value)
+                    continue
                 if self._extra == "forbid":
                     problems.add("extra_forbidden", (*loc, name), "Extra inputs are not permitted", value)
                 else:
                     attributes[name] = value
                     fields_set.add(name)
         object.__setattr__(self, "_fields_set", fields_set)
+        if self._has_post_init and len(problems.found) == found:
+            self._after_core(None)
 
     @classmethod
     def __validate__(cls: Type[M], value: Any, loc: Loc, problems: Problems) -> Any:
@@ -169,6 +373,8 @@ class BaseModel:
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self._private or isinstance(getattr(type(self), name, None), property):
             object.__setattr__(self, name, value)
+        elif self._core is not None and self._core.checks_assignment:
+            self._core.assign(self, name, value)
         elif self._extra == "allow" or name in self._fields():
             self.__dict__[name] = value
             self._fields_set.add(name)
@@ -250,6 +456,10 @@ class BaseModel:
         exclude_none: bool = False,
     ) -> Any:
         fields = self._fields()
+        if self._core is not None:
+            options = {"mode": mode, "include": include, "exclude": exclude, "by_alias": by_alias}
+            options.update(exclude_unset=exclude_unset, exclude_defaults=exclude_defaults, exclude_none=exclude_none)
+            return self._core.dump(self, options)
         rules = {
             "by_alias": by_alias,
             "exclude_unset": exclude_unset,
@@ -368,6 +578,22 @@ class BaseModel:
         return cls.model_validate(obj)
 
     @classmethod
+    def model_validate_strings(cls: Type[M], obj: Any, **_options: Any) -> M:
+        """Creates a model from a dictionary whose values are strings."""
+        return cls.model_validate(obj)
+
+    @classmethod
+    def validate(cls: Type[M], value: Any) -> M:
+        """Creates a model from a dictionary. Returns an instance of the class as it is."""
+        return cls.model_validate(value)
+
+    @classmethod
+    def from_orm(cls: Type[M], obj: Any) -> M:
+        """Creates a model from the attributes of an object."""
+        names = (cls._aliases.get(name, name) for name in cls._fields())
+        return cls.model_validate({name: getattr(obj, name) for name in names if hasattr(obj, name)})
+
+    @classmethod
     def parse_obj(cls: Type[M], obj: Any) -> M:
         """Creates a model from a dictionary."""
         return cls.model_validate(obj)
@@ -398,6 +624,8 @@ class BaseModel:
             attributes.update(values)
         known = {name for name in values if name in fields or cls._extra == "allow"}
         object.__setattr__(instance, "_fields_set", known if _fields_set is None else _fields_set)
+        if cls._has_post_init:
+            instance._after_core(None)
         return instance
 
     @classmethod
@@ -429,24 +657,78 @@ class BaseModel:
         object.__setattr__(copied, "_fields_set", set(self._fields_set))
         return copied
 
-    # Support for fields of pydantic's models
+    # Schemas, which need pydantic, and support for fields of pydantic's models
+
+    @classmethod
+    def model_json_schema(cls, **options: Any) -> Dict[str, Any]:
+        """Returns the JSON schema. Requires pydantic."""
+        return json_schema(cls, **options)
+
+    @classmethod
+    def schema(cls, by_alias: bool = True, **_options: Any) -> Dict[str, Any]:
+        """Returns the JSON schema. Requires pydantic."""
+        return json_schema(cls, by_alias=by_alias)
+
+    @classmethod
+    def schema_json(cls, by_alias: bool = True, indent: Optional[int] = None, **_options: Any) -> str:
+        """Returns the JSON schema as text. Requires pydantic."""
+        return json.dumps(json_schema(cls, by_alias=by_alias), indent=indent)
+
+    @classmethod
+    def model_rebuild(cls, **_options: Any) -> Optional[bool]:
+        """Reads the annotations again."""
+        if "_field_table" in cls.__dict__:
+            del cls._field_table  # type: ignore[attr-defined]
+        cls._fields()
+        return True
+
+    @classmethod
+    def update_forward_refs(cls, **localns: Any) -> None:
+        """Reads the annotations again, with further names."""
+        module, local = cls._namespaces
+        cls._namespaces = (module, {**local, **localns})
+        cls.model_rebuild()
+
+    @property
+    def __pydantic_fields_set__(self) -> Set[str]:
+        return self._fields_set
+
+    @__pydantic_fields_set__.setter
+    def __pydantic_fields_set__(self, value: Set[str]) -> None:
+        object.__setattr__(self, "_fields_set", value)
+
+    @property
+    def __pydantic_extra__(self) -> Optional[Dict[str, Any]]:
+        return self.model_extra
+
+    @__pydantic_extra__.setter
+    def __pydantic_extra__(self, value: Optional[Dict[str, Any]]) -> None:
+        self.__dict__.update(value or {})
+
+    @property
+    def __pydantic_private__(self) -> Optional[Dict[str, Any]]:
+        return None
+
+    @__pydantic_private__.setter
+    def __pydantic_private__(self, value: Optional[Dict[str, Any]]) -> None:
+        self.__dict__.update(value or {})
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
-        from pydantic_core import core_schema  # called by pydantic, so it is installed
-
-        return core_schema.no_info_plain_validator_function(
-            cls.model_validate,
-            serialization=core_schema.plain_serializer_function_ser_schema(lambda model: model.model_dump()),
-        )
+        return core_schema_of(cls)
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, _schema: Any, _handler: Any) -> Any:
-        return {"title": cls.__name__, "type": "object"}
+    def __get_pydantic_json_schema__(cls, _schema: Any, handler: Any) -> Any:
+        return json_schema_hook(cls, handler)
 
     @classmethod
     def __get_validators__(cls) -> Iterator[Any]:
         yield cls.model_validate
+
+
+def is_of_sdk(cls: type) -> bool:
+    """Returns whether a class is part of the SDK, and therefore needs no feature of pydantic."""
+    return cls.__module__.partition(".")[0] == "mlserver"
 
 
 def _own_annotations(owner: type) -> Dict[str, Any]:
@@ -458,14 +740,44 @@ def _own_annotations(owner: type) -> Dict[str, Any]:
     return typing.cast(Dict[str, Any], vars(owner).get("__annotations__", {}))
 
 
-def _resolve(hint: Any, scope: Dict[str, Any]) -> Any:
-    """Evaluates an annotation that is a string."""
-    if not isinstance(hint, str):
+def _locals_of(cls: type) -> Dict[str, Any]:
+    """Returns the variables of the function in which a class is being defined; empty for the top level of a module."""
+    if "<locals>" not in cls.__qualname__:
+        return {}
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") != cls.__module__:
+        frame = frame.f_back  # type: ignore[assignment]
+    return {} if frame is None else dict(frame.f_locals)
+
+
+def _resolve(hint: Any, owner: Type[BaseModel], name: str) -> Any:
+    """Evaluates those parts of an annotation that are strings."""
+    if not _has_text(hint):
         return hint
+    module, function = owner._namespaces
+    if isinstance(hint, str) and re.match(r"(\w+\.)?ClassVar\b", hint):  # `typing` allows it only in classes
+        return ClassVar
+
+    def holder() -> None:
+        """Holds the annotation, because `typing` evaluates those of functions and classes."""
+
+    holder.__annotations__ = {"value": hint}
     try:
-        return eval(hint, scope)
-    except Exception:
-        return Any
+        return _type_hints(holder, module, {**function, owner.__name__: owner})["value"]
+    except Exception as error:
+        raise TypeError(f"cannot evaluate the annotation {hint!r} of `{owner.__qualname__}.{name}`: {error}") from error
+
+
+def _has_text(hint: Any) -> bool:
+    if isinstance(hint, (str, typing.ForwardRef)):
+        return True
+    return any(map(_has_text, typing.get_args(hint))) if typing.get_origin(hint) is not None else False
+
+
+def _type_hints(holder: Any, module: Dict[str, Any], local: Dict[str, Any]) -> Dict[str, Any]:
+    if sys.version_info >= (3, 9):
+        return typing.get_type_hints(holder, module, local, include_extras=True)
+    return typing.get_type_hints(holder, module, local)  # Python 3.8 always includes extras
 
 
 def _is_kept(name: Any, include: Selection, exclude: Selection) -> bool:
@@ -530,11 +842,23 @@ def jsonable(value: Any) -> Any:
         return value.copy()
     if isinstance(value, (list, tuple, set, frozenset)):
         return [jsonable(item) for item in value]
-    dump = getattr(value, "model_dump", None) or getattr(value, "dict", None)
-    if dump is not None:  # a pydantic model of the user
-        return jsonable(dump(by_alias=True))
-    if isinstance(value, uuid.UUID):
+    kind = type(value)
+    if hasattr(kind, "model_dump"):  # a pydantic model of the user
+        return jsonable(value.model_dump(by_alias=True))
+    if hasattr(kind, "__fields__") and hasattr(kind, "dict"):  # of pydantic 1
+        return jsonable(value.dict(by_alias=True))
+    if dataclasses.is_dataclass(kind):
+        return {field.name: jsonable(getattr(value, field.name)) for field in dataclasses.fields(kind)}
+    if isinstance(value, decimal.Decimal):
+        return jsonable(int(value) if value.as_tuple().exponent == 0 else float(value))
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    if isinstance(value, (types.GeneratorType, collections.deque, *_VIEWS)):
+        return [jsonable(item) for item in value]
+    if isinstance(value, (uuid.UUID, *_ADDRESSES)):
         return str(value)
+    if isinstance(value, re.Pattern):
+        return jsonable(value.pattern)
     for method in ("tolist", "isoformat"):
         convert = getattr(value, method, None)
         if convert is not None:

@@ -5,12 +5,16 @@ raising, so that one `ValidationError` reports all of them. The rules are those 
 numbers in strings become numbers, and tuples become lists.
 """
 
+import dataclasses
+import datetime
+import decimal
 import enum
 import json
 import operator
 import pathlib
 import sys
 import typing
+import uuid
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 Loc = Tuple[Union[str, int], ...]
@@ -271,6 +275,68 @@ def _path(value: Any, loc: Loc, problems: Problems) -> Any:
     return value
 
 
+def _parsed_by(kind: type, parse: Callable[[Any], Any]) -> Validator:
+    """Returns the validator of a class whose values are written as text."""
+    name = kind.__name__.lower()
+    sources = (str,) if kind in (uuid.UUID, datetime.date, datetime.time) else (str, int, float)
+
+    def check(value: Any, loc: Loc, problems: Problems) -> Any:
+        if type(value) is kind or (isinstance(value, kind) and kind is not datetime.date):
+            return value
+        try:
+            if isinstance(value, bool) or not isinstance(value, sources):
+                raise TypeError(type(value).__name__)
+            return parse(value)
+        except (ValueError, TypeError, ArithmeticError) as error:
+            problems.add(f"{name}_parsing", loc, f"Input should be a valid {name}: {error}", value)
+            return value
+
+    return check
+
+
+def _iso(kind: Any) -> Callable[[Any], Any]:
+    def parse(value: Any) -> Any:
+        if not isinstance(value, str):
+            return datetime.datetime.fromtimestamp(value, datetime.timezone.utc)
+        # Python reads the `Z` of UTC only from 3.11 on.
+        return kind.fromisoformat(value[:-1] + "+00:00" if value.endswith(("Z", "z")) else value)
+
+    return parse
+
+
+def _seconds(value: Any) -> datetime.timedelta:
+    return datetime.timedelta(seconds=float(value))
+
+
+def _dataclass_of(kind: Any) -> Validator:
+    """Returns the validator of a dataclass, which creates an instance from a dictionary."""
+    hints = typing.get_type_hints(kind)
+    fields = [field for field in dataclasses.fields(kind) if field.init]
+    validators = {field.name: validator_for(hints[field.name], enums_as_values=False) for field in fields}
+    required = [
+        field.name
+        for field in fields
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+
+    def check(value: Any, loc: Loc, problems: Problems) -> Any:
+        if isinstance(value, kind):
+            return value
+        if not isinstance(value, typing.Mapping):
+            problems.add("dataclass_type", loc, f"Input should be a dictionary or an instance of {kind.__name__}", value)
+            return value
+        found = len(problems.found)
+        values = {
+            name: validator(value[name], (*loc, name), problems) for name, validator in validators.items() if name in value
+        }
+        for name in required:
+            if name not in values:
+                problems.add("missing", (*loc, name), "Field required", value)
+        return value if len(problems.found) > found else kind(**values)
+
+    return check
+
+
 _PLAIN: Dict[Any, Validator] = {
     Any: any_value,
     object: any_value,
@@ -285,6 +351,12 @@ _PLAIN: Dict[Any, Validator] = {
     tuple: _list_of(any_value, tuple),
     set: _list_of(any_value, set),
     pathlib.Path: _path,
+    datetime.datetime: _parsed_by(datetime.datetime, _iso(datetime.datetime)),
+    datetime.date: _parsed_by(datetime.date, _iso(datetime.date)),
+    datetime.time: _parsed_by(datetime.time, _iso(datetime.time)),
+    datetime.timedelta: _parsed_by(datetime.timedelta, _seconds),
+    decimal.Decimal: _parsed_by(decimal.Decimal, lambda value: decimal.Decimal(str(value))),
+    uuid.UUID: _parsed_by(uuid.UUID, uuid.UUID),
 }
 
 
@@ -336,6 +408,8 @@ def validator_for(hint: Any, enums_as_values: bool = True) -> Validator:
         validate = getattr(hint, "model_validate", None) or getattr(hint, "parse_obj", None)
         if validate is not None:
             return from_pydantic(validate)
+        if dataclasses.is_dataclass(hint):
+            return _dataclass_of(hint)
         return _one_of(hint, enums_as_values) if issubclass(hint, enum.Enum) else _instance_of(hint)
     return any_value
 

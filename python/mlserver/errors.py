@@ -30,7 +30,8 @@ class MLServerError(Exception):
 
     def __init__(self, msg: str, status_code: int = 400) -> None:
         super().__init__(msg)
-        self.status_code = status_code
+        #: A plain integer, also if it is given as an `http.HTTPStatus`.
+        self.status_code = int(status_code)
 
 
 class InvalidModelURI(MLServerError):

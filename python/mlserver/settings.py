@@ -29,6 +29,20 @@ ENV_PREFIX_MODEL_SETTINGS = "MLSERVER_MODEL_"
 
 DEFAULT_PARALLEL_WORKERS = 1
 
+_SETTINGS_OPTIONS = frozenset(
+    (
+        "_case_sensitive",
+        "_cli_parse_args",
+        "_env_file",
+        "_env_file_encoding",
+        "_env_ignore_empty",
+        "_env_nested_delimiter",
+        "_env_parse_none_str",
+        "_env_prefix",
+        "_secrets_dir",
+    )
+)
+
 _FOLDERS = {"DEFAULT_ENVIRONMENTS_DIR": ".envs", "DEFAULT_METRICS_DIR": ".metrics"}
 
 
@@ -47,28 +61,48 @@ class BaseSettings(BaseModel):
     #: The prefix of fields' names in the environment. A subclass may set it in `model_config`, as with pydantic.
     _env_prefix: ClassVar[str] = ""
 
-    model_config: ClassVar[Any] = {}
+    #: The files of variables: one, several, or `None`.
+    _env_file: ClassVar[Any] = ENV_FILE_SETTINGS
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        config = cls.__dict__.get("model_config")
-        if isinstance(config, dict):
-            cls._env_prefix = config.get("env_prefix", cls._env_prefix)
-            cls._extra = config.get("extra", cls._extra)
+        cls._env_prefix = cls.model_config.get("env_prefix", cls._env_prefix)
+        cls._env_file = cls.model_config.get("env_file", cls._env_file)
 
     def _fill(self, values: Dict[str, Any], loc: Loc, problems: Problems) -> None:
-        super()._fill({**self._from_environment(values, loc, problems), **values}, loc, problems)
+        # Options of pydantic-settings for one instance; the others have no counterpart here.
+        options = {name: value for name, value in values.items() if name in _SETTINGS_OPTIONS}
+        unknown = [name for name in options if options[name] is not None and name not in ("_env_file", "_env_prefix")]
+        if unknown:
+            raise TypeError(f"{type(self).__name__} does not support {', '.join(unknown)}")
+        given = {name: value for name, value in values.items() if name not in options} if options else values
+        super()._fill({**self._from_environment(given, loc, problems, **options), **given}, loc, problems)
 
     @classmethod
-    def _from_environment(cls, values: Dict[str, Any], loc: Loc, problems: Problems) -> Dict[str, Any]:
+    def _from_environment(
+        cls,
+        values: Dict[str, Any],
+        loc: Loc,
+        problems: Problems,
+        _env_file: Any = "",
+        _env_prefix: Optional[str] = None,
+        **_options: Any,
+    ) -> Dict[str, Any]:
         """Returns the values in the environment of fields that are not in `values`."""
-        file = _read_env_file(ENV_FILE_SETTINGS)
-        variables = {**file, **{name.lower(): value for name, value in os.environ.items()}}
+        chosen = cls._env_file if _env_file == "" else _env_file
+        files = chosen if isinstance(chosen, (list, tuple)) else [] if chosen is None else [chosen]
+        variables: Dict[str, str] = {}
+        for file in files:
+            variables.update(_read_env_file(file))
+        variables.update((name.lower(), value) for name, value in os.environ.items())
+        prefix = cls._env_prefix if _env_prefix is None else _env_prefix
         found = {}
         for name, field in cls._fields().items():
-            shown = cls._aliases.get(name, name)
-            variable = f"{cls._env_prefix}{shown}".lower()
-            if shown in values or variable not in variables:
+            shown, *others = field.names or (cls._aliases.get(name, name),)
+            names = (shown, *others)
+            wanted = [each.lower() for each in names] if field.names else [f"{prefix}{shown}".lower()]
+            variable = next((each for each in wanted if each in variables), "")
+            if not variable or any(each in values for each in names):
                 continue
             text = variables[variable]
             if not _is_complex(field):
@@ -103,7 +137,7 @@ def _is_complex(field: FieldInfo) -> bool:
     )
 
 
-def _read_env_file(path: str) -> Dict[str, str]:
+def _read_env_file(path: "Union[str, os.PathLike[str]]") -> Dict[str, str]:
     """Returns the variables of a `.env` file, with their names in lower case; empty if the file does not exist."""
     variables: Dict[str, str] = {}
     try:
@@ -236,6 +270,8 @@ class ModelSettings(BaseSettings):
             implementation = _import_path(implementation)
         if implementation is not None:
             values = {**values, "implementation": implementation}
+        if values.get("_source") is not None:
+            object.__setattr__(self, "_source", str(values["_source"]))
         super()._fill(values, loc, problems)
 
     @classmethod

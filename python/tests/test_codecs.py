@@ -9,8 +9,9 @@ import pytest
 from mlserver import MLModel, ModelSettings
 from mlserver._payload import tensor_input
 from mlserver._tensor import FixedElements
-from mlserver.codecs import InputCodec, NumpyCodec, PandasCodec, decode_args
+from mlserver.codecs import InputCodec, NumpyCodec, PandasCodec, decode_args, get_decoded
 from mlserver.codecs.base import find_input_codec_by_type_hint
+from mlserver.errors import MLServerError
 from mlserver.types import InferenceRequest, RequestInput, ResponseOutput
 
 
@@ -136,3 +137,45 @@ def test_codec_without_method_names_missing_method():
 
     with pytest.raises(NotImplementedError, match=r"the codec .*OnlyDecodes does not implement `encode_output`"):
         OnlyDecodes.encode_output("x", 1)
+
+
+@pytest.mark.needs("numpy", "pandas")
+def test_decode_args_accepts_tuple_of_types_as_return_hint() -> None:
+    import numpy
+    import pandas
+
+    class Two(MLModel):
+        @decode_args
+        async def predict(self, a: numpy.ndarray) -> (numpy.ndarray, pandas.DataFrame):  # type: ignore[syntax]
+            return a, pandas.DataFrame({"b": [1]})
+
+    predict: Any = Two(ModelSettings(name="m", implementation=Two)).predict
+    response = asyncio.run(predict(InferenceRequest(inputs=[tensor("a", "FP32", [1])])))
+    assert [output.name for output in response.outputs] == ["output-0", "b"]
+
+
+def test_decode_args_names_missing_input() -> None:
+    class Adder(MLModel):
+        @decode_args
+        async def predict(self, a: List[str], b: List[str], c: Optional[List[str]] = None) -> List[str]:
+            return a + b + (c or [])
+
+    predict: Any = Adder(ModelSettings(name="m", implementation=Adder)).predict
+    with pytest.raises(MLServerError, match=r"Input 'b' is missing\. Expected inputs are 'a', 'b', 'c'\.") as caught:
+        asyncio.run(predict(InferenceRequest(inputs=[tensor("a", "BYTES", ["x"])])))
+    assert caught.value.status_code == 400
+    both = InferenceRequest(inputs=[tensor("a", "BYTES", ["x"]), tensor("b", "BYTES", ["y"])])
+    assert asyncio.run(predict(both)).outputs[0].data.root == [b"x", b"y"]
+
+
+def test_private_names_of_original_exist() -> None:
+    from mlserver.codecs.base64 import _decode_base64
+    from mlserver.codecs.lists import ListElement
+    from mlserver.codecs.numpy import _encode_data, _to_ndarray
+    from mlserver.codecs.utils import Codec, _save_decoded
+
+    request_input = tensor("a", "BYTES", ["x"])
+    _save_decoded(request_input, 5)
+    assert get_decoded(request_input) == 5
+    assert _decode_base64(b"YQ==") == b"a"
+    assert all((ListElement, Codec, _encode_data, _to_ndarray))

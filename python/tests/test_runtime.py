@@ -1,25 +1,30 @@
 """Logs, metrics, imports of user code, registries, and responses of custom handlers."""
 
 import asyncio
+import importlib
 import io
 import json
 import logging
 import os
 import pathlib
+import pickle
 import sys
+from http import HTTPStatus
 from typing import Any, Iterator, List
 
 import mlserver
 import pytest
 from mlserver import MLModel, ModelSettings, Settings
+from mlserver._imports import import_object
 from mlserver.context import model_context
-from mlserver.errors import ModelNotFound
+from mlserver.errors import MLServerError, ModelNotFound
 from mlserver.logging import ModelLoggerFormatter, configure_logger, install_handler
 from mlserver.metrics import REGISTRY, Observation, set_sink
 from mlserver.metrics.registry import MetricsRegistry
 from mlserver.registry import MultiModelRegistry
 from mlserver.repository import ModelRepositoryFactory
 from mlserver.rest.responses import Response
+from mlserver.settings import ModelParameters
 
 
 def settings(**fields: Any) -> ModelSettings:
@@ -377,3 +382,95 @@ def test_rest_response_renders_body() -> None:
     response = Response({"a": b"\xc3\xa9", "b": [float("nan")]}, status_code=201, headers={"x": "y"})
     assert (response.body, response.status_code) == ('{"a":"é","b":[null]}'.encode(), 201)
     assert (response.headers, response.media_type) == ({"x": "y"}, "application/json")
+
+
+def test_import_object_keeps_modules_of_other_folders_importable(tmp_path: pathlib.Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"only_{name}.py").write_text("class Item:\n    pass\n")
+    first = import_object("only_a.Item", str(tmp_path / "a"))
+    import_object("only_b.Item", str(tmp_path / "b"))
+    assert isinstance(pickle.loads(pickle.dumps(first())), first)
+    assert importlib.import_module("only_a").Item is first
+    (tmp_path / "b" / "reads.py").write_text("import only_a\nItem = only_a.Item\n")
+    with pytest.raises(ModuleNotFoundError, match="only_a"):
+        import_object("reads.Item", str(tmp_path / "b"))
+    assert import_object("only_a.Item", str(tmp_path / "a")) is not first
+
+
+# Versions, settings, errors and headers
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        (["8", "v3", "7"], "v3"),
+        (["10", "9", "!"], "10"),
+        (["9", "10"], "10"),
+        (["1.10", "1.9"], "1.9"),
+        (["1", None], None),
+    ],
+)
+def test_registry_default_is_that_of_original(versions: List[Any], expected: Any) -> None:
+    async def default(order: List[Any]) -> Any:
+        registry = MultiModelRegistry()
+        for version in order:
+            await registry.load(settings(parameters={"version": version}))
+        return (await registry.get_model("m")).version
+
+    for order in (versions, versions[::-1]):
+        assert asyncio.run(default(order)) == expected
+
+
+def test_settings_take_env_file_and_prefix(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "other.env"
+    file.write_text("MLSERVER_HTTP_PORT=5555\nOWN_HTTP_PORT=6666\nMLSERVER_MODEL_NAME=m\nMLSERVER_MODEL_IMPLEMENTATION=a.B\n")
+    (tmp_path / ".env").write_text("MLSERVER_HTTP_PORT=7777\n")
+    assert Settings().http_port == 7777
+    assert Settings(_env_file=file).http_port == 5555
+    assert Settings(_env_file=[".env", str(file)]).http_port == 5555
+    assert Settings(_env_file=str(file), _env_prefix="OWN_").http_port == 6666
+    assert Settings(_env_file=None).http_port == 8080
+    assert ModelSettings(_env_file=file).name == "m"
+    parameters = ModelParameters(_env_file=file, uri="u")
+    assert parameters.dict() == {"uri": "u"}
+    with pytest.raises(TypeError, match="_secrets_dir"):
+        Settings(_secrets_dir="/run/secrets")
+
+
+def test_model_settings_take_their_source() -> None:
+    values = {"_source": "/models/m/model-settings.json", "name": "m", "implementation": "a.B"}
+    for made in (ModelSettings.model_validate(values), ModelSettings.parse_obj(values), ModelSettings(**values)):
+        assert made._source == values["_source"]
+        assert made.dict() == {"name": "m", "implementation": "a.B"}
+
+
+def test_error_status_may_be_an_http_status() -> None:
+    error = MLServerError("gone", HTTPStatus.NOT_FOUND)
+    assert (error.status_code, type(error.status_code)) == (404, int)
+
+
+def test_structured_log_records_have_the_model() -> None:
+    record = logging.LogRecord("x", logging.INFO, "", 1, "message", (), None)
+    with model_context(settings(parameters={"version": "1"})):
+        ModelLoggerFormatter(Settings(use_structured_logging=True)).format(record)
+    assert record.model == "[m:1]"
+
+
+@pytest.mark.needs("grpc", "google.protobuf")
+def test_grpc_converters_and_headers_are_those_of_original() -> None:
+    from mlserver.grpc import dataplane_pb2
+    from mlserver.grpc.converters import ModelInferResponseConverter
+    from mlserver.grpc.utils import to_headers
+
+    message = dataplane_pb2.ModelInferResponse(model_name="m")
+    assert ModelInferResponseConverter.to_types(message).model_version is None
+
+    class Context:
+        def invocation_metadata(self) -> Any:
+            return (("a", "1"),)
+
+        def trailing_metadata(self) -> Any:
+            return (("b", "2"),)
+
+    assert to_headers(Context()) == {"a": "1", "b": "2"}

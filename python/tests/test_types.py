@@ -1,12 +1,24 @@
 """Payload types: behavior that the golden answers do not cover."""
 
+import collections
 import copy
+import dataclasses
+import datetime
+import decimal
+import ipaddress
 import json
+import pathlib
 import pickle
+import re
+import sys
+import types
+import uuid
 from typing import Any, Dict, List, Optional
 
 import pytest
-from mlserver._model import BaseModel
+from mlserver._imports import import_object
+from mlserver._model import BaseModel, jsonable
+from mlserver.codecs import get_decoded, has_decoded
 from mlserver.types import InferenceRequest, Parameters, RequestInput, TensorData, ValidationError
 
 REQUEST = {
@@ -109,3 +121,119 @@ def test_tensor_data_accepts_any_value() -> None:
     tensor = RequestInput(name="x", shape=[1], datatype="BYTES", data=value)
     assert tensor.data.root == value
     assert tensor.data["free"] == ["form"]
+
+
+def test_private_parameter_is_kept_outside_of_data() -> None:
+    for made in (Parameters(_decoded_payload=5, a=1), Parameters.model_validate({"_decoded_payload": 5, "a": 1})):
+        tensor = RequestInput(name="x", shape=[1], datatype="INT8", data=[1], parameters=made)
+        assert has_decoded(tensor)
+        assert get_decoded(tensor) == 5
+        assert made.model_dump() == {"a": 1}
+
+
+def test_json_of_values_that_handlers_return() -> None:
+    @dataclasses.dataclass
+    class Point:
+        x: int
+        where: Any = None
+
+    value = {
+        "point": Point(1, [Point(2)]),
+        "whole": decimal.Decimal("2"),
+        "fraction": decimal.Decimal("2.5"),
+        "delta": datetime.timedelta(minutes=1, milliseconds=500),
+        "generator": (number for number in range(2)),
+        "queue": collections.deque([1]),
+        "keys": {"a": 1}.keys(),
+        "id": uuid.UUID(int=5),
+        "address": ipaddress.ip_address("127.0.0.1"),
+        "pattern": re.compile("a+"),
+        "when": datetime.datetime(2020, 1, 2),
+    }
+    assert jsonable(value) == {
+        "point": {"x": 1, "where": [{"x": 2, "where": None}]},
+        "whole": 2,
+        "fraction": 2.5,
+        "delta": 60.5,
+        "generator": [0, 1],
+        "queue": [1],
+        "keys": ["a"],
+        "id": "00000000-0000-0000-0000-000000000005",
+        "address": "127.0.0.1",
+        "pattern": "a+",
+        "when": "2020-01-02T00:00:00",
+    }
+
+    class HasDict:
+        def dict(self) -> None:
+            raise AssertionError("called by accident")
+
+    with pytest.raises(TypeError, match="HasDict"):
+        jsonable(HasDict())
+
+
+def test_fields_of_standard_types_are_parsed() -> None:
+    @dataclasses.dataclass
+    class Point:
+        x: int
+        y: float = 0.5
+
+    class Model(BaseModel):
+        point: Point
+        points: List[Point] = []
+        when: Optional[datetime.datetime] = None
+        day: Optional[datetime.date] = None
+        id: Optional[uuid.UUID] = None
+        price: Optional[decimal.Decimal] = None
+
+    made = Model(
+        point={"x": "1"},
+        points=[{"x": 1, "y": 2}],
+        when="2020-01-02T03:04:05Z",
+        day="2020-01-02",
+        id="00000000-0000-0000-0000-000000000005",
+        price=2.5,
+    )
+    assert (made.point, made.points) == (Point(1, 0.5), [Point(1, 2.0)])
+    assert made.when == datetime.datetime(2020, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
+    assert (made.day, made.id, made.price) == (datetime.date(2020, 1, 2), uuid.UUID(int=5), decimal.Decimal("2.5"))
+    for invalid in ({"point": {}}, {"point": {"x": "a"}}, {"point": 5}, {"point": {"x": 1}, "when": "yesterday"}):
+        with pytest.raises(ValidationError):
+            Model(**invalid)
+
+
+def test_annotations_as_text_use_names_of_their_scope() -> None:
+    class Inner(BaseModel):
+        size: int
+
+    class Outer(BaseModel):
+        inner: "Optional[Inner]" = None
+        children: Optional[List["Outer"]] = None
+
+    made = Outer(inner={"size": "5"}, children=[{"inner": {"size": 1}}])
+    assert made.inner is not None
+    assert made.children is not None
+    assert (made.inner.size, made.children[0].inner) == (5, Inner(size=1))
+
+    class Broken(BaseModel):
+        field: "NoSuchName" = None  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(TypeError, match=r"cannot evaluate the annotation 'NoSuchName' of `.*Broken\.field`"):
+        Broken()
+
+
+def test_annotations_as_text_outlive_their_module(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "texts.py").write_text(
+        "from __future__ import annotations\nimport typing\nfrom typing import ClassVar, Optional\n"
+        "from mlserver._model import BaseModel\nclass Own:\n    pass\n"
+        "class Model(BaseModel):\n    count: Optional[int] = None\n    kind: typing.ClassVar[int] = 5\n    own: Own = None\n"
+    )
+    made = import_object("texts.Model", str(tmp_path))
+    sys.modules["texts"] = types.ModuleType("texts")
+    try:
+        assert made(count="5").count == 5
+        assert list(made.model_fields) == ["count", "own"]
+        with pytest.raises(ValidationError):
+            made(own=5)
+    finally:
+        del sys.modules["texts"]

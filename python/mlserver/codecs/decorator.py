@@ -14,7 +14,7 @@ from .base import (
     find_request_codec_by_type_hint,
     plain_hint,
 )
-from .errors import CodecNotFound, InputsNotFound, OutputNotFound
+from .errors import CodecNotFound, InputMissing, InputsNotFound, OutputNotFound
 from .utils import Codec, DefaultOutputPrefix
 
 if TYPE_CHECKING:
@@ -55,6 +55,15 @@ class SignatureCodec(RequestCodec):
             name: self._find_codec(name, hint, is_input=True) for name, hint in self._input_hints.items()
         }
         self._output_codecs: List[Codec] = [self._find_codec(None, hint) for hint in self._output_hints]
+        #: By name, whether the codec is that of one input.
+        self._is_input: Dict[str, bool] = {name: _is_input_codec(codec) for name, codec in self._input_codecs.items()}
+        self._outputs_are_inputs = [_is_input_codec(codec) for codec in self._output_codecs]
+        #: The arguments without a default.
+        self._required = [
+            name
+            for name, parameter in inspect.signature(predict).parameters.items()
+            if parameter.default is parameter.empty and name in self._input_codecs
+        ]
         frames = [(name, codec) for name, codec in self._input_codecs.items() if _is_request_codec(codec)]
         self._request_codec: Optional[Tuple[str, Any]] = frames[0] if frames else None
 
@@ -73,7 +82,7 @@ class SignatureCodec(RequestCodec):
             codec: Any = self._input_codecs.get(tensor.name)
             if codec is None:
                 others.append(tensor)
-            elif not _is_input_codec(codec):
+            elif not self._is_input[tensor.name]:
                 raise CodecNotFound(name=tensor.name, is_input=True)
             else:
                 values[tensor.name] = codec.decode_input(tensor)
@@ -84,6 +93,9 @@ class SignatureCodec(RequestCodec):
             values[name] = request_codec.decode_request(
                 InferenceRequest(inputs=others, parameters=request.parameters, outputs=request.outputs)
             )
+        for name in self._required:
+            if name not in values:
+                raise InputMissing(name, self._input_codecs)
         return values
 
     def encode_response(  # type: ignore[override]
@@ -100,7 +112,7 @@ class SignatureCodec(RequestCodec):
         codec: Any = self._output_codecs[index] if index < len(self._output_codecs) else None
         if codec is None or not codec.can_encode(value):
             raise OutputNotFound(index, type(value), self._output_hints)
-        if _is_input_codec(codec):
+        if self._outputs_are_inputs[index]:
             return [codec.encode_output(f"{DefaultOutputPrefix}{index}", value)]
         return list(codec.encode_response(model_name="", payload=value).outputs)
 
@@ -108,6 +120,8 @@ class SignatureCodec(RequestCodec):
 def _output_hints(returned: Any) -> List[Any]:
     if returned is None or returned is type(None):
         return []
+    if isinstance(returned, (tuple, list)):  # `-> (np.ndarray, pd.DataFrame)`
+        return [_unwrap_optional(plain_hint(hint)) for hint in returned]
     if typing.get_origin(returned) is tuple:
         hints = [arg for arg in typing.get_args(returned) if arg is not ...]
         return [_unwrap_optional(plain_hint(hint)) for hint in hints]

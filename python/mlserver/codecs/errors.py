@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional
 from ..errors import MLServerError
 from ..types import RequestInput
 
-__all__ = ["CodecError", "CodecNotFound", "InputsNotFound", "OutputNotFound", "TensorDecodeError"]
+__all__ = ["CodecError", "CodecNotFound", "InputMissing", "InputsNotFound", "OutputNotFound", "TensorDecodeError"]
 
 
 class CodecError(MLServerError):
@@ -58,3 +58,11 @@ class InputsNotFound(MLServerError):
         names = ", ".join(f"'{tensor.name}'" for tensor in inputs)
         available = ", ".join(f"'{name}'" for name in input_hints)
         super().__init__(f"Input {names} was not found. Available inputs are {available}.", 400)
+
+
+class InputMissing(MLServerError):
+    """A request lacks an input that the model's signature requires."""
+
+    def __init__(self, name: str, input_hints: Dict[str, Any]) -> None:
+        expected = ", ".join(f"'{each}'" for each in input_hints)
+        super().__init__(f"Input '{name}' is missing. Expected inputs are {expected}.", 400)

@@ -208,7 +208,7 @@ class ModelInferResponseConverter:
         contents = list(pb_object.raw_output_contents)
         return InferenceResponse.model_construct(
             model_name=pb_object.model_name,
-            model_version=pb_object.model_version,
+            model_version=pb_object.model_version or None,
             id=pb_object.id,
             parameters=ParametersConverter.to_types(pb_object.parameters),
             outputs=_with_raw([InferOutputTensorConverter.to_types(tensor) for tensor in pb_object.outputs], contents),

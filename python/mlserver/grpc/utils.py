@@ -23,9 +23,9 @@ def __getattr__(name: str) -> Any:
 
 
 def to_headers(context: Any) -> Dict[str, str]:
-    """Returns the metadata of a call, from its context, as headers."""
-    metadata = context.invocation_metadata()
-    return dict(metadata) if metadata is not None else {}
+    """Returns the metadata of a call, from its context, as headers: that of the client, and what the server will send."""
+    sent = context.trailing_metadata() if hasattr(context, "trailing_metadata") else None
+    return {name: value for metadata in (context.invocation_metadata(), sent) for name, value in metadata or ()}
 
 
 def to_metadata(headers: Dict[str, str]) -> Tuple[Tuple[str, str], ...]:

@@ -5,6 +5,7 @@ import enum
 from typing import Any, Dict, Iterator, List, Optional
 
 from .._model import jsonable
+from .._pydantic import NotADataclass, encode_in_fastapi
 from .._tensor import BytesElements, Elements, FixedElements, nest
 from .._validate import Loc, Problems
 from .base import BaseModel
@@ -60,6 +61,9 @@ class TensorData(BaseModel):
 
     _data: Any
     _shape: Optional[List[int]]
+
+    #: Not a dataclass, unlike its base class, so that encoders do not take it for an object with fields.
+    __dataclass_fields__ = NotADataclass()
 
     def __init__(self, root: Any = None, shape: Optional[List[int]] = None) -> None:
         """If `root` is a buffer and `shape` is given, the buffer is shown as rows that are nested by this shape."""
@@ -120,6 +124,10 @@ class TensorData(BaseModel):
     def model_construct(cls, _fields_set: Any = None, root: Any = None, **_values: Any) -> "TensorData":
         """Creates data with the value `root`."""
         return cls(root)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: Any, _handler: Any) -> Any:
+        return {"anyOf": [{"items": {}, "type": "array"}, {}], "title": cls.__name__}
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._data if self._shape is None else self.root)
@@ -189,6 +197,9 @@ class TensorData(BaseModel):
         else:
             copied = data if isinstance(data, BytesElements) else copy.deepcopy(data, memo)
         return type(self)(copied, self._shape)
+
+
+encode_in_fastapi(TensorData, lambda data: jsonable(data.root))
 
 
 def _default_dtype(array: Any) -> Any:

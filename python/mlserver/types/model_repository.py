@@ -57,6 +57,12 @@ class RepositoryIndexResponse(BaseModel):
     def _items_of(value: Any, loc: Loc, problems: Problems) -> Any:
         return validator_for(List[RepositoryIndexResponseItem])(value, loc, problems)
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: Any, handler: Any) -> Any:
+        from pydantic import TypeAdapter
+
+        return {"title": cls.__name__, **handler(TypeAdapter(List[RepositoryIndexResponseItem]).core_schema)}
+
     @property
     def __root__(self) -> List[RepositoryIndexResponseItem]:
         return self.root
