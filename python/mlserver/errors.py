@@ -31,7 +31,7 @@ class MLServerError(Exception):
     def __init__(self, msg: str, status_code: int = 400) -> None:
         super().__init__(msg)
         #: A plain integer, also if it is given as an `http.HTTPStatus`.
-        self.status_code = int(status_code)
+        self.status_code = int(status_code) if isinstance(status_code, int) else status_code
 
 
 class InvalidModelURI(MLServerError):

@@ -1,13 +1,11 @@
 """The runtime of detectors of alibi-detect: drift, outliers and adversarial data."""
 
-import asyncio
 import os
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 import mlserver
 from mlserver import MLModel
+from mlserver._blocking import blocking
 from mlserver._frameworks import import_framework, loading, runtime_settings
 from mlserver._legacy import missing_names
 from mlserver.codecs import NumpyCodec, NumpyRequestCodec
@@ -48,6 +46,7 @@ class AlibiDetectSettings(BaseSettings):
 class AlibiDetectRuntime(MLModel):
     """A detector that `save_detector` has saved. The response has one output for each entry of the detector's result."""
 
+    @blocking
     async def load(self) -> bool:
         """Loads the detector, and its state if it has one."""
         self._detect_settings = self._read_settings()
@@ -68,13 +67,6 @@ class AlibiDetectRuntime(MLModel):
             "x-seldon-alibi-method": type(self._detector).__module__.split(".")[-1],
         }
         mlserver.register(_METRIC, "Drift that detectors found")
-        # Detectors have state, so requests run one after the other on a thread of their own.
-        self._thread = ThreadPoolExecutor(1, self.name)
-        return True
-
-    async def unload(self) -> bool:
-        """Stops the model's thread."""
-        self._thread.shutdown(wait=False)
         return True
 
     def _read_settings(self) -> AlibiDetectSettings:
@@ -86,6 +78,7 @@ class AlibiDetectRuntime(MLModel):
                 raise MLServerError(f"`parameters.extra.{name}` is {value}, expected at least 1", 500)
         return own
 
+    @blocking
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Returns the detector's result, or a response without outputs while it collects more requests."""
         try:
@@ -94,7 +87,7 @@ class AlibiDetectRuntime(MLModel):
             raise InferenceError(str(error) or type(error).__name__) from error
         outputs: Optional[Dict[str, List[Any]]]
         try:
-            outputs = await self._run(self._detect, data)
+            outputs = self._detect(data)
         except _ERRORS as error:
             logger.debug("A request was rejected.", exc_info=True)
             raise InferenceError(f"Invalid predict parameters for model {self.name}: {error}") from error
@@ -110,10 +103,6 @@ class AlibiDetectRuntime(MLModel):
     def _meta(self) -> Dict[str, Any]:
         """Returns the metadata of the detector."""
         return {name: value for name, value in self._detector.meta.items() if value is not None}
-
-    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Runs a function on the model's thread, one at a time."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, function, *args)
 
     def _detect(self, data: Any) -> Optional[Dict[str, List[Any]]]:
         """Returns the detector's results by name: a list with one value for each call of the detector."""

@@ -1,12 +1,10 @@
 """The runtime of explainers of alibi."""
 
-import asyncio
 import os
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from typing import Any, Callable, Dict
+from typing import Any, Dict
 
 from mlserver import MLModel
+from mlserver._blocking import blocking
 from mlserver._frameworks import import_framework, inference_errors, loading
 from mlserver.codecs import NumpyRequestCodec, StringCodec
 from mlserver.errors import InferenceError, MLServerError
@@ -30,26 +28,16 @@ _SCIKIT_LEARN = (".joblib", ".pickle", ".pkl")
 class AlibiExplainRuntime(MLModel):
     """An explainer. The response contains the JSON of an explanation."""
 
+    @blocking
     async def load(self) -> bool:
         """Creates or loads the explainer, once the model that it explains is ready."""
         self._explain_settings = get_explain_settings(self.settings)
         import_framework("alibi", "alibi")
-        # Explanations take long, and may call a model in this worker. Their own thread keeps the worker responsive.
-        self._thread = ThreadPoolExecutor(1, self.name)
-        try:
-            self._explainer = await self._run(self._read, await self._source())
-        except BaseException:
-            self._thread.shutdown(wait=False)
-            raise
+        self._explainer = self._read(await self._source())
         self._headers = {
             "x-seldon-alibi-type": "explanation",
             "x-seldon-alibi-method": type(self._explainer).__module__.split(".")[-1],
         }
-        return True
-
-    async def unload(self) -> bool:
-        """Stops the model's thread."""
-        self._thread.shutdown(wait=False)
         return True
 
     async def _source(self) -> str:
@@ -73,9 +61,10 @@ class AlibiExplainRuntime(MLModel):
                 return explainer(model, **self._explain_settings.init_parameters)
             return import_framework("alibi.saving", "alibi").load_explainer(source, predictor=model)
 
+    @blocking
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Returns the explanation of the request's elements."""
-        explanation = await self._explain(payload)
+        explanation = self._explain(payload)
         return InferenceResponse(
             model_name=self.name,
             model_version=self.version,
@@ -84,17 +73,18 @@ class AlibiExplainRuntime(MLModel):
         )
 
     @custom_handler(rest_path="/explain", rest_method="POST")
+    @blocking
     async def explain(self, request: InferenceRequest) -> Response:
         """Returns only the JSON of the explanation."""
-        return _Json(await self._explain(request))
+        return _Json(self._explain(request))
 
-    async def _explain(self, payload: InferenceRequest) -> str:
+    def _explain(self, payload: InferenceRequest) -> str:
         arguments = getattr(payload.parameters, EXPLAIN_PARAMETERS_TAG, None) or {}
         if not isinstance(arguments, dict):
             raise InferenceError(f"invalid parameter `{EXPLAIN_PARAMETERS_TAG}`: expected an object")
         with inference_errors():
             data = self.decode_request(payload, default_codec=NumpyRequestCodec)
-            return str(await self._run(self._explained, data, arguments))
+            return str(self._explained(data, arguments))
 
     def _explained(self, data: Any, arguments: Dict[str, Any]) -> str:
         import numpy
@@ -108,10 +98,6 @@ class AlibiExplainRuntime(MLModel):
         if isinstance(data, numpy.str_):
             data = str(data)
         return str(self._explainer.explain(data, **arguments).to_json())
-
-    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Runs a function on the model's thread, one at a time."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, function, *args)
 
 
 class _Json(Response):

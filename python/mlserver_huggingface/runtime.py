@@ -1,11 +1,9 @@
 """The runtime of transformers pipelines."""
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from mlserver import MLModel
+from mlserver._blocking import blocking
 from mlserver._frameworks import import_framework, inference_errors
 from mlserver.errors import InferenceError, MLServerError
 from mlserver.logging import logger
@@ -28,6 +26,7 @@ _INPUTS = "inputs"
 class HuggingFaceRuntime(MLModel):
     """A pipeline. The inputs of requests are its arguments, and its results are returned as JSON."""
 
+    @blocking
     async def load(self) -> bool:
         """Creates the pipeline."""
         settings = get_huggingface_settings(self.settings)
@@ -41,40 +40,31 @@ class HuggingFaceRuntime(MLModel):
                 "set `max_batch_time` to 0",
                 500,
             )
-        # Predictions run on a thread of their own, so that the worker stays responsive.
-        self._thread = ThreadPoolExecutor(1, self.name)
-        try:
-            self._pipeline = await self._run(load_pipeline, settings, self.settings)
-        except BaseException:
-            self._thread.shutdown(wait=False)
-            raise
+        self._pipeline = load_pipeline(settings, self.settings)
         inputs, outputs = METADATA.get(self._task, ([], []))
         self.inputs = [*(self.inputs or []), *inputs]
         self.outputs = [*(self.outputs or []), *outputs]
         return True
 
+    @blocking
     async def unload(self) -> bool:
         """Frees the pipeline, and its cached memory on the GPU."""
-        self._thread.shutdown(wait=False)
-        device = getattr(self._pipeline, "device", None)
-        del self._pipeline
+        device = getattr(getattr(self, "_pipeline", None), "device", None)
+        self._pipeline = None
         if getattr(device, "type", None) == "cuda":
             torch = import_framework("torch", "torch")
             torch.cuda.empty_cache()
         return True
 
+    @blocking
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Returns the result of the pipeline."""
         with inference_errors(self._error):
             arguments: Dict[str, Any] = self.decode_request(payload, default_codec=HuggingfaceRequestCodec)
             if not isinstance(arguments, dict):  # the request uses another codec
                 arguments = {_FIRST: arguments}
-            result = await self._run(self._answer, arguments)
+            result = self._answer(arguments)
         return self.encode_response(result, default_codec=HuggingfaceRequestCodec)
-
-    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Runs a function on the model's thread, one at a time."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, function, *args)
 
     def _answer(self, arguments: Dict[str, Any]) -> Any:
         """Calls the pipeline. For several elements, returns a list with an item for each of them."""

@@ -3,14 +3,14 @@
 MLflow's own code handles its protocol, so that the answers are those of the installed version of MLflow.
 """
 
-import asyncio
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from contextvars import copy_context
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from mlserver import MLModel
+from mlserver._blocking import blocking
 from mlserver._frameworks import import_framework, inference_errors, loading
 from mlserver.codecs import PandasCodec
 from mlserver.errors import InferenceError, MLServerError
@@ -33,6 +33,7 @@ _TIMEOUT = "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT"
 class MLflowRuntime(MLModel):
     """A model in a folder with an `MLmodel`, or at a URI that MLflow resolves."""
 
+    @blocking
     async def load(self) -> bool:
         """Loads the model, and applies its signature."""
         uri = await get_model_uri(self.settings)
@@ -48,13 +49,6 @@ class MLflowRuntime(MLModel):
             read = getattr(self._scoring, "load_model_with_mlflow_config", None) or self._mlflow.pyfunc.load_model
             self._model = read(uri)
         self._apply_signature()
-        # Predictions run on a thread of their own, so that `/ping` is answered concurrently.
-        self._thread = ThreadPoolExecutor(1, self.name)
-        return True
-
-    async def unload(self) -> bool:
-        """Stops the model's thread."""
-        self._thread.shutdown(wait=False)
         return True
 
     def _apply_signature(self) -> None:
@@ -71,12 +65,13 @@ class MLflowRuntime(MLModel):
         if signature.outputs is not None:
             self.outputs = to_metadata_tensors(signature.outputs, DefaultOutputPrefix)
 
+    @blocking
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Returns the model's prediction. Unknown parameters of the request are the model's params."""
         try:
             with inference_errors():
                 data = self._decoded(payload)
-                returned = await self._run(self._model.predict, data, _params(payload))
+                returned = self._model.predict(data, _params(payload))
         except self._mlflow_error as error:
             if error.get_http_status_code() >= 500:
                 raise
@@ -92,11 +87,6 @@ class MLflowRuntime(MLModel):
             if declared.parameters.content_type == PandasCodec.JsonContentType and tensor.parameters is None:
                 tensor.parameters = declared.parameters
         return self.decode_request(payload)
-
-    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Runs a function on the model's thread, one at a time."""
-        run = copy_context().run
-        return await asyncio.get_running_loop().run_in_executor(self._thread, run, function, *args)
 
     @custom_handler(rest_path="/ping", rest_method="GET")
     async def ping(self) -> Response:
@@ -114,14 +104,14 @@ class MLflowRuntime(MLModel):
         return _Raw(self._mlflow.__version__)
 
     @custom_handler(rest_path="/invocations", rest_method="POST")
+    @blocking
     async def invocations(self, request: Request) -> Response:
         """Answers a request in MLflow's protocol."""
         body, content_type = await request.body(), request.headers.get("content-type", "")
         schema = self._model.metadata.get_input_schema()
         try:
-            answer = self._run(self._scoring.invocations, body, content_type, self._model, schema)
-            found = await asyncio.wait_for(answer, _timeout())
-        except asyncio.TimeoutError:
+            found = _run_for(_timeout(), lambda: self._scoring.invocations(body, content_type, self._model, schema))
+        except TimeoutError:
             return _Raw("Request processing time exceeded limit", 504)
         except self._mlflow_error as error:
             return self._error_response(error)
@@ -152,6 +142,29 @@ def _params(payload: InferenceRequest) -> Optional[Dict[str, Any]]:
     if payload.parameters is None:
         return None
     return payload.parameters.model_extra or None
+
+
+def _run_for(seconds: Optional[float], function: Callable[[], Any]) -> Any:
+    """Returns the result of a function. Raises `TimeoutError` if it takes longer than `seconds`, and lets it go on."""
+    if seconds is None:
+        return function()
+    results: List[Any] = []
+    errors: List[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(function())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=copy_context().run, args=(run,), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TimeoutError
+    return results[0]
 
 
 def _timeout() -> Optional[float]:

@@ -1,14 +1,12 @@
 """The runtime of models of Spark MLlib (the package `pyspark.mllib`)."""
 
-import asyncio
 import os
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 from mlserver import MLModel
+from mlserver._blocking import blocking
 from mlserver._frameworks import import_framework, loading
 from mlserver.codecs import NumpyCodec
 from mlserver.errors import InferenceError, MLServerError
@@ -40,23 +38,23 @@ _ISOTONIC = "IsotonicRegression"
 class MLlibModel(MLModel):
     """A model of MLlib, with a single output `predict`."""
 
+    #: The Spark model, while it is loaded.
+    _model: Any = None
+
+    @blocking
     async def load(self) -> bool:
         """Loads the model, and starts Spark if no other model of the worker has started it."""
         self._format = self._known_format()
         uri = await get_model_uri(self.settings)
-        # Spark handles one call after the other.
-        self._thread = ThreadPoolExecutor(1, self.name)
-        try:
-            self._model = await self._run(self._read, uri)
-        except BaseException:
-            self._thread.shutdown(wait=False)
-            raise
+        self._model = self._read(uri)
         return True
 
+    @blocking
     async def unload(self) -> bool:
         """Frees the model, and stops Spark if it was the worker's last model."""
-        await self._run(_Spark.leave)
-        self._thread.shutdown(wait=False)
+        if self._model is not None:
+            self._model = None
+            _Spark.leave()
         return True
 
     def _known_format(self) -> str:
@@ -82,6 +80,7 @@ class MLlibModel(MLModel):
             _Spark.leave()
             raise MLServerError(_shortened(str(error)), error.status_code) from error
 
+    @blocking
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Returns a prediction for each row. A tensor of rank 1 is one row."""
         if len(payload.inputs) != 1:
@@ -90,7 +89,7 @@ class MLlibModel(MLModel):
             )
         try:
             rows = self.decode(payload.inputs[0], default_codec=NumpyCodec)
-            predicted = await self._run(self._predict_rows, rows)
+            predicted = self._predict_rows(rows)
         except (ValueError, TypeError, LookupError, AssertionError) as error:
             raise InferenceError(str(error) or f"the model rejects the data: {type(error).__name__}") from error
         output = ResponseOutput(name=_OUTPUT, datatype="FP32", shape=[len(predicted)], data=predicted)
@@ -119,10 +118,6 @@ class MLlibModel(MLModel):
         if len(row) != 1:
             raise InferenceError(f"an isotonic regression takes one number in a row, not {len(row)}")
         return float(row[0])
-
-    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Runs a function on the model's thread, one at a time."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, function, *args)
 
 
 class _Spark:

@@ -5,6 +5,7 @@ import inspect
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Tuple
 
+from .._blocking import is_async
 from .._tensor import TensorError
 from ..cancellation import Cancellation, cancellation_var
 from ..context import model_name_var, model_version_var
@@ -186,7 +187,7 @@ class PredictCall(Call):
         model = self.enter_model(None)
         request = self._read()
         self.begin()
-        response = model.instance.predict(request)
+        response = model.predict(request)
         if model.predict_is_async or inspect.isawaitable(response):
             response = await response
         return self._answer(response)
@@ -202,7 +203,7 @@ class PredictCall(Call):
             model = self.enter_model(None)
             request = self._read()
             self.begin()
-            response = model.instance.predict(request)
+            response = model.predict(request)
             is_continued = not isinstance(response, InferenceResponse) and inspect.isawaitable(response)
             if is_continued:
                 self._awaitable = response
@@ -281,7 +282,7 @@ class HandlerCall(Call):
             self.begin()
             return function(**arguments)
 
-        if not inspect.iscoroutinefunction(inspect.unwrap(function)) and not model.is_inline:
+        if not is_async(function) and not model.is_inline:
             self.in_thread = True
         return await model.run(function, run)
 

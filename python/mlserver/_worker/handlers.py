@@ -1,9 +1,9 @@
 """Custom handlers: methods of a model that handle REST routes."""
 
-import inspect
 import json
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
+from .._blocking import is_async
 from .._model import jsonable, to_json
 from .._validate import Problems, ValidationError
 from ..rest import Request, Response
@@ -31,7 +31,7 @@ class Handler:
         self.name = bound.__name__
         self.path = path
         self.method = method.upper()
-        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(bound))
+        self.is_async = is_async(bound)
         self.signature = Signature(bound, path)
 
 

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple
 
+from .._blocking import completed, is_async
 from ..context import model_context
 from ..errors import MLServerError
 from ..logging import logger
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
 class LoadedModel:
     """A loaded model, and where its code runs."""
 
-    __slots__ = ("name", "version", "instance", "predict_is_async", "is_inline", "handlers", "loop", "threads")
+    __slots__ = ("name", "version", "instance", "predict", "predict_is_async", "is_inline", "handlers", "loop", "threads")
 
     def __init__(self, instance: Any, loop: CallLoop, threads: ModelThreads, is_inline: bool) -> None:
         self.name: str = instance.settings.name
         self.version: Optional[str] = instance.settings.version
         self.instance = instance
-        self.predict_is_async = _is_async(instance.predict)
+        self.predict = completed(instance.predict)
+        self.predict_is_async = is_async(instance.predict)
         #: Whether plain functions run on the event loop's thread.
         self.is_inline = is_inline
         self.handlers: Dict[str, Handler] = {}
@@ -43,7 +45,7 @@ class LoadedModel:
         Calls `call` instead of `function` if there is one.
         """
         call = call or function
-        result = call() if _is_async(function) else await self.run_plain(call)
+        result = call() if is_async(function) else await self.run_plain(call)
         return await result if inspect.isawaitable(result) else result
 
     async def run_plain(self, function: Callable[[], Any]) -> Any:
@@ -67,7 +69,7 @@ async def load(
         try:
             for handler in _custom_handlers(instance):
                 model.handlers[handler.name] = handler
-            loaded = await model.run(instance.load)
+            loaded = await model.run(completed(instance.load))
             # Many models return nothing, which the original takes as success.
             instance.ready = loaded is None or bool(loaded)
             metadata = instance.metadata()
@@ -94,7 +96,7 @@ async def unload(model: LoadedModel) -> None:
     """Unloads a model, and stops its threads. Called on the model's event loop."""
     with model_context(model.instance.settings):
         try:
-            await model.run(model.instance.unload)
+            await model.run(completed(model.instance.unload))
         finally:
             model.threads.stop()
 
@@ -166,10 +168,6 @@ def _importing_from(folder: Optional[str]) -> Iterator[None]:
         _folder_var.reset(token)
 
 
-def _is_async(function: Any) -> bool:
-    return inspect.iscoroutinefunction(inspect.unwrap(function))
-
-
 def _streams(instance: Any) -> bool:
     """Returns whether the model overrides `predict_stream`."""
     return getattr(type(instance), "predict_stream", None) is not MLModel.predict_stream
@@ -181,7 +179,7 @@ def _custom_handlers(instance: Any) -> "Iterator[Handler]":
     for description, bound in get_custom_handlers(instance):
         from .handlers import Handler  # most models have none
 
-        yield Handler(description.rest_path, description.rest_method, bound)
+        yield Handler(description.rest_path, description.rest_method, completed(bound))
 
 
 __all__ = ["LoadedModel", "import_class", "load", "unload"]
