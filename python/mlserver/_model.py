@@ -245,8 +245,10 @@ class BaseModel:
         for name, value in self._private_defaults.items():
             if value is _MISSING or name in self.__dict__:
                 continue
-            is_declared = type(value).__name__ == "ModelPrivateAttr"
-            default = value.get_default() if is_declared else copy.deepcopy(value)
+            if type(value).__name__ == "ModelPrivateAttr":
+                default = copy.deepcopy(value.default) if value.default_factory is None else value.default_factory()
+            else:
+                default = copy.deepcopy(value)
             if type(default).__name__ != "PydanticUndefinedType":
                 object.__setattr__(self, name, default)
 
@@ -427,7 +429,9 @@ class BaseModel:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr_args__(self) -> Iterator[Tuple[str, Any]]:
-        return self._items()
+        yield from self._items()
+        for name in self.model_computed_fields:
+            yield name, getattr(self, name)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__repr_args__())})"

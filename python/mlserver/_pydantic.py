@@ -5,6 +5,7 @@ pydantic validates its instances: a hidden model with the same fields is created
 subclass. Hidden models also describe the SDK's classes in JSON schemas.
 """
 
+import contextlib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -12,10 +13,7 @@ import typing
 import warnings
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
-from ._validate import Loc, Problems
-
-if typing.TYPE_CHECKING:
-    from ._model import BaseModel
+from ._validate import Loc, Problems, ValidationError
 
 #: Options of `model_config` that the SDK follows itself, or that change nothing.
 NATIVE_OPTIONS = frozenset(
@@ -99,20 +97,26 @@ class Core:
 
     def assign(self, instance: Any, name: str, value: Any) -> None:
         """Validates a value, and sets a field of an instance."""
-        from ._model import ValidationError
-
         problems = Problems()
-        self._run(lambda: self._validator.validate_assignment(instance, name, value), (), problems)
+        if self.model.model_config.get("frozen"):
+            problems.add("frozen_instance", (name,), "Instance is frozen", value)
+        elif name in self.fields and self.fields[name].frozen:
+            problems.add("frozen_field", (name,), "Field is frozen", value)
+        elif not self.model.model_config.get("validate_assignment"):
+            instance.__dict__[name] = value
+            instance._fields_set.add(name)
+        else:
+            self._run(lambda: self._validator.validate_assignment(instance, name, value), (), problems)
         if problems.found:
             raise ValidationError(type(instance).__name__, problems.found)
 
     @staticmethod
     def _run(validate: Callable[[], Any], loc: Loc, problems: Problems) -> None:
-        from pydantic_core import ValidationError
+        from pydantic_core import ValidationError as CoreValidationError
 
         try:
             validate()
-        except ValidationError as error:
+        except CoreValidationError as error:
             for problem in error.errors():
                 problems.add(problem["type"], (*loc, *problem["loc"]), problem["msg"], problem.get("input"))
 
@@ -238,17 +242,21 @@ def core_schema_of(cls: Any) -> Any:
 
     return core_schema.no_info_plain_validator_function(
         _validated_by(cls),
+        ref=f"{cls.__module__}.{cls.__qualname__}:{id(cls)}",
         serialization=core_schema.plain_serializer_function_ser_schema(_serialize, info_arg=True),
     )
 
 
 def _serialize(model: Any, info: Any) -> Any:
-    options = {"mode": info.mode, "by_alias": bool(info.by_alias)}
-    # pydantic passes false both by default and on request; the classes have defaults of their own.
-    for name in ("exclude_unset", "exclude_defaults", "exclude_none"):
-        if getattr(info, name):
-            options[name] = True
-    return model.model_dump(include=info.include, exclude=info.exclude, **options)
+    return model.model_dump(
+        mode=info.mode,
+        include=info.include,
+        exclude=info.exclude,
+        by_alias=bool(info.by_alias),
+        exclude_unset=info.exclude_unset,
+        exclude_defaults=info.exclude_defaults,
+        exclude_none=info.exclude_none,
+    )
 
 
 def _validated_by(cls: Any) -> Callable[[Any], Any]:
@@ -280,7 +288,14 @@ def json_schema(cls: Any, **options: Any) -> Dict[str, Any]:
 
 def json_schema_hook(cls: Any, handler: Any) -> Any:
     """Returns the JSON schema of a class inside of another schema."""
-    return handler(hidden_model_of(cls).__pydantic_core_schema__)
+    return handler(_without_ref(hidden_model_of(cls).__pydantic_core_schema__))
+
+
+def _without_ref(schema: Any) -> Any:
+    """Returns a core schema without the name of the hidden model, which would be a second one for the same class."""
+    if schema["type"] == "definitions":
+        return {**schema, "schema": _without_ref(schema["schema"])}
+    return {name: value for name, value in schema.items() if name != "ref"}
 
 
 def hidden_model_of(cls: Any) -> Any:
@@ -336,10 +351,8 @@ class _AfterImport(importlib.abc.MetaPathFinder):
                 execute(module)
                 self._function(module)
 
-            try:
+            with contextlib.suppress(AttributeError):
                 spec.loader.exec_module = exec_module  # of this one loader
-            except AttributeError:
-                pass
         return spec
 
 

@@ -111,7 +111,9 @@ def test_payload_types_work_as_pydantic_fields() -> None:
 
     made = Envelope(request=REQUEST)
     assert made.request == InferenceRequest(**REQUEST)
-    assert json.loads(made.model_dump_json())["request"] == InferenceRequest(**REQUEST).model_dump(mode="json")
+    assert json.loads(made.model_dump_json())["request"] == InferenceRequest(**REQUEST).model_dump(
+        mode="json", exclude_unset=False, exclude_none=False
+    )
     with pytest.raises(pydantic.ValidationError, match="inputs"):
         Envelope(request={"id": "5"})
 

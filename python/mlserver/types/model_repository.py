@@ -4,6 +4,7 @@ import enum
 from typing import Any, Iterator, List, Optional
 
 from .._model import _dump_value
+from .._pydantic import NotADataclass, encode_in_fastapi
 from .._validate import Loc, Problems, ValidationError, validator_for
 from .base import BaseModel
 
@@ -39,6 +40,8 @@ class RepositoryIndexResponse(BaseModel):
     _sparse = False
 
     root: List[RepositoryIndexResponseItem]
+
+    __dataclass_fields__ = NotADataclass()
 
     def __init__(self, root: Any) -> None:
         problems = Problems()
@@ -78,6 +81,9 @@ class RepositoryIndexResponse(BaseModel):
 
     def _dump(self, *, mode: str = "python", include: Any = None, exclude: Any = None, **rules: bool) -> Any:
         return _dump_value(self.root, mode, None, None, rules)
+
+
+encode_in_fastapi(RepositoryIndexResponse, lambda response: response.model_dump(mode="json"))
 
 
 class RepositoryLoadErrorResponse(BaseModel):
