@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, kill_process};
 use serde_json::json;
 
-use crate::support::worker_models::{ClientLoad, infer, pid, server, starting, value};
-use crate::support::{Client, ServerBuilder, TestServer, pause, wait_until};
+use crate::support::python::with_python;
+use crate::support::worker_models::{ClientLoad, folder, has_ended, infer, pid, server, starting, value};
+use crate::support::{Client, ServerBuilder, TestServer, pause, repository_path, wait_until};
 
 fn is_ready(server: &TestServer) -> bool {
     server.get("/v2/health/ready").status == 200
@@ -51,11 +52,11 @@ fn hung_plain_predict_is_detected() {
 
 #[test]
 fn plain_predict_with_a_predict_timeout_may_exceed_the_hang_timeout() {
-    let folder = crate::support::worker_models::folder(&[]).settings(&json!({"worker_hang_timeout": 0.5}));
-    let source = fs::read(crate::support::repository_path("tests/fixtures/workers/models.py")).unwrap();
+    let folder = folder(&[]).settings(&json!({"worker_hang_timeout": 0.5}));
+    let source = fs::read(repository_path("tests/fixtures/workers/models.py")).unwrap();
     let settings = json!({"name": "m", "implementation": "models.Plain", "parameters": {"predict_timeout": 30}});
     let folder = folder.file("m/models.py", source).file("m/model-settings.json", settings.to_string());
-    let Some(server) = crate::support::python::with_python(folder).map(ServerBuilder::start) else { return };
+    let Some(server) = with_python(folder).map(ServerBuilder::start) else { return };
     infer(&server, "m", 2500).ok();
 }
 
@@ -96,7 +97,7 @@ fn crashing_model_is_quarantined_and_its_neighbors_answer() {
     // Its own worker ends with it.
     let own = pid(value(&infer(&server, "m", "pid")));
     assert_eq!(server.post("/v2/repository/models/m/unload", "").status, 200);
-    wait_until("it ends", || crate::support::worker_models::has_ended(own));
+    wait_until("it ends", || has_ended(own));
 }
 
 #[test]
@@ -120,7 +121,7 @@ fn worker_near_its_memory_limit_is_replaced_without_losing_a_call() {
     wait_until("another worker answers", || value(&infer(&server, "m", 0)) != first);
     load.wait_for(20);
     assert!(load.end().iter().all(|outcome| outcome.answer.status == 200));
-    wait_until("the old one ends", || crate::support::worker_models::has_ended(pid(first)));
+    wait_until("the old one ends", || has_ended(pid(first)));
     wait_until("it is counted", || server.scrape().text().contains("reason=\"memory\"} 1"));
 }
 
@@ -141,4 +142,28 @@ fn hung_worker_leaves_the_stacks_of_its_threads() {
     wait_until("the stack is in the log", || {
         server.log().contains("models.py\", line") && server.log().contains("in predict")
     });
+}
+
+#[test]
+fn load_that_returns_nothing_makes_the_model_ready() {
+    let Some(server) = server(&[("m", "ReturnsNothing")], &json!({})) else { return };
+    assert_eq!(value(&infer(&server, "m", 0)), 1);
+}
+
+#[test]
+fn load_never_blocks_other_models() {
+    let folder = folder(&[("m", "Coroutine"), ("p", "Plain"), ("slow", "LoadsSlowly"), ("plain", "LoadsSlowlyPlain")]);
+    let settings = json!({"load_models_at_startup": false});
+    let Some(server) = with_python(folder.settings(&settings)).map(ServerBuilder::start) else { return };
+    for model in ["m", "p"] {
+        assert_eq!(server.post(&format!("/v2/repository/models/{model}/load"), "").status, 200);
+    }
+    for slow in ["slow", "plain"] {
+        let load = [ClientLoad::on(&server, "m", 1, 0), ClientLoad::on(&server, "p", 1, 0)];
+        assert_eq!(server.post(&format!("/v2/repository/models/{slow}/load"), "").status, 200);
+        let outcomes: Vec<_> = load.into_iter().flat_map(ClientLoad::end).collect();
+        let slowest = outcomes.iter().map(|outcome| outcome.took).max().unwrap();
+        assert!(slowest < Duration::from_millis(500), "{slow}: a call took {slowest:?} of the 2 s");
+        infer(&server, slow, 0).ok();
+    }
 }

@@ -68,6 +68,7 @@ pub(crate) fn has_ended(process: Pid) -> bool {
 /// The response to one request, and when it arrived.
 pub(crate) struct Outcome {
     pub(crate) at: Instant,
+    pub(crate) took: Duration,
     pub(crate) answer: Answer,
 }
 
@@ -86,8 +87,10 @@ impl ClientLoad {
                 let (stop, outcomes, client) = (Arc::clone(&stop), Arc::clone(&outcomes), Client::new(server.http));
                 thread::spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
+                        let started = Instant::now();
                         let answer = infer(&client, model, milliseconds);
-                        outcomes.lock().unwrap().push(Outcome { at: Instant::now(), answer });
+                        let at = Instant::now();
+                        outcomes.lock().unwrap().push(Outcome { at, took: at - started, answer });
                     }
                 })
             })
