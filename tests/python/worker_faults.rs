@@ -24,7 +24,7 @@ use crate::support::{Client, ServerBuilder, TestServer, pause, repository_path, 
 fn count_lost(outcomes: &[Outcome], killed: Instant, cause: &str) -> usize {
     let failed = outcomes.iter().filter(|outcome| outcome.answer.status != 200);
     failed
-        .map(|Outcome { at, answer }| {
+        .map(|Outcome { at, answer, .. }| {
             let error = answer.error(503);
             assert!(error.contains(cause), "{error}");
             let late = at.saturating_duration_since(killed);
