@@ -50,9 +50,7 @@ fn python_exceptions_map_to_status_codes() {
 #[test]
 fn worker_death_fails_its_calls_with_the_cause() {
     let Some(server) = server(&[("m", "Trouble")], &json!({})) else { return };
-    let cases =
-        [("exit", "exited with code 3"), ("sys.exit", "exited with code 4"), ("segv", "was terminated by SIGSEGV")];
-    for (what, cause) in cases {
+    for (what, cause) in [("exit", "exited with code 3"), ("segv", "was terminated by SIGSEGV")] {
         // The request waits for the next worker if there is none.
         assert_eq!(value(&infer(&server, "m", "metrics")), 1);
         let started = Instant::now();
@@ -66,9 +64,18 @@ fn worker_death_fails_its_calls_with_the_cause() {
     assert!(log.contains("A worker was terminated by SIGSEGV. worker=default-0 models=m"), "{log}");
     let metrics = server.scrape();
     let metrics = metrics.text();
-    assert!(metrics.contains("worker_restarts_total{pool=\"default\",reason=\"exit\"} 2"), "{metrics}");
+    assert!(metrics.contains("worker_restarts_total{pool=\"default\",reason=\"exit\"} 1"), "{metrics}");
     // No count is lost with a worker.
-    assert!(metrics.contains("tests_observed_count{model_name=\"m\",model_version=\"\"} 4"), "{metrics}");
+    assert!(metrics.contains("tests_observed_count{model_name=\"m\",model_version=\"\"} 3"), "{metrics}");
+}
+
+#[test]
+fn system_exit_of_model_ends_only_its_call() {
+    let Some(server) = server(&[("m", "Trouble")], &json!({})) else { return };
+    let error = infer(&server, "m", "sys.exit").error(500);
+    assert_eq!(error, "builtins.SystemExit: 4");
+    assert_eq!(value(&infer(&server, "m", "metrics")), 1);
+    assert!(!server.log().contains("A worker exited"));
 }
 
 #[test]
