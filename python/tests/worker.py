@@ -53,16 +53,17 @@ def read_frame(take: Any) -> Optional[Frame]:
 class Worker:
     """A worker that is ready. Use it in a `with` block."""
 
-    def __init__(self, **hello: Any) -> None:
+    def __init__(self, interpreter: Optional[str] = None, output: Any = subprocess.PIPE, **hello: Any) -> None:
+        """Its output goes to a pipe, or to the file `output`, if it may be longer than a pipe holds."""
         self.page_file = tempfile.TemporaryFile()  # noqa: SIM115 (closed where the `with` block ends)
         self.page_file.truncate(2048)
         self.page = mmap.mmap(self.page_file.fileno(), 2048)
         self.server, theirs = socket.socketpair()
         self.server.settimeout(30)
-        command = [sys.executable, str(ROOT / "python" / "mlserver" / "_worker")]
+        command = [interpreter or sys.executable, str(ROOT / "python" / "mlserver" / "_worker")]
         with theirs:
             self.process = subprocess.Popen(
-                command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, close_fds=True
+                command, stdin=theirs, stdout=output, stderr=subprocess.STDOUT, close_fds=True
             )
         head: Dict[str, Any] = {"protocol": 1, "worker": "tests-0", "parent": os.getpid()}
         head["paths"] = [str(ROOT / "python" / "tests")]
@@ -79,8 +80,8 @@ class Worker:
         self.server.close()
         self.process.kill()
         self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
         self.page.close()
         self.page_file.close()
 
@@ -92,8 +93,8 @@ class Worker:
         while True:
             found = read_frame(self._take)
             if found is None:
-                assert self.process.stdout is not None
-                raise AssertionError(f"the worker has exited: {self.process.stdout.read().decode()}")
+                output = "" if self.process.stdout is None else self.process.stdout.read().decode()
+                raise AssertionError(f"the worker has exited: {output}")
             if yields or found.kind != YIELDED:
                 return found
 

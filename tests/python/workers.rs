@@ -33,7 +33,6 @@ fn python_exceptions_map_to_status_codes() {
     assert_eq!(infer(&server, "m", "mlserver").error(418), "no tea");
     assert_eq!(infer(&server, "m", "inference").error(400), "boom");
     assert_eq!(infer(&server, "m", "value").error(500), "builtins.ValueError: boom");
-    assert_eq!(infer(&server, "m", "sys.exit").error(500), "builtins.SystemExit: 4");
     server.wait_for_log("ValueError: boom");
     assert_eq!(infer(&server, "m", "none").error(500), "Model 'm' returned no predictions after inference");
     assert_eq!(
@@ -51,8 +50,7 @@ fn python_exceptions_map_to_status_codes() {
 #[test]
 fn worker_death_fails_its_calls_with_the_cause() {
     let Some(server) = server(&[("m", "Trouble")], &json!({})) else { return };
-    let cases = [("exit", "exited with code 3"), ("segv", "was terminated by SIGSEGV")];
-    for (what, cause) in cases {
+    for (what, cause) in [("exit", "exited with code 3"), ("segv", "was terminated by SIGSEGV")] {
         // The request waits for the next worker if there is none.
         assert_eq!(value(&infer(&server, "m", "metrics")), 1);
         let started = Instant::now();
@@ -69,6 +67,15 @@ fn worker_death_fails_its_calls_with_the_cause() {
     assert!(metrics.contains("worker_restarts_total{pool=\"default\",reason=\"exit\"} 1"), "{metrics}");
     // No count is lost with a worker.
     assert!(metrics.contains("tests_observed_count{model_name=\"m\",model_version=\"\"} 3"), "{metrics}");
+}
+
+#[test]
+fn system_exit_of_model_ends_only_its_call() {
+    let Some(server) = server(&[("m", "Trouble")], &json!({})) else { return };
+    let error = infer(&server, "m", "sys.exit").error(500);
+    assert_eq!(error, "builtins.SystemExit: 4");
+    assert_eq!(value(&infer(&server, "m", "metrics")), 1);
+    assert!(!server.log().contains("A worker exited"));
 }
 
 #[test]

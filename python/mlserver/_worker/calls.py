@@ -166,7 +166,7 @@ class PredictCall(Call):
         super().__init__(service, id, head, tail)
         #: What the plain function has returned, if it must be awaited.
         self._awaitable: Any = None
-        #: For calls of plain functions: whoever acquires it runs the call or ends it as cancelled.
+        #: For calls of plain functions: the thread that acquires it runs the call, or ends it as cancelled.
         self._turn: Optional[threading.Lock] = None
 
     def start(self, model: LoadedModel) -> None:

@@ -35,8 +35,7 @@ def describe(error: BaseException, is_cancelled: bool) -> Dict[str, Any]:
     if isinstance(cause, (StopIteration, StopAsyncIteration)) and _user_frames(error.__traceback__) is None:
         # Python replaces these exceptions when they leave a coroutine; here, a coroutine of the worker.
         error = cause
-    text = _text(error)
-    return _head("model", 500, f"{_class_name(error)}: {text}" if text else _class_name(error), _traceback(error))
+    return _head("model", 500, f"{_class_name(error)}: {_text(error)}", _traceback(error))
 
 
 def _head(kind: str, status: int, message: str, trace: str = "") -> Dict[str, Any]:

@@ -29,7 +29,7 @@ class Observations:
     def add(self, observation: Any) -> None:
         """Keeps an observation until the next `flush`."""
         if not math.isfinite(observation.value):
-            # JSON has no such numbers, and one of them would make the sum of the histogram useless for ever.
+            # JSON has no such numbers, and one of them would make the sum of the histogram useless.
             if observation.name not in self._not_finite:
                 self._not_finite.add(observation.name)
                 logger.warning("Ignored a value of metric '%s' that is not finite.", observation.name)

@@ -2,10 +2,13 @@
 
 import os
 import signal
+import threading
 from contextlib import suppress
 from typing import Callable, List
 
 _in_child: List[Callable[[], None]] = []
+#: The signals that each thread blocked before it forked.
+_masks = threading.local()
 
 #: The signals that are meant for the server, which stops its workers itself.
 _SERVER_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
@@ -18,6 +21,8 @@ def ignore_server_signals() -> None:
     """
     for number in _SERVER_SIGNALS:
         signal.signal(number, lambda _number, _frame: None)
+    # Blocked while a process forks: a signal that reaches the child before its handlers are restored would be lost.
+    os.register_at_fork(before=_block_signals, after_in_parent=_unblock_signals)
     after_fork(_restore_signals)
 
 
@@ -33,10 +38,19 @@ def _run_in_child() -> None:
         function()
 
 
+def _block_signals() -> None:
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _SERVER_SIGNALS)
+
+
+def _unblock_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
+
+
 def _restore_signals() -> None:
     for number in _SERVER_SIGNALS:
         with suppress(ValueError, OSError):
             signal.signal(number, signal.SIG_DFL)
+    _unblock_signals()
 
 
 __all__ = ["after_fork", "ignore_server_signals"]

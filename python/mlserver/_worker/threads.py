@@ -92,7 +92,7 @@ class ModelThreads:
     async def run(self, function: Callable[[], Any]) -> Any:
         """Runs a function, and returns its result. If the task is cancelled, a running function is awaited first."""
         result = Result()
-        # Whoever acquires it either runs the function or withdraws it.
+        # The thread that acquires it either runs the function or withdraws it.
         turn = threading.Lock()
 
         def run() -> None:
@@ -269,7 +269,7 @@ def run_loop(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, Any]) ->
             try:
                 loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
-                # The task has stored it; whoever awaits the task gets it.
+                # The task has stored it, and raises it where it is awaited.
                 traceback.print_exc()
         return task.result()
     finally:
