@@ -727,7 +727,7 @@ class BaseModel:
 
     @classmethod
     def __get_validators__(cls) -> Iterator[Any]:
-        yield cls.model_validate
+        yield cls.validate  # pydantic 1 reads its signature
 
 
 def is_of_sdk(cls: type) -> bool:
