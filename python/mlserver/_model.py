@@ -206,6 +206,9 @@ class BaseModel:
             cls._configure(config)
         if not is_of_sdk(cls):
             cls._collect_private()
+            for name, value in list(vars(cls).items()):
+                if is_feature(value):
+                    require(cls, f"`{name}` of pydantic")
             if "settings_customise_sources" in cls.__dict__:
                 raise TypeError(f"`{cls.__qualname__}` overrides `settings_customise_sources`, which is not supported")
         cls._has_post_init = bool(cls._private_defaults) or cls.model_post_init is not BaseModel.model_post_init
@@ -727,7 +730,7 @@ class BaseModel:
 
     @classmethod
     def __get_validators__(cls) -> Iterator[Any]:
-        yield cls.model_validate
+        yield cls.validate  # pydantic 1 reads its signature
 
 
 def is_of_sdk(cls: type) -> bool:

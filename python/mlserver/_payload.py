@@ -111,6 +111,20 @@ def inference_request(
     return instance
 
 
+def inference_response(
+    model_name: str, model_version: Optional[str], outputs: List[ResponseOutput]
+) -> InferenceResponse:
+    """Returns a response with these fields, without validation."""
+    instance = InferenceResponse.__new__(InferenceResponse)
+    attributes = instance.__dict__
+    attributes["model_name"] = model_name
+    attributes["model_version"] = model_version
+    attributes["id"] = attributes["parameters"] = None
+    attributes["outputs"] = outputs
+    _set(instance, "_fields_set", {"model_name", "model_version", "outputs"})
+    return instance
+
+
 def wire_parameters(value: Any) -> Dict[str, Any]:
     """Returns parameters as a dictionary, without those that are `None`."""
     if value is None:

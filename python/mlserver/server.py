@@ -63,6 +63,9 @@ class MLServer:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._process: Optional[asyncio.subprocess.Process] = None
+        self._is_started = False
+        #: The last signal for the server. It is sent later if the process has not started.
+        self._signal: Optional[int] = None
 
     async def start(self, models_settings: Sequence[ModelSettings] = ()) -> None:
         """Starts the server, and returns when it has stopped: after `stop`, or SIGINT, SIGTERM or SIGQUIT.
@@ -71,38 +74,44 @@ class MLServer:
 
         Raises `MLServerError` if the executable is missing, or if the server fails, for example because a model cannot load.
         """
-        if self._process is not None:
+        if self._is_started:
             raise MLServerError("the server has been started already", 500)
         executable = find_executable()
         folder = tempfile.mkdtemp(prefix="mlserver-")
         try:
+            self._is_started = True
+            self._signal = None
             _write_repository(folder, self._settings, models_settings)
-            # A session of its own: the signals of a terminal reach the server once, from here.
-            process = await asyncio.create_subprocess_exec(
-                executable, "start", folder, env=_environment(), start_new_session=True
-            )
-            self._process = process
             handled = self._handle_signals()
             try:
-                code = await process.wait()
+                # A session of its own: the signals of a terminal reach the server once, from here.
+                self._process = await asyncio.create_subprocess_exec(
+                    executable, "start", folder, env=_environment(), start_new_session=True
+                )
+                if self._signal is not None:
+                    self._send(self._signal)
+                code = await self._process.wait()
             finally:
                 self._ignore_signals(handled)
-                if process.returncode is None:  # this coroutine is cancelled
+                if self._process is not None and self._process.returncode is None:  # this coroutine is cancelled
                     await self.stop()
                 self._process = None
-            if code != 0:
+            # The signal itself ends a process that does not handle signals yet.
+            if code not in (0, -(self._signal or 0)):
                 raise MLServerError(f"`{executable} start` ended with exit code {code}", 500)
         finally:
+            self._is_started = False
             shutil.rmtree(folder, ignore_errors=True)
 
     async def stop(self, sig: Optional[int] = None) -> None:
         """Stops the server as `SIGTERM` does, and waits until it has stopped."""
-        process = self._process
-        if process is not None:
+        if self._is_started:
             self._send(signal.SIGTERM if sig is None else sig)
-            await process.wait()
+        if self._process is not None:
+            await self._process.wait()
 
     def _send(self, sig: int) -> None:
+        self._signal = sig
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):  # it may just have ended
                 self._process.send_signal(sig)

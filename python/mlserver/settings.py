@@ -180,6 +180,14 @@ class Settings(BaseSettings):
     _extra = "ignore"
     _env_prefix = ENV_PREFIX_SETTINGS
 
+    _private = frozenset(
+        ("_custom_grpc_server_settings", "_custom_metrics_server_settings", "_custom_rest_server_settings")
+    )
+    #: Kept for code that sets them. They configure the servers of the original.
+    _custom_rest_server_settings: Optional[Dict[str, Any]] = None
+    _custom_metrics_server_settings: Optional[Dict[str, Any]] = None
+    _custom_grpc_server_settings: Optional[Dict[str, Any]] = None
+
     debug: bool = False
     parallel_workers: int = DEFAULT_PARALLEL_WORKERS
     parallel_workers_timeout: int = 5

@@ -210,6 +210,34 @@ def test_response_sets_status_headers_and_media_type():
     assert call(lambda: Text(b"", headers={"Content-Type": "x/y"})).headers == [("Content-Type", "x/y")]
 
 
+def test_response_sets_cookies() -> None:
+    response = Response("x", headers={"X-B": "c"})
+    response.set_cookie("a", "1", max_age=5, expires=0, domain="d.org", secure=True, httponly=True, samesite="strict")
+    response.set_cookie("b", "2", path=None, samesite=None)
+    response.delete_cookie("c")
+    pairs = call(lambda: response).headers
+    assert pairs[0] == ("X-B", "c")
+    first, second, third = (value for name, value in pairs if name == "set-cookie")
+    assert first.startswith("a=1; Domain=d.org; expires=")
+    assert first.endswith("GMT; HttpOnly; Max-Age=5; Path=/; SameSite=strict; Secure")
+    assert second == "b=2"
+    assert 'c=""' in third
+    assert "Max-Age=0" in third
+    response.init_headers({"X-C": "d"})
+    assert dict(response.headers) == {"X-C": "d"}
+
+
+def test_request_is_a_mapping_of_its_scope() -> None:
+    request = Request("POST", "/a", "q=1", [("Host", "h:5")], b"x", {"p": 1})
+    twin = Request(request.scope)
+    assert (twin.method, twin.url, twin.path_params, twin.headers["host"]) == ("POST", "http://h:5/a?q=1", {"p": 1}, "h:5")
+    assert (request["path"], dict(request.items())["query_string"], "server" in request) == ("/a", b"q=1", True)
+    assert request != twin
+    for name in ("app", "session", "user", "auth", "url_for"):
+        with pytest.raises(AttributeError, match=f"`{name}` belongs to Starlette"):
+            getattr(request, name)
+
+
 # Declarations
 
 

@@ -438,6 +438,14 @@ def test_settings_take_env_file_and_prefix(tmp_path: pathlib.Path) -> None:
         Settings(_secrets_dir="/run/secrets")
 
 
+def test_settings_keep_custom_server_settings() -> None:
+    made = Settings()
+    assert made._custom_rest_server_settings is None
+    made._custom_rest_server_settings = {"workers": 1}
+    assert made._custom_rest_server_settings == {"workers": 1}
+    assert made.dict() == {}
+
+
 def test_model_settings_take_their_source() -> None:
     values = {"_source": "/models/m/model-settings.json", "name": "m", "implementation": "a.B"}
     for made in (ModelSettings.model_validate(values), ModelSettings.parse_obj(values), ModelSettings(**values)):

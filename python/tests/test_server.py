@@ -174,6 +174,20 @@ def test_cancelled_start_stops_server(executable: Executable) -> None:
         os.kill(report["pid"], 0)
 
 
+def test_stop_before_process_has_started_stops_it(executable: Executable) -> None:
+    async def run() -> None:
+        server = MLServer(Settings())
+        await server.stop()
+        task = asyncio.ensure_future(server.start([]))
+        await asyncio.sleep(0)
+        with pytest.raises(MLServerError, match="started already"):
+            await server.start([])
+        await server.stop()
+        await asyncio.wait_for(task, 10)
+
+    asyncio.run(run())
+
+
 def test_start_works_in_other_threads(executable: Executable) -> None:
     found: List[Any] = []
     thread = threading.Thread(target=lambda: found.append(asyncio.run(started(executable, MLServer(Settings()), []))))

@@ -5,6 +5,7 @@ import inspect
 import typing
 from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Optional, Tuple
 
+from .._payload import inference_response
 from .._validate import is_union
 from ..types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
 from .base import (
@@ -106,7 +107,7 @@ class SignatureCodec(RequestCodec):
         outputs: List[ResponseOutput] = []
         for index, value in enumerate(values):
             outputs.extend(self._encode_outputs(index, value))
-        return InferenceResponse(model_name=model_name, model_version=model_version, outputs=outputs)
+        return inference_response(model_name, model_version, outputs)
 
     def _encode_outputs(self, index: int, value: Any) -> List[ResponseOutput]:
         codec: Any = self._output_codecs[index] if index < len(self._output_codecs) else None

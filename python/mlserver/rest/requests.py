@@ -2,7 +2,7 @@
 
 import json
 from types import SimpleNamespace
-from typing import Any, AsyncIterator, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, AsyncIterator, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 from urllib.parse import parse_qsl, urlsplit
 
 from ..cancellation import cancelled
@@ -114,18 +114,27 @@ class URL(str):
         return urlsplit(self).query
 
 
-class Request:
-    """A call to a custom handler. A handler receives it in an argument annotated with this class, or with Starlette's."""
+class Request(Mapping[str, Any]):
+    """A call to a custom handler. A handler receives it in an argument annotated with this class, or with Starlette's.
+
+    It is a mapping of the call's ASGI scope.
+    """
 
     def __init__(
         self,
-        method: str,
-        path: str,
+        method: Union[str, Mapping[str, Any]],
+        path: str = "/",
         query: str = "",
         headers: Pairs = (),
         body: bytes = b"",
         path_params: Optional[Dict[str, Any]] = None,
     ) -> None:
+        if not isinstance(method, str):  # an ASGI scope, as for Starlette's class
+            scope = method
+            pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope.get("headers", ())]
+            query = scope.get("query_string", b"").decode()
+            self.__init__(scope["method"], scope["path"], query, pairs, b"", scope.get("path_params"))  # type: ignore[misc]
+            return
         self.method = method
         self.path_params: Dict[str, Any] = path_params or {}
         self.headers = Headers(headers)
@@ -138,6 +147,41 @@ class Request:
         host = self.headers.get("host", "localhost")
         self.base_url = URL(f"http://{host}/")
         self.url = URL(f"http://{host}{path}{'?' if query else ''}{query}")
+
+    @property
+    def scope(self) -> Dict[str, Any]:
+        """The ASGI scope of the call."""
+        return {
+            "type": "http",
+            "http_version": "1.1",
+            "method": self.method,
+            "scheme": "http",
+            "path": self.url.path,
+            "raw_path": self.url.path.encode(),
+            "query_string": self.url.query.encode(),
+            "root_path": "",
+            "headers": self.headers.raw,
+            "server": (self.url.hostname, self.url.port or 80),
+            "client": None,
+            "path_params": self.path_params,
+        }
+
+    def __getitem__(self, key: str) -> Any:
+        return self.scope[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.scope)
+
+    def __len__(self) -> int:
+        return len(self.scope)
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("app", "auth", "session", "user", "url_for"):
+            raise AttributeError(f"`{name}` belongs to Starlette's applications, and the server is none")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     @property
     def cookies(self) -> Dict[str, str]:
