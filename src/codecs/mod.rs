@@ -7,7 +7,7 @@ mod matrix;
 
 pub use matrix::{DecodedInputs, NumericArray, NumericMatrix};
 
-use crate::types::{Datatype, InferenceRequest, Tensor, TensorError, short};
+use crate::types::{Datatype, InferenceRequest, Tensor, TensorData, TensorError, short};
 
 /// Why a request's tensors cannot be converted for the model. Always an error of the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -88,15 +88,23 @@ fn check_content_type(input: &Tensor, refused: &[&str]) -> Result<(), CodecError
     }
 }
 
+/// Reports whether an input is a column of texts of which some are missing.
+fn has_missing_texts(input: &Tensor) -> bool {
+    matches!(&input.data, TensorData::Irregular(data) if input.datatype == Datatype::Bytes && data.texts().is_some())
+}
+
 fn arrange<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<DecodedInputs<'a>, CodecError> {
     // Transports have checked the shapes of requests. Evaluators trust them, so a model in front of this one must not break them.
+    let content_type = request.parameters.content_type().or(default);
     for input in &request.inputs {
-        input.check()?;
+        if content_type != Some("pd") || !has_missing_texts(input) {
+            input.check()?;
+        }
         if input.is_empty() && input.rows() != Some(0) {
             return Err(CodecError::EmptyRows { input: input.name.clone(), shape: input.shape.clone() });
         }
     }
-    match request.parameters.content_type().or(default) {
+    match content_type {
         Some("pd") => DecodedInputs::frame(&request.inputs),
         _ => match &request.inputs[..] {
             [input] => Ok(DecodedInputs::Array(input)),

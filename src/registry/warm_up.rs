@@ -29,7 +29,8 @@ pub(super) async fn warm_up(runtime: &dyn Runtime, settings: &ModelSettings) -> 
 }
 
 async fn predict_sample(runtime: &dyn Runtime, sample: &serde_json::Value) -> Result<(), SampleError> {
-    let sample = json::read_request(sample.to_string().as_bytes(), None)?;
+    let rule = runtime.description().tensor_rule;
+    let sample = json::read_request_with(sample.to_string().as_bytes(), None, rule)?;
     runtime.predict(sample.request, Arc::new(())).await?;
     Ok(())
 }

@@ -99,6 +99,8 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
 pub struct Description {
     /// What evaluates the model, for metadata and logs: `native` or `python`.
     pub backend: &'static str,
+    /// Which tensors the model takes.
+    pub tensor_rule: TensorRule,
     /// Whether `predict` reads the headers of requests. If not, the server does not prepare them.
     pub reads_headers: bool,
     /// Whether everything that evaluates the model answers the samples of its setting `warmup` by itself, as each Python
@@ -113,12 +115,19 @@ pub struct Description {
 impl Description {
     /// Describes a model that a native evaluator serves: without headers, metadata or routes of its own.
     pub const fn native() -> Self {
-        Self { backend: "native", reads_headers: false, answers_warmup: false, metadata: None, routes: Vec::new() }
+        Self::native_with(TensorRule::Strict)
     }
 
-    /// Returns which tensors the model takes.
-    pub fn tensor_rule(&self) -> TensorRule {
-        if self.backend == "python" { TensorRule::AsSent } else { TensorRule::Strict }
+    /// Describes such a model that takes the tensors of a rule.
+    pub const fn native_with(tensor_rule: TensorRule) -> Self {
+        Self {
+            backend: "native",
+            tensor_rule,
+            reads_headers: false,
+            answers_warmup: false,
+            metadata: None,
+            routes: Vec::new(),
+        }
     }
 }
 

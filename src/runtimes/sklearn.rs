@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::cancellation::{CancelOnDrop, NEVER};
 use super::row_sizes::RowSizes;
-use super::{BoxFuture, OutputError, Predictor, Progress, RuntimeError};
+use super::{BoxFuture, Description, OutputError, Predictor, Progress, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
 use crate::evaluators::sklearn::{
@@ -19,6 +19,7 @@ use crate::evaluators::sklearn::{
 use crate::settings::ModelSettings;
 use crate::types::{
     BytesElements, Datatype, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor, TensorData,
+    TensorRule,
 };
 
 /// Predictions that are estimated to take no longer run on the thread of the connection: handing them to another thread takes
@@ -31,6 +32,8 @@ const MAX_CELLS: usize = 1 << 24;
 
 /// The content types that numbers cannot be sent as, and texts only as the first.
 const TEXT_CODECS: [&str; 3] = ["str", "base64", "datetime"];
+
+static DESCRIPTION: Description = Description::native_with(TensorRule::MissingText);
 
 /// A loaded estimator. Clones share it.
 #[derive(Debug, Clone)]
@@ -164,6 +167,10 @@ impl SklearnModel {
 }
 
 impl Predictor for SklearnModel {
+    fn description(&self) -> &Description {
+        &DESCRIPTION
+    }
+
     fn parallelism(&self) -> usize {
         self.compute.width()
     }
@@ -210,6 +217,8 @@ fn is_text_column(output: &Tensor) -> bool {
 enum AnswerError {
     #[error("output `{output}` cannot be sent as `{content_type}`: expected `np`, or `str` for a column of texts")]
     ContentType { output: &'static str, content_type: &'static str },
+    #[error("output `{output}` has missing values among its texts, which a tensor cannot hold")]
+    MissingText { output: String },
     /// Several outputs were requested, one of which is a data frame.
     #[error(
         "{method} returned columnar data of type <class 'pandas.core.frame.DataFrame'> and {requested:?} were requested. Cannot encode multiple columnar data responses into one response."
@@ -282,8 +291,11 @@ fn texts(tensor: &Tensor) -> Elements<'_> {
         TensorData::Variable(bytes) => {
             Elements::Text(bytes.iter().map(|text| String::from_utf8_lossy(text).into()).collect())
         }
-        // The codecs have refused irregular data.
-        TensorData::Fixed(_) | TensorData::Irregular(_) => Elements::Text(Vec::new()),
+        TensorData::Irregular(data) => {
+            let texts = data.texts().unwrap_or_default();
+            Elements::PartialText(texts.into_iter().map(|text| text.map(Into::into)).collect())
+        }
+        TensorData::Fixed(_) => Elements::Text(Vec::new()),
     }
 }
 
@@ -331,6 +343,9 @@ pub(super) fn tensor(name: &str, shape: Vec<usize>, elements: Elements<'_>) -> R
             // Results are values of labels, which fit the type that they were read from.
             let bytes = values.iter().flat_map(|value| value.to_le_bytes().into_iter().take(width));
             Tensor::from_raw(name, datatype, shape, bytes.collect::<Bytes>())
+        }
+        Elements::PartialText(_) => {
+            return Err(AnswerError::MissingText { output: name.to_owned() }.into());
         }
         Elements::Text(values) => {
             let texts: BytesElements = values.iter().map(|text| text.as_bytes()).collect();

@@ -98,6 +98,52 @@ fn sklearn_declared_shape_without_its_elements_is_rejected() {
     assert_eq!(server.get("/v2/health/ready").status, 200);
 }
 
+fn people(cities: &str, content_type: &str) -> String {
+    format!(
+        r#"{{"parameters":{{"content_type":"{content_type}"}},"inputs":[
+            {{"name":"city","shape":[3,1],"datatype":"BYTES","data":{cities}}},
+            {{"name":"grade","shape":[3,1],"datatype":"INT64","data":[1,2,3]}},
+            {{"name":"size","shape":[3],"datatype":"FP64","data":[170,160,180]}},
+            {{"name":"member","shape":[3],"datatype":"BYTES","data":["yes","no",null]}}]}}"#
+    )
+}
+
+#[test]
+fn sklearn_null_in_a_column_of_texts_is_a_missing_value() {
+    let transform = json!({"extra": {"predict_fn": "transform"}});
+    let server = TestServer::start(folder("1.9.1/encode/people_imputed.joblib", "model.joblib", &transform));
+    // From scikit-learn, with a NaN in place of each null.
+    let wanted: Value = serde_json::from_str(concat!(
+        "[0,1,0,0,1,0,0,0,0.24385066671258085,-0.5773502691896258,0,0,0,1,0,1,0,0,-0.8991993335026459,",
+        "-0.5773502691896258,0,0,0,0,0,0,1,0,1.3869006669278077,-0.5773502691896258]"
+    ))
+    .unwrap();
+    for cities in [r#"["Oslo",null,"nowhere"]"#, r#"[["Oslo"],[null],["nowhere"]]"#] {
+        let (status, answer) = infer(&server, &people(cities, "pd"));
+        assert_eq!(status, 200, "{answer}");
+        let [found, wanted] = [&answer["outputs"][0]["data"], &wanted]
+            .map(|data| data.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect::<Vec<_>>());
+        assert_eq!(found.len(), wanted.len());
+        assert!(found.iter().zip(&wanted).all(|(found, wanted)| (found - wanted).abs() < 1e-12), "{found:?}");
+    }
+    let refused = |body: String| {
+        let (status, answer) = infer(&server, &body);
+        assert_eq!(status, 400, "{body}: {answer}");
+        answer["error"].as_str().unwrap().to_owned()
+    };
+    let element = "input `city`: element 1 is not a valid BYTES: expected a string";
+    for cities in [r#"["Oslo",1,null]"#, r#"["Oslo",{"a":1},"b"]"#, r#"["Oslo",null]"#, r#"["Oslo",null,"b","c"]"#] {
+        assert_eq!(refused(people(cities, "pd")), element, "{cities}");
+    }
+    let array = r#"{"inputs":[{"name":"city","shape":[2,1],"datatype":"BYTES","data":["Oslo",null]}]}"#;
+    assert_eq!(refused(array.to_owned()), element, "an array of NumPy has no missing texts");
+
+    let server = TestServer::start(folder("1.9.1/encode/people_filled.joblib", "model.joblib", &transform));
+    let (status, answer) = infer(&server, &people(r#"["Oslo",null,"nowhere"]"#, "pd"));
+    let wanted = "`SimpleImputer` does not accept missing or infinite values";
+    assert_eq!((status, &answer["error"]), (400, &json!(wanted)));
+}
+
 #[test]
 fn sklearn_unsupported_estimator_fails_the_load() {
     let pickle = b"cnowhere\nModel\n)\x81}b.";
@@ -197,9 +243,15 @@ struct Case {
     ours: Option<Value>,
 }
 
-/// Cases that the library rejects with its own message, or for a reason that does not apply to the server.
-const REFUSED_BY_THE_LIBRARY: [(&str, Expected); 3] = [
+/// Cases that the server rejects with a message of its own, or that the library rejects for a reason that does not apply to it.
+const WORDED_OTHERWISE: [(&str, Expected); 4] = [
     ("iris: too few columns", Expected::Error("`LogisticRegression` takes 4 features, but each row has 2")),
+    (
+        "iris: no input",
+        Expected::Error(
+            "the request has no inputs: send one tensor of shape [rows, columns] in `inputs`, or with the content type `pd` one for each column",
+        ),
+    ),
     ("clusters: another precision", Expected::AnswerTo("clusters: predict")),
     ("margins: another method asked for", Expected::AnswerTo("margins: another method by default")),
 ];
@@ -243,7 +295,7 @@ fn sklearn_answers_match_the_original() {
             body["parameters"].as_object_mut().unwrap().remove("backend");
         }
         let found = json!({"status": answer.status, "body": body});
-        let expected = match REFUSED_BY_THE_LIBRARY.iter().find(|(name, _)| *name == case.name) {
+        let expected = match WORDED_OTHERWISE.iter().find(|(name, _)| *name == case.name) {
             Some((_, Expected::Error(error))) => json!({"status": 400, "body": {"error": error}}),
             Some((_, Expected::AnswerTo(other))) => answer_to(other),
             None => case.ours.clone().unwrap_or_else(|| case.answer.clone()),

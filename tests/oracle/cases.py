@@ -172,7 +172,7 @@ def quickstart(folder):
         infer("unknown content type", row(before='"parameters":{"content_type":"nope"},')),
         infer("content type of the input", row(more='"parameters":{"content_type":"np"},')),
         infer("unknown keys", row(before='"later":{"a":[1]},', more='"later":null,')),
-        infer("no inputs", '{"inputs":[]}'),
+        infer("no inputs", '{"inputs":[]}', intended=CHECKED),
         infer("empty body", b"", intended=ERROR),
         infer("null body", b"null", intended=ERROR),
         infer("list body", b"[]", intended=ERROR),

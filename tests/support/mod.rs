@@ -23,10 +23,17 @@ pub(crate) use wait::{eventually, pause, wait_until};
 use std::time::Duration;
 
 use mlserver::runtimes::Description;
+use mlserver::types::TensorRule;
 
 /// The description of runtimes that tests bring along.
-pub(crate) static TEST_RUNTIME: Description =
-    Description { backend: "test", reads_headers: true, answers_warmup: false, metadata: None, routes: Vec::new() };
+pub(crate) static TEST_RUNTIME: Description = Description {
+    backend: "test",
+    tensor_rule: TensorRule::Strict,
+    reads_headers: true,
+    answers_warmup: false,
+    metadata: None,
+    routes: Vec::new(),
+};
 
 /// How long a test waits for anything before it gives up. Never waited for in a test that passes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -12,7 +12,7 @@ impl Elements<'_> {
             Self::F32(_) => Some(NumericType::F32),
             Self::F64(_) => Some(NumericType::F64),
             Self::Int(_, kind) => Some(NumericType::Int(*kind)),
-            Self::Text(_) => None,
+            Self::Text(_) | Self::PartialText(_) => None,
         }
     }
 
@@ -22,7 +22,7 @@ impl Elements<'_> {
             Self::F32(values) => Some(values.iter().copied().map(f64::from).collect()),
             Self::F64(values) => Some(Cow::Borrowed(values)),
             Self::Int(values, _) => Some(values.iter().copied().map(super::data::to_f64).collect()),
-            Self::Text(_) => None,
+            Self::Text(_) | Self::PartialText(_) => None,
         }
     }
 }

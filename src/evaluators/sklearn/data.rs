@@ -15,6 +15,8 @@ pub enum Elements<'a> {
     /// Integers and booleans, with the type that they have in NumPy.
     Int(Cow<'a, [i64]>, IntType),
     Text(Vec<Arc<str>>),
+    /// Texts of which some are missing: NaN in a column of objects.
+    PartialText(Vec<Option<Arc<str>>>),
 }
 
 /// The type of integers in NumPy.
@@ -103,6 +105,7 @@ impl Elements<'_> {
             Self::F64(values) => values.len(),
             Self::Int(values, _) => values.len(),
             Self::Text(values) => values.len(),
+            Self::PartialText(values) => values.len(),
         }
     }
 
@@ -117,6 +120,7 @@ impl Elements<'_> {
             Self::F64(values) => Elements::F64(indices.map(|index| values[index]).collect()),
             Self::Int(values, kind) => Elements::Int(indices.map(|index| values[index]).collect(), *kind),
             Self::Text(values) => Elements::Text(indices.map(|index| Arc::clone(&values[index])).collect()),
+            Self::PartialText(values) => Elements::PartialText(indices.map(|index| values[index].clone()).collect()),
         }
     }
 
@@ -127,6 +131,7 @@ impl Elements<'_> {
             Self::F64(values) => Elements::F64(Cow::Borrowed(&values[range])),
             Self::Int(values, kind) => Elements::Int(Cow::Borrowed(&values[range]), *kind),
             Self::Text(values) => Elements::Text(values[range].to_vec()),
+            Self::PartialText(values) => Elements::PartialText(values[range].to_vec()),
         }
     }
 
@@ -137,7 +142,7 @@ impl Elements<'_> {
             Self::F32(_) => 4,
             Self::F64(_) => 8,
             Self::Int(_, kind) => kind.width(),
-            Self::Text(_) => TEXT_BYTES,
+            Self::Text(_) | Self::PartialText(_) => TEXT_BYTES,
         }
     }
 
@@ -168,7 +173,7 @@ impl Elements<'_> {
     /// Returns whether NumPy's `result_type` of these elements and single-precision floats is double precision.
     const fn is_wide(&self) -> bool {
         match self {
-            Self::F32(_) | Self::Text(_) => false,
+            Self::F32(_) | Self::Text(_) | Self::PartialText(_) => false,
             Self::F64(_) => true,
             Self::Int(_, kind) => matches!(kind, IntType::I32 | IntType::I64 | IntType::U32 | IntType::U64),
         }
@@ -182,6 +187,7 @@ impl Elements<'_> {
             Self::F64(values) => Elements::F64(values.into_owned().into()),
             Self::Int(values, kind) => Elements::Int(values.into_owned().into(), kind),
             Self::Text(values) => Elements::Text(values),
+            Self::PartialText(values) => Elements::PartialText(values),
         }
     }
 }
@@ -406,7 +412,7 @@ impl TableData<'_> {
                 Elements::F32(values) => FloatValues::F32(Cow::Borrowed(values)),
                 Elements::F64(values) => FloatValues::F64(Cow::Borrowed(values)),
                 Elements::Int(values, _) => FloatValues::F64(values.iter().copied().map(to_f64).collect()),
-                Elements::Text(_) => return None,
+                Elements::Text(_) | Elements::PartialText(_) => return None,
             },
             Self::Frame(frame) => frame.floats()?,
             Self::Sparse(sparse) => sparse.floats(),
@@ -427,7 +433,7 @@ impl DataFrame<'_> {
                 Elements::F32(column) => slots.zip(&column[..]).for_each(|(slot, &value)| *slot = f64::from(value)),
                 Elements::F64(column) => slots.zip(&column[..]).for_each(|(slot, &value)| *slot = value),
                 Elements::Int(column, _) => slots.zip(&column[..]).for_each(|(slot, &value)| *slot = to_f64(value)),
-                Elements::Text(_) => return None,
+                Elements::Text(_) | Elements::PartialText(_) => return None,
             }
         }
         Some(if single {

@@ -50,6 +50,11 @@ impl MissingValue {
         match (column, self) {
             (Elements::Text(values), Self::Text(missing)) => values.iter().map(|value| value == missing).collect(),
             (Elements::Text(values), _) => vec![false; values.len()],
+            (Elements::PartialText(values), Self::Nan) => values.iter().map(Option::is_none).collect(),
+            (Elements::PartialText(values), Self::Text(missing)) => {
+                values.iter().map(|value| value.as_ref() == Some(missing)).collect()
+            }
+            (Elements::PartialText(values), Self::Number(_)) => vec![false; values.len()],
             _ => column.floats().unwrap_or_default().iter().map(|&value| self.is(value)).collect(),
         }
     }
@@ -61,6 +66,7 @@ impl MissingValue {
             Elements::F32(values) => values.iter().all(|&value| fine(value.into())),
             Elements::F64(values) => values.iter().all(|&value| fine(value)),
             Elements::Int(..) | Elements::Text(_) => true,
+            Elements::PartialText(_) => matches!(self, Self::Nan),
         };
         if finite { Ok(()) } else { Err(PredictError::NotFinite { class: Arc::clone(&info.class) }) }
     }
@@ -213,7 +219,10 @@ impl Fill {
                 let filled = values.iter().zip(mask).map(|(value, &missing)| if missing { text } else { value });
                 Ok(Elements::Text(filled.cloned().collect()))
             }
-            (Elements::Text(_), Self::Number(_)) | (_, Self::Text(_)) => Err(misfit()),
+            (Elements::PartialText(values), Self::Text(text)) => {
+                Ok(Elements::Text(values.iter().map(|value| value.as_ref().unwrap_or(text)).cloned().collect()))
+            }
+            (Elements::Text(_) | Elements::PartialText(_), Self::Number(_)) | (_, Self::Text(_)) => Err(misfit()),
             (_, Self::Number(number)) => {
                 let values = column.floats().ok_or_else(misfit)?;
                 let numeric = column.numeric().ok_or_else(misfit)?;

@@ -154,6 +154,7 @@ impl DenseTable<'_> {
             Elements::F64(values) => Elements::F64(Cow::Borrowed(values)),
             Elements::Int(values, kind) => Elements::Int(Cow::Borrowed(values), *kind),
             Elements::Text(values) => Elements::Text(values.clone()),
+            Elements::PartialText(values) => Elements::PartialText(values.clone()),
         };
         DenseTable { elements, rows: self.rows, columns: self.columns }
     }

@@ -94,7 +94,7 @@ fn unnamed_columns(columns: &[Elements<'static>], rows: usize) -> Result<TableDa
     if let [column] = columns {
         return table(column.clone());
     }
-    if columns.iter().any(|column| matches!(column, Elements::Text(_))) {
+    if columns.iter().any(|column| matches!(column, Elements::Text(_) | Elements::PartialText(_))) {
         return Err(not_native("columns of strings have no names"));
     }
     if columns.iter().all(|column| matches!(column, Elements::Int(_, IntType::I64))) {
@@ -110,7 +110,7 @@ fn unnamed_columns(columns: &[Elements<'static>], rows: usize) -> Result<TableDa
         Elements::F64(values) => values[row],
         Elements::F32(values) => f64::from(values[row]),
         Elements::Int(values, _) => values[row] as f64,
-        Elements::Text(_) => f64::NAN,
+        Elements::Text(_) | Elements::PartialText(_) => f64::NAN,
     })))
 }
 
@@ -256,6 +256,7 @@ fn widen(elements: &Elements<'_>, kind: ColumnType) -> Elements<'static> {
         (Elements::Int(values, _), _) => Elements::Int(values.to_vec().into(), IntType::I64),
         (Elements::F64(values), _) => Elements::F64(values.to_vec().into()),
         (Elements::Text(values), _) => Elements::Text(values.clone()),
+        (Elements::PartialText(values), _) => Elements::PartialText(values.clone()),
     }
 }
 
@@ -320,7 +321,7 @@ fn array_of_frame(frame: &DataFrame, shape: &[i64]) -> Result<NdArray, InputErro
                 integers.push(values[row]);
                 kind = *own;
             }
-            ColumnValues::Typed(Elements::Text(_)) | ColumnValues::Objects(_) => {
+            ColumnValues::Typed(Elements::Text(_) | Elements::PartialText(_)) | ColumnValues::Objects(_) => {
                 return Err(not_native("a data frame has values that are not numbers"));
             }
         }

@@ -230,7 +230,7 @@ fn numbers(columns: &[Elements<'_>], rows: usize, width: usize, single: bool, ar
     let wide = |column: &Elements<'_>| match column {
         Elements::F64(_) => true,
         Elements::Int(_, kind) => !array && matches!(kind, IntType::I32 | IntType::I64 | IntType::U32 | IntType::U64),
-        Elements::F32(_) | Elements::Text(_) => false,
+        Elements::F32(_) | Elements::Text(_) | Elements::PartialText(_) => false,
     };
     if single || !columns.iter().any(wide) {
         let mut cells = vec![0.0_f32; rows * width];
@@ -240,7 +240,7 @@ fn numbers(columns: &[Elements<'_>], rows: usize, width: usize, single: bool, ar
                 Elements::F32(values) => slots.zip(&values[..]).for_each(|(slot, value)| *slot = *value),
                 Elements::F64(values) => slots.zip(&values[..]).for_each(|(slot, value)| *slot = *value as f32),
                 Elements::Int(values, _) => slots.zip(&values[..]).for_each(|(slot, value)| *slot = *value as f32),
-                Elements::Text(_) => return None,
+                Elements::Text(_) | Elements::PartialText(_) => return None,
             }
         }
         return Some(Numbers::F32(cells));
@@ -252,7 +252,7 @@ fn numbers(columns: &[Elements<'_>], rows: usize, width: usize, single: bool, ar
             Elements::F32(values) => slots.zip(&values[..]).for_each(|(slot, value)| *slot = f64::from(*value)),
             Elements::F64(values) => slots.zip(&values[..]).for_each(|(slot, value)| *slot = *value),
             Elements::Int(values, _) => slots.zip(&values[..]).for_each(|(slot, value)| *slot = *value as f64),
-            Elements::Text(_) => return None,
+            Elements::Text(_) | Elements::PartialText(_) => return None,
         }
     }
     Some(Numbers::F64(cells))

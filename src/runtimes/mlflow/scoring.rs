@@ -543,6 +543,10 @@ fn write_prediction(out: &mut String, prediction: &Prediction) {
             let _ = write!(out, "{}", values[index]);
         }
         Elements::Text(values) => write_text(out, &values[index]),
+        Elements::PartialText(values) => match &values[index] {
+            Some(text) => write_text(out, text),
+            None => write_float(out, f64::NAN),
+        },
     };
     let row = |out: &mut String, start: usize, count: usize| {
         for index in start..start + count {

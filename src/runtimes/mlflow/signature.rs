@@ -129,7 +129,7 @@ pub(super) const fn dtype(elements: &Elements<'_>) -> (&'static str, u8, usize) 
     match elements {
         Elements::F32(_) => ("float32", b'f', 4),
         Elements::F64(_) => ("float64", b'f', 8),
-        Elements::Text(_) => ("object", b'O', 8),
+        Elements::Text(_) | Elements::PartialText(_) => ("object", b'O', 8),
         Elements::Int(_, IntType::Bool) => ("bool", b'b', 1),
         Elements::Int(_, IntType::I8) => ("int8", b'i', 1),
         Elements::Int(_, IntType::I16) => ("int16", b'i', 2),

@@ -134,6 +134,7 @@ pub(super) fn take(elements: &Elements<'_>, indices: impl Iterator<Item = usize>
         Elements::F64(values) => Elements::F64(indices.map(|index| values[index]).collect()),
         Elements::Int(values, kind) => Elements::Int(indices.map(|index| values[index]).collect(), *kind),
         Elements::Text(values) => Elements::Text(indices.map(|index| Arc::clone(&values[index])).collect()),
+        Elements::PartialText(values) => Elements::PartialText(indices.map(|index| values[index].clone()).collect()),
     }
 }
 
@@ -441,6 +442,9 @@ fn format_elements(elements: &Elements<'_>, aligned: bool) -> Option<Vec<String>
         Elements::Int(values, _) => values.iter().map(ToString::to_string).collect(),
         Elements::Text(values) if aligned => return Some(values.iter().map(|text| repr(text)).collect()),
         Elements::Text(values) => values.iter().map(ToString::to_string).collect(),
+        Elements::PartialText(values) => {
+            values.iter().map(|value| value.as_deref().unwrap_or("nan").to_owned()).collect()
+        }
     };
     let width = if aligned { cells.iter().map(String::len).max().unwrap_or_default() } else { 0 };
     Some(cells.iter().map(|cell| format!("{cell:>width$}")).collect())

@@ -542,6 +542,8 @@ mod tests {
 
     #[test]
     fn irregular_tensors_travel_as_json() {
+        static SPACES: [u8; LONG] = [b' '; LONG];
+
         let mut nested = Tensor::from_elements("n", vec![1, 2], &[1_i8, 2]).unwrap();
         nested.nested = true;
         let json = Bytes::from_static(br#"["a",null]"#);
@@ -557,7 +559,7 @@ mod tests {
         assert_eq!(serde_json::to_value(heads).unwrap(), expected);
         assert!(tail.concat().windows(json.len()).any(|part| part == json));
         let head = json!({"outputs": [{"name": "y", "size": LONG, "json": true}]});
-        assert!(is_long(&frame(FrameKind::Answer, &head, &[b' '; LONG])), "its JSON is checked");
+        assert!(is_long(&frame(FrameKind::Answer, &head, &SPACES)), "its JSON is checked");
     }
 
     #[test]

@@ -88,6 +88,7 @@ pub(super) async fn load(
         streams: loaded.streams,
         description: Description {
             backend: "python",
+            tensor_rule: TensorRule::AsSent,
             reads_headers: true,
             answers_warmup: true,
             metadata: Some(loaded.metadata),

@@ -47,6 +47,15 @@ impl IrregularData {
         &self.reason
     }
 
+    /// Returns the texts of a column, of which some are missing: a list of strings and `null`, or of lists with one each.
+    pub fn texts(&self) -> Option<Vec<Option<String>>> {
+        let flat = serde_json::from_slice(&self.json).ok();
+        flat.or_else(|| {
+            let nested: Vec<[Option<String>; 1]> = serde_json::from_slice(&self.json).ok()?;
+            Some(nested.into_iter().map(|[text]| text).collect())
+        })
+    }
+
     /// Returns the text if the data is one string.
     pub fn as_text(&self) -> Option<String> {
         serde_json::from_slice(&self.json).ok()
@@ -126,6 +135,17 @@ mod tests {
             (r#"{"a":[1]}"#, 1),
         ] {
             assert_eq!(elements(text), Some(wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn texts_are_those_of_a_column() {
+        let texts = |json: &'static str| IrregularData::new(Bytes::from_static(json.as_bytes()), "").unwrap().texts();
+        let wanted = Some(vec![Some("a".to_owned()), None]);
+        assert_eq!(texts(r#"["a",null]"#), wanted);
+        assert_eq!(texts(r#"[["a"],[null]]"#), wanted);
+        for json in [r#"["a",1]"#, r#"[["a"],null]"#, r#"[["a",null]]"#, r#""a""#, "null", "{}"] {
+            assert_eq!(texts(json), None, "{json}");
         }
     }
 

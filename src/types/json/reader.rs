@@ -215,6 +215,7 @@ impl TensorReader {
         tensor.shape = tensor.resolve_shape(&shape)?;
         match self.rule {
             TensorRule::Strict => tensor.check()?,
+            TensorRule::MissingText => check_texts(&tensor)?,
             TensorRule::AsSent => keep_form(&mut tensor, text, &levels)?,
         }
         Ok(tensor)
@@ -236,9 +237,14 @@ impl TensorReader {
             Ok(data) => return Ok(data),
             Err(error) => error,
         };
-        let is_irregular =
-            matches!(error, ReadError::Element { .. } | ReadError::Ragged { .. } | ReadError::TooDeep { .. });
-        if self.rule == TensorRule::Strict || !is_irregular {
+        let may_be_irregular = match error {
+            ReadError::Element { .. } => {
+                self.rule == TensorRule::AsSent || self.rule == TensorRule::MissingText && datatype == Datatype::Bytes
+            }
+            ReadError::Ragged { .. } | ReadError::TooDeep { .. } => self.rule == TensorRule::AsSent,
+            _ => false,
+        };
+        if !may_be_irregular {
             return Err(error);
         }
         cursor.position = start;
@@ -271,6 +277,19 @@ fn keep_form(tensor: &mut Tensor, text: Option<Cursor<'_>>, levels: &Levels) -> 
         }
     }
     Ok(())
+}
+
+/// Checks a tensor that may be a column of texts of which some are missing.
+fn check_texts(tensor: &Tensor) -> Result<(), TensorError> {
+    let is_column = matches!(tensor.shape[..], [_] | [_, 1]);
+    match &tensor.data {
+        TensorData::Irregular(data)
+            if is_column && data.texts().is_some_and(|texts| texts.len() == tensor.shape[0]) =>
+        {
+            Ok(())
+        }
+        _ => tensor.check(),
+    }
 }
 
 fn one_value(input: &str) -> String {

@@ -121,6 +121,12 @@ impl Categories {
             Elements::F64(values) => values.iter().map(|&value| self.number(value)).collect(),
             Elements::Int(values, _) => values.iter().map(|value| self.integers.get(value).copied()).collect(),
             Elements::Text(values) => values.iter().map(|value| self.texts.get(value).copied()).collect(),
+            Elements::PartialText(values) => {
+                let find = |value: &Option<Arc<str>>| {
+                    value.as_ref().map_or(self.missing, |text| self.texts.get(text).copied())
+                };
+                values.iter().map(find).collect()
+            }
         }
     }
 }
