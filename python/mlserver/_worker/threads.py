@@ -92,7 +92,7 @@ class ModelThreads:
     async def run(self, function: Callable[[], Any]) -> Any:
         """Runs a function, and returns its result. If the task is cancelled, a running function is awaited first."""
         result = Result()
-        # Whoever acquires it either runs the function or withdraws it.
+        # The thread that acquires it either runs the function or withdraws it.
         turn = threading.Lock()
 
         def run() -> None:
