@@ -6,9 +6,9 @@ use uuid::Uuid;
 
 use super::lines::{InputLine, MAX_LINE};
 use super::table::TableRequest;
-use crate::types::json::{JsonRequest, ReadError, ShapeRule, read_request_with};
+use crate::types::json::{JsonRequest, ReadError, read_request_with};
 use crate::types::merge::{self, BatchKey, BatchShare};
-use crate::types::{InferenceRequest, Parameters, Tensor};
+use crate::types::{InferenceRequest, Parameters, Tensor, TensorRule};
 
 /// Rows that can share a request.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ fn read(line: &InputLine) -> Result<JsonRequest, String> {
         }
     };
     // The model may be in Python.
-    let read_request = |text: &[u8]| read_request_with(text, None, ShapeRule::PlainString);
+    let read_request = |text: &[u8]| read_request_with(text, None, TensorRule::AsSent);
     let wrapped = |start: &[u8], end: &[u8]| read_request(&[start, text, end].concat());
     let read = match text.first() {
         None => return Err("the line is empty".to_owned()),

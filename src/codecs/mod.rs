@@ -16,6 +16,10 @@ pub enum CodecError {
         "There was an error encoding / decoding the payload: The '{codec}' codec only supports a single input tensor ({found} were received)"
     )]
     SingleTensor { codec: &'static str, found: usize },
+    #[error(
+        "the request has no inputs: send one tensor of shape [rows, columns] in `inputs`, or with the content type `pd` one for each column"
+    )]
+    NoInputs,
     /// The shape of an input is not that of its elements.
     #[error(transparent)]
     Tensor(#[from] TensorError),
@@ -96,6 +100,7 @@ fn arrange<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<D
         Some("pd") => DecodedInputs::frame(&request.inputs),
         _ => match &request.inputs[..] {
             [input] => Ok(DecodedInputs::Array(input)),
+            [] => Err(CodecError::NoInputs),
             inputs => Err(CodecError::SingleTensor { codec: "np", found: inputs.len() }),
         },
     }

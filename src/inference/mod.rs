@@ -30,7 +30,9 @@ use crate::registry::{ModelState, NotFound, QueueFull, RegisteredModel, Registry
 use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::Traces;
-use crate::types::{ByteBudget, CustomCall, CustomReply, InferenceRequest, InferenceResponse, OverBudget, Priority};
+use crate::types::{
+    ByteBudget, CustomCall, CustomReply, InferenceRequest, InferenceResponse, OverBudget, Priority, TensorRule,
+};
 use admission::AdmissionSlots;
 use queued::{QueueEntry, RequestTiming};
 pub use stream::StreamLimits;
@@ -217,6 +219,7 @@ pub struct Inference {
     phase: Arc<AtomicU8>,
     cache: Option<ResponseCache>,
     server_timing: bool,
+    strict_tensors: bool,
     traces: Traces,
 }
 
@@ -237,7 +240,7 @@ impl Inference {
         let phase = Arc::new(AtomicU8::new(phase::SERVING));
         let slots = AdmissionSlots::new(max_in_flight.get());
         let (streams, traces) = (StreamSlots::new(StreamLimits::default()), Traces::default());
-        Self { registry, slots, streams, phase, cache: None, server_timing: false, traces }
+        Self { registry, slots, streams, phase, cache: None, server_timing: false, strict_tensors: false, traces }
     }
 
     /// Sets the limits of streams of responses.
@@ -267,6 +270,12 @@ impl Inference {
     #[must_use]
     pub fn with_server_timing(self, server_timing: bool) -> Self {
         Self { server_timing, ..self }
+    }
+
+    /// Sets whether models in Python, too, only get tensors whose data has the declared datatype and shape.
+    #[must_use]
+    pub fn with_strict_tensors(self, strict_tensors: bool) -> Self {
+        Self { strict_tensors, ..self }
     }
 
     /// Records the spans of requests in `traces`.
@@ -339,6 +348,14 @@ impl Inference {
         }
         let model = self.registry.find(name, version).inspect_err(|_| self.registry.count_unknown_model())?;
         Ok(ModelTarget { model, with_version: version.is_some(), deadline: None, traces: self.traces.clone() })
+    }
+
+    /// Returns which tensors a model takes. Transports read requests by this rule.
+    pub fn tensor_rule(&self, model: &RegisteredModel) -> TensorRule {
+        match &model.state {
+            ModelState::Ready(runtime) if !self.strict_tensors => runtime.description().tensor_rule(),
+            ModelState::Ready(_) | ModelState::Loading | ModelState::Failed { .. } => TensorRule::Strict,
+        }
     }
 
     /// Returns the admission of a new request, which has no slot yet.

@@ -22,8 +22,9 @@ use std::sync::Arc;
 use futures_core::Stream;
 use futures_util::{StreamExt, stream};
 
-use crate::types::json::ShapeRule;
-use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata};
+use crate::types::{
+    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, TensorRule,
+};
 
 use error::OutputError;
 pub use error::{FamilyError, LoadError, RuntimeError, RuntimeErrorKind};
@@ -115,9 +116,9 @@ impl Description {
         Self { backend: "native", reads_headers: false, answers_warmup: false, metadata: None, routes: Vec::new() }
     }
 
-    /// Returns how strictly the shapes of requests in JSON must match their data.
-    pub fn shape_rule(&self) -> ShapeRule {
-        if self.backend == "python" { ShapeRule::PlainString } else { ShapeRule::Exact }
+    /// Returns which tensors the model takes.
+    pub fn tensor_rule(&self) -> TensorRule {
+        if self.backend == "python" { TensorRule::AsSent } else { TensorRule::Strict }
     }
 }
 

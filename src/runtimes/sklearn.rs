@@ -282,7 +282,8 @@ fn texts(tensor: &Tensor) -> Elements<'_> {
         TensorData::Variable(bytes) => {
             Elements::Text(bytes.iter().map(|text| String::from_utf8_lossy(text).into()).collect())
         }
-        TensorData::Fixed(_) => Elements::Text(Vec::new()),
+        // The codecs have refused irregular data.
+        TensorData::Fixed(_) | TensorData::Irregular(_) => Elements::Text(Vec::new()),
     }
 }
 
@@ -309,7 +310,7 @@ fn integers(tensor: &Tensor, int: IntType) -> Elements<'_> {
         }
         IntType::Bool => match &tensor.data {
             TensorData::Fixed(bytes) => bytes.iter().map(|&byte| i64::from(byte)).collect(),
-            TensorData::Variable(_) => Cow::default(),
+            TensorData::Variable(_) | TensorData::Irregular(_) => Cow::default(),
         },
     };
     Elements::Int(values, int)
@@ -335,7 +336,7 @@ pub(super) fn tensor(name: &str, shape: Vec<usize>, elements: Elements<'_>) -> R
             let texts: BytesElements = values.iter().map(|text| text.as_bytes()).collect();
             let data = TensorData::Variable(texts.with_text(true));
             let (name, datatype) = (name.to_owned(), Datatype::Bytes);
-            let tensor = Tensor { name, datatype, shape, parameters: Parameters::new(), data };
+            let tensor = Tensor { name, datatype, shape, parameters: Parameters::new(), data, nested: false };
             tensor.check().map(|()| tensor)
         }
     };

@@ -75,6 +75,7 @@ pub struct Settings {
     /// `None` if the ports of requests serve the repository API, too.
     pub admin_port: Option<u16>,
     pub server_timing: bool,
+    pub strict_tensors: bool,
     #[serde(deserialize_with = "convert::seconds")]
     pub shutdown_delay: Duration,
     #[serde(deserialize_with = "convert::seconds")]

@@ -230,6 +230,12 @@ pub static SERVER: SettingGroup = SettingGroup {
             "Add a Server-Timing header with queue and prediction times to responses",
         ),
         SettingField::new(
+            "strict_tensors",
+            FieldKind::Bool,
+            FieldDefault::Bool(false),
+            "Refuse data that does not have its datatype and shape for models in Python, too",
+        ),
+        SettingField::new(
             "shutdown_delay",
             SECONDS,
             FieldDefault::Float(0.0),

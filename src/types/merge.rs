@@ -37,7 +37,7 @@ pub struct SplitError {
 
 impl BatchShare {
     /// Returns the share of a request in a batch, or `None` if it cannot be batched: its inputs have no rows or different
-    /// numbers of rows, or one of their parameters is a list, which would look like the values of several requests.
+    /// numbers of rows, one is irregular, or one of their parameters is a list, which would look like the values of several requests.
     pub fn of(request: &InferenceRequest) -> Option<Self> {
         let rows = request.inputs.first()?.rows().filter(|&rows| rows > 0)?;
         let mut key = BatchKeyWriter::default();
@@ -88,6 +88,7 @@ impl BatchKeyWriter {
         self.text(input.datatype.name());
         let is_text = matches!(&input.data, TensorData::Variable(elements) if elements.is_text());
         self.number(usize::from(is_text));
+        self.number(usize::from(input.nested));
         self.number(input.shape.len());
         for &dimension in &input.shape[1..] {
             self.number(dimension);

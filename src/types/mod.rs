@@ -29,5 +29,5 @@ pub use parameters::Parameters;
 pub use priority::{Priority, PriorityQueue, PriorityScheduler, QueuePosition};
 pub use request::{InferenceRequest, InferenceResponse, RequestedOutput};
 pub use shedding::{LoadShedder, Overload};
-pub use tensor::{BytesElements, Element, Tensor, TensorData, TensorError, short};
+pub use tensor::{BytesElements, Element, Tensor, TensorData, TensorError, TensorRule, short};
 pub use trace::TraceContext;

@@ -69,6 +69,7 @@ mod tests {
             let at = match &tensor.data {
                 TensorData::Fixed(bytes) => bytes.as_ptr(),
                 TensorData::Variable(elements) => elements.iter().next().unwrap().as_ptr(),
+                TensorData::Irregular(_) => unreachable!("raw data is no JSON"),
             };
             assert!(whole.contains(&at), "{datatype}");
             assert_eq!(tensor.to_raw().unwrap(), body);

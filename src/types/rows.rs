@@ -31,9 +31,10 @@ impl Tensor {
                 TensorData::Fixed(bytes.slice(elements.start * width..elements.end * width))
             }
             TensorData::Variable(all) => TensorData::Variable(all.slice(elements)?),
+            TensorData::Irregular(_) => return None,
         };
         let (name, parameters) = (self.name.clone(), self.parameters.clone());
-        Some(Self { name, datatype: self.datatype, shape, parameters, data })
+        Some(Self { name, datatype: self.datatype, shape, parameters, data, nested: self.nested })
     }
 
     /// Concatenates the rows of tensors. The result has the name and the parameters of the first.
@@ -69,9 +70,10 @@ impl Tensor {
                 let elements: BytesElements = parts.into_iter().flat_map(BytesElements::iter).collect();
                 TensorData::Variable(elements.with_text(text))
             }
+            TensorData::Irregular(_) => return None,
         };
         let (name, parameters) = (first.name.clone(), first.parameters.clone());
-        Some(Self { name, datatype: first.datatype, shape, parameters, data })
+        Some(Self { name, datatype: first.datatype, shape, parameters, data, nested: first.nested })
     }
 }
 
@@ -83,7 +85,7 @@ mod tests {
     fn texts(shape: &[usize], texts: &[&str]) -> Tensor {
         let data = TensorData::Variable(texts.iter().collect::<BytesElements>().with_text(true));
         let (name, datatype) = ("t".to_owned(), Datatype::Bytes);
-        Tensor { name, datatype, shape: shape.to_vec(), parameters: Parameters::new(), data }
+        Tensor { name, datatype, shape: shape.to_vec(), parameters: Parameters::new(), data, nested: false }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use bytemuck::Pod;
 use bytes::Bytes;
 use half::{bf16, f16};
 
+use super::json::IrregularData;
 use super::{Datatype, Parameters, raw};
 
 #[cfg(target_endian = "big")]
@@ -21,6 +22,8 @@ pub struct Tensor {
     pub shape: Vec<usize>,
     pub parameters: Parameters,
     pub data: TensorData,
+    /// Whether the client sent arrays nested as in the shape, which models in Python see again.
+    pub nested: bool,
 }
 
 /// The elements of a tensor.
@@ -30,6 +33,32 @@ pub enum TensorData {
     Fixed(Bytes),
     /// Elements of a [`Datatype::Bytes`] tensor.
     Variable(BytesElements),
+    /// Data without the declared datatype or shape. Only models in Python get it, or send it.
+    Irregular(IrregularData),
+}
+
+/// Which tensors a reader accepts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TensorRule {
+    /// The data has the declared datatype, and as many elements as the shape.
+    #[default]
+    Strict,
+    /// All data that the original gives to models. Of data that is not regular, [`Tensor::check`] says why.
+    AsSent,
+}
+
+impl TensorRule {
+    /// Checks tensors that were read as they were sent.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first tensor that the rule excludes.
+    pub fn check(self, tensors: &[Tensor]) -> Result<(), TensorError> {
+        match self {
+            Self::Strict => tensors.iter().try_for_each(Tensor::check),
+            Self::AsSent => Ok(()),
+        }
+    }
 }
 
 impl TensorData {
@@ -180,8 +209,17 @@ pub enum TensorError {
     /// Only in the raw form: the length before a BYTES element, or the element itself, exceeds the buffer.
     #[error("tensor `{short_name}`: BYTES element {index} needs {wanted} bytes, but {left} are left", short_name = short(.name))]
     Truncated { name: String, index: usize, wanted: usize, left: usize },
+    /// The data of a tensor is irregular, for this reason.
+    #[error("{reason}")]
+    Irregular { reason: Box<str> },
     #[error("tensor `{short_name}`: BYTES element {index} has {found} bytes, more than the 4294967295 of the raw form", short_name = short(.name))]
     TooLong { name: String, index: usize, found: usize },
+}
+
+impl From<&IrregularData> for TensorError {
+    fn from(data: &IrregularData) -> Self {
+        Self::Irregular { reason: data.reason().into() }
+    }
 }
 
 impl Tensor {
@@ -197,6 +235,7 @@ impl Tensor {
             shape,
             parameters: Parameters::new(),
             data: TensorData::Fixed(Bytes::copy_from_slice(bytemuck::cast_slice(elements))),
+            nested: false,
         };
         tensor.check()?;
         Ok(tensor)
@@ -213,7 +252,7 @@ impl Tensor {
     ) -> Result<Self, TensorError> {
         let name = name.into();
         let data = TensorData::from_raw(&name, datatype, bytes)?;
-        let tensor = Self { name, datatype, shape, parameters: Parameters::new(), data };
+        let tensor = Self { name, datatype, shape, parameters: Parameters::new(), data, nested: false };
         tensor.check()?;
         Ok(tensor)
     }
@@ -222,18 +261,22 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// Fails if the length of a BYTES element does not fit in 4 bytes.
+    /// Fails if the length of a BYTES element does not fit in 4 bytes, or if the data is irregular.
     pub fn to_raw(&self) -> Result<Bytes, TensorError> {
         match &self.data {
             TensorData::Fixed(bytes) => Ok(bytes.clone()),
             TensorData::Variable(elements) => raw::join(elements, &self.name),
+            TensorData::Irregular(data) => Err(data.into()),
         }
     }
 
-    /// Checks that the number of elements in the buffer matches the shape.
+    /// Checks that the data is regular, and that the number of elements matches the shape.
     pub fn check(&self) -> Result<(), TensorError> {
         let wanted = element_count(&self.shape)
             .ok_or_else(|| TensorError::TooLarge { name: self.name.clone(), shape: self.shape.clone() })?;
+        if let TensorData::Irregular(data) = &self.data {
+            return Err(data.into());
+        }
         if let (TensorData::Fixed(bytes), Some(width)) = (&self.data, self.datatype.width())
             && bytes.len() % width != 0
         {
@@ -248,11 +291,12 @@ impl Tensor {
         }
     }
 
-    /// Returns the number of elements in the buffer.
+    /// Returns the number of elements in the data.
     pub fn len(&self) -> usize {
         match &self.data {
             TensorData::Fixed(bytes) => bytes.len() / self.datatype.width().unwrap_or(1),
             TensorData::Variable(elements) => elements.len(),
+            TensorData::Irregular(data) => data.elements(),
         }
     }
 
@@ -265,7 +309,20 @@ impl Tensor {
         match &self.data {
             TensorData::Fixed(bytes) => bytes.len(),
             TensorData::Variable(elements) => elements.size() + elements.len() * size_of::<Range<usize>>(),
+            TensorData::Irregular(data) => data.json().len() + data.reason().len(),
         }
+    }
+
+    /// Returns the tensor with one string as its only element, if that is the data of a BYTES tensor, or else as it is.
+    pub fn text_as_element(&self) -> Cow<'_, Self> {
+        match &self.data {
+            TensorData::Irregular(data) if self.datatype == Datatype::Bytes => data.as_text().map(|text| {
+                let elements = std::iter::once(text).collect::<BytesElements>().with_text(true);
+                Cow::Owned(Self { data: TensorData::Variable(elements), ..self.clone() })
+            }),
+            _ => None,
+        }
+        .unwrap_or(Cow::Borrowed(self))
     }
 
     /// Returns the elements as numbers, or `None` if `T` is not the element type of this datatype.
@@ -319,8 +376,14 @@ mod tests {
     #[test]
     fn byte_len_counts_the_spans_of_bytes() {
         let data = TensorData::Variable(["", "", "abc"].iter().collect());
-        let texts =
-            Tensor { name: "x".into(), datatype: Datatype::Bytes, shape: vec![3], parameters: Parameters::new(), data };
+        let texts = Tensor {
+            name: "x".into(),
+            datatype: Datatype::Bytes,
+            shape: vec![3],
+            parameters: Parameters::new(),
+            data,
+            nested: false,
+        };
         assert_eq!(texts.byte_len(), 3 + 3 * 16);
         assert_eq!(texts.slice_rows(1..3).unwrap().byte_len(), 3 + 2 * 16);
         let spans = vec![0..1, 1..3];

@@ -119,6 +119,7 @@ fn config_show_prints_every_value_and_its_source() {
       repository_api = true (default)
       admin_port = null (default)
       server_timing = false (default)
+      strict_tensors = false (default)
       shutdown_delay = 0.0 (default)
       shutdown_grace_period = 30.0 (default)
       grpc_port = 8081 (default)

@@ -2,6 +2,7 @@
 
 mod custom_repository;
 mod environments;
+mod irregular;
 mod pools;
 mod shapes;
 mod supervision;

@@ -238,7 +238,7 @@ fn inconsistent_data_answers_400_with_position() {
     {"name":"x","shape":[1,4],"datatype":"BOOL","data":[true,false,true,2]}]} -> 400 input `x`: element 3 is not a valid BOOL: expected true, false, 1 or 0
     {"name":"x","shape":[1,4],"datatype":"BYTES","data":["a","b","c","d"]}]} -> 400 input `x` is BYTES, but this model expects numbers
     {"name":"x","shape":[1,4],"datatype":"BYTES","data":[1,2,3,4]}]} -> 400 input `x`: element 0 is not a valid BYTES: expected a string
-    ]} -> 400 There was an error encoding / decoding the payload: The 'np' codec only supports a single input tensor (0 were received)
+    ]} -> 400 the request has no inputs: send one tensor of shape [rows, columns] in `inputs`, or with the content type `pd` one for each column
     "#);
     assert_still_serves(&server);
 }

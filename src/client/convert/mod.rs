@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::row::FAILURE_PREFIX;
 use crate::types::json::read_response;
-use crate::types::{Datatype, Tensor};
+use crate::types::{Datatype, Tensor, TensorData};
 
 /// The limit on the number of columns.
 const MAX_COLUMNS: usize = 10_000;
@@ -134,6 +134,9 @@ pub(super) fn count(path: &Path, form: OutputFormat) -> io::Result<(u64, u64)> {
 
 /// Adds the columns of an output, or widens those that it has.
 fn add_output(groups: &mut Vec<ColumnGroup>, output: &Tensor) -> io::Result<()> {
+    if let TensorData::Irregular(data) = &output.data {
+        return Err(invalid_data(format!("{}; the answers are kept as lines", data.reason())));
+    }
     let Some(group) = groups.iter_mut().find(|group| group.name == output.name) else {
         if groups.len() == MAX_COLUMNS {
             return Err(invalid_data(format!(
@@ -154,8 +157,9 @@ fn add_output(groups: &mut Vec<ColumnGroup>, output: &Tensor) -> io::Result<()> 
 impl ColumnGroup {
     /// Reports whether an output fits into these columns.
     fn holds(&self, output: &Tensor) -> bool {
+        let is_regular = !matches!(output.data, TensorData::Irregular(_));
         let datatype = self.datatype == output.datatype || self.datatype == Datatype::Bytes;
-        datatype && self.width >= output.len() && self.name == output.name
+        is_regular && datatype && self.width >= output.len() && self.name == output.name
     }
 
     /// Returns the names of the columns.
@@ -229,10 +233,11 @@ impl OutputElement<'_> {
 
 /// Returns the elements of an output.
 fn elements(tensor: &Tensor) -> Vec<OutputElement<'_>> {
-    use crate::types::TensorData;
     let bytes = match &tensor.data {
         TensorData::Variable(elements) => return elements.iter().map(OutputElement::Text).collect(),
         TensorData::Fixed(bytes) => bytes,
+        // No column holds it.
+        TensorData::Irregular(_) => return Vec::new(),
     };
     macro_rules! numbers {
         ($type:ty, $variant:ident) => {

@@ -213,7 +213,14 @@ impl<'s> TableBuilder<'s> {
                 }
                 _ => (TensorData::Fixed(Bytes::from(values.bytes)), Parameters::new()),
             };
-            Tensor { name: column.name.clone(), datatype: column.datatype, shape: vec![rows, 1], parameters, data }
+            Tensor {
+                name: column.name.clone(),
+                datatype: column.datatype,
+                shape: vec![rows, 1],
+                parameters,
+                data,
+                nested: false,
+            }
         });
         let inputs = inputs.collect();
         let request =

@@ -60,7 +60,10 @@ impl NpyTable {
         let data = data.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let shape = [&[rows], &self.shape[..]].concat();
         let parameters = Parameters::with_content_type("np");
-        Ok(Some((Tensor { name: INPUT_NAME.to_owned(), datatype: self.datatype, shape, parameters, data }, taken)))
+        Ok(Some((
+            Tensor { name: INPUT_NAME.to_owned(), datatype: self.datatype, shape, parameters, data, nested: false },
+            taken,
+        )))
     }
 }
 

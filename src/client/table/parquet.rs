@@ -156,7 +156,14 @@ impl ParquetColumn {
         };
         let is_text = self.datatype == Datatype::Bytes;
         let parameters = if is_text { Parameters::with_content_type("str") } else { Parameters::new() };
-        Ok(Tensor { name: self.name.clone(), datatype: self.datatype, shape: vec![rows, 1], parameters, data })
+        Ok(Tensor {
+            name: self.name.clone(),
+            datatype: self.datatype,
+            shape: vec![rows, 1],
+            parameters,
+            data,
+            nested: false,
+        })
     }
 
     /// Reads the next values, of which some may be missing.

@@ -71,6 +71,7 @@ pub(super) async fn start(
         .with_byte_budget(budget)
         .with_stream_limits(streams)
         .with_server_timing(settings.server_timing)
+        .with_strict_tensors(settings.strict_tensors)
         .with_traces(traces);
     if let Some(options) = cache_options(settings) {
         inference = inference.with_cache(ResponseCache::new(options, compute.clone(), &mut metrics));

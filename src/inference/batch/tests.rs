@@ -75,6 +75,7 @@ fn is_poisoned(input: &Tensor) -> bool {
             bytes.chunks(input.datatype.width().unwrap()).any(|element| element.first() == Some(&POISON))
         }
         TensorData::Variable(elements) => elements.iter().any(|element| element.first() == Some(&POISON)),
+        TensorData::Irregular(_) => false,
     }
 }
 
@@ -85,6 +86,7 @@ fn turned(input: &Tensor) -> Tensor {
             let turned = elements.iter().map(|element| element.iter().rev().copied().collect::<Vec<_>>());
             TensorData::Variable(turned.collect::<BytesElements>().with_text(elements.is_text()))
         }
+        TensorData::Irregular(data) => TensorData::Irregular(data.clone()),
     };
     Tensor { data, ..input.clone() }
 }
@@ -663,7 +665,10 @@ fn tensor(name: &'static str) -> impl Strategy<Value = (Tensor, usize)> {
         } else {
             data
         };
-        (Tensor { name: name.to_owned(), datatype, shape: trailing, parameters, data }, usize::from(seed))
+        (
+            Tensor { name: name.to_owned(), datatype, shape: trailing, parameters, data, nested: false },
+            usize::from(seed),
+        )
     })
 }
 

@@ -42,6 +42,7 @@ fn add_tensor(hasher: &mut Hasher, tensor: &Tensor) {
         add_length(hasher, dimension);
     }
     add_parameters(hasher, &tensor.parameters);
+    hasher.update(&[u8::from(tensor.nested)]);
     match &tensor.data {
         TensorData::Fixed(bytes) => {
             hasher.update(&[0]);
@@ -54,6 +55,10 @@ fn add_tensor(hasher: &mut Hasher, tensor: &Tensor) {
             for element in elements.iter() {
                 add_bytes(hasher, element);
             }
+        }
+        TensorData::Irregular(data) => {
+            hasher.update(&[3]);
+            add_bytes(hasher, data.json());
         }
     }
 }
@@ -124,6 +129,7 @@ fn add_length(hasher: &mut Hasher, length: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::json::IrregularData;
     use bytes::Bytes;
     use proptest::collection::vec;
     use proptest::option;
@@ -183,9 +189,22 @@ mod tests {
         let fixed = vec(0..2_u8, 0..3).prop_map(|bytes| TensorData::Fixed(Bytes::from(bytes)));
         let variable = (vec(text(), 0..3), any::<bool>())
             .prop_map(|(texts, text)| TensorData::Variable(BytesElements::from_iter(texts).with_text(text)));
+        let irregular = vec(0..3_u8, 0..2).prop_map(|values| {
+            let json = Bytes::from(format!("{values:?}"));
+            TensorData::Irregular(IrregularData::new(json, "").unwrap())
+        });
+        let data = prop_oneof![fixed, variable, irregular];
         let datatype = prop_oneof![Just(Datatype::Uint8), Just(Datatype::Int8), Just(Datatype::Bytes)];
-        (text(), datatype, vec(0..3_usize, 0..3), parameters(), prop_oneof![fixed, variable])
-            .prop_map(|(name, datatype, shape, parameters, data)| Tensor { name, datatype, shape, parameters, data })
+        (text(), datatype, vec(0..3_usize, 0..3), parameters(), data, any::<bool>()).prop_map(
+            |(name, datatype, shape, parameters, data, nested)| Tensor {
+                name,
+                datatype,
+                shape,
+                parameters,
+                data,
+                nested,
+            },
+        )
     }
 
     fn keyed_request() -> impl Strategy<Value = KeyedRequest> {
@@ -249,7 +268,7 @@ mod tests {
         let keyed = |text: bool| {
             let data = TensorData::Variable(BytesElements::from_iter(["a"]).with_text(text));
             let (name, datatype) = ("x".to_owned(), Datatype::Bytes);
-            let input = Tensor { name, datatype, shape: vec![1], parameters: Parameters::new(), data };
+            let input = Tensor { name, datatype, shape: vec![1], parameters: Parameters::new(), data, nested: false };
             (String::new(), None, 0, InferenceRequest { inputs: vec![input], ..InferenceRequest::default() })
         };
         assert_ne!(key(&keyed(true)), key(&keyed(false)));

@@ -19,6 +19,7 @@ pub(super) fn detach(response: &mut InferenceResponse) {
             TensorData::Variable(elements) => {
                 *elements = elements.iter().collect::<BytesElements>().with_text(elements.is_text());
             }
+            TensorData::Irregular(data) => data.detach(),
         }
     }
 }

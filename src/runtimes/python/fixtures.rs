@@ -43,6 +43,7 @@ fn numbers() -> Tensor {
         shape: vec![1, 2],
         parameters: parameters(&json!({"content_type": "np"})),
         data: TensorData::Fixed(Bytes::from_static(&[0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0])),
+        nested: false,
     }
 }
 
@@ -53,6 +54,7 @@ fn request() -> InferenceRequest {
         shape: shape.to_vec(),
         parameters: Parameters::new(),
         data,
+        nested: false,
     };
     let elements = |bytes: &'static [u8], spans: Vec<std::ops::Range<usize>>, text| {
         TensorData::Variable(BytesElements::new(Bytes::from_static(bytes), spans).unwrap().with_text(text))

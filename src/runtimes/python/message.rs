@@ -10,9 +10,10 @@ use serde_json::Value;
 
 use super::frame::{Frame, FrameError, FrameKind, OutgoingFrame};
 use crate::telemetry::exposition::Family;
+use crate::types::json::IrregularData;
 use crate::types::{
     BytesElements, CustomCall, CustomReply, Datatype, InferenceRequest, InferenceResponse, ModelMetadata, Parameters,
-    RequestedOutput, Tensor, TensorData, TensorError,
+    RequestedOutput, Tensor, TensorData, TensorError, short,
 };
 
 /// Each tensor starts at a multiple of this in a tail, in bytes.
@@ -168,6 +169,8 @@ pub(super) enum MessageError {
     Datatype { name: String, datatype: String },
     #[error("output `{name}` is longer than its frame")]
     OutOfBounds { name: String },
+    #[error("the data of output `{name}` is not JSON, nests deeper than 127 levels, or has a number beyond a double")]
+    Json { name: String },
     #[error(transparent)]
     Tensor(#[from] TensorError),
     #[error("the handler returned status {status}, expected 200 to 999")]
@@ -182,7 +185,11 @@ impl MessageError {
     /// Returns whether the model's code caused the error, not the worker.
     pub(super) const fn is_of_model(&self) -> bool {
         match self {
-            Self::Tensor(_) | Self::Status { .. } | Self::Header { .. } | Self::TooManyHeaders { .. } => true,
+            Self::Tensor(_)
+            | Self::Json { .. }
+            | Self::Status { .. }
+            | Self::Header { .. }
+            | Self::TooManyHeaders { .. } => true,
             Self::Head { .. } | Self::Datatype { .. } | Self::OutOfBounds { .. } => false,
         }
     }
@@ -227,6 +234,10 @@ struct TensorHead<'a> {
     count: Option<usize>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     text: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    nested: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    json: bool,
 }
 
 /// The headers that the server adds itself, spelled as the original does.
@@ -279,7 +290,7 @@ pub(super) const LONG: usize = 64 << 10;
 /// Returns how many bytes of a request are copied into its frame: BYTES, but not the buffers of other tensors.
 pub(super) fn copied_bytes(request: &InferenceRequest) -> usize {
     let copied = |input: &Tensor| match &input.data {
-        TensorData::Fixed(_) => 0,
+        TensorData::Fixed(_) | TensorData::Irregular(_) => 0,
         TensorData::Variable(elements) => 4 * elements.len() + input.byte_len(),
     };
     request.inputs.iter().map(copied).sum()
@@ -316,13 +327,18 @@ fn encode_tensor<'a>(tensor: &'a Tensor, tail: &mut Vec<Bytes>) -> TensorHead<'a
             tail.push(bytes);
             (size, Some(elements.len()), elements.is_text())
         }
+        TensorData::Irregular(data) => {
+            tail.push(data.json().clone());
+            (data.json().len(), None, false)
+        }
     };
     let padding = size.next_multiple_of(ALIGNMENT) - size;
     if padding > 0 {
         tail.push(Bytes::from_static(&PADDING[..padding]));
     }
-    let Tensor { name, datatype, shape, parameters, .. } = tensor;
-    TensorHead { name, datatype: *datatype, shape, parameters, size, count, text }
+    let Tensor { name, datatype, shape, parameters, data, nested } = tensor;
+    let json = matches!(data, TensorData::Irregular(_));
+    TensorHead { name, datatype: *datatype, shape, parameters, size, count, text, nested: *nested, json }
 }
 
 fn offsets_and_elements(elements: &BytesElements) -> Bytes {
@@ -357,13 +373,16 @@ struct ResponseTensor<'a> {
     name: Cow<'a, str>,
     #[serde(borrow)]
     datatype: Cow<'a, str>,
-    shape: Vec<usize>,
+    /// Of irregular data, one may be -1.
+    shape: Vec<i128>,
     #[serde(default)]
     parameters: Parameters,
     size: usize,
     count: Option<usize>,
     #[serde(default)]
     text: bool,
+    #[serde(default)]
+    json: bool,
 }
 
 /// Reads an `answer`.
@@ -435,7 +454,7 @@ fn check_headers(found: usize) -> Result<(), MessageError> {
 }
 
 fn decode_tensor(tensor: ResponseTensor<'_>, tail: &mut Bytes) -> Result<Tensor, MessageError> {
-    let ResponseTensor { name, datatype, shape, parameters, size, count, text } = tensor;
+    let ResponseTensor { name, datatype, shape: sent, parameters, size, count, text, json } = tensor;
     let name = name.into_owned();
     if size > tail.len() {
         return Err(MessageError::OutOfBounds { name });
@@ -445,13 +464,27 @@ fn decode_tensor(tensor: ResponseTensor<'_>, tail: &mut Bytes) -> Result<Tensor,
     let Ok(datatype) = datatype.parse::<Datatype>() else {
         return Err(MessageError::Datatype { name, datatype: datatype.into_owned() });
     };
-    let data = if datatype == Datatype::Bytes {
+    let data = if json {
+        let reason = format!("output `{}`: the data is not {datatype}, and only JSON can hold it", short(&name));
+        let data = IrregularData::new(bytes, reason).ok_or_else(|| MessageError::Json { name: name.clone() })?;
+        TensorData::Irregular(data)
+    } else if datatype == Datatype::Bytes {
         let elements = count.and_then(|count| decode_elements(bytes, count));
         TensorData::Variable(elements.ok_or_else(|| MessageError::OutOfBounds { name: name.clone() })?.with_text(text))
     } else {
         TensorData::Fixed(bytes)
     };
-    let tensor = Tensor { name, datatype, shape, parameters, data };
+    let mut tensor = Tensor { name, datatype, shape: Vec::new(), parameters, data, nested: false };
+    let shape: Option<_> = sent.iter().map(|&dimension| usize::try_from(dimension).ok()).collect();
+    tensor.shape = if let Some(shape) = shape {
+        shape
+    } else {
+        let sent: Vec<_> = sent.iter().map(|&dimension| i64::try_from(dimension).unwrap_or(i64::MAX)).collect();
+        tensor.resolve_shape(&sent)?
+    };
+    if json {
+        return Ok(tensor);
+    }
     // One string may have any shape: the original's manual answers with the length of a document as its shape.
     if tensor.datatype == Datatype::Bytes && tensor.len() == 1 {
         return Ok(tensor);
@@ -505,6 +538,45 @@ mod tests {
         assert_eq!(answer("BYTES", &[3], Some(2), two).unwrap_err(), message);
         let one = b"\0\0\0\0\x02\0\0\0ab";
         assert_eq!(answer("BYTES", &[2], Some(1), one).unwrap().shape, [2], "as in the original's manual");
+    }
+
+    #[test]
+    fn irregular_tensors_travel_as_json() {
+        let mut nested = Tensor::from_elements("n", vec![1, 2], &[1_i8, 2]).unwrap();
+        nested.nested = true;
+        let json = Bytes::from_static(br#"["a",null]"#);
+        let data = TensorData::Irregular(IrregularData::new(json.clone(), "").unwrap());
+        let irregular = Tensor { name: "i".to_owned(), datatype: Datatype::Bytes, data, ..nested.clone() };
+        let irregular = Tensor { nested: false, ..irregular };
+        let mut tail = Vec::new();
+        let heads: Vec<_> = [&nested, &irregular].into_iter().map(|tensor| encode_tensor(tensor, &mut tail)).collect();
+        let expected = json!([
+            {"name": "n", "datatype": "INT8", "shape": [1, 2], "size": 2, "nested": true},
+            {"name": "i", "datatype": "BYTES", "shape": [1, 2], "size": 10, "json": true},
+        ]);
+        assert_eq!(serde_json::to_value(heads).unwrap(), expected);
+        assert!(tail.concat().windows(json.len()).any(|part| part == json));
+    }
+
+    #[test]
+    fn irregular_outputs_are_checked_to_be_json() {
+        let read = |shape: Value, tail: &'static [u8]| {
+            let output = json!({"name": "y", "datatype": "FP32", "shape": shape, "size": tail.len(), "json": true});
+            let read = read_response(&frame(FrameKind::Answer, &json!({"outputs": [output]}), tail));
+            read.map(|mut response| response.outputs.remove(0)).map_err(|error| {
+                assert!(error.is_of_model(), "{error:?}");
+                error.to_string()
+            })
+        };
+        let tensor = read(json!([2, 2]), b"\"[[1.0]]\"").unwrap();
+        let TensorData::Irregular(data) = &tensor.data else { panic!("{tensor:?}") };
+        assert_eq!((data.json().as_ref(), &tensor.shape[..]), (&b"\"[[1.0]]\""[..], &[2, 2][..]));
+        assert_eq!(data.reason(), "output `y`: the data is not FP32, and only JSON can hold it");
+        let not_json =
+            "the data of output `y` is not JSON, nests deeper than 127 levels, or has a number beyond a double";
+        assert_eq!(read(json!([1]), b"[NaN]").unwrap_err(), not_json);
+        assert_eq!(read(json!([-1]), b"[null,1]").unwrap().shape, [2]);
+        assert!(read(json!([-2]), b"[null,1]").unwrap_err().contains("cannot be inferred"));
     }
 
     #[test]

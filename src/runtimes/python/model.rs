@@ -20,8 +20,10 @@ use crate::runtimes::{
 };
 use crate::settings::ModelSettings;
 use crate::telemetry::limit::LogLimiter;
-use crate::types::json::{ShapeRule, read_request_with};
-use crate::types::{CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, PathTemplate, Priority};
+use crate::types::json::read_request_with;
+use crate::types::{
+    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, PathTemplate, Priority, TensorRule,
+};
 
 /// A model that the workers of a pool have loaded. Dropping it unloads it.
 #[derive(Debug)]
@@ -114,7 +116,7 @@ fn custom_route(handler: &HandlerInfo) -> Result<CustomRoute, PythonLoadError> {
 /// Reads the requests of the setting `warmup`.
 fn warmup_requests(settings: &ModelSettings) -> Result<Vec<InferenceRequest>, PythonLoadError> {
     let read = |(index, sample): (usize, &Value)| {
-        let read = read_request_with(sample.to_string().as_bytes(), None, ShapeRule::PlainString);
+        let read = read_request_with(sample.to_string().as_bytes(), None, TensorRule::AsSent);
         let invalid = |error| format!("the sample is not a valid inference request: {error}");
         read.map(|incoming| incoming.request).map_err(|error| PythonLoadError::Warmup { index, reason: invalid(error) })
     };
@@ -361,6 +363,7 @@ mod tests {
             shape: vec![count],
             parameters: Parameters::new(),
             data: TensorData::Variable(elements),
+            nested: false,
         };
         InferenceRequest { id: "r".to_owned(), inputs: vec![input], ..InferenceRequest::default() }
     }

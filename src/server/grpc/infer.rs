@@ -13,8 +13,8 @@ use crate::inference::Admission;
 use crate::registry::RegisteredModel;
 use crate::server::{model_headers, priority};
 use crate::telemetry::traces::RequestPhase;
-use crate::types::protobuf::{self, ProtobufRequest, ResponseEncoder};
-use crate::types::{ByteReservation, InferenceRequest, InferenceResponse, Priority};
+use crate::types::protobuf::{self, ProtobufRequest, ReadError, ResponseEncoder};
+use crate::types::{ByteReservation, InferenceRequest, InferenceResponse, Priority, TensorRule};
 
 /// Messages of which more than this many bytes need an element-by-element conversion are decoded and encoded on the compute
 /// pool.
@@ -38,6 +38,7 @@ pub(super) async fn infer(
         read(app, message, &mut admission.reservation, priority::of_headers(headers)).await?;
     let request_bytes = admission.reservation.bytes();
     let target = app.inference.target(&model_name, model_version.as_deref())?.with_deadline(until);
+    check_tensors(app, &request, &target.model)?;
     priority::assign(&mut request, headers)?;
     request.trace = trace;
     let priority = request.priority;
@@ -66,13 +67,18 @@ pub(super) async fn read(
     let inline = message.len() <= INLINE_CONVERSION || protobuf::bytes_to_convert(&message) <= INLINE_CONVERSION;
     let length = message.len();
     let read = if inline {
-        protobuf::read_request(&message)?
+        protobuf::read_request_with(&message, TensorRule::AsSent)?
     } else {
-        app.compute.run_at(priority, move || protobuf::read_request(&message)).await??
+        app.compute.run_at(priority, move || protobuf::read_request_with(&message, TensorRule::AsSent)).await??
     };
     // Raw contents are slices of the message.
     reservation.resize(length.max(read.request.memory_bytes()))?;
     Ok(read)
+}
+
+/// Checks that the model takes the tensors of a request, which is read before the model is known.
+pub(super) fn check_tensors(app: &App, request: &InferenceRequest, model: &RegisteredModel) -> Result<(), Status> {
+    Ok(app.inference.tensor_rule(model).check(&request.inputs).map_err(ReadError::from)?)
 }
 
 /// Encodes a response with its message header, on the compute pool if it is large.

@@ -128,6 +128,7 @@ async fn open<B: RequestBody + 'static>(
         infer::read(app, message, &mut held, priority::of_headers(&headers)).await?;
     request.reservation = held;
     let target = app.inference.target(&model_name, model_version.as_deref())?.with_deadline(until);
+    infer::check_tensors(app, &request, &target.model)?;
     priority::assign(&mut request, &headers)?;
     request.trace = trace;
     infer::set_request_headers(app, &mut request, &headers, &target.model);
@@ -178,6 +179,7 @@ impl<B: RequestBody + 'static> RequestReader<B> {
         let Some((message, mut held)) = self.messages.next().await? else { return Ok(None) };
         let mut request =
             infer::read(&self.app, message, &mut held, priority::of_headers(&self.headers)).await?.request;
+        infer::check_tensors(&self.app, &request, &self.model)?;
         request.reservation = held;
         self.id.clone_into(&mut request.id);
         infer::set_request_headers(&self.app, &mut request, &self.headers, &self.model);

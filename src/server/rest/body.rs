@@ -181,7 +181,7 @@ fn json_length(headers: &HeaderMap) -> Result<Option<usize>, BodyError> {
     }
 }
 
-/// Accepts the media types of JSON, a missing type, and `application/octet-stream`, as which clients of the binary extension
+/// Accepts the media types of JSON, a missing or empty type, and `application/octet-stream`, as which clients of the binary extension
 /// also send bodies of JSON alone.
 fn check_content_type(headers: &HeaderMap) -> Result<(), BodyError> {
     let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
@@ -190,7 +190,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), BodyError> {
     }
     let text = String::from_utf8_lossy(value.as_bytes());
     let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let known = matches!(essence.as_str(), "application/json" | "application/octet-stream")
+    let known = matches!(essence.as_str(), "" | "application/json" | "application/octet-stream")
         || (essence.starts_with("application/") && essence.ends_with("+json"));
     if known { Ok(()) } else { Err(BodyError::ContentType { found: text.chars().take(100).collect() }) }
 }
@@ -244,6 +244,8 @@ mod tests {
             "Application/JSON",
             "application/x+json",
             "application/octet-stream",
+            "",
+            " ",
         ] {
             assert!(read_as(&[("content-type", name)], b"{}".to_vec(), 10).await.is_ok(), "{name}");
         }

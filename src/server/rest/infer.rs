@@ -13,11 +13,10 @@ use super::respond::{self, BodyChunks, Response};
 use super::route::Route;
 use super::{App, RequestBody};
 use crate::inference::{Admission, InferenceError, ModelTarget};
-use crate::registry::ModelState;
 use crate::server::priority;
 use crate::telemetry::traces::RequestPhase;
-use crate::types::json::{self, BinaryOutputs, JsonBody, JsonRequest, ReadError, ShapeRule, WriteOptions};
-use crate::types::{Datatype, InferenceRequest, InferenceResponse, Priority, Tensor, TraceContext};
+use crate::types::json::{self, BinaryOutputs, JsonBody, JsonRequest, ReadError, WriteOptions};
+use crate::types::{Datatype, InferenceRequest, InferenceResponse, Priority, Tensor, TensorRule, TraceContext};
 
 /// Responses with at least this many bytes of tensors to write as JSON are encoded on the compute pool.
 const LONG_RESPONSE: usize = 32 * 1024;
@@ -119,10 +118,7 @@ pub(super) async fn read<B: RequestBody>(
             timeout_at(until, received).await.map_err(|_| InferenceError::Deadline)??
         }
     };
-    let rule = match &target.model.state {
-        ModelState::Ready(runtime) => runtime.description().shape_rule(),
-        ModelState::Loading | ModelState::Failed { .. } => ShapeRule::Exact,
-    };
+    let rule = app.inference.tensor_rule(&target.model);
     let size = body.json.len() + body.binary.as_ref().map_or(0, Bytes::len);
     let JsonRequest { mut request, id, binary_outputs } = if size < LONG_BODY {
         parse(body, rule)?
@@ -143,6 +139,6 @@ fn new_id() -> String {
     Uuid::new_v4().hyphenated().encode_lower(&mut Uuid::encode_buffer()).to_owned()
 }
 
-fn parse(body: ReceivedBody, rule: ShapeRule) -> Result<JsonRequest, ReadError> {
+fn parse(body: ReceivedBody, rule: TensorRule) -> Result<JsonRequest, ReadError> {
     json::read_request_with(&body.json, body.binary, rule)
 }

@@ -8,6 +8,7 @@ mod cursor;
 mod decimal;
 mod error;
 mod float;
+mod irregular;
 mod limits;
 mod number;
 mod reader;
@@ -16,6 +17,7 @@ mod writer;
 
 pub use binary::BinaryOutputs;
 pub use error::ReadError;
-pub use reader::{JsonRequest, ShapeRule, read_request, read_request_with};
+pub use irregular::IrregularData;
+pub use reader::{JsonRequest, read_request, read_request_with};
 pub use response::read_response;
 pub use writer::{JsonBody, NonFinite, WriteError, WriteOptions, write_request, write_response};

@@ -5,13 +5,15 @@ use std::ops::Range;
 use bytes::Bytes;
 use half::{bf16, f16};
 
-use super::ReadError;
 use super::binary::{self, BinaryOutputs, BinaryPart};
 use super::cursor::{Cursor, MAX_DEPTH};
 use super::limits::JsonLimits;
 use super::number::{self, Bool, JsonElement};
-use crate::types::shape::resolve_shape;
-use crate::types::{BytesElements, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData};
+use super::{IrregularData, ReadError};
+use crate::types::{
+    BytesElements, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData, TensorError,
+    TensorRule, short,
+};
 
 /// The minimum size of an element in the text (a digit and a comma), so that a declared shape cannot reserve more memory
 /// than the text could fill.
@@ -19,17 +21,6 @@ const TEXT_PER_ELEMENT: usize = 2;
 
 /// The number of elements to reserve memory for if a dimension is open.
 const OPEN_CAPACITY: usize = 1024;
-
-/// How strictly the shape of a tensor must match its data.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ShapeRule {
-    /// The data has as many elements as the shape.
-    #[default]
-    Exact,
-    /// One string may also have any other shape, which becomes `[1]`. The original's tutorials send `"shape":[11]` with
-    /// `"data":"hello world"` to Python models.
-    PlainString,
-}
 
 /// A parsed request, with the parts that only the transport uses.
 #[derive(Debug, Clone, Default)]
@@ -42,7 +33,7 @@ pub struct JsonRequest {
     pub binary_outputs: BinaryOutputs,
 }
 
-/// Reads an inference request whose shapes must match the data. `binary` is the data after the JSON, or `None` if the whole
+/// Reads an inference request whose tensors must be regular. `binary` is the data after the JSON, or `None` if the whole
 /// body is JSON.
 ///
 /// Tensors with binary data are slices of it. Unknown keys are ignored.
@@ -52,17 +43,17 @@ pub struct JsonRequest {
 /// Fails with the position and the reason. [`ReadError::is_mismatch`] distinguishes tensors that contradict themselves from
 /// malformed requests.
 pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<JsonRequest, ReadError> {
-    read_request_with(text, binary, ShapeRule::Exact)
+    read_request_with(text, binary, TensorRule::Strict)
 }
 
-/// Reads an inference request as [`read_request`] does, with a rule for shapes.
+/// Reads an inference request as [`read_request`] does, with a rule for tensors.
 ///
 /// # Errors
 ///
 /// See [`read_request`].
-pub fn read_request_with(text: &[u8], binary: Option<Bytes>, rule: ShapeRule) -> Result<JsonRequest, ReadError> {
+pub fn read_request_with(text: &[u8], binary: Option<Bytes>, rule: TensorRule) -> Result<JsonRequest, ReadError> {
     let mut cursor = Cursor::new(text);
-    let mut tensors = TensorReader { binary: BinaryPart::new(binary), limits: JsonLimits::of_requests(), rule };
+    let mut tensors = TensorReader::new(binary, JsonLimits::of_requests(), rule);
     let mut parsed = JsonRequest::default();
     let mut inputs = None;
     if cursor.peek() != Some(b'{') {
@@ -130,7 +121,8 @@ enum InputData<'a> {
     Absent,
     /// The position of the text, because the datatype has not been read yet.
     Text(Cursor<'a>),
-    Read(TensorData),
+    /// The data, and the position of its text.
+    Read(TensorData, Cursor<'a>),
 }
 
 /// Reads the tensors of one body.
@@ -138,10 +130,14 @@ pub(super) struct TensorReader {
     /// The data after the JSON.
     pub(super) binary: BinaryPart,
     pub(super) limits: JsonLimits,
-    pub(super) rule: ShapeRule,
+    rule: TensorRule,
 }
 
 impl TensorReader {
+    pub(super) fn new(binary: Option<Bytes>, limits: JsonLimits, rule: TensorRule) -> Self {
+        Self { binary: BinaryPart::new(binary), limits, rule }
+    }
+
     /// Reads an array of tensors. `list` is its name in messages.
     pub(super) fn read_tensors(
         &mut self,
@@ -171,6 +167,7 @@ impl TensorReader {
         let mut datatype = None;
         let mut input_parameters = Parameters::new();
         let mut data = InputData::Absent;
+        let mut levels = Levels::NONE;
         cursor.object(|cursor, key| {
             match key {
                 b"name" => name = Some(string(cursor, || path(".name"))?),
@@ -178,12 +175,12 @@ impl TensorReader {
                 b"datatype" => datatype = Some(read_datatype(cursor, &path)?),
                 b"parameters" => input_parameters = parameters(cursor, &mut self.limits, || path(".parameters"))?,
                 b"data" => {
+                    let start = cursor.clone();
                     data = if let Some(datatype) = datatype {
                         let label = || label(name.as_deref(), position);
-                        let capacity = capacity(shape.as_deref(), cursor);
-                        InputData::Read(read_data(cursor, datatype, capacity, &label)?)
+                        let read = self.read_data(cursor, datatype, shape.as_deref(), &label, &mut levels)?;
+                        InputData::Read(read, start)
                     } else {
-                        let start = cursor.clone();
                         cursor.span()?;
                         InputData::Text(start)
                     };
@@ -198,29 +195,93 @@ impl TensorReader {
         let datatype = datatype.ok_or_else(|| missing(".datatype"))?;
         let shape = shape.ok_or_else(|| missing(".shape"))?;
         let size = binary::take_size(&mut input_parameters, path)?;
-        let data = match (data, size) {
+        let (data, text) = match (data, size) {
             (InputData::Absent, Some(size)) => {
                 let name = label_text();
-                TensorData::from_raw(&name, datatype, self.binary.take(&name, size)?)?
+                (TensorData::from_raw(&name, datatype, self.binary.take(&name, size)?)?, None)
             }
             (InputData::Absent, None) => return Err(missing(".data")),
             (_, Some(_)) => return Err(ReadError::TwoSources { input: label_text() }),
-            (InputData::Read(data), None) => data,
-            (InputData::Text(mut start), None) => {
-                let capacity = capacity(Some(&shape), &start);
-                read_data(&mut start, datatype, capacity, &label_text)?
+            (InputData::Read(data, start), None) => (data, Some(start)),
+            (InputData::Text(start), None) => {
+                let mut cursor = start.clone();
+                let data = self.read_data(&mut cursor, datatype, Some(&shape), &label_text, &mut levels)?;
+                (data, Some(start))
             }
         };
         let name = name.ok_or_else(|| missing(".name"))?;
-        let mut tensor = Tensor { name, datatype, shape: Vec::new(), parameters: input_parameters, data };
-        tensor.shape = resolve_shape(&shape, &tensor)?;
-        let is_plain_string = datatype == Datatype::Bytes && size.is_none() && tensor.len() == 1;
-        match tensor.check() {
-            Err(_) if is_plain_string && self.rule == ShapeRule::PlainString => tensor.shape = vec![1],
-            result => result?,
+        let parameters = input_parameters;
+        let mut tensor = Tensor { name, datatype, shape: Vec::new(), parameters, data, nested: false };
+        tensor.shape = tensor.resolve_shape(&shape)?;
+        match self.rule {
+            TensorRule::Strict => tensor.check()?,
+            TensorRule::AsSent => keep_form(&mut tensor, text, &levels)?,
         }
         Ok(tensor)
     }
+
+    /// Reads data, which stays JSON if it does not have the datatype and the rule allows that.
+    #[inline]
+    fn read_data(
+        &self,
+        cursor: &mut Cursor<'_>,
+        datatype: Datatype,
+        shape: Option<&[i64]>,
+        label: &impl Fn() -> String,
+        levels: &mut Levels,
+    ) -> Result<TensorData, ReadError> {
+        let start = cursor.position;
+        let capacity = capacity(shape, cursor);
+        let error = match read_data(cursor, datatype, capacity, label, levels) {
+            Ok(data) => return Ok(data),
+            Err(error) => error,
+        };
+        let is_irregular =
+            matches!(error, ReadError::Element { .. } | ReadError::Ragged { .. } | ReadError::TooDeep { .. });
+        if self.rule == TensorRule::Strict || !is_irregular {
+            return Err(error);
+        }
+        cursor.position = start;
+        irregular(cursor, error.to_string()).map(|data| data.ok_or(error))?
+    }
+}
+
+/// Sets what models in Python see of the form of regular data, or makes the data irregular if its form would be lost.
+///
+/// `text` is before the data, unless that was binary.
+fn keep_form(tensor: &mut Tensor, text: Option<Cursor<'_>>, levels: &Levels) -> Result<(), ReadError> {
+    if matches!(tensor.data, TensorData::Irregular(_)) {
+        return Ok(());
+    }
+    let checked = tensor.check();
+    let Some(mut text) = text else {
+        return match checked {
+            // Each element is whole, whatever the shape is.
+            Ok(()) | Err(TensorError::Count { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        };
+    };
+    let depth = levels.depth();
+    tensor.nested = depth > 1 && checked.is_ok() && levels.have(&tensor.shape);
+    // A flat list of elements needs no shape, but one value without a list, and lists in lists, do.
+    if depth == 0 || (depth > 1 && checked.is_err()) {
+        let reason = checked.err().map_or_else(|| one_value(&tensor.name), |error| error.to_string());
+        if let Some(data) = irregular(&mut text, reason)? {
+            tensor.data = data;
+        }
+    }
+    Ok(())
+}
+
+fn one_value(input: &str) -> String {
+    format!("input `{}`: the data is one value, expected an array", short(input))
+}
+
+/// Reads any JSON as irregular data, or returns `None` if Python could not read it.
+#[cold]
+fn irregular(cursor: &mut Cursor<'_>, reason: String) -> Result<Option<TensorData>, ReadError> {
+    let json = Bytes::copy_from_slice(cursor.span()?);
+    Ok(IrregularData::new(json, reason).map(TensorData::Irregular))
 }
 
 /// Returns the name of the input in messages: its own, or its position if that is not known yet.
@@ -272,29 +333,31 @@ fn read_datatype(cursor: &mut Cursor<'_>, path: &impl Fn(&str) -> String) -> Res
     name.parse().map_err(|_| ReadError::Datatype { path: path(".datatype"), found: name.chars().take(40).collect() })
 }
 
+/// Reads data of the datatype, and the form of its arrays into `levels`.
 fn read_data(
     cursor: &mut Cursor<'_>,
     datatype: Datatype,
     capacity: usize,
     label: &impl Fn() -> String,
+    levels: &mut Levels,
 ) -> Result<TensorData, ReadError> {
     match datatype {
-        Datatype::Bool => read_fixed::<Bool>(cursor, datatype, capacity, label),
-        Datatype::Uint8 => read_fixed::<u8>(cursor, datatype, capacity, label),
-        Datatype::Uint16 => read_fixed::<u16>(cursor, datatype, capacity, label),
-        Datatype::Uint32 => read_fixed::<u32>(cursor, datatype, capacity, label),
-        Datatype::Uint64 => read_fixed::<u64>(cursor, datatype, capacity, label),
-        Datatype::Int8 => read_fixed::<i8>(cursor, datatype, capacity, label),
-        Datatype::Int16 => read_fixed::<i16>(cursor, datatype, capacity, label),
-        Datatype::Int32 => read_fixed::<i32>(cursor, datatype, capacity, label),
-        Datatype::Int64 => read_fixed::<i64>(cursor, datatype, capacity, label),
-        Datatype::Fp16 => read_fixed::<f16>(cursor, datatype, capacity, label),
-        Datatype::Bf16 => read_fixed::<bf16>(cursor, datatype, capacity, label),
-        Datatype::Fp32 => read_fixed::<f32>(cursor, datatype, capacity, label),
-        Datatype::Fp64 => read_fixed::<f64>(cursor, datatype, capacity, label),
+        Datatype::Bool => read_fixed::<Bool>(cursor, datatype, capacity, label, levels),
+        Datatype::Uint8 => read_fixed::<u8>(cursor, datatype, capacity, label, levels),
+        Datatype::Uint16 => read_fixed::<u16>(cursor, datatype, capacity, label, levels),
+        Datatype::Uint32 => read_fixed::<u32>(cursor, datatype, capacity, label, levels),
+        Datatype::Uint64 => read_fixed::<u64>(cursor, datatype, capacity, label, levels),
+        Datatype::Int8 => read_fixed::<i8>(cursor, datatype, capacity, label, levels),
+        Datatype::Int16 => read_fixed::<i16>(cursor, datatype, capacity, label, levels),
+        Datatype::Int32 => read_fixed::<i32>(cursor, datatype, capacity, label, levels),
+        Datatype::Int64 => read_fixed::<i64>(cursor, datatype, capacity, label, levels),
+        Datatype::Fp16 => read_fixed::<f16>(cursor, datatype, capacity, label, levels),
+        Datatype::Bf16 => read_fixed::<bf16>(cursor, datatype, capacity, label, levels),
+        Datatype::Fp32 => read_fixed::<f32>(cursor, datatype, capacity, label, levels),
+        Datatype::Fp64 => read_fixed::<f64>(cursor, datatype, capacity, label, levels),
         Datatype::Bytes => {
             let mut sink = BytesSink { buffer: Vec::new(), spans: Vec::new(), datatype, label };
-            walk(cursor, &mut sink)?;
+            walk(cursor, &mut sink, levels)?;
             sink.spans.shrink_to_fit();
             sink.buffer.shrink_to_fit();
             let elements = BytesElements::new(Bytes::from(sink.buffer), sink.spans)
@@ -309,11 +372,12 @@ fn read_fixed<T: JsonElement>(
     datatype: Datatype,
     capacity: usize,
     label: &impl Fn() -> String,
+    levels: &mut Levels,
 ) -> Result<TensorData, ReadError> {
     let width = datatype.width().expect("only BYTES has no width, and it is read elsewhere");
     let buffer = Vec::with_capacity(capacity * width);
     let mut sink = FixedSink::<T, _> { buffer, datatype, label, element: std::marker::PhantomData };
-    walk(cursor, &mut sink)?;
+    walk(cursor, &mut sink, levels)?;
     // `Bytes` would keep what is reserved beyond the elements.
     sink.buffer.shrink_to_fit();
     Ok(TensorData::Fixed(Bytes::from(sink.buffer)))
@@ -455,12 +519,15 @@ impl<L: Fn() -> String> Sink for BytesSink<'_, L> {
 }
 
 /// Reads a scalar, a flat array, or nested arrays that must not be ragged.
-fn walk(cursor: &mut Cursor<'_>, sink: &mut impl Sink) -> Result<(), ReadError> {
+fn walk(cursor: &mut Cursor<'_>, sink: &mut impl Sink, levels: &mut Levels) -> Result<(), ReadError> {
+    if levels.lengths[0].is_some() {
+        // `data` occurs twice.
+        *levels = Levels::NONE;
+    }
     if cursor.peek() != Some(b'[') {
         return sink.element(cursor);
     }
-    let mut levels = Levels { lengths: [None; MAX_DEPTH], leaf: None };
-    walk_array(cursor, sink, &mut levels, 0)
+    walk_array(cursor, sink, levels, 0)
 }
 
 /// The lengths of the arrays of each level, given by the first array of that level.
@@ -468,6 +535,20 @@ struct Levels {
     lengths: [Option<usize>; MAX_DEPTH],
     /// The level whose arrays hold elements.
     leaf: Option<usize>,
+}
+
+impl Levels {
+    const NONE: Self = Self { lengths: [None; MAX_DEPTH], leaf: None };
+
+    /// Returns how many arrays are around each element.
+    fn depth(&self) -> usize {
+        self.lengths.iter().take_while(|length| length.is_some()).count()
+    }
+
+    /// Reports whether the arrays have these lengths.
+    fn have(&self, shape: &[usize]) -> bool {
+        self.depth() == shape.len() && shape.iter().zip(&self.lengths).all(|(&wanted, &length)| length == Some(wanted))
+    }
 }
 
 fn walk_array(
@@ -566,8 +647,8 @@ pub(super) fn parameters(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::TensorError;
     use proptest::prelude::*;
+    use serde_json::Value;
 
     fn read(text: &str) -> Result<InferenceRequest, ReadError> {
         read_request(text.as_bytes(), None).map(|parsed| parsed.request)
@@ -588,7 +669,7 @@ mod tests {
     fn texts(tensor: &Tensor) -> Vec<&str> {
         match &tensor.data {
             TensorData::Variable(elements) => elements.iter().map(|e| std::str::from_utf8(e).unwrap()).collect(),
-            TensorData::Fixed(_) => panic!("not BYTES"),
+            TensorData::Fixed(_) | TensorData::Irregular(_) => panic!("not BYTES"),
         }
     }
 
@@ -690,26 +771,89 @@ mod tests {
         assert_eq!(texts(&tensor), ["é\n", "€"]);
     }
 
+    fn read_as_sent(fields: &str) -> Result<Tensor, ReadError> {
+        let text = format!(r#"{{"inputs":[{{"name":"x",{fields}}}]}}"#);
+        read_request_with(text.as_bytes(), None, TensorRule::AsSent).map(|mut read| read.request.inputs.remove(0))
+    }
+
     #[test]
-    fn plain_string_of_another_shape_is_normalized_only_if_the_rule_allows_it() {
-        for (shape, data) in [("[5]", "\"hello\""), ("[4000000000000000,1]", "\"hello\""), ("[0]", "[\"hello\"]")] {
-            let text = format!(r#"{{"inputs":[{{"name":"x","shape":{shape},"datatype":"BYTES","data":{data}}}]}}"#);
-            assert!(matches!(read(&text), Err(ReadError::Tensor(TensorError::Count { .. }))), "{text}");
-            let read = read_request_with(text.as_bytes(), None, ShapeRule::PlainString).unwrap();
-            assert_eq!(texts(&read.request.inputs[0]), ["hello"]);
-            assert_eq!(read.request.inputs[0].shape, [1]);
-            assert_eq!(read.request.inputs[0].check(), Ok(()));
+    fn data_of_another_datatype_or_form_is_kept_as_json() {
+        for (datatype, shape, data, reason) in [
+            ("BYTES", "[2,1]", r#"["a", null]"#, "input `x`: element 1 is not a valid BYTES: expected a string"),
+            ("BYTES", "[1]", r#"{"a":[1]}"#, "input `x`: element 0 is not a valid BYTES: expected a string"),
+            ("INT8", "[1]", "[300]", "input `x`: element 0 is not a valid INT8: expected an integer from -128 to 127"),
+            ("BOOL", "[1]", "[ null ]", "input `x`: element 0 is not a valid BOOL: expected true, false, 1 or 0"),
+            (
+                "FP32",
+                "[3]",
+                "[[1,2],[3]]",
+                "input `x`: ragged data at element 3: all arrays of one level must have the same length",
+            ),
+            ("INT8", "[5]", "[[1,2],[3,4]]", "tensor `x` of shape [5] needs 5 elements, but 4 were given"),
+            ("BYTES", "[11]", r#""hello""#, "tensor `x` of shape [11] needs 11 elements, but 1 were given"),
+            ("BYTES", "[1]", r#""hello""#, "input `x`: the data is one value, expected an array"),
+        ] {
+            let orders = [
+                format!(r#""shape":{shape},"datatype":"{datatype}","data":{data}"#),
+                format!(r#""data":{data},"datatype":"{datatype}","shape":{shape}"#),
+            ];
+            for fields in orders {
+                let tensor = read_as_sent(&fields).unwrap();
+                let TensorData::Irregular(irregular) = &tensor.data else { panic!("{fields}: {tensor:?}") };
+                assert_eq!((irregular.json().as_ref(), irregular.reason()), (data.as_bytes(), reason), "{fields}");
+                assert_eq!(tensor.check(), Err(TensorError::Irregular { reason: reason.into() }));
+                assert_eq!(serde_json::to_string(&tensor.shape).unwrap(), shape);
+                assert!(!tensor.nested);
+            }
         }
-        let shape = |text: &str| {
-            read_request_with(text.as_bytes(), None, ShapeRule::PlainString)
-                .map(|read| read.request.inputs[0].shape.clone())
+        let open = read_as_sent(r#""shape":[-1,2],"datatype":"BYTES","data":[["a",null],["b","c"]]"#).unwrap();
+        assert_eq!((open.shape, open.data == TensorData::Variable(BytesElements::default())), (vec![2, 2], false));
+    }
+
+    #[test]
+    fn flat_data_of_another_shape_is_kept_with_it() {
+        for (shape, data) in
+            [("[2,11]", r#"["a","b"]"#), ("[1]", r#"["a","b"]"#), ("[4000000000000000,1]", r#"["a","b"]"#)]
+        {
+            let fields = format!(r#""shape":{shape},"datatype":"BYTES","data":{data}"#);
+            assert!(matches!(input(&fields), Err(ReadError::Tensor(TensorError::Count { .. }))), "{shape}");
+            let tensor = read_as_sent(&fields).unwrap();
+            assert_eq!(texts(&tensor), ["a", "b"]);
+            assert_eq!(serde_json::to_string(&tensor.shape).unwrap(), shape);
+        }
+        let message = |fields: &str| read_as_sent(fields).unwrap_err().to_string();
+        assert!(message(r#""shape":[-1,3],"datatype":"INT8","data":[1,2]"#).contains("cannot be inferred"));
+        let huge = message(r#""shape":[9223372036854775807,3],"datatype":"INT8","data":[1,2]"#);
+        assert!(huge.contains("more elements than memory can address"), "{huge}");
+    }
+
+    #[test]
+    fn nested_data_is_marked_if_the_shape_is_that_of_its_arrays() {
+        let nested = |shape: &str, data: &str| {
+            read_as_sent(&format!(r#""shape":{shape},"datatype":"INT8","data":{data}"#)).map(|tensor| tensor.nested)
         };
-        let matching = r#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"BYTES","data":"a"}]}"#;
-        assert_eq!(shape(matching), Ok(vec![1, 1]), "a shape that matches stays");
-        let several = r#"{"inputs":[{"name":"x","shape":[3],"datatype":"BYTES","data":["a","b"]}]}"#;
-        assert!(shape(several).is_err());
-        let number = r#"{"inputs":[{"name":"x","shape":[3],"datatype":"INT8","data":5}]}"#;
-        assert!(shape(number).is_err());
+        assert_eq!(nested("[2,2]", "[[1,2],[3,4]]"), Ok(true));
+        assert_eq!(nested("[-1,2]", "[[1,2],[3,4]]"), Ok(true));
+        assert_eq!(nested("[2,1,2]", "[[[1,2]],[[3,4]]]"), Ok(true));
+        for (shape, data) in [("[2,2]", "[1,2,3,4]"), ("[4]", "[[1,2],[3,4]]"), ("[1,4]", "[[1,2],[3,4]]")] {
+            assert_eq!(nested(shape, data), Ok(false), "{shape} {data}");
+        }
+        let twice = r#""shape":[2],"datatype":"INT8","data":[[1],[2]],"data":[1,2]"#;
+        assert!(!read_as_sent(twice).unwrap().nested, "the last data counts");
+        let native = input(r#""shape":[1,2],"datatype":"INT8","data":[[1,2]]"#).unwrap();
+        assert!(!native.nested, "only Python sees the form");
+    }
+
+    #[test]
+    fn data_that_python_could_not_read_is_refused() {
+        let nested = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+        let read = |data: &str| read_as_sent(&format!(r#""shape":[1],"datatype":"INT64","data":{data}"#));
+        assert!(read(&nested(127)).is_ok());
+        assert!(matches!(read(&nested(128)), Err(ReadError::TooDeep { .. })));
+        assert!(matches!(read("[1e400]"), Err(ReadError::Element { .. })));
+        assert!(matches!(read("[null,1e400]"), Err(ReadError::Element { .. })));
+        assert!(matches!(read("[null,]"), Err(ReadError::Syntax { .. })));
+        assert!(matches!(read(r#"["\ud800"]"#), Err(ReadError::Syntax { .. })));
     }
 
     #[test]
@@ -808,6 +952,25 @@ mod tests {
         }
         let invalid_utf8 = b"{\"id\":\"\xff\",\"inputs\":[]}";
         assert!(matches!(read_request(invalid_utf8, None), Err(ReadError::Syntax { offset: 7, expected: "UTF-8" })));
+    }
+
+    /// Returns values that tensors have, and others.
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            (-2..3_i8).prop_map(Value::from),
+            (-1e3..1e3_f64).prop_map(Value::from),
+            ".{0,3}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            prop_oneof![
+                3 => proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                1 => proptest::collection::btree_map(".{0,2}", inner, 0..3)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
     }
 
     fn read_binary(inputs: &str, binary: &'static [u8]) -> Result<JsonRequest, ReadError> {
@@ -920,6 +1083,35 @@ mod tests {
             text[at % length] = byte;
             text.truncate(cut.max(1));
             let _ = read_request(&text, None);
+        }
+
+        #[test]
+        fn any_json_is_read_as_a_tensor_or_kept(
+            data in any_json(),
+            datatype in proptest::sample::select(&Datatype::ALL[..]),
+            shape in proptest::collection::vec(0..4_i64, 0..3),
+            first in any::<bool>(),
+        ) {
+            let head = format!(r#""shape":{},"datatype":"{datatype}""#, serde_json::to_string(&shape).unwrap());
+            let text = serde_json::to_string(&data).unwrap();
+            let fields = if first { format!(r#""data":{text},{head}"#) } else { format!(r#"{head},"data":{text}"#) };
+            let tensor = read_as_sent(&fields).unwrap();
+            let strict = input(&fields);
+            match &tensor.data {
+                TensorData::Irregular(irregular) => {
+                    prop_assert_eq!(serde_json::from_slice::<Value>(irregular.json()).unwrap(), data);
+                    let is_one_value = !text.starts_with('[');
+                    prop_assert!(strict.is_err() || is_one_value, "{:?}", strict);
+                    prop_assert!(tensor.check().is_err());
+                }
+                _ if tensor.check().is_ok() => {
+                    prop_assert_eq!(Tensor { nested: false, ..tensor }, strict.unwrap());
+                }
+                _ => {
+                    let is_count = matches!(strict, Err(ReadError::Tensor(TensorError::Count { .. })));
+                    prop_assert!(is_count, "{:?}", strict);
+                }
+            }
         }
 
         #[test]

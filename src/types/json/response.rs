@@ -3,11 +3,10 @@
 use bytes::Bytes;
 
 use super::ReadError;
-use super::binary::BinaryPart;
 use super::cursor::Cursor;
 use super::limits::JsonLimits;
-use super::reader::{ShapeRule, TensorReader, optional, parameters, string, want};
-use crate::types::InferenceResponse;
+use super::reader::{TensorReader, optional, parameters, string, want};
+use crate::types::{InferenceResponse, TensorRule};
 
 /// Reads a response. `binary` is the data after the JSON, or `None` if the whole body is JSON.
 ///
@@ -18,9 +17,7 @@ use crate::types::InferenceResponse;
 /// Fails with the position and the reason.
 pub fn read_response(text: &[u8], binary: Option<Bytes>) -> Result<InferenceResponse, ReadError> {
     let mut cursor = Cursor::new(text);
-    // Models of the original answer with one string of any shape.
-    let rule = ShapeRule::PlainString;
-    let mut tensors = TensorReader { binary: BinaryPart::new(binary), limits: JsonLimits::of_responses(), rule };
+    let mut tensors = TensorReader::new(binary, JsonLimits::of_responses(), TensorRule::AsSent);
     let mut response = InferenceResponse::default();
     let mut outputs = None;
     want(&mut cursor, b'{', || "response".to_owned(), "a JSON object")?;
@@ -60,6 +57,7 @@ mod tests {
             shape: vec![2, 1],
             parameters: Parameters::with_content_type("str"),
             data: texts,
+            nested: false,
         };
         InferenceResponse {
             model_name: "m".to_owned(),

@@ -68,7 +68,7 @@ pub enum WriteError {
 /// Fails if a BYTES element in JSON is not UTF-8, if one in binary data is too long for its prefix, or if a float is not
 /// finite and `options` forbid that.
 pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> Result<JsonBody, WriteError> {
-    let is_json = |output: &&Tensor| !options.binary.wants(&output.name);
+    let is_json = |output: &&Tensor| !options.binary.wants(&output.name) || is_irregular(output);
     let size: usize = response.outputs.iter().filter(is_json).map(text_size).sum();
     let mut text = Vec::with_capacity(256 + 128 * response.outputs.len() + size);
     let mut binary = Vec::new();
@@ -87,7 +87,7 @@ pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> R
         if index > 0 {
             text.push(b',');
         }
-        if options.binary.wants(&output.name) {
+        if options.binary.wants(&output.name) && !is_irregular(output) {
             let data = output.to_raw()?;
             write_tensor_head(&mut text, output, Some(data.len()));
             binary.push(data);
@@ -130,7 +130,7 @@ pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<JsonBod
         if index > 0 {
             text.push(b',');
         }
-        if binary {
+        if binary && !is_irregular(input) {
             let data = input.to_raw()?;
             write_tensor_head(&mut text, input, Some(data.len()));
             parts.push(data);
@@ -166,7 +166,13 @@ fn text_size(tensor: &Tensor) -> usize {
         TensorData::Fixed(bytes) if matches!(tensor.datatype, Datatype::Fp16 | Datatype::Bf16) => bytes.len() * 6,
         TensorData::Fixed(bytes) => bytes.len() * 3,
         TensorData::Variable(elements) => elements.iter().map(|element| element.len() + 4).sum(),
+        TensorData::Irregular(data) => data.json().len(),
     }
+}
+
+/// Reports whether the data of a tensor has no other form than JSON.
+const fn is_irregular(tensor: &Tensor) -> bool {
+    matches!(tensor.data, TensorData::Irregular(_))
 }
 
 /// Writes everything of a tensor but its data, and leaves the object open. `binary_size` is the size of binary data.
@@ -192,6 +198,12 @@ fn write_data(text: &mut Vec<u8>, tensor: &Tensor, non_finite: NonFinite) -> Res
         TensorData::Fixed(bytes) => {
             write_numbers(text, bytes, tensor.datatype, non_finite)
                 .map_err(|(index, found)| WriteError::NonFinite { output: tensor.name.clone(), index, found })?;
+        }
+        TensorData::Irregular(data) => {
+            // The text has brackets of its own, or is no array.
+            text.pop();
+            text.extend_from_slice(data.json());
+            return Ok(());
         }
     }
     text.push(b']');
@@ -357,7 +369,7 @@ fn write_value<T: Serialize + ?Sized>(text: &mut Vec<u8>, value: &T) {
 mod tests {
     use super::*;
     use crate::types::RequestedOutput;
-    use crate::types::json::read_request;
+    use crate::types::json::{IrregularData, read_request};
     use proptest::prelude::*;
 
     fn response(outputs: Vec<Tensor>) -> InferenceResponse {
@@ -402,6 +414,7 @@ mod tests {
             shape: vec![elements.len()],
             parameters: Parameters::new(),
             data: TensorData::Variable(elements.iter().collect()),
+            nested: false,
         };
         assert!(text(&response(vec![tensor(&[b"a\"", "é".as_bytes()])])).contains(r#""data":["a\"","é"]"#));
         let error = write_response(&response(vec![tensor(&[b"a", b"\xff"])]), &WriteOptions::default()).unwrap_err();
@@ -456,10 +469,35 @@ mod tests {
     }
 
     #[test]
+    fn irregular_data_is_written_as_it_is() {
+        let json = Bytes::from_static(br#"["a", null]"#);
+        let mut tensor = Tensor::from_elements("x", vec![2], &[1_u8, 2]).unwrap();
+        tensor.data = TensorData::Irregular(IrregularData::new(json, "").unwrap());
+        let expected = r#""outputs":[{"name":"x","shape":[2],"datatype":"UINT8","data":["a", null]}]}"#;
+        for all in [false, true] {
+            let options = WriteOptions { binary: BinaryOutputs::all(all), ..WriteOptions::default() };
+            let written = write_response(&response(vec![tensor.clone()]), &options).unwrap();
+            let text = String::from_utf8(written.json).unwrap();
+            assert!(text.ends_with(expected) && written.binary.is_empty(), "{text}");
+            let request = InferenceRequest { inputs: vec![tensor.clone()], ..InferenceRequest::default() };
+            let written = write_request(&request, all).unwrap();
+            let text = String::from_utf8(written.json).unwrap();
+            assert!(text.ends_with(&expected.replace("outputs", "inputs")) && written.binary.is_empty(), "{text}");
+        }
+    }
+
+    #[test]
     fn requests_read_back() {
         let texts = TensorData::Variable(["a", "\"b\n"].iter().collect::<BytesElements>());
         let (name, datatype, shape) = ("t".to_owned(), Datatype::Bytes, vec![2]);
-        let texts = Tensor { name, datatype, shape, parameters: Parameters::with_content_type("str"), data: texts };
+        let texts = Tensor {
+            name,
+            datatype,
+            shape,
+            parameters: Parameters::with_content_type("str"),
+            data: texts,
+            nested: false,
+        };
         let floats = Tensor::from_elements("f", vec![1, 3], &[0.1_f32, f32::NEG_INFINITY, -0.0]).unwrap();
         for parameters in ["{}", r#"{"gone":null}"#, r#"{"content_type":"pd","k":[1]}"#] {
             let request = InferenceRequest {
@@ -521,6 +559,7 @@ mod tests {
                 shape: vec![values.len()],
                 parameters: Parameters::new(),
                 data: TensorData::Variable(elements),
+                nested: false,
             };
             prop_assert_eq!(reread(&tensor), tensor);
         }

@@ -7,7 +7,7 @@ use super::reader::{Input, PartCounter};
 use super::wire::{Cursor, field_len, put_field};
 use super::writer::{MessageChunks, Output, is_raw_only};
 use super::{ReadError, parameters};
-use crate::types::{InferenceRequest, InferenceResponse, Parameters, RequestedOutput, TensorError};
+use crate::types::{InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor, TensorError, TensorRule};
 
 /// Appends a `ModelInferRequest` to `buffer`, and returns the chunks to send one after another. Large tensors are separate
 /// chunks, which are not copied.
@@ -17,7 +17,7 @@ use crate::types::{InferenceRequest, InferenceResponse, Parameters, RequestedOut
 ///
 /// # Errors
 ///
-/// Fails if a BYTES element is too long for the raw form.
+/// Fails if a BYTES element is too long for the raw form, or if the data of an input has no form but JSON.
 pub fn write_request(
     model_name: &str,
     model_version: Option<&str>,
@@ -25,6 +25,7 @@ pub fn write_request(
     raw: bool,
     buffer: Vec<u8>,
 ) -> Result<Vec<Bytes>, TensorError> {
+    let inputs: Vec<_> = request.inputs.iter().map(Tensor::text_as_element).collect();
     let raw = raw || request.inputs.iter().any(|input| is_raw_only(input.datatype));
     let mut chunks = MessageChunks { done: Vec::new(), open: buffer };
     for (number, text) in [(1, model_name), (2, model_version.unwrap_or_default()), (3, &request.id)] {
@@ -34,7 +35,7 @@ pub fn write_request(
     }
     parameters::write(&mut chunks.open, 4, &request.parameters);
     let mut raws = Vec::new();
-    for tensor in &request.inputs {
+    for tensor in &inputs {
         let input = Output::new(tensor, raw)?;
         put_field(&mut chunks.open, 5, input.len);
         input.write(tensor, &mut chunks);
@@ -89,7 +90,7 @@ pub fn read_response(message: &Bytes) -> Result<InferenceResponse, ReadError> {
     let (found, wanted) = (raw.len(), outputs.len());
     let mut raw = raw.into_iter();
     for (index, output) in outputs.into_iter().enumerate() {
-        let tensor = output.tensor(message, index, found > 0, &mut || raw.next())?;
+        let tensor = output.tensor(message, index, found > 0, &mut || raw.next(), TensorRule::AsSent)?;
         response.outputs.push(tensor.ok_or(ReadError::RawCount { found, wanted })?);
     }
     Ok(response)
@@ -99,7 +100,7 @@ pub fn read_response(message: &Bytes) -> Result<InferenceResponse, ReadError> {
 mod tests {
     use super::*;
     use crate::types::protobuf::{ResponseEncoder, read_request};
-    use crate::types::{BytesElements, Datatype, Tensor, TensorData};
+    use crate::types::{BytesElements, Datatype, TensorData};
     use half::f16;
     use serde_json::json;
 
@@ -110,7 +111,7 @@ mod tests {
         numbers.parameters = Parameters::with_content_type("np");
         // Long enough to be a separate chunk.
         let long = Tensor::from_elements("l", vec![2, 1000], &[0.5_f64; 2000]).unwrap();
-        vec![numbers, Tensor { name, datatype, shape, parameters: Parameters::new(), data: texts }, long]
+        vec![numbers, Tensor { name, datatype, shape, parameters: Parameters::new(), data: texts, nested: false }, long]
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod writer;
 pub use client::{read_response, write_request};
 pub use error::ReadError;
 pub use parameters::to_map as parameters_to_map;
-pub use reader::{ProtobufRequest, bytes_to_convert, read_request};
+pub use reader::{ProtobufRequest, bytes_to_convert, read_request, read_request_with};
 pub use writer::{ResponseEncoder, bytes_to_copy};
 
 /// The code generated from `proto/`: plain structs, and their encoding.

@@ -7,9 +7,11 @@ use super::contents::Contents;
 use super::wire::{Cursor, WireField, WireValue};
 use super::{ReadError, parameters};
 use crate::types::request::MAX_PARTS;
-use crate::types::shape::{MAX_DIMENSIONS, resolve_shape};
+use crate::types::shape::MAX_DIMENSIONS;
 use crate::types::tensor::element_count;
-use crate::types::{BytesElements, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData};
+use crate::types::{
+    BytesElements, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData, TensorError, TensorRule,
+};
 
 /// A parsed request, with the parts that only the transport uses.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +31,15 @@ pub struct ProtobufRequest {
 ///
 /// Fails with the position and the reason.
 pub fn read_request(message: &Bytes) -> Result<ProtobufRequest, ReadError> {
+    read_request_with(message, TensorRule::Strict)
+}
+
+/// Reads a `ModelInferRequest` as [`read_request`] does, with a rule for tensors.
+///
+/// # Errors
+///
+/// See [`read_request`].
+pub fn read_request_with(message: &Bytes, rule: TensorRule) -> Result<ProtobufRequest, ReadError> {
     let envelope = Envelope::read(message)?;
     let mut parsed = ProtobufRequest {
         model_name: envelope.model_name.to_owned(),
@@ -50,7 +61,7 @@ pub fn read_request(message: &Bytes) -> Result<ProtobufRequest, ReadError> {
             raw.next().map(|bytes| message.slice_ref(bytes))
         };
         // An input without data is rejected below, when the number of such inputs is known.
-        if let Some(tensor) = input.tensor(message, index, found > 0, &mut take_raw)? {
+        if let Some(tensor) = input.tensor(message, index, found > 0, &mut take_raw, rule)? {
             parsed.request.inputs.push(tensor);
         }
     }
@@ -201,6 +212,7 @@ impl<'a> Input<'a> {
         index: usize,
         has_raw: bool,
         take_raw: &mut impl FnMut() -> Option<Bytes>,
+        rule: TensorRule,
     ) -> Result<Option<Tensor>, ReadError> {
         let label = if self.name.is_empty() { format!("#{index}") } else { self.name.to_owned() };
         let unknown = || ReadError::Datatype { input: label.clone(), found: self.datatype.chars().take(40).collect() };
@@ -215,9 +227,12 @@ impl<'a> Input<'a> {
             None => TensorData::Fixed(Bytes::new()),
         };
         let parameters = Parameters::from(self.parameters);
-        let mut tensor = Tensor { name: label, datatype, shape: Vec::new(), parameters, data };
-        tensor.shape = resolve_shape(&self.shape, &tensor)?;
-        tensor.check()?;
+        let mut tensor = Tensor { name: label, datatype, shape: Vec::new(), parameters, data, nested: false };
+        tensor.shape = tensor.resolve_shape(&self.shape)?;
+        match tensor.check() {
+            Err(TensorError::Count { .. }) if rule == TensorRule::AsSent => {}
+            checked => checked?,
+        }
         self.name.clone_into(&mut tensor.name);
         Ok(Some(tensor))
     }

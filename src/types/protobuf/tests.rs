@@ -9,8 +9,14 @@ use serde_json::{Map, Value, json};
 use super::messages::infer_parameter::ParameterChoice;
 use super::messages::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use super::messages::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse};
-use super::{ProtobufRequest, ReadError, ResponseEncoder, bytes_to_convert, read_request};
-use crate::types::{BytesElements, Datatype, InferenceResponse, Parameters, Tensor, TensorData};
+use super::{
+    ProtobufRequest, ReadError, ResponseEncoder, bytes_to_convert, read_request, read_request_with, write_request,
+};
+use crate::types::json::IrregularData;
+use crate::types::{
+    BytesElements, Datatype, InferenceRequest, InferenceResponse, Parameters, Tensor, TensorData, TensorError,
+    TensorRule,
+};
 
 fn read(request: &ModelInferRequest) -> Result<ProtobufRequest, ReadError> {
     read_request(&request.encode_to_vec().into())
@@ -92,6 +98,7 @@ fn special() -> Vec<(Tensor, InferTensorContents)> {
         shape: vec![3],
         parameters: Parameters::new(),
         data: TensorData::Variable(elements),
+        nested: false,
     };
     vec![
         (bools, InferTensorContents { bool_contents: vec![true, false], ..contents() }),
@@ -199,6 +206,7 @@ fn elements_with_the_same_form_on_the_wire_are_not_copied() {
         let at = match &tensor.data {
             TensorData::Fixed(bytes) => bytes.as_ptr(),
             TensorData::Variable(elements) => elements.iter().next().unwrap().as_ptr(),
+            TensorData::Irregular(_) => unreachable!("contents are no JSON"),
         };
         assert!(whole.contains(&at), "{}", tensor.datatype);
     }
@@ -428,6 +436,54 @@ fn parameters_without_a_form_on_the_wire_are_omitted() {
     );
     assert_eq!((written.parameters, &written.outputs[0].parameters), (expected.clone(), &expected));
     assert_eq!([written.model_name, written.model_version, written.id], ["m", "v", "i"]);
+}
+
+#[test]
+fn other_shapes_are_kept_if_the_rule_allows_it() {
+    let texts = InferTensorContents { bytes_contents: vec!["a".into(), "b".into()], ..InferTensorContents::default() };
+    let numbers = InferTensorContents { int64_contents: vec![1, 2, 3], ..InferTensorContents::default() };
+    let inputs = vec![
+        input(Datatype::Bytes, &[59], Some(texts)),
+        input(Datatype::Int64, &[1], Some(numbers)),
+        input(Datatype::Int16, &[9], None),
+    ];
+    let message = Bytes::from(request(inputs, &[&[1, 0, 2, 0]]).encode_to_vec());
+    assert!(matches!(read_request(&message), Err(ReadError::Tensor(TensorError::Count { .. }))));
+    let read = read_request_with(&message, TensorRule::AsSent).unwrap().request.inputs;
+    let found: Vec<_> = read.iter().map(|tensor| (&tensor.shape[..], tensor.len())).collect();
+    assert_eq!(found, [(&[59][..], 2), (&[1], 3), (&[9], 2)]);
+    let error = TensorRule::Strict.check(&read).unwrap_err().to_string();
+    assert!(error.ends_with("of shape [59] needs 59 elements, but 2 were given"), "{error}");
+    assert_eq!(TensorRule::AsSent.check(&read), Ok(()));
+
+    let halved = request(vec![input(Datatype::Int16, &[1], None)], &[&[1, 0, 2]]);
+    let read = read_request_with(&halved.encode_to_vec().into(), TensorRule::AsSent);
+    assert!(matches!(read, Err(ReadError::Tensor(TensorError::Width { .. }))), "no elements at all");
+}
+
+#[test]
+fn data_without_another_form_than_json_is_an_error() {
+    let irregular = |datatype, json: &'static str| Tensor {
+        name: "y".to_owned(),
+        datatype,
+        shape: vec![5],
+        parameters: Parameters::new(),
+        data: TensorData::Irregular(IrregularData::new(Bytes::from_static(json.as_bytes()), "because").unwrap()),
+        nested: false,
+    };
+    for raw in [false, true] {
+        let outputs = vec![irregular(Datatype::Bytes, r#"["a",null]"#)];
+        let response = InferenceResponse { outputs, ..InferenceResponse::default() };
+        assert_eq!(ResponseEncoder::new(&response, raw).unwrap_err().to_string(), "because");
+        let write = |input: Tensor| {
+            let request = InferenceRequest { inputs: vec![input], ..InferenceRequest::default() };
+            write_request("m", None, &request, raw, Vec::new())
+        };
+        let text = write(irregular(Datatype::Bytes, r#""hello""#)).unwrap().concat();
+        let read = read_request_with(&text.into(), TensorRule::AsSent).unwrap().request.inputs.remove(0);
+        assert_eq!((&read.shape[..], read.data), (&[5][..], TensorData::Variable(["hello"].iter().collect())));
+        assert!(write(irregular(Datatype::Fp32, r#""hello""#)).is_err());
+    }
 }
 
 #[test]

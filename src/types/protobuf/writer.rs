@@ -34,7 +34,7 @@ impl<'r> ResponseEncoder<'r> {
     ///
     /// # Errors
     ///
-    /// Fails if a BYTES element is too long for the raw form.
+    /// Fails if a BYTES element is too long for the raw form, or if the data of an output has no form but JSON.
     pub fn new(response: &'r InferenceResponse, raw: bool) -> Result<Self, TensorError> {
         let raw = raw || response.outputs.iter().any(|output| is_raw_only(output.datatype));
         let outputs = response.outputs.iter().map(|output| Output::new(output, raw)).collect::<Result<Vec<_>, _>>()?;
@@ -115,6 +115,9 @@ const fn is_kept(datatype: Datatype) -> bool {
 
 impl Output {
     pub(super) fn new(tensor: &Tensor, raw: bool) -> Result<Self, TensorError> {
+        if let TensorData::Irregular(data) = &tensor.data {
+            return Err(data.into());
+        }
         let (raw, contents_len) = if raw { (Some(tensor.to_raw()?), 0) } else { (None, contents_len(tensor)) };
         let name = if tensor.name.is_empty() { 0 } else { field_len(1, tensor.name.len()) };
         let datatype = field_len(2, tensor.datatype.name().len());
@@ -158,6 +161,8 @@ fn contents_len(tensor: &Tensor) -> usize {
         TensorData::Fixed(bytes) if bytes.is_empty() => 0,
         TensorData::Fixed(bytes) => field_len(number, packed_len(bytes, tensor.datatype)),
         TensorData::Variable(elements) => elements.iter().map(|element| field_len(number, element.len())).sum(),
+        // `Output::new` has refused it.
+        TensorData::Irregular(_) => 0,
     }
 }
 
@@ -174,6 +179,7 @@ fn packed_len(bytes: &[u8], datatype: Datatype) -> usize {
 fn write_contents(tensor: &Tensor, chunks: &mut MessageChunks) {
     match &tensor.data {
         TensorData::Variable(elements) => write_bytes(elements, &mut chunks.open),
+        TensorData::Irregular(_) => {}
         TensorData::Fixed(bytes) => {
             put_field(&mut chunks.open, field_of(tensor.datatype), packed_len(bytes, tensor.datatype));
             if is_kept(tensor.datatype) {
