@@ -353,7 +353,9 @@ impl Inference {
     /// Returns which tensors a model takes. Transports read requests by this rule.
     pub fn tensor_rule(&self, model: &RegisteredModel) -> TensorRule {
         match &model.state {
-            ModelState::Ready(runtime) if !self.strict_tensors => runtime.description().tensor_rule(),
+            ModelState::Ready(runtime) if !self.strict_tensors && !model.validated => {
+                runtime.description().tensor_rule()
+            }
             ModelState::Ready(_) | ModelState::Loading | ModelState::Failed { .. } => TensorRule::Strict,
         }
     }

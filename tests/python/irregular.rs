@@ -61,6 +61,16 @@ fn folder(settings: &Value) -> Folder {
         )
         .file("answers/models.py", MODEL)
         .file("answers/model-settings.json", model("answers", "models.Answers", json!({})))
+        .file("checked/models.py", MODEL)
+        .file(
+            "checked/model-settings.json",
+            model(
+                "checked",
+                "models.Seen",
+                json!({"inputs": [{"name": "x", "datatype": "BYTES", "shape": [-1]}],
+                    "parameters": {"validate_inputs": true}}),
+            ),
+        )
         .file("batched/models.py", MODEL)
         .file(
             "batched/model-settings.json",
@@ -176,6 +186,14 @@ fn strict_tensors_refuse_them_for_python_models() {
         assert_eq!(error, reason);
     }
     server.post("/v2/models/seen/infer", body("[1]", "BYTES", r#""hello""#)).ok();
+}
+
+#[test]
+fn validated_inputs_are_regular() {
+    let Some(server) = start(&json!({"parallel_workers": 1})) else { return };
+    server.post("/v2/models/checked/infer", body("[2]", "BYTES", r#"["a","b"]"#)).ok();
+    let error = server.post("/v2/models/checked/infer", body("[2]", "BYTES", r#"["a",null]"#)).error(400);
+    assert_eq!(error, "input `x`: element 1 is not a valid BYTES: expected a string");
 }
 
 fn texts(elements: &[&[u8]]) -> InferTensorContents {

@@ -314,6 +314,23 @@ mod tests {
         assert_eq!(std::fs::read_to_string(folder.path().join("columns")).unwrap(), expected);
     }
 
+    #[test]
+    fn convert_keeps_answers_that_only_json_can_hold_as_lines() {
+        let line = |index: usize, data: &str| {
+            let output = format!(r#"{{"name":"t","shape":[2],"datatype":"BYTES","data":{data}}}"#);
+            format!(r#"{{"model_name":"m","id":"a","parameters":{{"batch_index":{index}}},"outputs":[{output}]}}"#)
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let (lines, to) = (folder.path().join("lines"), folder.path().join("columns"));
+        for (first, second) in [(r#"["a",null]"#, r#"["a","b"]"#), (r#"["a","b"]"#, r#"["a",null]"#)] {
+            std::fs::write(&lines, format!("{}\n{}\n", line(0, first), line(1, second))).unwrap();
+            let error = convert(&lines, OutputFormat::Delimited(b','), &to).unwrap_err().to_string();
+            let expected =
+                "input `t`: element 1 is not a valid BYTES: expected a string; the answers are kept as lines";
+            assert_eq!(error, expected);
+        }
+    }
+
     #[cfg(feature = "parquet")]
     #[test]
     fn convert_writes_parquet() {

@@ -296,10 +296,10 @@ pub(super) fn copied_bytes(request: &InferenceRequest) -> usize {
     request.inputs.iter().map(copied).sum()
 }
 
-/// Reports whether it takes long to read an answer. Only outputs with BYTES have a `count`.
+/// Reports whether it takes long to read an answer. Only outputs with BYTES have a `count`, and only irregular ones `json`.
 pub(super) fn is_long(answer: &Frame) -> bool {
-    let has_bytes = || answer.head.windows(8).any(|part| part == br#""count":"#);
-    answer.head.len() >= LONG || answer.tail.len() >= LONG && has_bytes()
+    let has = |key: &[u8]| answer.head.windows(key.len()).any(|part| part == key);
+    answer.head.len() >= LONG || answer.tail.len() >= LONG && (has(br#""count":"#) || has(br#""json":"#))
 }
 
 /// Creates the frame of a request: for `model`, or as an item of a stream if `model` is `None`.
@@ -556,6 +556,8 @@ mod tests {
         ]);
         assert_eq!(serde_json::to_value(heads).unwrap(), expected);
         assert!(tail.concat().windows(json.len()).any(|part| part == json));
+        let head = json!({"outputs": [{"name": "y", "size": LONG, "json": true}]});
+        assert!(is_long(&frame(FrameKind::Answer, &head, &[b' '; LONG])), "its JSON is checked");
     }
 
     #[test]
