@@ -117,22 +117,34 @@ def test_infer_passes_headers_and_parameters() -> None:
 
 def test_infer_data_arrives_as_clients_send_it() -> None:
     rows = [[1.5, 2.0], [3.0, 4.0]]
-    tensors = [
-        RequestInput(name="rows", shape=[2, 2], datatype="FP32", data=rows),
-        RequestInput(name="unknown", shape=[-1], datatype="INT8", data=[1, 2]),
-        RequestInput(name="text", shape=[2], datatype="BYTES", data=["a", "ü"]),
-        RequestInput(name="bytes", shape=[1], datatype="BYTES", data=[b"\xff"]),
-        RequestInput(name="missing", shape=[2], datatype="BYTES", data=["a", None]),
-        RequestInput(name="irregular", shape=[2], datatype="FP32", data="text"),
-        StringCodec.encode_input("codec", ["a"], use_bytes=True),
-    ]
-    seen, answered = echo(*tensors)
-    assert seen == [rows, [1, 2], ["a", "ü"], [b"\xff"], ["a", None], "text", [b"a"]]
-    # The response has flat data, and text if it is UTF-8.
-    assert answered == [[1.5, 2.0, 3.0, 4.0], [1, 2], ["a", "ü"], [b"\xff"], ["a", None], "text", ["a"]]
-    with pytest.raises(InferenceFailed, match="'FP31' is not a datatype") as failed:
-        echo(RequestInput.model_construct(name="x", shape=[1], datatype="FP31", data=[1]))
-    assert failed.value.status == 400
+
+    def sent(datatype, shape, data):
+        return RequestInput(name=datatype, shape=shape, datatype=datatype, data=data)
+
+    for tensor, seen, answered in [
+        (sent("FP32", [2, 2], rows), rows, [1.5, 2.0, 3.0, 4.0]),
+        (sent("FP32", [4], rows), [1.5, 2.0, 3.0, 4.0], [1.5, 2.0, 3.0, 4.0]),
+        (sent("INT8", [-1], [1, 2]), [1, 2], [1, 2]),
+        (sent("BYTES", [2], ["a", "ü"]), ["a", "ü"], ["a", "ü"]),
+        (sent("BYTES", [1], [b"\xff"]), [b"\xff"], [b"\xff"]),
+        (StringCodec.encode_input("x", ["a"], use_bytes=True), [b"a"], ["a"]),
+        # What datatype and shape do not declare is passed as it is.
+        (sent("BYTES", [2], ["a", None]), ["a", None], ["a", None]),
+        (sent("FP32", [2], "text"), "text", "text"),
+        (sent("BYTES", [1], "text"), "text", ["text"]),
+        (sent("FP32", [3], [[1, 2], [3]]), [[1, 2], [3]], [1.0, 2.0, 3.0]),
+        (sent("INT8", [1], [1.0]), [1], [1]),
+    ]:
+        assert echo(tensor) == ([seen], [answered]), tensor
+    # The model sees irregular elements of numbers, too; this one cannot return them.
+    for tensor in (sent("INT8", [1], [300]), sent("INT32", [1], [1.5]), sent("FP32", [3], [1.0])):
+        with pytest.raises(InferenceFailed) as failed:
+            echo(tensor)
+        assert failed.value.status == 500
+    for shape in ([-1, 3], [-1, -1]):
+        with pytest.raises(InferenceFailed, match="cannot hold 2 elements") as failed:
+            echo(sent("INT8", shape, [1, 2]))
+        assert failed.value.status == 400
 
 
 @pytest.mark.needs("numpy")
@@ -204,6 +216,10 @@ def test_answers_equal_those_of_a_worker_process(implementation) -> None:
             expected = worker.receive()
             assert expected.kind in (ANSWER, ERROR)
             found = own.call(FrameKind.PREDICT, {"model": 1, **head}, tail).next()
+            if name == "unreadable":
+                # The last lines of tracebacks differ: pytest replaces functions of `traceback` on old Pythons.
+                for head in (found.head, expected.head):
+                    head["traceback"] = head["traceback"].rpartition("Unreadable:")[0]
             assert (found.kind, found.head, bytes(found.tail)) == (expected.kind, expected.head, expected.tail), name
 
 
@@ -306,8 +322,8 @@ def test_call_runs_the_handler_of_the_route() -> None:
     ("method", "path", "status", "message"),
     [
         ("GET", "/files/a/b", 404, "no file a/b"),
-        ("GET", "/nowhere", 404, "no custom handler for `/nowhere`"),
-        ("PUT", "/notes", 405, "`/notes` does not allow PUT, expected POST"),
+        ("GET", "/nowhere", 404, "no such path: /nowhere"),
+        ("PUT", "/notes", 405, "/notes does not support PUT"),
         ("GET", "/greet/x?times=many", 422, "times"),
         ("POST", "/status/77", 500, "the handler returned status 77, expected 200 to 999"),
     ],

@@ -286,10 +286,8 @@ class ServedModel:
             if route.method == wanted:
                 return route.name, values or {}
         if matching:
-            allowed = ", ".join(sorted({route.method for route, _ in matching}))
-            raise InferenceFailed(405, f"`{path}` does not allow {method}, expected {allowed}")
-        routes = ", ".join(f"{route.method} {route.path}" for route in self._routes) or "none"
-        raise InferenceFailed(404, f"no custom handler for `{path}`; the model has: {routes}")
+            raise InferenceFailed(405, f"{path} does not support {method}")
+        raise InferenceFailed(404, f"no such path: {path}")
 
     def _read(self, frame: Frame, request_id: Optional[str]) -> InferenceResponse:
         return read_answer(frame, self.name, self.version, request_id)

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Opt
 from .._model import jsonable, to_json
 from .._payload import _resolved, tensor_output, wire_parameters
 from .._payload import parameters as wire_to_parameters
-from .._tensor import WIDTHS, BytesElements, FixedElements, TensorError, pack
+from .._tensor import BytesElements, FixedElements, TensorError, pack
 from .._validate import ValidationError
 from .._worker.frames import FrameKind, write_json
 from ..rest.requests import Headers
@@ -19,7 +19,7 @@ from ._errors import InferenceFailed, LoadFailed
 
 _MAX_HEADERS = 1024
 
-_DATATYPES = frozenset((*WIDTHS, "BYTES"))
+_FLOATS = frozenset(("FP16", "BF16", "FP32", "FP64"))
 _HEADER_NAME = re.compile("[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile("[\t\x20-\x7e\x80-\xff]*")
 
@@ -152,36 +152,69 @@ def write_request(request: InferenceRequest) -> Tuple[Dict[str, Any], Tuple[Any,
 
 
 def _write_input(tensor: RequestInput) -> Tuple[Dict[str, Any], List[Any]]:
-    """Returns the description of an input, without its size, and its bytes."""
+    """Returns the description of an input, without its size, and its bytes.
+
+    Data that is not what datatype and shape declare is sent as JSON, as the server does for models in Python.
+    """
     raw: Any = tensor.data.raw if isinstance(tensor.data, TensorData) else tensor.data
+    if hasattr(raw, "tolist") and not isinstance(raw, (FixedElements, BytesElements, memoryview)):
+        raw = raw.tolist()
     datatype: Any = getattr(tensor.datatype, "value", tensor.datatype)
     described: Dict[str, Any] = {"name": tensor.name, "datatype": datatype, "shape": list(tensor.shape)}
     values = wire_parameters(tensor.parameters)
     if values:
         described["parameters"] = values
-    leaves = [] if isinstance(raw, (FixedElements, BytesElements)) or datatype != "BYTES" else list(_leaves(raw))
-    try:
-        if not all(isinstance(leaf, (str, bytes, bytearray, memoryview)) for leaf in leaves):
-            raise TensorError("an element is neither text nor bytes")
-        elements = pack(raw, datatype)
-        if -1 in described["shape"]:
-            described["shape"] = _resolved(described["shape"], len(elements))
-        if len(elements) != math.prod(described["shape"]):
-            raise TensorError("too many or too few elements")
-    except TensorError:
-        if datatype not in _DATATYPES or isinstance(raw, (FixedElements, BytesElements)):
-            raise
-        # The data is not what datatype and shape declare. The model receives it as it is.
-        described["json"] = True
-        return described, [to_json(jsonable(raw)).encode()]
-    if isinstance(raw, list) and raw and isinstance(raw[0], list) and len(described["shape"]) > 1:
-        described["nested"] = True
+    if isinstance(raw, (FixedElements, BytesElements)):
+        elements, levels, is_text = pack(raw, datatype), 1, getattr(raw, "text", False)
+    else:
+        leaves = list(_leaves(raw))
+        is_text = bool(leaves) and all(isinstance(leaf, str) for leaf in leaves)
+        form = _form(raw)
+        levels = 0 if form is None else len(form)
+        try:
+            if levels == 0 or not all(_is_element(leaf, datatype) for leaf in leaves):
+                raise TensorError("only JSON can hold it")
+            elements = pack(raw, datatype)
+            if levels > 1 and len(elements) != math.prod(_shape(described["shape"], len(elements))):
+                raise TensorError("only JSON can hold its form")
+        except TensorError:
+            described["json"] = True
+            return described, [to_json(jsonable(raw)).encode()]
+        described["shape"] = _shape(described["shape"], len(elements))
+        if levels > 1 and form == described["shape"]:
+            described["nested"] = True
     if isinstance(elements, FixedElements):
         return described, [elements.buffer.tobytes()]
     described["count"] = len(elements)
-    if (leaves and all(isinstance(leaf, str) for leaf in leaves)) or getattr(raw, "text", False):
+    if is_text:
         described["text"] = True
     return described, [elements.offsets.tobytes(), elements.buffer.tobytes()]
+
+
+def _shape(shape: List[int], count: int) -> List[int]:
+    """Returns a shape without -1. Raises `TensorError` if `count` elements do not determine it."""
+    return _resolved(shape, count) if -1 in shape else shape
+
+
+def _is_element(leaf: Any, datatype: str) -> bool:
+    """Returns whether JSON data of this datatype may contain a value."""
+    if datatype == "BYTES":
+        return isinstance(leaf, (str, bytes, bytearray, memoryview))
+    if isinstance(leaf, bool) or datatype == "BOOL":
+        return datatype == "BOOL" and leaf in (0, 1)
+    if isinstance(leaf, (int, float)):
+        return True
+    return datatype in _FLOATS and (leaf is None or leaf in ("NaN", "Infinity", "-Infinity"))
+
+
+def _form(data: Any) -> Optional[List[int]]:
+    """Returns the sizes of nested lists, or `None` if they differ within a level. A single value has no sizes."""
+    if not isinstance(data, (list, tuple)):
+        return []
+    forms = [_form(each) for each in data]
+    if any(form is None or form != forms[0] for form in forms):
+        return None
+    return [len(data), *((forms[0] or []) if forms else [])]
 
 
 def _leaves(data: Any) -> Iterator[Any]:
