@@ -132,7 +132,6 @@ def test_commands_print_the_documented_output(server: str, tmp_path: pathlib.Pat
             assert ran.returncode == 0, ran.stderr
             printed = json.loads(ran.stdout)
         elif block.marker == "output":
-            assert printed.pop("id")
-            assert printed == json.loads(block.text)
+            assert {**printed, "id": ""} == {**json.loads(block.text), "id": ""}
             compared += 1
     assert compared == 1

@@ -247,6 +247,29 @@ def test_infer_timeout_reports_code_that_does_not_end() -> None:
     assert failed.value.status == 504
 
 
+def test_close_leaves_code_that_does_not_end(capfd: pytest.CaptureFixture[str]) -> None:
+    released = threading.Event()
+
+    class Hung(MLModel):
+        def predict(self, payload):
+            released.wait(60)
+            return InferenceResponse(model_name="", outputs=[])
+
+        def unload(self):
+            return True  # on the thread that is not free
+
+    model = serve(Hung, name="hung")
+    with pytest.raises(InferenceFailed, match="deadline"):
+        model.infer([], timeout=0.05)
+    with pytest.raises(UnloadFailed, match="cannot be unloaded while its code runs"):
+        model.close()
+    [thread] = [thread for thread in threading.enumerate() if thread.name == "hung"]
+    released.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert capfd.readouterr().err == ""
+
+
 def test_functions_run_where_the_worker_runs_them() -> None:
     class Places(MLModel):
         def predict(self, payload):

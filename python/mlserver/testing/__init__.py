@@ -260,7 +260,8 @@ class ServedModel:
         # Cancelled code that still runs would delay the end of the test forever.
         timeout = GRACE if self._worker.is_hung else None
         try:
-            self._worker.call(FrameKind.UNLOAD, {"model": _MODEL}).final(UnloadFailed, timeout)
+            call = self._worker.call(FrameKind.UNLOAD, {"model": _MODEL})
+            call.final(UnloadFailed, timeout, "the model cannot be unloaded while its code runs")
         finally:
             self._worker.stop()
 

@@ -51,13 +51,18 @@ class Call:
         self._is_ended = self.is_final(frame)
         return frame
 
-    def final(self, error: Type[ModelFailed], timeout: Optional[float] = None) -> Frame:
+    def final(
+        self,
+        error: Type[ModelFailed],
+        timeout: Optional[float] = None,
+        timeout_message: str = "the client's deadline has passed",
+    ) -> Frame:
         """Returns the final frame. Raises `error` if it is an error, and with status 504 after `timeout` seconds."""
         try:
             frame = self.next(timeout)
         except queue.Empty:
             hung = "" if self.cancel() else f"The code still runs {GRACE:g} s after it was cancelled."
-            raise error(504, "the client's deadline has passed", hung) from None
+            raise error(504, timeout_message, hung) from None
         except BaseException:  # such as KeyboardInterrupt
             self.cancel()
             raise
@@ -150,10 +155,13 @@ class Worker:
 
     def stop(self) -> None:
         """Ends the service and its threads. Leaves threads whose code does not end."""
-        self.send(FrameKind.STOP, 0, {})
-        self._threads[0].join(GRACE if self.is_hung else None)
+        if not self.is_hung:
+            self.send(FrameKind.STOP, 0, {})
+            self._threads[0].join()
+        # Ends a service whose calls do not end.
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join(GRACE)
         self._threads[1].join()
         self._socket.close()
         _sinks.remove(self)
