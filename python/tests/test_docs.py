@@ -12,16 +12,15 @@ import pathlib
 import re
 import subprocess
 import sys
-import time
 import types
-from typing import Any, Dict, Iterator, List, NamedTuple
+from typing import Any, List, NamedTuple
 
 import pytest
+from executable import needs_executable, serving
 from worker import ROOT
 
 PAGE = ROOT / "docs" / "python.md"
 PACKAGE = ROOT / "python"
-BINARY = os.environ.get("MLSERVER_BIN")
 
 #: `python` in commands, for `PATH`.
 INTERPRETERS = str(pathlib.Path(sys.executable).parent)
@@ -95,43 +94,22 @@ def shell(commands: str, folder: pathlib.Path) -> "subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
-@pytest.fixture
-def server(tmp_path: pathlib.Path) -> Iterator[str]:
-    """Runs the command that starts the server, and yields its address."""
-    [command] = [block.text for block in blocks() if block.marker == "serve"]
-    assert command.startswith("mlserver start")
-    ports: Dict[str, str] = {f"MLSERVER_{name}_PORT": "0" for name in ("HTTP", "GRPC", "METRICS")}
-    environment = {**os.environ, **ports, "MLSERVER_HOST": "127.0.0.1", "MLSERVER_PYTHON_EXECUTABLE": sys.executable}
-    log = tmp_path / "log"
+@needs_executable
+def test_commands_print_the_documented_output(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "shout"
     folder.mkdir()
-    with log.open("w") as output:
-        arguments = [str(BINARY), *command.split()[1:]]
-        process = subprocess.Popen(arguments, cwd=files(folder), env=environment, stdout=output, stderr=output)
-    try:
-        end = time.monotonic() + 60
-        while not (found := re.search(r"HTTP server running on http://(\S+)", log.read_text())):
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < end, log.read_text()
-            time.sleep(0.05)
-        ready = f"curl --silent --fail --retry 600 --retry-delay 1 --retry-all-errors {found[1]}/v2/health/ready"
-        assert shell(ready, folder).returncode == 0, log.read_text()
-        yield found[1]
-    finally:
-        process.terminate()
-        assert process.wait(60) == 0, log.read_text()
-
-
-@pytest.mark.skipif(BINARY is None, reason="needs the executable, whose path is in MLSERVER_BIN")
-def test_commands_print_the_documented_output(server: str, tmp_path: pathlib.Path) -> None:
+    [command] = [block.text for block in blocks() if block.marker == "serve"]
+    name, *arguments = command.split()
+    assert name == "mlserver"
     printed: Any = None
     compared = 0
-    for block in blocks():
-        if block.marker == "test":
-            ran = shell(block.text.replace("localhost:8080", server), tmp_path)
-            assert ran.returncode == 0, ran.stderr
-            printed = json.loads(ran.stdout)
-        elif block.marker == "output":
-            assert {**printed, "id": ""} == {**json.loads(block.text), "id": ""}
-            compared += 1
+    with serving(files(folder), arguments) as server:
+        for block in blocks():
+            if block.marker == "test":
+                ran = shell(block.text.replace("localhost:8080", server), tmp_path)
+                assert ran.returncode == 0, ran.stderr
+                printed = json.loads(ran.stdout)
+            elif block.marker == "output":
+                assert {**printed, "id": ""} == {**json.loads(block.text), "id": ""}
+                compared += 1
     assert compared == 1

@@ -5,10 +5,13 @@ import json
 import os
 import threading
 import time
+import urllib.error
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import mlserver
 import pytest
+from executable import direct, needs_executable, serving
 from frame_models import Echo
 from mlserver import MLModel
 from mlserver._worker.frames import FrameKind
@@ -221,6 +224,107 @@ def test_answers_equal_those_of_a_worker_process(implementation) -> None:
                 for head in (found.head, expected.head):
                     head["traceback"] = head["traceback"].rpartition("Unreadable:")[0]
             assert (found.kind, found.head, bytes(found.tail)) == (expected.kind, expected.head, expected.tail), name
+
+
+CLIENT_MODEL = """
+from http import HTTPStatus
+from mlserver import MLModel
+from mlserver.errors import MLServerError
+from mlserver.handlers import custom_handler
+from mlserver.rest.responses import Response
+from mlserver.types import InferenceResponse, ResponseOutput
+
+
+class Client(MLModel):
+    def predict(self, payload):
+        name = payload.id
+        if name == "error":
+            raise ValueError("boom")
+        if name == "status":
+            raise MLServerError("gone", HTTPStatus.NOT_FOUND)
+        if name == "exit":
+            raise SystemExit(3)
+        if name == "nothing":
+            return None
+        if name == "other":
+            return {}
+        data = {"shape": [1], "unsendable": ["a"]}.get(name, payload.inputs[0].data)
+        return InferenceResponse(
+            model_name="overridden",
+            id="overridden",
+            outputs=[ResponseOutput(name="y", shape=[2], datatype=payload.inputs[0].datatype, data=data)],
+        )
+
+    @custom_handler(rest_path="/greet/{name}", rest_method="GET")
+    async def greet(self, name: str, times: int = 1) -> dict:
+        if name == "nobody":
+            raise MLServerError("nobody is here", 410)
+        return {"greeting": name * times}
+
+    @custom_handler(rest_path="/status/{status:int}")
+    def status(self, status: int) -> Response:
+        return Response({"a": 1}, status, {"X-Kind": "é"})
+"""
+
+
+@needs_executable
+def test_clients_of_the_server_receive_the_same(tmp_path) -> None:
+    """Responses, statuses and messages are those that a client receives over REST."""
+
+    def fetch(method, path, content=None):
+        request = urllib.request.Request(f"http://{server}{path}", method=method)
+        if content is not None:
+            request.data = json.dumps(content).encode()
+            request.add_header("Content-Type", "application/json")
+        try:
+            response = direct.open(request, timeout=30)
+        except urllib.error.HTTPError as error:
+            response = error
+        with response:
+            return response.status, response.headers, response.read()
+
+    def ask(function, *arguments):
+        try:
+            return 200, function(*arguments)
+        except InferenceFailed as failed:
+            return failed.status, failed.message
+
+    folder = tmp_path / "client"
+    folder.mkdir()
+    (folder / "client_models.py").write_text(CLIENT_MODEL)
+    (folder / "model-settings.json").write_text(
+        '{"implementation": "client_models.Client", "parameters": {"version": "v1"}}'
+    )
+    with serving(folder) as server, serve(folder) as model:
+        for name in ["fine", "error", "status", "exit", "nothing", "other", "shape", "unsendable"]:
+            content = body(1.5, 2.5, id=name)
+            status, _, answer = fetch("POST", "/v2/models/client/infer", content)
+            found_status, found = ask(model.infer, content)
+            found = found if status != 200 else found.model_dump()
+            expected = json.loads(answer)
+            expected = expected["error"] if status != 200 else expected
+            if status == 200:
+                assert expected.pop("parameters") == {}
+            assert (found_status, found) == (status, expected), name
+        for content in [{"inputs": 1}, body(1, 2, datatype="FP31"), {"inputs": [{"name": "x"}]}]:
+            assert ask(model.infer, content)[0] == fetch("POST", "/v2/models/client/infer", content)[0] == 422
+        for method, path in [
+            ("GET", "/greet/Ada%20L%C3%A9?times=2"),
+            ("GET", "/greet/nobody"),
+            ("GET", "/greet/x?times=many"),
+            ("GET", "/greet/a/b"),
+            ("POST", "/greet/x"),
+            ("POST", "/status/201"),
+            ("POST", "/status/77"),
+            ("POST", "/status/x"),
+        ]:
+            status, headers, answer = fetch(method, path)
+            found_status, found = ask(model.call, method, path)
+            if isinstance(found, str):
+                assert (found_status, found) == (status, json.loads(answer)["error"]), path
+            else:
+                assert (found.status, found.body) == (status, answer), path
+                assert {**dict(headers.items()), **found.headers} == dict(headers.items())
 
 
 def test_cancelled_calls_end_as_in_a_worker_process() -> None:
