@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 import mlserver
 import pytest
 from executable import direct, needs_executable, serving
-from frame_models import Echo
 from mlserver import MLModel
 from mlserver._worker.frames import FrameKind
 from mlserver.codecs import StringCodec, decode_args
@@ -23,6 +22,7 @@ from mlserver.testing import InferenceFailed, LoadFailed, UnloadFailed, serve
 from mlserver.testing._messages import as_request, write_request
 from mlserver.types import InferenceRequest, InferenceResponse, Parameters, RequestInput, ResponseOutput
 from trouble_models import TROUBLES, PlainTrouble, Trouble
+from trouble_models import Slow as Waits
 from worker import ANSWER, CANCEL, ERROR, LOADED, PREDICT, Worker, frame
 
 
@@ -35,6 +35,18 @@ def echo(*inputs):
     with serve(Echo) as model:
         response = model.infer(list(inputs))
         return [each.data.root for each in model.instance.seen.inputs], [each.data.root for each in response.outputs]
+
+
+class Echo(MLModel):
+    async def predict(self, payload):
+        self.seen = payload
+        outputs = [
+            ResponseOutput(name=tensor.name, shape=tensor.shape, datatype=tensor.datatype, data=tensor.data)
+            for tensor in payload.inputs
+        ]
+        return InferenceResponse(
+            model_name="overridden", parameters=Parameters(headers={"X-Answer": "because"}), outputs=outputs
+        )
 
 
 class Answer(MLModel):
@@ -328,8 +340,8 @@ def test_clients_of_the_server_receive_the_same(tmp_path) -> None:
 
 
 def test_cancelled_calls_end_as_in_a_worker_process() -> None:
-    with Worker() as worker, serve(Echo, name="m") as model:
-        worker.load("frame_models.Echo")
+    with Worker() as worker, serve(Waits, name="m") as model:
+        worker.load("trouble_models.Slow")
         worker.send(frame(PREDICT, 512, {"model": 7, "id": "wait", "inputs": []}), frame(CANCEL, 512))
         call = model._worker.call(FrameKind.PREDICT, {"model": 1, "id": "wait", "inputs": []})
         call.send(FrameKind.CANCEL, {})
