@@ -363,7 +363,7 @@ def test_infer_timeout_reports_code_that_does_not_end() -> None:
     assert failed.value.status == 504
 
 
-def test_close_leaves_code_that_does_not_end(capfd: pytest.CaptureFixture[str]) -> None:
+def test_close_leaves_code_that_does_not_end() -> None:
     released = threading.Event()
 
     class Hung(MLModel):
@@ -383,7 +383,6 @@ def test_close_leaves_code_that_does_not_end(capfd: pytest.CaptureFixture[str]) 
     released.set()
     thread.join(10)
     assert not thread.is_alive()
-    assert capfd.readouterr().err == ""
 
 
 def test_functions_run_where_the_worker_runs_them() -> None:
