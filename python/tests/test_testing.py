@@ -503,7 +503,7 @@ def test_load_errors_are_reported() -> None:
     with pytest.raises(LoadFailed) as failed:
         serve(Trouble, parameters={"extra": {"entry": "load", "trouble": "system_exit"}})
     assert (failed.value.status, failed.value.message) == (500, "builtins.SystemExit: 3")
-    with pytest.raises(LoadFailed, match="needs the module `no_such_module`"):
+    with pytest.raises(LoadFailed, match="there is no module `no_such_module`"):
         serve("no_such_module.Model")
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("worker-")]
 
